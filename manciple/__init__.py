@@ -1,0 +1,1 @@
+"""The project package: the wiring, and the machinery that knows no device."""

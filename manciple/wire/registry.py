@@ -1,0 +1,116 @@
+"""Which kinds exist, and what each is: names, type, rules, columns.
+
+The apps describe their kinds as pure data (`inventory.kinds`, `claims.kinds`, `manciple.wire.machinery`) and register
+them from `AppConfig.ready()`. The API and the store look kinds up here; they never import one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from manciple.wire.base import ApiObject
+from manciple.wire.errors import FieldError
+
+#: new object (create), or (new, old) (update); returns the object as it will be stored.
+PrepareCreate = Callable[[Any], Any]
+PrepareUpdate = Callable[[Any, Any], Any]
+#: Every wrong field, each with its path; an empty sequence means valid.
+ValidateCreate = Callable[[Any], Sequence[FieldError]]
+ValidateUpdate = Callable[[Any, Any], Sequence[FieldError]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """One column of `kubectl get`. `cell(obj, now)` returns a JSON scalar; `priority` 0 always shows, 1 only with -o wide."""
+
+    name: str
+    type: str = "string"
+    format: str = ""
+    description: str = ""
+    priority: int = 0
+    #: (object, now as POSIX seconds) -> the cell's value
+    cell: Callable[[Any, float], str | int | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subresource:
+    """How a write through `.../NAME/<subresource>` is prepared and checked (for example `status`)."""
+
+    name: str
+    #: (new, old) -> merged: only the fields this subresource owns are taken from `new`
+    prepare_update: PrepareUpdate
+    validate_update: ValidateUpdate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """Everything the API server needs to know to serve one kind."""
+
+    group: str  # "" for core
+    version: str
+    kind: str
+    plural: str
+    singular: str = ""
+    short_names: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+    namespaced: bool = True
+    type: type[ApiObject]
+    prepare_create: PrepareCreate
+    prepare_update: PrepareUpdate
+    validate_create: ValidateCreate
+    validate_update: ValidateUpdate
+    subresources: Mapping[str, Subresource] = field(default_factory=dict)
+    #: field selector values beyond metadata.name and metadata.namespace, e.g. {"spec.nodeName": "n1"}
+    selectable: Callable[[Any], Mapping[str, str]] = lambda _obj: {}
+    columns: tuple[Column, ...] = ()
+    #: the part whose change increments metadata.generation; None where the kind does not count generations
+    generation_of: Callable[[Any], Any] | None = None
+    #: seconds a DELETE without grace period waits for the owner to let go; 0 removes at once (pods: by spec and node)
+    grace_seconds: Callable[[Any], int] = lambda _obj: 0
+    #: finalizers that a new object gets from the server (spec.finalizers of namespaces are the kind's own business)
+    description: str = ""
+
+    @property
+    def api_version(self) -> str:
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def resource(self) -> str:
+        """`plural.group`, as error messages and the store name it: "pods", "resourceclaims.resource.k8s.io"."""
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+
+class Registry:
+    """The kinds of one process, in the order of registration."""
+
+    def __init__(self) -> None:
+        self._by_resource: dict[str, Kind] = {}
+        self._by_gvr: dict[tuple[str, str, str], Kind] = {}
+
+    def register(self, kind: Kind) -> None:
+        """Add `kind`. Raises: ValueError when its resource is registered already by another declaration."""
+        known = self._by_resource.get(kind.resource)
+        if known is not None and known is not kind:
+            raise ValueError(f"{kind.resource} is registered twice")
+        self._by_resource[kind.resource] = kind
+        self._by_gvr[(kind.group, kind.version, kind.plural)] = kind
+
+    def by_resource(self, resource: str) -> Kind:
+        """Raises: KeyError for a resource that nobody registered."""
+        return self._by_resource[resource]
+
+    def find(self, group: str, version: str, plural: str) -> Kind | None:
+        return self._by_gvr.get((group, version, plural))
+
+    def find_kind(self, api_version: str, kind: str) -> Kind | None:
+        """By apiVersion and kind, as an object or an owner reference names it."""
+        return next((k for k in self if k.api_version == api_version and k.kind == kind), None)
+
+    def __iter__(self) -> Iterator[Kind]:
+        return iter(self._by_resource.values())
+
+
+#: The registry of this process. Filled by AppConfig.ready() only.
+registry = Registry()
