@@ -1,0 +1,44 @@
+# Two commands matter: `make run` starts the whole system on this machine, `make test` tests all of it.
+# Both install what is missing (see bin/bootstrap).
+
+PYTHON := .venv/bin/python
+# More workers than two only help on machines with more than two cores.
+TEST_WORKERS ?= 2
+
+.PHONY: run test lint types bench bench-allocator fresh migrations screenshots clean
+
+run: .venv/.runtime
+	@$(PYTHON) manage.py up $(ARGS)
+
+test: .venv/.tests
+	@bin/test $(ARGS)
+
+lint: .venv/.tests
+	@.venv/bin/ruff format --check .
+	@.venv/bin/ruff check .
+	@.venv/bin/lint-imports
+
+types: .venv/.tests
+	@.venv/bin/mypy
+
+bench: .venv/.tests
+	@for script in bench/*.py; do echo "== $$script"; $(PYTHON) $$script $(ARGS) || exit 1; done
+
+bench-allocator: .venv/.tests
+	@$(PYTHON) bench/allocator.py $(ARGS)
+
+# Clone what is committed into an empty directory and test it there.
+fresh:
+	@bin/fresh
+
+migrations: .venv/.tests
+	@$(PYTHON) manage.py makemigrations
+
+.venv/.runtime: pyproject.toml uv.lock bin/bootstrap
+	@bin/bootstrap runtime
+
+.venv/.tests: pyproject.toml uv.lock bin/bootstrap
+	@bin/bootstrap tests
+
+clean:
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis
