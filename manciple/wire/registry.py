@@ -45,6 +45,18 @@ class Subresource:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Conversion:
+    """How documents of another served version become those of the storage version, and back.
+
+    Both take and return a whole object as builtins (apiVersion included) and leave their argument as it is. Fields
+    that they do not know pass through untouched, so that strict decoding still names them.
+    """
+
+    to_storage: Callable[[dict[str, Any]], dict[str, Any]]
+    from_storage: Callable[[dict[str, Any]], dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
     """Everything the API server needs to know to serve one kind."""
 
@@ -69,7 +81,8 @@ class Kind:
     generation_of: Callable[[Any], Any] | None = None
     #: seconds a DELETE without grace period waits for the owner to let go; 0 removes at once (pods: by spec and node)
     grace_seconds: Callable[[Any], int] = lambda _obj: 0
-    #: finalizers that a new object gets from the server (spec.finalizers of namespaces are the kind's own business)
+    #: the other versions under which the kind is served: "v1beta1" -> its conversion; `version` is the one stored
+    served_versions: Mapping[str, Conversion] = field(default_factory=dict)
     description: str = ""
 
     @property
