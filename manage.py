@@ -1,11 +1,37 @@
 #!/usr/bin/env python
-"""Django's command line for Manciple: `manage.py up`, `migrate`, `reindex`, `check_invariants`, ..."""
+"""Django's command line for Manciple: `manage.py up`, `migrate`, `reindex`, `check_invariants`, ...
+
+`--home DIR` is read here, before Django starts, because the settings look into that folder; every command takes it.
+"""
+
+from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
+
+from manciple.embedded import home
+
+
+def take_home(arguments: list[str]) -> list[str]:
+    """The arguments without `--home DIR`, which goes to the environment as MANCIPLE_HOME."""
+    rest: list[str] = []
+    words = iter(arguments)
+    for word in words:
+        if word == "--home":
+            os.environ["MANCIPLE_HOME"] = str(Path(next(words, "")).expanduser().resolve())
+        elif word.startswith("--home="):
+            os.environ["MANCIPLE_HOME"] = str(Path(word.removeprefix("--home=")).expanduser().resolve())
+        else:
+            rest.append(word)
+    return rest
+
 
 if __name__ == "__main__":
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "manciple.settings")
+    sys.argv[1:] = take_home(sys.argv[1:])
+    if sys.argv[1:2] == ["up"]:
+        home.prepare(Path(os.environ.get("MANCIPLE_HOME", Path(__file__).parent / "var")))
     from django.core.management import execute_from_command_line
 
     execute_from_command_line(sys.argv)

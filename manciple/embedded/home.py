@@ -1,0 +1,68 @@
+"""The folder that holds everything `manage.py up` keeps: database, keys, kubeconfig files, the nodes' state.
+
+Imported by manage.py before Django's settings are read, because they look into this folder: standard library only.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """Where things lie under the home folder."""
+
+    path: Path
+
+    @property
+    def kubeconfig(self) -> Path:
+        """The administrator's."""
+        return self.path / "kubeconfig"
+
+    @property
+    def kubeconfig_user(self) -> Path:
+        """An ordinary user's."""
+        return self.path / "kubeconfig-user"
+
+    @property
+    def admin_password(self) -> Path:
+        return self.path / "admin-password"
+
+    @property
+    def secret_key(self) -> Path:
+        return self.path / "secret-key"
+
+    @property
+    def cdi(self) -> Path:
+        """One folder a node, holding its CDI files."""
+        return self.path / "cdi"
+
+    def node_state(self, node: str) -> Path:
+        """What the node's agent must remember across restarts: checkpoint, token, kubeconfig."""
+        return self.path / "nodes" / node
+
+    def node_kubeconfig(self, node: str) -> Path:
+        return self.node_state(node) / "kubeconfig"
+
+
+def write_private(path: Path, text: str) -> None:
+    """Replace `path` by a file that only its owner can read, never half written."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.new")
+    draft.unlink(missing_ok=True)
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(text)
+    draft.replace(path)
+
+
+def prepare(path: Path) -> Home:
+    """Make the folder and the signing key in it; a home that exists is continued."""
+    home = Home(path.expanduser().resolve())
+    home.path.mkdir(parents=True, exist_ok=True)
+    if not home.secret_key.exists():
+        write_private(home.secret_key, secrets.token_urlsafe(48))
+    return home

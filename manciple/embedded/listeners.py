@@ -1,0 +1,108 @@
+"""The two listeners of the embedded mode, on one event loop: the API with TLS, the dashboard on plain loopback.
+
+Both serve the same ASGI application; the parts of it that live and die with the process (the log's tail) are started
+once, by whoever runs the listeners.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """HOST:PORT, as given on the command line; port 0 means any free one."""
+
+    host: str
+    port: int
+
+    @classmethod
+    def parse(cls, text: str) -> Address:
+        """Raises: ValueError when `text` is not HOST:PORT (an IPv6 host stands in brackets)."""
+        host, colon, port = text.rpartition(":")
+        if not colon or not host or not port.isdigit() or int(port) > 65535:
+            raise ValueError(f"{text!r} is not HOST:PORT, for example 127.0.0.1:8000")
+        return cls(host.strip("[]"), int(port))
+
+    @property
+    def url_host(self) -> str:
+        """The host as it stands in a URL that this machine can open."""
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)  # noqa: S104 - a comparison, not a bind
+        return f"[{host}]" if ":" in host else host
+
+
+class AddressInUse(Exception):
+    """Another program listens there."""
+
+
+def bind(address: Address) -> socket.socket:
+    """A listening socket, bound before anything slow starts, so that a taken port is told at once.
+
+    Raises: AddressInUse naming the address and what to do.
+    """
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((address.host, address.port))
+    except OSError as error:
+        listener.close()
+        raise AddressInUse(f"cannot listen on {address.host}:{address.port}: {error.strerror}") from error
+    listener.listen(2048)
+    return listener
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tls:
+    """Files of the server's certificate and key."""
+
+    certificate: Path
+    key: Path
+
+
+class Listeners:
+    """uvicorn servers over one application. `serve()` returns when `stop()` was called and the servers have ended."""
+
+    def __init__(self, application: Any) -> None:
+        self._application = application
+        self._servers: list[tuple[uvicorn.Server, socket.socket]] = []
+
+    def add(self, listener: socket.socket, *, tls: Tls | None = None) -> None:
+        config = uvicorn.Config(
+            self._application,
+            lifespan="off",
+            log_level="warning",
+            access_log=False,
+            ws="websockets-sansio",
+            timeout_graceful_shutdown=2,
+            ssl_certfile=tls.certificate if tls else None,
+            ssl_keyfile=tls.key if tls else None,
+        )
+        self._servers.append((_QuietServer(config), listener))
+
+    async def serve(self) -> None:
+        await asyncio.gather(*(server.serve(sockets=[listener]) for server, listener in self._servers))
+
+    def started(self) -> bool:
+        return all(server.started for server, _ in self._servers)
+
+    def stop(self) -> None:
+        """Safe to call from a signal handler or any thread."""
+        for server, _ in self._servers:
+            server.should_exit = True
+
+
+class _QuietServer(uvicorn.Server):
+    """Leaves signals to `manage.py up`, which has more than a server to stop."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
