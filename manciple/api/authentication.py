@@ -1,0 +1,59 @@
+"""Bearer tokens for the REST API.
+
+Sessions are for the pages and mean nothing here, so no request to the API needs CSRF protection. Nobody without a
+token gets in, discovery included; only health and version answer anybody.
+"""
+
+from __future__ import annotations
+
+from rest_framework.authentication import BaseAuthentication
+from rest_framework.permissions import BasePermission
+from rest_framework.request import Request
+from rest_framework.views import APIView
+
+from manciple.api import tokens
+from manciple.api.identity import Identity
+from manciple.wire.errors import Unauthorized
+
+CHALLENGE = 'Bearer realm="manciple"'
+
+
+def identify_header(authorization: str) -> Identity | None:
+    """Whose request this is, by its Authorization header; None where the header is absent or of another scheme.
+
+    Raises: Unauthorized for a bearer token that nobody holds.
+    """
+    scheme, _, token = authorization.partition(" ")
+    if scheme.lower() != "bearer" or not token.strip():
+        return None
+    identity = tokens.identify(token.strip())
+    if identity is None:
+        raise Unauthorized("Unauthorized")
+    return identity
+
+
+class BearerToken(BaseAuthentication):
+    """`Authorization: Bearer TOKEN` -> `request.user` is an Identity."""
+
+    def authenticate(self, request: Request) -> tuple[Identity, None] | None:
+        identity = identify_header(request.headers.get("Authorization", ""))
+        return (identity, None) if identity else None
+
+    def authenticate_header(self, request: Request) -> str:  # noqa: ARG002 - DRF's signature
+        return CHALLENGE
+
+
+class KnownIdentity(BasePermission):
+    """Lets in whoever showed a token."""
+
+    def has_permission(self, request: Request, view: APIView) -> bool:  # noqa: ARG002 - DRF's signature
+        identity_of(request)
+        return True
+
+
+def identity_of(request: Request) -> Identity:
+    """Raises: Unauthorized where the request showed no token."""
+    user: object = request.user
+    if not isinstance(user, Identity):
+        raise Unauthorized("Unauthorized")
+    return user

@@ -1,0 +1,185 @@
+"""The API's certificate authority and server certificate, kept as PEM files in one folder.
+
+`ensure` makes what is missing and renews what will not do: a server certificate near its end, or one that does not
+name a host it is asked for. The authority is made once: kubeconfig files carry its certificate. kubectl sends no
+bearer token without TLS, which is why even a laptop needs this.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+AUTHORITY_LIFETIME = timedelta(days=3650)
+SERVER_LIFETIME = timedelta(days=365)
+#: A certificate with less than this left is renewed.
+RENEW_BEFORE = timedelta(days=30)
+#: Hosts that every server certificate names.
+LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Certificates:
+    """Where the files lie: the authority's certificate (public), the server's certificate chain and key."""
+
+    authority: Path
+    certificate: Path
+    key: Path
+
+    @property
+    def ca_pem(self) -> str:
+        return self.authority.read_text()
+
+
+def ensure(folder: Path, *, hosts: Iterable[str] = (), now: datetime | None = None) -> Certificates:
+    """The files in `folder`, made or renewed where needed, naming `hosts` (DNS names, IP addresses) and the local ones."""
+    now = now or datetime.now(UTC)
+    folder.mkdir(parents=True, exist_ok=True)
+    authority = _Authority.load_or_make(folder, now)
+    files = Certificates(authority=folder / "ca.crt", certificate=folder / "server.crt", key=folder / "server.key")
+    wanted = _alternative_names((*LOCAL_HOSTS, *hosts))
+    if not _will_do(files, authority, wanted=wanted, now=now):
+        _issue(files, authority, wanted=wanted, now=now)
+    return files
+
+
+@dataclass(frozen=True, slots=True)
+class _Authority:
+    certificate: x509.Certificate
+    key: ec.EllipticCurvePrivateKey
+
+    @classmethod
+    def load_or_make(cls, folder: Path, now: datetime) -> _Authority:
+        certificate_file, key_file = folder / "ca.crt", folder / "ca.key"
+        if certificate_file.exists() and key_file.exists():
+            certificate = x509.load_pem_x509_certificate(certificate_file.read_bytes())
+            if certificate.not_valid_after_utc - now > RENEW_BEFORE:
+                return cls(certificate, _read_key(key_file))
+        key = ec.generate_private_key(ec.SECP256R1())
+        name = _name("manciple-ca")
+        certificate = (
+            _builder(subject=name, issuer=name, public_key=key.public_key(), now=now, lifetime=AUTHORITY_LIFETIME)
+            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+            .add_extension(_key_usage(authority=True), critical=True)
+            .sign(key, hashes.SHA256())
+        )
+        _write(key_file, _pem(key), mode=0o600)
+        _write(certificate_file, certificate.public_bytes(serialization.Encoding.PEM), mode=0o644)
+        return cls(certificate, key)
+
+
+def _will_do(files: Certificates, authority: _Authority, *, wanted: list[x509.GeneralName], now: datetime) -> bool:
+    if not (files.certificate.exists() and files.key.exists()):
+        return False
+    certificate = x509.load_pem_x509_certificate(files.certificate.read_bytes())
+    named = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    return (
+        certificate.not_valid_after_utc - now > RENEW_BEFORE
+        and set(wanted) <= set(named)
+        and _signed_by(certificate, authority)
+        and certificate.public_key() == _read_key(files.key).public_key()
+    )
+
+
+def _signed_by(certificate: x509.Certificate, authority: _Authority) -> bool:
+    try:
+        certificate.verify_directly_issued_by(authority.certificate)
+    except Exception:
+        return False
+    return True
+
+
+def _issue(files: Certificates, authority: _Authority, *, wanted: list[x509.GeneralName], now: datetime) -> None:
+    key = ec.generate_private_key(ec.SECP256R1())
+    certificate = (
+        _builder(
+            subject=_name("manciple-api"),
+            issuer=authority.certificate.subject,
+            public_key=key.public_key(),
+            now=now,
+            lifetime=SERVER_LIFETIME,
+        )
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_key_usage(authority=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.SubjectAlternativeName(wanted), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.key.public_key()), critical=False)
+        .sign(authority.key, hashes.SHA256())
+    )
+    _write(files.key, _pem(key), mode=0o600)
+    _write(files.certificate, certificate.public_bytes(serialization.Encoding.PEM), mode=0o644)
+
+
+def _builder(
+    *, subject: x509.Name, issuer: x509.Name, public_key: ec.EllipticCurvePublicKey, now: datetime, lifetime: timedelta
+) -> x509.CertificateBuilder:
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(public_key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(minutes=5))  # a client's clock may lag behind
+        .not_valid_after(now + lifetime)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(public_key), critical=False)
+    )
+
+
+def _name(common_name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
+
+
+def _key_usage(*, authority: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=True,
+        key_cert_sign=authority,
+        crl_sign=authority,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _alternative_names(hosts: Iterable[str]) -> list[x509.GeneralName]:
+    return [_general_name(host) for host in dict.fromkeys(hosts) if host]
+
+
+def _general_name(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
+
+
+def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+
+
+def _read_key(path: Path) -> ec.EllipticCurvePrivateKey:
+    key = serialization.load_pem_private_key(path.read_bytes(), password=None)
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise TypeError(f"{path} does not hold an elliptic curve key")
+    return key
+
+
+def _write(path: Path, content: bytes, *, mode: int) -> None:
+    """Replace `path`, never readable to others and never half written."""
+    draft = path.with_name(f".{path.name}.new")
+    draft.unlink(missing_ok=True)
+    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+        file.write(content)
+    draft.replace(path)
