@@ -1,0 +1,73 @@
+"""The WebSocket of an open page: says which parts of it are out of date.
+
+Server to browser: {"revision": N, "topics": [...]}; {"revision": N, "everything": true} after too long an absence.
+Browser to server: nothing; it reconnects with `?after=REVISION` of the picture it shows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+from urllib.parse import parse_qs
+
+from asgiref.sync import sync_to_async
+from channels.generic.websocket import AsyncJsonWebsocketConsumer
+
+from manciple.live.relay import Change, Relay, relay
+
+#: Changes within this time go out as one message (seconds): 50 changes/s become at most 25 messages/s.
+GATHERING_TIME = 0.04
+#: Close code for somebody who is not signed in; the page then asks to sign in again instead of reconnecting.
+NOT_SIGNED_IN = 4401
+
+
+class LiveConsumer(AsyncJsonWebsocketConsumer):
+    """One page's connection."""
+
+    async def connect(self) -> None:
+        await self.accept()
+        if not self.scope["user"].is_authenticated:
+            await self.close(NOT_SIGNED_IN)
+            return
+        self._loop = asyncio.get_running_loop()
+        self._topics: set[str] = set()
+        self._revision = 0
+        self._due: asyncio.TimerHandle | None = None
+        self._relay: Relay = await sync_to_async(relay)()
+        missed = self._relay.join(self._hear, after=_after(self.scope))
+        await self.send_json(_message(missed))
+
+    async def disconnect(self, code: int) -> None:
+        if hasattr(self, "_relay"):
+            self._relay.leave(self._hear)
+            if self._due:
+                self._due.cancel()
+
+    def _hear(self, change: Change) -> None:
+        """Called in the tail's thread."""
+        self._loop.call_soon_threadsafe(self._gather, change)
+
+    def _gather(self, change: Change) -> None:
+        self._topics |= change.topics
+        self._revision = change.revision
+        if self._due is None:
+            self._due = self._loop.call_later(GATHERING_TIME, lambda: asyncio.ensure_future(self._flush()))
+
+    async def _flush(self) -> None:
+        self._due = None
+        change = Change(self._revision, frozenset(self._topics))
+        self._topics.clear()
+        await self.send_json(_message(change))
+
+
+def _after(scope: dict[str, Any]) -> int:
+    """The revision of the picture that the page shows; -1 where it does not say."""
+    given = parse_qs(scope["query_string"].decode()).get("after", ["-1"])[0]
+    return int(given) if given.isdigit() else -1
+
+
+def _message(change: Change) -> dict[str, Any]:
+    message: dict[str, Any] = {"revision": change.revision, "topics": sorted(change.topics)}
+    if change.everything:
+        message["everything"] = True
+    return message

@@ -1,0 +1,7 @@
+"""Where browsers connect."""
+
+from django.urls import path
+
+from manciple.live.consumers import LiveConsumer
+
+websocket_urlpatterns = [path("live", LiveConsumer.as_asgi())]
