@@ -8,36 +8,64 @@ A kind is declared once, as a tree of `Value`s. JSON and protobuf decoding, stri
         operator: Annotated[str, pb(2)] = ""
 
 Conventions:
-- attributes are snake_case in Python and camelCase on the wire (`msgspec.field(name="shareID")` where that rule is wrong);
-- a Go pointer, or a Go scalar whose zero value differs from "absent", is `T | None = None`; other strings default to "";
+- attributes are snake_case in Python and camelCase on the wire (`msgspec.field(name="shareID")` where that is wrong);
+- a Go pointer, or a Go scalar whose zero value differs from "absent", is `T | None = None`; other strings are "";
 - a Go slice is a `tuple[T, ...]`, a Go map a `dict[str, T]`; absent and empty are the same value;
 - a non-pointer struct defaults to its empty value and may be left out;
+- a field that Go writes even when it is zero (no `omitempty`), and that clients insist on, defaults to `always(zero)`;
 - values are never changed in place: `msgspec.structs.replace` makes the next one.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar, TypeVar, cast
 
 import msgspec
 
 #: Any JSON value that the API carries without looking inside (runtime.RawExtension, FieldsV1, IntOrString aside).
 Raw = Any
 
+#: Integers as Go bounds them; JSON numbers beyond are refused.
+Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
+Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+
+#: An amount as text ("80Gi"); read with `manciple.wire.quantity`. JSON numbers are accepted and kept as text.
+QuantityText = str
+#: RFC 3339 text in UTC, seconds (Time) or microseconds (MicroTime), as it stands on the wire.
+TimeText = str
+
+#: As a merge_key: the list holds scalars and a strategic merge patch adds to it (patchStrategy=merge without a key).
+MERGE_SCALARS = "*"
+
+Field = TypeVar("Field")
+
 
 class Value(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel", gc=False):
-    """An API value. `gc=False` because documents are trees: they cannot hold reference cycles."""
+    """An API value. `gc=False` because documents are trees: they cannot hold reference cycles.
 
-
-def pb(number: int, *, inline: bool = False, encoding: str = "") -> msgspec.Meta:
-    """The protobuf field number of an annotated field.
-
-    `inline`: Go embeds this struct (`json:",inline"`), so its fields are declared by the enclosing `Value` in JSON
-    while protobuf nests them under this number. `encoding`: "bytes" where Go has []byte (base64 in JSON), or the name
-    of a well-known wrapper ("quantity", "time", "microTime", "intOrString", "raw", "fieldsV1") where the JSON form is
-    a scalar or raw JSON but the protobuf form is a message.
+    Where Go embeds a struct (`json:",inline"`), the embedding value inherits from the embedded one, and `EMBEDS` names
+    it with its protobuf field number: JSON shows its fields among the others, protobuf nests them in one message.
     """
-    return msgspec.Meta(extra={"pb": number, "inline": inline, "encoding": encoding})
+
+    EMBEDS: ClassVar[tuple[type[Value], int] | None] = None
+
+
+def pb(number: int, *, encoding: str = "", merge_key: str = "", list_keys: str = "") -> msgspec.Meta:
+    """The protobuf field number of an annotated field, and how its list is merged.
+
+    `encoding`: "bytes" where Go has []byte (base64 in JSON), or the name of a wrapper ("quantity", "time",
+    "microTime", "intOrString", "raw", "fieldsV1") where the JSON form is a scalar or raw JSON but the protobuf form
+    is a message; of a list or map it describes the elements.
+    `merge_key`: the patchMergeKey of a strategic merge patch ("" replaces the list whole; the name of no field,
+    MERGE_SCALARS, merges a list of scalars as a set).
+    `list_keys`: the list-map-keys of server-side apply where they differ from the merge key, comma separated.
+    """
+    return msgspec.Meta(extra={"pb": number, "encoding": encoding, "merge_key": merge_key, "list_keys": list_keys})
+
+
+def always(zero: Field) -> Field:
+    """The default of a field that is served even when it is zero, as Go does without `omitempty`."""
+    return cast("Field", msgspec.field(default_factory=lambda: zero))
 
 
 class OwnerReference(Value):
@@ -57,7 +85,7 @@ class ManagedFieldsEntry(Value):
     manager: Annotated[str, pb(1)] = ""
     operation: Annotated[str, pb(2)] = ""
     api_version: Annotated[str, pb(3)] = ""
-    time: Annotated[str | None, pb(4, encoding="time")] = None
+    time: Annotated[TimeText | None, pb(4, encoding="time")] = None
     fields_type: Annotated[str, pb(6)] = ""
     fields_v1: Annotated[Raw, pb(7, encoding="fieldsV1")] = msgspec.field(default=None, name="fieldsV1")
     subresource: Annotated[str, pb(8)] = ""
@@ -72,14 +100,14 @@ class ObjectMeta(Value):
     self_link: Annotated[str, pb(4)] = ""
     uid: Annotated[str, pb(5)] = ""
     resource_version: Annotated[str, pb(6)] = ""
-    generation: Annotated[int, pb(7)] = 0
-    creation_timestamp: Annotated[str | None, pb(8, encoding="time")] = None
-    deletion_timestamp: Annotated[str | None, pb(9, encoding="time")] = None
-    deletion_grace_period_seconds: Annotated[int | None, pb(10)] = None
+    generation: Annotated[Int64, pb(7)] = 0
+    creation_timestamp: Annotated[TimeText | None, pb(8, encoding="time")] = None
+    deletion_timestamp: Annotated[TimeText | None, pb(9, encoding="time")] = None
+    deletion_grace_period_seconds: Annotated[Int64 | None, pb(10)] = None
     labels: Annotated[dict[str, str], pb(11)] = {}
     annotations: Annotated[dict[str, str], pb(12)] = {}
-    owner_references: Annotated[tuple[OwnerReference, ...], pb(13)] = ()
-    finalizers: Annotated[tuple[str, ...], pb(14)] = ()
+    owner_references: Annotated[tuple[OwnerReference, ...], pb(13, merge_key="uid")] = ()
+    finalizers: Annotated[tuple[str, ...], pb(14, merge_key=MERGE_SCALARS)] = ()
     managed_fields: Annotated[tuple[ManagedFieldsEntry, ...], pb(17)] = ()
 
 

@@ -1,0 +1,55 @@
+"""ResourceClaim, and the ResourceClaimTemplate from which claims are made for pods.
+
+Source: k8s.io/api/resource/v1.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from claims.kinds.allocations import AllocatedDeviceStatus, AllocationResult
+from claims.kinds.requests import DeviceClaim
+from manciple.wire.base import ApiObject, ObjectMeta, Value, always, pb
+
+
+class ResourceClaimConsumerReference(Value):
+    """Who may use the claim: an object of the claim's namespace. `api_group` is empty for core."""
+
+    api_group: Annotated[str, pb(1)] = ""
+    resource: Annotated[str, pb(3)] = ""
+    name: Annotated[str, pb(4)] = ""
+    uid: Annotated[str, pb(5)] = ""
+
+
+class ResourceClaimSpec(Value):
+    """What is asked for. Immutable."""
+
+    devices: Annotated[DeviceClaim, pb(1)] = DeviceClaim()
+
+
+class ResourceClaimStatus(Value):
+    """What was given, who may use it (at most 256), and what the drivers report about it."""
+
+    allocation: Annotated[AllocationResult | None, pb(1)] = None
+    reserved_for: Annotated[tuple[ResourceClaimConsumerReference, ...], pb(2, merge_key="uid")] = ()
+    devices: Annotated[tuple[AllocatedDeviceStatus, ...], pb(4, list_keys="driver,device,pool,shareID")] = ()
+
+
+class ResourceClaim(ApiObject):
+    """A request for devices, and once it is met, the devices. Namespaced."""
+
+    spec: Annotated[ResourceClaimSpec, pb(2)] = always(ResourceClaimSpec())
+    status: Annotated[ResourceClaimStatus, pb(3)] = ResourceClaimStatus()
+
+
+class ResourceClaimTemplateSpec(Value):
+    """The claim to be made; only labels and annotations of `metadata` are taken over."""
+
+    metadata: Annotated[ObjectMeta, pb(1)] = ObjectMeta()
+    spec: Annotated[ResourceClaimSpec, pb(2)] = always(ResourceClaimSpec())
+
+
+class ResourceClaimTemplate(ApiObject):
+    """The mould from which each pod that names it gets a claim of its own. Immutable; namespaced."""
+
+    spec: Annotated[ResourceClaimTemplateSpec, pb(2)] = always(ResourceClaimTemplateSpec())

@@ -1,0 +1,163 @@
+"""ResourceSlice: what a driver publishes about its devices.
+
+The slices of one driver, pool and generation together are the pool; it counts once as many slices have been seen as
+each of them announces. Source: k8s.io/api/resource/v1.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+from inventory.kinds.node_selectors import NodeSelector
+from inventory.kinds.taints import DeviceTaint
+from manciple.wire.base import ApiObject, Int64, QuantityText, Value, always, pb
+
+
+class DeviceAttribute(Value):
+    """A property of a device. Exactly one field is set; versions are semantic versions; text has at most 64 bytes."""
+
+    int_value: Annotated[Int64 | None, pb(2)] = msgspec.field(default=None, name="int")
+    bool_value: Annotated[bool | None, pb(3)] = msgspec.field(default=None, name="bool")
+    string_value: Annotated[str | None, pb(4)] = msgspec.field(default=None, name="string")
+    version_value: Annotated[str | None, pb(5)] = msgspec.field(default=None, name="version")
+    int_values: Annotated[tuple[Int64, ...], pb(6)] = msgspec.field(default=(), name="ints")
+    bool_values: Annotated[tuple[bool, ...], pb(7)] = msgspec.field(default=(), name="bools")
+    string_values: Annotated[tuple[str, ...], pb(8)] = msgspec.field(default=(), name="strings")
+    version_values: Annotated[tuple[str, ...], pb(9)] = msgspec.field(default=(), name="versions")
+
+
+class CapacityRequestPolicyRange(Value):
+    """Amounts from `min` to `max` (unbounded when absent) in steps of `step` above `min`; requests round up."""
+
+    min: Annotated[QuantityText | None, pb(1, encoding="quantity")] = None
+    max: Annotated[QuantityText | None, pb(2, encoding="quantity")] = None
+    step: Annotated[QuantityText | None, pb(3, encoding="quantity")] = None
+
+
+class CapacityRequestPolicy(Value):
+    """How a share of a capacity may be asked for: from a sorted list of values (at most 10), or from a range.
+
+    default: what a request without an amount consumes.
+    """
+
+    default: Annotated[QuantityText | None, pb(1, encoding="quantity")] = None
+    valid_values: Annotated[tuple[QuantityText, ...], pb(3, encoding="quantity")] = ()
+    valid_range: Annotated[CapacityRequestPolicyRange | None, pb(4)] = None
+
+
+class DeviceCapacity(Value):
+    """How much of something a device has. What is consumed is counted from the allocations, never written here."""
+
+    value: Annotated[QuantityText, pb(1, encoding="quantity")] = always("0")
+    request_policy: Annotated[CapacityRequestPolicy | None, pb(2)] = None
+
+
+class Counter(Value):
+    """An amount of a shared counter."""
+
+    value: Annotated[QuantityText, pb(1, encoding="quantity")] = always("0")
+
+
+class CounterSet(Value):
+    """Counters that the devices of a pool draw from together; at most 32."""
+
+    name: Annotated[str, pb(1)] = ""
+    counters: Annotated[dict[str, Counter], pb(2)] = {}
+
+
+class DeviceCounterConsumption(Value):
+    """What one device takes from one counter set while it is allocated."""
+
+    counter_set: Annotated[str, pb(1)] = ""
+    counters: Annotated[dict[str, Counter], pb(2)] = {}
+
+
+class NodeAllocatableMapping(Value):
+    """How an allocation is itself an amount of a node's resource (a CPU driver's devices are CPUs).
+
+    The amount is consumed capacity `capacity_key` times `capacity_multiplier`, or devices times `device_multiplier`.
+    """
+
+    capacity_key: Annotated[str | None, pb(1)] = None
+    capacity_multiplier: Annotated[QuantityText | None, pb(2, encoding="quantity")] = None
+    device_multiplier: Annotated[QuantityText | None, pb(3, encoding="quantity")] = None
+
+
+class NodeAllocatableOverhead(Value):
+    """What using the device costs of a node's resource: once per pod, and once per container that names the claim."""
+
+    per_pod: Annotated[QuantityText | None, pb(1, encoding="quantity")] = None
+    per_container: Annotated[QuantityText | None, pb(2, encoding="quantity")] = None
+
+
+class NodeAllocatableResource(Value):
+    """What an allocated device takes of one resource of its node. At least one field is set."""
+
+    mapping: Annotated[NodeAllocatableMapping | None, pb(3)] = None
+    overhead: Annotated[NodeAllocatableOverhead | None, pb(4)] = None
+
+
+class Device(Value):
+    """One device of a pool.
+
+    name: a DNS label, unique in the pool. attributes and capacity: by qualified name; a name without a domain has the
+    driver's; at most 32 together. node_name, node_selector, all_nodes: one is set when the slice says
+    per_device_node_selection. binds_to_node: an allocation is good only on the node it was made for.
+    binding_conditions: the claim's device conditions that must be True before the pod is bound; at most 4.
+    allow_multiple_allocations: several requests may share the device by capacity.
+    node_allocatable_resources: by the name of a node's resource ("cpu").
+    """
+
+    name: Annotated[str, pb(1)] = ""
+    attributes: Annotated[dict[str, DeviceAttribute], pb(2)] = {}
+    capacity: Annotated[dict[str, DeviceCapacity], pb(3)] = {}
+    consumes_counters: Annotated[tuple[DeviceCounterConsumption, ...], pb(4)] = ()
+    node_name: Annotated[str | None, pb(5)] = None
+    node_selector: Annotated[NodeSelector | None, pb(6)] = None
+    all_nodes: Annotated[bool | None, pb(7)] = None
+    taints: Annotated[tuple[DeviceTaint, ...], pb(8)] = ()
+    binds_to_node: Annotated[bool | None, pb(9)] = None
+    binding_conditions: Annotated[tuple[str, ...], pb(10)] = ()
+    binding_failure_conditions: Annotated[tuple[str, ...], pb(11)] = ()
+    allow_multiple_allocations: Annotated[bool | None, pb(12)] = None
+    node_allocatable_resources: Annotated[dict[str, NodeAllocatableResource], pb(14)] = {}
+
+
+class ResourcePool(Value):
+    """The pool that a slice belongs to.
+
+    generation: raised by the driver with every change; only the slices of the highest count.
+    resource_slice_count: how many slices of this generation make the pool complete.
+    """
+
+    name: Annotated[str, pb(1)] = ""
+    generation: Annotated[Int64, pb(2)] = always(0)
+    resource_slice_count: Annotated[Int64, pb(3)] = always(0)
+
+
+class ResourceSliceSpec(Value):
+    """The devices (at most 128) or the counter sets (at most 8) of one slice, and where they are available.
+
+    Exactly one of node_name, node_selector, all_nodes and per_device_node_selection is set.
+    partition_type_attribute: the attribute by which partitions are counted in a pool's status.
+    skip_node_operations: what a node need not ask the driver for: NodePrepareResources, NodeUnprepareResources or "*".
+    """
+
+    driver: Annotated[str, pb(1)] = ""
+    pool: Annotated[ResourcePool, pb(2)] = always(ResourcePool())
+    node_name: Annotated[str | None, pb(3)] = None
+    node_selector: Annotated[NodeSelector | None, pb(4)] = None
+    all_nodes: Annotated[bool | None, pb(5)] = None
+    devices: Annotated[tuple[Device, ...], pb(6)] = ()
+    per_device_node_selection: Annotated[bool | None, pb(7)] = None
+    shared_counters: Annotated[tuple[CounterSet, ...], pb(8)] = ()
+    partition_type_attribute: Annotated[str | None, pb(9)] = None
+    skip_node_operations: Annotated[tuple[str, ...], pb(10)] = ()
+
+
+class ResourceSlice(ApiObject):
+    """A part of a driver's pool of devices, as the driver published it. Cluster scoped."""
+
+    spec: Annotated[ResourceSliceSpec, pb(2)] = always(ResourceSliceSpec())
