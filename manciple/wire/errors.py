@@ -1,25 +1,113 @@
 """Errors as Kubernetes speaks them: one family, mapped once to HTTP.
 
-`FieldError` is one wrong field (upstream: apimachinery/pkg/util/validation/field). `ApiError` is an answer that is not
-the one hoped for; `status()` is its `Status` document. Validation collects every `FieldError`; `Invalid` carries them
-as causes.
+`FieldError` is one wrong field (upstream: apimachinery/pkg/util/validation/field/errors.go); the functions `required`,
+`invalid`, ... make one in upstream's wording. `ApiError` is an answer that is not the one hoped for; `status()` is its
+`Status` document. Validation collects every `FieldError`; `Invalid` carries them as causes.
 """
+
+# ruff: noqa: N818 - the classes are named by their metav1.StatusReason
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
+
+import msgspec
 
 from manciple.wire.base import Value
 
+#: metav1.CauseType -> how the cause's message begins.
+CAUSE_TITLES: Mapping[str, str] = {
+    "FieldValueNotFound": "Not found",
+    "FieldValueRequired": "Required value",
+    "FieldValueDuplicate": "Duplicate value",
+    "FieldValueInvalid": "Invalid value",
+    "FieldValueNotSupported": "Unsupported value",
+    "FieldValueForbidden": "Forbidden",
+    "FieldValueTooLong": "Too long",
+    "FieldValueTooMany": "Too many",
+    "FieldValueTypeInvalid": "Invalid value",
+    "InternalError": "Internal error",
+}
 
-class FieldError(Value):
-    """One wrong field. `type` is a CauseType: FieldValueInvalid, FieldValueRequired, FieldValueForbidden, ..."""
+#: Causes whose message leaves the wrong value out.
+_VALUELESS = frozenset({"FieldValueRequired", "FieldValueForbidden", "FieldValueTooLong", "InternalError"})
+
+#: The `bad_value` of a cause that has none to show, where its type would.
+OMITTED: Any = msgspec.UNSET
+
+
+class FieldError(Value, frozen=True):
+    """One wrong field. `type` is a CauseType, a key of CAUSE_TITLES."""
 
     type: str
     field: str  # "spec.devices.requests[0].name"
-    detail: str
+    detail: str  # what is wrong, without the field and the value; may be empty
     bad_value: Any = None
+
+    @property
+    def body(self) -> str:
+        """The cause's message: `Invalid value: "A": a lowercase RFC 1123 label must ...`."""
+        title = CAUSE_TITLES[self.type]
+        if self.type not in _VALUELESS and self.bad_value is not OMITTED:
+            title = f"{title}: {shown(self.bad_value)}"
+        return f"{title}: {self.detail}" if self.detail else title
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.body}"
+
+
+def shown(value: Any) -> str:
+    """A wrong value as messages show it: scalars bare, text quoted, anything else as compact JSON."""
+    if value is None:
+        return '"null"'
+    return json.dumps(msgspec.to_builtins(value), ensure_ascii=False, separators=(",", ":"))
+
+
+def required(field: str, detail: str = "") -> FieldError:
+    return FieldError(type="FieldValueRequired", field=field, detail=detail, bad_value="")
+
+
+def invalid(field: str, value: Any, detail: str) -> FieldError:
+    return FieldError(type="FieldValueInvalid", field=field, detail=detail, bad_value=value)
+
+
+def duplicate(field: str, value: Any) -> FieldError:
+    return FieldError(type="FieldValueDuplicate", field=field, detail="", bad_value=value)
+
+
+def not_found(field: str, value: Any) -> FieldError:
+    return FieldError(type="FieldValueNotFound", field=field, detail="", bad_value=value)
+
+
+def not_supported(field: str, value: Any, supported: Collection[str]) -> FieldError:
+    """`Unsupported value: "x": supported values: "A", "B"`, in the order given."""
+    quoted = ", ".join(f'"{one}"' for one in supported)
+    detail = f"supported values: {quoted}" if supported else ""
+    return FieldError(type="FieldValueNotSupported", field=field, detail=detail, bad_value=value)
+
+
+def forbidden(field: str, detail: str) -> FieldError:
+    return FieldError(type="FieldValueForbidden", field=field, detail=detail, bad_value="")
+
+
+def too_long(field: str, maximum: int) -> FieldError:
+    """`maximum` in bytes of UTF-8."""
+    unit = "byte" if maximum == 1 else "bytes"
+    return FieldError(
+        type="FieldValueTooLong", field=field, detail=f"may not be more than {maximum} {unit}", bad_value=""
+    )
+
+
+def too_many(field: str, actual: int, maximum: int) -> FieldError:
+    unit = "item" if maximum == 1 else "items"
+    detail = f"must have at most {maximum} {unit}"
+    return FieldError(type="FieldValueTooMany", field=field, detail=detail, bad_value=actual)
+
+
+def immutable(field: str, new_value: Any) -> FieldError:
+    return invalid(field, new_value, "field is immutable")
 
 
 class ApiError(Exception):
@@ -97,15 +185,13 @@ class Invalid(ApiError):
 
     @classmethod
     def of(cls, *, kind: str, group: str, name: str, errors: Sequence[FieldError]) -> Invalid:
-        """`ResourceClaim.resource.k8s.io "x" is invalid: spec...: Invalid value: ...` (or a bracketed list of several)."""
-        texts = [f"{e.field}: {e.detail}" for e in errors]
+        """`ResourceClaim.resource.k8s.io "x" is invalid: spec...: Invalid value: ...`; several errors in brackets."""
+        texts = list(dict.fromkeys(str(error) for error in errors))
         joined = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
         qualified = f"{kind}.{group}" if group else kind
-        causes = [{"reason": e.type, "message": e.detail, "field": e.field} for e in errors]
+        causes = [{"reason": error.type, "message": error.body, "field": error.field} for error in errors]
         details = {"name": name, "group": group, "kind": kind, "causes": causes}
-        return cls(
-            f'{qualified} "{name}" is invalid: {joined}', details={k: v for k, v in details.items() if v}
-        )
+        return cls(f'{qualified} "{name}" is invalid: {joined}', details={k: v for k, v in details.items() if v})
 
 
 class BadRequest(ApiError):

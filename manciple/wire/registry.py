@@ -23,7 +23,7 @@ ValidateUpdate = Callable[[Any, Any], Sequence[FieldError]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """One column of `kubectl get`. `cell(obj, now)` returns a JSON scalar; `priority` 0 always shows, 1 only with -o wide."""
+    """One column of `kubectl get`; `priority` 0 always shows, 1 only with -o wide."""
 
     name: str
     type: str = "string"
