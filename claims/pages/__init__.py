@@ -1,0 +1,1 @@
+"""The pages that show who holds what."""
