@@ -41,7 +41,7 @@ class Certificates:
 
 
 def ensure(folder: Path, *, hosts: Iterable[str] = (), now: datetime | None = None) -> Certificates:
-    """The files in `folder`, made or renewed where needed, naming `hosts` (DNS names, IP addresses) and the local ones."""
+    """The files in `folder`, made or renewed; they name `hosts` (DNS names, IP addresses) and the local ones."""
     now = now or datetime.now(UTC)
     folder.mkdir(parents=True, exist_ok=True)
     authority = _Authority.load_or_make(folder, now)

@@ -1,0 +1,226 @@
+"""The query parameters and option bodies of requests, read and checked: ListOptions, WriteOptions, DeleteOptions.
+
+Source: apimachinery/pkg/apis/meta/v1/types.go and .../validation/validation.go. A wrong option is 422 Invalid with its
+field as the cause, a number that is none is 400.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Literal, cast
+
+import msgspec
+
+from manciple.wire.base import Value, pb
+from manciple.wire.errors import BadRequest, FieldError, Invalid, forbidden, invalid, not_supported
+from manciple.wire.registry import Kind
+from manciple.wire.selectors import FieldSelector, LabelSelector, parse_field_selector, parse_label_selector
+
+Strictness = Literal["Strict", "Warn", "Ignore"]
+_STRICTNESSES = ("Ignore", "Strict", "Warn")
+_PROPAGATIONS = ("Background", "Foreground", "Orphan")
+_MATCHES = ("Exact", "NotOlderThan")
+_TRUTHS = {"": False, "true": True, "True": True, "1": True, "t": True, "false": False, "False": False, "0": False}
+
+
+class ListOptions(Value):
+    """What a list or a watch asks for. `resource_version` "" asks for the newest state."""
+
+    labels: LabelSelector = LabelSelector()
+    fields: FieldSelector = FieldSelector()
+    limit: int = 0
+    continue_token: str = ""
+    resource_version: str = ""
+    resource_version_match: str = ""
+    allow_watch_bookmarks: bool = False
+    #: None where the client says nothing of it
+    send_initial_events: bool | None = None
+    timeout_seconds: int | None = None
+
+
+class WriteOptions(Value):
+    """How a create, update or patch is to be done. `field_manager` names whose fields an apply sets."""
+
+    dry_run: bool = False
+    strictness: Strictness = "Warn"
+    field_manager: str = ""
+    force: bool = False
+
+
+class Preconditions(Value):
+    """metav1.Preconditions: what must still be so when the object is deleted."""
+
+    uid: Annotated[str | None, pb(1)] = None
+    resource_version: Annotated[str | None, pb(2)] = None
+
+
+class DeleteOptions(Value):
+    """metav1.DeleteOptions, as a body or as query parameters."""
+
+    api_version: str = ""
+    kind: str = ""
+    grace_period_seconds: Annotated[int | None, pb(1)] = None
+    preconditions: Annotated[Preconditions | None, pb(2)] = None
+    orphan_dependents: Annotated[bool | None, pb(3)] = None
+    propagation_policy: Annotated[str | None, pb(4)] = None
+    dry_run: Annotated[tuple[str, ...], pb(5)] = ()
+    ignore_store_read_error_with_cluster_breaking_potential: Annotated[bool | None, pb(6)] = None
+
+
+def list_options(kind: Kind, query: Mapping[str, str], *, watch: bool = False) -> ListOptions:
+    """Raises: BadRequest for unreadable values and unknown field labels, Invalid for options that contradict."""
+    initial = query.get("sendInitialEvents")
+    options = ListOptions(
+        labels=_label_selector(query.get("labelSelector", "")),
+        fields=_field_selector(kind, query.get("fieldSelector", "")),
+        limit=_integer(query, "limit") or 0,
+        continue_token=query.get("continue", ""),
+        resource_version=query.get("resourceVersion", ""),
+        resource_version_match=query.get("resourceVersionMatch", ""),
+        allow_watch_bookmarks=truth(query, "allowWatchBookmarks"),
+        send_initial_events=None if initial is None else truth(query, "sendInitialEvents"),
+        timeout_seconds=_integer(query, "timeoutSeconds"),
+    )
+    _refuse("ListOptions", _watch_errors(options) if watch else _list_errors(options))
+    _revision(options.resource_version)
+    return options
+
+
+def write_options(query: Mapping[str, str], *, operation: str) -> WriteOptions:
+    """`operation` names the options in errors: "Create", "Update" or "Patch"."""
+    strictness = query.get("fieldValidation", "") or "Warn"
+    wrong = _dry_run_errors((query["dryRun"],) if "dryRun" in query else ())
+    if strictness not in _STRICTNESSES:
+        wrong.append(not_supported("fieldValidation", strictness, _STRICTNESSES))
+    _refuse(f"{operation}Options", wrong)
+    return WriteOptions(
+        dry_run=bool(query.get("dryRun")),
+        strictness=cast("Strictness", strictness),
+        field_manager=query.get("fieldManager", ""),
+        force=truth(query, "force"),
+    )
+
+
+def delete_options(body: DeleteOptions | None, query: Mapping[str, str]) -> DeleteOptions:
+    """The options of a DELETE: its body where it has one, else its query parameters."""
+    options = body or DeleteOptions(
+        grace_period_seconds=_integer(query, "gracePeriodSeconds"),
+        propagation_policy=query.get("propagationPolicy") or None,
+        orphan_dependents=truth(query, "orphanDependents") if "orphanDependents" in query else None,
+        dry_run=(query["dryRun"],) if query.get("dryRun") else (),
+    )
+    wrong = _dry_run_errors(options.dry_run)
+    policy = options.propagation_policy
+    if policy is not None and policy not in _PROPAGATIONS:
+        wrong.append(not_supported("propagationPolicy", policy, (*_PROPAGATIONS, "nil")))
+    if policy is not None and options.orphan_dependents is not None:
+        wrong.append(
+            invalid("propagationPolicy", policy, "orphanDependents and deletionPropagation cannot be both set")
+        )
+    grace = options.grace_period_seconds
+    if grace is not None and grace < 0:
+        options = msgspec.structs.replace(options, grace_period_seconds=1)  # upstream: a negative period means 1
+    _refuse("DeleteOptions", wrong)
+    return options
+
+
+def propagation_of(options: DeleteOptions) -> str:
+    """ "Background", "Foreground" or "Orphan"; orphanDependents is the old spelling."""
+    if options.propagation_policy:
+        return options.propagation_policy
+    return "Orphan" if options.orphan_dependents else "Background"
+
+
+def truth(query: Mapping[str, str], name: str) -> bool:
+    """A flag of the query string. Present without a known value means true, as upstream reads it."""
+    return _TRUTHS.get(query.get(name, ""), True)
+
+
+def _integer(query: Mapping[str, str], name: str) -> int | None:
+    text = query.get(name, "")
+    if not text:
+        return None
+    try:
+        return int(text)
+    except ValueError as error:
+        raise BadRequest(f"{name}: {text!r} is not a whole number") from error
+
+
+def _label_selector(text: str) -> LabelSelector:
+    try:
+        return parse_label_selector(text)
+    except ValueError as error:
+        raise BadRequest(f"unable to parse labelSelector: {error}") from error
+
+
+def _field_selector(kind: Kind, text: str) -> FieldSelector:
+    try:
+        selector = parse_field_selector(text)
+    except ValueError as error:
+        raise BadRequest(f"unable to parse fieldSelector: {error}") from error
+    known = {"metadata.name", "metadata.namespace", *kind.selectable(kind.type())}
+    for requirement in selector.requirements:
+        if requirement.field not in known:
+            raise BadRequest(
+                f"Unable to find {kind.api_version}, Resource={kind.plural} that match label selector "
+                f'"", field selector "{text}": field label not supported: {requirement.field}'
+            )
+    return selector
+
+
+def _revision(text: str) -> None:
+    if text and not text.isdecimal():
+        wrong = invalid("resourceVersion", text, f'strconv.ParseUint: parsing "{text}": invalid syntax')
+        raise Invalid.of(kind="ListOptions", group="meta.k8s.io", name="", errors=[wrong])
+
+
+def _list_errors(options: ListOptions) -> list[FieldError]:
+    wrong: list[FieldError] = []
+    match = options.resource_version_match
+    if options.send_initial_events is not None:
+        wrong.append(forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list"))
+    if not match:
+        return wrong
+    if not options.resource_version:
+        wrong.append(
+            forbidden("resourceVersionMatch", "resourceVersionMatch is forbidden unless resourceVersion is provided")
+        )
+    if options.continue_token:
+        wrong.append(forbidden("resourceVersionMatch", "resourceVersionMatch is forbidden when continue is provided"))
+    if match not in _MATCHES:
+        wrong.append(not_supported("resourceVersionMatch", match, (*_MATCHES, "")))
+    if match == "Exact" and options.resource_version == "0":
+        wrong.append(
+            forbidden("resourceVersionMatch", 'resourceVersionMatch "exact" is forbidden for resourceVersion "0"')
+        )
+    return wrong
+
+
+def _watch_errors(options: ListOptions) -> list[FieldError]:
+    wrong: list[FieldError] = []
+    match, initial = options.resource_version_match, options.send_initial_events
+    if match and initial is None:
+        wrong.append(
+            forbidden(
+                "resourceVersionMatch",
+                "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
+            )
+        )
+    if initial is not None and not match:
+        wrong.append(
+            forbidden("resourceVersionMatch", "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan")
+        )
+    if match and initial is not None and match != "NotOlderThan":
+        wrong.append(not_supported("resourceVersionMatch", match, ("NotOlderThan",)))
+    if options.continue_token:
+        wrong.append(forbidden("continue", "continue is forbidden for watch"))
+    return wrong
+
+
+def _dry_run_errors(values: tuple[str, ...]) -> list[FieldError]:
+    return [not_supported("dryRun", value, ("All",)) for value in values if value not in ("All", "")]
+
+
+def _refuse(options: str, wrong: list[FieldError]) -> None:
+    if wrong:
+        raise Invalid.of(kind=options, group="meta.k8s.io", name="", errors=wrong)

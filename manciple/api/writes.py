@@ -1,0 +1,278 @@
+"""What the writing verbs do, for the REST views and the pages alike: prepare, validate, admit, store.
+
+Everything slow happens before the transaction. An update therefore reads the object, works out its successor, and
+writes it on condition that nobody else wrote meanwhile; if somebody did, it starts over with what they left
+(`ATTEMPTS` times). A client that named a resourceVersion wants exactly that one replaced, and gets the Conflict.
+
+`dry_run` goes the whole way and rolls the transaction back. Source: apiserver/pkg/registry/generic/registry/store.go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from msgspec import structs
+
+from manciple.api import admission
+from manciple.api.admission import AdmissionRequest
+from manciple.api.identity import Identity
+from manciple.api.options import DeleteOptions, propagation_of
+from manciple.store import objects
+from manciple.store.records import Deletion
+from manciple.wire import codec
+from manciple.wire.base import ApiObject
+from manciple.wire.errors import BadRequest, Conflict, FieldError, Forbidden, Invalid, NotFound, invalid
+from manciple.wire.registry import Kind, registry
+
+#: How often an update is worked out anew because somebody else wrote in between (upstream: patches retry 5 times).
+ATTEMPTS = 5
+#: Kinds that a PUT creates where they are missing (upstream: AllowCreateOnUpdate).
+CREATED_BY_UPDATE = frozenset({"leases.coordination.k8s.io", "events", "events.events.k8s.io"})
+#: Kinds whose updates must name the resourceVersion they replace (upstream: AllowUnconditionalUpdate is false).
+CONDITIONAL = frozenset({"leases.coordination.k8s.io"})
+
+#: The stored object -> its successor; called again when somebody else wrote first, so it must not keep what it saw.
+Change = Callable[[Any], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """The object as stored, and whether this write made it."""
+
+    object: Any
+    created: bool = False
+
+
+class _DryRunDone(Exception):
+    """Leaves the transaction of a dry run."""
+
+
+@contextmanager
+def transaction(*, dry_run: bool = False) -> Iterator[objects.Writer]:
+    """`objects.writing()`, rolled back at its end for a dry run."""
+    try:
+        with objects.writing() as writer:
+            yield writer
+            if dry_run:
+                raise _DryRunDone
+    except _DryRunDone:
+        return
+
+
+def create(kind: Kind, obj: Any, *, namespace: str = "", identity: Identity, dry_run: bool = False) -> Any:
+    """Store a new object in `namespace`; returns it with what the server filled in.
+
+    Raises: BadRequest, Invalid, AlreadyExists; NotFound for a missing namespace, Forbidden for one being deleted.
+    """
+    prepared = kind.prepare_create(placed(kind, obj, namespace=namespace))
+    refuse_wrong(kind, prepared, kind.validate_create(prepared))
+    admission.admit(AdmissionRequest(operation="CREATE", kind=kind, new=prepared, identity=identity, dry_run=dry_run))
+    with transaction(dry_run=dry_run) as writer:
+        check_namespace(writer, kind, prepared)
+        return writer.create(kind, prepared)
+
+
+def update(
+    kind: Kind,
+    obj: Any,
+    *,
+    namespace: str = "",
+    name: str,
+    identity: Identity,
+    subresource: str = "",
+    dry_run: bool = False,
+) -> Written:
+    """Replace an object (or the part of it that `subresource` owns).
+
+    Raises: BadRequest, Invalid, NotFound, Conflict.
+    """
+    wanted = placed(kind, obj, namespace=namespace, name=name)
+    if kind.resource in CONDITIONAL and not wanted.metadata.resource_version:
+        refuse_wrong(kind, wanted, [invalid("metadata.resourceVersion", 0, "must be specified for an update")])
+    creates = kind.resource in CREATED_BY_UPDATE and not subresource
+    if creates and objects.get(kind, namespace, name) is None:
+        return _create_by_update(kind, wanted, namespace=namespace, identity=identity, dry_run=dry_run)
+    return modify(
+        kind,
+        lambda _old: wanted,
+        namespace=namespace,
+        name=name,
+        identity=identity,
+        subresource=subresource,
+        dry_run=dry_run,
+    )
+
+
+def modify(
+    kind: Kind,
+    change: Change,
+    *,
+    namespace: str = "",
+    name: str,
+    identity: Identity,
+    subresource: str = "",
+    dry_run: bool = False,
+) -> Written:
+    """Replace an object by what `change` makes of it. This is how patches and in-process edits are written.
+
+    Raises: BadRequest, Invalid, NotFound, Conflict.
+    """
+    for remaining in reversed(range(ATTEMPTS)):
+        old = current(kind, namespace, name)
+        new = successor(kind, change(old), old, subresource=subresource)
+        admission.admit(
+            AdmissionRequest(
+                operation="UPDATE",
+                kind=kind,
+                subresource=subresource,
+                new=new,
+                old=old,
+                identity=identity,
+                dry_run=dry_run,
+            )
+        )
+        if new == old:
+            return Written(old)
+        try:
+            with transaction(dry_run=dry_run) as writer:
+                return Written(writer.update(kind, new))
+        except Conflict:
+            if not remaining:
+                raise
+    raise AssertionError("the last attempt returns or raises")
+
+
+def delete(
+    kind: Kind, *, namespace: str = "", name: str, identity: Identity, options: DeleteOptions | None = None
+) -> Deletion:
+    """Delete an object, or mark it for deletion where finalizers or a grace period hold it.
+
+    Raises: NotFound, Conflict for preconditions that do not hold, Forbidden.
+    """
+    options = options or DeleteOptions()
+    dry_run = bool(options.dry_run)
+    old = current(kind, namespace, name)
+    admission.admit(AdmissionRequest(operation="DELETE", kind=kind, old=old, identity=identity, dry_run=dry_run))
+    wanted = options.preconditions
+    with transaction(dry_run=dry_run) as writer:
+        return writer.delete(
+            kind,
+            namespace,
+            name,
+            uid=(wanted and wanted.uid) or "",
+            resource_version=(wanted and wanted.resource_version) or "",
+            grace_seconds=options.grace_period_seconds,
+            propagation=propagation_of(options),
+        )
+
+
+def current(kind: Kind, namespace: str, name: str) -> Any:
+    """The stored object. Raises: NotFound."""
+    stored = objects.get(kind, namespace, name)
+    if stored is None:
+        raise NotFound.of(kind.resource, name)
+    return codec.decode_text(kind.type, stored.text)
+
+
+def successor(kind: Kind, new: Any, old: Any, *, subresource: str = "") -> Any:
+    """`new` as it may follow `old`: prepared and valid, carrying the resourceVersion it replaces.
+
+    Raises: Conflict where `new` names another resourceVersion or uid; Invalid.
+    """
+    inheriting = _inheriting(kind, new, old)
+    rules: Any = kind.subresources[subresource] if subresource else kind
+    prepared = rules.prepare_update(inheriting, old)
+    refuse_wrong(kind, prepared, rules.validate_update(prepared, old))
+    return prepared
+
+
+def placed(kind: Kind, obj: Any, *, namespace: str, name: str = "") -> Any:
+    """`obj` in the namespace, and under the name, that the path gives. Raises: BadRequest where it names others."""
+    meta = obj.metadata
+    if meta.namespace and meta.namespace != namespace:
+        raise BadRequest("the namespace of the provided object does not match the namespace sent on the request")
+    if name and not meta.name:
+        raise BadRequest(f"the name of the object ({name} based on URL) was undeterminable: name must be provided")
+    if name and meta.name != name:
+        raise BadRequest(f"the name of the object ({meta.name}) does not match the name on the URL ({name})")
+    if meta.namespace == namespace and obj.kind == kind.kind and obj.api_version == kind.api_version:
+        return obj
+    return structs.replace(
+        obj,
+        api_version=kind.api_version,
+        kind=kind.kind,
+        metadata=structs.replace(meta, namespace=namespace),
+    )
+
+
+def refuse_wrong(kind: Kind, obj: ApiObject, errors: Sequence[FieldError]) -> None:
+    """Raises: Invalid with every one of `errors`."""
+    if errors:
+        name = obj.metadata.name or obj.metadata.generate_name
+        raise Invalid.of(kind=kind.kind, group=kind.group, name=name, errors=errors)
+
+
+def check_namespace(writer: objects.Writer, kind: Kind, obj: ApiObject) -> None:
+    """Raises: NotFound where the object's namespace is missing, Forbidden where it is being deleted.
+
+    Asked inside the transaction: a namespace that is found alive here cannot be emptied before the object is in it.
+    """
+    namespaces = registry.find("", "v1", "namespaces")
+    if not kind.namespaced or namespaces is None:
+        return
+    name = obj.metadata.namespace
+    namespace = writer.get(namespaces, "", name)
+    if namespace is None:
+        raise NotFound.of("namespaces", name)
+    if namespace.metadata.deletion_timestamp is not None:
+        raise _terminating(kind, obj)
+
+
+def _terminating(kind: Kind, obj: ApiObject) -> Forbidden:
+    name, namespace = obj.metadata.name, obj.metadata.namespace
+    cause = {
+        "reason": "NamespaceTerminating",
+        "message": f"namespace {namespace} is being terminated",
+        "field": "metadata.namespace",
+    }
+    details = {"name": name, "group": kind.group, "kind": kind.plural, "causes": [cause]}
+    return Forbidden(
+        f'{kind.resource} "{name}" is forbidden: unable to create new content in namespace {namespace} '
+        "because it is being terminated",
+        details={key: value for key, value in details.items() if value},
+    )
+
+
+def _inheriting(kind: Kind, new: Any, old: Any) -> Any:
+    """`new` with the metadata that an update cannot change (upstream: rest.BeforeUpdate)."""
+    meta, kept = new.metadata, old.metadata
+    if meta.resource_version and meta.resource_version != kept.resource_version:
+        raise Conflict.of(kind.resource, kept.name)
+    if meta.uid and meta.uid != kept.uid:
+        why = f"Precondition failed: UID in precondition: {meta.uid}, UID in object meta: {kept.uid}"
+        raise Conflict.of(kind.resource, kept.name, why)
+    inherited = structs.replace(
+        meta,
+        uid=kept.uid,
+        resource_version=kept.resource_version,
+        self_link="",
+        generation=kept.generation,
+        creation_timestamp=kept.creation_timestamp,
+        deletion_timestamp=kept.deletion_timestamp,
+        deletion_grace_period_seconds=kept.deletion_grace_period_seconds,
+    )
+    return structs.replace(new, metadata=inherited)
+
+
+def _create_by_update(kind: Kind, wanted: Any, *, namespace: str, identity: Identity, dry_run: bool) -> Written:
+    """A PUT of a missing object. One that names a uid meant an object that is gone."""
+    meta = wanted.metadata
+    if meta.uid:
+        why = f"Precondition failed: UID in precondition: {meta.uid}, UID in object meta: "
+        raise Conflict.of(kind.resource, meta.name, why)
+    fresh = structs.replace(wanted, metadata=structs.replace(meta, resource_version=""))
+    made = create(kind, fresh, namespace=namespace, identity=identity, dry_run=dry_run)
+    return Written(made, created=True)
