@@ -1,0 +1,172 @@
+"""Telling that a revision exists, after its commit: in this process at once, in the others through Redis.
+
+A message carries a revision and never an object, and may be lost: whoever listens reads the log and polls it as well.
+Publishing happens in a thread of its own that only ever sends the newest revision, so a slow or absent Redis neither
+fails nor delays a write. The listener connects as soon as somebody subscribes, and again after every failure.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import redis
+from django.conf import settings
+
+log = logging.getLogger(__name__)
+
+CHANNEL = "manciple.revisions"
+#: Seconds between attempts to reach Redis, and the longest wait for it to answer.
+RETRY_AFTER = 0.5
+TIMEOUT = 2.0
+
+Callback = Callable[[int], None]
+
+
+class Announcer:
+    """The announcements of one process. `origin` marks its own messages, which come back through Redis."""
+
+    def __init__(self, redis_url: str) -> None:
+        self._redis_url = redis_url
+        self._origin = uuid.uuid4().hex
+        self._callbacks: dict[object, Callback] = {}
+        self._guard = threading.Lock()
+        self._news = threading.Condition(self._guard)
+        self._unpublished: int | None = None
+        self._threads: dict[str, threading.Thread] = {}
+        self._stopping = threading.Event()
+        #: set while the listener hears Redis
+        self.listening = threading.Event()
+
+    def subscribe(self, callback: Callback) -> Callable[[], None]:
+        """Call `callback(revision)` after each commit of any process. Returns the function that ends it."""
+        token = object()
+        with self._guard:
+            self._callbacks[token] = callback
+            if self._redis_url:
+                self._start("listen", self._listen)
+
+        def unsubscribe() -> None:
+            with self._guard:
+                self._callbacks.pop(token, None)
+
+        return unsubscribe
+
+    def announce(self, revision: int) -> None:
+        self._tell(revision)
+        if not self._redis_url:
+            return
+        with self._news:
+            self._unpublished = max(revision, self._unpublished or 0)
+            self._start("publish", self._publish)
+            self._news.notify_all()
+
+    def stop(self) -> None:
+        """End the threads; used where a process (or a test) gives its announcer up."""
+        self._stopping.set()
+        with self._news:
+            self._news.notify_all()
+            threads = tuple(self._threads.values())
+        for thread in threads:
+            thread.join(TIMEOUT * 2)
+
+    def _start(self, name: str, target: Callable[[], None]) -> None:
+        if name not in self._threads:
+            self._threads[name] = threading.Thread(target=target, name=f"announce-{name}", daemon=True)
+            self._threads[name].start()
+
+    def _tell(self, revision: int) -> None:
+        with self._guard:
+            callbacks = tuple(self._callbacks.values())
+        for callback in callbacks:
+            try:
+                callback(revision)
+            except Exception:
+                log.exception("a listener failed on revision %d", revision)
+
+    def _connect(self) -> redis.Redis:
+        return redis.Redis.from_url(self._redis_url, socket_timeout=TIMEOUT, socket_connect_timeout=TIMEOUT)
+
+    def _publish(self) -> None:
+        client = self._connect()
+        while (revision := self._next_unpublished()) is not None:
+            try:
+                client.publish(CHANNEL, f"{self._origin}:{revision}")
+            except redis.RedisError as error:
+                # Listeners poll: what is lost here costs them at most a poll interval.
+                log.warning("could not announce revision %d: %s", revision, error)
+                self._stopping.wait(RETRY_AFTER)
+        client.close()
+
+    def _next_unpublished(self) -> int | None:
+        with self._news:
+            self._news.wait_for(lambda: self._unpublished is not None or self._stopping.is_set())
+            revision, self._unpublished = self._unpublished, None
+            return None if self._stopping.is_set() else revision
+
+    def _listen(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                self._hear()
+            except (redis.RedisError, OSError) as error:
+                log.warning("lost the announcements of other processes: %s", error)
+            self.listening.clear()
+            self._stopping.wait(RETRY_AFTER)
+
+    def _hear(self) -> None:
+        client = self._connect()
+        with client.pubsub(ignore_subscribe_messages=False) as pubsub:
+            pubsub.subscribe(CHANNEL)
+            while not self._stopping.is_set():
+                message = pubsub.get_message(timeout=RETRY_AFTER)
+                if message is not None:
+                    self._receive(message)
+        client.close()
+
+    def _receive(self, message: dict[str, Any]) -> None:
+        if message["type"] == "subscribe":
+            self.listening.set()
+        elif message["type"] == "message":
+            origin, _, revision = message["data"].decode().partition(":")
+            if origin != self._origin and revision.isdigit():
+                self._tell(int(revision))
+
+
+class _Process:
+    """The announcer of this process, made when it is first needed."""
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._announcer: Announcer | None = None
+
+    def announcer(self) -> Announcer:
+        with self._guard:
+            if self._announcer is None:
+                self._announcer = Announcer(settings.REDIS_URL)
+            return self._announcer
+
+    def forget(self) -> None:
+        """In a forked child: the parent's threads and connections are not ours."""
+        self._guard = threading.Lock()
+        self._announcer = None
+
+
+_process = _Process()
+os.register_at_fork(after_in_child=_process.forget)
+
+
+def subscribe(callback: Callback) -> Callable[[], None]:
+    """Call `callback(revision)` after each commit of any process, in a thread of the store's. Returns the end of it.
+
+    Callbacks must be quick. A call may be missing (Redis was away) and never is the only way to learn of a revision.
+    """
+    return _process.announcer().subscribe(callback)
+
+
+def announce(revision: int) -> None:
+    """Tell everybody that `revision` is committed. Never fails and never waits for the network."""
+    _process.announcer().announce(revision)

@@ -1,0 +1,141 @@
+"""Lists as the API serves them: one revision for all pages, `continue` tokens, selectors on stored labels and fields.
+
+The first page is the current state. Its token names the revision and the last key; later pages tell the state as of
+that revision from the log, as long as pruning has not passed it (else: Expired, list again).
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import NamedTuple
+
+import msgspec
+
+from manciple.store import documents, rows
+from manciple.store.records import Page, Selector, Stored
+from manciple.wire.errors import BadRequest, Expired
+from manciple.wire.registry import Kind
+
+
+class Continue(NamedTuple):
+    """What a continue token says: the list's revision, and the last key (namespace, name) given out."""
+
+    revision: int
+    namespace: str
+    name: str
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return (self.namespace, self.name)
+
+
+_token_decoder = msgspec.json.Decoder(Continue)
+
+
+def encode_token(token: Continue) -> str:
+    return base64.urlsafe_b64encode(msgspec.json.encode(token)).rstrip(b"=").decode()
+
+
+def decode_token(text: str) -> Continue:
+    """Raises: BadRequest for a text that we did not make."""
+    try:
+        return _token_decoder.decode(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
+    except (binascii.Error, ValueError, msgspec.MsgspecError) as error:
+        raise BadRequest("continue key is not valid: it is not one that a list has returned") from error
+
+
+class Query(NamedTuple):
+    """What a list asks for."""
+
+    kind: Kind
+    namespace: str
+    labels: Selector | None
+    fields: Selector | None
+    limit: int
+
+    @property
+    def selective(self) -> bool:
+        return self.labels is not None or self.fields is not None
+
+    def matches(self, row: rows.Row) -> bool:
+        if self.labels is not None and not self.labels.matches(documents.load(row.labels)):
+            return False
+        return self.fields is None or self.fields.matches(documents.load(row.fields))
+
+
+def list_objects(
+    kind: Kind,
+    *,
+    namespace: str = "",
+    labels: Selector | None = None,
+    fields: Selector | None = None,
+    limit: int = 0,
+    continue_token: str = "",
+) -> Page:
+    """One page; `limit` 0 means everything. Ordered by (namespace, name), bytewise.
+
+    Raises: BadRequest for a strange token; Expired when the token's revision is pruned.
+    """
+    query = Query(kind, namespace, labels, fields, limit)
+    if continue_token:
+        return _later_page(query, decode_token(continue_token))
+    if query.selective:
+        return _selected_page(query)
+    return _first_page(query)
+
+
+def _first_page(query: Query) -> Page:
+    resource, limit = query.kind.resource, query.limit
+    revision, found = rows.live(resource, namespace=query.namespace, limit=limit + 1 if limit else 0, with_text=True)
+    shown = found[:limit] if limit else found
+    items = tuple(row.stored(resource, row.text or "") for row in shown)
+    if len(shown) == len(found):
+        return Page(items=items, revision=revision, continue_token="", remaining=None)
+    # Counted a moment later than the page was read, so an estimate, as upstream's is.
+    remaining = max(rows.count(resource, namespace=query.namespace) - len(items), 1)
+    return Page(items=items, revision=revision, continue_token=_token(revision, items), remaining=remaining)
+
+
+def _selected_page(query: Query) -> Page:
+    revision, found = rows.live(query.kind.resource, namespace=query.namespace, limit=0, with_text=False)
+    return _cut(query, revision, [row for row in found if query.matches(row)])
+
+
+def _later_page(query: Query, token: Continue) -> Page:
+    found = rows.as_of(query.kind.resource, token.revision, namespace=query.namespace, after=token.key)
+    matching = [row for row in found if query.matches(row)] if query.selective else found
+    page = _cut(query, token.revision, matching)
+    # Pruning moves the floor before it removes anything: asked after reading, the floor vouches for what was read.
+    if token.revision < rows.counter()[1]:
+        raise expired_list()
+    return page
+
+
+def expired_list() -> Expired:
+    return Expired(
+        "The provided continue parameter is too old to display a consistent list result. "
+        "You can start a new list without the continue parameter."
+    )
+
+
+def _cut(query: Query, revision: int, found: list[rows.Row]) -> Page:
+    shown = found[: query.limit] if query.limit else found
+    texts = rows.texts(row.revision for row in shown)
+    # A document can only be missing when pruning has overtaken this list.
+    if len(texts) < len(shown):
+        raise expired_list()
+    items = tuple(row.stored(query.kind.resource, texts[row.revision]) for row in shown)
+    left = len(found) - len(shown)
+    if not left:
+        return Page(items=items, revision=revision, continue_token="", remaining=None)
+    return Page(
+        items=items,
+        revision=revision,
+        continue_token=_token(revision, items),
+        remaining=None if query.selective else left,
+    )
+
+
+def _token(revision: int, items: tuple[Stored, ...]) -> str:
+    return encode_token(Continue(revision, items[-1].namespace, items[-1].name))

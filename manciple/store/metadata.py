@@ -1,0 +1,165 @@
+"""PURE: what the server does to metadata when an object is created, updated or marked for deletion.
+
+The writer asks these functions for the next object and stores what they return. Sources in Kubernetes 1.36:
+apiserver/pkg/registry/rest (create.go, update.go, delete.go, meta.go), registry/generic/registry/store.go and
+apimachinery/pkg/api/validation/objectmeta.go.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from msgspec import structs
+
+from manciple.store.records import Propagation
+from manciple.wire.base import ApiObject, ObjectMeta
+from manciple.wire.errors import BadRequest, Conflict, FieldError, Invalid
+from manciple.wire.registry import Kind
+
+#: metav1.FinalizerDeleteDependents and metav1.FinalizerOrphanDependents
+FOREGROUND_FINALIZER = "foregroundDeletion"
+ORPHAN_FINALIZER = "orphan"
+_COLLECTOR_FINALIZERS = {"Foreground": FOREGROUND_FINALIZER, "Orphan": ORPHAN_FINALIZER}
+
+
+def timestamp(moment: datetime) -> str:
+    """RFC 3339 in UTC with whole seconds, as metav1.Time."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def parse_timestamp(text: str) -> datetime:
+    return datetime.fromisoformat(text)
+
+
+def with_meta(obj: ApiObject, **changes: Any) -> ApiObject:
+    return structs.replace(obj, metadata=structs.replace(obj.metadata, **changes))
+
+
+def check_scope(kind: Kind, meta: ObjectMeta) -> None:
+    """Raises: BadRequest when the namespace does not fit the kind, or a resourceVersion is given on create."""
+    if kind.namespaced and not meta.namespace:
+        raise BadRequest(f"an empty namespace may not be set when a {kind.kind} is created")
+    if not kind.namespaced and meta.namespace:
+        raise BadRequest(f"namespace is not allowed on {kind.kind}, which belongs to the cluster")
+    if meta.resource_version:
+        raise BadRequest("resourceVersion should not be set on objects to be created")
+
+
+def name_required(kind: Kind) -> Invalid:
+    error = FieldError(
+        type="FieldValueRequired",
+        field="metadata.name",
+        detail="Required value: name or generateName is required",
+    )
+    return Invalid.of(kind=kind.kind, group=kind.group, name="", errors=[error])
+
+
+def born(kind: Kind, obj: ApiObject, *, name: str, uid: str, now: datetime) -> ApiObject:
+    """A new object with the fields that only the server sets."""
+    meta = structs.replace(
+        obj.metadata,
+        name=name,
+        uid=uid,
+        self_link="",
+        generation=1 if kind.generation_of is not None else 0,
+        creation_timestamp=timestamp(now),
+        deletion_timestamp=None,
+        deletion_grace_period_seconds=None,
+    )
+    return structs.replace(obj, api_version=kind.api_version, kind=kind.kind, metadata=meta)
+
+
+def check_update(kind: Kind, new: ObjectMeta, old: ObjectMeta) -> None:
+    """Raises: Conflict for another object's uid or a stale resourceVersion; Invalid for new finalizers too late."""
+    check_preconditions(kind, old, uid=new.uid, resource_version=new.resource_version)
+    late = [finalizer for finalizer in new.finalizers if finalizer not in old.finalizers]
+    if old.deletion_timestamp is not None and late:
+        listed = " ".join(f'"{finalizer}"' for finalizer in late)
+        detail = (
+            "Forbidden: no new finalizers can be added if the object is being deleted, "
+            f"found new finalizers []string{{{listed}}}"
+        )
+        error = FieldError(type="FieldValueForbidden", field="metadata.finalizers", detail=detail)
+        raise Invalid.of(kind=kind.kind, group=kind.group, name=old.name, errors=[error])
+
+
+def check_preconditions(kind: Kind, meta: ObjectMeta, *, uid: str, resource_version: str) -> None:
+    """Raises: Conflict where `uid` or `resource_version` is given and is not the stored object's."""
+    if uid and uid != meta.uid:
+        why = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {meta.uid}"
+        raise Conflict.of(kind.resource, meta.name, why)
+    if resource_version and resource_version != meta.resource_version:
+        raise Conflict.of(kind.resource, meta.name)
+
+
+def succeeded(kind: Kind, new: ApiObject, old: ApiObject) -> ApiObject:
+    """`new` as the successor of `old`: what clients may not change is kept, generation counts. Still `old`'s revision."""
+    kept = old.metadata
+    meta = structs.replace(
+        new.metadata,
+        name=kept.name,
+        namespace=kept.namespace,
+        uid=kept.uid,
+        resource_version=kept.resource_version,
+        self_link="",
+        generation=kept.generation,
+        creation_timestamp=kept.creation_timestamp,
+        deletion_timestamp=kept.deletion_timestamp,
+        deletion_grace_period_seconds=kept.deletion_grace_period_seconds,
+    )
+    following = structs.replace(new, api_version=kind.api_version, kind=kind.kind, metadata=meta)
+    if kind.generation_of is not None and kind.generation_of(following) != kind.generation_of(old):
+        return with_meta(following, generation=kept.generation + 1)
+    return following
+
+
+def held(meta: ObjectMeta) -> bool:
+    """Whether something keeps a deleting object alive: a finalizer, or seconds of grace."""
+    return bool(meta.finalizers) or bool(meta.deletion_grace_period_seconds)
+
+
+def grace_for(kind: Kind, obj: ApiObject, wanted: int | None) -> int:
+    """Seconds of grace. Only a kind that grants some by itself lets the client choose; a negative wish means 1."""
+    granted = kind.grace_seconds(obj)
+    if granted <= 0 or wanted is None:
+        return max(granted, 0)
+    return wanted if wanted >= 0 else 1
+
+
+def doomed(
+    kind: Kind, obj: ApiObject, *, grace_seconds: int | None, propagation: Propagation, now: datetime
+) -> ApiObject:
+    """`obj` as a first delete leaves it: deletion fields set, the collector's finalizers as `propagation` wants them."""
+    meta = obj.metadata
+    finalizers = tuple(f for f in meta.finalizers if f not in _COLLECTOR_FINALIZERS.values())
+    if wanted := _COLLECTOR_FINALIZERS.get(propagation):
+        finalizers += (wanted,)
+    grace = grace_for(kind, obj, grace_seconds)
+    return with_meta(
+        obj,
+        finalizers=finalizers,
+        deletion_timestamp=timestamp(now + timedelta(seconds=grace)),
+        deletion_grace_period_seconds=grace,
+        generation=meta.generation + 1 if meta.generation else 0,
+    )
+
+
+def hastened(obj: ApiObject, *, grace_seconds: int | None) -> ApiObject:
+    """A deleting object after another delete: the grace may only become shorter, counted from the first delete."""
+    meta = obj.metadata
+    old_grace = meta.deletion_grace_period_seconds or 0
+    if grace_seconds is None or meta.deletion_timestamp is None:
+        return obj
+    grace = grace_seconds if grace_seconds >= 0 else 1
+    if grace >= old_grace:
+        return obj
+    moment = parse_timestamp(meta.deletion_timestamp) - timedelta(seconds=old_grace - grace)
+    return with_meta(obj, deletion_timestamp=timestamp(moment), deletion_grace_period_seconds=grace)
+
+
+def collector_duty(meta: ObjectMeta) -> str:
+    """What the garbage collector must do before this object may go: "Orphan", "Foreground" or ""."""
+    if meta.deletion_timestamp is None:
+        return ""
+    return next((duty for duty, finalizer in _COLLECTOR_FINALIZERS.items() if finalizer in meta.finalizers), "")

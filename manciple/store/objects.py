@@ -1,0 +1,45 @@
+"""The store's front: read objects as text, list them, and write them in transactions.
+
+Reading outside of `writing()` returns documents verbatim (`Stored.text`); `decode` makes the typed value of one. All
+writes of the whole system go through `writing()`.
+"""
+
+from __future__ import annotations
+
+from manciple.store import rows
+from manciple.store.documents import decode
+from manciple.store.listing import list_objects
+from manciple.store.records import Change, Deletion, Page, Propagation, Selector, Stored
+from manciple.store.writer import Sources, Writer, writing
+from manciple.wire.registry import Kind
+
+__all__ = [
+    "Change",
+    "Deletion",
+    "Page",
+    "Propagation",
+    "Selector",
+    "Sources",
+    "Stored",
+    "Writer",
+    "decode",
+    "get",
+    "get_by_uid",
+    "list",
+    "writing",
+]
+
+
+def get(kind: Kind, namespace: str, name: str) -> Stored | None:
+    """The live object of that key; `namespace` is "" for cluster kinds."""
+    row = rows.by_key(kind.resource, namespace, name)
+    return None if row is None else row.stored(kind.resource, row.text or "")
+
+
+def get_by_uid(kind: Kind, uid: str) -> Stored | None:
+    row = rows.by_uid(kind.resource, uid)
+    return None if row is None else row.stored(kind.resource, row.text or "")
+
+
+#: See manciple.store.listing; `objects.list(kind, ...)` reads as the verb it is.
+list = list_objects

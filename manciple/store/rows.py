@@ -1,0 +1,167 @@
+"""Every read of the store's tables that is on a hot path, each as one SQL statement.
+
+One statement sees one snapshot on SQLite and on PostgreSQL alike, without a transaction around it (which on SQLite
+would queue up behind the writers). Documents are immutable under their revision, so reading them in a second statement
+is as consistent as the first was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, TypeVar
+
+from django.db import connection
+
+from manciple.store import documents
+from manciple.store.records import Stored
+
+#: A store nobody has written to: revision 0 means "any" to clients, so the first list answers 1.
+FIRST_REVISION = 1
+#: Values in one IN list; SQLite takes at most 32,766 parameters.
+CHUNK = 500
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """An object as its latest event tells it; `text` is None where documents were not asked for."""
+
+    namespace: str
+    name: str
+    uid: str
+    revision: int
+    deleting: bool
+    labels: str
+    fields: str
+    text: str | None = None
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return (self.namespace, self.name)
+
+    def stored(self, resource: str, text: str) -> Stored:
+        return Stored(
+            resource=resource,
+            namespace=self.namespace,
+            name=self.name,
+            uid=self.uid,
+            revision=self.revision,
+            text=text,
+            labels=documents.load(self.labels),
+            fields=documents.load(self.fields),
+            deleting=self.deleting,
+        )
+
+
+_ROW = "o.namespace, o.name, o.uid, e.revision, e.deleting, e.labels, e.fields"
+_LIVE = "store_storedobject o JOIN store_event e ON e.revision = o.event_id"
+_ONE = f"SELECT {_ROW}, e.document FROM {_LIVE} WHERE o.resource = %s"  # noqa: S608 - constants only
+_PAGE_JOINS = (
+    "FROM store_revision r LEFT JOIN store_storedobject o ON o.resource = %s {where} "
+    "LEFT JOIN store_event e ON e.revision = o.event_id WHERE r.id = 1 ORDER BY o.namespace, o.name"
+)
+_SUPERSEDED = "store_event n JOIN store_event o ON o.revision = n.previous_revision"
+_AS_OF = (
+    f"SELECT {_ROW} FROM {_LIVE} WHERE o.resource = %s AND o.event_id <= %s {{where}} UNION ALL "  # noqa: S608
+    f"SELECT {_ROW.replace('e.', 'o.')} FROM {_SUPERSEDED} WHERE n.resource = %s AND n.revision > %s "
+    "AND n.previous_revision <= %s {where} ORDER BY 1, 2"
+)
+
+
+def chunks(values: Iterable[T], size: int = CHUNK) -> Iterator[list[T]]:
+    iterator = iter(values)
+    while chunk := list(islice(iterator, size)):
+        yield chunk
+
+
+def fetch(statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+    with connection.cursor() as cursor:
+        cursor.execute(statement, parameters)
+        rows: list[tuple[Any, ...]] = cursor.fetchall()
+    return rows
+
+
+def _row(values: Sequence[Any]) -> Row:
+    namespace, name, uid, revision, deleting, *rest = values
+    return Row(namespace, name, uid, revision, bool(deleting), *rest)
+
+
+def by_key(resource: str, namespace: str, name: str) -> Row | None:
+    found = fetch(f"{_ONE} AND o.namespace = %s AND o.name = %s", (resource, namespace, name))
+    return _row(found[0]) if found else None
+
+
+def by_uid(resource: str, uid: str) -> Row | None:
+    found = fetch(f"{_ONE} AND o.uid = %s", (resource, uid))
+    return _row(found[0]) if found else None
+
+
+def by_keys(resource: str, keys: Iterable[tuple[str, str]]) -> Iterator[Row]:
+    """The live objects among `keys` (namespace, name)."""
+    for chunk in chunks(keys):
+        pairs = ", ".join(["(%s, %s)"] * len(chunk))
+        wanted = [part for key in chunk for part in key]
+        found = fetch(f"{_ONE} AND (o.namespace, o.name) IN (VALUES {pairs})", (resource, *wanted))
+        yield from map(_row, found)
+
+
+def _where(namespace: str, after: tuple[str, str] | None) -> tuple[str, list[str]]:
+    conditions, parameters = "", []
+    if namespace:
+        conditions += " AND o.namespace = %s"
+        parameters.append(namespace)
+    if after is not None:
+        conditions += " AND (o.namespace, o.name) > (%s, %s)"
+        parameters.extend(after)
+    return conditions, parameters
+
+
+def live(resource: str, *, namespace: str, limit: int, with_text: bool) -> tuple[int, list[Row]]:
+    """The current revision and the objects at it, in order of (namespace, name); `limit` 0 means all."""
+    conditions, parameters = _where(namespace, None)
+    statement = f"SELECT r.current, {_ROW}{', e.document' if with_text else ''} {_PAGE_JOINS.format(where=conditions)}"
+    arguments: list[Any] = [resource, *parameters]
+    if limit:
+        statement += " LIMIT %s"
+        arguments.append(limit)
+    found = fetch(statement, arguments)
+    if not found:
+        return FIRST_REVISION, []
+    return found[0][0], [_row(values[1:]) for values in found if values[3] is not None]
+
+
+def as_of(resource: str, revision: int, *, namespace: str, after: tuple[str, str]) -> list[Row]:
+    """The objects behind key `after` as they were at `revision`, without documents.
+
+    Only true while `revision` is not below the pruned floor: the caller checks that after reading.
+    """
+    conditions, parameters = _where(namespace, after)
+    statement = _AS_OF.format(where=conditions)
+    arguments = (resource, revision, *parameters, resource, revision, revision, *parameters)
+    return [_row(values) for values in fetch(statement, arguments)]
+
+
+def texts(revisions: Iterable[int]) -> dict[int, str]:
+    """Documents by revision; what is pruned is absent."""
+    found: dict[int, str] = {}
+    for chunk in chunks(revisions):
+        places = ", ".join(["%s"] * len(chunk))
+        statement = f"SELECT revision, document FROM store_event WHERE revision IN ({places})"  # noqa: S608
+        found.update((revision, text) for revision, text in fetch(statement, chunk))
+    return found
+
+
+def count(resource: str, *, namespace: str) -> int:
+    statement = "SELECT COUNT(*) FROM store_storedobject o WHERE o.resource = %s"
+    conditions, parameters = _where(namespace, None)
+    total: int = fetch(statement + conditions, [resource, *parameters])[0][0]
+    return total
+
+
+def counter() -> tuple[int, int]:
+    """(current revision, floor)."""
+    found = fetch("SELECT current, floor FROM store_revision WHERE id = 1")
+    return (found[0][0], found[0][1]) if found else (FIRST_REVISION, 0)

@@ -1,0 +1,250 @@
+"""Reading the event log: in one go (`read_after`), or following it (`Tail`).
+
+A process has one `Tail`: a thread that is woken by announcements, polls as a backstop, reads new events once, and hands
+them to every subscriber in order. A subscriber that starts behind gets what is missing before it goes live, so it sees
+every event after its starting point exactly once. One that raises is logged and goes on with the next events.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from itertools import count
+from typing import Any, ClassVar
+
+from django.db import DatabaseError, InterfaceError, connection
+
+from manciple.store import announce, documents, rows
+from manciple.store.records import EventRecord
+from manciple.wire.errors import Expired
+
+log = logging.getLogger(__name__)
+
+#: Seconds: how long a lost announcement can delay events.
+POLL_INTERVAL = 0.5
+#: Events read at a time.
+BATCH = 1000
+#: Seconds of waiting after database errors: the first, doubled each time up to the last.
+BACKOFF = (0.1, 5.0)
+
+Callback = Callable[[Sequence[EventRecord]], None]
+OnExpired = Callable[[Expired], None]
+
+_COLUMNS = "revision, type, resource, namespace, name, uid, document, labels, fields, previous_labels, previous_fields"
+
+
+def latest_revision() -> int:
+    return rows.counter()[0]
+
+
+def floor() -> int:
+    """The revision below which the log is pruned."""
+    return rows.counter()[1]
+
+
+def expired(revision: int, lowest: int) -> Expired:
+    return Expired(f"too old resource version: {revision} ({lowest})")
+
+
+def read_after(revision: int, *, resources: Collection[str] | None = None, limit: int = BATCH) -> list[EventRecord]:
+    """The events above `revision`, oldest first, at most `limit`; of `resources` alone where they are given.
+
+    Raises: Expired when events above `revision` may have been pruned.
+    """
+    conditions, parameters = "", [revision]
+    if resources is not None:
+        if not resources:
+            return []
+        conditions = f" AND resource IN ({', '.join(['%s'] * len(resources))})"
+    statement = f"SELECT {_COLUMNS} FROM store_event WHERE revision > %s{conditions} ORDER BY revision LIMIT %s"  # noqa: S608
+    found = rows.fetch(statement, [*parameters, *(resources or ()), limit])
+    # Pruning moves the floor before it removes anything: asked after reading, the floor vouches for what was read.
+    lowest = floor()
+    if revision < lowest:
+        raise expired(revision, lowest)
+    return [_record(values) for values in found]
+
+
+def _record(values: tuple[Any, ...]) -> EventRecord:
+    revision, type_, resource, namespace, name, uid, text, labels, fields, previous_labels, previous_fields = values
+    return EventRecord(
+        revision=revision,
+        type=type_,
+        resource=resource,
+        namespace=namespace,
+        name=name,
+        uid=uid,
+        text=text,
+        labels=documents.load(labels),
+        fields=documents.load(fields),
+        previous_labels=documents.load_optional(previous_labels),
+        previous_fields=documents.load_optional(previous_fields),
+    )
+
+
+@dataclass(slots=True, eq=False)
+class _Subscriber:
+    callback: Callback
+    on_expired: OnExpired | None
+    position: int  # the newest revision it has been given
+    active: bool = True
+
+    def give(self, records: Sequence[EventRecord]) -> None:
+        self.position = records[-1].revision
+        try:
+            self.callback(records)
+        except Exception:
+            log.exception("a subscriber failed on events up to revision %d", self.position)
+
+    def lose(self, error: Expired) -> None:
+        self.active = False
+        if self.on_expired is None:
+            log.error("a subscriber fell behind the pruned log: %s", error.message)
+            return
+        try:
+            self.on_expired(error)
+        except Exception:
+            log.exception("a subscriber failed to give up")
+
+
+class Tail:
+    """The thread that follows the log. `Tail.instance()` is the process's; tests may make their own."""
+
+    _instance: ClassVar[Tail | None] = None
+    _instance_guard: ClassVar[threading.Lock] = threading.Lock()
+
+    def __init__(self, *, poll_interval: float = POLL_INTERVAL) -> None:
+        self._poll_interval = poll_interval
+        self._guard = threading.Lock()
+        self._wake = threading.Condition(self._guard)
+        self._woken = False
+        self._stopping = False
+        self._subscribers: list[_Subscriber] = []
+        self._thread: threading.Thread | None = None
+
+    @classmethod
+    def instance(cls) -> Tail:
+        with cls._instance_guard:
+            if cls._instance is None:
+                cls._instance = cls()
+            return cls._instance
+
+    @classmethod
+    def forget_instance(cls) -> None:
+        """In a forked child: the parent's thread did not come along."""
+        cls._instance_guard = threading.Lock()
+        cls._instance = None
+
+    def subscribe(self, callback: Callback, *, after: int, on_expired: OnExpired | None = None) -> Callable[[], None]:
+        """Call `callback(events)` in the tail's thread with every event above `after`, in order, without a gap.
+
+        Returns the function that ends it; once that has returned no new call begins. `on_expired` is called when the
+        subscription ended by itself, because the log was pruned past it while the database could not be read.
+        Raises: Expired when `after` is below the pruned floor.
+        """
+        lowest = floor()
+        if after < lowest:
+            raise expired(after, lowest)
+        subscriber = _Subscriber(callback, on_expired, after)
+        with self._wake:
+            self._subscribers.append(subscriber)
+            self._start()
+            self._notify()
+
+        def unsubscribe() -> None:
+            with self._guard:
+                subscriber.active = False
+                if subscriber in self._subscribers:
+                    self._subscribers.remove(subscriber)
+
+        return unsubscribe
+
+    def stop(self) -> None:
+        """End the thread, after the calls that are under way."""
+        with self._wake:
+            self._stopping = True
+            self._notify()
+            thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
+
+    def _start(self) -> None:
+        if self._thread is None:
+            self._stopping = False
+            self._thread = threading.Thread(target=self._run, name="tail", daemon=True)
+            self._thread.start()
+
+    def _notify(self) -> None:
+        self._woken = True
+        self._wake.notify_all()
+
+    def _on_announcement(self, _revision: int) -> None:
+        with self._wake:
+            self._notify()
+
+    def _run(self) -> None:
+        unsubscribe = announce.subscribe(self._on_announcement)
+        failures = count()
+        try:
+            while not self._stopping:
+                try:
+                    self._deliver()
+                    failures = count()
+                except (DatabaseError, InterfaceError):
+                    log.exception("could not read the event log")
+                    connection.close()
+                    self._pause(next(failures))
+                    continue
+                self._sleep(self._poll_interval)
+        finally:
+            unsubscribe()
+            connection.close()
+            with self._guard:
+                self._thread = None
+
+    def _pause(self, failures: int) -> None:
+        first, last = BACKOFF
+        self._sleep(min(first * 2**failures, last))
+
+    def _sleep(self, seconds: float) -> None:
+        with self._wake:
+            self._wake.wait_for(lambda: self._woken or self._stopping, timeout=seconds)
+            self._woken = False
+
+    def _deliver(self) -> None:
+        """Bring every subscriber to the end of the log, a batch each in turn, so that no latecomer holds up the others."""
+        moved = True
+        while moved and not self._stopping:
+            moved = any([self._advance(position, group) for position, group in self._by_position().items()])
+
+    def _by_position(self) -> dict[int, list[_Subscriber]]:
+        """Subscribers at the same position share one read: at the end of the log, all of them do."""
+        groups: dict[int, list[_Subscriber]] = {}
+        with self._guard:
+            for subscriber in self._subscribers:
+                groups.setdefault(subscriber.position, []).append(subscriber)
+        return groups
+
+    def _advance(self, position: int, group: Sequence[_Subscriber]) -> bool:
+        try:
+            records = read_after(position)
+        except Expired as error:
+            self._lose(group, error)
+            return False
+        for subscriber in group:
+            if records and subscriber.active:
+                subscriber.give(records)
+        return bool(records)
+
+    def _lose(self, subscribers: Sequence[_Subscriber], error: Expired) -> None:
+        for subscriber in subscribers:
+            with self._guard:
+                if subscriber in self._subscribers:
+                    self._subscribers.remove(subscriber)
+            subscriber.lose(error)
+
+
+os.register_at_fork(after_in_child=Tail.forget_instance)

@@ -1,0 +1,327 @@
+"""The one writer: `writing()` opens a transaction, its `Writer` collects writes in memory and stores them at the end.
+
+The counter's lock is taken first, so every read in here is current and stays so until the commit. Writes take their
+revisions from memory; reads see them. At the end, in one pass: events, objects, owner links, index rows (projectors),
+the counter. After the commit the newest revision is announced.
+
+`writing()` inside `writing()` joins the outer transaction and works as a savepoint: when it ends with an exception, what
+was written since it began is forgotten (in memory: nothing had been sent), and the outer one may go on.
+"""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from random import SystemRandom
+
+from django.db import transaction
+
+from manciple.store import announce, documents, metadata, persistence, projectors, rows
+from manciple.store.persistence import Current, NetChange, NewEvent
+from manciple.store.records import Change, Deletion, EventType, Propagation, Selector
+from manciple.wire import names
+from manciple.wire.base import ApiObject
+from manciple.wire.errors import AlreadyExists, NotFound
+from manciple.wire.registry import Kind
+
+Key = tuple[str, str, str]  # (resource, namespace, name)
+
+#: How often a generated name is drawn before giving up (upstream: 7 attempts more than one).
+NAME_ATTEMPTS = 8
+
+_random = SystemRandom()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sources:
+    """What a writer takes from the world: the time, new uids, new names."""
+
+    now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    new_uid: Callable[[], str] = lambda: str(uuid.uuid4())
+    name_from: Callable[[str], str] = lambda base: names.generate_name(base, _random)
+
+
+WORLD = Sources()
+
+
+class Writer:
+    """The reads and writes of one transaction. `writing()` makes it; it must not leave its thread or outlive the block."""
+
+    def __init__(self, revision: int, sources: Sources) -> None:
+        self._sources = sources
+        self._revision = revision
+        #: what is known of a key: None means that no such object exists
+        self._known: dict[Key, Current | None] = {}
+        self._kinds: dict[Key, Kind] = {}
+        self._events: list[NewEvent] = []
+        #: (key, what was known before) of every write, oldest first
+        self._journal: list[tuple[Key, Current | None]] = []
+
+    @property
+    def revision(self) -> int:
+        """The newest revision, this transaction's own writes included."""
+        return self._revision
+
+    # Reading ---------------------------------------------------------------------------------------------------------
+
+    def get(self, kind: Kind, namespace: str, name: str) -> ApiObject | None:
+        current = self._current(kind, namespace, name)
+        return None if current is None else current.object
+
+    def get_by_uid(self, kind: Kind, uid: str) -> ApiObject | None:
+        for key, _ in self._journal:
+            current = self._known[key]
+            if current is not None and key[0] == kind.resource and current.uid == uid:
+                return current.object
+        row = rows.by_uid(kind.resource, uid)
+        if row is None:
+            return None
+        found = self._remember(kind, row)
+        return found.object if found is not None and found.uid == uid else None
+
+    def load(self, kind: Kind, keys: Iterable[tuple[str, str]]) -> None:
+        """Read many (namespace, name) in one query, so that the `get`s that follow cost none."""
+        wanted = {key for key in keys if (kind.resource, *key) not in self._known}
+        for row in rows.by_keys(kind.resource, wanted):
+            self._remember(kind, row)
+            wanted.discard(row.key)
+        self._known.update({(kind.resource, *key): None for key in wanted})
+
+    def list(
+        self, kind: Kind, *, namespace: str = "", labels: Selector | None = None, fields: Selector | None = None
+    ) -> tuple[ApiObject, ...]:
+        """The matching objects as this transaction sees them, ordered by (namespace, name)."""
+        _, found = rows.live(kind.resource, namespace=namespace, limit=0, with_text=False)
+        matching = [row.key for row in found if _matches(row.labels, row.fields, labels, fields)]
+        self.load(kind, matching)
+        written = {key[1:] for key, _ in self._journal if key[0] == kind.resource and namespace in ("", key[1])}
+        candidates = (self._known[(kind.resource, *key)] for key in sorted({*matching, *written}))
+        return tuple(
+            current.object
+            for current in candidates
+            if current is not None and _matches(current.labels, current.fields, labels, fields)
+        )
+
+    # Writing ---------------------------------------------------------------------------------------------------------
+
+    def create(self, kind: Kind, obj: ApiObject) -> ApiObject:
+        """Store a new object; returns it with name, uid, creationTimestamp, generation and resourceVersion.
+
+        Raises: AlreadyExists, also when no free name was found for its generateName; BadRequest for a namespace that
+        does not fit the kind, or a resourceVersion; Invalid without name and generateName.
+        """
+        metadata.check_scope(kind, obj.metadata)
+        name = obj.metadata.name or self._free_name(kind, obj)
+        if self._current(kind, obj.metadata.namespace, name) is not None:
+            raise AlreadyExists.of(kind.resource, name)
+        sources = self._sources
+        fresh = metadata.born(kind, obj, name=name, uid=sources.new_uid(), now=sources.now())
+        return self._append(kind, "ADDED", fresh, None)
+
+    def update(self, kind: Kind, obj: ApiObject) -> ApiObject:
+        """Store the successor of an object; returns it as stored. One that changes nothing is not written.
+
+        A deleting object that nothing holds any more (finalizers, grace) is removed by it.
+        Raises: NotFound; Conflict for another uid or a stale resourceVersion, where these are given; Invalid when
+        finalizers are added to a deleting object.
+        """
+        current = self._existing(kind, obj.metadata.namespace, obj.metadata.name)
+        old = current.object
+        metadata.check_update(kind, obj.metadata, old.metadata)
+        following = metadata.succeeded(kind, obj, old)
+        if following.metadata.deletion_timestamp is not None and not metadata.held(following.metadata):
+            return self._append(kind, "DELETED", following, current)
+        if following == old:
+            return old
+        return self._append(kind, "MODIFIED", following, current)
+
+    def delete(
+        self,
+        kind: Kind,
+        namespace: str,
+        name: str,
+        *,
+        uid: str = "",
+        resource_version: str = "",
+        grace_seconds: int | None = None,
+        propagation: Propagation = "Background",
+    ) -> Deletion:
+        """Delete an object, or mark it as deleting while finalizers or seconds of grace hold it.
+
+        `grace_seconds` counts only for kinds that grant some; deleting again may only shorten it.
+        Raises: NotFound; Conflict when `uid` or `resource_version` is given and is not the object's.
+        """
+        current = self._existing(kind, namespace, name)
+        old = current.object
+        metadata.check_preconditions(kind, old.metadata, uid=uid, resource_version=resource_version)
+        if old.metadata.deletion_timestamp is not None:
+            following = metadata.hastened(old, grace_seconds=grace_seconds)
+        else:
+            following = metadata.doomed(
+                kind, old, grace_seconds=grace_seconds, propagation=propagation, now=self._sources.now()
+            )
+        if following == old:
+            return Deletion(old, gone=False)
+        if metadata.held(following.metadata):
+            return Deletion(self._append(kind, "MODIFIED", following, current), gone=False)
+        # What goes at once keeps its last document, as upstream: watchers of such kinds never see it "deleting".
+        last = following if old.metadata.deletion_timestamp is not None else old
+        return Deletion(self._append(kind, "DELETED", last, current), gone=True)
+
+    # The state in memory ---------------------------------------------------------------------------------------------
+
+    def mark(self) -> tuple[int, int, int]:
+        """A savepoint for `rewind`."""
+        return (self._revision, len(self._events), len(self._journal))
+
+    def rewind(self, mark: tuple[int, int, int]) -> None:
+        """Forget every write since `mark`."""
+        self._revision, events, journal = mark
+        del self._events[events:]
+        while len(self._journal) > journal:
+            key, before = self._journal.pop()
+            self._known[key] = before
+
+    def flush(self) -> bool:
+        """Send everything to the database; returns whether there was anything."""
+        if not self._events:
+            return False
+        changes = self._net_changes()
+        persistence.append_events(self._events, self._sources.now())
+        persistence.store_objects(changes)
+        _project(changes)
+        persistence.move_counter(self._revision)
+        return True
+
+    def _existing(self, kind: Kind, namespace: str, name: str) -> Current:
+        current = self._current(kind, namespace, name)
+        if current is None:
+            raise NotFound.of(kind.resource, name)
+        return current
+
+    def _current(self, kind: Kind, namespace: str, name: str) -> Current | None:
+        key = (kind.resource, namespace, name)
+        if key not in self._known:
+            row = rows.by_key(*key)
+            self._known[key] = None if row is None else persistence.as_current(kind, row)
+        return self._known[key]
+
+    def _remember(self, kind: Kind, row: rows.Row) -> Current | None:
+        """What is known of the row's key; the row, unless this transaction knows better."""
+        key = (kind.resource, *row.key)
+        if key not in self._known:
+            self._known[key] = persistence.as_current(kind, row)
+        return self._known[key]
+
+    def _free_name(self, kind: Kind, obj: ApiObject) -> str:
+        base, namespace = obj.metadata.generate_name, obj.metadata.namespace
+        if not base:
+            raise metadata.name_required(kind)
+        name = ""
+        for _ in range(NAME_ATTEMPTS):
+            name = self._sources.name_from(base)
+            if self._current(kind, namespace, name) is None:
+                return name
+        why = "the server was not able to generate a unique name for the object"
+        raise AlreadyExists(f"{AlreadyExists.of(kind.resource, name).message}, {why}")
+
+    def _append(self, kind: Kind, type_: EventType, obj: ApiObject, previous: Current | None) -> ApiObject:
+        self._revision += 1
+        numbered = metadata.with_meta(obj, resource_version=str(self._revision))
+        meta = numbered.metadata
+        current = Current(
+            numbered,
+            self._revision,
+            documents.dump(meta.labels),
+            documents.dump(documents.selectable_fields(kind, numbered)),
+        )
+        key = (kind.resource, meta.namespace, meta.name)
+        text = documents.encode(numbered)
+        event = NewEvent(revision=self._revision, type=type_, kind=kind, current=current, text=text, previous=previous)
+        self._events.append(event)
+        self._journal.append((key, previous))
+        self._kinds[key] = kind
+        self._known[key] = None if type_ == "DELETED" else current
+        return numbered
+
+    def _net_changes(self) -> list[NetChange]:
+        before: dict[Key, Current | None] = {}
+        for key, known in self._journal:
+            before.setdefault(key, known)
+        last = {event.current.uid: event.current for event in self._events}
+        gone: list[NetChange] = []
+        stay: list[NetChange] = []
+        for key, old in before.items():
+            kind, new = self._kinds[key], self._known[key]
+            same = old is not None and new is not None and old.uid == new.uid
+            if old is not None and not same:
+                gone.append(NetChange(type="DELETED", kind=kind, current=last[old.uid], previous=old))
+            if new is not None:
+                type_: EventType = "MODIFIED" if same else "ADDED"
+                stay.append(NetChange(type=type_, kind=kind, current=new, previous=old if same else None))
+        return gone + stay
+
+
+def _matches(labels: str, fields: str, by_labels: Selector | None, by_fields: Selector | None) -> bool:
+    """Whether the stored labels and fields (JSON text) satisfy the selectors."""
+    if by_labels is not None and not by_labels.matches(documents.load(labels)):
+        return False
+    return by_fields is None or by_fields.matches(documents.load(fields))
+
+
+def _project(changes: Iterable[NetChange]) -> None:
+    by_resource: dict[str, list[Change]] = {}
+    for change in changes:
+        previous = None if change.previous is None else change.previous.object
+        told = Change(type=change.type, object=change.current.object, previous=previous)
+        by_resource.setdefault(change.kind.resource, []).append(told)
+    for resource, told_changes in by_resource.items():
+        projectors.project(resource, told_changes)
+
+
+class _Open(threading.local):
+    """The writer of each thread's open transaction."""
+
+    writer: Writer | None = None
+
+
+_open = _Open()
+
+
+@contextmanager
+def writing(*, sources: Sources = WORLD, dry_run: bool = False) -> Iterator[Writer]:
+    """One transaction of the store; see the module's docstring.
+
+    `dry_run` does everything but store (the writes are checked against the store and then forgotten). Inside another
+    `writing()`, `sources` are the outer one's.
+    """
+    if _open.writer is not None:
+        with _savepoint(_open.writer, forget=dry_run):
+            yield _open.writer
+        return
+    with persistence.locked_counter() as (revision, _floor):
+        writer = Writer(revision, sources)
+        _open.writer = writer
+        try:
+            yield writer
+            if not dry_run and writer.flush():
+                transaction.on_commit(partial(announce.announce, writer.revision), robust=True)
+        finally:
+            _open.writer = None
+
+
+@contextmanager
+def _savepoint(writer: Writer, *, forget: bool) -> Iterator[None]:
+    mark = writer.mark()
+    try:
+        yield
+    except BaseException:
+        writer.rewind(mark)
+        raise
+    if forget:
+        writer.rewind(mark)

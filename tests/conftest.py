@@ -1,0 +1,16 @@
+"""Fixtures that every test may use: a database in a file, and servers that start when a test first asks for them."""
+
+from __future__ import annotations
+
+import pytest
+from django.db import connections
+
+
+@pytest.fixture(scope="session")
+def django_db_modify_db_settings(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> None:
+    """A database of this process's own. SQLite's is a file, because the tests write from several threads."""
+    settings = connections["default"].settings_dict
+    if settings["ENGINE"].endswith("sqlite3"):
+        settings["TEST"]["NAME"] = tmp_path_factory.mktemp("database") / "manciple.sqlite3"
+    else:
+        settings["TEST"]["NAME"] = f"test_manciple_{worker_id}"
