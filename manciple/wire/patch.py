@@ -1,0 +1,362 @@
+"""Patches of documents: JSON patch (RFC 6902), merge patch (RFC 7386) and strategic merge patch.
+
+A document and a patch come in as builtins, the patched document goes out; neither argument is changed. A patch that
+cannot be read is a BadRequest, one that does not fit the document is Invalid (upstream: 422). Server-side apply is in
+`manciple.wire.apply`. Source of the strategic rules: apimachinery/pkg/util/strategicpatch/patch.go.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+from manciple.wire.base import MERGE_SCALARS
+from manciple.wire.errors import BadRequest, Invalid
+
+Document = dict[str, Any]
+
+#: How many operations one JSON patch may have, as upstream.
+MAX_OPERATIONS = 10_000
+
+_INDEX = re.compile(r"0|[1-9][0-9]*")
+
+
+# JSON patch ----------------------------------------------------------------------------------------------------------
+
+
+def json_patch(document: Document, operations: Any) -> Document:
+    """Raises: BadRequest for a malformed patch; Invalid when a path does not exist or a test fails."""
+    if not isinstance(operations, list) or not all(isinstance(one, dict) for one in operations):
+        raise BadRequest("error decoding patch: a JSON patch is a list of operations")
+    if len(operations) > MAX_OPERATIONS:
+        raise BadRequest(f"The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {len(operations)}")
+    patched: Any = copy.deepcopy(document)
+    for operation in operations:
+        patched = _apply_operation(patched, operation)
+    if not isinstance(patched, dict):
+        raise Invalid("the patched document is not an object")
+    return patched
+
+
+def _apply_operation(document: Any, operation: Mapping[str, Any]) -> Any:
+    name = operation.get("op")
+    handler = _OPERATIONS.get(name) if isinstance(name, str) else None
+    if handler is None:
+        raise BadRequest(f"error decoding patch: unexpected kind: {name}")
+    return handler(document, operation)
+
+
+def _pointer(operation: Mapping[str, Any], member: str = "path") -> list[str]:
+    text = operation.get(member)
+    if not isinstance(text, str):
+        raise BadRequest(f"error decoding patch: {operation.get('op')} operation is missing '{member}'")
+    if text and not text.startswith("/"):
+        raise BadRequest(f"error decoding patch: '{text}' is not a JSON pointer")
+    return [part.replace("~1", "/").replace("~0", "~") for part in text.split("/")[1:]]
+
+
+def _value(operation: Mapping[str, Any]) -> Any:
+    if "value" not in operation:
+        raise BadRequest(f"error decoding patch: {operation.get('op')} operation is missing 'value'")
+    return copy.deepcopy(operation["value"])
+
+
+def _missing(operation: str, parts: Sequence[str]) -> Invalid:
+    return Invalid(f'{operation} operation does not apply: doc is missing path: "/{"/".join(parts)}"')
+
+
+def _position(part: str, *, end: int) -> int | None:
+    """The index that `part` means in a list, at most `end`; None where it means none."""
+    if not _INDEX.fullmatch(part) or int(part) > end or end < 0:
+        return None
+    return int(part)
+
+
+def _step(container: Any, part: str) -> Any:
+    """Raises: LookupError where there is no such member."""
+    if isinstance(container, dict):
+        return container[part]
+    position = _position(part, end=len(container) - 1) if isinstance(container, list) else None
+    if position is None:
+        raise LookupError(part)
+    return container[position]
+
+
+def _resolve(document: Any, parts: Sequence[str], operation: str) -> Any:
+    try:
+        for part in parts:
+            document = _step(document, part)
+    except LookupError:
+        raise _missing(operation, parts) from None
+    return document
+
+
+def _insert(document: Any, parts: Sequence[str], value: Any, *, operation: str) -> Any:
+    if not parts:
+        return value
+    container = _resolve(document, parts[:-1], operation)
+    if isinstance(container, dict):
+        container[parts[-1]] = value
+        return document
+    if not isinstance(container, list):
+        raise _missing(operation, parts)
+    last = len(container)
+    position = last if parts[-1] == "-" else _position(parts[-1], end=last)
+    if position is None:
+        raise _missing(operation, parts)
+    container.insert(position, value)
+    return document
+
+
+def _take(document: Any, parts: Sequence[str], *, operation: str) -> Any:
+    """Removes the member from `document`, in place, and returns it."""
+    if not parts:
+        raise Invalid(f"{operation} operation does not apply: the whole document cannot be removed")
+    member = _resolve(document, parts, operation)
+    container = _resolve(document, parts[:-1], operation)
+    del container[parts[-1] if isinstance(container, dict) else int(parts[-1])]
+    return member
+
+
+def _add(document: Any, operation: Mapping[str, Any]) -> Any:
+    return _insert(document, _pointer(operation), _value(operation), operation="add")
+
+
+def _remove(document: Any, operation: Mapping[str, Any]) -> Any:
+    _take(document, _pointer(operation), operation="remove")
+    return document
+
+
+def _replace(document: Any, operation: Mapping[str, Any]) -> Any:
+    parts, value = _pointer(operation), _value(operation)
+    if parts:
+        _take(document, parts, operation="replace")
+    return _insert(document, parts, value, operation="replace")
+
+
+def _move(document: Any, operation: Mapping[str, Any]) -> Any:
+    source, target = _pointer(operation, "from"), _pointer(operation)
+    if source == target:
+        return document
+    if target[: len(source)] == source:
+        raise Invalid("move operation does not apply: a member cannot move into itself")
+    return _insert(document, target, _take(document, source, operation="move"), operation="move")
+
+
+def _copy(document: Any, operation: Mapping[str, Any]) -> Any:
+    member = copy.deepcopy(_resolve(document, _pointer(operation, "from"), "copy"))
+    return _insert(document, _pointer(operation), member, operation="copy")
+
+
+def _test(document: Any, operation: Mapping[str, Any]) -> Any:
+    parts, wanted = _pointer(operation), _value(operation)
+    if not _same(_resolve(document, parts, "test"), wanted):
+        raise Invalid(f"testing value /{'/'.join(parts)} failed: test failed")
+    return document
+
+
+def _same(left: Any, right: Any) -> bool:
+    """Equality of JSON values: true is not 1, 1 is 1.0."""
+    if isinstance(left, dict) and isinstance(right, dict):
+        return left.keys() == right.keys() and all(_same(left[key], right[key]) for key in left)
+    if isinstance(left, list) and isinstance(right, list):
+        return len(left) == len(right) and all(map(_same, left, right))
+    return isinstance(left, bool) == isinstance(right, bool) and bool(left == right)
+
+
+_OPERATIONS: dict[str, Callable[[Any, Mapping[str, Any]], Any]] = {
+    "add": _add,
+    "remove": _remove,
+    "replace": _replace,
+    "move": _move,
+    "copy": _copy,
+    "test": _test,
+}
+
+
+# Merge patch ---------------------------------------------------------------------------------------------------------
+
+
+def merge_patch(document: Document, patch: Any) -> Document:
+    """RFC 7386: null removes, objects merge, the rest replaces. Raises: BadRequest unless `patch` is an object."""
+    if not isinstance(patch, dict):
+        raise BadRequest("error decoding patch: a merge patch is an object")
+    return _merged(document, patch)
+
+
+def _merged(document: Any, patch: Document) -> Document:
+    result = dict(document) if isinstance(document, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            result.pop(key, None)
+        elif isinstance(value, dict):
+            result[key] = _merged(result.get(key), value)
+        else:
+            result[key] = copy.deepcopy(value)
+    return result
+
+
+# Strategic merge patch -----------------------------------------------------------------------------------------------
+
+_DIRECTIVE, _RETAIN_KEYS = "$patch", "$retainKeys"
+_DELETE_PREFIX, _ORDER_PREFIX = "$deleteFromPrimitiveList/", "$setElementOrder/"
+
+
+class MergeKeys(Protocol):
+    """What a type's declaration says about merging; `manciple.wire.schema` answers it."""
+
+    def list_merge_key(self, type_: Any, json_field: str, /) -> str | None:
+        """The merge key of a list field, MERGE_SCALARS for one merged as a set, None for one replaced whole."""
+        ...
+
+    def field_type(self, type_: Any, json_field: str, /) -> Any:
+        """The type of a field's value, of its elements for a list; None where the type knows no such field."""
+        ...
+
+
+def strategic_merge_patch(document: Document, patch: Any, type_: Any, *, keys: MergeKeys) -> Document:
+    """`patch` merged into `document` by the merge keys that `type_` declares.
+
+    Raises: BadRequest for a patch that is no object or has an unknown directive.
+    """
+    if not isinstance(patch, dict):
+        raise BadRequest("error decoding patch: a strategic merge patch is an object")
+    return _StrategicMerge(keys).merge_map(document, patch, type_)
+
+
+class _StrategicMerge:
+    """One merge: the rules, with the source of merge keys at hand."""
+
+    def __init__(self, keys: MergeKeys) -> None:
+        self._keys = keys
+
+    def merge_map(self, original: Document, patch: Document, type_: Any) -> Document:
+        directive = patch.get(_DIRECTIVE)
+        if directive == "delete":
+            return {}
+        if directive == "replace":
+            return {key: self.cleaned(value) for key, value in patch.items() if key != _DIRECTIVE}
+        if directive not in (None, "merge"):
+            raise BadRequest(f"Unknown patch directive: {directive}")
+        result = _retained(original, patch)
+        for key in patch:
+            field = key.partition("/")[2] if key.startswith((_DELETE_PREFIX, _ORDER_PREFIX)) else key
+            if key != field and field in patch:
+                continue  # handled with the field itself
+            if not field.startswith("$"):
+                self._merge_field(result, patch, field, type_)
+        return result
+
+    def _merge_field(self, result: Document, patch: Document, field: str, type_: Any) -> None:
+        """Merges one field of `patch`, with the directives that belong to it, into `result`."""
+        removed, order = patch.get(_DELETE_PREFIX + field), patch.get(_ORDER_PREFIX + field)
+        if removed is not None and isinstance(result.get(field), list):
+            result[field] = [item for item in result[field] if item not in removed]
+        if field not in patch:
+            if order is not None and isinstance(result.get(field), list):
+                result[field] = self._merge_list(result[field], [], field, type_=type_, order=order)
+            return
+        value, present = patch[field], result.get(field)
+        if value is None:
+            result.pop(field, None)
+        elif isinstance(value, dict) and isinstance(present, dict):
+            result[field] = self.merge_map(present, value, self._keys.field_type(type_, field))
+        elif isinstance(value, list) and isinstance(present, list):
+            result[field] = self._merge_list(present, value, field, type_=type_, order=order)
+        else:
+            result[field] = self.cleaned(value)
+
+    def _merge_list(
+        self, original: list[Any], patch: list[Any], field: str, *, type_: Any, order: list[Any] | None
+    ) -> list[Any]:
+        merge_key = self._keys.list_merge_key(type_, field)
+        if not merge_key:
+            return self.cleaned(patch) if order is None or patch else original
+        if merge_key == MERGE_SCALARS:
+            merged = [*original, *(item for item in dict.fromkeys(patch) if item not in original)]
+            return _ordered(merged, original, order if order is not None else patch, identity=lambda item: item)
+        element_type = self._keys.field_type(type_, field)
+        if any(item.get(_DIRECTIVE) == "replace" for item in _objects(patch, field)):
+            return [self.cleaned(item) for item in patch if item.get(_DIRECTIVE) != "replace"]
+        merged = self._merge_elements(original, patch, merge_key, element_type)
+        wanted = [item.get(merge_key) for item in (order if order is not None else patch)]
+        return _ordered(merged, original, wanted, identity=lambda item: item.get(merge_key))
+
+    def _merge_elements(self, original: list[Any], patch: list[Any], merge_key: str, element_type: Any) -> list[Any]:
+        merged = list(original)
+        for item in patch:
+            if merge_key not in item:
+                raise BadRequest(f"map: {item} does not contain declared merge key: {merge_key}")
+            at = next((i for i, one in enumerate(merged) if one.get(merge_key) == item[merge_key]), None)
+            if item.get(_DIRECTIVE) == "delete":
+                merged = [one for one in merged if one.get(merge_key) != item[merge_key]]
+            elif at is None:
+                merged.append(self.cleaned(item))
+            else:
+                merged[at] = self.merge_map(merged[at], item, element_type)
+        return merged
+
+    def cleaned(self, value: Any) -> Any:
+        """A patch's value as new content: without nulls, directives and elements that only delete."""
+        if isinstance(value, dict):
+            return {
+                key: self.cleaned(item)
+                for key, item in value.items()
+                if item is not None and not key.startswith((_DIRECTIVE, _RETAIN_KEYS, _DELETE_PREFIX, _ORDER_PREFIX))
+            }
+        if isinstance(value, list):
+            return [
+                self.cleaned(item)
+                for item in value
+                if not (isinstance(item, dict) and item.get(_DIRECTIVE) in ("delete", "replace"))
+            ]
+        return value
+
+
+def _objects(items: Iterable[Any], field: str) -> list[Document]:
+    found = list(items)
+    if not all(isinstance(item, dict) for item in found):
+        raise BadRequest(f"error decoding patch: the elements of {field} must be objects")
+    return found
+
+
+def _retained(original: Document, patch: Document) -> Document:
+    """`original`, with only the fields that $retainKeys names where it is given."""
+    retain = patch.get(_RETAIN_KEYS)
+    if retain is None:
+        return dict(original)
+    if not isinstance(retain, list):
+        raise BadRequest("error decoding patch: $retainKeys is a list of field names")
+    stray = [key for key in patch if not key.startswith("$") and key not in retain and patch[key] is not None]
+    if stray:
+        raise BadRequest(f"patch has fields that are not in its $retainKeys: {', '.join(stray)}")
+    return {key: value for key, value in original.items() if key in retain}
+
+
+def _ordered(
+    merged: list[Any], original: list[Any], order: Sequence[Any], *, identity: Callable[[Any], Any]
+) -> list[Any]:
+    """`merged` with the elements that `order` names in that order, and the others where the server had them.
+
+    An element that only the server has comes before a named one when it did so in `original` (upstream:
+    normalizeElementOrder).
+    """
+    before = {_hashable(identity(item)): position for position, item in enumerate(original)}
+    rank = {_hashable(value): position for position, value in enumerate(order)}
+    named = sorted(
+        (item for item in merged if _hashable(identity(item)) in rank), key=lambda i: rank[_hashable(identity(i))]
+    )
+    others = [item for item in merged if _hashable(identity(item)) not in rank]
+    result: list[Any] = []
+    for item in named:
+        position = before.get(_hashable(identity(item)))
+        while position is not None and others and before.get(_hashable(identity(others[0])), position) < position:
+            result.append(others.pop(0))
+        result.append(item)
+    return result + others
+
+
+def _hashable(value: Any) -> Any:
+    return repr(value) if isinstance(value, (dict, list)) else value
