@@ -1,0 +1,12 @@
+"""The pages of the scheduling app."""
+
+from django.urls import path
+
+from scheduling.pages import classes
+
+urlpatterns = [
+    path("classes", classes.list_classes, name="classes"),
+    path("classes/new", classes.new_class, name="class-new"),
+    path("classes/verdicts", classes.show_verdicts, name="class-verdicts"),
+    path("classes/c/<str:name>", classes.edit_class, name="class-edit"),
+]
