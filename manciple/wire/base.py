@@ -18,7 +18,7 @@ Conventions:
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, TypeVar, cast
+from typing import Annotated, Any, ClassVar, TypeVar, dataclass_transform
 
 import msgspec
 
@@ -40,7 +40,14 @@ MERGE_SCALARS = "*"
 Field = TypeVar("Field")
 
 
-class Value(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel", gc=False):
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(msgspec.field,))
+class ValueMeta(msgspec.StructMeta):
+    """Tells type checkers what `Value` passes on to its subclasses: they are frozen, with keyword-only fields."""
+
+
+class Value(
+    msgspec.Struct, metaclass=ValueMeta, frozen=True, kw_only=True, omit_defaults=True, rename="camel", gc=False
+):
     """An API value. `gc=False` because documents are trees: they cannot hold reference cycles.
 
     Where Go embeds a struct (`json:",inline"`), the embedding value inherits from the embedded one, and `EMBEDS` names
@@ -50,7 +57,9 @@ class Value(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, renam
     EMBEDS: ClassVar[tuple[type[Value], int] | None] = None
 
 
-def pb(number: int, *, encoding: str = "", merge_key: str = "", list_keys: str = "") -> msgspec.Meta:
+def pb(
+    number: int, *, encoding: str = "", merge_key: str = "", retain_keys: bool = False, list_keys: str = ""
+) -> msgspec.Meta:
     """The protobuf field number of an annotated field, and how its list is merged.
 
     `encoding`: "bytes" where Go has []byte (base64 in JSON), or the name of a wrapper ("quantity", "time",
@@ -58,14 +67,23 @@ def pb(number: int, *, encoding: str = "", merge_key: str = "", list_keys: str =
     is a message; of a list or map it describes the elements.
     `merge_key`: the patchMergeKey of a strategic merge patch ("" replaces the list whole; the name of no field,
     MERGE_SCALARS, merges a list of scalars as a set).
+    `retain_keys`: a patch of one element lists all fields it is to keep (patchStrategy=retainKeys).
     `list_keys`: the list-map-keys of server-side apply where they differ from the merge key, comma separated.
     """
-    return msgspec.Meta(extra={"pb": number, "encoding": encoding, "merge_key": merge_key, "list_keys": list_keys})
+    return msgspec.Meta(
+        extra={
+            "pb": number,
+            "encoding": encoding,
+            "merge_key": merge_key,
+            "retain_keys": retain_keys,
+            "list_keys": list_keys,
+        }
+    )
 
 
 def always(zero: Field) -> Field:
     """The default of a field that is served even when it is zero, as Go does without `omitempty`."""
-    return cast("Field", msgspec.field(default_factory=lambda: zero))
+    return msgspec.field(default_factory=lambda: zero)
 
 
 class OwnerReference(Value):

@@ -1,0 +1,237 @@
+"""core/v1 Container and what it is made of: ports, environment, resources, mounts, probes, lifecycle.
+
+Source: k8s.io/api/core/v1.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+import msgspec
+
+from claims.kinds.references import (
+    ConfigMapKeySelector,
+    FileKeySelector,
+    ObjectFieldSelector,
+    OptionalReference,
+    ResourceFieldSelector,
+    SecretKeySelector,
+)
+from claims.kinds.security import SecurityContext
+from manciple.wire.base import Int32, Int64, QuantityText, Value, always, pb
+
+
+class ContainerPort(Value):
+    """A port that the container listens on."""
+
+    name: Annotated[str, pb(1)] = ""
+    host_port: Annotated[Int32, pb(2)] = 0
+    container_port: Annotated[Int32, pb(3)] = always(0)
+    protocol: Annotated[str, pb(4)] = ""
+    host_ip: Annotated[str, pb(5)] = msgspec.field(default="", name="hostIP")
+
+
+class EnvFromSource(Value):
+    """All keys of a ConfigMap or Secret as variables, behind `prefix`."""
+
+    prefix: Annotated[str, pb(1)] = ""
+    config_map_ref: Annotated[OptionalReference | None, pb(2)] = None
+    secret_ref: Annotated[OptionalReference | None, pb(3)] = None
+
+
+class EnvVarSource(Value):
+    """Where a variable's value comes from. Exactly one field is set."""
+
+    field_ref: Annotated[ObjectFieldSelector | None, pb(1)] = None
+    resource_field_ref: Annotated[ResourceFieldSelector | None, pb(2)] = None
+    config_map_key_ref: Annotated[ConfigMapKeySelector | None, pb(3)] = None
+    secret_key_ref: Annotated[SecretKeySelector | None, pb(4)] = None
+    file_key_ref: Annotated[FileKeySelector | None, pb(5)] = None
+
+
+class EnvVar(Value):
+    """An environment variable."""
+
+    name: Annotated[str, pb(1)] = ""
+    value: Annotated[str, pb(2)] = ""
+    value_from: Annotated[EnvVarSource | None, pb(3)] = None
+
+
+class ContainerResourceClaim(Value):
+    """core/v1 ResourceClaim: which of the pod's claims a container uses, and which request of it (all when empty)."""
+
+    name: Annotated[str, pb(1)] = ""
+    request: Annotated[str, pb(2)] = ""
+
+
+class ResourceRequirements(Value):
+    """Amounts by resource name, and the claims whose devices are wanted inside the container."""
+
+    limits: Annotated[dict[str, QuantityText], pb(1, encoding="quantity")] = {}
+    requests: Annotated[dict[str, QuantityText], pb(2, encoding="quantity")] = {}
+    claims: Annotated[tuple[ContainerResourceClaim, ...], pb(3, list_keys="name")] = ()
+
+
+class ContainerResizePolicy(Value):
+    """What happens to the container when a resource of it is resized."""
+
+    resource_name: Annotated[str, pb(1)] = ""
+    restart_policy: Annotated[str, pb(2)] = ""
+
+
+class ContainerRestartRuleOnExitCodes(Value):
+    """`operator`: In or NotIn; at most 255 values."""
+
+    operator: Annotated[str, pb(1)] = ""
+    values: Annotated[tuple[Int32, ...], pb(2)] = ()
+
+
+class ContainerRestartRule(Value):
+    """What to do when the container exits in this way. `action`: Restart or RestartAllContainers."""
+
+    action: Annotated[str, pb(1)] = ""
+    exit_codes: Annotated[ContainerRestartRuleOnExitCodes | None, pb(2)] = None
+
+
+class VolumeMount(Value):
+    """Where a volume of the pod appears in the container."""
+
+    name: Annotated[str, pb(1)] = ""
+    read_only: Annotated[bool, pb(2)] = False
+    recursive_read_only: Annotated[str | None, pb(7)] = None
+    mount_path: Annotated[str, pb(3)] = ""
+    sub_path: Annotated[str, pb(4)] = ""
+    mount_propagation: Annotated[str | None, pb(5)] = None
+    sub_path_expr: Annotated[str, pb(6)] = ""
+    bind_mount_options: Annotated[tuple[str, ...], pb(8)] = ()
+
+
+class VolumeDevice(Value):
+    """Where a raw block volume of the pod appears in the container."""
+
+    name: Annotated[str, pb(1)] = ""
+    device_path: Annotated[str, pb(2)] = ""
+
+
+class ExecAction(Value):
+    """A command to run inside the container; not through a shell."""
+
+    command: Annotated[tuple[str, ...], pb(1)] = ()
+
+
+class HTTPHeader(Value):
+    """A header of a probe's request."""
+
+    name: Annotated[str, pb(1)] = ""
+    value: Annotated[str, pb(2)] = ""
+
+
+class HTTPGetAction(Value):
+    """A GET request. `port`: a number or the name of a container port."""
+
+    path: Annotated[str, pb(1)] = ""
+    port: Annotated[int | str, pb(2, encoding="intOrString")] = always(0)
+    host: Annotated[str, pb(3)] = ""
+    scheme: Annotated[str, pb(4)] = ""
+    http_headers: Annotated[tuple[HTTPHeader, ...], pb(5)] = ()
+    protocol: Annotated[str | None, pb(6)] = None
+
+
+class TCPSocketAction(Value):
+    """Opening a connection. `port`: a number or the name of a container port."""
+
+    port: Annotated[int | str, pb(1, encoding="intOrString")] = always(0)
+    host: Annotated[str, pb(2)] = ""
+
+
+class GRPCAction(Value):
+    """A gRPC health check."""
+
+    port: Annotated[Int32, pb(1)] = always(0)
+    service: Annotated[str | None, pb(2)] = None
+    mode: Annotated[str | None, pb(3)] = None
+
+
+class ProbeHandler(Value):
+    """How a probe looks. Exactly one field is set."""
+
+    exec: Annotated[ExecAction | None, pb(1)] = None
+    http_get: Annotated[HTTPGetAction | None, pb(2)] = None
+    tcp_socket: Annotated[TCPSocketAction | None, pb(3)] = None
+    grpc: Annotated[GRPCAction | None, pb(4)] = None
+
+
+class Probe(ProbeHandler):
+    """A periodic check of a container. Times in seconds, thresholds in consecutive probes."""
+
+    EMBEDS: ClassVar = (ProbeHandler, 1)
+
+    initial_delay_seconds: Annotated[Int32, pb(2)] = 0
+    timeout_seconds: Annotated[Int32, pb(3)] = 0
+    period_seconds: Annotated[Int32, pb(4)] = 0
+    success_threshold: Annotated[Int32, pb(5)] = 0
+    failure_threshold: Annotated[Int32, pb(6)] = 0
+    termination_grace_period_seconds: Annotated[Int64 | None, pb(7)] = None
+
+
+class SleepAction(Value):
+    """Waiting so many seconds."""
+
+    seconds: Annotated[Int64, pb(1)] = always(0)
+
+
+class LifecycleHandler(Value):
+    """What runs at a turn of a container's life. Exactly one field is set."""
+
+    exec: Annotated[ExecAction | None, pb(1)] = None
+    http_get: Annotated[HTTPGetAction | None, pb(2)] = None
+    tcp_socket: Annotated[TCPSocketAction | None, pb(3)] = None
+    sleep: Annotated[SleepAction | None, pb(4)] = None
+
+
+class Lifecycle(Value):
+    """What runs after a container started and before it stops, and the signal that stops it."""
+
+    post_start: Annotated[LifecycleHandler | None, pb(1)] = None
+    pre_stop: Annotated[LifecycleHandler | None, pb(2)] = None
+    stop_signal: Annotated[str | None, pb(3)] = None
+
+
+class Container(Value):
+    """One container of a pod."""
+
+    name: Annotated[str, pb(1)] = ""
+    image: Annotated[str, pb(2)] = ""
+    command: Annotated[tuple[str, ...], pb(3)] = ()
+    args: Annotated[tuple[str, ...], pb(4)] = ()
+    working_dir: Annotated[str, pb(5)] = ""
+    ports: Annotated[
+        tuple[ContainerPort, ...], pb(6, merge_key="containerPort", list_keys="containerPort,protocol")
+    ] = ()
+    env_from: Annotated[tuple[EnvFromSource, ...], pb(19)] = ()
+    env: Annotated[tuple[EnvVar, ...], pb(7, merge_key="name")] = ()
+    resources: Annotated[ResourceRequirements, pb(8)] = ResourceRequirements()
+    resize_policy: Annotated[tuple[ContainerResizePolicy, ...], pb(23)] = ()
+    restart_policy: Annotated[str | None, pb(24)] = None
+    restart_policy_rules: Annotated[tuple[ContainerRestartRule, ...], pb(25)] = ()
+    volume_mounts: Annotated[tuple[VolumeMount, ...], pb(9, merge_key="mountPath")] = ()
+    volume_devices: Annotated[tuple[VolumeDevice, ...], pb(21, merge_key="devicePath")] = ()
+    liveness_probe: Annotated[Probe | None, pb(10)] = None
+    readiness_probe: Annotated[Probe | None, pb(11)] = None
+    startup_probe: Annotated[Probe | None, pb(22)] = None
+    lifecycle: Annotated[Lifecycle | None, pb(12)] = None
+    termination_message_path: Annotated[str, pb(13)] = ""
+    termination_message_policy: Annotated[str, pb(20)] = ""
+    image_pull_policy: Annotated[str, pb(14)] = ""
+    security_context: Annotated[SecurityContext | None, pb(15)] = None
+    stdin: Annotated[bool, pb(16)] = False
+    stdin_once: Annotated[bool, pb(17)] = False
+    tty: Annotated[bool, pb(18)] = False
+
+
+class EphemeralContainer(Container):
+    """A container that is added to a running pod for debugging, in the namespaces of `target_container_name`."""
+
+    EMBEDS: ClassVar = (Container, 1)
+
+    target_container_name: Annotated[str, pb(2)] = ""

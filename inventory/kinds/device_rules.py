@@ -1,0 +1,208 @@
+"""Rules that slices, classes and claims share: names, selectors, configurations, taints, tolerations, node selectors.
+
+Each rule returns all `FieldError`s below the path it is given. Source:
+pkg/apis/resource/validation/validation.go of Kubernetes 1.36, with the limits of k8s.io/api/resource/v1/types.go.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from inventory.kinds.classes import DeviceConfiguration, DeviceSelector, OpaqueDeviceConfiguration
+from inventory.kinds.expressions import validate_expression
+from inventory.kinds.taints import DeviceTaint, DeviceToleration
+from manciple.wire import names
+from manciple.wire.errors import FieldError, duplicate, invalid, not_supported, required, too_long
+from manciple.wire.validation import Path, each, required_or, validate_list, validate_set
+
+SELECTORS_MAX = 32
+CONFIGURATIONS_MAX = 32
+TOLERATIONS_MAX = 16
+TAINTS_MAX = 16
+BINDING_CONDITIONS_MAX = 4
+#: Opaque parameters, as compact JSON, in bytes.
+PARAMETERS_MAX = 10 * 1024
+
+TAINT_EFFECTS = ("NoExecute", "NoSchedule", "None")
+TOLERATION_OPERATORS = ("Equal", "Exists")
+SKIPPABLE_OPERATIONS = ("*", "NodePrepareResources", "NodeUnprepareResources")
+
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+Errors = list[FieldError]
+
+
+# Names ---------------------------------------------------------------------------------------------------------------
+
+
+def validate_driver_name(name: str, path: Path) -> Errors:
+    """A DNS subdomain in any case, at most 63 bytes."""
+    if not name:
+        return [required(path)]
+    long = [too_long(path, names.DRIVER_NAME_MAX)] if len(name.encode()) > names.DRIVER_NAME_MAX else []
+    return long + each(names.check_driver_name(name), path, name)
+
+
+def validate_pool_name(name: str, path: Path) -> Errors:
+    """DNS subdomains with slashes between, at most 253 bytes in all."""
+    if not name:
+        return [required(path)]
+    long = [too_long(path, names.POOL_NAME_MAX)] if len(name.encode()) > names.POOL_NAME_MAX else []
+    return long + [error for part in name.split("/") for error in each(names.check_dns_subdomain(part), path, part)]
+
+
+def validate_device_name(name: str, path: Path) -> Errors:
+    return each(names.check_dns_label(name), path, name)
+
+
+def validate_device_class_name(name: str, path: Path) -> Errors:
+    return required_or(names.check_dns_subdomain, name, path)
+
+
+def validate_label_key(key: str, path: Path) -> Errors:
+    return each(names.check_label_key(key), path, key)
+
+
+def validate_identifier(identifier: str, path: Path) -> Errors:
+    long = [too_long(path, names.IDENTIFIER_MAX)] if len(identifier.encode()) > names.IDENTIFIER_MAX else []
+    return long + each(names.check_c_identifier(identifier), path, identifier)
+
+
+def validate_qualified_name(name: str, path: Path) -> Errors:
+    """An attribute's or capacity's name: an identifier, with or without `domain/` before it."""
+    domain, slash, identifier = name.partition("/")
+    if not slash:
+        return validate_identifier(name, path)
+    if "/" in identifier:
+        return [invalid(path, name, "must not contain more than one slash")]
+    found = validate_driver_name(domain, path) if domain else [invalid(path, "", "the domain must not be empty")]
+    if not identifier:
+        return [*found, invalid(path, "", "the name must not be empty")]
+    return found + validate_identifier(identifier, path)
+
+
+def validate_fully_qualified_name(name: str, path: Path) -> Errors:
+    """A qualified name that must have its domain."""
+    found = validate_qualified_name(name, path)
+    if "/" not in name:
+        found.append(invalid(path, name, "a fully qualified name must be a domain and a name separated by a slash"))
+    return found
+
+
+def validate_uid(uid: str, path: Path) -> Errors:
+    if _UUID.fullmatch(uid):
+        return []
+    form = "`xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx` with lowercase hexadecimal characters"
+    return [invalid(path, uid, f"uid must be in RFC 4122 normalized form, {form}")]
+
+
+# Selectors and configurations ----------------------------------------------------------------------------------------
+
+
+def validate_selectors(selectors: Sequence[DeviceSelector], path: Path, *, stored: bool = False) -> Errors:
+    """`stored`: the selectors were valid when they were saved, so their expressions are not compiled again."""
+
+    def validate_selector(selector: DeviceSelector, at: Path) -> Errors:
+        if selector.cel is None:
+            return [required(at.child("cel"))]
+        return [] if stored else validate_expression(selector.cel.expression, at.child("cel", "expression"))
+
+    return validate_list(selectors, path, validate_selector, maximum=SELECTORS_MAX)
+
+
+def validate_configuration(configuration: DeviceConfiguration, path: Path, *, stored: bool = False) -> Errors:
+    """`stored`: the limit of the parameters' size does not apply again."""
+    if configuration.opaque is None:
+        return [required(path.child("opaque"))]
+    return _validate_opaque(configuration.opaque, path.child("opaque"), stored=stored)
+
+
+def _validate_opaque(opaque: OpaqueDeviceConfiguration, path: Path, *, stored: bool) -> Errors:
+    found = validate_driver_name(opaque.driver, path.child("driver"))
+    return found + validate_raw(opaque.parameters, path.child("parameters"), maximum=None if stored else PARAMETERS_MAX)
+
+
+def validate_raw(value: Any, path: Path, *, maximum: int | None) -> Errors:
+    """A JSON object of at most `maximum` bytes."""
+    if value is None:
+        return [required(path)]
+    if maximum is not None and len(msgspec.json.encode(value)) > maximum:
+        return [too_long(path, maximum)]
+    return [] if isinstance(value, dict) else [invalid(path, "<value omitted>", "must be a valid JSON object")]
+
+
+# Taints and tolerations ----------------------------------------------------------------------------------------------
+
+
+def validate_taint(taint: DeviceTaint, path: Path, *, old: DeviceTaint | None = None) -> Errors:
+    """An effect that did not change is not judged again."""
+    found = validate_label_key(taint.key, path.child("key"))
+    found += each(names.check_label_value(taint.value), path.child("value"), taint.value)
+    if old is not None and old.effect == taint.effect:
+        return found
+    if not taint.effect:
+        found.append(required(path.child("effect")))
+    elif taint.effect not in TAINT_EFFECTS:
+        found.append(not_supported(path.child("effect"), taint.effect, TAINT_EFFECTS))
+    return found
+
+
+def validate_tolerations(tolerations: Sequence[DeviceToleration], path: Path) -> Errors:
+    return validate_list(tolerations, path, _validate_toleration, maximum=TOLERATIONS_MAX)
+
+
+def _validate_toleration(toleration: DeviceToleration, path: Path) -> Errors:
+    found = validate_label_key(toleration.key, path.child("key")) if toleration.key else []
+    if toleration.operator == "Exists":
+        if toleration.value:
+            found.append(invalid(path.child("value"), toleration.value, "must be empty for operator `Exists`"))
+    elif toleration.operator == "Equal":
+        found += each(names.check_label_value(toleration.value), path.child("value"), toleration.value)
+    elif not toleration.operator:
+        found.append(required(path.child("operator")))
+    else:
+        found.append(not_supported(path.child("operator"), toleration.operator, TOLERATION_OPERATORS))
+    if toleration.effect and toleration.effect not in TAINT_EFFECTS:
+        found.append(not_supported(path.child("effect"), toleration.effect, TAINT_EFFECTS))
+    return found
+
+
+# What devices and allocation results have in common ------------------------------------------------------------------
+
+
+def validate_binding_conditions(conditions: Sequence[str], failures: Sequence[str], path: Path) -> Errors:
+    """Both lists or neither; no condition twice or in both."""
+    at, failures_at = path.child("bindingConditions"), path.child("bindingFailureConditions")
+    found: Errors = []
+    for listed, where in ((conditions, at), (failures, failures_at)):
+        found += validate_set(listed, where, validate_label_key, key=str, maximum=BINDING_CONDITIONS_MAX)
+    for position, condition in enumerate(failures):
+        if condition in conditions:
+            message = "bindingFailureConditions must not overlap with bindingConditions"
+            found.append(invalid(failures_at.at(position), condition, message))
+    if failures and not conditions:
+        found.append(invalid(at, conditions, "bindingConditions are required to use bindingFailureConditions"))
+    if conditions and not failures:
+        found.append(invalid(failures_at, failures, "bindingFailureConditions are required to use bindingConditions"))
+    return found
+
+
+def validate_skipped_operations(operations: Sequence[str], path: Path) -> Errors:
+    """Known operations, each once; unpreparing cannot be asked for what was never prepared."""
+    found = [
+        not_supported(path.at(position), operation, SKIPPABLE_OPERATIONS)
+        for position, operation in enumerate(operations)
+        if operation not in SKIPPABLE_OPERATIONS
+    ]
+    for position, operation in enumerate(operations):
+        if operation in operations[:position]:
+            found.append(duplicate(path.at(position), operation))
+    skipped = set(operations)
+    if "NodePrepareResources" in skipped and not skipped & {"NodeUnprepareResources", "*"}:
+        message = "NodePrepareResources cannot be skipped unless NodeUnprepareResources is also skipped"
+        found.append(invalid(path, operations, message))
+    return found

@@ -1,0 +1,174 @@
+"""core/v1 Node: a machine that runs pods, and what it has besides devices. Source: k8s.io/api/core/v1."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+from manciple.wire.base import MERGE_SCALARS, ApiObject, Int32, Int64, QuantityText, TimeText, Value, always, pb
+
+
+class Taint(Value):
+    """What keeps pods without a toleration off a node. `effect`: NoSchedule, PreferNoSchedule or NoExecute."""
+
+    key: Annotated[str, pb(1)] = ""
+    value: Annotated[str, pb(2)] = ""
+    effect: Annotated[str, pb(3)] = ""
+    time_added: Annotated[TimeText | None, pb(4, encoding="time")] = None
+
+
+class ConfigMapNodeConfigSource(Value):
+    """Deprecated upstream: where a node's configuration came from."""
+
+    namespace: Annotated[str, pb(1)] = ""
+    name: Annotated[str, pb(2)] = ""
+    uid: Annotated[str, pb(3)] = ""
+    resource_version: Annotated[str, pb(4)] = ""
+    kubelet_config_key: Annotated[str, pb(5)] = ""
+
+
+class NodeConfigSource(Value):
+    """Deprecated upstream. Exactly one field is set."""
+
+    config_map: Annotated[ConfigMapNodeConfigSource | None, pb(2)] = None
+
+
+class NodePodPreemptionPolicy(Value):
+    """Who asked that resizing a pod shall not preempt others on this node."""
+
+    disable_resize_preemption: Annotated[tuple[str, ...], pb(1, merge_key=MERGE_SCALARS)] = ()
+
+
+class NodeSpec(Value):
+    """What is wanted of a node. `unschedulable`: no new pods (cordoned)."""
+
+    pod_cidr: Annotated[str, pb(1)] = msgspec.field(default="", name="podCIDR")
+    pod_cidrs: Annotated[tuple[str, ...], pb(7, merge_key=MERGE_SCALARS)] = msgspec.field(default=(), name="podCIDRs")
+    provider_id: Annotated[str, pb(3)] = msgspec.field(default="", name="providerID")
+    unschedulable: Annotated[bool, pb(4)] = False
+    taints: Annotated[tuple[Taint, ...], pb(5)] = ()
+    config_source: Annotated[NodeConfigSource | None, pb(6)] = None
+    external_id: Annotated[str, pb(2)] = msgspec.field(default="", name="externalID")
+    pod_preemption_policy: Annotated[NodePodPreemptionPolicy | None, pb(8)] = None
+
+
+class NodeCondition(Value):
+    """One observed aspect of a node: Ready, MemoryPressure, ... with the time of the last report."""
+
+    type: Annotated[str, pb(1)] = ""
+    status: Annotated[str, pb(2)] = ""
+    last_heartbeat_time: Annotated[TimeText | None, pb(3, encoding="time")] = None
+    last_transition_time: Annotated[TimeText | None, pb(4, encoding="time")] = None
+    reason: Annotated[str, pb(5)] = ""
+    message: Annotated[str, pb(6)] = ""
+
+
+class NodeAddress(Value):
+    """`type`: Hostname, InternalIP, ExternalIP, InternalDNS or ExternalDNS."""
+
+    type: Annotated[str, pb(1)] = ""
+    address: Annotated[str, pb(2)] = ""
+
+
+class DaemonEndpoint(Value):
+    """The port of a daemon on the node. Upstream spells the field with a capital letter."""
+
+    port: Annotated[Int32, pb(1)] = msgspec.field(default_factory=int, name="Port")
+
+
+class NodeDaemonEndpoints(Value):
+    """Where the node's agent listens."""
+
+    kubelet_endpoint: Annotated[DaemonEndpoint, pb(1)] = DaemonEndpoint()
+
+
+class NodeSwapStatus(Value):
+    """`capacity`: swap in bytes."""
+
+    capacity: Annotated[Int64 | None, pb(1)] = None
+
+
+class NodeSystemInfo(Value):
+    """What the node's agent found out about the machine. All but `swap` are always served, as clients insist."""
+
+    machine_id: Annotated[str, pb(1)] = msgspec.field(default_factory=str, name="machineID")
+    system_uuid: Annotated[str, pb(2)] = msgspec.field(default_factory=str, name="systemUUID")
+    boot_id: Annotated[str, pb(3)] = msgspec.field(default_factory=str, name="bootID")
+    kernel_version: Annotated[str, pb(4)] = always("")
+    os_image: Annotated[str, pb(5)] = always("")
+    container_runtime_version: Annotated[str, pb(6)] = always("")
+    kubelet_version: Annotated[str, pb(7)] = always("")
+    kube_proxy_version: Annotated[str, pb(8)] = always("")
+    operating_system: Annotated[str, pb(9)] = always("")
+    architecture: Annotated[str, pb(10)] = always("")
+    swap: Annotated[NodeSwapStatus | None, pb(11)] = None
+
+
+class ContainerImage(Value):
+    """An image that lies on the node."""
+
+    names: Annotated[tuple[str, ...], pb(1)] = ()
+    size_bytes: Annotated[Int64, pb(2)] = 0
+
+
+class AttachedVolume(Value):
+    """A volume that is attached to the node, and its device path."""
+
+    name: Annotated[str, pb(1)] = ""
+    device_path: Annotated[str, pb(2)] = ""
+
+
+class NodeConfigStatus(Value):
+    """Deprecated upstream: which configuration the node uses."""
+
+    assigned: Annotated[NodeConfigSource | None, pb(1)] = None
+    active: Annotated[NodeConfigSource | None, pb(2)] = None
+    last_known_good: Annotated[NodeConfigSource | None, pb(3)] = None
+    error: Annotated[str, pb(4)] = ""
+
+
+class NodeRuntimeHandlerFeatures(Value):
+    """What one runtime handler can do."""
+
+    recursive_read_only_mounts: Annotated[bool | None, pb(1)] = None
+    user_namespaces: Annotated[bool | None, pb(2)] = None
+
+
+class NodeRuntimeHandler(Value):
+    """One way in which the node can run containers; the default one has no name."""
+
+    name: Annotated[str, pb(1)] = ""
+    features: Annotated[NodeRuntimeHandlerFeatures | None, pb(2)] = None
+
+
+class NodeFeatures(Value):
+    """What the container runtime can do, whatever the handler."""
+
+    supplemental_groups_policy: Annotated[bool | None, pb(1)] = None
+
+
+class NodeStatus(Value):
+    """What was observed of a node. `allocatable`: what pods may use of `capacity`, by resource name."""
+
+    capacity: Annotated[dict[str, QuantityText], pb(1, encoding="quantity")] = {}
+    allocatable: Annotated[dict[str, QuantityText], pb(2, encoding="quantity")] = {}
+    phase: Annotated[str, pb(3)] = ""
+    conditions: Annotated[tuple[NodeCondition, ...], pb(4, merge_key="type")] = ()
+    addresses: Annotated[tuple[NodeAddress, ...], pb(5, merge_key="type")] = ()
+    daemon_endpoints: Annotated[NodeDaemonEndpoints, pb(6)] = NodeDaemonEndpoints()
+    node_info: Annotated[NodeSystemInfo, pb(7)] = NodeSystemInfo()
+    images: Annotated[tuple[ContainerImage, ...], pb(8)] = ()
+    volumes_in_use: Annotated[tuple[str, ...], pb(9)] = ()
+    volumes_attached: Annotated[tuple[AttachedVolume, ...], pb(10)] = ()
+    config: Annotated[NodeConfigStatus | None, pb(11)] = None
+    runtime_handlers: Annotated[tuple[NodeRuntimeHandler, ...], pb(12)] = ()
+    features: Annotated[NodeFeatures | None, pb(13)] = None
+    declared_features: Annotated[tuple[str, ...], pb(14)] = ()
+
+
+class Node(ApiObject):
+    """A machine that runs pods. Cluster scoped."""
+
+    spec: Annotated[NodeSpec, pb(2)] = NodeSpec()
+    status: Annotated[NodeStatus, pb(3)] = NodeStatus()
