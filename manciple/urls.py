@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
-from django.urls import URLPattern, URLResolver
+from django.contrib.auth.views import LoginView, LogoutView
+from django.urls import URLPattern, URLResolver, include, path
 
 from manciple.api.urls import urlpatterns as api_urls
 
-urlpatterns: list[URLPattern | URLResolver] = [*api_urls]
+urlpatterns: list[URLPattern | URLResolver] = [
+    *api_urls,
+    path("login", LoginView.as_view(redirect_authenticated_user=True), name="login"),
+    path("logout", LogoutView.as_view(next_page="login"), name="logout"),
+    path("", include("claims.urls")),
+    path("", include("scheduling.urls")),
+]

@@ -1,0 +1,75 @@
+"""`manage.py up` (`make run`): the whole system in one process."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError
+
+from manciple.embedded.listeners import Address, AddressInUse
+from manciple.embedded.system import Options, Started, System
+
+EXAMPLE = "docs/examples/two-pods.yaml"
+
+
+class Command(BaseCommand):
+    """Parses, starts, and tells the person at the terminal where to look and what to type."""
+
+    help = "Run the whole system in this process: API, dashboard, workers and simulated nodes."
+    requires_system_checks: list[str] = []
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--api", default="127.0.0.1:6443", metavar="HOST:PORT", help="where the API listens (TLS)")
+        parser.add_argument("--web", default="127.0.0.1:8000", metavar="HOST:PORT", help="where the dashboard listens")
+        parser.add_argument("--nodes", type=int, default=3, metavar="N", help="simulated nodes to start (default 3)")
+        parser.add_argument("--no-demo", action="store_true", help="do not make the demo class, namespace and template")
+        # --home DIR is taken by manage.py before the settings are read; it stands here for --help.
+        parser.add_argument("--home", metavar="DIR", help="where everything is kept (default ./var)")
+
+    def handle(self, *_args: Any, **options: Any) -> None:
+        if options["nodes"] < 0:
+            raise CommandError("--nodes must be 0 or more")
+        wanted = Options(
+            home=Path(settings.HOME),
+            api=_address("--api", options["api"]),
+            web=_address("--web", options["web"]),
+            nodes=options["nodes"],
+            demo=not options["no_demo"],
+        )
+        try:
+            System(wanted, say=self._say).run(self._tell)
+        except AddressInUse as error:
+            raise CommandError(f"{error}. Choose another with --api HOST:PORT or --web HOST:PORT.") from error
+
+    def _say(self, line: str) -> None:
+        self.stdout.write(line)
+        self.stdout.flush()
+
+    def _tell(self, started: Started) -> None:
+        self._say(
+            f"""
+Manciple is ready.
+
+  Dashboard  {started.web_url}
+  Sign in    {started.user} / {started.password}
+  API        {started.api_url}
+
+Use kubectl:
+
+  export KUBECONFIG={started.kubeconfig}
+  kubectl get nodes,resourceslices
+  kubectl apply -f {EXAMPLE}
+
+Stop with Ctrl-C; starting again on the same home continues with what was there.
+"""
+        )
+
+
+def _address(option: str, text: str) -> Address:
+    try:
+        return Address.parse(text)
+    except ValueError as error:
+        raise CommandError(f"{option}: {error}") from error
