@@ -10,7 +10,7 @@ import os
 import sys
 from pathlib import Path
 
-from manciple.embedded import home
+from manciple.processes import home
 
 
 def take_home(arguments: list[str]) -> list[str]:

@@ -45,7 +45,7 @@ INSTALLED_APPS = [
     "inventory",
     "claims",
     "scheduling",
-    "manciple.embedded",
+    "manciple.processes",
 ]
 
 MIDDLEWARE = [

@@ -13,7 +13,7 @@ from pathlib import Path
 from django.contrib.auth import get_user_model
 
 from manciple.api import kubeconfig, tokens
-from manciple.embedded.home import Home, write_private
+from manciple.processes.home import Home, write_private
 
 ADMIN = "admin"
 USER = "user"

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from inventory.models import Node, Pool
 from manciple.api import health
-from manciple.embedded.nodes import Nodes
-from manciple.embedded.worker import EmbeddedWorker
+from manciple.processes.nodes import Nodes
+from manciple.processes.worker import EmbeddedWorker
 
 
 def register(*, worker: EmbeddedWorker, nodes: Nodes) -> None:

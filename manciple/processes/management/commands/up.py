@@ -9,8 +9,8 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
-from manciple.embedded.listeners import Address, AddressInUse
-from manciple.embedded.system import Options, Started, System
+from manciple.processes.listeners import Address, AddressInUse
+from manciple.processes.system import Options, Started, System
 
 EXAMPLE = "docs/examples/two-pods.yaml"
 

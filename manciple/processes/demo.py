@@ -22,7 +22,7 @@ _BUILDER = Identity("manciple:demo", (MASTERS,))
 
 def manifests() -> list[dict[str, object]]:
     """The demo's objects, in the order in which they are made."""
-    text = resources.files("manciple.embedded").joinpath("demo.yaml").read_text()
+    text = resources.files("manciple.processes").joinpath("demo.yaml").read_text()
     return [document for document in yaml.safe_load_all(text) if document]
 
 

@@ -26,11 +26,11 @@ from django.db import close_old_connections, connections
 from manciple.api import certificates, health
 from manciple.api.namespaces import ensure_namespaces
 from manciple.asgi import application
-from manciple.embedded import accounts, demo, readiness
-from manciple.embedded.home import Home
-from manciple.embedded.listeners import Address, Listeners, Tls, bind
-from manciple.embedded.nodes import Nodes
-from manciple.embedded.worker import EmbeddedWorker
+from manciple.processes import accounts, demo, readiness
+from manciple.processes.home import Home
+from manciple.processes.listeners import Address, Listeners, Tls, bind
+from manciple.processes.nodes import Nodes
+from manciple.processes.worker import EmbeddedWorker
 from manciple.store.tail import Tail
 
 #: How often the start looks whether the system is ready (seconds).
