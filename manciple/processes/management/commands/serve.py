@@ -1,0 +1,65 @@
+"""`manage.py serve`: an API process with the dashboard, for production. Any number of them may run.
+
+Workers (`celery -A manciple worker`), beat (`celery -A manciple beat`) and node agents are processes of their own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from argparse import ArgumentParser
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError
+
+from manciple.api import certificates
+from manciple.asgi import application
+from manciple.processes.listeners import Address, AddressInUse, Listeners, Tls, bind
+from manciple.store.tail import Tail
+
+
+class Command(BaseCommand):
+    """Listens until SIGINT or SIGTERM. The database must be migrated (`manage.py migrate`, `manage.py bootstrap`)."""
+
+    help = "Serve the API (TLS) and the dashboard from this process."
+    requires_system_checks: list[str] = []
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--api", default="0.0.0.0:6443", metavar="HOST:PORT", help="where the API listens (TLS)")  # noqa: S104 - the API is for other machines
+        parser.add_argument("--web", default="", metavar="HOST:PORT", help="where the dashboard listens, behind a proxy")
+        parser.add_argument("--tls-cert", type=Path, metavar="FILE", help="certificate chain; made in HOME where absent")
+        parser.add_argument("--tls-key", type=Path, metavar="FILE", help="its key")
+        parser.add_argument("--host", action="append", default=[], help="a name the made certificate is valid for")
+
+    def handle(self, *_args: Any, **options: Any) -> None:
+        tls = _tls(options["tls_cert"], options["tls_key"], hosts=options["host"])
+        listeners = Listeners(application)
+        try:
+            listeners.add(bind(Address.parse(options["api"])), tls=tls)
+            if options["web"]:
+                listeners.add(bind(Address.parse(options["web"])))
+        except (AddressInUse, ValueError) as error:
+            raise CommandError(str(error)) from error
+        Tail.instance().start()
+        try:
+            asyncio.run(_serve(listeners))
+        finally:
+            Tail.instance().stop()
+
+
+def _tls(certificate: Path | None, key: Path | None, *, hosts: list[str]) -> Tls:
+    if (certificate is None) != (key is None):
+        raise CommandError("--tls-cert and --tls-key belong together")
+    if certificate and key:
+        return Tls(certificate=certificate, key=key)
+    made = certificates.ensure(Path(settings.HOME), hosts=hosts)
+    return Tls(certificate=made.certificate, key=made.key)
+
+
+async def _serve(listeners: Listeners) -> None:
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, listeners.stop)
+    await listeners.serve()
