@@ -119,7 +119,7 @@ class Announcer:
 
     def _hear(self) -> None:
         client = self._connect()
-        with client.pubsub(ignore_subscribe_messages=False) as pubsub:
+        with client.pubsub() as pubsub:  # type: ignore[no-untyped-call]
             pubsub.subscribe(CHANNEL)
             while not self._stopping.is_set():
                 message = pubsub.get_message(timeout=RETRY_AFTER)

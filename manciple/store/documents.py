@@ -12,7 +12,6 @@ import orjson
 from manciple.wire.base import ApiObject
 from manciple.wire.registry import Kind
 
-
 _encoder = msgspec.json.Encoder()
 
 

@@ -94,7 +94,7 @@ def check_preconditions(kind: Kind, meta: ObjectMeta, *, uid: str, resource_vers
 
 
 def succeeded(kind: Kind, new: ApiObject, old: ApiObject) -> ApiObject:
-    """`new` as the successor of `old`: what clients may not change is kept, generation counts. Still `old`'s revision."""
+    """`new` as the successor of `old`: what clients may not change is kept (the revision too), generation counts."""
     kept = old.metadata
     meta = structs.replace(
         new.metadata,
@@ -130,7 +130,7 @@ def grace_for(kind: Kind, obj: ApiObject, wanted: int | None) -> int:
 def doomed(
     kind: Kind, obj: ApiObject, *, grace_seconds: int | None, propagation: Propagation, now: datetime
 ) -> ApiObject:
-    """`obj` as a first delete leaves it: deletion fields set, the collector's finalizers as `propagation` wants them."""
+    """`obj` as a first delete leaves it: deletion fields set, and the collector's finalizers by `propagation`."""
     meta = obj.metadata
     finalizers = tuple(f for f in meta.finalizers if f not in _COLLECTOR_FINALIZERS.values())
     if wanted := _COLLECTOR_FINALIZERS.get(propagation):

@@ -46,8 +46,8 @@ class Event(models.Model):
     created_at = models.DateTimeField()
     labels = models.TextField()
     fields = models.TextField()
-    previous_labels = models.TextField(null=True)  # noqa: DJ001 - null means "there was no previous document"
-    previous_fields = models.TextField(null=True)  # noqa: DJ001
+    previous_labels = models.TextField(null=True)  # null on ADDED: there was none
+    previous_fields = models.TextField(null=True)
     document = models.TextField()
 
 

@@ -1,17 +1,15 @@
-"""How a transaction's writes reach the tables: the counter's lock, and everything else in bulk.
+"""How a transaction's writes reach the tables: the counter's lock, then everything in bulk.
 
 Whoever writes holds the counter row's lock from the first statement to the commit, so writers come one after the other
 and a revision becomes visible only when all below it are. On SQLite the transaction is immediate, and a first-come
 first-served turn within the process stands before it, because SQLite's own busy wait lets some wait for seconds.
-
-Rows go out as one `executemany` a table (which psycopg pipelines); many events at once go to PostgreSQL by COPY.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime
@@ -19,14 +17,12 @@ from typing import Any
 
 from django.db import connection, transaction
 
-from manciple.store import documents, rows
+from manciple.store import bulk, documents, owners, rows
 from manciple.store.metadata import collector_duty
+from manciple.store.models import Event, StoredObject
 from manciple.store.records import EventType
 from manciple.wire.base import ApiObject, OwnerReference
-from manciple.wire.registry import Kind, registry
-
-#: Below this many rows COPY costs more than it saves.
-COPY_FROM = 20
+from manciple.wire.registry import Kind
 
 
 class Turn:
@@ -103,57 +99,50 @@ def locked_counter() -> Iterator[tuple[int, int]]:
 
 
 def _lock() -> tuple[int, int]:
-    locking = " FOR UPDATE" if connection.features.has_select_for_update else ""
-    statement = "SELECT current, floor FROM store_revision WHERE id = 1" + locking
-    found = rows.fetch(statement)
+    statement = "SELECT current, floor FROM store_revision WHERE id = 1"
+    if connection.features.has_select_for_update:
+        statement += " FOR UPDATE"
+    found = bulk.fetch(statement)
     if not found:
-        with connection.cursor() as cursor:
-            insert = "INSERT INTO store_revision (id, current, floor) VALUES (1, %s, 0) ON CONFLICT DO NOTHING"
-            cursor.execute(insert, [rows.FIRST_REVISION])
-        found = rows.fetch(statement)
+        # The first write of all. Two may get here at once: the second waits for the first's row, then reads it.
+        insert = "INSERT INTO store_revision (id, current, floor) VALUES (1, %s, 0) ON CONFLICT DO NOTHING"
+        bulk.execute(insert, [rows.FIRST_REVISION])
+        found = bulk.fetch(statement)
     return found[0][0], found[0][1]
 
 
-def _many(statement: str, parameters: Sequence[Sequence[Any]]) -> None:
-    if parameters:
-        with connection.cursor() as cursor:
-            cursor.executemany(statement, parameters)
-
-
-def _among(statement: str, values: Iterable[str]) -> None:
-    """Run `statement` with IN lists in place of {}."""
-    for chunk in rows.chunks(values):
-        with connection.cursor() as cursor:
-            cursor.execute(statement.format(", ".join(["%s"] * len(chunk))), chunk)
-
-
 def move_counter(revision: int) -> None:
-    _many("UPDATE store_revision SET current = %s WHERE id = 1", [(revision,)])
+    bulk.execute("UPDATE store_revision SET current = %s WHERE id = 1", [revision])
 
 
 def move_floor(revision: int) -> None:
-    _many("UPDATE store_revision SET floor = %s WHERE id = 1", [(revision,)])
+    bulk.execute("UPDATE store_revision SET floor = %s WHERE id = 1", [revision])
 
 
 _EVENT_COLUMNS = (
-    "revision, type, resource, namespace, name, uid, deleting, previous_revision, created_at, "
-    "labels, fields, previous_labels, previous_fields, document"
+    "revision",
+    "type",
+    "resource",
+    "namespace",
+    "name",
+    "uid",
+    "deleting",
+    "previous_revision",
+    "created_at",
+    "labels",
+    "fields",
+    "previous_labels",
+    "previous_fields",
+    "document",
 )
-_INSERT_EVENT = f"INSERT INTO store_event ({_EVENT_COLUMNS}) VALUES ({', '.join(['%s'] * 14)})"  # noqa: S608
+_OBJECT_COLUMNS = ("uid", "resource", "namespace", "name", "event_id", "propagation")
 
 
 def append_events(events: Sequence[NewEvent], now: datetime) -> None:
-    created_at: Any = now
-    if connection.vendor == "postgresql" and len(events) >= COPY_FROM:
-        with connection.cursor() as cursor, cursor.copy(f"COPY store_event ({_EVENT_COLUMNS}) FROM STDIN") as copy:
-            for event in events:
-                copy.write_row(_event_row(event, created_at))
-        return
-    created_at = connection.ops.adapt_datetimefield_value(now)
-    _many(_INSERT_EVENT, [_event_row(event, created_at) for event in events])
+    bulk.insert(Event, _EVENT_COLUMNS, [_event_row(event, now) for event in events])
 
 
-def _event_row(event: NewEvent, created_at: Any) -> tuple[Any, ...]:
+def _event_row(event: NewEvent, created_at: datetime) -> tuple[Any, ...]:
     meta, previous = event.current.object.metadata, event.previous
     return (
         event.revision,
@@ -178,20 +167,13 @@ def store_objects(changes: Sequence[NetChange]) -> None:
     deleted = [change for change in changes if change.type == "DELETED"]
     added = [change for change in changes if change.type == "ADDED"]
     modified = [change for change in changes if change.type == "MODIFIED"]
-    _among("DELETE FROM store_storedobject WHERE uid IN ({})", [change.current.uid for change in deleted])
-    _many(
-        "INSERT INTO store_storedobject (uid, resource, namespace, name, event_id, propagation) "
-        "VALUES (%s, %s, %s, %s, %s, %s)",
-        [_object_row(change) for change in added],
-    )
-    _many(
+    bulk.delete(StoredObject, ["uid"], [(change.current.uid,) for change in deleted])
+    bulk.insert(StoredObject, _OBJECT_COLUMNS, [_object_row(change) for change in added])
+    bulk.execute_many(
         "UPDATE store_storedobject SET event_id = %s, propagation = %s WHERE uid = %s",
         [(c.current.revision, collector_duty(c.current.object.metadata), c.current.uid) for c in modified],
     )
-    relinked = [change for change in modified if change.previous is not None and _owners_differ(change)]
-    unlink([change.current.uid for change in (*deleted, *relinked) if change.previous and _owners(change.previous)])
-    link([(change.kind, change.current.object) for change in (*added, *relinked)])
-    _among("UPDATE store_ownerlink SET gone = TRUE WHERE owner_uid IN ({})", [change.current.uid for change in deleted])
+    _relink(added=added, modified=modified, deleted=deleted)
 
 
 def _object_row(change: NetChange) -> tuple[Any, ...]:
@@ -206,64 +188,17 @@ def _object_row(change: NetChange) -> tuple[Any, ...]:
     )
 
 
-def _owners(current: Current) -> tuple[OwnerReference, ...]:
-    return current.object.metadata.owner_references
+def _relink(*, added: Sequence[NetChange], modified: Sequence[NetChange], deleted: Sequence[NetChange]) -> None:
+    adopted = [change for change in modified if _owners(change.current) != _owners(change.previous)]
+    owners.unlink(change.current.uid for change in (*deleted, *adopted) if _owners(change.previous))
+    owners.link([(change.kind, change.current.object) for change in (*added, *adopted)])
+    owners.mark_gone(change.current.uid for change in deleted)
 
 
-def _owners_differ(change: NetChange) -> bool:
-    return change.previous is None or _owners(change.current) != _owners(change.previous)
-
-
-def unlink(uids: Iterable[str]) -> None:
-    """Forget the owner references of these objects."""
-    _among("DELETE FROM store_ownerlink WHERE object_id IN ({})", uids)
-
-
-def link(dependents: Sequence[tuple[Kind, ApiObject]]) -> None:
-    """Write the owner references of `dependents`, none of which has any yet."""
-    pairs = [
-        (obj.metadata, owner, owner_key(kind, obj, owner))
-        for kind, obj in dependents
-        for owner in obj.metadata.owner_references
-    ]
-    living = _living({owner.uid for _, owner, _ in pairs})
-    _many(
-        "INSERT INTO store_ownerlink (object_id, owner_uid, gone, controller, blocking) VALUES (%s, %s, %s, %s, %s)",
-        [
-            (
-                meta.uid,
-                owner.uid,
-                key is not None and living.get(owner.uid) != key,
-                bool(owner.controller),
-                bool(owner.block_owner_deletion),
-            )
-            for meta, owner, key in pairs
-        ],
-    )
-
-
-def owner_key(kind: Kind, dependent: ApiObject, owner: OwnerReference) -> tuple[str, str, str] | None:
-    """(resource, namespace, name) where the owner must live; None where that cannot be told: then it never counts as gone.
-
-    That is so for a kind nobody registered, and for a namespaced owner of a cluster-wide object.
-    """
-    owner_kind = registry.find_kind(owner.api_version, owner.kind)
-    if owner_kind is None or (owner_kind.namespaced and not kind.namespaced):
-        return None
-    namespace = dependent.metadata.namespace if owner_kind.namespaced else ""
-    return (owner_kind.resource, namespace, owner.name)
-
-
-def _living(uids: Iterable[str]) -> dict[str, tuple[str, str, str]]:
-    found: dict[str, tuple[str, str, str]] = {}
-    for chunk in rows.chunks(uids):
-        places = ", ".join(["%s"] * len(chunk))
-        statement = f"SELECT uid, resource, namespace, name FROM store_storedobject WHERE uid IN ({places})"  # noqa: S608
-        found.update(
-            (uid, (resource, namespace, name)) for uid, resource, namespace, name in rows.fetch(statement, chunk)
-        )
-    return found
+def _owners(current: Current | None) -> tuple[OwnerReference, ...]:
+    return () if current is None else current.object.metadata.owner_references
 
 
 def as_current(kind: Kind, row: rows.Row) -> Current:
-    return Current(documents.decode(kind, row.text or "{}"), row.revision, row.labels, row.fields)
+    """A row that was read with its document."""
+    return Current(documents.decode(kind, row.text or ""), row.revision, row.labels, row.fields)

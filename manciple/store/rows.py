@@ -9,20 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
-from typing import Any, TypeVar
-
-from django.db import connection
+from typing import Any
 
 from manciple.store import documents
+from manciple.store.bulk import chunks, fetch
 from manciple.store.records import Stored
 
 #: A store nobody has written to: revision 0 means "any" to clients, so the first list answers 1.
 FIRST_REVISION = 1
 #: Values in one IN list; SQLite takes at most 32,766 parameters.
 CHUNK = 500
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,19 +67,6 @@ _AS_OF = (
 )
 
 
-def chunks(values: Iterable[T], size: int = CHUNK) -> Iterator[list[T]]:
-    iterator = iter(values)
-    while chunk := list(islice(iterator, size)):
-        yield chunk
-
-
-def fetch(statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-    with connection.cursor() as cursor:
-        cursor.execute(statement, parameters)
-        rows: list[tuple[Any, ...]] = cursor.fetchall()
-    return rows
-
-
 def _row(values: Sequence[Any]) -> Row:
     namespace, name, uid, revision, deleting, *rest = values
     return Row(namespace, name, uid, revision, bool(deleting), *rest)
@@ -101,7 +84,7 @@ def by_uid(resource: str, uid: str) -> Row | None:
 
 def by_keys(resource: str, keys: Iterable[tuple[str, str]]) -> Iterator[Row]:
     """The live objects among `keys` (namespace, name)."""
-    for chunk in chunks(keys):
+    for chunk in chunks(keys, CHUNK):
         pairs = ", ".join(["(%s, %s)"] * len(chunk))
         wanted = [part for key in chunk for part in key]
         found = fetch(f"{_ONE} AND (o.namespace, o.name) IN (VALUES {pairs})", (resource, *wanted))
@@ -147,7 +130,7 @@ def as_of(resource: str, revision: int, *, namespace: str, after: tuple[str, str
 def texts(revisions: Iterable[int]) -> dict[int, str]:
     """Documents by revision; what is pruned is absent."""
     found: dict[int, str] = {}
-    for chunk in chunks(revisions):
+    for chunk in chunks(revisions, CHUNK):
         places = ", ".join(["%s"] * len(chunk))
         statement = f"SELECT revision, document FROM store_event WHERE revision IN ({places})"  # noqa: S608
         found.update((revision, text) for revision, text in fetch(statement, chunk))

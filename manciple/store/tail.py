@@ -17,9 +17,11 @@ from typing import Any, ClassVar
 
 from django.db import DatabaseError, InterfaceError, connection
 
-from manciple.store import announce, documents, rows
+from manciple.store import announce, bulk, documents, rows
 from manciple.store.records import EventRecord
 from manciple.wire.errors import Expired
+
+__all__ = ["EventRecord", "Tail", "expired", "floor", "latest_revision", "read_after"]
 
 log = logging.getLogger(__name__)
 
@@ -60,7 +62,7 @@ def read_after(revision: int, *, resources: Collection[str] | None = None, limit
             return []
         conditions = f" AND resource IN ({', '.join(['%s'] * len(resources))})"
     statement = f"SELECT {_COLUMNS} FROM store_event WHERE revision > %s{conditions} ORDER BY revision LIMIT %s"  # noqa: S608
-    found = rows.fetch(statement, [*parameters, *(resources or ()), limit])
+    found = bulk.fetch(statement, [*parameters, *(resources or ()), limit])
     # Pruning moves the floor before it removes anything: asked after reading, the floor vouches for what was read.
     lowest = floor()
     if revision < lowest:
@@ -215,10 +217,10 @@ class Tail:
             self._woken = False
 
     def _deliver(self) -> None:
-        """Bring every subscriber to the end of the log, a batch each in turn, so that no latecomer holds up the others."""
-        moved = True
+        """Bring every subscriber to the end of the log, a batch each in turn: no latecomer holds up the others."""
+        moved = 1
         while moved and not self._stopping:
-            moved = any([self._advance(position, group) for position, group in self._by_position().items()])
+            moved = sum(self._advance(position, group) for position, group in self._by_position().items())
 
     def _by_position(self) -> dict[int, list[_Subscriber]]:
         """Subscribers at the same position share one read: at the end of the log, all of them do."""

@@ -4,15 +4,15 @@ The counter's lock is taken first, so every read in here is current and stays so
 revisions from memory; reads see them. At the end, in one pass: events, objects, owner links, index rows (projectors),
 the counter. After the commit the newest revision is announced.
 
-`writing()` inside `writing()` joins the outer transaction and works as a savepoint: when it ends with an exception, what
-was written since it began is forgotten (in memory: nothing had been sent), and the outer one may go on.
+`writing()` inside `writing()` joins the outer transaction and works as a savepoint: when it ends with an exception,
+what was written since it began is forgotten (in memory: nothing had been sent), and the outer one may go on.
 """
 
 from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -50,7 +50,7 @@ WORLD = Sources()
 
 
 class Writer:
-    """The reads and writes of one transaction. `writing()` makes it; it must not leave its thread or outlive the block."""
+    """The reads and writes of one transaction. `writing()` makes it; it may not leave its thread or the block."""
 
     def __init__(self, revision: int, sources: Sources) -> None:
         self._sources = sources
@@ -249,7 +249,7 @@ class Writer:
         self._known[key] = None if type_ == "DELETED" else current
         return numbered
 
-    def _net_changes(self) -> list[NetChange]:
+    def _net_changes(self) -> Sequence[NetChange]:
         before: dict[Key, Current | None] = {}
         for key, known in self._journal:
             before.setdefault(key, known)

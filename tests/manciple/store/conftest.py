@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from manciple.wire import registry
@@ -11,10 +9,9 @@ from tests.manciple.store.kinds import NOTES, SHELVES
 
 
 @pytest.fixture(autouse=True)
-def notes_and_shelves(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def notes_and_shelves(monkeypatch: pytest.MonkeyPatch) -> None:
     """Both kinds are registered for the test, and only for it."""
     monkeypatch.setattr(registry.registry, "_by_resource", dict(registry.registry._by_resource))
     monkeypatch.setattr(registry.registry, "_by_gvr", dict(registry.registry._by_gvr))
     registry.registry.register(NOTES)
     registry.registry.register(SHELVES)
-    yield

@@ -1,0 +1,204 @@
+"""How ResourceClaims and Pods become index rows, and how a device's second exclusive owner is refused.
+
+A claim is its own row, one row a reservation and one row an allocated device. Rows that a transaction would leave as
+they are (a driver reporting `status.devices`, say) are not touched. Before allocated devices are written, those that
+somebody else holds exclusively are looked up: writers come one after the other, so the answer is final, and the
+refusal can name device and holder. The unique constraint stands behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from django.db import IntegrityError
+
+from claims.kinds.allocations import DeviceRequestAllocationResult
+from claims.kinds.pods import Pod as PodObject
+from claims.kinds.resource_claims import ResourceClaim
+from claims.models import AllocatedDevice, Claim, DeviceKey, Pod, Reservation
+from inventory.projectors import as_json, differences
+from manciple.store import bulk, projectors
+from manciple.store.records import Change
+from manciple.wire.errors import Conflict
+
+CLAIMS = "resourceclaims.resource.k8s.io"
+PODS = "pods"
+
+
+class DeviceTaken(Conflict):
+    """A device would belong to two claims. The transaction that tried is undone; allocate anew from what is there."""
+
+    @classmethod
+    def by(cls, holder: str, *, claim: str, device: DeviceKey) -> DeviceTaken:
+        conflict = Conflict.of(CLAIMS, claim, f"device {'/'.join(device)} is allocated to claim {holder} already")
+        return cls(conflict.message, details=conflict.details)
+
+
+class ClaimRow(NamedTuple):
+    uid: str
+    namespace: str
+    name: str
+    allocated: bool
+    deleting: bool
+    created_at: datetime
+    allocated_at: datetime | None
+
+
+class ReservationRow(NamedTuple):
+    claim_id: str
+    resource: str
+    name: str
+    uid: str
+
+
+class DeviceRow(NamedTuple):
+    claim_id: str
+    request: str
+    driver: str
+    pool: str
+    device: str
+    admin_access: bool
+    share_id: str
+    consumed_capacity: str
+    exclusive: bool
+
+    @property
+    def key(self) -> DeviceKey:
+        return (self.driver, self.pool, self.device)
+
+
+class PodRow(NamedTuple):
+    uid: str
+    namespace: str
+    name: str
+    node_name: str
+    phase: str
+    deleting: bool
+    claim_names: str
+
+
+def register() -> None:
+    projectors.register(CLAIMS, project_claims, clear=_clear_claims)
+    projectors.register(PODS, project_pods, clear=lambda: bulk.clear(Pod))
+
+
+def claim_row(obj: ResourceClaim) -> ClaimRow:
+    meta, allocation = obj.metadata, obj.status.allocation
+    allocated_at = allocation.allocation_timestamp if allocation is not None else None
+    return ClaimRow(
+        meta.uid,
+        meta.namespace,
+        meta.name,
+        allocation is not None,
+        meta.deletion_timestamp is not None,
+        datetime.fromisoformat(meta.creation_timestamp or ""),
+        datetime.fromisoformat(allocated_at) if allocated_at else None,
+    )
+
+
+def reservation_rows(obj: ResourceClaim) -> tuple[ReservationRow, ...]:
+    return tuple(
+        ReservationRow(obj.metadata.uid, consumer.resource, consumer.name, consumer.uid)
+        for consumer in obj.status.reserved_for
+    )
+
+
+def device_rows(obj: ResourceClaim) -> tuple[DeviceRow, ...]:
+    allocation = obj.status.allocation
+    results = allocation.devices.results if allocation is not None else ()
+    return tuple(_device_row(obj.metadata.uid, result) for result in results)
+
+
+def _device_row(uid: str, result: DeviceRequestAllocationResult) -> DeviceRow:
+    admin_access, share_id = bool(result.admin_access), result.share_id or ""
+    return DeviceRow(
+        uid,
+        result.request,
+        result.driver,
+        result.pool,
+        result.device,
+        admin_access,
+        share_id,
+        as_json(result.consumed_capacity),
+        not admin_access and not share_id,
+    )
+
+
+def pod_row(obj: PodObject) -> PodRow:
+    meta = obj.metadata
+    return PodRow(
+        meta.uid,
+        meta.namespace,
+        meta.name,
+        obj.spec.node_name,
+        obj.status.phase,
+        meta.deletion_timestamp is not None,
+        as_json(claim_names(obj)),
+    )
+
+
+def claim_names(pod: PodObject) -> tuple[str, ...]:
+    """The claims that the pod names itself, those made for it so far, and the one for its extended resources."""
+    names = [claim.resource_claim_name for claim in pod.spec.resource_claims]
+    names += [status.resource_claim_name for status in pod.status.resource_claim_statuses]
+    if pod.status.extended_resource_claim_status is not None:
+        names.append(pod.status.extended_resource_claim_status.resource_claim_name)
+    return tuple(dict.fromkeys(name for name in names if name))
+
+
+def project_pods(changes: Sequence[Change]) -> None:
+    removed, written = differences(changes, pod_row)
+    bulk.delete(Pod, ["uid"], [(row.uid,) for row in removed])
+    bulk.insert(Pod, PodRow._fields, written)
+
+
+def project_claims(changes: Sequence[Change]) -> None:
+    removed, written = differences(changes, claim_row)
+    bulk.delete(Claim, ["uid"], [(row.uid,) for row in removed])
+    bulk.insert(Claim, ClaimRow._fields, written)
+    released, reserved = _several(changes, reservation_rows)
+    bulk.delete(Reservation, ["claim_id"], released)
+    bulk.insert(Reservation, ReservationRow._fields, reserved)
+    freed, given = _several(changes, device_rows)
+    bulk.delete(AllocatedDevice, ["claim_id"], freed)
+    _give(given, names={change.object.metadata.uid: change.object.metadata for change in changes})
+
+
+def _several(changes: Sequence[Change], rows_of: Any) -> tuple[list[tuple[str]], list[Any]]:
+    """(uids whose rows to remove, rows to write) of kinds with several rows an object."""
+    stale: list[tuple[str]] = []
+    fresh: list[Any] = []
+    for change in changes:
+        old = () if change.previous is None else rows_of(change.previous)
+        new = () if change.type == "DELETED" else rows_of(change.object)
+        if old != new:
+            stale.extend([(change.object.metadata.uid,)] if old else [])
+            fresh.extend(new)
+    return stale, fresh
+
+
+def _give(rows: Sequence[DeviceRow], *, names: dict[str, Any]) -> None:
+    """Write allocated devices. Raises: DeviceTaken."""
+    exclusive = [row for row in rows if row.exclusive]
+    holders = AllocatedDevice.objects.holders_of({row.key for row in exclusive}) if exclusive else {}
+    given = {key: f"{namespace}/{name}" for key, (namespace, name, _uid) in holders.items()}
+    for row in exclusive:
+        meta = names[row.claim_id]
+        if row.key in given:
+            raise DeviceTaken.by(given[row.key], claim=meta.name, device=row.key)
+        given[row.key] = f"{meta.namespace}/{meta.name}"
+    try:
+        bulk.insert(AllocatedDevice, DeviceRow._fields, rows)
+    except IntegrityError as error:
+        raise DeviceTaken(_refusal(row.key for row in exclusive)) from error
+
+
+def _refusal(devices: Iterable[DeviceKey]) -> str:
+    return f"one of these devices is allocated already: {', '.join('/'.join(device) for device in devices)}"
+
+
+def _clear_claims() -> None:
+    for model in (AllocatedDevice, Reservation, Claim):
+        bulk.clear(model)

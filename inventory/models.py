@@ -1,0 +1,106 @@
+"""The inventory's index tables: pools, devices, classes and nodes as the scheduler captures and the pages query them.
+
+Every row is a projection of API objects (see inventory.projectors), written in the transaction that writes the object,
+and can be rebuilt from the documents at any time by `manage.py reindex`. Nothing else writes them.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from django.db import models
+
+#: Lengths as the API limits them: DNS subdomains, driver names, DNS labels, uids.
+NAME, DRIVER, LABEL, UID = 253, 63, 63, 36
+
+
+class PublishedSlice(models.Model):
+    """One ResourceSlice: what decides which slices make up a pool now."""
+
+    name = models.CharField(max_length=NAME, primary_key=True)
+    driver = models.CharField(max_length=DRIVER)
+    pool = models.CharField(max_length=NAME)
+    generation = models.BigIntegerField()
+    #: spec.pool.resourceSliceCount
+    slices_expected = models.BigIntegerField()
+    node_name = models.CharField(max_length=NAME)  # "" where the slice is not one node's
+    device_count = models.IntegerField()
+
+    class Meta:
+        indexes = [models.Index(fields=["driver", "pool"], name="slice_pool")]
+
+
+class Pool(models.Model):
+    """The slices of the highest generation of one driver and pool name, taken together."""
+
+    driver = models.CharField(max_length=DRIVER)
+    name = models.CharField(max_length=NAME)
+    generation = models.BigIntegerField()
+    #: spec.pool.resourceSliceCount of the first slice by name
+    slices_expected = models.BigIntegerField()
+    slices_seen = models.BigIntegerField()
+    #: exactly as many slices as expected; devices of other pools are not given to anybody
+    complete = models.BooleanField()
+    #: the node that all of its slices name; "" otherwise
+    node_name = models.CharField(max_length=NAME)
+    device_count = models.IntegerField()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["driver", "name"], name="pool_key")]
+
+
+class DeviceQuerySet(models.QuerySet["Device"]):
+    def in_pool_order(self) -> DeviceQuerySet:
+        """As the allocator walks them: pools, then slices by name, then the order in which the driver lists them."""
+        return self.order_by("driver", "pool", "slice_name", "position")
+
+
+class Device(models.Model):
+    """One device of the highest generation of its pool.
+
+    Unique by slice: two slices of a pool may publish one name (for different nodes, or by a driver's mistake that makes
+    the pool invalid), and the index shows what is published.
+    """
+
+    driver = models.CharField(max_length=DRIVER)
+    pool = models.CharField(max_length=NAME)
+    name = models.CharField(max_length=LABEL)
+    position = models.IntegerField()  # in its slice, from 0
+    slice_name = models.CharField(max_length=NAME)
+    node_name = models.CharField(max_length=NAME)  # the slice's or the device's own; "" where it is not one node's
+    attributes = models.JSONField()  # as published: {"model": {"string": "A100"}}
+    capacity = models.JSONField()  # as published: {"memory": {"value": "80Gi"}}
+    taints = models.JSONField()  # as published: [{"key": ..., "effect": ...}]
+    shared = models.BooleanField()  # allowMultipleAllocations
+
+    objects: ClassVar[models.Manager[Device]] = DeviceQuerySet.as_manager()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["slice_name", "name"], name="device_key")]
+        indexes = [
+            models.Index(fields=["driver", "pool", "name"], name="device_pool"),
+            models.Index(fields=["node_name"], name="device_node"),
+        ]
+
+
+class DeviceClass(models.Model):
+    """One DeviceClass; selectors and config as in its document."""
+
+    uid = models.CharField(max_length=UID, primary_key=True)
+    name = models.CharField(max_length=NAME, unique=True)
+    selectors = models.JSONField()
+    config = models.JSONField()
+    extended_resource_name = models.CharField(max_length=NAME)  # "" where the class serves none
+
+
+class Node(models.Model):
+    """One Node. `ready`: its condition Ready is True."""
+
+    uid = models.CharField(max_length=UID, primary_key=True)
+    name = models.CharField(max_length=NAME, unique=True)
+    ready = models.BooleanField()
+    unschedulable = models.BooleanField()
+    labels = models.JSONField()
+    taints = models.JSONField()
+    capacity = models.JSONField()
+    allocatable = models.JSONField()

@@ -1,0 +1,272 @@
+"""How DeviceClasses, Nodes and ResourceSlices become index rows.
+
+Classes and nodes are one row an object. Slices meet in pools: `PublishedSlice` remembers every slice, the pools that a
+transaction touches are gathered anew from it, and only the devices of slices that came, changed or went are rewritten.
+A pool is what its highest generation publishes; it is complete when exactly as many slices are there as the first of
+them announces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from inventory.kinds.classes import DeviceClass as DeviceClassObject
+from inventory.kinds.nodes import Node as NodeObject
+from inventory.kinds.slices import ResourceSlice
+from inventory.models import Device, DeviceClass, Node, Pool, PublishedSlice
+from manciple.store import bulk, objects, projectors
+from manciple.store.records import Change
+from manciple.wire.registry import registry
+
+CLASSES = "deviceclasses.resource.k8s.io"
+NODES = "nodes"
+SLICES = "resourceslices.resource.k8s.io"
+
+PoolKey = tuple[str, str]  # (driver, pool name)
+
+_encoder = msgspec.json.Encoder()
+
+
+def register() -> None:
+    projectors.register(CLASSES, project_classes, clear=lambda: bulk.clear(DeviceClass))
+    projectors.register(NODES, project_nodes, clear=lambda: bulk.clear(Node))
+    projectors.register(SLICES, project_slices, clear=_clear_slices)
+
+
+def as_json(value: Any) -> str:
+    return _encoder.encode(value).decode()
+
+
+# Classes and nodes ---------------------------------------------------------------------------------------------------
+
+
+class ClassRow(NamedTuple):
+    uid: str
+    name: str
+    selectors: str
+    config: str
+    extended_resource_name: str
+
+
+class NodeRow(NamedTuple):
+    uid: str
+    name: str
+    ready: bool
+    unschedulable: bool
+    labels: str
+    taints: str
+    capacity: str
+    allocatable: str
+
+
+def class_row(obj: DeviceClassObject) -> ClassRow:
+    spec, meta = obj.spec, obj.metadata
+    return ClassRow(
+        meta.uid, meta.name, as_json(spec.selectors), as_json(spec.config), spec.extended_resource_name or ""
+    )
+
+
+def node_row(obj: NodeObject) -> NodeRow:
+    ready = any(condition.type == "Ready" and condition.status == "True" for condition in obj.status.conditions)
+    return NodeRow(
+        obj.metadata.uid,
+        obj.metadata.name,
+        ready,
+        obj.spec.unschedulable,
+        as_json(obj.metadata.labels),
+        as_json(obj.spec.taints),
+        as_json(obj.status.capacity),
+        as_json(obj.status.allocatable),
+    )
+
+
+def project_classes(changes: Sequence[Change]) -> None:
+    removed, written = differences(changes, class_row)
+    bulk.delete(DeviceClass, ["uid"], [(row.uid,) for row in removed])
+    bulk.insert(DeviceClass, ClassRow._fields, written)
+
+
+def project_nodes(changes: Sequence[Change]) -> None:
+    removed, written = differences(changes, node_row)
+    bulk.delete(Node, ["uid"], [(row.uid,) for row in removed])
+    bulk.insert(Node, NodeRow._fields, written)
+
+
+def differences(changes: Sequence[Change], row_of: Callable[[Any], Any]) -> tuple[list[Any], list[Any]]:
+    """(rows to remove, rows to write) of kinds with one row an object; a row that stays as it is is in neither."""
+    removed, written = [], []
+    for change in changes:
+        old = None if change.previous is None else row_of(change.previous)
+        new = None if change.type == "DELETED" else row_of(change.object)
+        if old != new:
+            removed.extend([] if old is None else [old])
+            written.extend([] if new is None else [new])
+    return removed, written
+
+
+# Slices, pools and devices -------------------------------------------------------------------------------------------
+
+
+class SliceRow(NamedTuple):
+    name: str
+    driver: str
+    pool: str
+    generation: int
+    slices_expected: int
+    node_name: str
+    device_count: int
+
+    @property
+    def key(self) -> PoolKey:
+        return (self.driver, self.pool)
+
+
+class PoolRow(NamedTuple):
+    driver: str
+    name: str
+    generation: int
+    slices_expected: int
+    slices_seen: int
+    complete: bool
+    node_name: str
+    device_count: int
+
+
+class DeviceRow(NamedTuple):
+    driver: str
+    pool: str
+    name: str
+    position: int
+    slice_name: str
+    node_name: str
+    attributes: str
+    capacity: str
+    taints: str
+    shared: bool
+
+
+def slice_row(obj: ResourceSlice) -> SliceRow:
+    spec = obj.spec
+    return SliceRow(
+        obj.metadata.name,
+        spec.driver,
+        spec.pool.name,
+        spec.pool.generation,
+        spec.pool.resource_slice_count,
+        spec.node_name or "",
+        len(spec.devices),
+    )
+
+
+def device_rows(obj: ResourceSlice) -> Iterator[DeviceRow]:
+    spec = obj.spec
+    for position, device in enumerate(spec.devices):
+        yield DeviceRow(
+            spec.driver,
+            spec.pool.name,
+            device.name,
+            position,
+            obj.metadata.name,
+            device.node_name or spec.node_name or "",
+            as_json(device.attributes),
+            as_json(device.capacity),
+            as_json(device.taints),
+            bool(device.allow_multiple_allocations),
+        )
+
+
+def newest(slices: Iterable[SliceRow]) -> list[SliceRow]:
+    """The slices of the highest generation among those of one pool, by name."""
+    known = list(slices)
+    highest = max(known, key=lambda row: row.generation, default=None)
+    return sorted(row for row in known if highest is not None and row.generation == highest.generation)
+
+
+def gather_pool(current: Sequence[SliceRow]) -> PoolRow:
+    """The pool that `newest` slices (at least one) make up."""
+    first = current[0]
+    nodes = {row.node_name for row in current}
+    return PoolRow(
+        first.driver,
+        first.pool,
+        first.generation,
+        first.slices_expected,
+        len(current),
+        first.slices_expected == len(current),
+        nodes.pop() if len(nodes) == 1 else "",
+        sum(row.device_count for row in current),
+    )
+
+
+def project_slices(changes: Sequence[Change]) -> None:
+    """Three steps: remember the slices, see which of them count now, bring pools and devices in line."""
+    names = {(change.object.metadata.name,) for change in changes}
+    live: dict[str, Any] = {c.object.metadata.name: c.object for c in changes if c.type != "DELETED"}
+    touched = {slice_row(obj).key for c in changes for obj in (c.object, c.previous) if isinstance(obj, ResourceSlice)}
+    before = _current_slices(touched)
+    bulk.delete(PublishedSlice, ["name"], names)
+    bulk.insert(PublishedSlice, SliceRow._fields, [slice_row(obj) for obj in live.values()])
+    after = _current_slices(touched)
+    _write_pools(touched, after)
+    _write_devices(changes, before={row.name for row in _all(before)}, after={row.name for row in _all(after)})
+
+
+def _all(pools: dict[PoolKey, list[SliceRow]]) -> Iterator[SliceRow]:
+    for slices in pools.values():
+        yield from slices
+
+
+def _current_slices(keys: Iterable[PoolKey]) -> dict[PoolKey, list[SliceRow]]:
+    """The slices that count, of each pool that has any."""
+    pools: dict[PoolKey, list[SliceRow]] = {}
+    for values in bulk.select(PublishedSlice, SliceRow._fields, ["driver", "pool"], keys):
+        row = SliceRow(*values)
+        pools.setdefault(row.key, []).append(row)
+    return {key: newest(slices) for key, slices in pools.items()}
+
+
+def _write_pools(touched: Iterable[PoolKey], current: dict[PoolKey, list[SliceRow]]) -> None:
+    bulk.delete(Pool, ["driver", "name"], touched)
+    bulk.insert(Pool, PoolRow._fields, [gather_pool(slices) for slices in current.values()])
+
+
+def _write_devices(changes: Sequence[Change], *, before: set[str], after: set[str]) -> None:
+    """`before`, `after`: the names of the slices that counted and count now."""
+    live: dict[str, Any] = {c.object.metadata.name: c.object for c in changes if c.type != "DELETED"}
+    unchanged = {change.object.metadata.name for change in changes if _same_devices(change)}
+    stale = (before - after) | ({change.object.metadata.name for change in changes} - unchanged)
+    bulk.delete(Device, ["slice_name"], [(name,) for name in stale & before])
+    wanted = after - (before - stale)
+    again = _read_slices(wanted - live.keys())
+    fresh = [live[name] for name in sorted(wanted & live.keys())]
+    bulk.insert(Device, DeviceRow._fields, [row for obj in (*fresh, *again) for row in device_rows(obj)])
+
+
+def _same_devices(change: Change) -> bool:
+    """Whether a slice's device rows stay as they are (its metadata, or the pool's slice count, changed alone)."""
+    old, new = change.previous, change.object
+    if change.type != "MODIFIED" or not isinstance(old, ResourceSlice) or not isinstance(new, ResourceSlice):
+        return False
+    return (old.spec.driver, old.spec.pool.name, old.spec.node_name, old.spec.devices) == (
+        new.spec.driver,
+        new.spec.pool.name,
+        new.spec.node_name,
+        new.spec.devices,
+    )
+
+
+def _read_slices(names: Iterable[str]) -> list[Any]:
+    """Slices that count again because a newer generation went away."""
+    wanted = sorted(names)
+    if not wanted:
+        return []
+    kind = registry.by_resource(SLICES)
+    return [objects.decode(kind, stored.text) for stored in objects.get_many(kind, [("", name) for name in wanted])]
+
+
+def _clear_slices() -> None:
+    for model in (PublishedSlice, Pool, Device):
+        bulk.clear(model)

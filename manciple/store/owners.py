@@ -1,0 +1,69 @@
+"""The owner links: metadata.ownerReferences of every live object, with what the garbage collector asks of them.
+
+A link is `gone` once no live object has the owner's uid under the kind, name and namespace that the reference names. A
+uid never comes back, so gone links stay gone, and finding garbage costs as much as there is garbage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from manciple.store import bulk
+from manciple.store.models import OwnerLink, StoredObject
+from manciple.wire.base import ApiObject, OwnerReference
+from manciple.wire.registry import Kind, registry
+
+Key = tuple[str, str, str]  # (resource, namespace, name)
+
+_COLUMNS = ("object_id", "owner_uid", "gone", "controller", "blocking")
+
+
+def unlink(uids: Iterable[str]) -> None:
+    """Forget the owner references of these objects."""
+    bulk.delete(OwnerLink, ["object_id"], [(uid,) for uid in uids])
+
+
+def link(dependents: Sequence[tuple[Kind, ApiObject]]) -> None:
+    """Write the owner references of `dependents`, none of which has any links yet. Their owners are stored by now."""
+    pairs = [
+        (obj.metadata.uid, owner, owner_key(kind, obj, owner))
+        for kind, obj in dependents
+        for owner in obj.metadata.owner_references
+    ]
+    living = _living({owner.uid for _, owner, _ in pairs})
+    found = [
+        (
+            uid,
+            owner.uid,
+            key is not None and living.get(owner.uid) != key,
+            bool(owner.controller),
+            bool(owner.block_owner_deletion),
+        )
+        for uid, owner, key in pairs
+    ]
+    bulk.insert(OwnerLink, _COLUMNS, found)
+
+
+def mark_gone(uids: Iterable[str]) -> None:
+    """These objects are deleted: links to them lead nowhere."""
+    for chunk in bulk.chunks(uids, bulk.PARAMETERS):
+        places = ", ".join(["%s"] * len(chunk))
+        bulk.execute(f"UPDATE store_ownerlink SET gone = TRUE WHERE owner_uid IN ({places})", chunk)  # noqa: S608
+
+
+def owner_key(kind: Kind, dependent: ApiObject, owner: OwnerReference) -> Key | None:
+    """Where the owner must live; None where that cannot be told, and then it never counts as gone.
+
+    That is so for a kind that nobody registered, and for a namespaced owner of a cluster-wide object.
+    """
+    owner_kind = registry.find_kind(owner.api_version, owner.kind)
+    if owner_kind is None or (owner_kind.namespaced and not kind.namespaced):
+        return None
+    namespace = dependent.metadata.namespace if owner_kind.namespaced else ""
+    return (owner_kind.resource, namespace, owner.name)
+
+
+def _living(uids: Iterable[str]) -> dict[str, Key]:
+    columns = ["uid", "resource", "namespace", "name"]
+    found = bulk.select(StoredObject, columns, ["uid"], [(uid,) for uid in uids])
+    return {uid: (resource, namespace, name) for uid, resource, namespace, name in found}
