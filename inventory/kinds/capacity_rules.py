@@ -65,20 +65,15 @@ def _validate_policy(policy: CapacityRequestPolicy, total: Quantity, path: Path)
     if policy.valid_values and policy.valid_range is not None:
         message = 'exactly one policy can be specified, cannot specify "validValues" and "validRange" at the same time'
         return [forbidden(path, message)]
+    kind = "validValues" if policy.valid_values else "validRange" if policy.valid_range is not None else ""
     if policy.default is None:
-        if policy.valid_values:
-            return [required(path.child("default"), "required when validValues is defined")]
-        if policy.valid_range is not None:
-            return [required(path.child("default"), "required when validRange is defined")]
-        return []
+        return [required(path.child("default"), f"required when {kind} is defined")] if kind else []
     default, found = read_quantity(policy.default, path.child("default"))
     if default is None:
         return found
-    if policy.valid_values:
-        return _validate_values(policy.valid_values, default, total, path.child("validValues"))
     if policy.valid_range is not None:
-        return _validate_range(policy.valid_range, default, total, path.child("validRange"))
-    return []
+        return _validate_range(policy.valid_range, default, total, path.child(kind))
+    return _validate_values(policy.valid_values, default, total, path.child(kind)) if kind else []
 
 
 def _validate_values(texts: Sequence[str], default: Quantity, total: Quantity, path: Path) -> Errors:
