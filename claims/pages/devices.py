@@ -118,7 +118,9 @@ def _panel_context(at: str) -> dict[str, Any] | None:
         "meaning": MEANINGS[state],
         "holders": holders,
         "attributes": _attributes(driver, device),
-        "capacity": sorted((name, value.get("value", "")) for name, value in (device.capacity if device else {}).items()),
+        "capacity": sorted(
+            (name, value.get("value", "")) for name, value in (device.capacity if device else {}).items()
+        ),
         "taints": device.taints if device else [],
         "pool_row": published,
     }

@@ -17,7 +17,6 @@ from inventory.kinds.classes import (
     CELDeviceSelector,
     DeviceClass,
     DeviceClassConfiguration,
-    DeviceClassSpec,
     DeviceSelector,
     OpaqueDeviceConfiguration,
 )

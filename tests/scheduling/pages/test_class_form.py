@@ -49,7 +49,12 @@ def test_what_the_form_does_not_show_is_kept() -> None:
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("kind: [", "Line "), ("just words", "must be a mapping"), ("- a", "must be a mapping"), ("", "must be a mapping")],
+    [
+        ("kind: [", "Line "),
+        ("just words", "must be a mapping"),
+        ("- a", "must be a mapping"),
+        ("", "must be a mapping"),
+    ],
 )
 def test_parameters_that_are_no_mapping_are_refused_under_their_field(text: str, message: str) -> None:
     errors = FormErrors()

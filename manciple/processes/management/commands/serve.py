@@ -27,9 +27,13 @@ class Command(BaseCommand):
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("--api", default="0.0.0.0:6443", metavar="HOST:PORT", help="where the API listens (TLS)")  # noqa: S104 - the API is for other machines
-        parser.add_argument("--web", default="", metavar="HOST:PORT", help="where the dashboard listens, behind a proxy")
-        parser.add_argument("--tls-cert", type=Path, metavar="FILE", help="certificate chain; made in HOME where absent")
+        parser.add_argument("--api", default="0.0.0.0:6443", metavar="HOST:PORT", help="where the API listens (TLS)")
+        parser.add_argument(
+            "--web", default="", metavar="HOST:PORT", help="where the dashboard listens, behind a proxy"
+        )
+        parser.add_argument(
+            "--tls-cert", type=Path, metavar="FILE", help="certificate chain; made in HOME where absent"
+        )
         parser.add_argument("--tls-key", type=Path, metavar="FILE", help="its key")
         parser.add_argument("--host", action="append", default=[], help="a name the made certificate is valid for")
 

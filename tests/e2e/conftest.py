@@ -1,0 +1,41 @@
+"""Fixtures of the end-to-end tests: a running system, kubectl against it, the invariants at the end of every test."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.kubectl import Kubectl, find_kubectl
+from tests.e2e.processes import Up
+
+
+@pytest.fixture(scope="module")
+def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
+    """`manage.py up` on a home of its own, ready."""
+    up = Up(home=tmp_path_factory.mktemp("home")).start()
+    yield up
+    assert up.process.stop() == 0, "\n".join(up.process.output)
+
+
+@pytest.fixture
+def up(system: Up) -> Iterator[Up]:
+    """The running system; the invariants hold when the test is done with it."""
+    yield system
+    system.check_invariants()
+
+
+@pytest.fixture(scope="session")
+def kubectl_program() -> str:
+    return find_kubectl()
+
+
+@pytest.fixture
+def kubectl(up: Up, kubectl_program: str) -> Kubectl:
+    return Kubectl(up.kubeconfig, kubectl_program)
+
+
+def node_folders(home: Path) -> list[Path]:
+    """HOME/cdi/NODE of every node."""
+    return sorted((home / "cdi").iterdir()) if (home / "cdi").exists() else []

@@ -1,0 +1,102 @@
+"""What must be true of a manifest's pods while they run, and after they are gone; asked the way a user asks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from nodeagent.cdi.rules import validate_spec
+from tests.e2e.conftest import node_folders
+from tests.e2e.kubectl import Kubectl
+from tests.e2e.processes import wait_for
+
+#: (driver, pool, device)
+Device = tuple[str, str, str]
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """A YAML file of a user's."""
+
+    path: Path
+
+    @property
+    def name(self) -> str:
+        return self.path.stem
+
+    @property
+    def documents(self) -> list[dict[str, Any]]:
+        return [document for document in yaml.safe_load_all(self.path.read_text()) if document]
+
+    @property
+    def pods(self) -> list[tuple[str, str]]:
+        """(namespace, name) of the manifest's pods."""
+        metas = [document["metadata"] for document in self.documents if document["kind"] == "Pod"]
+        return [(meta.get("namespace", "default"), meta["name"]) for meta in metas]
+
+
+def run_manifest(kubectl: Kubectl, manifest: Manifest) -> None:
+    """apply, and wait until every pod is Ready."""
+    kubectl("apply", "-f", str(manifest.path))
+    for namespace, pod in manifest.pods:
+        kubectl("wait", "--for=condition=Ready", "-n", namespace, f"pod/{pod}", "--timeout=90s")
+
+
+def claims_in(kubectl: Kubectl, namespaces: Iterable[str]) -> list[dict[str, Any]]:
+    wanted = set(namespaces)
+    found = kubectl.json("get", "resourceclaims", "-A")["items"]
+    return [claim for claim in found if claim["metadata"]["namespace"] in wanted]
+
+
+def assert_claims_are_held(kubectl: Kubectl, manifest: Manifest) -> list[dict[str, Any]]:
+    """Every claim of the manifest shows `allocated,reserved`."""
+    namespaces = {namespace for namespace, _ in manifest.pods}
+    claims = claims_in(kubectl, namespaces)
+    assert claims
+    lines = kubectl("get", "resourceclaims", "-A", "--no-headers").splitlines()
+    shown = {tuple(line.split()[:2]): line.split()[2] for line in lines}
+    for claim in claims:
+        key = (claim["metadata"]["namespace"], claim["metadata"]["name"])
+        assert shown[key] == "allocated,reserved"
+    return claims
+
+
+def exclusive_devices(claim: dict[str, Any]) -> set[Device]:
+    results = claim["status"]["allocation"]["devices"]["results"]
+    return {(entry["driver"], entry["pool"], entry["device"]) for entry in results if not entry.get("adminAccess")}
+
+
+def assert_no_device_is_given_twice(claims: list[dict[str, Any]]) -> None:
+    given = [device for claim in claims if claim["status"].get("allocation") for device in exclusive_devices(claim)]
+    assert len(given) == len(set(given)), f"given twice: {given}"
+
+
+def cdi_files(home: Path) -> list[Path]:
+    """Every file under HOME/cdi/NODE/, drafts included: none may be left over."""
+    return sorted(path for folder in node_folders(home) for path in folder.iterdir())
+
+
+def assert_cdi_files_are_valid(home: Path, claims: list[dict[str, Any]]) -> None:
+    """One valid file for each claim, on the node that its pods run on."""
+    files = {path: json.loads(path.read_text()) for path in cdi_files(home)}
+    for path, document in files.items():
+        assert validate_spec(document) == [], f"{path}: {validate_spec(document)}"
+    for claim in claims:
+        uid = claim["metadata"]["uid"]
+        assert [path for path in files if uid in path.name], f"no CDI file for claim {uid} among {list(files)}"
+
+
+def assert_all_is_given_back(kubectl: Kubectl, home: Path, manifest: Manifest) -> None:
+    """After the delete: the namespaces' claims are gone or pending, and no CDI file of them is left."""
+    namespaces = {namespace for namespace, _ in manifest.pods}
+
+    def nothing_allocated() -> bool:
+        return not any(claim.get("status", {}).get("allocation") for claim in claims_in(kubectl, namespaces))
+
+    wait_for(f"the claims of {manifest.name} to be deallocated", nothing_allocated)
+    wait_for("the CDI files to be removed", lambda: not cdi_files(home))

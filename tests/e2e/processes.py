@@ -1,0 +1,145 @@
+"""Starts and stops real processes for the end-to-end tests, and waits on conditions."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+import httpx
+
+ROOT = Path(__file__).resolve().parents[2]
+#: Generous: the machine that runs the tests may be busy with other tests.
+PATIENCE = 90.0
+
+T = TypeVar("T")
+
+
+def wait_for(what: str, condition: Callable[[], T], *, timeout: float = PATIENCE) -> T:
+    """The first truthy answer of `condition`; a failure says `what` was waited for and the last answer."""
+    end = time.monotonic() + timeout
+    while True:
+        answer = condition()
+        if answer:
+            return answer
+        if time.monotonic() > end:
+            raise AssertionError(f"waited {timeout:.0f} s for {what}; last answer: {answer!r}")
+        time.sleep(0.1)
+
+
+@dataclass
+class Process:
+    """A child process whose output is kept, for a failure to show."""
+
+    command: Sequence[str]
+    env: Mapping[str, str] = field(default_factory=dict)
+    output: list[str] = field(default_factory=list)
+
+    def start(self) -> Process:
+        self._child = subprocess.Popen(
+            self.command,
+            cwd=ROOT,
+            env={**os.environ, **self.env, "PYTHONUNBUFFERED": "1"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        threading.Thread(target=self._read, daemon=True).start()
+        return self
+
+    def _read(self) -> None:
+        assert self._child.stdout is not None
+        for line in self._child.stdout:
+            self.output.append(line.rstrip("\n"))
+
+    @property
+    def running(self) -> bool:
+        return self._child.poll() is None
+
+    def line(self, pattern: str) -> re.Match[str]:
+        """Wait for an output line that `pattern` matches."""
+
+        def find() -> re.Match[str] | None:
+            for line in list(self.output):
+                if match := re.search(pattern, line):
+                    return match
+            if not self.running:
+                raise AssertionError(f"{self.command} ended with {self._child.returncode}:\n" + "\n".join(self.output))
+            return None
+
+        return wait_for(f"the line /{pattern}/ of {' '.join(map(str, self.command[-4:]))}", find)
+
+    def kill(self) -> None:
+        """kill -9, to the whole group."""
+        os.killpg(self._child.pid, signal.SIGKILL)
+        self._child.wait()
+
+    def stop(self, *, timeout: float = 30.0) -> int:
+        """Ctrl-C; returns the exit status."""
+        if self.running:
+            self._child.send_signal(signal.SIGINT)
+        try:
+            return self._child.wait(timeout)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise AssertionError("did not stop within 30 s:\n" + "\n".join(self.output[-40:])) from None
+
+
+@dataclass
+class Up:
+    """A running `manage.py up`."""
+
+    home: Path
+    nodes: int = 3
+    extra: Sequence[str] = ()
+
+    def start(self) -> Up:
+        """Returns once it says that it is ready."""
+        self.process = Process(
+            [
+                sys.executable,
+                "manage.py",
+                "up",
+                *("--home", str(self.home)),
+                *("--api", "127.0.0.1:0"),
+                *("--web", "127.0.0.1:0"),
+                *("--nodes", str(self.nodes)),
+                *self.extra,
+            ]
+        ).start()
+        self.web = self.process.line(r"Dashboard +(http\S+)").group(1)
+        user, password = self.process.line(r"Sign in +(\S+) / (\S+)").groups()
+        self.user, self.password = user, password
+        self.process.line(r"Stop with Ctrl-C")
+        return self
+
+    @property
+    def kubeconfig(self) -> Path:
+        return self.home / "kubeconfig"
+
+    def ready(self) -> bool:
+        try:
+            return httpx.get(f"{self.web}/readyz").status_code == 200
+        except httpx.HTTPError:
+            return False
+
+    def check_invariants(self) -> str:
+        """The output of `manage.py check_invariants`; fails the test where it exits with a violation."""
+        done = subprocess.run(
+            [sys.executable, "manage.py", "check_invariants", "--home", str(self.home)],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
