@@ -1,0 +1,41 @@
+"""The allocator: a pure function from a snapshot, claims and nodes to a plan.
+
+    inventory = Inventory(Features())        # kept warm by a scheduling worker: apply_slice, apply_class, apply_claim
+    outcome = allocate(inventory.snapshot(), claims, NodeView("node-1", labels))
+    match outcome:
+        case Allocated(results=results): ...     # one AllocationResult per claim, to commit
+        case Unallocatable(reasons=reasons): ... # "no" on this node, with the funnel of each request
+        case Failed(error=text): ...             # a claim, class or pool is wrong
+        case Undecided(): ...                    # stopped at the step limit: retry
+
+Where Kubernetes' reference allocator allocates, the same devices come out, in the same order.
+"""
+
+from scheduling.allocator.allocation import allocate
+from scheduling.allocator.features import Features
+from scheduling.allocator.outcome import (
+    Allocated,
+    Failed,
+    NodeView,
+    Outcome,
+    Reason,
+    Stage,
+    Unallocatable,
+    Undecided,
+)
+from scheduling.allocator.snapshot import Inventory, Snapshot
+
+__all__ = [
+    "Allocated",
+    "Failed",
+    "Features",
+    "Inventory",
+    "NodeView",
+    "Outcome",
+    "Reason",
+    "Snapshot",
+    "Stage",
+    "Unallocatable",
+    "Undecided",
+    "allocate",
+]

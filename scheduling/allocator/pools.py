@@ -1,0 +1,280 @@
+"""Published pools, and what one node sees of each.
+
+The slices of a pool are grouped by generation; a `Generation` orders them by name and gives each device one bit, in
+that order. Every set of devices in this package is an int over those bits. For one node, the slices that target it
+choose the generation, tell whether the pool is complete and valid, and give two masks: `scan` (devices of the slices
+that target the node: what selectors are tried on) and `visible` (those that the node may use). Rules and order:
+GatherPools in upstream's structured/internal/experimental/pools_experimental.go (v1.37).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from inventory.kinds.slices import CounterSet
+from scheduling.allocator.features import Features
+from scheduling.allocator.outcome import NodeView
+from scheduling.allocator.published import PoolKey, PublishedDevice, SliceContent
+
+#: Taint effects that count; others, None among them, are ignored.
+KEEPING_AWAY = ("NoSchedule", "NoExecute")
+
+
+def bits(mask: int) -> Iterator[int]:
+    """The bit numbers that are set, lowest first."""
+    while mask:
+        low = mask & -mask
+        yield low.bit_length() - 1
+        mask ^= low
+
+
+class Generation:
+    """All slices of one generation of one pool. Bits run over the slices in name order, then over their devices."""
+
+    def __init__(self, key: PoolKey, number: int, slices: Sequence[SliceContent]) -> None:
+        self.key = key
+        self.number = number
+        #: in the order in which they were published; the first one's slice count is the pool's
+        self.arrivals = tuple(slices)
+        self.slices = tuple(sorted(slices, key=lambda one: one.name))
+        self.offsets = _offsets(self.slices)
+        self.devices: tuple[PublishedDevice, ...] = tuple(device for one in self.slices for device in one.devices)
+        #: CEL expression -> verdicts on these devices; `selectors` fills it
+        self.verdicts: dict[str, Any] = {}
+        #: attribute name -> value groups of these devices; `attributes` fills it
+        self.groups: dict[tuple[str, bool], Any] = {}
+        self.views: dict[tuple[frozenset[int], int], PoolOnNode] = {}
+
+    @cached_property
+    def bits_by_name(self) -> Mapping[str, int]:
+        """device name -> mask; a name may stand in several slices, for different nodes."""
+        masks: dict[str, int] = {}
+        for position, device in enumerate(self.devices):
+            masks[device.name] = masks.get(device.name, 0) | (1 << position)
+        return masks
+
+    @cached_property
+    def shared(self) -> int:
+        """Devices that allow multiple allocations."""
+        return self._where(lambda device: bool(device.published.allow_multiple_allocations))
+
+    @cached_property
+    def binding(self) -> int:
+        """Devices with binding conditions."""
+        return self._where(lambda device: bool(device.published.binding_conditions))
+
+    @cached_property
+    def consuming(self) -> int:
+        """Devices that draw from shared counters."""
+        return self._where(lambda device: bool(device.published.consumes_counters))
+
+    @cached_property
+    def measured(self) -> int:
+        """Devices with capacities."""
+        return self._where(lambda device: bool(device.published.capacity))
+
+    @cached_property
+    def tainted(self) -> int:
+        """Devices with a taint that keeps requests away unless they tolerate it."""
+        return self._where(lambda device: any(taint.effect in KEEPING_AWAY for taint in device.published.taints))
+
+    def _where(self, test: Callable[[PublishedDevice], bool]) -> int:
+        return sum(1 << position for position, device in enumerate(self.devices) if test(device))
+
+    def span(self, index: int) -> int:
+        """The mask of the devices of slice number `index`."""
+        return ((1 << len(self.slices[index].devices)) - 1) << self.offsets[index]
+
+
+def _offsets(slices: Sequence[SliceContent]) -> tuple[int, ...]:
+    offsets, at = [], 0
+    for one in slices:
+        offsets.append(at)
+        at += len(one.devices)
+    return tuple(offsets)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PoolOnNode:
+    """One pool as one node sees it. A pool with a `trouble` gives no device."""
+
+    generation: Generation
+    trouble: str = ""  # "", "incomplete" or "invalid"
+    detail: str = ""  # what is wrong
+    scan: int = 0
+    visible: int = 0
+    counter_sets: Mapping[str, CounterSet]
+    binding: bool = False  # some device on this node has binding conditions: the pool is searched last
+
+    @property
+    def key(self) -> PoolKey:
+        return self.generation.key
+
+
+class PublishedPool:
+    """Every slice that names this driver and pool."""
+
+    def __init__(self, key: PoolKey, slices: Iterable[SliceContent]) -> None:
+        self.key = key
+        by_number: dict[int, list[SliceContent]] = {}
+        for one in slices:
+            by_number.setdefault(one.generation, []).append(one)
+        self.generations = tuple(
+            Generation(key, number, by_number[number]) for number in sorted(by_number, reverse=True)
+        )
+
+    @property
+    def newest(self) -> Generation:
+        return self.generations[0]
+
+    @cached_property
+    def reach(self) -> tuple[frozenset[str], bool, bool]:
+        """(nodes named, whether other nodes need a look each, whether some slice holds counter sets)."""
+        named: set[str] = set()
+        floating = counters = False
+        for generation in self.generations:
+            for one in generation.slices:
+                nodes = one.named_nodes()
+                floating = floating or nodes is None
+                named |= nodes or set()
+                counters = counters or bool(one.counter_sets)
+        return frozenset(named), floating, counters
+
+    def seen_from(self, node: NodeView, features: Features) -> PoolOnNode | None:
+        """None where the pool has nothing for the node, or only slices that a newer generation replaces."""
+        for generation in self.generations:
+            relevant = frozenset(i for i, one in enumerate(generation.slices) if one.targets(node, features))
+            if relevant:
+                return self._on_node(generation, relevant, node=node, features=features)
+        return None
+
+    def troubled_elsewhere(self, features: Features) -> bool:
+        """Whether a node that no slice names would find the pool incomplete or invalid."""
+        view = self.seen_from(NodeView(name=""), features)
+        return view is not None and view.trouble != ""
+
+    def _on_node(
+        self, generation: Generation, relevant: frozenset[int], *, node: NodeView, features: Features
+    ) -> PoolOnNode | None:
+        expected = _expected(generation, relevant)
+        if len(relevant) != expected:
+            if generation is not self.newest:
+                return None
+            if len(generation.slices) != expected:
+                seen = f"{len(generation.slices)} of {expected} slices of generation {generation.number}"
+                return PoolOnNode(generation=generation, trouble="incomplete", detail=seen, counter_sets={})
+        hidden = _hidden(generation, relevant, node)
+        memo = generation.views
+        key = (relevant, hidden)
+        if key not in memo:
+            memo[key] = _build(generation, relevant, hidden=hidden, features=features)
+        return memo[key]
+
+
+def _expected(generation: Generation, relevant: frozenset[int]) -> int:
+    """The slice count that the first relevant slice announces."""
+    names = {generation.slices[i].name for i in relevant}
+    return next(one.slice_count for one in generation.arrivals if one.name in names)
+
+
+def _hidden(generation: Generation, relevant: frozenset[int], node: NodeView) -> int:
+    """Devices in relevant slices that choose their nodes themselves and leave this one out."""
+    hidden = 0
+    for index in relevant:
+        content = generation.slices[index]
+        if content.per_device and not content.targeting.is_set:
+            for position, device in enumerate(content.devices, generation.offsets[index]):
+                if not device.targeting.matches(node):
+                    hidden |= 1 << position
+    return hidden
+
+
+def _build(generation: Generation, relevant: frozenset[int], *, hidden: int, features: Features) -> PoolOnNode:
+    chosen = [generation.slices[i] for i in sorted(relevant)]
+    # Slices for other nodes are looked at only where the node's own are not yet the whole pool.
+    consumers = chosen if len(relevant) == _expected(generation, relevant) else generation.slices
+    counter_sets: dict[str, CounterSet] = {}
+    detail = _duplicate_device(chosen)
+    if not detail and features.partitionable_devices:
+        detail = _counter_trouble(chosen, consumers, counter_sets)
+    if detail:
+        return PoolOnNode(generation=generation, trouble="invalid", detail=detail, counter_sets={})
+    scan = 0
+    for index in relevant:
+        if not generation.slices[index].counter_sets:
+            scan |= generation.span(index)
+    binding = any(generation.devices[position].published.binding_conditions for position in bits(scan))
+    return PoolOnNode(
+        generation=generation, scan=scan, visible=scan & ~hidden, counter_sets=counter_sets, binding=binding
+    )
+
+
+def _duplicate_device(slices: Sequence[SliceContent]) -> str:
+    seen: set[str] = set()
+    for one in slices:
+        if one.counter_sets:
+            continue
+        for device in one.devices:
+            if device.name in seen:
+                return f"duplicate device name {device.name}"
+            seen.add(device.name)
+    return ""
+
+
+def _counter_trouble(
+    relevant: Sequence[SliceContent], consumers: Sequence[SliceContent], counter_sets: dict[str, CounterSet]
+) -> str:
+    """Fills `counter_sets` from the relevant slices; returns what is wrong with them or with their consumers."""
+    for one in relevant:
+        for counter_set in one.counter_sets:
+            if counter_set.name in counter_sets:
+                return f"duplicate counter set name {counter_set.name}"
+            counter_sets[counter_set.name] = counter_set
+    for device in (device for one in consumers for device in one.devices):
+        for consumption in device.published.consumes_counters:
+            known = counter_sets.get(consumption.counter_set)
+            if known is None:
+                return f"counter set {consumption.counter_set} not found"
+            for name in consumption.counters:
+                if name not in known.counters:
+                    return f"counter {name} not found in counter set {known.name}"
+    return ""
+
+
+class NodeDevices:
+    """The pools that a node sees, in search order, laid side by side: each at its own shift in one wide int."""
+
+    __slots__ = ("_starts", "pools", "shifts", "width")
+
+    def __init__(self, pools: Iterable[PoolOnNode]) -> None:
+        self.pools = tuple(sorted(pools, key=lambda one: (one.binding, one.key)))
+        self.shifts = _shifts(self.pools)
+        self.width = self.shifts[-1] + len(self.pools[-1].generation.devices) if self.pools else 0
+
+    def device(self, position: int) -> PublishedDevice:
+        return self.pools[self.pool_index(position)].generation.devices[position - self.shift_of(position)]
+
+    def pool_index(self, position: int) -> int:
+        """Which pool the bit belongs to."""
+        for index in range(len(self.shifts) - 1, -1, -1):
+            if position >= self.shifts[index]:
+                return index
+        raise IndexError(position)
+
+    def shift_of(self, position: int) -> int:
+        return self.shifts[self.pool_index(position)]
+
+    @property
+    def first_invalid(self) -> PoolOnNode | None:
+        return next((one for one in self.pools if one.trouble == "invalid"), None)
+
+
+def _shifts(pools: Sequence[PoolOnNode]) -> tuple[int, ...]:
+    shifts, at = [], 0
+    for one in pools:
+        shifts.append(at)
+        at += len(one.generation.devices)
+    return tuple(shifts)

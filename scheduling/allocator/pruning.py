@@ -1,0 +1,232 @@
+"""What the search need not try: branches that counting, matching or an earlier failure prove to be empty.
+
+Three proofs, each cheap next to the branch it saves:
+- counting, to a fixpoint: a value of a matchAttribute constraint survives if enough free devices carry it for each
+  request that it covers and for all of them together; candidates shrink to the survivors; every request must keep
+  enough. For distinctAttribute there must be as many unused values as devices still needed.
+- matching (once something failed): the devices still needed form a bipartite graph with the free ones; no perfect
+  matching means no solution.
+- memory: a choice point that failed fails again in the same state; and of two devices with the same membership in every
+  candidate set and value, and the same counters, the second cannot succeed where the first failed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+from scheduling.allocator.counters import needs
+from scheduling.allocator.pools import bits
+from scheduling.allocator.problem import Problem, RequestOnNode
+from scheduling.allocator.state import SearchState
+
+#: Failed states kept per search; past that many the search goes on without remembering more.
+MAX_REMEMBERED = 50_000
+
+
+@dataclass(slots=True)
+class _Need:
+    """A request that is still to be met, or partly: how many devices, out of which."""
+
+    request: RequestOnNode
+    claim: int
+    count: int
+    free: int
+
+
+class Pruner:
+    """Reads the search's state; owned by one search."""
+
+    def __init__(self, problem: Problem, state: SearchState) -> None:
+        self._problem = problem
+        self._state = state
+        self._failed: set[Hashable] = set()
+        self._stumbled = False
+        self._alike: dict[int, int] | None = None
+        self._trivial = len(problem.steps) == 1 and not problem.constraints
+        self._ahead = self._relevant_ahead()
+
+    def _relevant_ahead(self) -> list[int]:
+        """Per step, the devices that this step or a later one could take."""
+        masks = [0]
+        for _, alternatives in reversed(self._problem.steps):
+            mask = masks[-1]
+            for one in alternatives:
+                mask |= one.candidates
+            masks.append(mask)
+        return masks[::-1]
+
+    def key(self, step: int, alternative: int, *, index: int, last: int) -> Hashable:
+        """All of the state that the rest of the search depends on."""
+        state = self._state
+        claim = self._problem.steps[step][0]
+        ahead = self._ahead[step]
+        held = tuple(mask & ahead for mask in state.occupied_by)
+        shares = tuple((at, len(some), id(some[-1])) for at, some in sorted(state.shares.items()) if some)
+        constraints = tuple(zip(state.values, state.covered, strict=True)) if state.values else ()
+        return (
+            step,
+            alternative,
+            index,
+            last,
+            state.results_in(claim),
+            held,
+            constraints,
+            shares,
+            state.ledger.state(),
+        )
+
+    def remember_failure(self, key: Hashable) -> None:
+        self._stumbled = True
+        if len(self._failed) < MAX_REMEMBERED:
+            self._failed.add(key)
+
+    def promising(self, step: int, alternative: int, *, index: int, last: int, key: Hashable) -> int:
+        """The devices worth trying for this choice; 0 where the rest cannot be met whatever is chosen."""
+        if key in self._failed:
+            return 0
+        wanted = self._needs(step, alternative, index=index, last=last)
+        if self._trivial:
+            return wanted[0].free if wanted[0].free.bit_count() >= wanted[0].count else 0
+        if not self._counts(wanted):
+            return 0
+        if self._stumbled and not matchable(self._exclusive(wanted)):
+            return 0
+        return wanted[0].free
+
+    def _needs(self, step: int, alternative: int, *, index: int, last: int) -> list[_Need]:
+        """The rest of this request first, then every later request that has no alternatives."""
+        problem, state = self._problem, self._state
+        claim, alternatives = problem.steps[step]
+        request = alternatives[alternative]
+        free = request.candidates & (-1 << (last + 1)) & ~state.blocked(request, claim)
+        wanted = [_Need(request, claim, request.count - index, free)]
+        for later_claim, options in problem.steps[step + 1 :]:
+            if len(options) == 1:
+                one = options[0]
+                wanted.append(_Need(one, later_claim, one.count, one.candidates & ~state.blocked(one, later_claim)))
+        return wanted
+
+    def _counts(self, wanted: Sequence[_Need]) -> bool:
+        """Counting to a fixpoint; narrows `free` in place."""
+        covering: dict[int, list[_Need]] = {}
+        for need in wanted:
+            for index in need.request.constraints:
+                covering.setdefault(index, []).append(need)
+        while True:
+            before = sum(need.free.bit_count() for need in wanted)
+            for index, covered in covering.items():
+                self._narrow(index, covered)
+            if any(need.free.bit_count() < need.count for need in wanted):
+                return False
+            if not all(self._has_values(index, covered) for index, covered in covering.items()):
+                return False
+            if sum(need.free.bit_count() for need in wanted) == before:
+                return True
+
+    def _narrow(self, index: int, covered: Sequence[_Need]) -> None:
+        """Leave each covered request only devices with a value that can still serve all of them."""
+        constraint = self._problem.constraints[index]
+        values = self._state.values[index]
+        if constraint.plan.distinct:
+            alive = constraint.all_values & ~values
+            if self._state.covered[index]:
+                alive &= ~constraint.odd
+        else:
+            alive = values
+        allowed = 0
+        for number in bits(alive):
+            carriers = constraint.carriers[number]
+            if constraint.plan.distinct or self._enough(carriers, covered):
+                allowed |= carriers
+        for need in covered:
+            if need.count:
+                need.free &= allowed
+
+    def _enough(self, carriers: int, covered: Sequence[_Need]) -> bool:
+        union = total = 0
+        for need in covered:
+            free = need.free & carriers
+            if free.bit_count() < need.count:
+                return False
+            union |= free
+            total += need.count
+        return bool(union & self._problem.shared) or union.bit_count() >= total
+
+    def _has_values(self, index: int, covered: Sequence[_Need]) -> bool:
+        """distinctAttribute: each device needed takes at least one value that no other takes."""
+        constraint = self._problem.constraints[index]
+        if not constraint.plan.distinct:
+            return True
+        union = total = 0
+        for need in covered:
+            union |= need.free
+            total += need.count
+        unused = constraint.all_values & ~self._state.values[index]
+        return sum(1 for number in bits(unused) if constraint.carriers[number] & union) >= total
+
+    def _exclusive(self, wanted: Sequence[_Need]) -> list[tuple[int, int]]:
+        """(count, free) of the requests that compete: admin access and shared devices do not."""
+        shared = self._problem.shared
+        return [(need.count, need.free) for need in wanted if not need.request.plan.admin and not need.free & shared]
+
+    def equivalents(self, request: RequestOnNode, position: int) -> int:
+        """Devices that fail at a choice of `request` where the device at `position` failed."""
+        if request.plan.admin or self._problem.shared >> position & 1:
+            return 0
+        if self._alike is None:
+            self._alike = self._equivalence()
+        return self._alike.get(position, 0)
+
+    def _equivalence(self) -> dict[int, int]:
+        problem = self._problem
+        options = [one for _, alternatives in problem.steps for one in alternatives]
+        reach = self._ahead[0] & ~problem.shared
+        masks: dict[Hashable, int] = {}
+        marks: dict[int, Hashable] = {}
+        for position in bits(reach):
+            member = sum(1 << number for number, one in enumerate(options) if one.candidates >> position & 1)
+            carried = tuple(one.of_device.get(position, 0) for one in problem.constraints)
+            drawn: Hashable = ()
+            if problem.consuming >> position & 1:
+                drawn = tuple(sorted(needs(problem.devices.device(position)).items()))
+            marks[position] = mark = (member, carried, drawn)
+            masks[mark] = masks.get(mark, 0) | (1 << position)
+        return {position: masks[mark] for position, mark in marks.items()}
+
+
+def matchable(wanted: Sequence[tuple[int, int]]) -> bool:
+    """Whether each (count, free devices) can have `count` devices of its own."""
+    held = [0] * len(wanted)
+    return all(_augment(wanted, held, which) for which, (count, _) in enumerate(wanted) for _ in range(count))
+
+
+def _augment(wanted: Sequence[tuple[int, int]], held: list[int], which: int) -> bool:
+    """Give one more device to `which`, moving others along a shortest chain of swaps."""
+    occupied = 0
+    for mask in held:
+        occupied |= mask
+    #: request -> (request that wants one of its devices, that device)
+    came_from: dict[int, tuple[int, int]] = {which: (-1, 0)}
+    queue = [which]
+    for current in queue:
+        spare = wanted[current][1] & ~occupied
+        if spare:
+            _shift(held, came_from, current, spare & -spare)
+            return True
+        for other, mask in enumerate(held):
+            contested = wanted[current][1] & mask
+            if contested and other not in came_from:
+                came_from[other] = (current, contested & -contested)
+                queue.append(other)
+    return False
+
+
+def _shift(held: list[int], came_from: dict[int, tuple[int, int]], receiver: int, device: int) -> None:
+    """`receiver` gets `device`; it hands its contested one down the chain."""
+    while receiver >= 0:
+        held[receiver] |= device
+        taker, contested = came_from[receiver]
+        if taker >= 0:
+            held[receiver] &= ~contested
+        receiver, device = taker, contested

@@ -1,0 +1,151 @@
+"""One published ResourceSlice, read once: whom it targets, its devices, and the selector verdicts on them.
+
+A `SliceContent` never changes; a new version of the ResourceSlice makes a new one. It carries the cache of selector
+verdicts, so that a verdict lives exactly as long as the devices that it was reached on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from inventory.kinds.node_selectors import NodeSelector
+from inventory.kinds.slices import CounterSet, Device, ResourceSlice
+from manciple.wire.quantity import Quantity
+from manciple.wire.selectors import node_selector_matches
+from scheduling.allocator.features import Features
+from scheduling.allocator.outcome import NodeView
+from scheduling.cel import DeviceView
+
+
+class PoolKey(NamedTuple):
+    """(driver, pool name). Sorts bytewise, which is the order in which pools are searched."""
+
+    driver: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.driver}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Targeting:
+    """Which nodes a slice or a device is for. The first field that is set decides; none set means no node."""
+
+    node_name: str = ""
+    all_nodes: bool = False
+    node_selector: NodeSelector | None = None
+
+    def matches(self, node: NodeView) -> bool:
+        """Upstream: NodeMatches."""
+        if self.node_name:
+            return node.name == self.node_name
+        if self.all_nodes:
+            return True
+        return self.node_selector is not None and node_selector_matches(self.node_selector, node.name, node.labels)
+
+    @property
+    def is_set(self) -> bool:
+        return bool(self.node_name) or self.all_nodes or self.node_selector is not None
+
+
+class PublishedDevice:
+    """A device as the search sees it. `view` is made when a selector first looks at the device."""
+
+    __slots__ = ("_view", "consumptions", "key", "published", "slice")
+
+    def __init__(self, *, key: PoolKey, published: Device, origin: SliceContent) -> None:
+        self.key = key
+        self.published = published
+        self.slice = origin
+        self._view: DeviceView | None = None
+        #: amounts asked for (name, quantity text) -> what is consumed, or None; `problem` fills it
+        self.consumptions: dict[tuple[tuple[str, str], ...], Mapping[str, Quantity] | None] = {}
+
+    @property
+    def view(self) -> DeviceView:
+        if self._view is None:
+            self._view = DeviceView(self.key.driver, self.published)
+        return self._view
+
+    @property
+    def name(self) -> str:
+        return self.published.name
+
+    @property
+    def targeting(self) -> Targeting:
+        """Of the device itself where the slice selects nodes per device, else of the slice."""
+        return _targeting(self.published) if self.slice.per_device else self.slice.targeting
+
+    def __str__(self) -> str:
+        return f"{self.key}/{self.published.name}"
+
+
+class SliceContent:
+    """A ResourceSlice, compiled. Compared by identity: a new version of the slice is a new content."""
+
+    __slots__ = (
+        "counter_sets",
+        "devices",
+        "generation",
+        "key",
+        "name",
+        "node_names",
+        "per_device",
+        "per_device_named",
+        "skip_node_operations",
+        "slice_count",
+        "targeting",
+        "verdicts",
+    )
+
+    def __init__(self, published: ResourceSlice) -> None:
+        spec = published.spec
+        self.name = published.metadata.name
+        self.key = PoolKey(spec.driver, spec.pool.name)
+        self.generation = spec.pool.generation
+        self.slice_count = spec.pool.resource_slice_count
+        self.targeting = _targeting(spec)
+        self.per_device = bool(spec.per_device_node_selection)
+        #: the field is there, even if false: such a slice needs the partitionable devices feature
+        self.per_device_named = spec.per_device_node_selection is not None
+        self.counter_sets: tuple[CounterSet, ...] = spec.shared_counters
+        self.skip_node_operations = spec.skip_node_operations
+        self.devices = tuple(PublishedDevice(key=self.key, published=one, origin=self) for one in spec.devices)
+        #: CEL expression -> the verdict on each device: True, False, the text of an error, or None where nobody asked
+        self.verdicts: dict[str, list[bool | str | None]] = {}
+
+    def targets(self, node: NodeView, features: Features) -> bool:
+        """Whether the slice is relevant for the node. Slices with counter sets are relevant everywhere."""
+        if not features.partitionable_devices and (self.per_device_named or self.counter_sets):
+            return False
+        if self.counter_sets:
+            return True
+        if self.targeting.is_set:
+            return self.targeting.matches(node)
+        return self.per_device and any(device.targeting.matches(node) for device in self.devices)
+
+    def named_nodes(self) -> set[str] | None:
+        """The only nodes that the slice can be relevant for, or None where that takes a look at each node."""
+        if self.counter_sets:
+            return set()
+        if self.targeting.is_set or not self.per_device:
+            targetings: Iterable[Targeting] = (self.targeting,)
+        else:
+            targetings = (device.targeting for device in self.devices)
+        names = set()
+        for targeting in targetings:
+            if targeting.node_name:
+                names.add(targeting.node_name)
+            elif targeting.is_set:
+                return None
+        return names
+
+
+def _targeting(published: Device | object) -> Targeting:
+    return Targeting(
+        node_name=getattr(published, "node_name", None) or "",
+        all_nodes=bool(getattr(published, "all_nodes", None)),
+        node_selector=getattr(published, "node_selector", None),
+    )

@@ -1,0 +1,128 @@
+"""From a solution to `AllocationResult`s: device results, configuration, node selector.
+
+Order and naming follow the end of upstream's Allocate and createNodeSelector (allocator_experimental.go, v1.37). The
+share id of a shared device is derived from the claim, the request and the device, so that a plan is a pure function of
+its input; a claim has one allocation at a time, so no two shares of a device have the same id.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+
+from claims.kinds.allocations import (
+    AllocationResult,
+    DeviceAllocationConfiguration,
+    DeviceAllocationResult,
+    DeviceRequestAllocationResult,
+)
+from inventory.kinds.node_selectors import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
+from scheduling.allocator.outcome import Failed, NodeView
+from scheduling.allocator.problem import Problem
+from scheduling.allocator.published import PublishedDevice
+from scheduling.allocator.requests import ClaimPlan, RequestPlan
+from scheduling.allocator.search import Solution
+from scheduling.allocator.state import Taken
+
+_SHARES = uuid.UUID("5f2f6bb9-1b0e-4a5c-9a5d-0f6f2d8a4c11")
+
+
+def build_results(problem: Problem, solution: Solution) -> tuple[AllocationResult, ...] | Failed:
+    """One result per claim, in order; Failed where a slice has a node selector that results cannot carry."""
+    results: list[AllocationResult] = []
+    for index, claim in enumerate(problem.claims):
+        taken = [one for one in solution.taken if one.claim == index]
+        selector = node_selector([problem.devices.device(one.position) for one in taken], problem.node)
+        if isinstance(selector, str):
+            return Failed(error=f"create NodeSelector for claim {claim.claim.metadata.name}: {selector}")
+        chosen = [
+            alternatives[alternative].plan
+            for (owner, alternatives), alternative in zip(problem.steps, solution.chosen, strict=True)
+            if owner == index
+        ]
+        devices = DeviceAllocationResult(
+            results=tuple(_device_result(problem, claim, one) for one in taken), config=configuration(claim, chosen)
+        )
+        results.append(AllocationResult(devices=devices, node_selector=selector))
+    return tuple(results)
+
+
+def _device_result(problem: Problem, claim: ClaimPlan, taken: Taken) -> DeviceRequestAllocationResult:
+    device, plan = problem.devices.device(taken.position), taken.request.plan
+    conditions = problem.snapshot.features.binding_conditions
+    consumed = taken.consumed
+    return DeviceRequestAllocationResult(
+        request=plan.full_name,
+        driver=device.key.driver,
+        pool=device.key.name,
+        device=device.name,
+        admin_access=True if plan.admin else None,
+        tolerations=plan.tolerations,
+        binding_conditions=device.published.binding_conditions if conditions else (),
+        binding_failure_conditions=device.published.binding_failure_conditions if conditions else (),
+        share_id=_share_id(claim, plan, device) if consumed is not None else None,
+        consumed_capacity={name: amount.canonical() for name, amount in (consumed or {}).items()},
+        skip_node_operations=device.slice.skip_node_operations,
+    )
+
+
+def _share_id(claim: ClaimPlan, plan: RequestPlan, device: PublishedDevice) -> str:
+    owner = claim.claim.metadata.uid or claim.name
+    return str(uuid.uuid5(_SHARES, "\n".join((owner, plan.full_name, str(device)))))
+
+
+def configuration(claim: ClaimPlan, chosen: Sequence[RequestPlan]) -> tuple[DeviceAllocationConfiguration, ...]:
+    """Class configurations once per class in request order, then those of the claim that cover a chosen request.
+
+    `requests` is left empty where all chosen requests are covered; else a claim's configuration keeps its own names.
+    """
+    entries: list[DeviceAllocationConfiguration] = []
+    for plan in _first_of_each_class(chosen):
+        users = tuple(one.full_name for one in chosen if one.class_name == plan.class_name)
+        named = () if len(users) == len(chosen) else users
+        for config in plan.device_class.spec.config if plan.device_class else ():
+            entries.append(DeviceAllocationConfiguration(source="FromClass", requests=named, opaque=config.opaque))
+    for given in claim.claim.spec.devices.config:
+        names = frozenset(given.requests)
+        covered = [one for one in chosen if not names or not names.isdisjoint({one.parent or one.name, one.full_name})]
+        if covered or not names:
+            named = () if len(covered) == len(chosen) else given.requests
+            entries.append(DeviceAllocationConfiguration(source="FromClaim", requests=named, opaque=given.opaque))
+    return tuple(entries)
+
+
+def _first_of_each_class(chosen: Sequence[RequestPlan]) -> list[RequestPlan]:
+    first: dict[str, RequestPlan] = {}
+    for plan in chosen:
+        first.setdefault(plan.class_name, plan)
+    return list(first.values())
+
+
+def node_selector(devices: Sequence[PublishedDevice], node: NodeView) -> NodeSelector | str | None:
+    """Where the devices are available: this node, the merged requirements of their pools, or (None) everywhere."""
+    fields: list[NodeSelectorRequirement] = []
+    expressions: list[NodeSelectorRequirement] = []
+    for device in devices:
+        targeting = device.targeting
+        if targeting.node_name or device.published.binds_to_node:
+            here = NodeSelectorRequirement(key="metadata.name", operator="In", values=(node.name,))
+            return NodeSelector(node_selector_terms=(NodeSelectorTerm(match_fields=(here,)),))
+        terms = targeting.node_selector.node_selector_terms if targeting.node_selector else ()
+        if len(terms) > 1:
+            return f"unsupported ResourceSlice.NodeSelector with {len(terms)} terms"
+        for term in terms:
+            _merge(term.match_fields, fields)
+            _merge(term.match_expressions, expressions)
+    if not fields and not expressions:
+        return None
+    term = NodeSelectorTerm(match_expressions=tuple(expressions), match_fields=tuple(fields))
+    return NodeSelector(node_selector_terms=(term,))
+
+
+def _merge(new: Sequence[NodeSelectorRequirement], known: list[NodeSelectorRequirement]) -> None:
+    """Add what is not there yet; values compare as sets."""
+    for one in new:
+        if not any(
+            (one.key, one.operator, set(one.values)) == (old.key, old.operator, set(old.values)) for old in known
+        ):
+            known.append(one)

@@ -1,0 +1,155 @@
+"""What a search has taken so far, and how each step is undone.
+
+`take` checks what can change during a search, in upstream's order (in use, counters, constraints, capacity), and
+records the device; `give_back` undoes the last `take` exactly.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from scheduling.allocator.capacity import Consumption, fits
+from scheduling.allocator.counters import CounterLedger
+from scheduling.allocator.problem import ConstraintOnNode, Problem, RequestOnNode, consumed_by
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Taken:
+    """One device in hand. `values_before`: the constraint states to go back to."""
+
+    step: int
+    claim: int
+    request: RequestOnNode
+    position: int
+    charged: bool = False
+    consumed: Consumption | None = None  # what a share takes; None for an exclusive device
+    values_before: tuple[tuple[int, int], ...] = ()
+
+
+class SearchState:
+    """Mutable; owned by one search."""
+
+    def __init__(self, problem: Problem) -> None:
+        self._problem = problem
+        self.taken: list[Taken] = []
+        self.chosen: list[int] = []
+        #: devices that are taken exclusively: by anybody, and by each claim
+        self.occupied = 0
+        self.occupied_by = [0] * len(problem.claims)
+        #: matchAttribute: the values that all devices so far have in common; distinctAttribute: the values used
+        self.values = [0 if one.plan.distinct else one.all_values for one in problem.constraints]
+        #: devices so far under each constraint
+        self.covered = [0] * len(problem.constraints)
+        self.refused_by_constraint = False
+        self.ledger = CounterLedger(problem.devices, problem.snapshot.usage)
+        #: position -> what each share taken in this search consumes
+        self.shares: dict[int, list[Consumption]] = {}
+        self._results = [0] * len(problem.claims)
+
+    def results_in(self, claim: int) -> int:
+        return self._results[claim]
+
+    def choose_alternative(self, alternative: int) -> None:
+        self.chosen.append(alternative)
+
+    def drop_alternative(self) -> None:
+        self.chosen.pop()
+
+    def blocked(self, request: RequestOnNode, claim: int) -> int:
+        """Devices that the request cannot take because this search took them. Shared ones are never blocked."""
+        return self.occupied_by[claim] if request.plan.admin else self.occupied
+
+    def take(self, step: int, request: RequestOnNode, position: int) -> bool:
+        """Take the device if it is still to be had."""
+        claim, bit = self._problem.steps[step][0], 1 << position
+        self.refused_by_constraint = False
+        if bit & self.blocked(request, claim):
+            return False
+        share = bool(bit & self._problem.shared)
+        charged = bool(bit & self._problem.consuming) and not (share and self._is_shared_out(position))
+        if charged and not self.ledger.charge(position):
+            return False
+        consumed = consumed_by(self._problem.devices.device(position), request.plan) if share else None
+        before = self._constrain(request, position)
+        if before is None or (consumed is not None and not self._has_room(position, consumed)):
+            self.refused_by_constraint = before is None
+            self._restore(before or ())
+            if charged:
+                self.ledger.refund(position)
+            return False
+        self._record(
+            Taken(
+                step=step,
+                claim=claim,
+                request=request,
+                position=position,
+                charged=charged,
+                consumed=consumed,
+                values_before=before,
+            )
+        )
+        return True
+
+    def give_back(self) -> None:
+        """Undo the last `take`."""
+        last = self.taken.pop()
+        self._results[last.claim] -= 1
+        if last.consumed is None:
+            self.occupied_by[last.claim] &= ~(1 << last.position)
+            self.occupied = 0
+            for mask in self.occupied_by:
+                self.occupied |= mask
+        else:
+            self.shares[last.position].pop()
+        self._restore(last.values_before)
+        if last.charged:
+            self.ledger.refund(last.position)
+
+    def _record(self, taken: Taken) -> None:
+        self.taken.append(taken)
+        self._results[taken.claim] += 1
+        if taken.consumed is None:
+            self.occupied |= 1 << taken.position
+            self.occupied_by[taken.claim] |= 1 << taken.position
+        else:
+            self.shares.setdefault(taken.position, []).append(taken.consumed)
+
+    def _is_shared_out(self, position: int) -> bool:
+        return bool(self.shares.get(position)) or self._problem.has_shares(position)
+
+    def _has_room(self, position: int, consumed: Consumption) -> bool:
+        """Beside the allocated shares and those of this search."""
+        now = ({name: amount.nanos for name, amount in one.items()} for one in self.shares.get(position, ()))
+        device = self._problem.devices.device(position).published
+        return fits(device, consumed, self._problem.consumed_before(position), *now)
+
+    def _constrain(self, request: RequestOnNode, position: int) -> tuple[tuple[int, int], ...] | None:
+        """Put the device under the request's constraints; what to restore, or None (nothing changed) if one refuses."""
+        before: list[tuple[int, int]] = []
+        for index in request.constraints:
+            constraint = self._problem.constraints[index]
+            after = joined(constraint, self.values[index], self.covered[index], position)
+            if after is None:
+                self._restore(before)
+                return None
+            before.append((index, self.values[index]))
+            self.values[index] = after
+            self.covered[index] += 1
+        return tuple(before)
+
+    def _restore(self, before: tuple[tuple[int, int], ...] | list[tuple[int, int]]) -> None:
+        for index, values in before:
+            self.values[index] = values
+            self.covered[index] -= 1
+
+
+def joined(constraint: ConstraintOnNode, values: int, covered: int, position: int) -> int | None:
+    """The constraint's state with one device more; None where it refuses the device."""
+    carried = constraint.of_device.get(position, 0)
+    if not carried:
+        return None
+    if not constraint.plan.distinct:
+        return values & carried or None
+    if values & carried or (covered and carried & constraint.odd):
+        return None
+    return values | carried
