@@ -56,11 +56,22 @@ def owner_key(kind: Kind, dependent: ApiObject, owner: OwnerReference) -> Key | 
 
     That is so for a kind that nobody registered, and for a namespaced owner of a cluster-wide object.
     """
-    owner_kind = registry.find_kind(owner.api_version, owner.kind)
+    owner_kind = _owner_kind(owner)
     if owner_kind is None or (owner_kind.namespaced and not kind.namespaced):
         return None
     namespace = dependent.metadata.namespace if owner_kind.namespaced else ""
     return (owner_kind.resource, namespace, owner.name)
+
+
+def _owner_kind(owner: OwnerReference) -> Kind | None:
+    """The kind of an owner, under whichever of its served versions the reference names it."""
+    group, _, version = owner.api_version.rpartition("/")
+    for kind in registry:
+        if (kind.group, kind.kind) == (group, owner.kind) and (
+            version == kind.version or version in kind.served_versions
+        ):
+            return kind
+    return None
 
 
 def _living(uids: Iterable[str]) -> dict[str, Key]:

@@ -1,0 +1,182 @@
+"""The garbage collector: objects go after their owners, and owners wait for, or let go of, what they own.
+
+Three duties, found by index and done in small transactions that check again what they found:
+- an object whose owners are all gone is deleted; one that keeps an owner only loses the references that lead nowhere;
+- an owner in foreground deletion (finalizer foregroundDeletion) takes its dependents with it, and loses the finalizer
+  when none is left that blocks it;
+- an owner that is to leave orphans (finalizer orphan) disappears from its dependents' references, then loses the
+  finalizer.
+
+Deleting cascades: each round finds what the last one set free. Source: pkg/controller/garbagecollector.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from django.db.models import Exists, OuterRef, QuerySet
+
+from manciple.store.metadata import FOREGROUND_FINALIZER, ORPHAN_FINALIZER, with_meta
+from manciple.store.models import OwnerLink, StoredObject
+from manciple.store.records import Propagation
+from manciple.store.writer import Writer, writing
+from manciple.wire.base import ApiObject
+from manciple.wire.registry import Kind, registry
+
+#: Objects in one transaction: other writers wait no longer than these take.
+BATCH = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """An object that the collector may have to act on."""
+
+    kind: Kind
+    namespace: str
+    name: str
+    uid: str
+
+
+Duty = Callable[[Writer, Sequence[Found]], int]
+
+
+def collect(limit: int = 1000) -> int:
+    """Do up to about `limit` deletions and updates; returns how many were done. 0 means that nothing is left to do."""
+    done = 0
+    while done < limit:
+        batch = min(BATCH, limit - done)
+        progress = (
+            _run(_collect_dependents, _dependents(batch))
+            + _run(_release_foreground, _foreground_owners(batch))
+            + _run(_leave_orphans, _orphan_owners(batch))
+        )
+        if not progress:
+            break
+        done += progress
+    return done
+
+
+def _run(duty: Duty, found: Sequence[Found]) -> int:
+    if not found:
+        return 0
+    with writing() as writer:
+        for kind in {item.kind.resource: item.kind for item in found}.values():
+            writer.load(kind, [(item.namespace, item.name) for item in found if item.kind is kind])
+        return duty(writer, [item for item in found if _is_still(writer, item)])
+
+
+def _is_still(writer: Writer, item: Found) -> bool:
+    current = writer.get(item.kind, item.namespace, item.name)
+    return current is not None and current.metadata.uid == item.uid
+
+
+def _objects(rows: Iterable[tuple[str, str, str, str]]) -> list[Found]:
+    return [Found(registry.by_resource(resource), *key) for resource, *key in rows]
+
+
+def _known(objects: QuerySet[StoredObject]) -> QuerySet[StoredObject]:
+    """Those of kinds that this process knows."""
+    return objects.filter(resource__in=[kind.resource for kind in registry])
+
+
+def _listed(objects: QuerySet[StoredObject], limit: int) -> list[Found]:
+    return _objects(_known(objects).order_by("event_id").values_list("resource", "namespace", "name", "uid")[:limit])
+
+
+# Dependents ----------------------------------------------------------------------------------------------------------
+
+
+def _dependents(limit: int) -> list[Found]:
+    """Objects with an owner that is gone or goes in the foreground, and which are not deleted themselves yet."""
+    in_foreground = StoredObject.objects.filter(propagation="Foreground").values("uid")
+    links = OwnerLink.objects.filter(object_id=OuterRef("uid"))
+    adrift = Exists(links.filter(gone=True)) | Exists(links.filter(owner_uid__in=in_foreground))
+    return _listed(StoredObject.objects.filter(adrift, event__deleting=False), limit)
+
+
+def _collect_dependents(writer: Writer, found: Sequence[Found]) -> int:
+    links = list(OwnerLink.objects.filter(object_id__in=[item.uid for item in found]))
+    owner_uids = {link.owner_uid for link in links}
+    leaving = StoredObject.objects.filter(uid__in=owner_uids, propagation="Foreground")
+    waiting = set(leaving.values_list("uid", flat=True))
+    owning = set(OwnerLink.objects.filter(owner_uid__in=[f.uid for f in found]).values_list("owner_uid", flat=True))
+    by_object: dict[str, list[OwnerLink]] = {}
+    for link in links:
+        by_object.setdefault(link.object_id, []).append(link)
+    for item in found:
+        lost = {link.owner_uid for link in by_object.get(item.uid, ()) if link.gone or link.owner_uid in waiting}
+        solid = {link.owner_uid for link in by_object.get(item.uid, ()) if link.owner_uid not in lost}
+        if solid:
+            _disown(writer, item, lost)
+        else:
+            # Owners that wait for this one also wait for what it owns.
+            deep = bool(lost & waiting) and item.uid in owning
+            propagation: Propagation = "Foreground" if deep else _own_propagation(writer, item)
+            writer.delete(item.kind, item.namespace, item.name, uid=item.uid, propagation=propagation)
+    return len(found)
+
+
+def _own_propagation(writer: Writer, item: Found) -> Propagation:
+    """What the object's finalizers say should become of its own dependents."""
+    finalizers = _read(writer, item).metadata.finalizers
+    if ORPHAN_FINALIZER in finalizers:
+        return "Orphan"
+    return "Foreground" if FOREGROUND_FINALIZER in finalizers else "Background"
+
+
+def _read(writer: Writer, item: Found) -> ApiObject:
+    current = writer.get(item.kind, item.namespace, item.name)
+    if current is None:
+        raise LookupError(f"{item.kind.resource} {item.namespace}/{item.name} vanished inside a transaction")
+    return current
+
+
+def _disown(writer: Writer, item: Found, owners: set[str]) -> None:
+    """Take references to `owners` (uids) off the object."""
+    current = _read(writer, item)
+    kept = tuple(reference for reference in current.metadata.owner_references if reference.uid not in owners)
+    writer.update(item.kind, with_meta(current, owner_references=kept))
+
+
+# Owners --------------------------------------------------------------------------------------------------------------
+
+
+def _foreground_owners(limit: int) -> list[Found]:
+    """Owners in foreground deletion that nothing blocks any more."""
+    blocked = Exists(OwnerLink.objects.filter(owner_uid=OuterRef("uid"), blocking=True))
+    return _listed(StoredObject.objects.filter(~blocked, propagation="Foreground"), limit)
+
+
+def _release_foreground(writer: Writer, found: Sequence[Found]) -> int:
+    uids = [item.uid for item in found]
+    links = OwnerLink.objects.filter(owner_uid__in=uids, blocking=True)
+    blocked = set(links.values_list("owner_uid", flat=True))
+    released = [item for item in found if item.uid not in blocked]
+    for item in released:
+        _remove_finalizer(writer, item, FOREGROUND_FINALIZER)
+    return len(released)
+
+
+def _orphan_owners(limit: int) -> list[Found]:
+    return _listed(StoredObject.objects.filter(propagation="Orphan"), limit)
+
+
+def _leave_orphans(writer: Writer, found: Sequence[Found]) -> int:
+    """One batch of dependents lets go of its owners; owners without any left lose the finalizer."""
+    uids = {item.uid for item in found}
+    owned = OwnerLink.objects.filter(owner_uid__in=uids).values("object_id")
+    dependents = _listed(StoredObject.objects.filter(uid__in=owned), BATCH)
+    for item in dependents:
+        _disown(writer, item, uids)
+    if len(dependents) == BATCH:
+        return BATCH
+    for item in found:
+        _remove_finalizer(writer, item, ORPHAN_FINALIZER)
+    return len(dependents) + len(found)
+
+
+def _remove_finalizer(writer: Writer, item: Found, finalizer: str) -> None:
+    current = _read(writer, item)
+    kept = tuple(name for name in current.metadata.finalizers if name != finalizer)
+    writer.update(item.kind, with_meta(current, finalizers=kept))
