@@ -68,7 +68,7 @@ def _reservations() -> dict[Any, list[str]]:
 
 def _published() -> Iterable[PublishedDevice]:
     complete = set(Pool.objects.filter(complete=True).values_list("driver", "name"))
-    rows = Device.objects.order_by("driver", "pool", "position").values_list(
+    rows = Device.objects.order_by("driver", "pool", "slice_name", "position").values_list(
         "driver", "pool", "name", "node_name", "attributes", "taints"
     )
     for driver, pool, name, node, attributes, taints in rows:

@@ -37,7 +37,7 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):
         missed = self._relay.join(self._hear, after=_after(self.scope))
         await self.send_json(_message(missed))
 
-    async def disconnect(self, code: int) -> None:
+    async def disconnect(self, code: int) -> None:  # noqa: ARG002 - the signature is Channels'
         if hasattr(self, "_relay"):
             self._relay.leave(self._hear)
             if self._due:

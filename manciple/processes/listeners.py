@@ -16,6 +16,8 @@ from typing import Any
 
 import uvicorn
 
+HIGHEST_PORT = 65535
+
 
 @dataclass(frozen=True, slots=True)
 class Address:
@@ -28,7 +30,7 @@ class Address:
     def parse(cls, text: str) -> Address:
         """Raises: ValueError when `text` is not HOST:PORT (an IPv6 host stands in brackets)."""
         host, colon, port = text.rpartition(":")
-        if not colon or not host or not port.isdigit() or int(port) > 65535:
+        if not colon or not host or not port.isdigit() or int(port) > HIGHEST_PORT:
             raise ValueError(f"{text!r} is not HOST:PORT, for example 127.0.0.1:8000")
         return cls(host.strip("[]"), int(port))
 

@@ -123,7 +123,6 @@ class System:
         """The threads that live while the listeners serve."""
         worker = EmbeddedWorker()
         readiness.register(worker=worker, nodes=nodes)
-        Tail.instance().start()
         worker.start()
         try:
             yield

@@ -1,7 +1,8 @@
 """The DeviceClass pages: the list, and a form that shows at once which devices match.
 
 - `/classes`: every class, its selectors, how many devices match and how many of those are free.
-- `/classes/new`, `/classes/c/NAME`: the form. Saving goes the same way as `kubectl apply`: prepare, validate, admit, store.
+- `/classes/new`, `/classes/c/NAME`: the form. Saving goes the way of `kubectl apply`:
+  prepare, validate, admit, store.
 - `/classes/verdicts`: the verdicts for what stands in the form now; nothing is stored.
 """
 

@@ -37,7 +37,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """What one selector did: how many devices reached it, how many it kept, and the error that it does not compile by."""
+    """What one selector did: how many devices reached it, how many it kept; or why it does not compile."""
 
     reached: int = 0
     kept: int = 0
@@ -82,7 +82,7 @@ class Verdicts:
 def read_candidates() -> list[Candidate]:
     """Every published device, in published order."""
     held = set(AllocatedDevice.objects.filter(admin_access=False).values_list("driver", "pool", "device"))
-    rows = Device.objects.order_by("driver", "pool", "position").values_list(
+    rows = Device.objects.order_by("driver", "pool", "slice_name", "position").values_list(
         "driver", "pool", "name", "attributes", "capacity", "shared"
     )
     return [

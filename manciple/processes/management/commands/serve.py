@@ -46,7 +46,6 @@ class Command(BaseCommand):
                 listeners.add(bind(Address.parse(options["web"])))
         except (AddressInUse, ValueError) as error:
             raise CommandError(str(error)) from error
-        Tail.instance().start()
         try:
             asyncio.run(_serve(listeners))
         finally:
