@@ -2,6 +2,9 @@
 
 from django.apps import AppConfig
 
+from claims.kinds.registration import KINDS
+from manciple.wire.registry import registry
+
 
 class ClaimsConfig(AppConfig):
     name = "claims"
@@ -11,4 +14,6 @@ class ClaimsConfig(AppConfig):
         # Models can be imported from here on only.
         from claims import projectors  # noqa: PLC0415
 
+        for kind in KINDS:
+            registry.register(kind)
         projectors.register()

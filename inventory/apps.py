@@ -11,5 +11,9 @@ class InventoryConfig(AppConfig):
     label = "inventory"
 
     def ready(self) -> None:
+        # Models can be imported from here on only.
+        from inventory import projectors  # noqa: PLC0415
+
         for kind in KINDS:
             registry.register(kind)
+        projectors.register()

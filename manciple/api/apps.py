@@ -2,7 +2,14 @@
 
 from django.apps import AppConfig
 
+from manciple.wire.machinery_kinds import KINDS
+from manciple.wire.registry import registry
+
 
 class ApiConfig(AppConfig):
     name = "manciple.api"
     label = "api"
+
+    def ready(self) -> None:
+        for kind in KINDS:
+            registry.register(kind)

@@ -1,0 +1,268 @@
+"""Rules of ResourceClaim, its status, and ResourceClaimTemplate.
+
+Source: pkg/apis/resource/validation/validation.go of Kubernetes 1.36.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable, Sequence
+
+from claims.kinds.allocations import (
+    AllocatedDeviceStatus,
+    AllocationResult,
+    DeviceAllocationConfiguration,
+    DeviceRequestAllocationResult,
+    NetworkDeviceData,
+)
+from claims.kinds.request_rules import (
+    RequestNames,
+    gather_request_names,
+    validate_device_claim,
+    validate_request_reference,
+    validate_request_references,
+)
+from claims.kinds.resource_claims import (
+    ResourceClaim,
+    ResourceClaimConsumerReference,
+    ResourceClaimStatus,
+    ResourceClaimTemplate,
+)
+from inventory.kinds.capacity_rules import validate_quantity
+from inventory.kinds.device_rules import (
+    CONFIGURATIONS_MAX,
+    PARAMETERS_MAX,
+    validate_binding_conditions,
+    validate_configuration,
+    validate_device_name,
+    validate_driver_name,
+    validate_pool_name,
+    validate_raw,
+    validate_skipped_operations,
+    validate_tolerations,
+    validate_uid,
+)
+from inventory.kinds.node_selector_rules import validate_node_selector
+from manciple.wire import names
+from manciple.wire.conditions import Condition
+from manciple.wire.errors import FieldError, forbidden, immutable, invalid, not_supported, required, too_long, too_many
+from manciple.wire.validation import (
+    SPEC,
+    STATUS,
+    Path,
+    each,
+    validate_immutable,
+    validate_list,
+    validate_object_meta,
+    validate_object_meta_update,
+    validate_set,
+    validate_template_meta,
+)
+
+RESERVATIONS_MAX = 256
+RESULTS_MAX = 32
+#: Of one device, as its driver reports them.
+CONDITIONS_MAX = 8
+INTERFACE_NAME_MAX = 256
+HARDWARE_ADDRESS_MAX = 128
+ADDRESSES_MAX = 16
+
+CONFIGURATION_SOURCES = ("FromClaim", "FromClass")
+CONDITION_STATUSES = ("False", "True", "Unknown")
+
+Errors = list[FieldError]
+
+
+def validate_claim(claim: ResourceClaim) -> Errors:
+    found = validate_object_meta(claim.metadata, namespaced=True)
+    return found + validate_device_claim(claim.spec.devices, SPEC.child("devices"))
+
+
+def validate_claim_update(new: ResourceClaim, old: ResourceClaim) -> Errors:
+    found = validate_object_meta_update(new.metadata, old.metadata)
+    return found + validate_immutable(new.spec, old.spec, SPEC)
+
+
+def validate_template(template: ResourceClaimTemplate) -> Errors:
+    return [
+        *validate_object_meta(template.metadata, namespaced=True),
+        *validate_template_meta(template.spec.metadata, SPEC.child("metadata")),
+        *validate_device_claim(template.spec.spec.devices, SPEC.child("spec", "devices")),
+    ]
+
+
+def validate_template_update(new: ResourceClaimTemplate, old: ResourceClaimTemplate) -> Errors:
+    found = validate_object_meta_update(new.metadata, old.metadata)
+    return found + validate_immutable(new.spec, old.spec, SPEC)
+
+
+# Status --------------------------------------------------------------------------------------------------------------
+
+
+def validate_claim_status_update(new: ResourceClaim, old: ResourceClaim) -> Errors:
+    """An allocation is made once and never changed; only an allocated claim can be reserved."""
+    found = validate_object_meta_update(new.metadata, old.metadata)
+    found += validate_set(
+        new.status.reserved_for,
+        STATUS.child("reservedFor"),
+        _validate_consumer,
+        key=lambda consumer: consumer.uid,
+        maximum=RESERVATIONS_MAX,
+    )
+    found += _validate_device_statuses(new.status)
+    found += _validate_reservations(new, old)
+    return found + _validate_allocation_change(new, old)
+
+
+def _validate_consumer(consumer: ResourceClaimConsumerReference, path: Path) -> Errors:
+    parts = {"resource": consumer.resource, "name": consumer.name, "uid": consumer.uid}
+    return [required(path.child(name)) for name, value in parts.items() if not value]
+
+
+def _validate_reservations(new: ResourceClaim, old: ResourceClaim) -> Errors:
+    path = STATUS.child("reservedFor")
+    if not new.status.reserved_for:
+        return []
+    if new.status.allocation is None:
+        return [forbidden(path, "may not be specified when `allocated` is not set")]
+    deleting = old.metadata.deletion_timestamp is not None
+    if deleting and any(consumer not in old.status.reserved_for for consumer in new.status.reserved_for):
+        message = "new entries may not be added while `deallocationRequested` or `deletionTimestamp` are set"
+        return [forbidden(path, message)]
+    return []
+
+
+def _validate_allocation_change(new: ResourceClaim, old: ResourceClaim) -> Errors:
+    path, allocation = STATUS.child("allocation"), new.status.allocation
+    if allocation is None:
+        return []
+    if old.status.allocation is not None:
+        return [] if allocation == old.status.allocation else [immutable(path, allocation)]
+    return _validate_allocation(allocation, path, gather_request_names(new.spec.devices))
+
+
+def _validate_allocation(allocation: AllocationResult, path: Path, request_names: RequestNames) -> Errors:
+    def validate_result(result: DeviceRequestAllocationResult, at: Path) -> Errors:
+        return _validate_result(result, at, request_names)
+
+    def validate_config(config: DeviceAllocationConfiguration, at: Path) -> Errors:
+        return _validate_allocated_configuration(config, at, request_names)
+
+    devices = path.child("devices")
+    both_sources = 2 * CONFIGURATIONS_MAX
+    found = validate_list(allocation.devices.results, devices.child("results"), validate_result, maximum=RESULTS_MAX)
+    found += validate_list(allocation.devices.config, devices.child("config"), validate_config, maximum=both_sources)
+    if allocation.node_selector is not None:
+        found += validate_node_selector(allocation.node_selector, path.child("nodeSelector"))
+    return found
+
+
+def _validate_result(result: DeviceRequestAllocationResult, path: Path, request_names: RequestNames) -> Errors:
+    found = validate_request_reference(result.request, path.child("request"), request_names)
+    found += _validate_device_identity(result, path)
+    found += validate_binding_conditions(result.binding_conditions, result.binding_failure_conditions, path)
+    found += validate_tolerations(result.tolerations, path.child("tolerations"))
+    for name, text in result.consumed_capacity.items():
+        found += validate_quantity(text, path.child("consumedCapacity").key(name))
+    return found + validate_skipped_operations(result.skip_node_operations, path.child("skipNodeOperations"))
+
+
+def _validate_device_identity(device: DeviceRequestAllocationResult | AllocatedDeviceStatus, path: Path) -> Errors:
+    return [
+        *validate_driver_name(device.driver, path.child("driver")),
+        *validate_pool_name(device.pool, path.child("pool")),
+        *validate_device_name(device.device, path.child("device")),
+        *([] if device.share_id is None else validate_uid(device.share_id, path.child("shareID"))),
+    ]
+
+
+def _validate_allocated_configuration(
+    config: DeviceAllocationConfiguration, path: Path, request_names: RequestNames
+) -> Errors:
+    found: Errors = []
+    if not config.source:
+        found.append(required(path.child("source")))
+    elif config.source not in CONFIGURATION_SOURCES:
+        found.append(not_supported(path.child("source"), config.source, CONFIGURATION_SOURCES))
+    found += validate_request_references(config.requests, path.child("requests"), request_names)
+    return found + validate_configuration(config, path)
+
+
+# What drivers report -------------------------------------------------------------------------------------------------
+
+_DeviceKey = tuple[str, str, str, str | None]
+
+
+def _device_key(device: DeviceRequestAllocationResult | AllocatedDeviceStatus) -> _DeviceKey:
+    return device.driver, device.pool, device.device, device.share_id
+
+
+def _shown_device(device: AllocatedDeviceStatus) -> str:
+    return "/".join(part for part in _device_key(device) if part)
+
+
+def _validate_device_statuses(status: ResourceClaimStatus) -> Errors:
+    results = status.allocation.devices.results if status.allocation is not None else ()
+    allocated = {_device_key(result) for result in results}
+
+    def validate_device(device: AllocatedDeviceStatus, path: Path) -> Errors:
+        found = _validate_device_identity(device, path)
+        if _device_key(device) not in allocated:
+            found.append(invalid(path, _shown_device(device), "must be an allocated device in the claim"))
+        return found + _validate_report(device, path)
+
+    return validate_set(status.devices, STATUS.child("devices"), validate_device, key=_device_key, shown=_shown_device)
+
+
+def _validate_report(device: AllocatedDeviceStatus, path: Path) -> Errors:
+    found = validate_conditions(device.conditions, path.child("conditions"))
+    if len(device.conditions) > CONDITIONS_MAX:
+        found.append(too_many(path.child("conditions"), len(device.conditions), CONDITIONS_MAX))
+    if device.data is not None:
+        found += validate_raw(device.data, path.child("data"), maximum=PARAMETERS_MAX)
+    return found + _validate_network(device.network_data, path.child("networkData"))
+
+
+def validate_conditions(conditions: Sequence[Condition], path: Path) -> Errors:
+    """metav1.Condition lists (upstream: ValidateConditions)."""
+    return validate_set(conditions, path, _validate_condition, key=lambda condition: condition.type)
+
+
+def _validate_condition(condition: Condition, path: Path) -> Errors:
+    found = each(names.check_label_key(condition.type), path.child("type"), condition.type)
+    if condition.status not in CONDITION_STATUSES:
+        found.append(not_supported(path.child("status"), condition.status, CONDITION_STATUSES))
+    if condition.observed_generation < 0:
+        message = "must be greater than or equal to zero"
+        found.append(invalid(path.child("observedGeneration"), condition.observed_generation, message))
+    if not condition.last_transition_time:
+        found.append(required(path.child("lastTransitionTime"), "must be set"))
+    if not condition.reason:
+        found.append(required(path.child("reason"), "must be set"))
+    return found
+
+
+def _validate_network(network: NetworkDeviceData | None, path: Path) -> Errors:
+    if network is None:
+        return []
+    limits: tuple[tuple[str, str, int], ...] = (
+        ("interfaceName", network.interface_name, INTERFACE_NAME_MAX),
+        ("hardwareAddress", network.hardware_address, HARDWARE_ADDRESS_MAX),
+    )
+    found = [too_long(path.child(name), limit) for name, text, limit in limits if len(text.encode()) > limit]
+    check: Callable[[str, Path], Errors] = _validate_interface_address
+    return found + validate_set(network.ips, path.child("ips"), check, key=str, maximum=ADDRESSES_MAX)
+
+
+def _validate_interface_address(address: str, path: Path) -> Errors:
+    """An address with the length of its network, in canonical form: "192.0.2.1/24"."""
+    try:
+        parsed = ipaddress.ip_interface(address)
+    except ValueError:
+        parsed = None
+    if parsed is None or "/" not in address:
+        message = "must be a valid address in CIDR form, (e.g. 10.9.8.7/24 or 2001:db8::1/64)"
+        return [invalid(path, address, message)]
+    if str(parsed) != address:
+        return [invalid(path, address, f'must be in canonical form ("{parsed}")')]
+    return []
