@@ -26,7 +26,8 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):
 
     async def connect(self) -> None:
         await self.accept()
-        if not self.scope["user"].is_authenticated:
+        user = self.scope["user"]
+        if user is None or not user.is_authenticated:
             await self.close(NOT_SIGNED_IN)
             return
         self._loop = asyncio.get_running_loop()
@@ -34,7 +35,7 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):
         self._revision = 0
         self._due: asyncio.TimerHandle | None = None
         self._relay: Relay = await sync_to_async(relay)()
-        missed = self._relay.join(self._hear, after=_after(self.scope))
+        missed = self._relay.join(self._hear, after=_after(self.scope["query_string"]))
         await self.send_json(_message(missed))
 
     async def disconnect(self, code: int) -> None:  # noqa: ARG002 - the signature is Channels'
@@ -60,9 +61,9 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):
         await self.send_json(_message(change))
 
 
-def _after(scope: dict[str, Any]) -> int:
+def _after(query: bytes) -> int:
     """The revision of the picture that the page shows; -1 where it does not say."""
-    given = parse_qs(scope["query_string"].decode()).get("after", ["-1"])[0]
+    given = parse_qs(query.decode()).get("after", ["-1"])[0]
     return int(given) if given.isdigit() else -1
 
 
