@@ -1,0 +1,114 @@
+"""`python -m nodeagent`: runs the agent of one node until SIGINT or SIGTERM."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import signal
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from nodeagent.agent import Agent
+from nodeagent.config import AgentConfig, machine_cpus, machine_memory
+from nodeagent.drivers.protocol import Driver
+from nodeagent.drivers.simulated import DEFAULT_COUNT, DEFAULT_NAME, SimulatedDriver
+from nodeagent.kubeconfig import Access, read_kubeconfig
+
+
+def simulated(options: argparse.Namespace) -> Driver:
+    return SimulatedDriver(options.node_name, name=options.driver_name, gpus=options.gpus)
+
+
+#: The drivers that `--driver` knows.
+DRIVERS: dict[str, Callable[[argparse.Namespace], Driver]] = {"sim": simulated}
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line, documented by `--help`."""
+    command = argparse.ArgumentParser(prog="python -m nodeagent", description="Runs the agent of one node.")
+    command.add_argument("--node-name", required=True, metavar="NAME", help="the node that this agent is for")
+    server = command.add_argument_group("the API server: a kubeconfig, or its address and a token")
+    server.add_argument(
+        "--kubeconfig", type=Path, metavar="FILE", help="take server, CA and token from its current context"
+    )
+    server.add_argument("--server", metavar="URL", help="https://host:port")
+    server.add_argument("--token-file", type=Path, metavar="FILE", help="holds the node's bearer token")
+    server.add_argument(
+        "--ca-file", type=Path, metavar="FILE", help="the CA that signed the server's certificate (PEM)"
+    )
+    node = command.add_argument_group("the node")
+    node.add_argument(
+        "--state-dir", type=Path, metavar="DIR", help="checkpoint and containers (default: var/nodes/NAME)"
+    )
+    node.add_argument("--cdi-dir", type=Path, metavar="DIR", help="where CDI files are written (default: var/cdi/NAME)")
+    node.add_argument(
+        "--node-ip", default="127.0.0.1", metavar="IP", help="the address it reports (default: %(default)s)"
+    )
+    node.add_argument("--cpu", default=machine_cpus(), help="CPUs to offer (default: the machine's)")
+    node.add_argument("--memory", default=machine_memory(), help="memory to offer (default: the machine's)")
+    node.add_argument("--pods", type=int, default=110, help="pods to accept (default: %(default)s)")
+    node.add_argument(
+        "--label", action="append", default=[], metavar="KEY=VALUE", help="a label of the Node; repeatable"
+    )
+    devices = command.add_argument_group("devices")
+    devices.add_argument(
+        "--driver", action="append", choices=sorted(DRIVERS), help="a driver to run; repeatable (default: sim)"
+    )
+    devices.add_argument(
+        "--gpus", type=int, default=DEFAULT_COUNT, help="GPUs of the sim driver (default: %(default)s)"
+    )
+    devices.add_argument(
+        "--driver-name", default=DEFAULT_NAME, metavar="NAME", help="of the sim driver (default: %(default)s)"
+    )
+    command.add_argument("--log-level", default="INFO", help="DEBUG, INFO, WARNING or ERROR (default: %(default)s)")
+    return command
+
+
+def configuration(options: argparse.Namespace) -> AgentConfig:
+    """What the options say. Raises: ValueError, OSError with what to correct."""
+    state_dir = options.state_dir or Path("var/nodes") / options.node_name
+    access = _access(options, state_dir)
+    labels = dict(label.partition("=")[::2] for label in options.label)
+    return AgentConfig(
+        server=access.server,
+        token=access.token,
+        ca_file=access.ca_file,
+        node_name=options.node_name,
+        state_dir=state_dir.resolve(),
+        cdi_dir=(options.cdi_dir or Path("var/cdi") / options.node_name).resolve(),
+        node_ip=options.node_ip,
+        labels=labels,
+        cpu=options.cpu,
+        memory=options.memory,
+        pods=options.pods,
+    )
+
+
+def _access(options: argparse.Namespace, state_dir: Path) -> Access:
+    if options.kubeconfig is not None:
+        return read_kubeconfig(options.kubeconfig, ca_target=state_dir / "ca.crt")
+    if options.server is None or options.token_file is None:
+        raise ValueError("give --kubeconfig, or --server and --token-file")
+    return Access(options.server, options.token_file.read_text().strip(), options.ca_file)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = parser().parse_args(arguments)
+    logging.basicConfig(level=options.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    try:
+        config = configuration(options)
+    except (ValueError, TypeError, OSError) as error:
+        print(f"nodeagent: {error}", file=sys.stderr)
+        return 2
+    drivers = [DRIVERS[name](options) for name in dict.fromkeys(options.driver or ["sim"])]
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    Agent(config, drivers).run(stop)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,268 @@
+"""The agent of one node: wires the parts together and keeps them going.
+
+    1. read what the last agent of this node left on the disk: checkpoint, CDI files, containers
+    2. register the node
+    3. delete the slices of its drivers, publish them anew
+    4. watch the node's pods and slices; whatever changes is put on the queue by name
+    5. workers take names from the queue and bring each pod, each driver's slices, to what they should be
+    6. renew the lease, report the node, and now and then look at everything, until told to stop
+
+Every step compares what should be with what is, so it does not matter how often or in which order it runs, nor what
+was missed while the agent was away. Several agents may live in one process, each with its own directories.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Literal, NamedTuple
+
+import httpx
+
+from claims.kinds.pods import Pod
+from inventory.kinds.slices import ResourceSlice
+from nodeagent.cdi import CdiFolder
+from nodeagent.cdi.registry import CdiRegistry
+from nodeagent.checkpoint import Checkpoint
+from nodeagent.client import Change, Client
+from nodeagent.config import AgentConfig
+from nodeagent.disk import Disk
+from nodeagent.drivers.protocol import Driver
+from nodeagent.events import EventRecorder
+from nodeagent.failures import AgentError
+from nodeagent.follow import Follower
+from nodeagent.podcache import PodCache
+from nodeagent.pods import PodWorker
+from nodeagent.prepare import Preparer
+from nodeagent.publish import Publisher
+from nodeagent.registration import Registration
+from nodeagent.resources import CLAIMS, PODS, SLICES
+from nodeagent.runtimes.protocol import Runtime
+from nodeagent.runtimes.simulated import SimulatedRuntime
+from nodeagent.workqueue import WorkQueue
+
+log = logging.getLogger(__name__)
+
+#: Seconds that stopping waits for work in progress; it is picked up by the next start if it takes longer.
+STOP_SECONDS = 5.0
+
+
+class Key(NamedTuple):
+    """A piece of work. `name`: a pod's uid, or a driver's name; the claims that nobody uses have none."""
+
+    kind: Literal["pod", "slices", "unused"]
+    name: str = ""
+
+
+class Agent:
+    """One node's agent. `run` blocks until `stop` is set; `ready` is set once pods may be bound to the node.
+
+    drivers: where the node's devices come from. runtime: what runs the containers; the simulated one where None.
+    transport: replaces the network, in tests. clock: POSIX seconds.
+    """
+
+    def __init__(
+        self,
+        config: AgentConfig,
+        drivers: Sequence[Driver],
+        *,
+        runtime: Runtime | None = None,
+        disk: Disk | None = None,
+        transport: httpx.BaseTransport | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.config = config
+        self.ready = threading.Event()
+        disk = disk or Disk()
+        self._drivers = {driver.name: driver for driver in drivers}
+        self._queue: WorkQueue[Key] = WorkQueue()
+        self._client = Client(config.server, token=config.token, ca_file=config.ca_file, transport=transport)
+        self.runtime = runtime or SimulatedRuntime(
+            config.state_dir / "containers", CdiRegistry([config.cdi_dir]), disk=disk, clock=clock
+        )
+        self._registration = Registration(self._client, config, runtime=self.runtime.version, clock=clock)
+        self._publisher = Publisher(self._client, node=config.node_name, owner=self._registration.owner)
+        self.preparer = Preparer(
+            node=self._registration.view,
+            drivers=drivers,
+            checkpoint=Checkpoint(config.state_dir / "claims", disk),
+            folder=CdiFolder(config.cdi_dir, disk),
+            fetch=lambda namespace, name: self._client.get(CLAIMS, name, namespace=namespace),
+        )
+        self._pods = PodCache()
+        self._worker = PodWorker(
+            pods=self._pods,
+            client=self._client,
+            preparer=self.preparer,
+            runtime=self.runtime,
+            events=EventRecorder(self._client, node=config.node_name, clock=clock),
+            host_ip=config.node_ip,
+            clock=clock,
+        )
+        self._followers = (
+            Follower(
+                self._client,
+                PODS,
+                field_selector=f"spec.nodeName={config.node_name}",
+                replace=self._pods_listed,
+                change=self._pod_changed,
+            ),
+            Follower(
+                self._client,
+                SLICES,
+                field_selector=f"spec.nodeName={config.node_name}",
+                replace=self._slices_listed,
+                change=self._slice_changed,
+            ),
+        )
+
+    def run(self, stop: threading.Event) -> None:
+        """Run the node until `stop` is set. Containers keep running; the next `run` takes them over."""
+        log.info("node %s: starting with drivers %s", self.config.node_name, ", ".join(self._drivers) or "none")
+        self.recover()
+        threads: list[threading.Thread] = []
+        try:
+            if self._insist(self._registration.renew_and_report, stop) and self._insist(self.publish_all, stop):
+                threads = self._start_threads()
+                self._beat(stop)
+        finally:
+            self._stop_threads(threads)
+            self._client.close()
+            log.info("node %s: stopped", self.config.node_name)
+
+    # The steps, without threads.
+
+    def recover(self) -> None:
+        """Step 1. Raises: StorageFailed when the disk cannot be written."""
+        self.preparer.recover(self._users_of)
+
+    def publish_all(self) -> None:
+        """Step 3. Raises: ApiFailure."""
+        self._publisher.wipe()
+        for driver in self._drivers.values():
+            self._publisher.publish(driver)
+
+    def work(self, key: Key) -> float | None:
+        """Step 5, for one piece of work. Returns in how many seconds to look again. Raises: AgentError."""
+        match key.kind:
+            case "pod":
+                return self._worker.sync(key.name)
+            case "slices":
+                self._publisher.publish(self._drivers[key.name])
+            case "unused":
+                self.preparer.unprepare_unused()
+        return None
+
+    def everything(self) -> list[Key]:
+        """Every piece of work there may be: what the API shows, and what this node remembers."""
+        pods = self._pods.uids() | self.runtime.pod_uids() | self.preparer.pod_uids()
+        return [Key("unused"), *(Key("slices", name) for name in self._drivers), *(Key("pod", uid) for uid in pods)]
+
+    def _users_of(self, claim_uid: str) -> tuple[str, ...]:
+        """The pods whose containers run with a claim, as the runtime knows."""
+        users = (
+            pod_uid
+            for pod_uid in sorted(self.runtime.pod_uids())
+            if any(run.running and claim_uid in run.claims for run in self.runtime.runs(pod_uid).values())
+        )
+        return tuple(users)
+
+    # What the watches say.
+
+    def _pods_listed(self, pods: Sequence[Pod]) -> None:
+        """Also wakes the pods that vanished while nobody watched."""
+        gone = self._pods.replace(pods)
+        for key in (*self.everything(), *(Key("pod", uid) for uid in gone)):
+            self._queue.add(key)
+        self.ready.set()
+
+    def _pod_changed(self, change: Change[Pod]) -> None:
+        uid = change.object.metadata.uid
+        if change.type == "DELETED":
+            self._pods.remove(uid)
+        else:
+            self._pods.put(change.object)
+        self._queue.add(Key("pod", uid))
+
+    def _slices_listed(self, slices: Sequence[ResourceSlice]) -> None:  # noqa: ARG002 - publishing lists for itself
+        for name in self._drivers:
+            self._queue.add(Key("slices", name))
+
+    def _slice_changed(self, change: Change[ResourceSlice]) -> None:
+        if (driver := change.object.spec.driver) in self._drivers:
+            self._queue.add(Key("slices", driver))
+
+    # Threads.
+
+    def _start_threads(self) -> list[threading.Thread]:
+        for driver in self._drivers.values():
+            driver.subscribe(partial(self._queue.add, Key("slices", driver.name)))
+        targets = [*(follower.run for follower in self._followers), *[self._work_loop] * self.config.workers]
+        threads = [threading.Thread(target=target, name=self.config.node_name, daemon=True) for target in targets]
+        for thread in threads:
+            thread.start()
+        return threads
+
+    def _stop_threads(self, threads: Sequence[threading.Thread]) -> None:
+        self._queue.close()
+        for follower in self._followers:
+            follower.stop()
+        deadline = time.monotonic() + STOP_SECONDS
+        for thread in threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+
+    def _work_loop(self) -> None:
+        while (key := self._queue.get()) is not None:
+            try:
+                self._work_and_plan(key)
+            finally:
+                self._queue.done(key)
+
+    def _work_and_plan(self, key: Key) -> None:
+        """One piece of work; what fails is tried again later, each time after a longer wait."""
+        try:
+            again = self.work(key)
+        except AgentError as error:
+            seconds = self._queue.retry(key)
+            log.warning("node %s: %s %s: %s; trying again in %.1f s", self.config.node_name, *key, error, seconds)
+        except Exception:  # a fault in one piece of work must not stop the others
+            seconds = self._queue.retry(key)
+            log.exception("node %s: %s %s; trying again in %.1f s", self.config.node_name, *key, seconds)
+        else:
+            self._queue.forget(key)
+            if again is not None:
+                self._queue.add_after(key, again)
+
+    def _beat(self, stop: threading.Event) -> None:
+        """Step 6."""
+        reported = looked = time.monotonic()
+        while not stop.wait(self.config.lease_seconds):
+            now = time.monotonic()
+            try:
+                self._registration.renew()
+                if now - reported >= self.config.status_seconds:
+                    self._registration.report()
+                    reported = now
+            except AgentError as error:
+                log.warning("node %s: sign of life: %s; trying again", self.config.node_name, error)
+            if now - looked >= self.config.resync_seconds:
+                looked = now
+                for key in self.everything():
+                    self._queue.add(key)
+
+    def _insist(self, step: Callable[[], None], stop: threading.Event) -> bool:
+        """Repeat `step` until it works; False when told to stop before."""
+        delay = 0.2
+        while not stop.is_set():
+            try:
+                step()
+            except AgentError as error:
+                log.warning("node %s: %s; trying again in %.1f s", self.config.node_name, error, delay)
+                stop.wait(delay)
+                delay = min(delay * 2, 30.0)
+            else:
+                return True
+        return False

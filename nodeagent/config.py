@@ -1,0 +1,46 @@
+"""What an agent is told: which server, which node, where to keep things, how much the node has."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+
+def machine_cpus() -> str:
+    """The CPUs of this machine, as a quantity."""
+    return str(os.cpu_count() or 1)
+
+
+def machine_memory() -> str:
+    """The memory of this machine, as a quantity."""
+    return f"{os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE') // 1024}Ki"
+
+
+def go_architecture() -> str:
+    """The machine's architecture under the name that Kubernetes uses."""
+    machine = platform.machine()
+    return {"x86_64": "amd64", "aarch64": "arm64"}.get(machine, machine)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentConfig:
+    """Everything an agent is told. Directories are the agent's own; two agents never share one."""
+
+    server: str  # https://host:port
+    token: str = field(repr=False)
+    node_name: str
+    state_dir: Path
+    cdi_dir: Path
+    ca_file: Path | None = None  # the CA that signed the server's certificate; the system's where None
+    node_ip: str = "127.0.0.1"
+    labels: Mapping[str, str] = field(default_factory=dict)  # besides the well-known ones
+    cpu: str = field(default_factory=machine_cpus)
+    memory: str = field(default_factory=machine_memory)
+    pods: int = 110
+    workers: int = 4  # pods worked on at once
+    lease_seconds: float = 10.0  # between renewals of the lease
+    status_seconds: float = 300.0  # between reports of an unchanged node
+    resync_seconds: float = 60.0  # between looks at everything though nothing was reported

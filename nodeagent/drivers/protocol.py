@@ -1,0 +1,82 @@
+"""What a device driver is to the agent: four calls and a notice.
+
+A driver lives in this process (`drivers.simulated`) or behind a socket; the agent sees the same Protocol. It may be
+called from several threads, for different claims at once and never twice at once for the same claim. `prepare` and
+`unprepare` are idempotent: after a crash the agent asks again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from claims.kinds.resource_claims import ResourceClaim
+from inventory.kinds.slices import CounterSet, Device
+from nodeagent import cdi
+from nodeagent.checkpoint import PreparedDevice
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pool:
+    """The devices of one pool, complete and in the order in which the scheduler tries them."""
+
+    name: str
+    devices: tuple[Device, ...]
+    shared_counters: tuple[CounterSet, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimIdentity:
+    """A claim by name and uid; the claim itself may be gone already when it is unprepared."""
+
+    uid: str
+    namespace: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """The devices are ready. `spec` is the CDI file that the agent writes; None where the driver wrote its own."""
+
+    devices: tuple[PreparedDevice, ...]
+    spec: cdi.Spec | None
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The driver could not do it now; the agent asks again later. `reason` is shown to the pod's owner."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceHealth:
+    """The state of one device (KEP-4680); `message` tells an unhealthy one's trouble."""
+
+    pool: str
+    device: str
+    health: Literal["Healthy", "Unhealthy", "Unknown"]
+    message: str = ""
+
+
+class Driver(Protocol):
+    """A source of devices. `name` is the DNS name under which its devices are published and claimed."""
+
+    @property
+    def name(self) -> str: ...
+
+    def pools(self) -> Sequence[Pool]:
+        """Everything that this node offers now."""
+
+    def prepare(self, claims: Sequence[ResourceClaim]) -> Mapping[str, Prepared | Failed]:
+        """Make the devices allocated to `claims` ready. By claim uid; a claim left out counts as failed."""
+
+    def unprepare(self, claims: Sequence[ClaimIdentity]) -> Mapping[str, Failed | None]:
+        """Undo `prepare`, also for a claim never prepared. By claim uid; None is success, left out is failure."""
+
+    def health(self) -> Sequence[DeviceHealth]:
+        """The devices whose health the driver knows."""
+
+    def subscribe(self, changed: Callable[[], None]) -> None:
+        """Call `changed`, from any thread, whenever `pools()` or `health()` would answer differently."""

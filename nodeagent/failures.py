@@ -1,0 +1,57 @@
+"""The agent's errors: one family, each naming its object and saying who does what next."""
+
+from __future__ import annotations
+
+
+class AgentError(Exception):
+    """Anything that stops one piece of work now; the work is tried again later."""
+
+
+class ApiFailure(AgentError):
+    """The API server answered with an error, or not at all (then `code` is 0).
+
+    code: HTTP status; reason: metav1.StatusReason, "ConnectionFailed" where no answer came.
+    """
+
+    def __init__(self, message: str, *, code: int, reason: str) -> None:
+        super().__init__(message)
+        self.message = message
+        self.code = code
+        self.reason = reason
+
+    @property
+    def not_found(self) -> bool:
+        return self.reason == "NotFound"
+
+    @property
+    def conflict(self) -> bool:
+        return self.reason == "Conflict"
+
+    @property
+    def already_exists(self) -> bool:
+        return self.reason == "AlreadyExists"
+
+    @property
+    def expired(self) -> bool:
+        """The revision asked for is pruned: list again."""
+        return self.reason in ("Expired", "Gone")
+
+
+class PrepareRefused(AgentError):
+    """A pod's claim is not in a state in which its containers may start. Told to its owner by an event."""
+
+
+class PrepareFailed(AgentError):
+    """A driver failed while a claim was prepared, or is not there. Told to the pod's owner by an event."""
+
+
+class UnprepareFailed(AgentError):
+    """A driver failed while a claim was given back, or is not there; the pod is held until it works."""
+
+
+class StorageFailed(AgentError):
+    """The node's disk refused a write that must be done before going on."""
+
+
+class ContainerFailed(AgentError):
+    """The runtime could not start a container."""

@@ -1,0 +1,242 @@
+"""Brings one pod from how it is to how it should be, whatever happened in between.
+
+`sync` is called whenever something about the pod may have changed, and works out from the API's pod, the checkpoint
+and the runtime what is missing:
+
+    the pod is        containers    claims                      then
+    gone              stop          give back                   forget
+    being deleted     stop          give back                   delete it for good
+    finished          stop          give back                   keep it
+    ending            stop          give back                   report how it ended
+    to run            start         prepare before the first    report how it stands
+
+Claims are given back before the pod is reported as ended or let go: only then may others have its devices.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+
+from msgspec.structs import replace
+
+from claims.kinds.containers import Container
+from claims.kinds.pod_statuses import PodStatus
+from claims.kinds.pods import Pod
+from nodeagent.checkpoint import ClaimRecord
+from nodeagent.client import Client
+from nodeagent.events import EventRecorder
+from nodeagent.failures import AgentError, ApiFailure, ContainerFailed, PrepareFailed, PrepareRefused, StorageFailed
+from nodeagent.lifecycle import Ending, Plan, Start, plan
+from nodeagent.podcache import PodCache
+from nodeagent.podclaims import container_devices, is_terminal
+from nodeagent.podstatus import Observed, pod_status
+from nodeagent.prepare import Preparer
+from nodeagent.resources import PODS
+from nodeagent.runtimes.protocol import ContainerRequest, Runtime
+
+log = logging.getLogger(__name__)
+
+#: How often a status is written again after somebody else changed the pod.
+CONFLICT_RETRIES = 5
+
+
+class PodWorker:
+    """Syncs pods; one thread at a time for one pod. `clock`: POSIX seconds."""
+
+    def __init__(
+        self,
+        *,
+        pods: PodCache,
+        client: Client,
+        preparer: Preparer,
+        runtime: Runtime,
+        events: EventRecorder,
+        host_ip: str,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._pods = pods
+        self._client = client
+        self._preparer = preparer
+        self._runtime = runtime
+        self._events = events
+        self._host_ip = host_ip
+        self._clock = clock
+
+    def sync(self, uid: str) -> float | None:
+        """Do what is missing for pod `uid`. Returns in how many seconds to look again, None for not before a change.
+
+        Raises: AgentError; what is missing is tried again later.
+        """
+        pod = self._pods.get(uid)
+        if pod is None:
+            self._stop(uid, grace_seconds=0)
+            self._runtime.remove(uid)
+            return None
+        if pod.metadata.deletion_timestamp is not None:
+            self._terminate(pod)
+            return None
+        if is_terminal(pod):
+            self._stop(uid, grace_seconds=0)
+            return None
+        step = plan(pod, self._runtime.runs(uid), now=self._clock())
+        if step.ending:
+            self._end(pod, step.ending)
+            return None
+        return self._run(pod, step)
+
+    # Ending.
+
+    def _stop(self, uid: str, *, grace_seconds: int) -> None:
+        """Containers first: a claim is in use until the last of them is gone."""
+        self._runtime.stop(uid, grace_seconds=grace_seconds)
+        self._preparer.unprepare(uid)
+
+    def _terminate(self, pod: Pod) -> None:
+        uid, meta = pod.metadata.uid, pod.metadata
+        self._stop(uid, grace_seconds=meta.deletion_grace_period_seconds or 0)
+        if meta.finalizers and not is_terminal(pod):
+            # Somebody keeps the object; that its containers have ended must be seen nevertheless.
+            self._report(pod, Observed(runs=self._runtime.runs(uid), ending=self._how_it_ended(pod)))
+        try:
+            self._client.delete(PODS, meta.name, namespace=meta.namespace, uid=uid, grace_seconds=0)
+        except ApiFailure as failure:
+            # Gone already, or replaced by another pod of the same name.
+            if not (failure.not_found or failure.conflict):
+                raise
+        if not meta.finalizers:
+            self._runtime.remove(uid)
+
+    def _how_it_ended(self, pod: Pod) -> Ending:
+        runs = self._runtime.runs(pod.metadata.uid)
+        ended_well = all(c.name in runs and runs[c.name].exit_code == 0 for c in pod.spec.containers)
+        return "Succeeded" if ended_well else "Failed"
+
+    def _end(self, pod: Pod, ending: Ending) -> None:
+        self._stop(pod.metadata.uid, grace_seconds=pod.spec.termination_grace_period_seconds or 0)
+        self._report(pod, Observed(runs=self._runtime.runs(pod.metadata.uid), ending=ending))
+
+    # Running.
+
+    def _run(self, pod: Pod, step: Plan) -> float | None:
+        uid = pod.metadata.uid
+        records = self._prepare(pod, step)
+        while step.starts:
+            self._start_all(pod, step, records)
+            step = plan(pod, self._runtime.runs(uid), now=self._clock())
+        if step.ending:
+            self._end(pod, step.ending)
+            return None
+        self._report(pod, self._observed(pod, step))
+        times = [at for at in (step.look_at, self._runtime.next_change(uid)) if at is not None]
+        return max(0.0, min(times) - self._clock()) if times else None
+
+    def _prepare(self, pod: Pod, step: Plan) -> Mapping[str, ClaimRecord]:
+        try:
+            return self._preparer.prepare(pod)
+        except (PrepareRefused, PrepareFailed, StorageFailed) as error:
+            self._events.warn(pod, "FailedPrepareDynamicResources", f"Failed to prepare dynamic resources: {error}")
+            self._report(pod, self._observed(pod, step, prepared=False))
+            raise
+
+    def _start_all(self, pod: Pod, step: Plan, records: Mapping[str, ClaimRecord]) -> None:
+        trouble: dict[str, str] = {}
+        for start in step.starts:
+            try:
+                self._runtime.start(_request(pod, start, records))
+            except ContainerFailed as error:
+                trouble[start.container.name] = str(error)
+                self._events.warn(pod, "Failed", f"Error: container {start.container.name}: {error}")
+        if trouble:
+            self._report(pod, self._observed(pod, step, trouble=trouble))
+            raise ContainerFailed("; ".join(f"container {name}: {why}" for name, why in trouble.items()))
+
+    def _observed(
+        self, pod: Pod, step: Plan, *, prepared: bool = True, trouble: Mapping[str, str] | None = None
+    ) -> Observed:
+        return Observed(
+            runs=self._runtime.runs(pod.metadata.uid),
+            prepared=prepared,
+            initialized=step.initialized,
+            waiting=step.waiting,
+            trouble=trouble or {},
+        )
+
+    # Reporting.
+
+    def _report(self, pod: Pod, seen: Observed) -> None:
+        """Write the pod's status if it has changed. A pod that is gone or has been replaced needs no report."""
+        for _ in range(CONFLICT_RETRIES):
+            status = pod_status(pod, seen, host_ip=self._host_ip, now=self._clock())
+            if status == pod.status:
+                return
+            try:
+                self._write(pod, status)
+            except ApiFailure as failure:
+                if failure.not_found:
+                    return
+                if not failure.conflict:
+                    raise
+            else:
+                return
+            fresh = self._fetch(pod)
+            if fresh is None:
+                return
+            pod = fresh
+        name = f"{pod.metadata.namespace}/{pod.metadata.name}"
+        raise AgentError(f"pod {name} changes faster than its status can be written")
+
+    def _write(self, pod: Pod, status: PodStatus) -> None:
+        self._pods.put(self._client.update(PODS, replace(pod, status=status), subresource="status"))
+
+    def _fetch(self, pod: Pod) -> Pod | None:
+        """The pod as it is now; None when it is gone or another has taken its name."""
+        try:
+            fresh = self._client.get(PODS, pod.metadata.name, namespace=pod.metadata.namespace)
+        except ApiFailure as failure:
+            if failure.not_found:
+                return None
+            raise
+        if fresh.metadata.uid != pod.metadata.uid:
+            return None
+        self._pods.put(fresh)
+        return fresh
+
+
+def _request(pod: Pod, start: Start, records: Mapping[str, ClaimRecord]) -> ContainerRequest:
+    container = start.container
+    devices = container_devices(pod, container, records)
+    given = set(devices)
+    return ContainerRequest(
+        pod_uid=pod.metadata.uid,
+        namespace=pod.metadata.namespace,
+        pod=pod.metadata.name,
+        name=container.name,
+        role=start.role,
+        attempt=start.attempt,
+        image=container.image,
+        command=container.command,
+        args=container.args,
+        environment=_environment(pod, container),
+        cdi_devices=devices,
+        claims=tuple(r.uid for r in records.values() if any(given & set(d.cdi_device_ids) for d in r.devices)),
+        annotations=pod.metadata.annotations,
+    )
+
+
+def _environment(pod: Pod, container: Container) -> dict[str, str]:
+    """The variables of the manifest: literal values, and the fields of the pod that are known before it runs."""
+    fields = {
+        "metadata.name": pod.metadata.name,
+        "metadata.namespace": pod.metadata.namespace,
+        "metadata.uid": pod.metadata.uid,
+        "spec.nodeName": pod.spec.node_name,
+    }
+    environment = {}
+    for variable in container.env:
+        reference = variable.value_from.field_ref if variable.value_from is not None else None
+        value = variable.value if reference is None else fields.get(reference.field_path)
+        if value is not None:
+            environment[variable.name] = value
+    return environment

@@ -1,0 +1,170 @@
+"""The node in the API: its Node object, and the Lease that says it is alive.
+
+The Node is created or brought up to date at start, its status is reported every few minutes, the Lease renewed every
+few seconds. What others own of the Node (spec, taints, their labels) is left alone.
+"""
+
+from __future__ import annotations
+
+import logging
+import platform
+import time
+from collections.abc import Callable, Mapping
+
+from msgspec.structs import replace
+
+from inventory.kinds.nodes import Node, NodeAddress, NodeCondition, NodeStatus, NodeSystemInfo
+from manciple.wire.base import ObjectMeta, OwnerReference
+from manciple.wire.machinery import Lease, LeaseSpec
+from nodeagent import podclaims
+from nodeagent.client import Client
+from nodeagent.config import AgentConfig, go_architecture
+from nodeagent.failures import ApiFailure
+from nodeagent.resources import LEASES, NODES
+from nodeagent.times import micro_text, seconds_text
+
+log = logging.getLogger(__name__)
+
+LEASE_NAMESPACE = "kube-node-lease"
+#: Seconds without renewal after which others take the node for lost.
+LEASE_DURATION = 40
+CONFLICT_RETRIES = 5
+#: The release of Kubernetes whose node behaviour this agent follows.
+KUBELET_VERSION = "v1.36.0-manciple"
+
+#: type -> (status, reason, message), as a healthy kubelet reports them
+CONDITIONS = {
+    "MemoryPressure": ("False", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
+    "DiskPressure": ("False", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
+    "PIDPressure": ("False", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
+    "Ready": ("True", "KubeletReady", "kubelet is posting ready status"),
+}
+
+
+def node_labels(config: AgentConfig) -> dict[str, str]:
+    """The labels that the agent owns."""
+    return {
+        "kubernetes.io/hostname": config.node_name,
+        "kubernetes.io/os": platform.system().lower(),
+        "kubernetes.io/arch": go_architecture(),
+        **config.labels,
+    }
+
+
+def node_status(config: AgentConfig, old: NodeStatus, *, runtime: str, now: float) -> NodeStatus:
+    """The status of a healthy node at `now` (POSIX seconds). runtime: its version as "<name>://<version>"."""
+    amounts = {"cpu": config.cpu, "memory": config.memory, "pods": str(config.pods)}
+    system = platform.uname()
+    return replace(
+        old,
+        capacity={**old.capacity, **amounts},
+        allocatable={**old.allocatable, **amounts},
+        conditions=_conditions(old.conditions, now),
+        addresses=(
+            NodeAddress(type="InternalIP", address=config.node_ip),
+            NodeAddress(type="Hostname", address=config.node_name),
+        ),
+        node_info=NodeSystemInfo(
+            kernel_version=system.release,
+            os_image=system.system,
+            container_runtime_version=runtime,
+            kubelet_version=KUBELET_VERSION,
+            operating_system=system.system.lower(),
+            architecture=go_architecture(),
+        ),
+    )
+
+
+def _conditions(old: tuple[NodeCondition, ...], now: float) -> tuple[NodeCondition, ...]:
+    known = {condition.type: condition for condition in old}
+    for type_, (status, reason, message) in CONDITIONS.items():
+        before = known.get(type_)
+        since = before.last_transition_time if before is not None and before.status == status else seconds_text(now)
+        known[type_] = NodeCondition(
+            type=type_,
+            status=status,
+            reason=reason,
+            message=message,
+            last_heartbeat_time=seconds_text(now),
+            last_transition_time=since,
+        )
+    return tuple(known.values())
+
+
+class Registration:
+    """Keeps the Node and its Lease. One thread writes; others read `view` and `owner`. `clock`: POSIX seconds."""
+
+    def __init__(
+        self, client: Client, config: AgentConfig, *, runtime: str, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._client = client
+        self._config = config
+        self._runtime = runtime
+        self._clock = clock
+        self._node = Node(metadata=ObjectMeta(name=config.node_name, labels=node_labels(config)))
+
+    def view(self) -> podclaims.Node:
+        """The node as allocations are checked against it."""
+        return podclaims.Node(self._config.node_name, self._node.metadata.labels)
+
+    def owner(self) -> OwnerReference:
+        """The Node as the owner of what lies on it."""
+        meta = self._node.metadata
+        return OwnerReference(api_version="v1", kind="Node", name=meta.name, uid=meta.uid, controller=True)
+
+    def report(self) -> None:
+        """Create or bring up to date the Node, and report its status. Raises: ApiFailure."""
+        node = self._ensured()
+        for _ in range(CONFLICT_RETRIES):
+            status = node_status(self._config, node.status, runtime=self._runtime, now=self._clock())
+            try:
+                self._node = self._client.update(NODES, replace(node, status=status), subresource="status")
+            except ApiFailure as failure:
+                if not failure.conflict:
+                    raise
+                node = self._client.get(NODES, self._config.node_name)
+            else:
+                return
+        message = f"node {self._config.node_name} changes faster than it can be written"
+        raise ApiFailure(message, code=409, reason="Conflict")
+
+    def renew_and_report(self) -> None:
+        """The node as it must be before any pod is bound to it. Raises: ApiFailure."""
+        self.report()
+        self.renew()
+
+    def renew(self) -> None:
+        """Say that the node is alive. Raises: ApiFailure."""
+        name, now = self._config.node_name, micro_text(self._clock())
+        try:
+            self._client.patch(LEASES, name, {"spec": {"renewTime": now}}, namespace=LEASE_NAMESPACE)
+        except ApiFailure as failure:
+            if not failure.not_found:
+                raise
+            self._client.create(LEASES, self._lease(now))
+
+    def _ensured(self) -> Node:
+        """The Node as the API has it, with our labels."""
+        wanted = node_labels(self._config)
+        try:
+            node = self._client.get(NODES, self._config.node_name)
+        except ApiFailure as failure:
+            if not failure.not_found:
+                raise
+            return self._client.create(NODES, Node(metadata=ObjectMeta(name=self._config.node_name, labels=wanted)))
+        if not _has(node.metadata.labels, wanted):
+            node = self._client.patch(NODES, self._config.node_name, {"metadata": {"labels": wanted}})
+        return node
+
+    def _lease(self, now: str) -> Lease:
+        name = self._config.node_name
+        return Lease(
+            metadata=ObjectMeta(name=name, namespace=LEASE_NAMESPACE, owner_references=(self.owner(),)),
+            spec=LeaseSpec(
+                holder_identity=name, lease_duration_seconds=LEASE_DURATION, acquire_time=now, renew_time=now
+            ),
+        )
+
+
+def _has(labels: Mapping[str, str], wanted: Mapping[str, str]) -> bool:
+    return wanted.items() <= labels.items()

@@ -1,0 +1,166 @@
+"""A runtime whose containers are notes in a file: they "start" at once and run until they are stopped.
+
+An annotation of the pod lets them end by themselves: `manciple.dev/run-seconds` after how long, and
+`manciple.dev/exit-code` how (0 without it). Init containers end at once, successfully. What a real container would
+find in its environment, CDI's part included, is recorded for each run and can be read in `<pod uid>.json`; like real
+containers, the records outlive the agent. A device that no CDI file defines fails the start, as in a real runtime.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import msgspec
+from msgspec.structs import replace
+
+from manciple.wire.base import Value
+from nodeagent.cdi.registry import CdiRegistry
+from nodeagent.disk import Disk
+from nodeagent.failures import ContainerFailed
+from nodeagent.runtimes.protocol import ContainerRequest, ContainerRun
+
+log = logging.getLogger(__name__)
+
+RUN_SECONDS = "manciple.dev/run-seconds"
+EXIT_CODE = "manciple.dev/exit-code"
+
+
+class _Run(ContainerRun):
+    """A run with its destiny: when it ends by itself, and how."""
+
+    ends_at: float | None = None
+    ends_with: int = 0
+
+    def at(self, now: float) -> _Run:
+        """The run as it is at `now`."""
+        if self.running and self.ends_at is not None and self.ends_at <= now:
+            return replace(self, finished_at=self.ends_at, exit_code=self.ends_with)
+        return self
+
+
+class _Pod(Value):
+    """The file of one pod."""
+
+    namespace: str
+    name: str
+    containers: dict[str, _Run]
+
+
+class SimulatedRuntime:
+    """A `Runtime`. `folder`: where it keeps its notes; `clock`: POSIX seconds."""
+
+    def __init__(self, folder: Path, cdi: CdiRegistry, *, disk: Disk, clock: Callable[[], float] = time.time) -> None:
+        self._folder = folder
+        self._cdi = cdi
+        self._disk = disk
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._pods = self._load()
+
+    @property
+    def version(self) -> str:
+        return "simulated://1.0"
+
+    def start(self, request: ContainerRequest) -> None:
+        with self._lock:
+            pod = self._pods.get(request.pod_uid) or _Pod(namespace=request.namespace, name=request.pod, containers={})
+            known = pod.containers.get(request.name)
+            if known is None or known.attempt < request.attempt:
+                run = self._run(request)
+                self._keep(request.pod_uid, replace(pod, containers={**pod.containers, request.name: run}))
+
+    def runs(self, pod_uid: str) -> Mapping[str, ContainerRun]:
+        now = self._clock()
+        with self._lock:
+            pod = self._pods.get(pod_uid)
+            return {name: run.at(now) for name, run in pod.containers.items()} if pod is not None else {}
+
+    def next_change(self, pod_uid: str) -> float | None:
+        now = self._clock()
+        with self._lock:
+            pod = self._pods.get(pod_uid)
+            runs = [run.at(now) for run in pod.containers.values()] if pod is not None else []
+        return min((run.ends_at for run in runs if run.running and run.ends_at is not None), default=None)
+
+    def stop(self, pod_uid: str, *, grace_seconds: int) -> None:  # noqa: ARG002 - simulated containers obey at once
+        now = self._clock()
+        with self._lock:
+            pod = self._pods.get(pod_uid)
+            if pod is None:
+                return
+            runs = {name: run.at(now) for name, run in pod.containers.items()}
+            ended = {name: replace(run, finished_at=now) if run.running else run for name, run in runs.items()}
+            if ended != pod.containers:
+                self._keep(pod_uid, replace(pod, containers=ended))
+
+    def remove(self, pod_uid: str) -> None:
+        with self._lock:
+            if pod_uid in self._pods:
+                try:
+                    self._disk.remove(self._path(pod_uid))
+                except OSError as error:
+                    raise ContainerFailed(f"the containers of pod {pod_uid} cannot be removed: {error}") from error
+                del self._pods[pod_uid]
+
+    def pod_uids(self) -> frozenset[str]:
+        with self._lock:
+            return frozenset(self._pods)
+
+    def _run(self, request: ContainerRequest) -> _Run:
+        now = self._clock()
+        seconds, code = (0.0, 0) if request.role == "init" else _destiny(request.annotations)
+        try:
+            edits = self._cdi.edits(request.cdi_devices)
+        except LookupError as error:
+            raise ContainerFailed(str(error.args[0])) from error
+        added = dict(line.split("=", 1) for edit in edits for line in edit.env)
+        identity = f"{request.pod_uid}/{request.name}/{request.attempt}"
+        return _Run(
+            name=request.name,
+            role=request.role,
+            attempt=request.attempt,
+            container_id=f"simulated://{hashlib.sha256(identity.encode()).hexdigest()}",
+            image=request.image,
+            cdi_devices=request.cdi_devices,
+            environment={**request.environment, **added},
+            claims=request.claims,
+            started_at=now,
+            ends_at=None if seconds is None or request.role == "sidecar" else now + seconds,
+            ends_with=code,
+        )
+
+    def _keep(self, pod_uid: str, pod: _Pod) -> None:
+        try:
+            self._disk.write(self._path(pod_uid), msgspec.json.format(msgspec.json.encode(pod), indent=2))
+        except OSError as error:
+            raise ContainerFailed(f"the containers of pod {pod_uid} cannot be recorded: {error}") from error
+        self._pods[pod_uid] = pod
+
+    def _path(self, pod_uid: str) -> Path:
+        return self._folder / f"{pod_uid}.json"
+
+    def _load(self) -> dict[str, _Pod]:
+        """What ran when the last agent ended. A note that cannot be read is a container that is gone."""
+        self._disk.sweep(self._folder)
+        pods = {}
+        for name in self._disk.names(self._folder, ".json"):
+            try:
+                pods[name.removesuffix(".json")] = msgspec.json.decode(self._disk.read(self._folder / name), type=_Pod)
+            except msgspec.MsgspecError as error:
+                log.error("%s cannot be read: %s; its containers are started anew", self._folder / name, error)  # noqa: TRY400 - a damaged file, not a bug
+        return pods
+
+
+def _destiny(annotations: Mapping[str, str]) -> tuple[float | None, int]:
+    """(seconds until a container ends by itself or None, its exit code). Raises: ContainerFailed."""
+    if RUN_SECONDS not in annotations:
+        return None, 0
+    try:
+        return float(annotations[RUN_SECONDS]), int(annotations.get(EXIT_CODE, "0"))
+    except ValueError as error:
+        raise ContainerFailed(f"the annotations {RUN_SECONDS} and {EXIT_CODE} must be numbers: {error}") from error
