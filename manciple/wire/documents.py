@@ -1,0 +1,197 @@
+"""Bodies of requests as builtins: JSON and YAML, with the limits that keep a hostile one harmless.
+
+An object that names a key twice comes out as a `RepeatedKeys`, which the typed reading reports with its path; the last
+one counts, as in Go. What is no document at all is a BadRequest, whatever the parser thinks of it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Hashable
+from typing import Any, Final
+
+import yaml
+
+from manciple.wire.errors import BadRequest, UnsupportedMediaType
+
+#: How deep objects and lists may nest.
+MAX_DEPTH: Final = 64
+#: How many nodes a YAML document may have once its aliases are written out.
+MAX_YAML_NODES: Final = 200_000
+
+JSON_MEDIA: Final = frozenset({"application/json"})
+YAML_MEDIA: Final = frozenset({"application/yaml", "application/x-yaml", "text/yaml", "text/x-yaml"})
+
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+
+
+class RepeatedKeys(dict[str, Any]):
+    """An object in which `repeated` keys stood more than once."""
+
+    __slots__ = ("repeated",)
+
+    def __init__(self, pairs: list[tuple[str, Any]], repeated: tuple[str, ...]) -> None:
+        super().__init__(pairs)
+        self.repeated = repeated
+
+
+def media_type(content_type: str) -> str:
+    """`application/json` of "application/json; charset=utf-8"; JSON where a client names nothing."""
+    return content_type.partition(";")[0].strip().lower() or "application/json"
+
+
+def parse(body: bytes, *, media: str) -> Any:
+    """The document of a JSON or YAML body.
+
+    Raises: UnsupportedMediaType for another media type, BadRequest for a body that is no document or goes too deep.
+    """
+    if media in JSON_MEDIA:
+        document = _parse_json(body)
+    elif media in YAML_MEDIA:
+        document = _parse_yaml(body)
+    else:
+        accepted = ", ".join(sorted(JSON_MEDIA | YAML_MEDIA | {"application/vnd.kubernetes.protobuf"}))
+        raise UnsupportedMediaType(
+            f"the body of the request was in an unknown format - accepted media types include: {accepted}"
+        )
+    _check_depth(document)
+    return document
+
+
+def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) == len(pairs):
+        return members
+    seen: set[str] = set()
+    repeated = [key for key, _ in pairs if key in seen or seen.add(key)]  # type: ignore[func-returns-value]  # add() is None
+    return RepeatedKeys(pairs, tuple(dict.fromkeys(repeated)))
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not a JSON value")
+
+
+def _parse_json(body: bytes) -> Any:
+    try:
+        text = body.decode()
+        document = json.loads(text, object_pairs_hook=_pairs, parse_constant=_no_constant)
+        if _SURROGATE.search(body):
+            json.dumps(document, ensure_ascii=False).encode()  # half a pair is no character, and cannot be written
+    except (ValueError, RecursionError) as error:
+        raise BadRequest(f"couldn't get version/kind; json parse error: {_reason(error)}") from error
+    return document
+
+
+def _reason(error: Exception) -> str:
+    return "the document nests too deep" if isinstance(error, RecursionError) else str(error)
+
+
+class _Loader(yaml.CSafeLoader):
+    """YAML as Kubernetes reads it: no timestamps, no base-60 numbers, keys are text."""
+
+    yaml_implicit_resolvers = {
+        first: [(tag, pattern) for tag, pattern in resolvers if tag.rpartition(":")[2] not in ("timestamp", "int")]
+        for first, resolvers in yaml.CSafeLoader.yaml_implicit_resolvers.items()
+    }
+
+    def construct_object_of(self, node: yaml.MappingNode) -> dict[str, Any]:
+        """A mapping whose keys are text, as JSON has them."""
+        self.flatten_mapping(node)
+        return _pairs([(_key(self.construct_object(key, deep=True)), self._member(value)) for key, value in node.value])
+
+    def _member(self, node: yaml.Node) -> Any:
+        return self.construct_object(node, deep=True)
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:int",
+    re.compile(r"^[-+]?(0b[01]+|0o?[0-7]+|0|[1-9][0-9]*|0x[0-9a-fA-F]+)$"),
+    list("-+0123456789"),
+)
+
+
+def _construct_int(_loader: _Loader, node: yaml.ScalarNode) -> int:
+    text = node.value.replace("0o", "0")
+    octal = re.fullmatch(r"([-+]?)0([0-7]+)", text)
+    return int(octal[1] + octal[2], 8) if octal else int(text, 0)
+
+
+_Loader.add_constructor("tag:yaml.org,2002:map", _Loader.construct_object_of)
+_Loader.add_constructor("tag:yaml.org,2002:int", _construct_int)
+
+
+def _key(key: Hashable) -> str:
+    if isinstance(key, str):
+        return key
+    if isinstance(key, bool | int | float) or key is None:
+        return json.dumps(key)
+    raise ValueError("a key must be a scalar")
+
+
+def _parse_yaml(body: bytes) -> Any:
+    try:
+        loader = _Loader(body.decode())
+        try:
+            node = loader.get_single_node()
+            if node is None:
+                return None
+            _check_nodes(node)
+            document = loader.construct_document(node)
+        finally:
+            loader.dispose()
+        json.dumps(document, allow_nan=False, ensure_ascii=False).encode()
+    except (ValueError, TypeError, OverflowError, RecursionError, yaml.YAMLError) as error:
+        raise BadRequest(f"error converting YAML to JSON: yaml: {_reason(error)}") from error
+    return document
+
+
+def _check_nodes(root: yaml.Node) -> None:
+    """Counts the nodes with every alias written out, and finds an alias inside what it stands for.
+
+    Raises: ValueError for too many, for a node that contains itself, or for one that nests too deep.
+    """
+    counts: dict[int, int] = {}
+    open_nodes: set[int] = set()
+
+    def count(node: yaml.Node) -> int:
+        identity = id(node)
+        if identity in counts:
+            return counts[identity]
+        if identity in open_nodes:
+            raise ValueError("an anchor's value contains itself")
+        if len(open_nodes) >= MAX_DEPTH:
+            raise ValueError("the document nests too deep")
+        open_nodes.add(identity)
+        total = 1 + sum(count(child) for child in _children(node))
+        if total > MAX_YAML_NODES:
+            raise ValueError("document contains excessive aliasing")
+        open_nodes.discard(identity)
+        counts[identity] = total
+        return total
+
+    count(root)
+
+
+def _children(node: yaml.Node) -> list[yaml.Node]:
+    if isinstance(node, yaml.MappingNode):
+        return [child for pair in node.value for child in pair]
+    return list(node.value) if isinstance(node, yaml.SequenceNode) else []
+
+
+def _check_depth(document: Any) -> None:
+    level = [document]
+    for _ in range(MAX_DEPTH + 1):
+        level = (
+            [
+                child
+                for item in level
+                for child in (item.values() if isinstance(item, dict) else item)
+                if isinstance(child, dict | list)
+            ]
+            if isinstance(level[0], dict | list)
+            else []
+        )
+        if not level:
+            return
+    raise BadRequest(f"the document nests deeper than {MAX_DEPTH} levels")

@@ -1,0 +1,152 @@
+"""A document of builtins made fit for its type: what Go's decoder forgives is forgiven, the rest is reported.
+
+- null stands for absent: members are dropped, elements become their zero value;
+- amounts may be JSON numbers and become text; times become UTC text in the precision of their type;
+- unknown and repeated fields are collected with their paths, in document order, and dropped.
+What has the wrong type is left as it is: the conversion into the typed value names it. Each type is compiled once to a
+function over its declarations.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime
+from decimal import Decimal
+from functools import cache
+from typing import Any
+
+from msgspec import inspect
+
+from manciple.wire.base import Value
+from manciple.wire.declarations import Declaration, Shape, declarations, shape_of
+from manciple.wire.documents import RepeatedKeys
+
+_RFC3339 = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?(Z|[+-][0-9]{2}:[0-9]{2})")
+
+#: (raw, path, findings) -> the normalised value
+Normalizer = Callable[[Any, str, list[str]], Any]
+
+
+class Malformed(ValueError):
+    """A value that its type cannot take; the message names the path."""
+
+
+def normalize(type_: Any, document: Any, findings: list[str]) -> Any:
+    """`document` fit for `msgspec.convert(..., type_)`; strict-decoding texts are appended to `findings`.
+
+    type_: a `Value` subclass, or a dict or tuple of them. Raises: Malformed for an unreadable time or amount.
+    """
+    return _of_type(type_)(document, "", findings)
+
+
+@cache
+def _of_type(type_: Any) -> Normalizer:
+    if isinstance(type_, type) and issubclass(type_, Value):
+        return _value(type_)
+    return _contained(shape_of(inspect.type_info(type_)), "")
+
+
+@cache
+def _value(type_: type[Value]) -> Normalizer:
+    members: dict[str, Normalizer] = {}
+
+    def normalize_value(raw: Any, path: str, findings: list[str]) -> Any:
+        if not isinstance(raw, dict):
+            return raw
+        if not members:  # filled on first use, because types may contain themselves
+            members.update({field.name: _member(field) for field in declarations(type_)})
+        fitted = {}
+        repeated = _report_repeated(raw, path, findings)
+        for key, item in raw.items():
+            member = members.get(key)
+            if member is None:
+                if key not in repeated:
+                    findings.append(f'unknown field "{_join(path, key)}"')
+            elif item is not None:
+                fitted[key] = member(item, _join(path, key), findings)
+        return fitted
+
+    return normalize_value
+
+
+def _report_repeated(raw: dict[str, Any], path: str, findings: list[str]) -> tuple[str, ...]:
+    if not isinstance(raw, RepeatedKeys):
+        return ()
+    findings += [f'duplicate field "{_join(path, key)}"' for key in raw.repeated]
+    return raw.repeated
+
+
+def _join(path: str, key: str) -> str:
+    return f"{path}.{key}" if path else key
+
+
+def _member(field: Declaration) -> Normalizer:
+    return _contained(field.shape, field.encoding)
+
+
+def _contained(shape: Shape, encoding: str) -> Normalizer:
+    element = _element(shape, encoding)
+    zero = _ZEROS.get(shape.element, {})
+
+    def normalize_list(raw: Any, path: str, findings: list[str]) -> Any:
+        if not isinstance(raw, list | tuple):
+            return raw
+        return [zero if item is None else element(item, f"{path}[{at}]", findings) for at, item in enumerate(raw)]
+
+    def normalize_map(raw: Any, path: str, findings: list[str]) -> Any:
+        if not isinstance(raw, dict):
+            return raw
+        _report_repeated(raw, path, findings)
+        return {key: zero if item is None else element(item, _join(path, key), findings) for key, item in raw.items()}
+
+    return {"": element, "list": normalize_list, "map": normalize_map}[shape.container]
+
+
+_ZEROS: dict[type, Any] = {str: "", int: 0, bool: False, object: None}
+
+
+def _element(shape: Shape, encoding: str) -> Normalizer:
+    if issubclass(shape.element, Value):
+        return _value(shape.element)
+    return _SCALARS.get(encoding, _as_it_is)
+
+
+def _as_it_is(raw: Any, path: str, findings: list[str]) -> Any:  # noqa: ARG001  # the signature of all normalizers
+    return raw
+
+
+def _quantity(raw: Any, path: str, findings: list[str]) -> Any:  # noqa: ARG001
+    if isinstance(raw, bool) or not isinstance(raw, int | float):
+        return raw
+    return format(Decimal(str(raw)), "f") if isinstance(raw, float) else str(raw)
+
+
+def time_text(raw: str, *, micro: bool) -> str:
+    """An RFC 3339 time as UTC text, with seconds or microseconds. Raises: ValueError."""
+    if not _RFC3339.fullmatch(raw):
+        raise ValueError(f'parsing time "{raw}" as RFC 3339: cannot parse')
+    text = datetime.fromisoformat(raw).astimezone(UTC).isoformat(timespec="microseconds" if micro else "seconds")
+    return text.removesuffix("+00:00") + "Z"
+
+
+def _time(micro: bool) -> Normalizer:
+    canonical = len("2006-01-02T15:04:05.000000Z") if micro else len("2006-01-02T15:04:05Z")
+
+    def normalize_time(raw: Any, path: str, findings: list[str]) -> Any:  # noqa: ARG001
+        if not isinstance(raw, str):
+            return raw
+        try:
+            text = time_text(raw, micro=micro)
+        except (ValueError, OverflowError) as error:
+            raise Malformed(f"{path}: {error}") from error
+        return raw if len(raw) == canonical and raw.endswith("Z") else text
+
+    return normalize_time
+
+
+_SCALARS: dict[str, Normalizer] = {
+    "quantity": _quantity,
+    "time": _time(micro=False),
+    "microTime": _time(micro=True),
+}
