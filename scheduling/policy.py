@@ -1,0 +1,232 @@
+"""Node fit: which nodes a pod may run on as far as everything but new devices goes, and which it would rather. PURE.
+
+`needs_of` reads a pod once; `check` asks one node the questions of kube-scheduler's Filter plugins, in their order, and
+stops at the first plugin that refuses, as it does. Reasons are upstream's words, so that the aggregated message of
+`scheduling.messages.no_node_fits` is the one that users know. Amounts are nanos of a unit (`Quantity.nanos`).
+Sources: pkg/scheduler/framework/plugins/{nodename,nodeunschedulable,tainttoleration,nodeaffinity,noderesources},
+component-helpers/resource/helpers.go (v1.36).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from claims.kinds.affinity import PreferredSchedulingTerm, Toleration
+from claims.kinds.containers import Container
+from claims.kinds.pods import Pod
+from claims.kinds.resource_claims import ResourceClaim
+from inventory.kinds.node_selectors import NodeSelector
+from inventory.kinds.nodes import Node, Taint
+from manciple.wire.quantity import Quantity
+from manciple.wire.selectors import node_selector_matches, node_selector_term_matches
+from scheduling.messages import CLAIM_NOT_ON_NODE
+
+#: What a cordoned node is tainted with; a pod that tolerates it may be placed there.
+UNSCHEDULABLE_TAINT = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
+#: The effects that keep a pod off a node.
+HARD_EFFECTS = ("NoSchedule", "NoExecute")
+SOFT_EFFECTS = ("PreferNoSchedule",)
+
+#: resource name -> nanos
+Amounts = Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """One reason why a node is not for a pod. `resolvable`: whether pods going away could change it."""
+
+    plugin: str
+    message: str
+    resolvable: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodNeeds:
+    """What a pod asks of a node."""
+
+    node_name: str = ""
+    node_selector: Mapping[str, str] = field(default_factory=dict)
+    affinity: NodeSelector | None = None
+    preferences: tuple[PreferredSchedulingTerm, ...] = ()
+    tolerations: tuple[Toleration, ...] = ()
+    requests: Amounts = field(default_factory=dict)
+
+
+def needs_of(pod: Pod) -> PodNeeds:
+    """Read a pod once, for all nodes."""
+    spec = pod.spec
+    affinity = spec.affinity.node_affinity if spec.affinity else None
+    return PodNeeds(
+        node_name=spec.node_name,
+        node_selector=spec.node_selector,
+        affinity=affinity.required_during_scheduling_ignored_during_execution if affinity else None,
+        preferences=affinity.preferred_during_scheduling_ignored_during_execution if affinity else (),
+        tolerations=spec.tolerations,
+        requests=requests_of(pod),
+    )
+
+
+def check(
+    needs: PodNeeds, node: Node, *, used: Amounts, pods: int, claims: Sequence[ResourceClaim] = ()
+) -> tuple[Refusal, ...]:
+    """Why the pod may not run on `node`; empty when it may.
+
+    used: the requests of the pods on the node, `pods` their number. claims: those of the pod's claims that are
+    allocated already.
+    """
+    for refusals in (
+        _unschedulable(needs, node),
+        _node_name(needs, node),
+        _taints(needs, node),
+        _affinity(needs, node),
+        _resources(needs, node, used=used, pods=pods),
+        _allocated_claims(node, claims),
+    ):
+        found = tuple(refusals)
+        if found:
+            return found
+    return ()
+
+
+def preference(needs: PodNeeds, node: Node) -> tuple[int, int]:
+    """Higher is better: (untolerated soft taints, negated; weights of the preferred affinity terms that match)."""
+    labels = node.metadata.labels
+    weight = sum(
+        wish.weight
+        for wish in needs.preferences
+        if node_selector_term_matches(wish.preference, node.metadata.name, labels)
+    )
+    return -len(_untolerated(node.spec.taints, needs.tolerations, SOFT_EFFECTS)), weight
+
+
+# The plugins ---------------------------------------------------------------------------------------------------------
+
+
+def _unschedulable(needs: PodNeeds, node: Node) -> Iterator[Refusal]:
+    if node.spec.unschedulable and not _tolerated(UNSCHEDULABLE_TAINT, needs.tolerations):
+        yield Refusal("NodeUnschedulable", "node(s) were unschedulable")
+
+
+def _node_name(needs: PodNeeds, node: Node) -> Iterator[Refusal]:
+    if needs.node_name and needs.node_name != node.metadata.name:
+        yield Refusal("NodeName", "node(s) didn't match the requested node name")
+
+
+def _taints(needs: PodNeeds, node: Node) -> Iterator[Refusal]:
+    """Names the first taint, as upstream does. A node that is not ready carries one."""
+    for taint in _untolerated(node.spec.taints, needs.tolerations, HARD_EFFECTS)[:1]:
+        yield Refusal("TaintToleration", f"node(s) had untolerated taint {{{taint.key}: {taint.value}}}")
+
+
+def _affinity(needs: PodNeeds, node: Node) -> Iterator[Refusal]:
+    labels = node.metadata.labels
+    selected = all(labels.get(key) == value for key, value in needs.node_selector.items())
+    if selected and needs.affinity is not None:
+        selected = node_selector_matches(needs.affinity, node.metadata.name, labels)
+    if not selected:
+        yield Refusal("NodeAffinity", "node(s) didn't match Pod's node affinity/selector")
+
+
+def _resources(needs: PodNeeds, node: Node, *, used: Amounts, pods: int) -> Iterator[Refusal]:
+    """A resource that the node does not name counts as none of it; the number of pods only where it is named."""
+    allocatable = node.status.allocatable
+    if "pods" in allocatable and (pods + 1) * 10**9 > _nanos(allocatable, "pods"):
+        yield Refusal("NodeResourcesFit", "Too many pods", resolvable=True)
+    for resource, wanted in needs.requests.items():
+        if wanted > _nanos(allocatable, resource) - used.get(resource, 0):
+            hopeless = wanted > _nanos(allocatable, resource)
+            yield Refusal("NodeResourcesFit", f"Insufficient {resource}", resolvable=not hopeless)
+
+
+def _allocated_claims(node: Node, claims: Sequence[ResourceClaim]) -> Iterator[Refusal]:
+    for claim in claims:
+        allocation = claim.status.allocation
+        selector = allocation.node_selector if allocation else None
+        if selector is not None and not node_selector_matches(selector, node.metadata.name, node.metadata.labels):
+            yield Refusal("DynamicResources", CLAIM_NOT_ON_NODE)
+            return
+
+
+# Taints --------------------------------------------------------------------------------------------------------------
+
+
+def _untolerated(
+    taints: Iterable[Taint], tolerations: Sequence[Toleration], effects: Sequence[str]
+) -> tuple[Taint, ...]:
+    return tuple(taint for taint in taints if taint.effect in effects and not _tolerated(taint, tolerations))
+
+
+def _tolerated(taint: Taint, tolerations: Sequence[Toleration]) -> bool:
+    return any(_tolerates(toleration, taint) for toleration in tolerations)
+
+
+def _tolerates(toleration: Toleration, taint: Taint) -> bool:
+    """Upstream: v1.Toleration.ToleratesTaint, with the comparisons Lt and Gt of whole numbers."""
+    if toleration.effect and toleration.effect != taint.effect:
+        return False
+    if toleration.key and toleration.key != taint.key:
+        return False
+    if toleration.operator == "Exists":
+        return True
+    if toleration.operator in ("Lt", "Gt"):
+        return _compares(taint.value, toleration.operator, toleration.value)
+    return toleration.operator in ("", "Equal") and toleration.value == taint.value
+
+
+def _compares(value: str, operator: str, bound: str) -> bool:
+    try:
+        left, right = int(value), int(bound)
+    except ValueError:
+        return False
+    return left < right if operator == "Lt" else left > right
+
+
+# Requests ------------------------------------------------------------------------------------------------------------
+
+
+def requests_of(pod: Pod) -> dict[str, int]:
+    """What a pod takes of its node, by resource, without zeros.
+
+    The containers and the restartable init containers run together; each other init container runs before them, beside
+    the restartable ones that precede it: the larger of the two counts. The pod's own resources replace the containers'
+    where it names any, and its overhead is added.
+    """
+    together = _sum(container.resources.requests for container in pod.spec.containers)
+    sidecars: dict[str, int] = {}
+    peak: dict[str, int] = {}
+    for container in pod.spec.init_containers:
+        alone = _sum((container.resources.requests,))
+        if _is_sidecar(container):
+            sidecars = _plus(sidecars, alone)
+        peak = _maximum(peak, sidecars if _is_sidecar(container) else _plus(sidecars, alone))
+    total = _maximum(_plus(together, sidecars), peak)
+    if pod.spec.resources is not None:
+        total |= _sum((pod.spec.resources.requests,))
+    total = _plus(total, _sum((pod.spec.overhead,)))
+    return {resource: amount for resource, amount in total.items() if amount}
+
+
+def _is_sidecar(container: Container) -> bool:
+    return container.restart_policy == "Always"
+
+
+def _sum(lists: Iterable[Mapping[str, str]]) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for amounts in lists:
+        for resource in amounts:
+            total[resource] = total.get(resource, 0) + _nanos(amounts, resource)
+    return total
+
+
+def _plus(left: Amounts, right: Amounts) -> dict[str, int]:
+    return {resource: left.get(resource, 0) + right.get(resource, 0) for resource in (*left, *right)}
+
+
+def _maximum(left: Amounts, right: Amounts) -> dict[str, int]:
+    return {resource: max(left.get(resource, 0), right.get(resource, 0)) for resource in (*left, *right)}
+
+
+def _nanos(amounts: Mapping[str, str], resource: str) -> int:
+    text = amounts.get(resource)
+    return Quantity.parse(text).nanos if text is not None else 0
