@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import signal
 import socket
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ from typing import Any
 import uvicorn
 
 HIGHEST_PORT = 65535
+#: Seconds that open requests have to end when the process stops.
+GRACE_SECONDS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +74,14 @@ class Tls:
 
 
 class Listeners:
-    """uvicorn servers over one application. `serve()` returns when `stop()` was called and the servers have ended."""
+    """uvicorn servers over one application. `serve()` returns after SIGINT or SIGTERM, once they have ended.
 
-    def __init__(self, application: Any) -> None:
+    on_stop: ends what would keep connections open (watches last as long as their clients like).
+    """
+
+    def __init__(self, application: Any, *, on_stop: Callable[[], Awaitable[None]]) -> None:
         self._application = application
+        self._on_stop = on_stop
         self._servers: list[tuple[uvicorn.Server, socket.socket]] = []
 
     def add(self, listener: socket.socket, *, tls: Tls | None = None) -> None:
@@ -84,22 +91,28 @@ class Listeners:
             log_level="warning",
             access_log=False,
             ws="websockets-sansio",
-            timeout_graceful_shutdown=2,
+            timeout_graceful_shutdown=GRACE_SECONDS,
             ssl_certfile=tls.certificate if tls else None,
             ssl_keyfile=tls.key if tls else None,
         )
         self._servers.append((_QuietServer(config), listener))
 
     async def serve(self) -> None:
-        await asyncio.gather(*(server.serve(sockets=[listener]) for server, listener in self._servers))
+        """Serve until SIGINT or SIGTERM, or until a server ends by itself."""
+        stopping = asyncio.Event()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+        served = [asyncio.ensure_future(server.serve(sockets=[listener])) for server, listener in self._servers]
+        stopped = asyncio.ensure_future(stopping.wait())
+        await asyncio.wait([*served, stopped], return_when=asyncio.FIRST_COMPLETED)
+        await self._on_stop()
+        for server, _ in self._servers:
+            server.should_exit = True
+        await asyncio.gather(*served)
+        stopped.cancel()
 
     def started(self) -> bool:
         return all(server.started for server, _ in self._servers)
-
-    def stop(self) -> None:
-        """Safe to call from a signal handler or any thread."""
-        for server, _ in self._servers:
-            server.should_exit = True
 
 
 class _QuietServer(uvicorn.Server):

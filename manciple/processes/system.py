@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import signal
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from django.core.management import call_command
 from django.db import close_old_connections, connections
 
 from manciple.api import certificates, health
+from manciple.api.fanout import close_streams
 from manciple.api.namespaces import ensure_namespaces
 from manciple.asgi import application
 from manciple.processes import accounts, demo, readiness
@@ -71,7 +71,7 @@ class System:
         self._say = say
         self._home = Home(options.home)
         self._stopping = threading.Event()
-        self._listeners = Listeners(application)
+        self._listeners = Listeners(application, on_stop=close_streams)
 
     def run(self, ready: Callable[[Started], None]) -> None:
         """Start everything, call `ready` (in another thread) once an applied pod could run, serve until stopped.
@@ -98,12 +98,7 @@ class System:
         nodes = Nodes(self._home, server=server, names=names, stopping=self._stopping)
         with self._working(nodes):
             threading.Thread(target=self._bring_up, args=(nodes, told, ready), name="start-up", daemon=True).start()
-            asyncio.run(self._serve())
-
-    def stop(self) -> None:
-        """Ask everything to end; safe in a signal handler."""
-        self._stopping.set()
-        self._listeners.stop()
+            asyncio.run(self._listeners.serve())
 
     def _prepare_home(self, api: Address) -> certificates.Certificates:
         self._say(f"Home is {self._home.path}")
@@ -133,12 +128,6 @@ class System:
             worker.stop()
             Tail.instance().stop()
             connections.close_all()
-
-    async def _serve(self) -> None:
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, self.stop)
-        await self._listeners.serve()
 
     def _bring_up(self, nodes: Nodes, told: Started, ready: Callable[[Started], None]) -> None:
         """Start the nodes once the API listens, and wait until an applied pod could run."""

@@ -6,7 +6,6 @@ Workers (`celery -A manciple worker`), beat (`celery -A manciple beat`) and node
 from __future__ import annotations
 
 import asyncio
-import signal
 from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
 from manciple.api import certificates
+from manciple.api.fanout import close_streams
 from manciple.asgi import application
 from manciple.processes.listeners import Address, AddressInUse, Listeners, Tls, bind
 from manciple.store.tail import Tail
@@ -39,7 +39,7 @@ class Command(BaseCommand):
 
     def handle(self, *_args: Any, **options: Any) -> None:
         tls = _tls(options["tls_cert"], options["tls_key"], hosts=options["host"])
-        listeners = Listeners(application)
+        listeners = Listeners(application, on_stop=close_streams)
         try:
             listeners.add(bind(Address.parse(options["api"])), tls=tls)
             if options["web"]:
@@ -47,7 +47,7 @@ class Command(BaseCommand):
         except (AddressInUse, ValueError) as error:
             raise CommandError(str(error)) from error
         try:
-            asyncio.run(_serve(listeners))
+            asyncio.run(listeners.serve())
         finally:
             Tail.instance().stop()
 
@@ -59,10 +59,3 @@ def _tls(certificate: Path | None, key: Path | None, *, hosts: list[str]) -> Tls
         return Tls(certificate=certificate, key=key)
     made = certificates.ensure(Path(settings.HOME), hosts=hosts)
     return Tls(certificate=made.certificate, key=made.key)
-
-
-async def _serve(listeners: Listeners) -> None:
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, listeners.stop)
-    await listeners.serve()

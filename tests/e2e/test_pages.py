@@ -1,0 +1,248 @@
+"""The pages in Chromium, against the running system: they change by themselves, and a class made there serves a pod."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+from tests.e2e.flow import Manifest
+from tests.e2e.kubectl import Kubectl
+from tests.e2e.processes import ROOT, Up, wait_for
+
+pytestmark = [pytest.mark.e2e, pytest.mark.browser]
+
+EXAMPLE = Manifest(ROOT / "docs" / "examples" / "two-pods.yaml")
+#: Chromium as root needs --no-sandbox; the rest keeps it from talking to anybody but us.
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    path = os.environ.get("MANCIPLE_CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
+    assert path, "chromium is not installed: the pages cannot be tested"
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=FLAGS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def page(chromium: Browser, up: Up) -> Iterator[Page]:
+    """A signed-in page. Errors on its console fail the test."""
+    context = chromium.new_context(viewport={"width": 1440, "height": 900})
+    page = context.new_page()
+    errors: list[str] = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.on("console", lambda said: errors.append(said.text) if said.type == "error" else None)
+    sign_in(page, up)
+    yield page
+    context.close()
+    assert errors == []
+
+
+def sign_in(page: Page, up: Up) -> None:
+    page.goto(f"{up.web}/devices")
+    page.get_by_label("Name").fill(up.user)
+    page.get_by_label("Password").fill(up.password)
+    page.get_by_role("button", name="Sign in").click()
+    expect(page.get_by_text("Live", exact=True)).to_be_visible()
+
+
+def tiles(page: Page, state: str) -> int:
+    return page.locator(f'.tile[data-s="{state}"]').count()
+
+
+def test_nobody_sees_a_page_without_signing_in(chromium: Browser, up: Up) -> None:
+    context = chromium.new_context()
+    page = context.new_page()
+    for path in ("/devices", "/classes", "/devices/lines", "/classes/new"):
+        page.goto(f"{up.web}{path}")
+        assert "/login" in page.url
+    context.close()
+
+
+def test_the_grid_changes_by_itself_when_pods_come_and_go(page: Page, up: Up, kubectl: Kubectl) -> None:
+    expect(page.locator(".node")).to_have_count(3)
+    expect(page.locator('.tile[data-s="free"]')).to_have_count(24)
+    page.evaluate("window.untouched = true")  # a reload would lose it
+    kubectl("apply", "-f", str(EXAMPLE.path))
+    expect(page.locator('.tile[data-s="reserved"]')).to_have_count(2, timeout=30_000)
+    expect(page.locator('.tile[data-ns="demo"]')).to_have_count(2)
+    expect(page.locator('#legend [data-count="free"]')).to_have_text("22")
+    kubectl("delete", "-f", str(EXAMPLE.path), "--timeout=60s")
+    expect(page.locator('.tile[data-s="free"]')).to_have_count(24, timeout=30_000)
+    assert page.evaluate("window.untouched")
+
+
+def test_a_tile_tells_who_holds_it_on_hover_and_on_click(page: Page, up: Up, kubectl: Kubectl) -> None:
+    kubectl("apply", "-f", str(EXAMPLE.path))
+    held = page.locator('.tile[data-s="reserved"]').first
+    expect(held).to_be_visible(timeout=30_000)
+    held.hover()
+    expect(page.locator(".tip")).to_contain_text("reserved, demo/")
+    held.click()
+    panel = page.locator("#panel")
+    expect(panel).to_contain_text("Namespace")
+    expect(panel).to_contain_text("demo")
+    expect(panel).to_contain_text("80Gi")
+    assert "at=" in page.url
+    page.reload()
+    expect(panel).to_contain_text("demo")  # the link shows what was seen
+    kubectl("delete", "-f", str(EXAMPLE.path), "--timeout=60s")
+    expect(panel).to_contain_text("No claim holds it.", timeout=30_000)
+    page.keyboard.press("Escape")
+    expect(panel).to_be_hidden()
+
+
+def test_a_tainted_device_shows_as_tainted(page: Page, up: Up, kubectl: Kubectl) -> None:
+    slices = kubectl.json("get", "resourceslices")["items"]
+    spec = dict(slices[0]["spec"], nodeName=None, allNodes=True, driver="fenced.example.com")
+    spec.pop("nodeName")
+    spec["pool"] = {"name": "fenced", "generation": 1, "resourceSliceCount": 1}
+    spec["devices"] = [{"name": "card-0", "taints": [{"key": "example.com/broken", "effect": "NoSchedule"}]}]
+    manifest = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceSlice",
+        "metadata": {"name": "fenced"},
+        "spec": spec,
+    }
+    import json
+
+    kubectl("apply", "-f", "-", stdin=json.dumps(manifest))
+    expect(page.locator('.tile[data-s="taint"]')).to_have_count(1, timeout=30_000)
+    kubectl("delete", "resourceslice", "fenced")
+    expect(page.locator('.tile[data-s="taint"]')).to_have_count(0, timeout=30_000)
+
+
+def test_a_filter_dims_and_stays_in_the_link(page: Page, up: Up) -> None:
+    page.locator('#legend button[data-state="reserved"]').click()
+    expect(page.locator(".tile:not(.dim)")).to_have_count(0)
+    assert "state=reserved" in page.url
+    page.reload()
+    expect(page.locator(".tile.dim")).to_have_count(24)
+    page.locator('#legend button[data-state="reserved"]').click()
+    expect(page.locator(".tile.dim")).to_have_count(0)
+
+
+def test_the_grid_is_one_tab_stop_and_arrows_walk(page: Page, up: Up) -> None:
+    expect(page.locator('.tile[tabindex="0"]')).to_have_count(1)
+    page.locator('.tile[tabindex="0"]').focus()
+    page.keyboard.press("ArrowRight")
+    assert page.evaluate("document.activeElement.dataset.at").endswith("/gpu-1")
+    page.keyboard.press("ArrowDown")
+    assert not page.evaluate("document.activeElement.dataset.at").endswith("node-1/gpu-1")
+    page.keyboard.press("Enter")
+    expect(page.locator("#panel")).to_be_visible()
+
+
+def test_the_form_creates_a_class_that_a_pod_then_uses(page: Page, up: Up, kubectl: Kubectl) -> None:
+    page.get_by_role("link", name="Classes").first.click()
+    page.get_by_role("link", name="New class").first.click()
+    page.get_by_label("Name").fill("first-gpu")
+    page.get_by_label("Selector 1").fill('device.attributes["gpu.example.com"].index == 0')
+    expect(page.locator("#match-count")).to_have_text("3")
+    page.get_by_role("button", name="Add driver config").click()
+    page.get_by_label("Driver", exact=True).fill("gpu.example.com")
+    page.get_by_label("Parameters").fill("apiVersion: gpu.resource.example.com/v1alpha1\nkind: GpuConfig")
+    page.get_by_role("button", name="Save class").click()
+    expect(page.get_by_text("Created class first-gpu.")).to_be_visible()
+    text = EXAMPLE.path.read_text().replace("namespace: demo", "namespace: form")
+    template = """
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaimTemplate
+metadata: {name: one-gpu, namespace: form}
+spec: {spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: first-gpu}}]}}}
+"""
+    kubectl("create", "namespace", "form")
+    kubectl("apply", "-f", "-", stdin=template + "---" + text)
+    kubectl("wait", "--for=condition=Ready", "-n", "form", "pod/trainer", "pod/notebook", "--timeout=60s")
+    claims = kubectl.json("get", "resourceclaims", "-n", "form")["items"]
+    devices = [claim["status"]["allocation"]["devices"]["results"][0]["device"] for claim in claims]
+    assert devices == ["gpu-0", "gpu-0"]
+    kubectl("delete", "namespace", "form", "--timeout=60s")
+    kubectl("delete", "deviceclass", "first-gpu")
+    expect(page.get_by_role("link", name="first-gpu")).to_have_count(0, timeout=30_000)
+
+
+def test_an_expression_that_does_not_compile_is_told_under_its_field_and_not_saved(
+    page: Page, up: Up, kubectl: Kubectl
+) -> None:
+    page.goto(f"{up.web}/classes/new")
+    page.get_by_label("Name").fill("broken")
+    page.get_by_label("Selector 1").fill("device.driver ==")
+    expect(page.locator("#error-0")).to_contain_text("Line 1, column")
+    page.context.add_init_script("")  # nothing: the next step is a full page load
+    with page.expect_response(lambda answer: answer.request.method == "POST" and answer.url.endswith("/classes/new")):
+        page.get_by_role("button", name="Save class").click()
+    expect(page.locator("#error-0")).to_contain_text("Line 1, column")
+    expect(page.get_by_label("Selector 1")).to_have_value("device.driver ==")
+    assert "broken" not in kubectl("get", "deviceclasses")
+
+
+def test_an_existing_class_is_edited_and_a_change_of_somebody_else_is_not_overwritten(
+    page: Page, up: Up, kubectl: Kubectl
+) -> None:
+    kubectl(
+        "apply", "-f", "-",
+        stdin="apiVersion: resource.k8s.io/v1\nkind: DeviceClass\nmetadata: {name: edited}\nspec: {}\n",
+    )  # fmt: skip
+    page.goto(f"{up.web}/classes/c/edited")
+    page.get_by_label("Selector 1").fill("true")
+    kubectl("label", "deviceclass", "edited", "team=b")
+    page.get_by_role("button", name="Save class").click()
+    expect(page.get_by_text("Somebody else changed this class")).to_be_visible()
+    page.goto(f"{up.web}/classes/c/edited")
+    page.get_by_label("Selector 1").fill("true")
+    page.get_by_role("button", name="Save class").click()
+    expect(page.get_by_text("Saved class edited.")).to_be_visible()
+    stored = kubectl.json("get", "deviceclass", "edited")
+    assert stored["spec"]["selectors"] == [{"cel": {"expression": "true"}}]
+    assert stored["metadata"]["labels"] == {"team": "b"}
+    kubectl("delete", "deviceclass", "edited")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_phone_shows_the_grid_without_scrolling_sideways(chromium: Browser, up: Up, scheme: str) -> None:
+    context = chromium.new_context(
+        viewport={"width": 390, "height": 844},
+        has_touch=True,
+        is_mobile=True,
+        color_scheme=scheme,  # type: ignore[arg-type]
+    )
+    page = context.new_page()
+    sign_in(page, up)
+    for path in ("/devices", "/classes", "/classes/new"):
+        page.goto(f"{up.web}{path}")
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), path
+        assert page.evaluate("document.documentElement.dataset.theme") == scheme
+    context.close()
+
+
+def test_a_page_whose_server_is_gone_says_how_old_it_is_and_catches_up(
+    chromium: Browser, up: Up, kubectl: Kubectl
+) -> None:
+    context = chromium.new_context()
+    page = context.new_page()
+    sign_in(page, up)
+    wait_for("all devices free", lambda: tiles(page, "free") == 24)
+    context.set_offline(True)
+    page.evaluate("void 0")
+    kubectl("apply", "-f", str(EXAMPLE.path))
+    kubectl("wait", "--for=condition=Ready", "-n", "demo", "pod/trainer", "--timeout=60s")
+    context.set_offline(False)
+    expect(page.locator('.tile[data-s="reserved"]')).to_have_count(2, timeout=30_000)
+    kubectl("delete", "-f", str(EXAMPLE.path), "--timeout=60s")
+    expect(page.locator('.tile[data-s="free"]')).to_have_count(24, timeout=30_000)
+    context.close()
