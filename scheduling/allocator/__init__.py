@@ -7,6 +7,7 @@
         case Unallocatable(reasons=reasons): ... # "no" on this node, with the funnel of each request
         case Failed(error=text): ...             # a claim, class or pool is wrong
         case Undecided(): ...                    # stopped at the step limit: retry
+    place(inventory.snapshot(), claims, nodes)   # the same over many nodes: Placement(node, outcome, refusals)
 
 Where Kubernetes' reference allocator allocates, the same devices come out, in the same order.
 """
@@ -23,19 +24,25 @@ from scheduling.allocator.outcome import (
     Unallocatable,
     Undecided,
 )
+from scheduling.allocator.placement import Fit, Placement, Score, most_packed, place
 from scheduling.allocator.snapshot import Inventory, Snapshot
 
 __all__ = [
     "Allocated",
     "Failed",
     "Features",
+    "Fit",
     "Inventory",
     "NodeView",
     "Outcome",
+    "Placement",
     "Reason",
+    "Score",
     "Snapshot",
     "Stage",
     "Unallocatable",
     "Undecided",
     "allocate",
+    "most_packed",
+    "place",
 ]

@@ -79,7 +79,7 @@ class Generation:
     @cached_property
     def tainted(self) -> int:
         """Devices with a taint that keeps requests away unless they tolerate it."""
-        return self._where(lambda device: any(taint.effect in KEEPING_AWAY for taint in device.published.taints))
+        return self._where(lambda device: any(taint.effect in KEEPING_AWAY for taint in device.taints))
 
     def _where(self, test: Callable[[PublishedDevice], bool]) -> int:
         return sum(1 << position for position, device in enumerate(self.devices) if test(device))

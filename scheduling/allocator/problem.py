@@ -66,6 +66,7 @@ class Problem:
     constraints: tuple[ConstraintOnNode, ...]
     shared: int  # devices that several requests may use
     consuming: int  # devices that draw on counters
+    free: int  # devices that the node may use and nobody holds
 
     @property
     def exact_order(self) -> bool:
@@ -116,6 +117,7 @@ def pose(snapshot: Snapshot, claims: Sequence[ClaimPlan], node: NodeView) -> Pro
         constraints=reader.constraints(constraints, steps),
         shared=reader.shared,
         consuming=reader.consuming,
+        free=reader.free(),
     )
 
 
@@ -133,6 +135,12 @@ class _Reader:
         mask = 0
         for view, shift in zip(self._devices.pools, self._devices.shifts, strict=True):
             mask |= getattr(view.generation, name) << shift
+        return mask
+
+    def free(self) -> int:
+        mask = 0
+        for view, shift in zip(self._devices.pools, self._devices.shifts, strict=True):
+            mask |= (view.visible & ~self._in_use(view, self._snapshot.pool_usage(view.key))) << shift
         return mask
 
     def read_all(
@@ -249,7 +257,7 @@ def intolerable(view: PoolOnNode, plan: RequestPlan, tainted: int) -> int:
     """Of the `tainted` devices, those with a taint that the request does not tolerate."""
     kept_away = 0
     for position in bits(tainted):
-        taints = view.generation.devices[position].published.taints
+        taints = view.generation.devices[position].taints
         if any(taint.effect in KEEPING_AWAY and not plan.tolerates(taint) for taint in taints):
             kept_away |= 1 << position
     return kept_away

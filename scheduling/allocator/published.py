@@ -6,12 +6,13 @@ verdicts, so that a verdict lives exactly as long as the devices that it was rea
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from inventory.kinds.node_selectors import NodeSelector
 from inventory.kinds.slices import CounterSet, Device, ResourceSlice
+from inventory.kinds.taints import DeviceTaint, DeviceTaintRule
 from manciple.wire.quantity import Quantity
 from manciple.wire.selectors import node_selector_matches
 from scheduling.allocator.features import Features
@@ -53,12 +54,14 @@ class Targeting:
 class PublishedDevice:
     """A device as the search sees it. `view` is made when a selector first looks at the device."""
 
-    __slots__ = ("_view", "consumptions", "key", "published", "slice")
+    __slots__ = ("_view", "consumptions", "key", "published", "slice", "taints")
 
-    def __init__(self, *, key: PoolKey, published: Device, origin: SliceContent) -> None:
+    def __init__(self, *, key: PoolKey, published: Device, origin: SliceContent, taints: Sequence[DeviceTaint]) -> None:
         self.key = key
         self.published = published
         self.slice = origin
+        #: the driver's own, then those of taint rules
+        self.taints = (*published.taints, *taints)
         self._view: DeviceView | None = None
         #: amounts asked for (name, quantity text) -> what is consumed, or None; `problem` fills it
         self.consumptions: dict[tuple[tuple[str, str], ...], Mapping[str, Quantity] | None] = {}
@@ -83,7 +86,7 @@ class PublishedDevice:
 
 
 class SliceContent:
-    """A ResourceSlice, compiled. Compared by identity: a new version of the slice is a new content."""
+    """A ResourceSlice with the taints that rules add to it. Compared by identity: a new version is a new content."""
 
     __slots__ = (
         "counter_sets",
@@ -94,14 +97,16 @@ class SliceContent:
         "node_names",
         "per_device",
         "per_device_named",
+        "published",
         "skip_node_operations",
         "slice_count",
         "targeting",
         "verdicts",
     )
 
-    def __init__(self, published: ResourceSlice) -> None:
+    def __init__(self, published: ResourceSlice, rules: Sequence[DeviceTaintRule] = ()) -> None:
         spec = published.spec
+        self.published = published
         self.name = published.metadata.name
         self.key = PoolKey(spec.driver, spec.pool.name)
         self.generation = spec.pool.generation
@@ -112,7 +117,10 @@ class SliceContent:
         self.per_device_named = spec.per_device_node_selection is not None
         self.counter_sets: tuple[CounterSet, ...] = spec.shared_counters
         self.skip_node_operations = spec.skip_node_operations
-        self.devices = tuple(PublishedDevice(key=self.key, published=one, origin=self) for one in spec.devices)
+        self.devices = tuple(
+            PublishedDevice(key=self.key, published=one, origin=self, taints=_added(rules, self.key, one))
+            for one in spec.devices
+        )
         #: CEL expression -> the verdict on each device: True, False, the text of an error, or None where nobody asked
         self.verdicts: dict[str, list[bool | str | None]] = {}
 
@@ -141,6 +149,19 @@ class SliceContent:
             elif targeting.is_set:
                 return None
         return names
+
+
+def _added(rules: Sequence[DeviceTaintRule], key: PoolKey, device: Device) -> tuple[DeviceTaint, ...]:
+    return tuple(rule.spec.taint for rule in rules if tainted_by(rule, key, device=device.name))
+
+
+def tainted_by(rule: DeviceTaintRule, key: PoolKey, *, device: str | None = None) -> bool:
+    """Whether the rule taints the device, or (None) could taint some device of the pool."""
+    selector = rule.spec.device_selector
+    if selector is None:
+        return True
+    wanted = ((selector.driver, key.driver), (selector.pool, key.name), (selector.device, device))
+    return all(is_ is None or has is None or is_ == has for is_, has in wanted)
 
 
 def _targeting(published: Device | object) -> Targeting:

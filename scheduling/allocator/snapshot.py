@@ -14,10 +14,11 @@ from claims.kinds.allocations import AllocationResult, DeviceRequestAllocationRe
 from claims.kinds.resource_claims import ResourceClaim
 from inventory.kinds.classes import DeviceClass
 from inventory.kinds.slices import ResourceSlice
+from inventory.kinds.taints import DeviceTaintRule
 from scheduling.allocator.features import Features
 from scheduling.allocator.outcome import NodeView
 from scheduling.allocator.pools import NodeDevices, PublishedPool
-from scheduling.allocator.published import PoolKey, SliceContent
+from scheduling.allocator.published import PoolKey, SliceContent, tainted_by
 from scheduling.allocator.usage import NO_USAGE, PoolUsage, applied
 
 
@@ -101,6 +102,7 @@ class Inventory:
         self._pools: dict[PoolKey, PublishedPool] = {}
         self._stale: set[PoolKey] = set()
         self._classes: dict[str, DeviceClass] = {}
+        self._rules: dict[str, DeviceTaintRule] = {}
         self._claims: dict[str, tuple[DeviceRequestAllocationResult, ...]] = {}
         self._usage: dict[PoolKey, PoolUsage] = {}
         self._usage_lent = False
@@ -110,7 +112,7 @@ class Inventory:
 
     def apply_slice(self, published: ResourceSlice) -> None:
         """Add a slice, or replace the one of its name."""
-        content = SliceContent(published)
+        content = SliceContent(published, self._taint_rules)
         before = self._slices.get(content.name)
         if before is not None:
             self._touch(before.key)
@@ -130,6 +132,31 @@ class Inventory:
     def remove_class(self, name: str) -> None:
         self._classes = {known: value for known, value in self._classes.items() if known != name}
         self._catalogue = None
+
+    def apply_taint_rule(self, rule: DeviceTaintRule) -> None:
+        """Add a rule, or replace the one of its name."""
+        before = self._rules.get(rule.metadata.name)
+        self._rules[rule.metadata.name] = rule
+        self._taint_anew([rule] if before is None else [before, rule])
+
+    def remove_taint_rule(self, name: str) -> None:
+        gone = self._rules.pop(name, None)
+        if gone is not None:
+            self._taint_anew([gone])
+
+    @property
+    def _taint_rules(self) -> tuple[DeviceTaintRule, ...]:
+        return tuple(self._rules[name] for name in sorted(self._rules))
+
+    def _taint_anew(self, changed: Sequence[DeviceTaintRule]) -> None:
+        """Read the slices again that a changed rule can taint. Selectors do not see taints: verdicts stay."""
+        rules = self._taint_rules
+        for name, content in self._slices.items():
+            if any(tainted_by(rule, content.key) for rule in changed):
+                fresh = SliceContent(content.published, rules)
+                fresh.verdicts = content.verdicts
+                self._slices[name] = fresh
+                self._touch(content.key)
 
     def _touch(self, key: PoolKey) -> None:
         self._stale.add(key)
