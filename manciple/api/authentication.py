@@ -6,14 +6,18 @@ token gets in, discovery included; only health and version answer anybody.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from rest_framework.authentication import BaseAuthentication
 from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
-from rest_framework.views import APIView
 
 from manciple.api import tokens
 from manciple.api.identity import Identity
 from manciple.wire.errors import Unauthorized
+
+if TYPE_CHECKING:  # DRF's views load the authentication classes of the settings: this module
+    from rest_framework.views import APIView
 
 CHALLENGE = 'Bearer realm="manciple"'
 
