@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 from django.db import connections
+
+from tests import services
 
 
 @pytest.fixture(scope="session")
@@ -14,3 +18,17 @@ def django_db_modify_db_settings(tmp_path_factory: pytest.TempPathFactory, worke
         settings["TEST"]["NAME"] = tmp_path_factory.mktemp("database") / "manciple.sqlite3"
     else:
         settings["TEST"]["NAME"] = f"test_manciple_{worker_id}"
+
+
+@pytest.fixture(scope="session")
+def postgresql() -> Iterator[services.Server]:
+    """A PostgreSQL server for this test process; `.url` is what MANCIPLE_DATABASE_URL takes."""
+    with services.postgresql() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def redis_server() -> Iterator[services.Server]:
+    """A Redis server for this test process; `.url` is what MANCIPLE_REDIS_URL takes. Who stops it starts it again."""
+    with services.redis_server() as server:
+        yield server

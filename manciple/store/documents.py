@@ -3,30 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
 from typing import Any
 
-import msgspec
 import orjson
 
+from manciple.wire import codec
 from manciple.wire.base import ApiObject
 from manciple.wire.registry import Kind
 
-_encoder = msgspec.json.Encoder()
-
-
-@cache
-def _decoder(type_: type[ApiObject]) -> msgspec.json.Decoder[ApiObject]:
-    return msgspec.json.Decoder(type_)
-
 
 def encode(obj: ApiObject) -> str:
-    return _encoder.encode(obj).decode()
+    return codec.encode(obj).decode()
 
 
 def decode(kind: Kind, text: str) -> ApiObject:
     """A document of ours back as its typed value."""
-    return _decoder(kind.type).decode(text)
+    return codec.decode_text(kind.type, text)
 
 
 def selectable_fields(kind: Kind, obj: ApiObject) -> dict[str, str]:

@@ -17,12 +17,13 @@ from dataclasses import dataclass
 
 from django.db.models import Exists, OuterRef, QuerySet
 
-from manciple.store.metadata import FOREGROUND_FINALIZER, ORPHAN_FINALIZER, with_meta
+from manciple.store.metadata import with_meta
 from manciple.store.models import OwnerLink, StoredObject
 from manciple.store.records import Propagation
 from manciple.store.writer import Writer, writing
 from manciple.wire.base import ApiObject
 from manciple.wire.registry import Kind, registry
+from manciple.wire.validation import FOREGROUND_FINALIZER, ORPHAN_FINALIZER
 
 #: Objects in one transaction: other writers wait no longer than these take.
 BATCH = 100

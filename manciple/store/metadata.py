@@ -14,12 +14,10 @@ from msgspec import structs
 
 from manciple.store.records import Propagation
 from manciple.wire.base import ApiObject, ObjectMeta
-from manciple.wire.errors import BadRequest, Conflict, FieldError, Invalid
+from manciple.wire.errors import BadRequest, Conflict, Invalid, forbidden, required
 from manciple.wire.registry import Kind
+from manciple.wire.validation import FOREGROUND_FINALIZER, ORPHAN_FINALIZER
 
-#: metav1.FinalizerDeleteDependents and metav1.FinalizerOrphanDependents
-FOREGROUND_FINALIZER = "foregroundDeletion"
-ORPHAN_FINALIZER = "orphan"
 _COLLECTOR_FINALIZERS = {"Foreground": FOREGROUND_FINALIZER, "Orphan": ORPHAN_FINALIZER}
 
 
@@ -47,11 +45,7 @@ def check_scope(kind: Kind, meta: ObjectMeta) -> None:
 
 
 def name_required(kind: Kind) -> Invalid:
-    error = FieldError(
-        type="FieldValueRequired",
-        field="metadata.name",
-        detail="Required value: name or generateName is required",
-    )
+    error = required("metadata.name", "name or generateName is required")
     return Invalid.of(kind=kind.kind, group=kind.group, name="", errors=[error])
 
 
@@ -75,12 +69,11 @@ def check_update(kind: Kind, new: ObjectMeta, old: ObjectMeta) -> None:
     check_preconditions(kind, old, uid=new.uid, resource_version=new.resource_version)
     late = [finalizer for finalizer in new.finalizers if finalizer not in old.finalizers]
     if old.deletion_timestamp is not None and late:
-        listed = " ".join(f'"{finalizer}"' for finalizer in late)
-        detail = (
-            "Forbidden: no new finalizers can be added if the object is being deleted, "
-            f"found new finalizers []string{{{listed}}}"
+        listed = ", ".join(f'"{finalizer}"' for finalizer in late)
+        error = forbidden(
+            "metadata.finalizers",
+            f"no new finalizers can be added if the object is being deleted, found new finalizers []string{{{listed}}}",
         )
-        error = FieldError(type="FieldValueForbidden", field="metadata.finalizers", detail=detail)
         raise Invalid.of(kind=kind.kind, group=kind.group, name=old.name, errors=[error])
 
 

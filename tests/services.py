@@ -1,0 +1,175 @@
+"""Servers that a test run starts for itself and stops again: PostgreSQL and Redis, on free ports, in own folders.
+
+PostgreSQL refuses to run as root, so as root it is run as the user `postgres` (or `nobody`). What is not installed is
+an error and never a skip: the tests that need these servers are part of what the project promises.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import psycopg
+import redis
+
+#: Seconds within which a server must answer.
+START_TIMEOUT = 60.0
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    return port
+
+
+def find_binary(name: str) -> str:
+    """On PATH or where Debian keeps PostgreSQL's. Raises: FileNotFoundError with what to install."""
+    places = [os.environ.get("PATH", ""), *(str(path) for path in sorted(Path("/usr/lib/postgresql").glob("*/bin")))]
+    found = shutil.which(name, path=os.pathsep.join(places))
+    if found is None:
+        raise FileNotFoundError(f"{name} is not installed: these tests need postgresql and redis-server")
+    return found
+
+
+class Server:
+    """A server process that a test may stop and start again; `url` stays the same."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        url: str,
+        folder: Path,
+        answers: Callable[[str], bool],
+        stop_signal: signal.Signals = signal.SIGTERM,
+        user: str | None = None,
+    ) -> None:
+        self.url = url
+        self._command = command
+        self._log = folder / "log"
+        self._answers = answers
+        self._stop_signal = stop_signal
+        self._user = user
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Returns when it answers. Raises: RuntimeError with its log if it ends, or takes START_TIMEOUT."""
+        with self._log.open("wb") as output:
+            process = subprocess.Popen(
+                self._command, stdout=output, stderr=output, user=self._user, cwd=self._log.parent
+            )
+        self._process = process
+        deadline = time.monotonic() + START_TIMEOUT
+        while not self._answers(self.url):
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(f"{self._command[0]} did not start:\n{self._log.read_text()}")
+            time.sleep(0.02)
+
+    def stop(self) -> None:
+        """Ask it to end, and kill it if that does not help. Nothing when it is not running."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.send_signal(self._stop_signal)
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _unprivileged_user() -> str | None:
+    """Whom to run PostgreSQL as; None where we are not root."""
+    if os.geteuid() != 0:
+        return None
+    names = {entry.pw_name for entry in pwd.getpwall()}
+    return next(name for name in ("postgres", "nobody") if name in names)
+
+
+@contextmanager
+def _folder(user: str | None) -> Iterator[Path]:
+    """Directly under the system's temporary folder: others cannot enter pytest's, and a socket's path must be short."""
+    path = Path(tempfile.mkdtemp(prefix="manciple-"))
+    if user is not None:
+        shutil.chown(path, user)
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+@contextmanager
+def postgresql() -> Iterator[Server]:
+    """A fresh PostgreSQL. Without fsync: it need not last."""
+    user = _unprivileged_user()
+    with _folder(user) as folder:
+        data, port = folder / "data", free_port()
+        initdb = [find_binary("initdb"), "-D", str(data), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync"]
+        subprocess.run(initdb, check=True, capture_output=True, user=user, cwd=folder)
+        options = {
+            "port": port,
+            "listen_addresses": "127.0.0.1",
+            "unix_socket_directories": folder,
+            "fsync": "off",
+            "max_connections": 200,
+        }
+        settings = [part for name, value in options.items() for part in ("-c", f"{name}={value}")]
+        server = Server(
+            [find_binary("postgres"), "-D", str(data), *settings],
+            url=f"postgresql://postgres@127.0.0.1:{port}/postgres",
+            folder=folder,
+            answers=_postgresql_answers,
+            stop_signal=signal.SIGINT,  # a fast shutdown: it does not wait for clients
+            user=user,
+        )
+        with _started(server):
+            yield server
+
+
+@contextmanager
+def redis_server() -> Iterator[Server]:
+    """A fresh Redis that keeps nothing on disk."""
+    with _folder(None) as folder:
+        port = free_port()
+        command = [find_binary("redis-server"), "--port", str(port), "--bind", "127.0.0.1"]
+        command += ["--save", "", "--appendonly", "no", "--dir", str(folder)]
+        server = Server(command, url=f"redis://127.0.0.1:{port}/0", folder=folder, answers=_redis_answers)
+        with _started(server):
+            yield server
+
+
+@contextmanager
+def _started(server: Server) -> Iterator[None]:
+    try:
+        server.start()
+        yield
+    finally:
+        server.stop()
+
+
+def _postgresql_answers(url: str) -> bool:
+    try:
+        psycopg.connect(url, connect_timeout=2).close()
+    except psycopg.OperationalError:
+        return False
+    return True
+
+
+def _redis_answers(url: str) -> bool:
+    client = redis.Redis.from_url(url, socket_timeout=2)
+    try:
+        return bool(client.ping())
+    except redis.RedisError:
+        return False
+    finally:
+        client.close()
