@@ -1,0 +1,51 @@
+"""The documentation names what there is: settings, commands, dependencies, units, make targets."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+OPERATING = (ROOT / "docs" / "operating.md").read_text()
+
+
+def settings_read() -> list[str]:
+    return sorted(set(re.findall(r"MANCIPLE_[A-Z_]+", (ROOT / "manciple" / "settings.py").read_text())))
+
+
+def commands() -> list[str]:
+    return sorted(path.stem for path in ROOT.glob("*/**/management/commands/*.py") if path.stem != "__init__")
+
+
+def dependencies() -> list[str]:
+    listed = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    return [re.split(r"[\[<>=~ ]", entry)[0] for entry in listed]
+
+
+@pytest.mark.parametrize("name", settings_read())
+def test_every_setting_is_documented(name: str) -> None:
+    assert f"`{name}`" in OPERATING
+
+
+@pytest.mark.parametrize("name", commands())
+def test_every_command_is_documented(name: str) -> None:
+    assert f"manage.py {name}`" in OPERATING
+
+
+@pytest.mark.parametrize("name", dependencies())
+def test_every_dependency_says_what_it_is_for(name: str) -> None:
+    assert re.search(rf"^\| .*\b{re.escape(name)}\b", (ROOT / "docs" / "dependencies.md").read_text(), re.I | re.M)
+
+
+@pytest.mark.parametrize("unit", sorted(path.stem for path in (ROOT / "deploy" / "systemd").iterdir()))
+def test_every_unit_is_documented(unit: str) -> None:
+    assert f"`{unit}" in (ROOT / "deploy" / "README.md").read_text()
+
+
+def test_every_link_between_the_documents_leads_somewhere() -> None:
+    for document in [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), ROOT / "deploy" / "README.md"]:
+        for target in re.findall(r"\]\(([^)#:]+)[^):]*\)", document.read_text()):
+            assert (document.parent / target).exists(), f"{document.name} links to {target}"
