@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from claims.kinds import claim_preparation, claim_rules
+from collections.abc import Mapping
+
+from claims.kinds import claim_preparation, claim_rules, pod_preparation, pod_rules
 from claims.kinds.claim_columns import CLAIM_COLUMNS
+from claims.kinds.pod_columns import POD_COLUMNS
+from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim, ResourceClaimTemplate
 from manciple.wire.registry import Kind, Subresource
 from manciple.wire.tables import DEFAULT_COLUMNS
@@ -47,4 +51,47 @@ RESOURCE_CLAIM_TEMPLATE = Kind(
     description="The mould from which each pod that names it gets a claim of its own.",
 )
 
-KINDS: tuple[Kind, ...] = (RESOURCE_CLAIM, RESOURCE_CLAIM_TEMPLATE)
+
+def selectable_pod(pod: Pod) -> Mapping[str, str]:
+    """The fields by which pods can be listed and watched (upstream: pod strategy, ToSelectableFields)."""
+    addresses = pod.status.pod_ips
+    return {
+        "spec.nodeName": pod.spec.node_name,
+        "spec.restartPolicy": pod.spec.restart_policy,
+        "spec.schedulerName": pod.spec.scheduler_name,
+        "spec.serviceAccountName": pod.spec.service_account_name,
+        "spec.hostNetwork": "true" if pod.spec.host_network else "false",
+        "status.phase": pod.status.phase,
+        "status.podIP": addresses[0].ip if addresses else pod.status.pod_ip,
+        "status.nominatedNodeName": pod.status.nominated_node_name,
+    }
+
+
+POD = Kind(
+    group="",
+    version="v1",
+    kind="Pod",
+    plural="pods",
+    singular="pod",
+    short_names=("po",),
+    categories=("all",),
+    type=Pod,
+    prepare_create=pod_preparation.create_pod,
+    prepare_update=pod_preparation.update_pod,
+    validate_create=pod_rules.validate_pod,
+    validate_update=pod_rules.validate_pod_update,
+    subresources={
+        "status": Subresource(
+            name="status",
+            prepare_update=pod_preparation.update_pod_status,
+            validate_update=pod_rules.validate_pod_status_update,
+        )
+    },
+    selectable=selectable_pod,
+    columns=POD_COLUMNS,
+    generation_of=lambda pod: pod.spec,
+    grace_seconds=pod_preparation.grace_seconds,
+    description="Containers that run together on one node.",
+)
+
+KINDS: tuple[Kind, ...] = (RESOURCE_CLAIM, RESOURCE_CLAIM_TEMPLATE, POD)

@@ -1,0 +1,302 @@
+"""Rules of Pod: a new one, an update, a status.
+
+Containers are in `container_rules`, affinity and tolerations in `placement_rules`. Source:
+pkg/apis/core/validation/validation.go (ValidatePodSpec, ValidatePodUpdate, ValidatePodStatusUpdate) of Kubernetes 1.36.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from claims.kinds.container_rules import Surroundings, validate_containers
+from claims.kinds.containers import Container
+from claims.kinds.placement_rules import validate_affinity, validate_spreading, validate_tolerations
+from claims.kinds.pod_statuses import ContainerStatus, PodStatus
+from claims.kinds.pods import Pod, PodResourceClaim, PodSpec
+from claims.kinds.volumes import Volume, VolumeSource
+from inventory.kinds.node_rules import validate_resource_list
+from manciple.wire import names
+from manciple.wire.base import ObjectMeta
+from manciple.wire.errors import FieldError, duplicate, forbidden, immutable, invalid, not_supported, required
+from manciple.wire.validation import (
+    SPEC,
+    STATUS,
+    Path,
+    each,
+    required_or,
+    validate_labels,
+    validate_list,
+    validate_object_meta,
+    validate_object_meta_update,
+    validate_set,
+)
+
+RESTART_POLICIES = ("Always", "Never", "OnFailure")
+DNS_POLICIES = ("ClusterFirst", "ClusterFirstWithHostNet", "Default", "None")
+PREEMPTION_POLICIES = ("Never", "PreemptLowerPriority")
+PHASES = ("Failed", "Pending", "Running", "Succeeded", "Unknown")
+SECONDS_MAX = 2**31 - 1
+
+_UPDATE_RULE = (
+    "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,"
+    "`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),"
+    "`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
+)
+
+Errors = list[FieldError]
+
+
+def validate_pod(pod: Pod) -> Errors:
+    return validate_object_meta(pod.metadata, namespaced=True) + _validate_spec(pod.spec, pod.metadata)
+
+
+def _validate_spec(spec: PodSpec, metadata: ObjectMeta) -> Errors:
+    around = Surroundings(
+        claim_names=frozenset(claim.name for claim in spec.resource_claims),
+        volume_names=frozenset(volume.name for volume in spec.volumes),
+    )
+    taken: set[str] = set()
+    found = validate_set(spec.volumes, SPEC.child("volumes"), _validate_volume, key=lambda volume: volume.name)
+    found += _validate_claims(spec.resource_claims, metadata)
+    if not spec.containers:
+        found.append(required(SPEC.child("containers")))
+    found += validate_containers(spec.containers, SPEC.child("containers"), around, taken=taken)
+    found += validate_containers(spec.init_containers, SPEC.child("initContainers"), around, taken=taken)
+    found += _validate_choices(spec)
+    found += _validate_names(spec)
+    found += _validate_gates(spec)
+    found += validate_affinity(spec.affinity, SPEC.child("affinity"))
+    found += validate_tolerations(spec.tolerations, SPEC.child("tolerations"))
+    found += validate_spreading(spec.topology_spread_constraints, SPEC.child("topologySpreadConstraints"))
+    found += validate_resource_list(spec.overhead, SPEC.child("overhead"))
+    return found + _validate_seconds(spec)
+
+
+def _validate_volume(volume: Volume, path: Path) -> Errors:
+    found = required_or(names.check_dns_label, volume.name, path.child("name"))
+    sources = [name for name in VolumeSource.__struct_fields__ if getattr(volume, name) is not None]
+    if not sources:
+        found.append(required(path, "must specify a volume type"))
+    elif len(sources) > 1:
+        found.append(forbidden(path.child(sources[1]), "may not specify more than 1 volume type"))
+    if volume.host_path is not None and not volume.host_path.path:
+        found.append(required(path.child("hostPath", "path")))
+    return found
+
+
+def _validate_claims(claims: Sequence[PodResourceClaim], metadata: ObjectMeta) -> Errors:
+    seen: set[str] = set()
+
+    def validate_claim(claim: PodResourceClaim, path: Path) -> Errors:
+        at = path.child("name")
+        if claim.name in seen:
+            return [duplicate(at, claim.name), *_validate_claim_source(claim, path)]
+        seen.add(claim.name)
+        found = required_or(names.check_dns_label, claim.name, at)
+        if not found and metadata.name and claim.resource_claim_template_name is not None:
+            final = f"{metadata.name}-{claim.name}"
+            found += [invalid(at, final, f"final ResourceClaim name: {m}") for m in names.check_dns_subdomain(final)]
+        return found + _validate_claim_source(claim, path)
+
+    return validate_list(claims, SPEC.child("resourceClaims"), validate_claim)
+
+
+def _validate_claim_source(claim: PodResourceClaim, path: Path) -> Errors:
+    claim_name, template_name = claim.resource_claim_name, claim.resource_claim_template_name
+    found: Errors = []
+    if claim_name is not None and template_name is not None:
+        message = "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified"
+        found.append(invalid(path, claim, message))
+    if claim_name is None and template_name is None:
+        found.append(required(path, "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`"))
+    for field, name in (("resourceClaimName", claim_name), ("resourceClaimTemplateName", template_name)):
+        found += [] if name is None else each(names.check_dns_subdomain(name), path.child(field), name)
+    return found
+
+
+def _validate_choices(spec: PodSpec) -> Errors:
+    choices: tuple[tuple[str, str | None, Sequence[str]], ...] = (
+        ("restartPolicy", spec.restart_policy, RESTART_POLICIES),
+        ("dnsPolicy", spec.dns_policy, DNS_POLICIES),
+        ("preemptionPolicy", spec.preemption_policy, PREEMPTION_POLICIES),
+    )
+    return [
+        not_supported(SPEC.child(field), value, supported)
+        for field, value, supported in choices
+        if value is not None and value not in supported
+    ]
+
+
+def _validate_names(spec: PodSpec) -> Errors:
+    subdomains = (
+        ("serviceAccountName", spec.service_account_name),
+        ("nodeName", spec.node_name),
+        ("schedulerName", spec.scheduler_name),
+        ("priorityClassName", spec.priority_class_name),
+        ("runtimeClassName", spec.runtime_class_name or ""),
+    )
+    found: Errors = []
+    for field, name in subdomains:
+        found += each(names.check_dns_subdomain(name), SPEC.child(field), name) if name else []
+    for field, name in (("hostname", spec.hostname), ("subdomain", spec.subdomain)):
+        found += each(names.check_dns_label(name), SPEC.child(field), name) if name else []
+    for position, secret in enumerate(spec.image_pull_secrets):
+        found += [] if secret.name else [required(SPEC.child("imagePullSecrets").at(position).child("name"))]
+    return found + validate_labels(spec.node_selector, SPEC.child("nodeSelector"))
+
+
+def _validate_gates(spec: PodSpec) -> Errors:
+    def validate_gate(name: str, path: Path) -> Errors:
+        return each(names.check_label_key(name), path, name)
+
+    gates = tuple(gate.name for gate in spec.scheduling_gates)
+    conditions = tuple(gate.condition_type for gate in spec.readiness_gates)
+    found = validate_set(gates, SPEC.child("schedulingGates"), validate_gate, key=str)
+    if gates and spec.node_name:
+        found.append(forbidden(SPEC.child("nodeName"), "cannot be set until all schedulingGates have been cleared"))
+    return found + validate_list(conditions, SPEC.child("readinessGates"), validate_gate)
+
+
+def _validate_seconds(spec: PodSpec) -> Errors:
+    deadline = spec.active_deadline_seconds
+    if deadline is None or 1 <= deadline <= SECONDS_MAX:
+        return []
+    message = f"must be between 1 and {SECONDS_MAX}, inclusive"
+    return [invalid(SPEC.child("activeDeadlineSeconds"), deadline, message)]
+
+
+# Updates -------------------------------------------------------------------------------------------------------------
+
+
+def validate_pod_update(new: Pod, old: Pod) -> Errors:
+    """Little of a pod may change: images, more tolerations, a shorter deadline, fewer scheduling gates."""
+    found = validate_object_meta_update(new.metadata, old.metadata)
+    found += _validate_spec(new.spec, new.metadata)
+    found += _validate_deadline_update(new.spec, old.spec)
+    found += _validate_gates_update(new.spec, old.spec)
+    changed = _changed_fields(_with_liberties(new.spec, old.spec), old.spec)
+    if changed:
+        found.append(forbidden(SPEC, f"{_UPDATE_RULE}; changed: {', '.join(changed)}"))
+    return found
+
+
+def _changed_fields(new: PodSpec, old: PodSpec) -> list[str]:
+    """Field names as they stand in JSON."""
+    pairs = zip(PodSpec.__struct_fields__, PodSpec.__struct_encode_fields__, strict=True)
+    return [shown for name, shown in pairs if getattr(new, name) != getattr(old, name)]
+
+
+def _with_liberties(new: PodSpec, old: PodSpec) -> PodSpec:
+    """`new` with everything that may change as it was in `old`; what then differs is forbidden."""
+    same = replace(
+        new,
+        containers=_with_images(new.containers, old.containers),
+        init_containers=_with_images(new.init_containers, old.init_containers),
+        active_deadline_seconds=old.active_deadline_seconds,
+        scheduling_gates=old.scheduling_gates,
+    )
+    if all(toleration in new.tolerations for toleration in old.tolerations):
+        same = replace(same, tolerations=old.tolerations)
+    grace = old.termination_grace_period_seconds
+    if grace is not None and grace < 0 and new.termination_grace_period_seconds == 1:
+        same = replace(same, termination_grace_period_seconds=grace)
+    if old.scheduling_gates:  # a gated pod may still be directed to fewer nodes
+        narrowed = old.node_selector.items() <= new.node_selector.items()
+        same = replace(same, node_selector=old.node_selector if narrowed else new.node_selector)
+        same = replace(same, affinity=old.affinity) if old.affinity is None else same
+    return same
+
+
+def _with_images(new: Sequence[Container], old: Sequence[Container]) -> tuple[Container, ...]:
+    if len(new) != len(old):
+        return tuple(new)
+    return tuple(replace(after, image=before.image) for after, before in zip(new, old, strict=True))
+
+
+def _validate_deadline_update(new: PodSpec, old: PodSpec) -> Errors:
+    path, before, after = SPEC.child("activeDeadlineSeconds"), old.active_deadline_seconds, new.active_deadline_seconds
+    if before is None or before == after:
+        return []
+    if after is None:
+        return [invalid(path, after, "must not update from a positive integer to nil value")]
+    if after > before:
+        return [invalid(path, after, "must be less than or equal to previous value")]
+    return []
+
+
+def _validate_gates_update(new: PodSpec, old: PodSpec) -> Errors:
+    known = {gate.name for gate in old.scheduling_gates}
+    extra = [gate.name for gate in new.scheduling_gates if gate.name not in known]
+    if not extra:
+        return []
+    message = f"only deletion is allowed, but found new scheduling gates {', '.join(extra)}"
+    return [forbidden(SPEC.child("schedulingGates"), message)]
+
+
+# Status --------------------------------------------------------------------------------------------------------------
+
+
+def validate_pod_status_update(new: Pod, old: Pod) -> Errors:
+    """What a node agent may report: a known phase, claims that the pod has, and no container risen from the dead."""
+    found = validate_object_meta_update(new.metadata, old.metadata)
+    status = new.status
+    if status.phase and status.phase not in PHASES:
+        found.append(not_supported(STATUS.child("phase"), status.phase, PHASES))
+    if status.nominated_node_name:
+        path = STATUS.child("nominatedNodeName")
+        found += each(names.check_dns_subdomain(status.nominated_node_name), path, status.nominated_node_name)
+    if old.status.qos_class and status.qos_class != old.status.qos_class:
+        found.append(immutable(STATUS.child("qosClass"), status.qos_class))
+    found += _validate_claim_statuses(new)
+    never_again = old.spec.restart_policy
+    for field, after, before in (
+        ("containerStatuses", status.container_statuses, old.status.container_statuses),
+        ("initContainerStatuses", status.init_container_statuses, old.status.init_container_statuses),
+    ):
+        found += _validate_endings(after, before, STATUS.child(field), restart_policy=never_again)
+    return found
+
+
+def _validate_claim_statuses(pod: Pod) -> Errors:
+    known = {claim.name for claim in pod.spec.resource_claims}
+    path = STATUS.child("resourceClaimStatuses")
+    found: Errors = []
+    for position, one in enumerate(pod.status.resource_claim_statuses):
+        at = path.at(position)
+        if one.name not in known:
+            message = "must match the name of an entry in `spec.resourceClaims`"
+            found.append(invalid(at.child("name"), one.name, message))
+        if one.resource_claim_name is not None:
+            messages = names.check_dns_subdomain(one.resource_claim_name)
+            found += each(messages, at.child("resourceClaimName"), one.resource_claim_name)
+    return found + _validate_unique_claim_statuses(pod.status, path)
+
+
+def _validate_unique_claim_statuses(status: PodStatus, path: Path) -> Errors:
+    listed = [one.name for one in status.resource_claim_statuses]
+    return [
+        duplicate(path.at(position).child("name"), name)
+        for position, name in enumerate(listed)
+        if name in listed[:position]
+    ]
+
+
+def _validate_endings(
+    new: Sequence[ContainerStatus], old: Sequence[ContainerStatus], path: Path, *, restart_policy: str
+) -> Errors:
+    """Where containers are not restarted, a terminated one stays so (upstream: ValidateContainerStateTransition)."""
+    if restart_policy == "Always":
+        return []
+    ended = {
+        status.name
+        for status in old
+        if status.state.terminated is not None and (restart_policy == "Never" or status.state.terminated.exit_code == 0)
+    }
+    message = "may not be transitioned to non-terminated state"
+    return [
+        forbidden(path.at(position).child("state"), message)
+        for position, status in enumerate(new)
+        if status.name in ended and status.state.terminated is None
+    ]
