@@ -102,7 +102,7 @@ class Agent:
             host_ip=config.node_ip,
             clock=clock,
         )
-        self._followers = (
+        self.followers = (
             Follower(
                 self._client,
                 PODS,
@@ -125,7 +125,7 @@ class Agent:
         self.recover()
         threads: list[threading.Thread] = []
         try:
-            if self._insist(self._registration.renew_and_report, stop) and self._insist(self.publish_all, stop):
+            if self._insist(self.register, stop) and self._insist(self.publish_all, stop):
                 threads = self._start_threads()
                 self._beat(stop)
         finally:
@@ -138,6 +138,11 @@ class Agent:
     def recover(self) -> None:
         """Step 1. Raises: StorageFailed when the disk cannot be written."""
         self.preparer.recover(self._users_of)
+
+    def register(self) -> None:
+        """Step 2. Raises: ApiFailure."""
+        self._registration.report()
+        self._registration.renew()
 
     def publish_all(self) -> None:
         """Step 3. Raises: ApiFailure."""
@@ -200,7 +205,7 @@ class Agent:
     def _start_threads(self) -> list[threading.Thread]:
         for driver in self._drivers.values():
             driver.subscribe(partial(self._queue.add, Key("slices", driver.name)))
-        targets = [*(follower.run for follower in self._followers), *[self._work_loop] * self.config.workers]
+        targets = [*(follower.run for follower in self.followers), *[self._work_loop] * self.config.workers]
         threads = [threading.Thread(target=target, name=self.config.node_name, daemon=True) for target in targets]
         for thread in threads:
             thread.start()
@@ -208,7 +213,7 @@ class Agent:
 
     def _stop_threads(self, threads: Sequence[threading.Thread]) -> None:
         self._queue.close()
-        for follower in self._followers:
+        for follower in self.followers:
             follower.stop()
         deadline = time.monotonic() + STOP_SECONDS
         for thread in threads:

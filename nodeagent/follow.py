@@ -65,12 +65,16 @@ class Follower(Generic[Object]):
         if (watch := self._watch) is not None:
             watch.interrupt()
 
+    def relist(self) -> None:
+        """Take everything anew; the next watch continues from there. Raises: ApiFailure."""
+        listing = self._client.list(self._resource, field_selector=self._field_selector)
+        self._replace(listing.items)
+        self._version = listing.resource_version
+
     def _round(self) -> None:
         """One watch, after a list where none continues."""
         if not self._version:
-            listing = self._client.list(self._resource, field_selector=self._field_selector)
-            self._replace(listing.items)
-            self._version = listing.resource_version
+            self.relist()
         seconds = random.randint(*WATCH_SECONDS)  # noqa: S311 - spreads load, guards nothing
         with self._client.watch(
             self._resource, field_selector=self._field_selector, resource_version=self._version, seconds=seconds

@@ -128,11 +128,6 @@ class Registration:
         message = f"node {self._config.node_name} changes faster than it can be written"
         raise ApiFailure(message, code=409, reason="Conflict")
 
-    def renew_and_report(self) -> None:
-        """The node as it must be before any pod is bound to it. Raises: ApiFailure."""
-        self.report()
-        self.renew()
-
     def renew(self) -> None:
         """Say that the node is alive. Raises: ApiFailure."""
         name, now = self._config.node_name, micro_text(self._clock())

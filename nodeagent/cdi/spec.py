@@ -78,6 +78,10 @@ class ContainerEdits(Value):
     additional_gids: tuple[int, ...] = ()
 
 
+#: Left out of the file: a field that is its default object is not written.
+NO_EDITS = ContainerEdits()
+
+
 class Device(Value):
     """One device of a spec; its qualified name is `<kind>=<name>`."""
 
@@ -92,13 +96,13 @@ class Spec(Value):
     cdi_version: str
     kind: str  # "vendor.example.com/class"
     devices: tuple[Device, ...]
-    container_edits: ContainerEdits = ContainerEdits()
+    container_edits: ContainerEdits = NO_EDITS
     annotations: dict[str, str] = {}
 
     @classmethod
     def of(cls, kind: str, devices: tuple[Device, ...], *, edits: ContainerEdits | None = None) -> Spec:
         """A spec whose version is the lowest that its fields need."""
-        draft = cls(cdi_version=VERSIONS[0], kind=kind, devices=devices, container_edits=edits or ContainerEdits())
+        draft = cls(cdi_version=VERSIONS[0], kind=kind, devices=devices, container_edits=edits or NO_EDITS)
         return msgspec.structs.replace(draft, cdi_version=minimum_version(draft))
 
 

@@ -1,0 +1,67 @@
+"""A CDI file claims the lowest version that its fields need: older runtimes refuse newer ones."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from nodeagent.cdi.spec import (
+    ContainerEdits,
+    Device,
+    DeviceNode,
+    IntelRdt,
+    Mount,
+    NetDevice,
+    Spec,
+    minimum_version,
+    qualified_name,
+)
+
+PLAIN = Device(name="gpu-0", container_edits=ContainerEdits(env=("A=1",)))
+
+
+def device(**edits: object) -> Device:
+    return replace(PLAIN, container_edits=ContainerEdits(**edits))  # type: ignore[arg-type]
+
+
+VERSIONS = {
+    "environment only": (Spec.of("vendor.com/gpu", (PLAIN,)), "0.3.0"),
+    "a device node": (Spec.of("vendor.com/gpu", (device(device_nodes=(DeviceNode(path="/dev/x"),)),)), "0.3.0"),
+    "a mount": (Spec.of("vendor.com/gpu", (device(mounts=(Mount(host_path="/a", container_path="/b"),)),)), "0.3.0"),
+    "a mount with a type": (
+        Spec.of("vendor.com/gpu", (device(mounts=(Mount(host_path="/a", container_path="/b", type="bind"),)),)),
+        "0.4.0",
+    ),
+    "a device node with a host path": (
+        Spec.of("vendor.com/gpu", (device(device_nodes=(DeviceNode(path="/dev/x", host_path="/dev/y"),)),)),
+        "0.5.0",
+    ),
+    "a name that starts with a digit": (Spec.of("vendor.com/gpu", (replace(PLAIN, name="0-gpu"),)), "0.5.0"),
+    "a dot in the class": (Spec.of("vendor.com/gpu.big", (PLAIN,)), "0.6.0"),
+    "annotations of a device": (Spec.of("vendor.com/gpu", (replace(PLAIN, annotations={"a": "b"}),)), "0.6.0"),
+    "additional groups": (Spec.of("vendor.com/gpu", (device(additional_gids=(44,)),)), "0.7.0"),
+    "cache allocation": (Spec.of("vendor.com/gpu", (device(intel_rdt=IntelRdt(clos_id="x")),)), "0.7.0"),
+    "cache allocation for all": (
+        Spec.of("vendor.com/gpu", (PLAIN,), edits=ContainerEdits(intel_rdt=IntelRdt(clos_id="x"))),
+        "0.7.0",
+    ),
+    "a network device": (
+        Spec.of("vendor.com/nic", (device(net_devices=(NetDevice(host_interface_name="eth1", name="net1"),)),)),
+        "1.1.0",
+    ),
+    "a digit and a group: the higher counts": (
+        Spec.of("vendor.com/gpu", (replace(device(additional_gids=(1,)), name="1"),)),
+        "0.7.0",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", VERSIONS)
+def test_the_version_is_the_lowest_that_the_fields_need(case: str) -> None:
+    spec, version = VERSIONS[case]
+
+    assert spec.cdi_version == minimum_version(spec) == version
+
+
+def test_a_qualified_name_is_kind_and_device() -> None:
+    assert qualified_name("k8s.gpu.example.com/claim", "uid-gpu-0") == "k8s.gpu.example.com/claim=uid-gpu-0"

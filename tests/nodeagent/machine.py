@@ -1,0 +1,168 @@
+"""A node under test: one agent, driven without threads, on directories and containers that outlive it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from claims.kinds.resource_claims import ResourceClaim
+from nodeagent.agent import Agent
+from nodeagent.cdi import validate_spec
+from nodeagent.config import AgentConfig
+from nodeagent.disk import Disk
+from nodeagent.drivers.protocol import ClaimIdentity, Driver, Failed, Prepared
+from nodeagent.drivers.simulated import SimulatedDriver
+from nodeagent.failures import AgentError
+from tests.nodeagent.fake_api import FakeApi
+from tests.nodeagent.objects import NODE
+
+
+class Clock:
+    """POSIX seconds that pass when told to."""
+
+    def __init__(self, now: float = 1_800_000_000.0) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class RecordingDriver(SimulatedDriver):
+    """Knows which claims it holds; what it holds outlives agents, as a device's state does."""
+
+    def __init__(self, node_name: str = NODE, **options: Any) -> None:
+        super().__init__(node_name, **options)
+        self.held: set[str] = set()
+        self.calls: list[tuple[str, tuple[str, ...]]] = []
+
+    def prepare(self, claims: Sequence[ResourceClaim]) -> Mapping[str, Prepared | Failed]:
+        self.calls.append(("prepare", tuple(c.metadata.name for c in claims)))
+        answers = super().prepare(claims)
+        self.held |= {uid for uid, answer in answers.items() if isinstance(answer, Prepared)}
+        return answers
+
+    def unprepare(self, claims: Sequence[ClaimIdentity]) -> Mapping[str, Failed | None]:
+        self.calls.append(("unprepare", tuple(c.name for c in claims)))
+        answers = super().unprepare(claims)
+        self.held -= {uid for uid, answer in answers.items() if answer is None}
+        return answers
+
+    def count(self, operation: str) -> int:
+        return sum(1 for name, _ in self.calls if name == operation)
+
+
+class Machine:
+    """The node `alpha`. `restart` is what kill -9 and a new start do."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        drivers: Sequence[Driver] | None = None,
+        api: FakeApi | None = None,
+        disk: Disk | None = None,
+        transport: httpx.BaseTransport | None = None,
+    ) -> None:
+        self.folder = folder
+        self.api = api or FakeApi()
+        self.transport = transport or self.api
+        self.disk = disk or Disk()
+        self.clock = Clock()
+        self.driver = RecordingDriver()
+        self.drivers: Sequence[Driver] = drivers if drivers is not None else [self.driver]
+        self.agent = self._agent()
+        self.failures: list[str] = []
+
+    @property
+    def cdi_dir(self) -> Path:
+        return self.folder / "cdi" / NODE
+
+    def _agent(self) -> Agent:
+        config = AgentConfig(
+            server="http://api",
+            token="secret",
+            node_name=NODE,
+            state_dir=self.folder / "state",
+            cdi_dir=self.cdi_dir,
+            cpu="8",
+            memory="16Gi",
+        )
+        return Agent(config, self.drivers, disk=self.disk, transport=self.transport, clock=self.clock)
+
+    def restart(self) -> None:
+        self.agent = self._agent()
+        self.start()
+
+    def start(self) -> None:
+        """What `Agent.run` does before its threads."""
+        self.agent.recover()
+        self.agent.register()
+        self.agent.publish_all()
+
+    def look(self) -> list[str]:
+        """See what the API has now and do each piece of work once; returns what failed."""
+        for follower in self.agent.followers:
+            follower.relist()
+        failures = []
+        for key in sorted(self.agent.everything()):
+            try:
+                self.agent.work(key)
+            except AgentError as error:
+                failures.append(str(error))
+        self.failures += failures
+        return failures
+
+    def settle(self, *, attempts: int = 12) -> None:
+        """Look until nothing fails and nothing changes any more."""
+        for _ in range(attempts):
+            before = self.api.revision
+            if not self.look() and self.api.revision == before:
+                return
+        raise AssertionError(f"the node does not settle: {self.failures[-3:]}")
+
+    # What a test looks at.
+
+    def cdi_files(self) -> dict[str, Any]:
+        """The CDI documents by file name; each is valid."""
+        files = {path.name: json.loads(path.read_text()) for path in sorted(self.cdi_dir.glob("*.json"))}
+        for name, document in files.items():
+            assert validate_spec(document) == [], name
+        return files
+
+    def environment(self, pod: str, container: str = "main") -> dict[str, str]:
+        return dict(self.agent.runtime.runs(f"uid-{pod}")[container].environment)
+
+    def devices(self, pod: str, container: str = "main") -> tuple[str, ...]:
+        return self.agent.runtime.runs(f"uid-{pod}")[container].cdi_devices
+
+    def pod(self, name: str) -> dict[str, Any]:
+        found = self.api.find("pods", name)
+        assert found is not None, f"pod {name} is gone"
+        return found
+
+    def condition(self, pod: str, type_: str) -> str:
+        conditions = self.pod(pod)["status"].get("conditions", [])
+        return next((c["status"] for c in conditions if c["type"] == type_), "")
+
+    def events(self, reason: str) -> list[str]:
+        return [e["message"] for e in self.api.all("events") if e["reason"] == reason]
+
+    def check_invariants(self) -> None:
+        """Prepared claims of the checkpoint = CDI files = what the driver holds = claims of pods that may run."""
+        recorded = {r.uid for r in self.agent.preparer.records()}
+        on_disk = {name.rpartition("claim_")[2].removesuffix(".json") for name in self.cdi_files()}
+        live = {
+            p["metadata"]["uid"] for p in self.api.all("pods") if p["status"]["phase"] not in ("Succeeded", "Failed")
+        }
+        wanted = {
+            c["metadata"]["uid"]
+            for c in self.api.all("resourceclaims")
+            if any(r["uid"] in live for r in c["status"]["reservedFor"])
+        }
+        assert recorded == on_disk == self.driver.held == wanted
+        assert all(r.state == "Prepared" for r in self.agent.preparer.records())
+        assert not list(self.folder.rglob("*.tmp"))

@@ -1,0 +1,123 @@
+"""The checkpoint: what is written is read again, what is damaged is moved aside and spoils nothing else."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from nodeagent.checkpoint import Checkpoint, ClaimRecord, DriverRecord, PreparedDevice
+from nodeagent.disk import Disk
+from nodeagent.failures import StorageFailed
+
+RECORD = ClaimRecord(
+    uid="uid-1",
+    namespace="default",
+    name="gpus",
+    state="Prepared",
+    pods=("pod-1", "pod-2"),
+    drivers=(
+        DriverRecord(
+            driver="gpu.example.com",
+            exclusive=(("alpha", "gpu-0"),),
+            devices=(PreparedDevice(requests=("gpu",), pool="alpha", device="gpu-0", cdi_device_ids=("v/c=d",)),),
+            cdi_file=True,
+        ),
+    ),
+)
+
+
+def checkpoint(folder: Path) -> Checkpoint:
+    return Checkpoint(folder / "claims", Disk())
+
+
+def content_of(folder: Path) -> Path:
+    return folder / "claims" / "uid-1.json"
+
+
+DAMAGE: dict[str, Callable[[str], str]] = {
+    "empty, as after a full disk": lambda _text: "",
+    "cut off in the middle": lambda text: text[: len(text) // 2],
+    "not JSON": lambda _text: "\x00\x00\x00",
+    "another document": lambda _text: '{"kind": "Pod"}',
+    "one byte changed": lambda text: text.replace("gpu-0", "gpu-1", 1),
+    "a checksum of nothing": lambda text: json.dumps({**json.loads(text), "checksum": "sha256:"}),
+    "of a later version": lambda text: json.dumps({**json.loads(text), "version": 2}),
+}
+
+
+def test_what_is_put_is_there_after_a_restart(tmp_path: Path) -> None:
+    checkpoint(tmp_path).put(RECORD)
+
+    again = checkpoint(tmp_path)
+
+    assert again.load() == ()
+    assert again.records() == (RECORD,)
+
+
+def test_what_is_removed_is_gone_after_a_restart(tmp_path: Path) -> None:
+    first = checkpoint(tmp_path)
+    first.put(RECORD)
+    first.remove(RECORD.uid)
+
+    again = checkpoint(tmp_path)
+
+    assert again.load() == ()
+    assert again.records() == ()
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_record_is_kept_aside_and_the_others_are_read(tmp_path: Path, damage: str) -> None:
+    first = checkpoint(tmp_path)
+    first.put(RECORD)
+    other = ClaimRecord(uid="uid-2", namespace="default", name="b", state="Preparing", pods=("p",), drivers=())
+    first.put(other)
+    damaged = DAMAGE[damage](content_of(tmp_path).read_text())
+    content_of(tmp_path).write_text(damaged)
+
+    again = checkpoint(tmp_path)
+    (quarantined,) = again.load()
+
+    assert again.records() == (other,)
+    assert quarantined.claim_uid == "uid-1"
+    assert quarantined.moved_to.read_text() == damaged
+
+
+def test_damaged_records_of_one_claim_never_replace_each_other(tmp_path: Path) -> None:
+    (tmp_path / "claims").mkdir()
+    targets = set()
+    for attempt in range(3):
+        content_of(tmp_path).write_text(f"damage {attempt}")
+        (quarantined,) = checkpoint(tmp_path).load()
+        targets.add(quarantined.moved_to)
+
+    assert sorted(path.read_text() for path in targets) == ["damage 0", "damage 1", "damage 2"]
+
+
+def test_a_second_start_does_not_meet_the_damage_again(tmp_path: Path) -> None:
+    (tmp_path / "claims").mkdir()
+    content_of(tmp_path).write_text("damage")
+
+    assert len(checkpoint(tmp_path).load()) == 1
+    assert checkpoint(tmp_path).load() == ()
+
+
+def test_a_write_that_fails_leaves_the_old_record(tmp_path: Path) -> None:
+    class FullDisk(Disk):
+        def fill(self, path: Path, content: bytes) -> None:
+            path.write_bytes(content[:7])
+            raise OSError(28, "No space left on device")
+
+    checkpoint(tmp_path).put(RECORD)
+    full = Checkpoint(tmp_path / "claims", FullDisk())
+    full.load()
+
+    with pytest.raises(StorageFailed, match=r"ResourceClaim default/gpus cannot be written.*No space left"):
+        full.put(ClaimRecord(uid="uid-1", namespace="default", name="gpus", state="Unpreparing", pods=(), drivers=()))
+
+    assert full.records() == (RECORD,)
+    again = checkpoint(tmp_path)
+    assert again.load() == ()
+    assert again.records() == (RECORD,)
