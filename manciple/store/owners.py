@@ -15,7 +15,7 @@ from manciple.wire.registry import Kind, registry
 
 Key = tuple[str, str, str]  # (resource, namespace, name)
 
-_COLUMNS = ("object_id", "owner_uid", "gone", "controller", "blocking")
+_COLUMNS = ("object_id", "owner_uid", "resolvable", "gone", "controller", "blocking")
 
 
 def unlink(uids: Iterable[str]) -> None:
@@ -35,6 +35,7 @@ def link(dependents: Sequence[tuple[Kind, ApiObject]]) -> None:
         (
             uid,
             owner.uid,
+            key is not None,
             key is not None and living.get(owner.uid) != key,
             bool(owner.controller),
             bool(owner.block_owner_deletion),
@@ -48,7 +49,8 @@ def mark_gone(uids: Iterable[str]) -> None:
     """These objects are deleted: links to them lead nowhere."""
     for chunk in bulk.chunks(uids, bulk.PARAMETERS):
         places = ", ".join(["%s"] * len(chunk))
-        bulk.execute(f"UPDATE store_ownerlink SET gone = TRUE WHERE owner_uid IN ({places})", chunk)  # noqa: S608
+        statement = f"UPDATE store_ownerlink SET gone = TRUE WHERE resolvable AND owner_uid IN ({places})"  # noqa: S608
+        bulk.execute(statement, chunk)
 
 
 def owner_key(kind: Kind, dependent: ApiObject, owner: OwnerReference) -> Key | None:
@@ -78,3 +80,10 @@ def _living(uids: Iterable[str]) -> dict[str, Key]:
     columns = ["uid", "resource", "namespace", "name"]
     found = bulk.select(StoredObject, columns, ["uid"], [(uid,) for uid in uids])
     return {uid: (resource, namespace, name) for uid, resource, namespace, name in found}
+
+
+def dependents(owner_uid: str, kind: Kind) -> list[tuple[str, str]]:
+    """(namespace, name) of the live objects of `kind` that name the owner; committed ones only."""
+    owned = OwnerLink.objects.filter(owner_uid=owner_uid).values("object_id")
+    found = StoredObject.objects.filter(uid__in=owned, resource=kind.resource)
+    return list(found.order_by("event_id").values_list("namespace", "name"))
