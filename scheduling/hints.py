@@ -1,8 +1,8 @@
 """Queueing hints: which event can make which waiting pod schedulable.
 
 In: one record of the event log, looked at just far enough to judge it (`Glance`). Out: `Wake`s, each naming the
-reasons that the event may lift and, where it concerns one object or one pod, which. `helps` matches a wake against a
-waiting pod. A hint errs on the side of waking: the cycle looks at the pod again, nothing more.
+reasons that the event may lift and, where it concerns one object or one pod, which. `Wakes` matches those of many
+events against a waiting pod. A hint errs on the side of waking: the cycle looks at the pod again, nothing more.
 
 The table `RULES` is the whole policy (KEP-4381 "EventsToRegister"; upstream:
 pkg/scheduler/framework/plugins/dynamicresources/dynamicresources.go, noderesources/fit.go). PURE.
@@ -162,12 +162,43 @@ def wakes_of(record: LogRecord) -> tuple[Wake, ...]:
     return tuple(rule(record, _decoder.decode(record.text)))
 
 
-def helps(wake: Wake, pod: Waiting) -> bool:
-    """Whether `wake` may make `pod` schedulable."""
-    if wake.uid:
-        if wake.uid != pod.uid:
-            return False
-        return wake.generation > pod.generation or bool(wake.reasons & pod.hold.reasons)
-    if not wake.reasons & pod.hold.reasons:
-        return False
-    return not wake.key or wake.key in pod.hold.awaited
+class Wakes:
+    """What a stretch of the log may wake, indexed so that a waiting pod is judged without walking the events."""
+
+    def __init__(self, records: Iterable[LogRecord]) -> None:
+        #: reasons lifted for whoever is held by them
+        self.anywhere = Reason(0)
+        #: key -> reasons lifted for those who await it
+        self.by_key: dict[str, Reason] = {}
+        #: pod uid -> (reasons lifted, newest generation)
+        self.by_uid: dict[str, tuple[Reason, int]] = {}
+        for record in records:
+            for wake in wakes_of(record):
+                self._add(wake)
+
+    def _add(self, wake: Wake) -> None:
+        if wake.uid:
+            reasons, generation = self.by_uid.get(wake.uid, (Reason(0), 0))
+            self.by_uid[wake.uid] = (reasons | wake.reasons, max(generation, wake.generation))
+        elif wake.key:
+            self.by_key[wake.key] = self.by_key.get(wake.key, Reason(0)) | wake.reasons
+        else:
+            self.anywhere |= wake.reasons
+
+    @property
+    def reasons(self) -> Reason:
+        """The reasons that could be lifted for some pod other than those in `by_uid`."""
+        lifted = self.anywhere
+        for reasons in self.by_key.values():
+            lifted |= reasons
+        return lifted
+
+    def helps(self, pod: Waiting) -> bool:
+        """Whether any of the events may make `pod` schedulable."""
+        held = pod.hold.reasons
+        if held & self.anywhere:
+            return True
+        if any(held & self.by_key.get(key, Reason(0)) for key in pod.hold.awaited):
+            return True
+        lifted, generation = self.by_uid.get(pod.uid, (Reason(0), 0))
+        return bool(held & lifted) or generation > pod.generation

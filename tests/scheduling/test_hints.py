@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from scheduling.hints import RULES, Waiting, helps, wakes_of
+from scheduling.hints import RULES, Waiting, Wakes, wakes_of
 from scheduling.reasons import Hold, Reason, claim_key, class_key, names_of
 
 CLAIMS = "resourceclaims.resource.k8s.io"
@@ -119,7 +119,7 @@ CASES: dict[str, tuple[Record, Waiting, bool]] = {
 @pytest.mark.parametrize("phrase", CASES)
 def test_event_wakes_pod(phrase: str) -> None:
     event, pod, expected = CASES[phrase]
-    assert any(helps(wake, pod) for wake in wakes_of(event)) is expected
+    assert Wakes([event]).helps(pod) is expected
 
 
 def test_every_reason_but_a_gate_is_lifted_by_some_event_of_another_object() -> None:

@@ -1,0 +1,274 @@
+"""The cluster as a scheduling worker knows it: loaded once, then kept warm by applying the event log to it.
+
+`captured()` reads every document that scheduling depends on; `advance()` applies what the log has since. Every
+application replaces what was known of one object by its document, so applying an event twice, or after a newer listing,
+ends in the same state. What the worker itself decides is laid over it (`assume`) until the commit comes back as events:
+the pods it placed count on their nodes, the devices it gave out are taken, the claims look allocated and reserved.
+One thread at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from datetime import UTC, datetime
+
+from msgspec import structs
+
+from claims.kinds.pods import Pod
+from claims.kinds.resource_claims import ResourceClaim
+from inventory.kinds.classes import DeviceClass
+from inventory.kinds.nodes import Node
+from inventory.kinds.slices import ResourceSlice
+from manciple.store import objects, tail
+from manciple.store.records import EventRecord, Stored
+from manciple.wire.registry import registry
+from scheduling import pod_claims
+from scheduling.allocator import Features, Inventory, Snapshot
+from scheduling.controllers.release import is_done
+from scheduling.messages import SCHEDULER_NAME
+from scheduling.nodes import NodeTable
+from scheduling.plans import Drift, Placement
+from scheduling.pod_claims import consumer, is_reserved_for
+from scheduling.queue import Candidate
+from scheduling.reasons import Hold
+from scheduling.resources import CLAIMS, CLASSES, NODES, PODS, SLICES, Key, decoded, key_of
+
+#: In the order in which they are loaded: what is published before what is asked for.
+RESOURCES = (NODES, CLASSES, SLICES, CLAIMS, PODS)
+#: Events applied at a time.
+BATCH = 2000
+
+
+class ClusterState:
+    """See the module's docstring."""
+
+    def __init__(self, features: Features | None = None) -> None:
+        self.revision = 0
+        self.nodes = NodeTable()
+        #: uid -> pod that wants a node from this scheduler
+        self.pending: dict[str, Pod] = {}
+        self._inventory = Inventory(features)
+        self._claims: dict[Key, ResourceClaim] = {}
+        self._classes: set[str] = set()
+        #: slice name -> (driver, pool), of the slices with shared counters or devices that consume some
+        self._counting: dict[str, tuple[str, str]] = {}
+        #: the overlay: claims as they will be, and the pods placed
+        self._assumed_claims: dict[Key, ResourceClaim] = {}
+        self._assumed_pods: dict[str, Pod] = {}
+        #: what was written since `begin`, as far as a decision can lean on it
+        self.drift = Drift()
+        self._applying: dict[str, Callable[[Stored | EventRecord], None]] = {
+            NODES: self._apply_node,
+            PODS: self._apply_pod,
+            CLASSES: self._apply_class,
+            SLICES: self._apply_slice,
+            CLAIMS: self._apply_claim,
+        }
+        self._forgetting: dict[str, Callable[[EventRecord], None]] = {
+            NODES: self._forget_node,
+            PODS: self._forget_pod,
+            CLASSES: self._forget_class,
+            SLICES: self._forget_slice,
+            CLAIMS: self._forget_claim,
+        }
+
+    # Keeping up ------------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def captured(cls, features: Features | None = None) -> ClusterState:
+        """The cluster as it is now, from its documents."""
+        state = cls(features)
+        # The log is read from here on, so whatever changes during the listings is seen again.
+        state.revision = tail.latest_revision()
+        for resource in RESOURCES:
+            for stored in objects.list(registry.by_resource(resource)).items:
+                state._apply(stored)
+        state.begin()
+        return state
+
+    def begin(self) -> None:
+        """Come up to date, and count the drift from here on. Raises: Expired, as `advance`."""
+        self.advance()
+        self.drift = Drift()
+
+    def advance(self) -> None:
+        """Apply what the log has beyond `revision`.
+
+        Raises: Expired when the log was pruned past `revision`: capture anew.
+        """
+        while True:
+            latest = tail.latest_revision()
+            records = tail.read_after(self.revision, resources=RESOURCES, limit=BATCH) if latest > self.revision else []
+            for record in records:
+                self._apply_event(record)
+            if len(records) < BATCH:
+                self.revision = max(latest, self.revision, records[-1].revision if records else 0)
+                return
+            self.revision = records[-1].revision
+
+    def _apply_event(self, record: EventRecord) -> None:
+        if record.type == "DELETED":
+            self._forgetting[record.resource](record)
+        else:
+            self._apply(record)
+
+    def _apply(self, source: Stored | EventRecord) -> None:
+        self._applying[source.resource](source)
+
+    # Nodes and pods --------------------------------------------------------------------------------------------------
+
+    def _apply_node(self, source: Stored | EventRecord) -> None:
+        self.nodes.put(decoded(source, Node))
+        self.drift.nodes.add(source.name)
+
+    def _forget_node(self, record: EventRecord) -> None:
+        self.nodes.remove(record.name)
+        self.drift.nodes.add(record.name)
+
+    def _apply_pod(self, source: Stored | EventRecord) -> None:
+        pod = decoded(source, Pod)
+        uid = pod.metadata.uid
+        self._forget_assumed_pod(uid)
+        self.pending.pop(uid, None)
+        if is_done(pod):
+            self.nodes.remove_pod(uid)
+        elif pod.spec.node_name:
+            if self.nodes.place(pod, pod.spec.node_name):
+                self.drift.nodes.add(pod.spec.node_name)
+        elif pod.metadata.deletion_timestamp is None and (pod.spec.scheduler_name or SCHEDULER_NAME) == SCHEDULER_NAME:
+            self.pending[uid] = pod
+
+    def _forget_pod(self, record: EventRecord) -> None:
+        self._forget_assumed_pod(record.uid)
+        self.pending.pop(record.uid, None)
+        self.nodes.remove_pod(record.uid)
+
+    def _forget_assumed_pod(self, uid: str) -> None:
+        if self._assumed_pods.pop(uid, None) is not None:
+            self.nodes.remove_pod(uid)
+
+    # Devices and claims ----------------------------------------------------------------------------------------------
+
+    def _apply_class(self, source: Stored | EventRecord) -> None:
+        self._inventory.apply_class(decoded(source, DeviceClass))
+        self._classes.add(source.name)
+        self.drift.rules = True
+
+    def _forget_class(self, record: EventRecord) -> None:
+        self._inventory.remove_class(record.name)
+        self._classes.discard(record.name)
+        self.drift.rules = True
+
+    def _apply_slice(self, source: Stored | EventRecord) -> None:
+        published = decoded(source, ResourceSlice)
+        self._inventory.apply_slice(published)
+        self.drift.slice_changed(published)
+        self._counting.pop(source.name, None)
+        if published.spec.shared_counters or any(device.consumes_counters for device in published.spec.devices):
+            self._counting[source.name] = (published.spec.driver, published.spec.pool.name)
+
+    def _forget_slice(self, record: EventRecord) -> None:
+        self._inventory.remove_slice(record.name)
+        self._counting.pop(record.name, None)
+        self.drift.slice_changed(decoded(record, ResourceSlice))
+
+    @property
+    def counting_pools(self) -> Collection[tuple[str, str]]:
+        """(driver, pool) of the pools whose devices draw on shared counters."""
+        return frozenset(self._counting.values())
+
+    def _apply_claim(self, source: Stored | EventRecord) -> None:
+        claim = decoded(source, ResourceClaim)
+        known = self._claims.get(key_of(claim))
+        assumed = self._assumed_claims.pop(key_of(claim), None)
+        if known is None or known.status.allocation != claim.status.allocation:
+            self._inventory.apply_claim(claim)
+            self.drift.claim_changed(claim)
+        elif assumed is not None:
+            self._inventory.apply_claim(claim)
+        self._claims[key_of(claim)] = claim
+
+    def _forget_claim(self, record: EventRecord) -> None:
+        self._claims.pop((record.namespace, record.name), None)
+        self._assumed_claims.pop((record.namespace, record.name), None)
+        self._inventory.remove_claim(record.uid)
+
+    # What the queue asks (queue.View) --------------------------------------------------------------------------------
+
+    def candidates(self) -> Iterable[Candidate]:
+        return (_candidate(pod) for pod in self.pending.values())
+
+    def candidate(self, uid: str) -> Candidate | None:
+        pod = self.pending.get(uid)
+        return None if pod is None else _candidate(pod)
+
+    def pre_enqueue(self, uid: str) -> Hold | None:
+        pod = self.pending.get(uid)
+        return None if pod is None else pod_claims.pre_enqueue(pod, self._finder(pod))
+
+    # What the cycle asks ---------------------------------------------------------------------------------------------
+
+    def pre_filter(self, pod: Pod) -> tuple[ResourceClaim, ...] | Hold:
+        return pod_claims.pre_filter(pod, self._finder(pod), self._classes.__contains__)
+
+    def snapshot(self) -> Snapshot:
+        return self._inventory.snapshot()
+
+    def _finder(self, pod: Pod) -> Callable[[str], ResourceClaim | None]:
+        namespace = pod.metadata.namespace
+
+        def find(name: str) -> ResourceClaim | None:
+            key = (namespace, name)
+            return self._assumed_claims.get(key) or self._claims.get(key)
+
+        return find
+
+    # The overlay -----------------------------------------------------------------------------------------------------
+
+    def assume(self, placement: Placement) -> None:
+        """Reserve: count `placement` as if it were committed."""
+        pod = placement.pod
+        uid = pod.metadata.uid
+        self._assumed_pods[uid] = pod
+        self.pending.pop(uid, None)
+        self.nodes.place(pod, placement.node)
+        self._inventory.assume(placement.allocations.items())
+        for claim in placement.claims:
+            self._assumed_claims[key_of(claim)] = _as_placed(claim, placement)
+
+    def drop_assumptions(self) -> None:
+        """Unreserve everything: what was committed comes back with the log, the rest was not."""
+        for uid, pod in self._assumed_pods.items():
+            self.nodes.remove_pod(uid)
+            self.pending[uid] = pod
+        for key, assumed in self._assumed_claims.items():
+            known = self._claims.get(key)
+            if known is not None and known.metadata.uid == assumed.metadata.uid:
+                self._inventory.apply_claim(known)
+            else:
+                self._inventory.remove_claim(assumed.metadata.uid)
+        self._assumed_pods.clear()
+        self._assumed_claims.clear()
+
+
+def _as_placed(claim: ResourceClaim, placement: Placement) -> ResourceClaim:
+    """`claim` as the commit of `placement` will leave it."""
+    status = claim.status
+    if allocation := placement.allocations.get(claim.metadata.uid):
+        status = structs.replace(status, allocation=allocation)
+    if not is_reserved_for(claim, placement.pod.metadata.uid):
+        status = structs.replace(status, reserved_for=(*status.reserved_for, consumer(placement.pod)))
+    return structs.replace(claim, status=status)
+
+
+def _candidate(pod: Pod) -> Candidate:
+    meta = pod.metadata
+    born = datetime.fromisoformat(meta.creation_timestamp) if meta.creation_timestamp else datetime.now(UTC)
+    return Candidate(
+        uid=meta.uid,
+        namespace=meta.namespace,
+        name=meta.name,
+        generation=meta.generation,
+        priority=pod.spec.priority or 0,
+        created_at=born,
+    )

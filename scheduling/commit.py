@@ -1,0 +1,206 @@
+"""Writes what a cycle decided: PreBind and binding in one transaction for the whole batch.
+
+Inside the transaction the writer's lock keeps everybody else out. The state is first brought up to the last revision;
+what came since the decisions were made is its drift. Then every decision is checked against the objects as they
+are now and written: claims (finalizer, allocation, reservation), the pod (nodeName, condition), the event that tells of
+it, and the pod's row in the queue. A decision that does not hold any more is undone alone and its pod tried again.
+
+The database's own constraint on exclusive devices stands behind all this. Should it ever refuse a batch, the batch is
+committed pod by pod, so that it too costs only the pod that it concerns.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from datetime import datetime
+
+from django.conf import settings
+from django.db import IntegrityError
+from msgspec import structs
+
+from claims.kinds.allocations import AllocationResult
+from claims.kinds.pods import Pod
+from claims.kinds.resource_claims import ResourceClaim
+from manciple.store import objects
+from manciple.store.objects import Writer
+from manciple.wire.errors import ApiError, Conflict
+from scheduling import event_recorder, messages, queue
+from scheduling.capture import ClusterState
+from scheduling.conditions import SCHEDULING_GATED, not_scheduled, scheduled
+from scheduling.controllers.release import FINALIZER, deallocated, is_done
+from scheduling.event_recorder import Note, timestamp
+from scheduling.plans import Decision, Placement, Refusal, stale
+from scheduling.pod_claims import can_be_reserved, consumer, is_reserved_for
+from scheduling.queue import Done, Outcome, Parked, Retry
+from scheduling.resources import CLAIMS, PODS, ObjectT, key_of, kind
+
+log = logging.getLogger(__name__)
+
+
+def commit(
+    state: ClusterState,
+    decisions: Sequence[Decision],
+    *,
+    gone: Sequence[Done] = (),
+    revision: int,
+    now: datetime,
+) -> list[Outcome]:
+    """Write `decisions`, made on the state of `revision`. Returns how each ended, in their order, after the `gone`.
+
+    gone: pods of the batch that turned out not to want a node any more.
+    """
+    try:
+        return _commit_together(state, decisions, gone=gone, revision=revision, now=now)
+    except (IntegrityError, Conflict):
+        log.exception("a batch of %d pods was refused as a whole; committing them one by one", len(decisions))
+    outcomes = _commit_together(state, [], gone=gone, revision=revision, now=now)
+    for decision in decisions:
+        outcomes += _commit_alone(state, decision, revision=revision, now=now)
+    return outcomes
+
+
+def _commit_alone(state: ClusterState, decision: Decision, *, revision: int, now: datetime) -> list[Outcome]:
+    try:
+        return _commit_together(state, [decision], gone=(), revision=revision, now=now)
+    except (IntegrityError, Conflict) as error:
+        outcome = Retry(uid=decision.pod.metadata.uid, message=str(error))
+        with objects.writing():
+            queue.settle([outcome], revision=revision, now=now)
+        return [outcome]
+
+
+def _commit_together(
+    state: ClusterState, decisions: Sequence[Decision], *, gone: Sequence[Done], revision: int, now: datetime
+) -> list[Outcome]:
+    with objects.writing() as writer:
+        state.advance()
+        batch = _Batch(state, writer, now)
+        batch.load(decisions)
+        outcomes: list[Outcome] = [*gone, *(batch.write(decision) for decision in decisions)]
+        queue.settle(outcomes, revision=revision, now=now)
+    return outcomes
+
+
+class _Batch:
+    """One transaction's worth of decisions. The state is the one that the transaction sees."""
+
+    def __init__(self, state: ClusterState, writer: Writer, now: datetime) -> None:
+        self._state = state
+        self._writer = writer
+        self._now = now
+
+    def load(self, decisions: Sequence[Decision]) -> None:
+        """Read everything that will be asked for in two queries."""
+        self._writer.load(kind(PODS), [key_of(decision.pod) for decision in decisions])
+        claims = [claim for d in decisions if isinstance(d, Placement) for claim in d.claims]
+        self._writer.load(kind(CLAIMS), [key_of(claim) for claim in claims])
+
+    def write(self, decision: Decision) -> Outcome:
+        uid = decision.pod.metadata.uid
+        pod = self._read(PODS, Pod, decision.pod)
+        if pod is None or pod.spec.node_name or is_done(pod):
+            return Done(uid=uid)
+        try:
+            with objects.writing():
+                if isinstance(decision, Placement):
+                    return self._bind(pod, decision)
+                return self._refuse(pod, decision)
+        except ApiError as error:
+            return Retry(uid=uid, message=error.message)
+
+    def _read(self, resource: str, type_: type[ObjectT], known: ObjectT) -> ObjectT | None:
+        """What `known` is now; None when it is gone, or another object has its name."""
+        found = self._writer.get(kind(resource), *key_of(known))
+        if not isinstance(found, type_) or found.metadata.uid != known.metadata.uid:
+            return None
+        return found
+
+    # Placements ------------------------------------------------------------------------------------------------------
+
+    def _bind(self, pod: Pod, placement: Placement) -> Outcome:
+        """PreBind, then Bind. Raises: Conflict when the placement does not hold any more."""
+        self._check(pod, placement)
+        for claim in placement.claims:
+            self._bind_claim(claim, pod, placement.allocations.get(claim.metadata.uid))
+        bound = scheduled(pod, placement.node, timestamp(self._now))
+        self._writer.update(kind(PODS), bound)
+        full_name = f"{pod.metadata.namespace}/{pod.metadata.name}"
+        self._tell(bound, "Scheduled", messages.assigned(full_name, placement.node))
+        return Done(uid=pod.metadata.uid)
+
+    def _check(self, pod: Pod, placement: Placement) -> None:
+        state, name = self._state, pod.metadata.name
+        if pod.metadata.generation != placement.pod.metadata.generation or pod.metadata.deletion_timestamp is not None:
+            raise Conflict.of(PODS, name)
+        if why := stale(placement, state.drift, state.counting_pools):
+            raise Conflict.of(PODS, name, why)
+        if placement.node in state.drift.nodes and not state.nodes.fits(placement.pod, placement.node):
+            raise Conflict.of(PODS, name, f"node {placement.node} has changed")
+
+    def _bind_claim(self, known: ResourceClaim, pod: Pod, allocation: AllocationResult | None) -> None:
+        """Give `known`, as it is now, its allocation and the reservation for `pod`."""
+        name = known.metadata.name
+        claim = self._read(CLAIMS, ResourceClaim, known)
+        if claim is None or claim.metadata.deletion_timestamp is not None:
+            raise Conflict.of(CLAIMS, name, "the claim was deleted in the meantime")
+        if allocation is not None:
+            claim = self._allocated(claim, allocation)
+        elif _devices_of(claim) is None or _devices_of(claim) != _devices_of(known):
+            raise Conflict.of(CLAIMS, name, "the claim was deallocated in the meantime")
+        if not is_reserved_for(claim, pod.metadata.uid):
+            if not can_be_reserved(claim):
+                raise Conflict.of(CLAIMS, name, messages.CLAIM_IN_USE)
+            reserved = (*claim.status.reserved_for, consumer(pod))
+            claim = structs.replace(claim, status=structs.replace(claim.status, reserved_for=reserved))
+        self._writer.update(kind(CLAIMS), claim)
+
+    def _allocated(self, claim: ResourceClaim, allocation: AllocationResult) -> ResourceClaim:
+        if claim.status.allocation is not None:
+            raise Conflict.of(CLAIMS, claim.metadata.name, "the claim was allocated elsewhere in the meantime")
+        finalizers = tuple(dict.fromkeys((*claim.metadata.finalizers, FINALIZER)))
+        if settings.FEATURE_GATES.get("DRADeviceBindingConditions", True):
+            allocation = structs.replace(allocation, allocation_timestamp=timestamp(self._now))
+        return structs.replace(
+            claim,
+            metadata=structs.replace(claim.metadata, finalizers=finalizers),
+            status=structs.replace(claim.status, allocation=allocation),
+        )
+
+    # Refusals --------------------------------------------------------------------------------------------------------
+
+    def _refuse(self, pod: Pod, refusal: Refusal) -> Outcome:
+        uid, generation, message = pod.metadata.uid, pod.metadata.generation, refusal.hold.message
+        told = not_scheduled(pod, reason=refusal.condition, message=message, now=timestamp(self._now))
+        self._writer.update(kind(PODS), told)
+        if refusal.condition != SCHEDULING_GATED:
+            self._tell(pod, "FailedScheduling", message)
+        if refusal.deallocate is not None and self._deallocate(refusal.deallocate, pod):
+            return Retry(uid=uid, message=message)
+        return Parked(uid=uid, generation=generation, hold=refusal.hold)
+
+    def _deallocate(self, known: ResourceClaim, pod: Pod) -> bool:
+        """PostFilter's write: take back an allocation that is in the pod's way, unless somebody uses it by now."""
+        claim = self._read(CLAIMS, ResourceClaim, known)
+        if claim is None or claim.status.allocation is None:
+            return False
+        if any(entry.uid != pod.metadata.uid for entry in claim.status.reserved_for):
+            return False
+        self._writer.update(kind(CLAIMS), deallocated(claim))
+        return True
+
+    def _tell(self, pod: Pod, reason: str, message: str) -> None:
+        note = Note(
+            regarding=pod,
+            type="Normal" if reason == "Scheduled" else "Warning",
+            reason=reason,
+            message=message,
+            component=messages.SCHEDULER_NAME,
+        )
+        event_recorder.record(self._writer, note, now=self._now)
+
+
+def _devices_of(claim: ResourceClaim) -> AllocationResult | None:
+    """What the claim holds, whenever that was given."""
+    allocation = claim.status.allocation
+    return None if allocation is None else structs.replace(allocation, allocation_timestamp=None)

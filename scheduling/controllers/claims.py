@@ -1,0 +1,191 @@
+"""Makes the claims that pods ask for by template, and writes their names into the pods' status.
+
+For every living pod with an entry that names a template: the claim recorded in its status is kept while it exists and
+belongs to the pod; else one that was made for this entry before is taken up; else one is made. Claims and status are
+written in one transaction, so a crash leaves both or neither; taking up covers claims that somebody else made.
+A pod whose claim cannot be made gets an event that says why, and is looked at again when its template appears.
+
+Pods that were bound by somebody else's scheduler, while their claims were allocated already, get their reservations
+here (upstream: pkg/controller/resourceclaim/controller.go, syncPod).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import cast
+
+from msgspec import structs
+
+from claims.kinds.pod_statuses import PodResourceClaimStatus
+from claims.kinds.pods import Pod, PodResourceClaim
+from claims.kinds.resource_claims import ResourceClaim, ResourceClaimTemplate
+from manciple.store import objects, owners
+from manciple.store.objects import Writer
+from manciple.store.records import EventRecord
+from manciple.wire.errors import ApiError, Invalid, NotFound
+from scheduling import event_recorder
+from scheduling.controllers.followers import Follower, utc_now
+from scheduling.controllers.generation import POD_CLAIM_ANNOTATION, claim_for
+from scheduling.controllers.release import is_done
+from scheduling.pod_claims import can_be_reserved, consumer, controller_of, is_for_pod, is_reserved_for, references
+from scheduling.resources import CLAIMS, PODS, TEMPLATES, Key, decoded, key_of, kind, listed
+
+#: Pods in one transaction.
+BATCH = 100
+#: The source of the controller's events, as upstream names it.
+COMPONENT = "resource_claim"
+
+
+def look(records: Sequence[EventRecord]) -> int:
+    """Look at the pods that `records` point to: new ones, owners of deleted claims, those that wait for a template."""
+    keys: dict[Key, None] = {}
+    for record in records:
+        keys.update(dict.fromkeys(_pods_behind(record)))
+    return sync(keys)
+
+
+def sweep(now: datetime) -> int:  # noqa: ARG001 - every controller is swept at a time
+    """Look at every pod that could lack a claim."""
+    _, pods = listed(PODS, Pod)
+    return sync(key_of(pod) for pod in pods if wants_attention(pod))
+
+
+def _pods_behind(record: EventRecord) -> Iterable[Key]:
+    if record.resource == PODS:
+        if record.type != "DELETED" and wants_attention(decoded(record, Pod)):
+            yield record.namespace, record.name
+    elif record.resource == TEMPLATES:
+        if record.type == "ADDED":
+            _, pods = listed(PODS, Pod, namespace=record.namespace)
+            yield from (key_of(pod) for pod in pods if wants_attention(pod))
+    elif record.type == "DELETED" and (owner := controller_of(decoded(record, ResourceClaim).metadata)):
+        yield record.namespace, owner[0]
+
+
+def wants_attention(pod: Pod) -> bool:
+    """Whether a claim of `pod` may be missing, or a reservation, as far as the pod alone tells."""
+    if not pod.spec.resource_claims or is_done(pod) or pod.metadata.deletion_timestamp is not None:
+        return False
+    if pod.spec.node_name:
+        return not pod.status.phase or pod.status.phase == "Pending"
+    return any(reference.needed and reference.claim is None for reference in references(pod))
+
+
+def sync(keys: Iterable[Key]) -> int:
+    """Bring the claims of these pods into being. Returns how many pods were changed."""
+    wanted = list(dict.fromkeys(keys))
+    return sum(_sync_batch(wanted[start : start + BATCH]) for start in range(0, len(wanted), BATCH))
+
+
+def _sync_batch(keys: Sequence[Key]) -> int:
+    changed = 0
+    with objects.writing() as writer:
+        writer.load(kind(PODS), keys)
+        for key in keys:
+            pod = cast("Pod | None", writer.get(kind(PODS), *key))
+            if pod is not None and pod.metadata.deletion_timestamp is None and not is_done(pod):
+                changed += _sync_pod(writer, pod)
+    return changed
+
+
+def _sync_pod(writer: Writer, pod: Pod) -> bool:
+    try:
+        with objects.writing():
+            return _complete(writer, pod)
+    except ApiError as error:
+        _complain(writer, pod, error)
+        return False
+
+
+def _complete(writer: Writer, pod: Pod) -> bool:
+    made = {}
+    for entry in pod.spec.resource_claims:
+        if entry.resource_claim_template_name and (name := _claim_to_record(writer, pod, entry)):
+            made[entry.name] = name
+    following = _with_statuses(pod, made)
+    if following is not pod:
+        writer.update(kind(PODS), following)
+    reserved = _reserve(writer, following) if pod.spec.node_name else False
+    return following is not pod or reserved
+
+
+def _claim_to_record(writer: Writer, pod: Pod, entry: PodResourceClaim) -> str:
+    """The name of the claim that now serves `entry`; "" where the pod's status is right as it is."""
+    (reference,) = (reference for reference in references(pod) if reference.entry == entry.name)
+    if not reference.needed:
+        return ""
+    if reference.claim is not None:
+        claim = _claim(writer, pod, reference.claim)
+        if claim is not None and is_for_pod(claim, pod):
+            return ""
+    existing = _made_before(writer, pod, entry)
+    return existing if existing else _make(writer, pod, entry)
+
+
+def _claim(writer: Writer, pod: Pod, name: str) -> ResourceClaim | None:
+    return cast("ResourceClaim | None", writer.get(kind(CLAIMS), pod.metadata.namespace, name))
+
+
+def _made_before(writer: Writer, pod: Pod, entry: PodResourceClaim) -> str:
+    """A claim made for this entry that the status does not tell of."""
+    for namespace, name in owners.dependents(pod.metadata.uid, kind(CLAIMS)):
+        claim = writer.get(kind(CLAIMS), namespace, name)
+        if claim is not None and claim.metadata.annotations.get(POD_CLAIM_ANNOTATION) == entry.name:
+            return name
+    return ""
+
+
+def _make(writer: Writer, pod: Pod, entry: PodResourceClaim) -> str:
+    name = entry.resource_claim_template_name or ""
+    template = cast("ResourceClaimTemplate | None", writer.get(kind(TEMPLATES), pod.metadata.namespace, name))
+    if template is None:
+        raise NotFound(f'resource claim template "{name}": {NotFound.of(TEMPLATES, name).message}')
+    claim_kind = kind(CLAIMS)
+    claim = claim_kind.prepare_create(claim_for(pod, entry, template))
+    if errors := claim_kind.validate_create(claim):
+        raise Invalid.of(kind=claim_kind.kind, group=claim_kind.group, name=claim.metadata.name, errors=errors)
+    return writer.create(claim_kind, claim).metadata.name
+
+
+def _with_statuses(pod: Pod, made: dict[str, str]) -> Pod:
+    """`pod` with the names of the claims just made in its status; the same value when there are none."""
+    if not made:
+        return pod
+    kept = [status for status in pod.status.resource_claim_statuses if status.name not in made]
+    new = [PodResourceClaimStatus(name=entry, resource_claim_name=name) for entry, name in made.items()]
+    status = structs.replace(pod.status, resource_claim_statuses=tuple(sorted([*kept, *new], key=lambda s: s.name)))
+    return structs.replace(pod, status=status)
+
+
+def _reserve(writer: Writer, pod: Pod) -> bool:
+    """Reserve the allocated claims of a bound pod for it."""
+    changed = False
+    for reference in references(pod):
+        claim = _claim(writer, pod, reference.claim) if reference.claim else None
+        if claim is None or claim.status.allocation is None or is_reserved_for(claim, pod.metadata.uid):
+            continue
+        if can_be_reserved(claim) and (not reference.generated or is_for_pod(claim, pod)):
+            reserved = (*claim.status.reserved_for, consumer(pod))
+            writer.update(
+                kind(CLAIMS), structs.replace(claim, status=structs.replace(claim.status, reserved_for=reserved))
+            )
+            changed = True
+    return changed
+
+
+def _complain(writer: Writer, pod: Pod, error: ApiError) -> None:
+    event_recorder.record(
+        writer,
+        event_recorder.Note(
+            regarding=pod,
+            type="Warning",
+            reason="FailedResourceClaimCreation",
+            message=error.message,
+            component=COMPONENT,
+        ),
+        now=utc_now(),
+    )
+
+
+FOLLOWER = Follower(name="claims", resources=frozenset({PODS, CLAIMS, TEMPLATES}), look=look, sweep=sweep)

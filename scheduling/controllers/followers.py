@@ -1,0 +1,90 @@
+"""Reading the event log on behalf of a controller, from where its last reader stopped.
+
+A follower's cursor is a row; whoever advances it holds a short lease on it, so that workers share the work rather than
+repeat it. The lease is no lock: when it expires under a slow or dead worker, two may look at the same events, which is
+harmless because looking is idempotent. A message that is lost or finds the lease taken costs nothing either: the holder
+asks again for news after it has let go, and a periodic task follows anyway.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from django.db.models import Q
+
+from manciple.store import tail
+from manciple.store.records import EventRecord
+from manciple.wire.errors import Expired
+from scheduling.models import Cursor
+
+#: Events looked at under one lease.
+BATCH = 500
+LEASE = timedelta(seconds=15)
+
+Clock = Callable[[], datetime]
+
+
+def utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+def worker_name() -> str:
+    """Who we are: unique among the threads that are alive, on one machine."""
+    return f"{os.uname().nodename}-{os.getpid()}-{threading.get_ident()}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Follower:
+    """A controller's reader of the log."""
+
+    name: str
+    resources: frozenset[str]
+    #: looks at what these events point to; returns how many objects it changed
+    look: Callable[[Sequence[EventRecord]], int]
+    #: looks at everything: at the first start, and when the log was pruned past the cursor
+    sweep: Callable[[datetime], int]
+
+    def follow(self, clock: Clock = utc_now) -> int:
+        """Look at all that happened since the last time. Returns how many objects were changed."""
+        changed = 0
+        while self._behind() and (position := self._acquire(clock())) is not None:
+            reached = position
+            try:
+                reached, count = self._step(position, clock())
+                changed += count
+            finally:
+                self._release(reached)
+        return changed
+
+    def _behind(self) -> bool:
+        cursor, _ = Cursor.objects.get_or_create(name=self.name)
+        return cursor.revision < tail.latest_revision()
+
+    def _acquire(self, now: datetime) -> int | None:
+        """The cursor's position once the lease is ours; None while somebody else has it."""
+        free = Q(leased_until=None) | Q(leased_until__lt=now) | Q(worker=worker_name())
+        mine = Cursor.objects.filter(free, name=self.name).update(worker=worker_name(), leased_until=now + LEASE)
+        return Cursor.objects.get(name=self.name).revision if mine else None
+
+    def _step(self, position: int, now: datetime) -> tuple[int, int]:
+        """(how far the log is looked at now, how many objects changed)."""
+        latest = tail.latest_revision()
+        if position == 0:
+            return latest, self.sweep(now)
+        try:
+            records = tail.read_after(position, resources=self.resources, limit=BATCH)
+        except Expired:
+            return latest, self.sweep(now)
+        changed = self.look(records) if records else 0
+        if len(records) == BATCH:
+            return records[-1].revision, changed
+        return max(latest, records[-1].revision if records else 0), changed
+
+    def _release(self, reached: int) -> None:
+        Cursor.objects.filter(name=self.name, worker=worker_name(), revision__lte=reached).update(
+            revision=reached, worker="", leased_until=None
+        )

@@ -1,0 +1,12 @@
+"""Empties namespaces that are being deleted and lets them go; the rules are `manciple.api.namespace_deletion`'s."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from manciple.api import namespace_deletion
+
+
+def sweep(now: datetime) -> int:  # noqa: ARG001 - every controller is swept at a time
+    """Returns how many namespaces went."""
+    return namespace_deletion.sweep()

@@ -1,0 +1,202 @@
+"""The scheduling cycle: a batch of waiting pods in, bound pods out. All of it on this page, by extension point.
+
+    1. the state is brought up to date with the log, the queue fed from it      (PreEnqueue, queueing hints)
+    2. the worker leases a batch of pods, by priority, then age
+    3. for each pod, on the state with what the batch has decided so far:
+       3a. its claims exist, are usable, their classes exist                     PreFilter
+       3b. nodes are asked for everything but new devices                        Filter (scheduling.nodes, policy)
+       3c. new devices are searched on the nodes that are left                   Filter, Score (scheduling.allocator)
+       3d. if nothing fits: is an idle allocation of its own in the way?         PostFilter
+       3e. what was found is assumed, so that the next pod does not find it      Reserve
+    4. the batch is written in one transaction                                   PreBind, Bind (scheduling.commit)
+    5. all assumptions are dropped: the log brings back what was written         Unreserve
+
+Steps 3 to 5 touch nothing outside the worker but the database, in step 4. A crash anywhere loses the leases' time.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.conf import settings
+
+from claims.kinds.pods import Pod
+from claims.kinds.resource_claims import ResourceClaim
+from manciple.wire.errors import Expired
+from scheduling import messages, policy, queue
+from scheduling.allocator import Allocated, Failed, Features, Fit, NodeView, Unallocatable, Undecided, place
+from scheduling.capture import ClusterState
+from scheduling.commit import commit
+from scheduling.conditions import SCHEDULER_ERROR, SCHEDULING_GATED, UNSCHEDULABLE
+from scheduling.nodes import Survey
+from scheduling.plans import Decision, Placement, Refusal
+from scheduling.queue import Done, Outcome
+from scheduling.reasons import Hold, Reason, claim_key
+
+#: Pods in one transaction.
+BATCH = 64
+
+Clock = Callable[[], datetime]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What one call did: pods taken, and how many of them left the queue."""
+
+    taken: int
+    settled: int
+
+
+class SchedulingWorker:
+    """One worker of this process: its name in leases, and its warm state. Calls from several threads take turns."""
+
+    def __init__(self, name: str, clock: Clock) -> None:
+        self.name = name
+        self._clock = clock
+        self._state: ClusterState | None = None
+        self._turn = threading.Lock()
+
+    def run(self, limit: int = 10_000) -> Report:
+        """Schedule until no pod is ready, or about `limit` were tried."""
+        taken = settled = 0
+        with self._turn:
+            while taken < limit:
+                outcomes = self._cycle()
+                if not outcomes:
+                    break
+                taken += len(outcomes)
+                settled += sum(isinstance(outcome, Done) for outcome in outcomes)
+        return Report(taken=taken, settled=settled)
+
+    def sweep(self) -> int:
+        """Flush pods that waited for long, and make the queue's rows match the pods there are."""
+        with self._turn:
+            return queue.sweep(self._current(), self._clock())
+
+    def _cycle(self) -> list[Outcome]:
+        try:
+            return self._schedule_batch(self._current())
+        except BaseException:
+            # Whatever broke, what is assumed may not be what is written: start from the documents again.
+            self._state = None
+            raise
+
+    def _current(self) -> ClusterState:
+        """Step 1."""
+        if self._state is not None:
+            try:
+                self._state.begin()
+            except Expired:
+                self._state = None
+        if self._state is None:
+            self._state = ClusterState.captured(Features.from_gates(settings.FEATURE_GATES))
+        return self._state
+
+    def _schedule_batch(self, state: ClusterState) -> list[Outcome]:
+        """Steps 2 to 5."""
+        queue.feed(state, self._clock())
+        uids = queue.take(self.name, BATCH, self._clock())
+        if not uids:
+            return []
+        revision = state.revision
+        decisions = [decide(state, pod) for uid in uids if (pod := state.pending.get(uid)) is not None]
+        try:
+            gone = [Done(uid=uid) for uid in set(uids) - {decision.pod.metadata.uid for decision in decisions}]
+            return commit(state, decisions, gone=gone, revision=revision, now=self._clock())
+        finally:
+            state.drop_assumptions()
+
+
+def decide(state: ClusterState, pod: Pod) -> Decision:
+    """Step 3 for one pod; a placement is assumed."""
+    claims = state.pre_filter(pod)
+    if isinstance(claims, Hold):
+        return _refused_outright(state, pod, claims)
+    allocated = [claim for claim in claims if claim.status.allocation is not None]
+    wanting = [claim for claim in claims if claim.status.allocation is None]
+    survey = state.nodes.survey(pod, allocated)
+    if not survey.fitting:
+        return _refused_by_nodes(state, pod, survey, {})
+    if not wanting:
+        return _reserve(state, Placement(pod=pod, node=_quietest(state, pod, survey.fitting), claims=claims))
+    placed = place(state.snapshot(), wanting, survey.fitting, score=_score(state, pod))
+    match placed.outcome:
+        case Allocated(results=results) if placed.node is not None:
+            given = {claim.metadata.uid: result for claim, result in zip(wanting, results, strict=True)}
+            return _reserve(state, Placement(pod=pod, node=placed.node.name, claims=claims, allocations=given))
+        case Failed(error=error, fatal_for_pod=True):
+            return Refusal(pod=pod, hold=Hold(reasons=Reason.ERROR, message=error), condition=SCHEDULER_ERROR)
+    return _refused_by_nodes(state, pod, survey, placed.refusals)
+
+
+def _reserve(state: ClusterState, placement: Placement) -> Placement:
+    state.assume(placement)
+    return placement
+
+
+# Score ---------------------------------------------------------------------------------------------------------------
+
+
+def _score(state: ClusterState, pod: Pod) -> Callable[[Fit], float]:
+    """What the pod would rather; then the node with the fewest free devices, so that others stay whole."""
+    needs = policy.needs_of(pod)
+    return lambda fit: state.nodes.preference(needs, fit.node.name) * 1_000_000 - fit.free
+
+
+def _quietest(state: ClusterState, pod: Pod, fitting: tuple[NodeView, ...]) -> str:
+    """Without new devices to place: what the pod would rather; then the node with the fewest pods, first by name."""
+    needs = policy.needs_of(pod)
+    nodes = state.nodes
+    return min((-nodes.preference(needs, node.name), nodes.pods_on(node.name), node.name) for node in fitting)[2]
+
+
+# Refusals ------------------------------------------------------------------------------------------------------------
+
+
+def _refused_outright(state: ClusterState, pod: Pod, hold: Hold) -> Refusal:
+    """PreFilter said no: the reason stands in place of the nodes' reasons."""
+    if Reason.GATED in hold.reasons:
+        return Refusal(pod=pod, hold=hold, condition=SCHEDULING_GATED)
+    message = messages.no_node_fits(nodes=len(state.nodes), pod_reason=hold.message)
+    return Refusal(pod=pod, hold=Hold(reasons=hold.reasons, awaited=hold.awaited, message=message))
+
+
+#: Which of the queue's reasons a filter's refusal is.
+REASON_OF_PLUGIN = {"NodeResourcesFit": Reason.RESOURCES, "DynamicResources": Reason.CLAIM_ELSEWHERE}
+
+
+def _refused_by_nodes(
+    state: ClusterState,
+    pod: Pod,
+    survey: Survey,
+    refusals: Mapping[str, Unallocatable | Failed | Undecided],
+) -> Refusal:
+    """No node was left: for each, why; and PostFilter's remedy, if there is one."""
+    reasons = Reason.NODE if not len(state.nodes) else Reason(0)
+    texts = [[refusal.message for refusal in found] for found in survey.refused.values()]
+    for found in survey.refused.values():
+        for refusal in found:
+            reasons |= REASON_OF_PLUGIN.get(refusal.plugin, Reason.NODE)
+    for outcome in refusals.values():
+        texts.append([outcome.message])
+        reasons |= Reason.DEVICES
+    idle = _post_filter(pod, survey)
+    message = messages.no_node_fits(
+        nodes=len(state.nodes),
+        node_reasons=texts,
+        post_filter=messages.DEALLOCATED if idle else messages.STILL_NOT_SCHEDULABLE,
+    )
+    awaited = frozenset(claim_key(claim.metadata.namespace, claim.metadata.name) for claim in survey.elsewhere)
+    hold = Hold(reasons=reasons, awaited=awaited, message=message)
+    return Refusal(pod=pod, hold=hold, condition=UNSCHEDULABLE, deallocate=idle)
+
+
+def _post_filter(pod: Pod, survey: Survey) -> ResourceClaim | None:
+    """An allocated claim that keeps nodes away and that nobody but this pod could be using."""
+    for claim in survey.elsewhere:
+        if all(consumer.uid == pod.metadata.uid for consumer in claim.status.reserved_for):
+            return claim
+    return None

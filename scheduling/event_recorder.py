@@ -1,0 +1,85 @@
+"""Writes core/v1 Events: what happened to an object, told to people, repeats counted rather than repeated.
+
+An event's name is derived from what it says about whom, so any worker finds the one to count up without remembering
+it. (Upstream keeps a cache in each process: client-go/tools/record/events_cache.go.)
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Literal, cast
+
+from msgspec import structs
+
+from manciple.store.objects import Writer
+from manciple.wire.base import ApiObject, ObjectMeta
+from manciple.wire.conditions import ObjectReference
+from manciple.wire.machinery import Event, EventSource
+from scheduling.resources import EVENTS, kind
+
+#: Events of cluster-wide objects live here, as upstream.
+DEFAULT_NAMESPACE = "default"
+#: An object's name may be 253 long; a dot and 16 hexadecimal digits are appended.
+LONGEST_BASE = 253 - 17
+#: core/v1 NoteLengthLimit
+LONGEST_MESSAGE = 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note:
+    """Something to tell about an object."""
+
+    regarding: ApiObject
+    type: Literal["Normal", "Warning"] = "Normal"
+    reason: str  # one CamelCase word
+    message: str
+    component: str  # who tells it
+
+
+def timestamp(moment: datetime) -> str:
+    """metav1.Time."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def record(writer: Writer, note: Note, *, now: datetime) -> None:
+    """Store `note`, or count one more of it. Part of the writer's transaction."""
+    name = _name_of(note)
+    namespace = note.regarding.metadata.namespace or DEFAULT_NAMESPACE
+    known = cast("Event | None", writer.get(kind(EVENTS), namespace, name))
+    if known is None:
+        writer.create(kind(EVENTS), _event(note, namespace, name, timestamp(now)))
+    else:
+        writer.update(kind(EVENTS), structs.replace(known, count=known.count + 1, last_timestamp=timestamp(now)))
+
+
+def _name_of(note: Note) -> str:
+    meta = note.regarding.metadata
+    said = "\0".join((meta.uid, note.component, note.type, note.reason, note.message))
+    return f"{meta.name[:LONGEST_BASE]}.{hashlib.sha256(said.encode()).hexdigest()[:16]}"
+
+
+def _event(note: Note, namespace: str, name: str, now: str) -> Event:
+    about = note.regarding
+    return Event(
+        api_version="v1",
+        kind="Event",
+        metadata=ObjectMeta(namespace=namespace, name=name),
+        involved_object=ObjectReference(
+            kind=about.kind,
+            api_version=about.api_version,
+            namespace=about.metadata.namespace,
+            name=about.metadata.name,
+            uid=about.metadata.uid,
+            resource_version=about.metadata.resource_version,
+        ),
+        reason=note.reason,
+        message=note.message[:LONGEST_MESSAGE],
+        source=EventSource(component=note.component),
+        reporting_component=note.component,
+        type=note.type,
+        first_timestamp=now,
+        last_timestamp=now,
+        count=1,
+    )

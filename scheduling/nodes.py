@@ -1,0 +1,210 @@
+"""The nodes and what runs on them, as a scheduling worker keeps them; answers which nodes a pod fits on.
+
+Pods made from one template ask the same of a node, so verdicts are kept by what is asked (`_Shape`) and only the nodes
+that changed since are looked at again: a change is appended to a journal, and each shape remembers how far it has read.
+PURE; one thread at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from claims.kinds.pods import Pod
+from claims.kinds.resource_claims import ResourceClaim
+from inventory.kinds.node_selectors import NodeSelector
+from inventory.kinds.nodes import Node
+from manciple.wire.selectors import node_selector_matches
+from scheduling import policy
+from scheduling.allocator import NodeView
+from scheduling.messages import CLAIM_NOT_ON_NODE
+from scheduling.policy import PodNeeds, Refusal
+
+#: Shapes kept; the one that was not asked for longest goes first.
+SHAPES = 64
+#: More than the weights of a pod's preferred affinity terms add up to.
+HEAVIEST_WISHES = 100_000
+NOT_HERE = Refusal("DynamicResources", CLAIM_NOT_ON_NODE)
+
+
+@dataclass(slots=True)
+class _Load:
+    """What runs on a node: requests in nanos by resource, and the number of pods."""
+
+    used: dict[str, int] = field(default_factory=dict)
+    pods: int = 0
+
+    def add(self, requests: Mapping[str, int], sign: int) -> None:
+        self.pods += sign
+        for resource, amount in requests.items():
+            self.used[resource] = self.used.get(resource, 0) + sign * amount
+
+
+@dataclass(slots=True)
+class _Shape:
+    """The verdicts on all nodes for pods that ask for the same."""
+
+    needs: PodNeeds
+    read: int = 0  # entries of the journal that are in the verdicts
+    fitting: dict[str, NodeView] = field(default_factory=dict)
+    refused: dict[str, tuple[Refusal, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Survey:
+    """Which nodes a pod fits on, but for new devices, and what speaks against each of the others."""
+
+    fitting: tuple[NodeView, ...]
+    refused: Mapping[str, tuple[Refusal, ...]]
+    #: allocated claims of the pod that are not available on some node that would fit otherwise
+    elsewhere: tuple[ResourceClaim, ...] = ()
+
+
+class NodeTable:
+    """See the module's docstring."""
+
+    def __init__(self) -> None:
+        self._nodes: dict[str, Node] = {}
+        self._views: dict[str, NodeView] = {}
+        self._loads: dict[str, _Load] = {}
+        #: pod uid -> (node, requests)
+        self._pods: dict[str, tuple[str, Mapping[str, int]]] = {}
+        self._shapes: dict[Hashable, _Shape] = {}
+        self._journal: list[str] = []
+
+    def __len__(self) -> int:
+        return len(self._nodes)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._nodes
+
+    # Changing --------------------------------------------------------------------------------------------------------
+
+    def put(self, node: Node) -> None:
+        """Add a node, or replace what was known of it."""
+        name = node.metadata.name
+        self._nodes[name] = node
+        self._views[name] = NodeView(name, node.metadata.labels)
+        self._changed(name)
+
+    def remove(self, name: str) -> None:
+        self._nodes.pop(name, None)
+        self._views.pop(name, None)
+        self._changed(name)
+
+    def place(self, pod: Pod, node: str) -> bool:
+        """Count `pod` on `node`. Returns whether anything changed by that."""
+        uid, requests = pod.metadata.uid, policy.requests_of(pod)
+        if self._pods.get(uid) == (node, requests):
+            return False
+        self.remove_pod(uid)
+        self._pods[uid] = (node, requests)
+        self._loads.setdefault(node, _Load()).add(requests, 1)
+        self._changed(node)
+        return True
+
+    def remove_pod(self, uid: str) -> None:
+        """Stop counting a pod; unknown ones are nothing new."""
+        known = self._pods.pop(uid, None)
+        if known is None:
+            return
+        node, requests = known
+        load = self._loads[node]
+        load.add(requests, -1)
+        if not load.pods:
+            del self._loads[node]
+        self._changed(node)
+
+    def _changed(self, name: str) -> None:
+        self._journal.append(name)
+        if len(self._journal) > 4 * len(self._nodes) + 1000:
+            # Reading the journal would cost more than looking at every node again.
+            self._journal.clear()
+            self._shapes.clear()
+
+    # Asking ----------------------------------------------------------------------------------------------------------
+
+    def fits(self, pod: Pod, name: str) -> bool:
+        """Whether `name` would take `pod` as it is now, which is not counted twice if it is counted there already."""
+        node = self._nodes.get(name)
+        if node is None:
+            return False
+        needs = policy.needs_of(pod)
+        load = self._loads.get(name, _IDLE)
+        used, pods = dict(load.used), load.pods
+        if (known := self._pods.get(pod.metadata.uid)) is not None and known[0] == name:
+            pods -= 1
+            for resource, amount in known[1].items():
+                used[resource] = used.get(resource, 0) - amount
+        return not policy.check(needs, node, used=used, pods=pods)
+
+    def survey(self, pod: Pod, claims: Sequence[ResourceClaim] = ()) -> Survey:
+        """Ask every node about `pod`. claims: those of the pod's claims that are allocated already."""
+        shape = self._shape_of(pod)
+        bound = [(claim, selector) for claim in claims if (selector := _node_selector(claim)) is not None]
+        if not bound:
+            return Survey(fitting=tuple(shape.fitting.values()), refused=shape.refused)
+        fitting, refused = [], dict(shape.refused)
+        elsewhere: dict[str, ResourceClaim] = {}
+        for name, view in shape.fitting.items():
+            away = [claim for claim, selector in bound if not node_selector_matches(selector, name, view.labels)]
+            elsewhere.update({claim.metadata.uid: claim for claim in away})
+            if away:
+                refused[name] = (NOT_HERE,)
+            else:
+                fitting.append(view)
+        return Survey(fitting=tuple(fitting), refused=refused, elsewhere=tuple(elsewhere.values()))
+
+    def preference(self, needs: PodNeeds, name: str) -> int:
+        """What the pod would rather, as one number; higher is better. A soft taint outweighs every affinity term."""
+        taints, weight = policy.preference(needs, self._nodes[name])
+        return taints * HEAVIEST_WISHES + weight
+
+    def pods_on(self, name: str) -> int:
+        return self._loads.get(name, _IDLE).pods
+
+    def _shape_of(self, pod: Pod) -> _Shape:
+        needs = policy.needs_of(pod)
+        key = _key(needs)
+        shape = self._shapes.pop(key, None) or _Shape(needs, read=-1)
+        self._shapes[key] = shape  # the last is the one that was asked for last
+        if len(self._shapes) > SHAPES:
+            del self._shapes[next(iter(self._shapes))]
+        stale = self._nodes if shape.read < 0 else dict.fromkeys(self._journal[shape.read :])
+        for name in stale:
+            self._judge(shape, name)
+        shape.read = len(self._journal)
+        return shape
+
+    def _judge(self, shape: _Shape, name: str) -> None:
+        node = self._nodes.get(name)
+        if node is None:
+            shape.fitting.pop(name, None)
+            shape.refused.pop(name, None)
+            return
+        load = self._loads.get(name, _IDLE)
+        refusals = policy.check(shape.needs, node, used=load.used, pods=load.pods)
+        if refusals:
+            shape.fitting.pop(name, None)
+            shape.refused[name] = refusals
+        else:
+            shape.refused.pop(name, None)
+            shape.fitting[name] = self._views[name]
+
+
+_IDLE = _Load()
+
+
+def _node_selector(claim: ResourceClaim) -> NodeSelector | None:
+    return claim.status.allocation.node_selector if claim.status.allocation else None
+
+
+def _key(needs: PodNeeds) -> Hashable:
+    """Equal for pods on which every node gives the same verdict; preferences are no verdict."""
+    return (
+        needs.node_name,
+        tuple(sorted(needs.node_selector.items())),
+        needs.affinity,
+        needs.tolerations,
+        tuple(sorted(needs.requests.items())),
+    )

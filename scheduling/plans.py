@@ -1,0 +1,91 @@
+"""What a scheduling cycle decided about one pod, and whether a decision still holds when it is committed. PURE.
+
+A `Placement` was found on a state that was current when the cycle began. `Drift` is what others have written since; a
+placement that leans on something that drifted is not committed but tried again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from claims.kinds.allocations import AllocationResult, DeviceRequestAllocationResult
+from claims.kinds.pods import Pod
+from claims.kinds.resource_claims import ResourceClaim
+from inventory.kinds.slices import ResourceSlice
+from scheduling.conditions import UNSCHEDULABLE
+from scheduling.reasons import Hold
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """Bind `pod` to `node`, give its claims what they lack, and reserve them for it."""
+
+    pod: Pod
+    node: str
+    #: every claim of the pod, as it was when the decision was made
+    claims: tuple[ResourceClaim, ...] = ()
+    #: claim uid -> what it is given now
+    allocations: Mapping[str, AllocationResult] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """`pod` stays where it is: `hold` says why, `condition` is the reason its PodScheduled condition names."""
+
+    pod: Pod
+    hold: Hold
+    condition: str = UNSCHEDULABLE
+    #: a claim whose allocation stands in the pod's way and serves nobody else (PostFilter)
+    deallocate: ResourceClaim | None = None
+
+
+Decision = Placement | Refusal
+
+
+@dataclass(slots=True)
+class Drift:
+    """What changed since the decisions were made, as far as a placement can lean on it."""
+
+    #: (driver, pool, device) given to somebody since
+    devices: set[tuple[str, str, str]] = field(default_factory=set)
+    #: (driver, pool) in which something was given, or whose slices changed
+    used_pools: set[tuple[str, str]] = field(default_factory=set)
+    published_pools: set[tuple[str, str]] = field(default_factory=set)
+    #: nodes that changed, went, or got a pod
+    nodes: set[str] = field(default_factory=set)
+    #: a class or a taint rule changed: every new allocation leans on those
+    rules: bool = False
+
+    def claim_changed(self, claim: ResourceClaim) -> None:
+        allocation = claim.status.allocation
+        for result in allocation.devices.results if allocation else ():
+            self.devices.add((result.driver, result.pool, result.device))
+            self.used_pools.add((result.driver, result.pool))
+
+    def slice_changed(self, published: ResourceSlice) -> None:
+        self.published_pools.add((published.spec.driver, published.spec.pool.name))
+
+
+def stale(placement: Placement, drift: Drift, counting: Collection[tuple[str, str]] = ()) -> str:
+    """What of the new allocations no longer holds, in words; "" when all of it does.
+
+    An exclusive device clashes only when that very device was given away. Shares, and devices of the `counting` pools
+    (those with shared counters), depend on everything that is given out of their pool.
+    """
+    if placement.allocations and drift.rules:
+        return "device classes or taints have changed"
+    for result in _results(placement.allocations.values()):
+        pool = (result.driver, result.pool)
+        if pool in drift.published_pools:
+            return f"pool {result.driver}/{result.pool} has changed"
+        if (*pool, result.device) in drift.devices and not (result.admin_access and not result.share_id):
+            return f"device {result.driver}/{result.pool}/{result.device} was allocated to another claim"
+        if pool in drift.used_pools and (result.share_id or pool in counting):
+            return f"pool {result.driver}/{result.pool} is being used by others"
+    return ""
+
+
+def _results(allocations: Iterable[AllocationResult]) -> Iterator[DeviceRequestAllocationResult]:
+    for allocation in allocations:
+        yield from allocation.devices.results

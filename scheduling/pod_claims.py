@@ -1,0 +1,152 @@
+"""Which claims a pod uses, and whether they let it be scheduled: PreEnqueue and PreFilter as pure functions.
+
+An entry of spec.resourceClaims names a claim, or a template; the claim made from a template stands in
+status.resourceClaimStatuses, and must belong to the pod. Upstream: dynamic-resource-allocation/resourceclaim/claim.go
+and plugins/dynamicresources/dynamicresources.go. PURE.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from claims.kinds.pods import Pod, PodResourceClaim
+from claims.kinds.resource_claims import ResourceClaim, ResourceClaimConsumerReference
+from manciple.wire.base import ObjectMeta
+from scheduling import messages
+from scheduling.reasons import Hold, Reason, claim_key, class_key
+
+#: resourceapi.ResourceClaimReservedForMaxSize
+MOST_RESERVATIONS = 256
+
+#: name, in the pod's namespace -> the claim
+FindClaim = Callable[[str], ResourceClaim | None]
+HasClass = Callable[[str], bool]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reference:
+    """One entry of spec.resourceClaims, resolved as far as the pod alone tells."""
+
+    entry: str
+    claim: str | None  #: the claim's name; None while the claim is to be created, and where none is needed
+    needed: bool = True  #: False when it was determined that this entry needs no claim
+    generated: bool = False  #: the claim must have the pod as its controller
+
+
+def references(pod: Pod) -> tuple[Reference, ...]:
+    """Every entry of spec.resourceClaims, in order."""
+    made = {status.name: status.resource_claim_name for status in pod.status.resource_claim_statuses}
+    return tuple(_reference(entry, made) for entry in pod.spec.resource_claims)
+
+
+def _reference(entry: PodResourceClaim, made: dict[str, str | None]) -> Reference:
+    if entry.resource_claim_name:
+        return Reference(entry=entry.name, claim=entry.resource_claim_name)
+    if entry.name not in made:
+        return Reference(entry=entry.name, claim=None, generated=True)
+    name = made[entry.name] or None
+    return Reference(entry=entry.name, claim=name, needed=name is not None, generated=True)
+
+
+def claim_names(pod: Pod) -> tuple[str, ...]:
+    """The names of the claims that exist for the pod, as far as it tells, without repeats."""
+    return tuple(dict.fromkeys(reference.claim for reference in references(pod) if reference.claim))
+
+
+def controller_of(meta: ObjectMeta) -> tuple[str, str] | None:
+    """(name, uid) of the pod that controls the object, if a pod does."""
+    for owner in meta.owner_references:
+        if owner.controller and owner.kind == "Pod" and owner.api_version == "v1":
+            return owner.name, owner.uid
+    return None
+
+
+def is_for_pod(claim: ResourceClaim, pod: Pod) -> bool:
+    """Whether `claim` was generated for `pod`."""
+    owner = controller_of(claim.metadata)
+    return claim.metadata.namespace == pod.metadata.namespace and owner is not None and owner[1] == pod.metadata.uid
+
+
+def is_reserved_for(claim: ResourceClaim, uid: str) -> bool:
+    return any(consumer.uid == uid for consumer in claim.status.reserved_for)
+
+
+def can_be_reserved(claim: ResourceClaim) -> bool:
+    return len(claim.status.reserved_for) < MOST_RESERVATIONS
+
+
+def consumer(pod: Pod) -> ResourceClaimConsumerReference:
+    """The entry of status.reservedFor that stands for `pod`."""
+    return ResourceClaimConsumerReference(resource="pods", name=pod.metadata.name, uid=pod.metadata.uid)
+
+
+def pre_enqueue(pod: Pod, find_claim: FindClaim) -> Hold | None:
+    """What keeps `pod` out of the active queue from the start: gates, or claims that do not exist yet."""
+    if pod.spec.scheduling_gates:
+        return Hold(reasons=Reason.GATED, message="Scheduling is blocked due to non-empty scheduling gates")
+    for reference in references(pod):
+        if reference.needed and (hold := _missing(pod, reference, find_claim)) is not None:
+            return hold
+    return None
+
+
+def pre_filter(pod: Pod, find_claim: FindClaim, has_class: HasClass) -> tuple[ResourceClaim, ...] | Hold:
+    """The claims of `pod`, each once, when nothing about them forbids every node at once; else what does."""
+    if (hold := pre_enqueue(pod, find_claim)) is not None:
+        return hold
+    claims: dict[str, ResourceClaim] = {}
+    for reference in references(pod):
+        claim = find_claim(reference.claim) if reference.claim else None
+        if claim is None:
+            continue
+        if (hold := _unusable(pod, reference, claim) or _without_class(claim, has_class)) is not None:
+            return hold
+        claims[claim.metadata.uid] = claim
+    return tuple(claims.values())
+
+
+def _missing(pod: Pod, reference: Reference, find_claim: FindClaim) -> Hold | None:
+    namespace = pod.metadata.namespace
+    if reference.claim is None:
+        message = messages.claim_not_created(f"{namespace}/{pod.metadata.name}", reference.entry)
+        return Hold(reasons=Reason.CLAIM_MISSING, message=message)
+    if find_claim(reference.claim) is None:
+        awaited = frozenset({claim_key(namespace, reference.claim)})
+        return Hold(reasons=Reason.CLAIM_MISSING, awaited=awaited, message=messages.claim_not_found(reference.claim))
+    return None
+
+
+def _unusable(pod: Pod, reference: Reference, claim: ResourceClaim) -> Hold | None:
+    meta = claim.metadata
+    message = ""
+    if meta.deletion_timestamp is not None:
+        message = messages.claim_being_deleted(meta.name)
+    elif reference.generated and not is_for_pod(claim, pod):
+        names = f"{meta.namespace}/{meta.name}", f"{pod.metadata.namespace}/{pod.metadata.name}"
+        message = messages.claim_not_for_pod(*names)
+    elif claim.status.allocation and not is_reserved_for(claim, pod.metadata.uid) and not can_be_reserved(claim):
+        message = messages.CLAIM_IN_USE
+    if not message:
+        return None
+    awaited = frozenset({claim_key(meta.namespace, meta.name)})
+    return Hold(reasons=Reason.CLAIM_BUSY, awaited=awaited, message=message)
+
+
+def _without_class(claim: ResourceClaim, has_class: HasClass) -> Hold | None:
+    if claim.status.allocation is not None:
+        return None
+    for request, name in requested_classes(claim):
+        if not has_class(name):
+            message = messages.class_missing(request, name)
+            return Hold(reasons=Reason.CLASS_MISSING, awaited=frozenset({class_key(name)}), message=message)
+    return None
+
+
+def requested_classes(claim: ResourceClaim) -> Iterator[tuple[str, str]]:
+    """(request or request/subrequest, DeviceClass name) for everything that `claim` asks for."""
+    for request in claim.spec.devices.requests:
+        if request.exactly is not None:
+            yield request.name, request.exactly.device_class_name
+        for alternative in request.first_available:
+            yield f"{request.name}/{alternative.name}", alternative.device_class_name

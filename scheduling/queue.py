@@ -1,0 +1,299 @@
+"""The scheduling queue: a table of the pods that have no node yet, fed from the event log.
+
+A row's way (the whole of it; `settle` and `feed` are the only ones who move a row):
+
+    new, PreEnqueue passes            -> active
+    new, PreEnqueue refuses           -> unschedulable, held by its reasons
+    unschedulable, an event may help  -> active, or backoff while the rest of its last attempt lasts
+    unschedulable for 5 minutes       -> active
+    active, or backoff that is over   -> leased by one worker
+    leased, placed or gone            -> no row
+    leased, no place                  -> unschedulable, held by its reasons
+    leased, conflict or fault         -> backoff
+
+Workers share one cursor into the log. They lease rows for a short while (SELECT ... FOR UPDATE SKIP LOCKED; SQLite has
+one writer anyway), so that a crashed worker's pods come free by themselves. Nothing here decides correctness: a pod
+that two workers try is bound once, by the commit.
+
+Locks are taken in the order revision counter (by the commit), cursor, queue rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Protocol
+
+from django.db import transaction
+from django.db.models import F, Q
+
+from manciple.store import tail
+from manciple.wire.errors import Expired
+from scheduling import hints
+from scheduling.backoff import backoff_seconds
+from scheduling.hints import Waiting, Wakes
+from scheduling.models import Cursor, QueuedPod
+from scheduling.reasons import Hold, Reason
+
+#: How long a worker may keep a pod before others may try it; several cycles long.
+LEASE = timedelta(seconds=15)
+#: An unschedulable pod is tried again after this long, whatever happened (upstream: flushUnschedulablePodsLeftover).
+FLUSH_AFTER = timedelta(minutes=5)
+#: A pod whose claims are still missing after this long gets one attempt, which tells its owner what is missing.
+EXPLAIN_AFTER = timedelta(seconds=5)
+#: Events read in one step.
+BATCH = 2000
+
+CURSOR = "queue"
+ACTIVE, BACKOFF, UNSCHEDULABLE = QueuedPod.State.ACTIVE, QueuedPod.State.BACKOFF, QueuedPod.State.UNSCHEDULABLE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A pod that wants a node."""
+
+    uid: str
+    namespace: str
+    name: str
+    generation: int
+    priority: int
+    created_at: datetime
+
+
+class View(Protocol):
+    """The cluster as one worker knows it (`scheduling.capture`): what the queue asks of it."""
+
+    @property
+    def revision(self) -> int: ...
+    def candidates(self) -> Iterable[Candidate]: ...
+    def candidate(self, uid: str) -> Candidate | None: ...
+    def pre_enqueue(self, uid: str) -> Hold | None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Done:
+    """The pod needs no scheduling any more: it is bound, finished or gone."""
+
+    uid: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parked:
+    """The pod does not fit; it waits for an event."""
+
+    uid: str
+    generation: int
+    hold: Hold
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retry:
+    """Somebody else was faster, or something broke: try again after a rest."""
+
+    uid: str
+    message: str
+
+
+Outcome = Done | Parked | Retry
+
+
+def feed(view: View, now: datetime) -> int:
+    """Carry what the log says, up to `view.revision`, over to the queue. Returns how many events were read."""
+    if not Cursor.objects.filter(name=CURSOR).exists():
+        reseed(view, now)
+    total = 0
+    while read := _feed_once(view, now):
+        total += read
+        if read < BATCH:
+            break
+    return total
+
+
+def _feed_once(view: View, now: datetime) -> int:
+    known = Cursor.objects.get(name=CURSOR).revision
+    if known >= view.revision:
+        return 0
+    with transaction.atomic():
+        cursor = Cursor.objects.select_for_update().get(name=CURSOR)
+        try:
+            records = tail.read_after(cursor.revision, resources=hints.RESOURCES, limit=BATCH)
+        except Expired:
+            reseed(view, now)
+            return 0
+        seen = [record for record in records if record.revision <= view.revision]
+        _enter(view, (record.uid for record in seen if record.resource == "pods"), now)
+        _wake(view, Wakes(seen), now)
+        cursor.revision = records[-1].revision if len(seen) == BATCH else max(cursor.revision, view.revision)
+        cursor.save(update_fields=["revision"])
+    return len(seen)
+
+
+def reseed(view: View, now: datetime) -> None:
+    """Make the rows match the pods of `view`: the first start, or the log was pruned past the cursor."""
+    with transaction.atomic():
+        Cursor.objects.get_or_create(name=CURSOR)
+        cursor = Cursor.objects.select_for_update().get(name=CURSOR)
+        wanted = {candidate.uid for candidate in view.candidates()}
+        present = set(QueuedPod.objects.values_list("uid", flat=True))
+        _enter(view, wanted ^ present, now)
+        QueuedPod.objects.filter(state=UNSCHEDULABLE).update(state=ACTIVE, held_by=0, awaited=[])
+        cursor.revision = max(cursor.revision, view.revision)
+        cursor.save(update_fields=["revision"])
+
+
+def sweep(view: View, now: datetime) -> int:
+    """Let nobody wait for ever: flush old waits, add pods that have no row, drop rows that have no pod."""
+    flushed = QueuedPod.objects.filter(state=UNSCHEDULABLE, parked_at__lt=now - FLUSH_AFTER).update(state=ACTIVE)
+    explained = QueuedPod.objects.filter(
+        state=UNSCHEDULABLE, attempts=0, parked_at__lt=now - EXPLAIN_AFTER, held_by=int(Reason.CLAIM_MISSING)
+    ).update(state=ACTIVE)
+    wanted = {candidate.uid for candidate in view.candidates()}
+    astray = wanted ^ set(QueuedPod.objects.values_list("uid", flat=True))
+    if astray:
+        with transaction.atomic():
+            _enter(view, astray, now)
+    return flushed + explained + len(astray)
+
+
+def take(worker: str, limit: int, now: datetime) -> list[str]:
+    """Lease up to `limit` pods that may be tried now: their uids, by priority, then age."""
+    ready = Q(state=ACTIVE) | Q(state=BACKOFF, not_before__lte=now)
+    free = Q(leased_until=None) | Q(leased_until__lt=now)
+    order = ("-priority", "created_at", "uid")
+    if not QueuedPod.objects.filter(ready, free).exists():
+        return []
+    with transaction.atomic():
+        rows = QueuedPod.objects.select_for_update(skip_locked=True).filter(ready, free).order_by(*order)
+        uids = list(rows.values_list("uid", flat=True)[:limit])
+        QueuedPod.objects.filter(uid__in=uids).update(worker=worker, leased_until=now + LEASE)
+    return uids
+
+
+def settle(outcomes: Sequence[Outcome], *, revision: int, now: datetime) -> None:
+    """Record how attempts ended that were made on the state of `revision`; part of the caller's transaction.
+
+    An event that the feed read while the attempt ran found no waiting row to wake, so a pod that is parked here is
+    held against everything since `revision` once more.
+    """
+    QueuedPod.objects.filter(uid__in=[o.uid for o in outcomes if isinstance(o, Done)]).delete()
+    others = {o.uid: o for o in outcomes if not isinstance(o, Done)}
+    if not others:
+        return
+    missed = _missed(revision) if any(isinstance(o, Parked) for o in others.values()) else Wakes(())
+    rows = list(QueuedPod.objects.select_for_update().filter(uid__in=others))
+    for row in rows:
+        row.attempts += 1
+        row.parked_at, row.worker, row.leased_until = now, "", None
+        outcome = others[row.uid]
+        if isinstance(outcome, Parked):
+            _park(row, outcome, missed, now)
+        elif isinstance(outcome, Retry):
+            row.message = outcome.message
+            _rest(row, now)
+    QueuedPod.objects.bulk_update(rows, _CHANGING)
+
+
+_CHANGING = (
+    "generation",
+    "state",
+    "attempts",
+    "not_before",
+    "held_by",
+    "awaited",
+    "message",
+    "parked_at",
+    "worker",
+    "leased_until",
+)
+
+
+def _missed(revision: int) -> Wakes | None:
+    """What the feed read after `revision`; None when that is no longer known."""
+    cursor = Cursor.objects.select_for_update().filter(name=CURSOR).first()
+    if cursor is None or cursor.revision <= revision:
+        return Wakes(())
+    try:
+        records = tail.read_after(revision, resources=hints.RESOURCES, limit=BATCH)
+    except Expired:
+        return None
+    if len(records) == BATCH:
+        return None
+    return Wakes(record for record in records if record.revision <= cursor.revision)
+
+
+def _park(row: QueuedPod, outcome: Parked, missed: Wakes | None, now: datetime) -> None:
+    row.generation, row.message = outcome.generation, outcome.hold.message
+    waiting = Waiting(uid=row.uid, generation=outcome.generation, hold=outcome.hold)
+    if missed is None or missed.helps(waiting):
+        _rest(row, now)
+    else:
+        _hold(row, outcome.hold)
+
+
+def _hold(row: QueuedPod, hold: Hold) -> None:
+    row.state, row.not_before = UNSCHEDULABLE, None
+    row.held_by, row.awaited, row.message = int(hold.reasons), sorted(hold.awaited), hold.message
+
+
+def _rest(row: QueuedPod, now: datetime) -> None:
+    """To the active queue, by way of what is left of the rest after the last attempt."""
+    rested = (row.parked_at or now) + timedelta(seconds=backoff_seconds(row.attempts))
+    row.state, row.not_before = (ACTIVE, None) if rested <= now else (BACKOFF, rested)
+    row.held_by, row.awaited = 0, []
+
+
+def _enter(view: View, uids: Iterable[str], now: datetime) -> None:
+    """Add rows for the candidates among `uids`, drop those of the others."""
+    looked_at = list(dict.fromkeys(uids))
+    candidates = [candidate for uid in looked_at if (candidate := view.candidate(uid)) is not None]
+    staying = {candidate.uid for candidate in candidates}
+    QueuedPod.objects.filter(uid__in=[uid for uid in looked_at if uid not in staying]).delete()
+    present = set(QueuedPod.objects.filter(uid__in=staying).values_list("uid", flat=True))
+    new = [
+        _new_row(candidate, view.pre_enqueue(candidate.uid), now)
+        for candidate in candidates
+        if candidate.uid not in present
+    ]
+    QueuedPod.objects.bulk_create(new, ignore_conflicts=True)
+
+
+def _new_row(candidate: Candidate, hold: Hold | None, now: datetime) -> QueuedPod:
+    row = QueuedPod(
+        uid=candidate.uid,
+        namespace=candidate.namespace,
+        name=candidate.name,
+        generation=candidate.generation,
+        priority=candidate.priority,
+        created_at=candidate.created_at,
+        parked_at=now,
+    )
+    if hold is not None:
+        _hold(row, hold)
+    return row
+
+
+def _wake(view: View, wakes: Wakes, now: datetime) -> None:
+    """Move on the waiting rows that the events may help and that PreEnqueue lets pass."""
+    lifted = int(wakes.reasons)
+    if not lifted and not wakes.by_uid:
+        return
+    rows = QueuedPod.objects.select_for_update().filter(state=UNSCHEDULABLE).alias(lifted=F("held_by").bitand(lifted))
+    changed = []
+    for row in rows.filter(Q(lifted__gt=0) | Q(uid__in=wakes.by_uid)):
+        if wakes.helps(Waiting(uid=row.uid, generation=row.generation, hold=_hold_of(row))):
+            _reconsider(row, view, now)
+            changed.append(row)
+    QueuedPod.objects.bulk_update(changed, _CHANGING, batch_size=200)
+
+
+def _reconsider(row: QueuedPod, view: View, now: datetime) -> None:
+    hold = view.pre_enqueue(row.uid)
+    if hold is None:
+        _rest(row, now)
+    else:
+        _hold(row, hold)
+
+
+def _hold_of(row: QueuedPod) -> Hold:
+    return Hold(reasons=Reason(row.held_by), awaited=frozenset(row.awaited), message=row.message)
