@@ -8,6 +8,8 @@ from inventory.kinds.node_selectors import NodeSelector, NodeSelectorTerm
 from manciple.wire.base import Int32, Int64, Value, always, pb
 from manciple.wire.conditions import LabelSelector
 
+PACKAGE = "io.k8s.api.core.v1"
+
 
 class PreferredSchedulingTerm(Value):
     """A wish with its weight, 1 to 100."""

@@ -15,6 +15,8 @@ from inventory.kinds.taints import DeviceToleration
 from manciple.wire.base import QuantityText, Raw, TimeText, Value, pb
 from manciple.wire.conditions import Condition
 
+PACKAGE = "io.k8s.api.resource.v1"
+
 
 class DeviceRequestAllocationResult(Value):
     """One device, given for one request.

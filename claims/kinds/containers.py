@@ -10,15 +10,18 @@ from typing import Annotated, ClassVar
 import msgspec
 
 from claims.kinds.references import (
+    ConfigMapEnvSource,
     ConfigMapKeySelector,
     FileKeySelector,
     ObjectFieldSelector,
-    OptionalReference,
     ResourceFieldSelector,
+    SecretEnvSource,
     SecretKeySelector,
 )
 from claims.kinds.security import SecurityContext
 from manciple.wire.base import Int32, Int64, QuantityText, Value, always, pb
+
+PACKAGE = "io.k8s.api.core.v1"
 
 
 class ContainerPort(Value):
@@ -35,8 +38,8 @@ class EnvFromSource(Value):
     """All keys of a ConfigMap or Secret as variables, behind `prefix`."""
 
     prefix: Annotated[str, pb(1)] = ""
-    config_map_ref: Annotated[OptionalReference | None, pb(2)] = None
-    secret_ref: Annotated[OptionalReference | None, pb(3)] = None
+    config_map_ref: Annotated[ConfigMapEnvSource | None, pb(2)] = None
+    secret_ref: Annotated[SecretEnvSource | None, pb(3)] = None
 
 
 class EnvVarSource(Value):
@@ -59,6 +62,8 @@ class EnvVar(Value):
 
 class ContainerResourceClaim(Value):
     """core/v1 ResourceClaim: which of the pod's claims a container uses, and which request of it (all when empty)."""
+
+    SCHEMA: ClassVar = "io.k8s.api.core.v1.ResourceClaim"
 
     name: Annotated[str, pb(1)] = ""
     request: Annotated[str, pb(2)] = ""

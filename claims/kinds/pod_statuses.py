@@ -9,6 +9,8 @@ import msgspec
 from claims.kinds.containers import ResourceRequirements
 from manciple.wire.base import Int32, Int64, QuantityText, TimeText, Value, always, pb
 
+PACKAGE = "io.k8s.api.core.v1"
+
 
 class PodCondition(Value):
     """One observed aspect of a pod: PodScheduled, Initialized, ContainersReady, Ready, ..."""

@@ -19,6 +19,8 @@ from claims.kinds.volumes import Volume
 from manciple.wire.base import ApiObject, Int32, Int64, QuantityText, Value, always, pb
 from manciple.wire.conditions import ObjectReference
 
+PACKAGE = "io.k8s.api.core.v1"
+
 
 class HostAlias(Value):
     """A line of the pod's hosts file."""

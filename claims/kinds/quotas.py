@@ -6,6 +6,8 @@ from typing import Annotated
 
 from manciple.wire.base import ApiObject, QuantityText, Value, pb
 
+PACKAGE = "io.k8s.api.core.v1"
+
 
 class ScopedResourceSelectorRequirement(Value):
     """A scope that the counted objects must, or must not, be in. `operator`: In, NotIn, Exists or DoesNotExist."""

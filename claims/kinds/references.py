@@ -6,6 +6,8 @@ from typing import Annotated, ClassVar
 
 from manciple.wire.base import Int32, Int64, QuantityText, Value, pb
 
+PACKAGE = "io.k8s.api.core.v1"
+
 
 class LocalObjectReference(Value):
     """An object of the pod's namespace."""
@@ -27,8 +29,16 @@ class TypedObjectReference(TypedLocalObjectReference):
     namespace: Annotated[str | None, pb(4)] = None
 
 
-class OptionalReference(LocalObjectReference):
-    """core/v1 ConfigMapEnvSource and SecretEnvSource: an object that may be missing when `optional` is true."""
+class ConfigMapEnvSource(LocalObjectReference):
+    """A ConfigMap that may be missing when `optional` is true."""
+
+    EMBEDS: ClassVar = (LocalObjectReference, 1)
+
+    optional: Annotated[bool | None, pb(2)] = None
+
+
+class SecretEnvSource(LocalObjectReference):
+    """A Secret that may be missing when `optional` is true."""
 
     EMBEDS: ClassVar = (LocalObjectReference, 1)
 

@@ -11,6 +11,8 @@ from inventory.kinds.classes import DeviceConfiguration, DeviceSelector
 from inventory.kinds.taints import DeviceToleration
 from manciple.wire.base import Int64, QuantityText, Value, pb
 
+PACKAGE = "io.k8s.api.resource.v1"
+
 
 class CapacityRequirements(Value):
     """How much of each capacity one device must give, by qualified name."""

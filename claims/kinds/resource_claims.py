@@ -11,6 +11,8 @@ from claims.kinds.allocations import AllocatedDeviceStatus, AllocationResult
 from claims.kinds.requests import DeviceClaim
 from manciple.wire.base import ApiObject, ObjectMeta, Value, always, pb
 
+PACKAGE = "io.k8s.api.resource.v1"
+
 
 class ResourceClaimConsumerReference(Value):
     """Who may use the claim: an object of the claim's namespace. `api_group` is empty for core."""

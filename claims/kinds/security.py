@@ -6,6 +6,8 @@ from typing import Annotated
 
 from manciple.wire.base import Int64, Value, pb
 
+PACKAGE = "io.k8s.api.core.v1"
+
 
 class Capabilities(Value):
     """POSIX capabilities given and taken."""

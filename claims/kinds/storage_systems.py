@@ -12,6 +12,8 @@ import msgspec
 from claims.kinds.references import LocalObjectReference
 from manciple.wire.base import Int32, Value, pb
 
+PACKAGE = "io.k8s.api.core.v1"
+
 
 class GCEPersistentDiskVolumeSource(Value):
     """A disk of Google Compute Engine."""

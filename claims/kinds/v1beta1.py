@@ -13,6 +13,8 @@ from inventory.kinds.classes import DeviceSelector
 from inventory.kinds.taints import DeviceToleration
 from manciple.wire.base import ApiObject, Int64, ObjectMeta, Value, always, pb
 
+PACKAGE = "io.k8s.api.resource.v1beta1"
+
 
 class DeviceRequest(Value):
     """Devices of one class, or the first of several alternatives that fits."""

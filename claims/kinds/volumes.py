@@ -21,6 +21,8 @@ from claims.kinds.references import (
 from manciple.wire.base import Int32, Int64, ObjectMeta, QuantityText, Value, always, pb
 from manciple.wire.conditions import LabelSelector
 
+PACKAGE = "io.k8s.api.core.v1"
+
 
 class HostPathVolumeSource(Value):
     """A path of the node."""

@@ -9,6 +9,8 @@ from typing import Annotated, ClassVar
 
 from manciple.wire.base import ApiObject, Raw, Value, always, pb
 
+PACKAGE = "io.k8s.api.resource.v1"
+
 
 class CELDeviceSelector(Value):
     """A CEL expression over one `device`: true selects it. At most 10 KiB, at a bounded cost."""

@@ -10,6 +10,8 @@ from typing import Annotated
 
 from manciple.wire.base import Value, pb
 
+PACKAGE = "io.k8s.api.core.v1"
+
 
 class NodeSelectorRequirement(Value):
     """One test of a label or field. `operator`: In, NotIn, Exists, DoesNotExist, Gt or Lt."""

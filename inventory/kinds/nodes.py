@@ -8,6 +8,8 @@ import msgspec
 
 from manciple.wire.base import MERGE_SCALARS, ApiObject, Int32, Int64, QuantityText, TimeText, Value, always, pb
 
+PACKAGE = "io.k8s.api.core.v1"
+
 
 class Taint(Value):
     """What keeps pods without a toleration off a node. `effect`: NoSchedule, PreferNoSchedule or NoExecute."""

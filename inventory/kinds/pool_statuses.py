@@ -10,6 +10,8 @@ from typing import Annotated
 from manciple.wire.base import ApiObject, Int32, Int64, QuantityText, Value, always, pb
 from manciple.wire.conditions import Condition
 
+PACKAGE = "io.k8s.api.resource.v1alpha3"
+
 
 class ResourcePoolStatusRequestSpec(Value):
     """Which pools are asked for: those of a driver, or one of them.

@@ -14,6 +14,8 @@ from inventory.kinds.node_selectors import NodeSelector
 from inventory.kinds.taints import DeviceTaint
 from manciple.wire.base import ApiObject, Int64, QuantityText, Value, always, pb
 
+PACKAGE = "io.k8s.api.resource.v1"
+
 
 class DeviceAttribute(Value):
     """A property of a device. Exactly one field is set; versions are semantic versions; text has at most 64 bytes."""

@@ -11,6 +11,8 @@ from typing import Annotated
 from manciple.wire.base import ApiObject, Int64, TimeText, Value, always, pb
 from manciple.wire.conditions import Condition
 
+PACKAGE = "io.k8s.api.resource.v1"
+
 
 class DeviceTaint(Value):
     """A reason not to use a device. `effect`: None, NoSchedule or NoExecute; unknown ones count as None.

@@ -19,6 +19,8 @@ from inventory.kinds.slices import (
 from inventory.kinds.taints import DeviceTaint
 from manciple.wire.base import ApiObject, Value, always, pb
 
+PACKAGE = "io.k8s.api.resource.v1beta1"
+
 
 class BasicDevice(Value):
     """The properties of a device; as v1 Device without the name."""

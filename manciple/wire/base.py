@@ -34,6 +34,9 @@ QuantityText = str
 #: RFC 3339 text in UTC, seconds (Time) or microseconds (MicroTime), as it stands on the wire.
 TimeText = str
 
+#: Where OpenAPI names the types of this module; every module that declares values has a PACKAGE.
+PACKAGE = "io.k8s.apimachinery.pkg.apis.meta.v1"
+
 #: As a merge_key: the list holds scalars and a strategic merge patch adds to it (patchStrategy=merge without a key).
 MERGE_SCALARS = "*"
 
@@ -52,9 +55,14 @@ class Value(
 
     Where Go embeds a struct (`json:",inline"`), the embedding value inherits from the embedded one, and `EMBEDS` names
     it with its protobuf field number: JSON shows its fields among the others, protobuf nests them in one message.
+
+    The docstring is the type's description in OpenAPI and `kubectl explain`: its first paragraph tells of the type,
+    and what follows a field's name and a colon, of that field.
     """
 
     EMBEDS: ClassVar[tuple[type[Value], int] | None] = None
+    #: the name in OpenAPI where it is not PACKAGE and the class's name
+    SCHEMA: ClassVar[str] = ""
 
 
 def pb(

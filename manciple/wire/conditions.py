@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from manciple.wire.base import Int64, TimeText, Value, pb
+
+PACKAGE = "io.k8s.apimachinery.pkg.apis.meta.v1"
 
 
 class Condition(Value):
@@ -35,6 +37,8 @@ class LabelSelector(Value):
 
 class ObjectReference(Value):
     """core/v1 ObjectReference: an object of any kind, or a part of it."""
+
+    SCHEMA: ClassVar = "io.k8s.api.core.v1.ObjectReference"
 
     kind: Annotated[str, pb(1)] = ""
     namespace: Annotated[str, pb(2)] = ""

@@ -131,7 +131,9 @@ def _key(key: Hashable) -> str:
 
 def _parse_yaml(body: bytes) -> Any:
     try:
-        loader = _Loader(body.decode())
+        text = body.decode()
+        _check_events(text)
+        loader = _Loader(text)
         try:
             node = loader.get_single_node()
             if node is None:
@@ -146,10 +148,27 @@ def _parse_yaml(body: bytes) -> Any:
     return document
 
 
+def _check_events(text: str) -> None:
+    """Looks at the size and the depth before anything is composed: the C composer recurses without a limit.
+
+    Raises: ValueError.
+    """
+    depth = 0
+    for count, event in enumerate(yaml.parse(text, Loader=yaml.CSafeLoader)):
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+        if depth > MAX_DEPTH:
+            raise ValueError("the document nests too deep")
+        if count > MAX_YAML_NODES:
+            raise ValueError("the document is too large")
+
+
 def _check_nodes(root: yaml.Node) -> None:
     """Counts the nodes with every alias written out, and finds an alias inside what it stands for.
 
-    Raises: ValueError for too many, for a node that contains itself, or for one that nests too deep.
+    Raises: ValueError for too many, or for a node that contains itself.
     """
     counts: dict[int, int] = {}
     open_nodes: set[int] = set()
@@ -160,8 +179,6 @@ def _check_nodes(root: yaml.Node) -> None:
             return counts[identity]
         if identity in open_nodes:
             raise ValueError("an anchor's value contains itself")
-        if len(open_nodes) >= MAX_DEPTH:
-            raise ValueError("the document nests too deep")
         open_nodes.add(identity)
         total = 1 + sum(count(child) for child in _children(node))
         if total > MAX_YAML_NODES:

@@ -5,22 +5,28 @@ Sources: k8s.io/apimachinery/pkg/apis/meta/v1, k8s.io/api/core/v1, coordination/
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import msgspec
 
 from manciple.wire.base import ApiObject, Int32, Int64, TimeText, Value, always, pb
 from manciple.wire.conditions import ObjectReference
 
+PACKAGE = "io.k8s.apimachinery.pkg.apis.meta.v1"
+
 
 class NamespaceSpec(Value):
     """`finalizers`: who must let go before the namespace can vanish."""
+
+    SCHEMA: ClassVar = "io.k8s.api.core.v1.NamespaceSpec"
 
     finalizers: Annotated[tuple[str, ...], pb(1)] = ()
 
 
 class NamespaceCondition(Value):
     """What holds up the end of a namespace."""
+
+    SCHEMA: ClassVar = "io.k8s.api.core.v1.NamespaceCondition"
 
     type: Annotated[str, pb(1)] = ""
     status: Annotated[str, pb(2)] = ""
@@ -32,12 +38,16 @@ class NamespaceCondition(Value):
 class NamespaceStatus(Value):
     """`phase`: Active or Terminating."""
 
+    SCHEMA: ClassVar = "io.k8s.api.core.v1.NamespaceStatus"
+
     phase: Annotated[str, pb(1)] = ""
     conditions: Annotated[tuple[NamespaceCondition, ...], pb(2, merge_key="type")] = ()
 
 
 class Namespace(ApiObject):
     """A scope of names, and the unit of quota. Cluster scoped."""
+
+    SCHEMA: ClassVar = "io.k8s.api.core.v1.Namespace"
 
     spec: Annotated[NamespaceSpec, pb(2)] = NamespaceSpec()
     status: Annotated[NamespaceStatus, pb(3)] = NamespaceStatus()
@@ -46,6 +56,8 @@ class Namespace(ApiObject):
 class EventSource(Value):
     """Who saw it, and on which node."""
 
+    SCHEMA: ClassVar = "io.k8s.api.core.v1.EventSource"
+
     component: Annotated[str, pb(1)] = ""
     host: Annotated[str, pb(2)] = ""
 
@@ -53,12 +65,16 @@ class EventSource(Value):
 class EventSeries(Value):
     """How often it happened, and when last."""
 
+    SCHEMA: ClassVar = "io.k8s.api.core.v1.EventSeries"
+
     count: Annotated[Int32, pb(1)] = 0
     last_observed_time: Annotated[TimeText | None, pb(2, encoding="microTime")] = None
 
 
 class Event(ApiObject):
     """A message about an object, for people. `type`: Normal or Warning. Namespaced."""
+
+    SCHEMA: ClassVar = "io.k8s.api.core.v1.Event"
 
     involved_object: Annotated[ObjectReference, pb(2)] = always(ObjectReference())
     reason: Annotated[str, pb(3)] = ""
@@ -79,6 +95,8 @@ class Event(ApiObject):
 class LeaseSpec(Value):
     """Who holds the lease, since when, and until when without renewal. The duration is in seconds."""
 
+    SCHEMA: ClassVar = "io.k8s.api.coordination.v1.LeaseSpec"
+
     holder_identity: Annotated[str | None, pb(1)] = None
     lease_duration_seconds: Annotated[Int32 | None, pb(2)] = None
     acquire_time: Annotated[TimeText | None, pb(3, encoding="microTime")] = None
@@ -90,6 +108,8 @@ class LeaseSpec(Value):
 
 class Lease(ApiObject):
     """coordination.k8s.io/v1: a sign of life that must be renewed. Namespaced."""
+
+    SCHEMA: ClassVar = "io.k8s.api.coordination.v1.Lease"
 
     spec: Annotated[LeaseSpec, pb(2)] = LeaseSpec()
 
@@ -168,6 +188,8 @@ class CreateOptions(Value):
 class Eviction(ApiObject):
     """policy/v1: what is posted to `pods/NAME/eviction`."""
 
+    SCHEMA: ClassVar = "io.k8s.api.policy.v1.Eviction"
+
     delete_options: Annotated[DeleteOptions | None, pb(2)] = None
 
 
@@ -182,12 +204,16 @@ class FieldSelectorRequirement(Value):
 class FieldSelectorAttributes(Value):
     """The field or label selector of the request in question."""
 
+    SCHEMA: ClassVar = "io.k8s.api.authorization.v1.FieldSelectorAttributes"
+
     raw_selector: Annotated[str, pb(1)] = ""
     requirements: Annotated[tuple[FieldSelectorRequirement, ...], pb(2)] = ()
 
 
 class ResourceAttributes(Value):
     """A request for objects: "*" means all."""
+
+    SCHEMA: ClassVar = "io.k8s.api.authorization.v1.ResourceAttributes"
 
     namespace: Annotated[str, pb(1)] = ""
     verb: Annotated[str, pb(2)] = ""
@@ -203,6 +229,8 @@ class ResourceAttributes(Value):
 class NonResourceAttributes(Value):
     """A request for a path that is no object."""
 
+    SCHEMA: ClassVar = "io.k8s.api.authorization.v1.NonResourceAttributes"
+
     path: Annotated[str, pb(1)] = ""
     verb: Annotated[str, pb(2)] = ""
 
@@ -210,12 +238,16 @@ class NonResourceAttributes(Value):
 class SelfSubjectAccessReviewSpec(Value):
     """What is asked: may I? Exactly one field is set."""
 
+    SCHEMA: ClassVar = "io.k8s.api.authorization.v1.SelfSubjectAccessReviewSpec"
+
     resource_attributes: Annotated[ResourceAttributes | None, pb(1)] = None
     non_resource_attributes: Annotated[NonResourceAttributes | None, pb(2)] = None
 
 
 class SubjectAccessReviewStatus(Value):
     """The answer."""
+
+    SCHEMA: ClassVar = "io.k8s.api.authorization.v1.SubjectAccessReviewStatus"
 
     allowed: Annotated[bool, pb(1)] = always(zero=False)
     denied: Annotated[bool, pb(4)] = False
@@ -225,6 +257,8 @@ class SubjectAccessReviewStatus(Value):
 
 class SelfSubjectAccessReview(ApiObject):
     """authorization.k8s.io/v1: whether the asker may do something. Never stored."""
+
+    SCHEMA: ClassVar = "io.k8s.api.authorization.v1.SelfSubjectAccessReview"
 
     spec: Annotated[SelfSubjectAccessReviewSpec, pb(2)] = always(SelfSubjectAccessReviewSpec())
     status: Annotated[SubjectAccessReviewStatus, pb(3)] = SubjectAccessReviewStatus()

@@ -3,7 +3,7 @@
 - null stands for absent: members are dropped, elements become their zero value;
 - amounts may be JSON numbers and become text; times become UTC text in the precision of their type;
 - unknown and repeated fields are collected with their paths, in document order, and dropped.
-What has the wrong type is left as it is: the conversion into the typed value names it. Each type is compiled once to a
+What has the wrong type ends the reading, with its path, in the words of Go's decoder. Each type is compiled once to a
 function over its declarations.
 """
 
@@ -32,10 +32,26 @@ class Malformed(ValueError):
     """A value that its type cannot take; the message names the path."""
 
 
+def _mismatch(raw: Any, path: str, expected: str) -> Malformed:
+    got = next((name for types, name in _JSON_NAMES if isinstance(raw, types)), "null")
+    into = f"field {path}" if path else "a value"
+    return Malformed(f"json: cannot unmarshal {got} into {into} of type {expected}")
+
+
+_JSON_NAMES: tuple[tuple[Any, str], ...] = (
+    (bool, "bool"),
+    (str, "string"),
+    (int | float, "number"),
+    (list | tuple, "array"),
+    (dict, "object"),
+)
+
+
 def normalize(type_: Any, document: Any, findings: list[str]) -> Any:
     """`document` fit for `msgspec.convert(..., type_)`; strict-decoding texts are appended to `findings`.
 
-    type_: a `Value` subclass, or a dict or tuple of them. Raises: Malformed for an unreadable time or amount.
+    type_: a `Value` subclass, or a dict or tuple of them. Raises: Malformed. Only the range of an integer is left for
+    the conversion to check.
     """
     return _of_type(type_)(document, "", findings)
 
@@ -53,7 +69,7 @@ def _value(type_: type[Value]) -> Normalizer:
 
     def normalize_value(raw: Any, path: str, findings: list[str]) -> Any:
         if not isinstance(raw, dict):
-            return raw
+            raise _mismatch(raw, path, type_.__name__)
         if not members:  # filled on first use, because types may contain themselves
             members.update({field.name: _member(field) for field in declarations(type_)})
         fitted = {}
@@ -91,12 +107,12 @@ def _contained(shape: Shape, encoding: str) -> Normalizer:
 
     def normalize_list(raw: Any, path: str, findings: list[str]) -> Any:
         if not isinstance(raw, list | tuple):
-            return raw
+            raise _mismatch(raw, path, "array")
         return [zero if item is None else element(item, f"{path}[{at}]", findings) for at, item in enumerate(raw)]
 
     def normalize_map(raw: Any, path: str, findings: list[str]) -> Any:
         if not isinstance(raw, dict):
-            return raw
+            raise _mismatch(raw, path, "map")
         _report_repeated(raw, path, findings)
         return {key: zero if item is None else element(item, _join(path, key), findings) for key, item in raw.items()}
 
@@ -109,16 +125,33 @@ _ZEROS: dict[type, Any] = {str: "", int: 0, bool: False, object: None}
 def _element(shape: Shape, encoding: str) -> Normalizer:
     if issubclass(shape.element, Value):
         return _value(shape.element)
-    return _SCALARS.get(encoding, _as_it_is)
+    return _SCALARS.get(encoding) or _PLAIN[shape.element]
 
 
-def _as_it_is(raw: Any, path: str, findings: list[str]) -> Any:  # noqa: ARG001  # the signature of all normalizers
+def _plain(type_: type, expected: str) -> Normalizer:
+    def normalize_plain(raw: Any, path: str, findings: list[str]) -> Any:  # noqa: ARG001  # the signature of all
+        if type(raw) is not type_:  # bool is an int to isinstance()
+            raise _mismatch(raw, path, expected)
+        return raw
+
+    return normalize_plain
+
+
+def _any(raw: Any, path: str, findings: list[str]) -> Any:  # noqa: ARG001
+    return raw
+
+
+def _int_or_string(raw: Any, path: str, findings: list[str]) -> Any:  # noqa: ARG001
+    if isinstance(raw, bool) or not isinstance(raw, int | str):
+        raise _mismatch(raw, path, "int or string")
     return raw
 
 
 def _quantity(raw: Any, path: str, findings: list[str]) -> Any:  # noqa: ARG001
-    if isinstance(raw, bool) or not isinstance(raw, int | float):
+    if isinstance(raw, str):
         return raw
+    if isinstance(raw, bool) or not isinstance(raw, int | float):
+        raise _mismatch(raw, path, "Quantity")
     return format(Decimal(str(raw)), "f") if isinstance(raw, float) else str(raw)
 
 
@@ -135,7 +168,7 @@ def _time(micro: bool) -> Normalizer:
 
     def normalize_time(raw: Any, path: str, findings: list[str]) -> Any:  # noqa: ARG001
         if not isinstance(raw, str):
-            return raw
+            raise _mismatch(raw, path, "Time")
         try:
             text = time_text(raw, micro=micro)
         except (ValueError, OverflowError) as error:
@@ -145,7 +178,14 @@ def _time(micro: bool) -> Normalizer:
     return normalize_time
 
 
+_PLAIN: dict[type, Normalizer] = {
+    str: _plain(str, "string"),
+    bool: _plain(bool, "bool"),
+    int: _plain(int, "int"),
+    object: _any,
+}
 _SCALARS: dict[str, Normalizer] = {
+    "intOrString": _int_or_string,
     "quantity": _quantity,
     "time": _time(micro=False),
     "microTime": _time(micro=True),

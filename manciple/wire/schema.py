@@ -1,0 +1,286 @@
+"""OpenAPI schemas and merge rules, derived from the declarations of the types.
+
+`components` (OpenAPI v3) and `definitions` (v2) hold the schemas of the given kinds, of their lists and of everything
+they refer to, named and extended as Kubernetes does, so that kubectl can explain, diff and patch. `list_merge_key` and
+`field_type` answer `manciple.wire.patch`.
+Sources: kube-openapi/pkg/builder3; apimachinery/pkg/util/strategicpatch/meta.go.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from inspect import cleandoc
+from itertools import zip_longest
+from types import MappingProxyType
+from typing import Any, Literal, get_args, get_origin
+
+from manciple.wire.base import MERGE_SCALARS, ApiObject, ObjectMeta, Value
+from manciple.wire.declarations import Declaration, declarations
+from manciple.wire.machinery import DeleteOptions, ListMeta, Status
+
+Schema = dict[str, Any]
+Dialect = Literal["v2", "v3"]
+
+META = "io.k8s.apimachinery.pkg.apis.meta.v1"
+_QUANTITY = "io.k8s.apimachinery.pkg.api.resource.Quantity"
+_INT_OR_STRING = "io.k8s.apimachinery.pkg.util.intstr.IntOrString"
+_RAW_EXTENSION = "io.k8s.apimachinery.pkg.runtime.RawExtension"
+
+#: The schema that stands for each encoding.
+_ENCODED = MappingProxyType(
+    {
+        "quantity": _QUANTITY,
+        "time": f"{META}.Time",
+        "microTime": f"{META}.MicroTime",
+        "intOrString": _INT_OR_STRING,
+        "raw": _RAW_EXTENSION,
+        "fieldsV1": f"{META}.FieldsV1",
+    }
+)
+
+#: Schemas that no type declares. `number` in v3, text in v2, as upstream.
+_FIXED: MappingProxyType[str, Schema] = MappingProxyType(
+    {
+        _QUANTITY: {"description": "An amount, exact, with an optional suffix: 1.5Gi, 500m, 2e3.", "type": "string"},
+        _INT_OR_STRING: {"description": "A number or a name.", "type": "string", "format": "int-or-string"},
+        _RAW_EXTENSION: {"description": "Any JSON object.", "type": "object"},
+        f"{META}.Time": {"description": "RFC 3339, in UTC.", "type": "string", "format": "date-time"},
+        f"{META}.MicroTime": {
+            "description": "RFC 3339 with microseconds, in UTC.",
+            "type": "string",
+            "format": "date-time",
+        },
+        f"{META}.FieldsV1": {"description": "The fields that a manager set, as a trie.", "type": "object"},
+        f"{META}.Patch": {
+            "description": "A patch of an object, in the format that Content-Type says.",
+            "type": "object",
+        },
+    }
+)
+_FIXED_V3: MappingProxyType[str, Schema] = MappingProxyType(
+    {
+        _QUANTITY: {"oneOf": [{"type": "string"}, {"type": "number"}]},
+        _INT_OR_STRING: {"format": "int-or-string", "oneOf": [{"type": "integer"}, {"type": "string"}]},
+    }
+)
+
+_HEAD = MappingProxyType(
+    {
+        "api_version": "The version of the schema of this object: GROUP/VERSION.",
+        "kind": "What this object is, in CamelCase.",
+        "metadata": "Names, labels, ownership and versions of this object.",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ServedKind:
+    """A kind under one of its versions. `type` may be that of another version with the same shape."""
+
+    group: str
+    version: str
+    kind: str
+    type: type[ApiObject]
+
+    @property
+    def name(self) -> str:
+        """The schema's name: io.k8s.api.resource.v1.ResourceClaim."""
+        return f"io.k8s.api.{self.group.partition('.')[0] or 'core'}.{self.version}.{self.kind}"
+
+    @property
+    def identity(self) -> list[dict[str, str]]:
+        return [{"group": self.group, "kind": self.kind, "version": self.version}]
+
+
+def components(kinds: Iterable[ServedKind]) -> dict[str, Schema]:
+    """The `components.schemas` of an OpenAPI v3 document."""
+    return _Collection("v3").of(kinds)
+
+
+def definitions(kinds: Iterable[ServedKind]) -> dict[str, Schema]:
+    """The `definitions` of an OpenAPI v2 document."""
+    return _Collection("v2").of(kinds)
+
+
+def schema_name(type_: type[Value]) -> str:
+    """The name under which a type stands in OpenAPI. Raises: AttributeError where its module has no PACKAGE."""
+    own: str = type_.__dict__.get("SCHEMA", "")
+    return own or f"{sys.modules[type_.__module__].PACKAGE}.{type_.__name__}"
+
+
+def list_merge_key(type_: Any, json_field: str, /) -> str | None:
+    """The merge key of a list field in a strategic merge patch.
+
+    MERGE_SCALARS where the list is merged as a set; None where it is replaced whole, or where there is no such field.
+    """
+    declared = _declared(type_, json_field)
+    return (declared.merge_key or None) if declared else None
+
+
+def field_type(type_: Any, json_field: str, /) -> Any:
+    """The type of a field's value; of its elements, for a list.
+
+    A map is dict[str, E], whose every key has the type E. None where nothing is known of the value: an unknown field,
+    raw JSON, and what lies inside of it.
+    """
+    if get_origin(type_) is dict:
+        return get_args(type_)[1]
+    declared = _declared(type_, json_field)
+    if declared is None or declared.shape.element is object:
+        return None
+    element: Any = declared.shape.element
+    return dict[str, element] if declared.shape.container == "map" else element
+
+
+def _declared(type_: Any, json_field: str) -> Declaration | None:
+    if not (isinstance(type_, type) and issubclass(type_, Value)):
+        return None
+    return _by_name(type_).get(json_field)
+
+
+@cache
+def _by_name(type_: type[Value]) -> dict[str, Declaration]:
+    return {declared.name: declared for declared in declarations(type_)}
+
+
+class _Collection:
+    """The schemas of one document, gathered by following references."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        self._dialect = dialect
+        self._prefix = "#/components/schemas/" if dialect == "v3" else "#/definitions/"
+        self._schemas: dict[str, Schema] = {}
+
+    def of(self, kinds: Iterable[ServedKind]) -> dict[str, Schema]:
+        for served in kinds:
+            self._add_kind(served)
+        for type_ in (ObjectMeta, ListMeta, Status, DeleteOptions):
+            self._reference(type_)
+        self._named(f"{META}.Patch")
+        return dict(sorted(self._schemas.items()))
+
+    def _add_kind(self, served: ServedKind) -> None:
+        self._schemas[served.name] = {
+            **self._object(served.type),
+            "x-kubernetes-group-version-kind": served.identity,
+        }
+        listed = f"{served.kind}List"
+        self._schemas[f"{served.name}List"] = {
+            "description": f"A list of {served.kind} objects.",
+            "type": "object",
+            "required": ["items"],
+            "properties": {
+                "apiVersion": {"description": _HEAD["api_version"], "type": "string"},
+                "kind": {"description": _HEAD["kind"], "type": "string"},
+                "metadata": self._described(self._reference(ListMeta), "What the list says of itself."),
+                "items": {"type": "array", "items": self._ref(served.name), "description": "The objects."},
+            },
+            "x-kubernetes-group-version-kind": [{"group": served.group, "kind": listed, "version": served.version}],
+        }
+
+    def _object(self, type_: type[Value]) -> Schema:
+        texts = _descriptions(type_)
+        properties = {
+            declared.name: self._property(declared, texts.get(declared.attribute, ""))
+            for declared in declarations(type_)
+        }
+        schema: Schema = {"description": _summary(type_), "type": "object"}
+        return {**schema, "properties": properties} if properties else schema
+
+    def _property(self, declared: Declaration, text: str) -> Schema:
+        element = self._element(declared)
+        if declared.shape.container == "map":
+            return _with_text({"type": "object", "additionalProperties": element}, text)
+        if declared.shape.container == "list":
+            return _with_text({"type": "array", "items": element, **_list_extensions(declared)}, text)
+        return self._described(element, text)
+
+    def _element(self, declared: Declaration) -> Schema:
+        element = declared.shape.element
+        if issubclass(element, Value):
+            return self._reference(element)
+        if declared.encoding == "bytes":
+            return {"type": "string", "format": "byte"}
+        if declared.encoding:
+            return self._named(_ENCODED[declared.encoding])
+        return dict(_scalar(element, declared.shape.bits))
+
+    def _reference(self, type_: type[Value]) -> Schema:
+        name = schema_name(type_)
+        if name not in self._schemas:
+            self._schemas[name] = {}  # named before it is filled: types may refer to each other
+            self._schemas[name] = self._object(type_)
+        return self._ref(name)
+
+    def _named(self, name: str) -> Schema:
+        schema = dict(_FIXED[name])
+        if self._dialect == "v3" and name in _FIXED_V3:
+            schema = {"description": schema["description"], **_FIXED_V3[name]}
+        self._schemas[name] = schema
+        return self._ref(name)
+
+    def _ref(self, name: str) -> Schema:
+        return {"$ref": f"{self._prefix}{name}"}
+
+    def _described(self, schema: Schema, text: str) -> Schema:
+        """A schema with a description; v3 allows none beside a reference."""
+        if text and "$ref" in schema and self._dialect == "v3":
+            return {"description": text, "allOf": [schema]}
+        return _with_text(schema, text)
+
+
+def _with_text(schema: Schema, text: str) -> Schema:
+    return {"description": text, **schema} if text else schema
+
+
+def _scalar(element: type, bits: int) -> Schema:
+    if element is int:
+        return {"type": "integer", "format": f"int{bits}"}
+    return {"type": "boolean" if element is bool else "string"}
+
+
+def _list_extensions(declared: Declaration) -> Schema:
+    """How server-side apply and strategic merge treat a list."""
+    if declared.merge_key == MERGE_SCALARS:
+        return {"x-kubernetes-list-type": "set", "x-kubernetes-patch-strategy": "merge"}
+    extensions: Schema = {"x-kubernetes-list-type": "map" if declared.list_keys else "atomic"}
+    if declared.list_keys:
+        extensions["x-kubernetes-list-map-keys"] = list(declared.list_keys)
+    if declared.merge_key:
+        extensions["x-kubernetes-patch-merge-key"] = declared.merge_key
+        extensions["x-kubernetes-patch-strategy"] = "merge,retainKeys" if declared.retain_keys else "merge"
+    return extensions
+
+
+# Descriptions --------------------------------------------------------------------------------------------------------
+
+
+def _summary(type_: type[Value]) -> str:
+    return " ".join(cleandoc(type_.__doc__ or "").partition("\n\n")[0].split())
+
+
+@cache
+def _descriptions(type_: type[Value]) -> dict[str, str]:
+    """What the docstrings of a type and of those it inherits from say of single attributes."""
+    texts: dict[str, str] = {}
+    for one in reversed(type_.__mro__):
+        if issubclass(one, Value):
+            texts.update(_described_attributes(one))
+    return {**texts, **_HEAD} if issubclass(type_, ApiObject) else texts
+
+
+def _described_attributes(type_: type[Value]) -> dict[str, str]:
+    names = "|".join(sorted((f.attribute for f in declarations(type_)), key=len, reverse=True))
+    if not names:
+        return {}
+    text = " ".join(cleandoc(type_.__doc__ or "").split())
+    heads = list(re.finditer(rf"(?:^|(?<=[.;] ))((?:`?(?:{names})`?(?:, | and )?)+): ", text))
+    found: dict[str, str] = {}
+    for head, following in zip_longest(heads, heads[1:]):
+        described = text[head.end() : following.start() if following else None].strip().rstrip(";")
+        found.update(dict.fromkeys(re.findall(rf"\b(?:{names})\b", head[1]), described[:1].upper() + described[1:]))
+    return found
