@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from claims.kinds import claim_preparation, claim_rules, pod_preparation, pod_rules
 from claims.kinds.claim_columns import CLAIM_COLUMNS
+from claims.kinds.conversion import CLAIM_VERSIONS, TEMPLATE_VERSIONS
 from claims.kinds.pod_columns import POD_COLUMNS
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim, ResourceClaimTemplate
@@ -33,6 +34,7 @@ RESOURCE_CLAIM = Kind(
         )
     },
     columns=CLAIM_COLUMNS,
+    served_versions=CLAIM_VERSIONS,
     description="A request for devices, and once it is met, the devices.",
 )
 
@@ -48,6 +50,7 @@ RESOURCE_CLAIM_TEMPLATE = Kind(
     validate_create=claim_rules.validate_template,
     validate_update=claim_rules.validate_template_update,
     columns=DEFAULT_COLUMNS,
+    served_versions=TEMPLATE_VERSIONS,
     description="The mould from which each pod that names it gets a claim of its own.",
 )
 

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 from inventory.kinds import class_rules, node_rules, preparation, slice_rules
 from inventory.kinds.classes import DeviceClass
+from inventory.kinds.conversion import CLASS_VERSIONS, SLICE_VERSIONS
 from inventory.kinds.node_columns import NODE_COLUMNS
 from inventory.kinds.nodes import Node
 from inventory.kinds.preparation import SlicePreparation
@@ -36,6 +37,7 @@ DEVICE_CLASS = Kind(
     validate_update=class_rules.validate_class_update,
     columns=DEFAULT_COLUMNS,
     generation_of=lambda device_class: device_class.spec,
+    served_versions=CLASS_VERSIONS,
     description="What an administrator offers for claiming: device selectors and configuration under one name.",
 )
 
@@ -64,6 +66,7 @@ def declare_slice(now: Callable[[], str]) -> Kind:
             AGE_COLUMN,
         ),
         generation_of=lambda one: one.spec,
+        served_versions=SLICE_VERSIONS,
         description="A part of a driver's pool of devices, as the driver published it.",
     )
 

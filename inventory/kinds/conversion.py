@@ -1,0 +1,107 @@
+"""DeviceClass and ResourceSlice between resource.k8s.io/v1 and the older versions that clients still write.
+
+v1beta2 has the shape of v1. In v1beta1 a device's properties stand in `basic`. Both directions take a whole object as
+builtins and return a new one. Source: pkg/apis/resource/v1beta1/conversion.go of Kubernetes 1.36.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from manciple.wire.registry import Conversion
+
+Document = dict[str, Any]
+
+STORAGE_VERSION = "resource.k8s.io/v1"
+
+
+def with_version(document: Mapping[str, Any], api_version: str) -> Document:
+    """The same content under another apiVersion."""
+    return {**document, "apiVersion": api_version}
+
+
+def same_shape(version: str) -> Conversion:
+    """The conversion of a version that differs from v1 in its name only."""
+    return reshaped(version, to_storage=dict, from_storage=dict)
+
+
+def reshaped(
+    version: str,
+    *,
+    to_storage: Callable[[Document], Document],
+    from_storage: Callable[[Document], Document],
+) -> Conversion:
+    """The conversion of `resource.k8s.io/<version>` by functions that need not mind the apiVersion."""
+    return Conversion(
+        to_storage=lambda document: with_version(to_storage(document), STORAGE_VERSION),
+        from_storage=lambda document: with_version(from_storage(document), f"resource.k8s.io/{version}"),
+    )
+
+
+def map_field(document: Mapping[str, Any], path: tuple[str, ...], change: Callable[[Any], Any]) -> Document:
+    """A copy of `document` with `change` applied to the field at `path`, where it is there."""
+    name, *rest = path
+    if name not in document:
+        return dict(document)
+    value = document[name]
+    if rest and not isinstance(value, dict):
+        return dict(document)
+    return {**document, name: map_field(value, tuple(rest), change) if rest else change(value)}
+
+
+def map_items(change: Callable[[Document], Document]) -> Callable[[Any], Any]:
+    """`change` for every object of a list; anything else is left to strict decoding to refuse."""
+
+    def changed(items: Any) -> Any:
+        if not isinstance(items, list):
+            return items
+        return [change(item) if isinstance(item, dict) else item for item in items]
+
+    return changed
+
+
+# ResourceSlice -------------------------------------------------------------------------------------------------------
+
+_DEVICES = ("spec", "devices")
+
+
+def _unwrap_device(device: Document) -> Document:
+    """v1beta1 -> v1: what stands in `basic` is the device's own."""
+    basic = device.get("basic")
+    if not isinstance(basic, dict):
+        return {key: value for key, value in device.items() if key != "basic" or value is not None}
+    return {**{key: value for key, value in device.items() if key != "basic"}, **basic}
+
+
+def _wrap_device(device: Document) -> Document:
+    """v1 -> v1beta1."""
+    return {"name": device.get("name", ""), "basic": {key: value for key, value in device.items() if key != "name"}}
+
+
+def _slice_to_storage(document: Document) -> Document:
+    return map_field(_without_zero_placement(document), _DEVICES, map_items(_unwrap_device))
+
+
+def _slice_from_storage(document: Document) -> Document:
+    return map_field(document, _DEVICES, map_items(_wrap_device))
+
+
+def _without_zero_placement(document: Document) -> Document:
+    """v1beta1 has no pointers for nodeName and allNodes: their zero values mean that they are not set."""
+
+    def cleaned(spec: Any) -> Any:
+        if not isinstance(spec, dict):
+            return spec
+        zeros: tuple[tuple[str, Any], ...] = (("nodeName", ""), ("allNodes", False))
+        unset = {name for name, zero in zeros if spec.get(name) is not None and spec[name] == zero}
+        return {key: value for key, value in spec.items() if key not in unset}
+
+    return map_field(document, ("spec",), cleaned)
+
+
+CLASS_VERSIONS: Mapping[str, Conversion] = {"v1beta2": same_shape("v1beta2"), "v1beta1": same_shape("v1beta1")}
+SLICE_VERSIONS: Mapping[str, Conversion] = {
+    "v1beta2": same_shape("v1beta2"),
+    "v1beta1": reshaped("v1beta1", to_storage=_slice_to_storage, from_storage=_slice_from_storage),
+}
