@@ -77,6 +77,8 @@ class OwnerLink(models.Model):
 
     object = models.ForeignKey(StoredObject, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False)
     owner_uid = models.CharField(max_length=UID_LENGTH)
+    #: the reference tells where its owner must live; if not, it counts as alive for ever
+    resolvable = models.BooleanField()
     #: no live object has this uid under the kind, name and namespace that the reference names
     gone = models.BooleanField()
     controller = models.BooleanField()

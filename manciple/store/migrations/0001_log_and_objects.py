@@ -65,6 +65,7 @@ class Migration(migrations.Migration):
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
                 ('owner_uid', models.CharField(max_length=36)),
+                ('resolvable', models.BooleanField()),
                 ('gone', models.BooleanField()),
                 ('controller', models.BooleanField()),
                 ('blocking', models.BooleanField()),

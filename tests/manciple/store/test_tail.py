@@ -1,0 +1,239 @@
+"""Following the log: order without gaps, latecomers, failures of subscribers and of the database, pruning."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
+
+import pytest
+from django.db import DatabaseError
+from msgspec import structs
+
+from manciple.store import announce, objects, tail
+from manciple.store.pruning import prune
+from manciple.store.tail import EventRecord, Tail
+from manciple.wire.errors import Expired
+from tests.manciple.store.kinds import NOTES, SHELVES, note, shelf
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+#: Seconds after which a test gives up waiting.
+PATIENCE = 20
+
+
+class Reader:
+    """A subscriber that remembers what it was given, and can be waited for."""
+
+    def __init__(self) -> None:
+        self.records: list[EventRecord] = []
+        self._news = threading.Condition()
+
+    def __call__(self, records: Sequence[EventRecord]) -> None:
+        with self._news:
+            self.records.extend(records)
+            self._news.notify_all()
+
+    @property
+    def revisions(self) -> list[int]:
+        return [record.revision for record in self.records]
+
+    def wait_for(self, revision: int) -> None:
+        """Until `revision` was given. Raises: AssertionError when it does not come."""
+
+        def reached() -> bool:
+            return bool(self.records) and self.records[-1].revision >= revision
+
+        with self._news:
+            assert self._news.wait_for(reached, PATIENCE), f"{revision} never came after {self.revisions}"
+
+
+@pytest.fixture
+def following() -> Iterator[Tail]:
+    """A tail of the test's own that is woken by announcements alone: its polls are an hour apart."""
+    own = Tail(poll_interval=3600)
+    yield own
+    own.stop()
+
+
+def write(*names: str) -> int:
+    """One transaction a note. Returns the newest revision."""
+    for name in names:
+        with objects.writing() as writer:
+            writer.create(NOTES, note(name))
+    return tail.latest_revision()
+
+
+def test_reading_is_in_order_and_bounded() -> None:
+    write("a", "b", "c")
+    assert [record.revision for record in tail.read_after(1)] == [2, 3, 4]
+    assert [record.revision for record in tail.read_after(2, limit=1)] == [3]
+    assert tail.read_after(4) == []
+
+
+def test_reading_only_some_resources() -> None:
+    write("a")
+    with objects.writing() as writer:
+        writer.create(SHELVES, shelf("s"))
+    assert [record.name for record in tail.read_after(0, resources=[SHELVES.resource])] == ["s"]
+    assert [record.name for record in tail.read_after(0, resources=[SHELVES.resource, NOTES.resource])] == ["a", "s"]
+    assert tail.read_after(0, resources=[]) == []
+
+
+def test_events_tell_what_selectors_saw_before() -> None:
+    with objects.writing() as writer:
+        created = writer.create(NOTES, note("a", labels={"app": "web"}))
+        writer.update(NOTES, structs.replace(note("a", labels={"app": "db"}, shelf="s")))
+        writer.delete(NOTES, "home", "a", grace_seconds=0)
+    added, modified, deleted = tail.read_after(0)
+    assert (added.type, added.labels, added.previous_labels, added.previous_fields) == (
+        "ADDED",
+        {"app": "web"},
+        None,
+        None,
+    )
+    assert (modified.labels, modified.previous_labels) == ({"app": "db"}, {"app": "web"})
+    assert modified.fields["spec.shelf"] == "s"
+    assert modified.previous_fields == added.fields
+    assert (deleted.type, deleted.previous_labels, deleted.previous_fields) == (
+        "DELETED",
+        {"app": "db"},
+        modified.fields,
+    )
+    assert {record.uid for record in (added, modified, deleted)} == {created.metadata.uid}
+    assert f'"resourceVersion":"{deleted.revision}"' in deleted.text
+
+
+def test_a_subscriber_gets_what_it_missed_and_then_what_comes(following: Tail) -> None:
+    write("a", "b")
+    reader = Reader()
+    following.subscribe(reader, after=2)
+    reader.wait_for(3)
+    reader.wait_for(write("c", "d"))
+    assert reader.revisions == [3, 4, 5]
+
+
+def test_subscribers_at_different_places_each_see_every_event_once(following: Tail) -> None:
+    newest = write(*"abcdef")
+    readers = {after: Reader() for after in (1, 3, 5, newest)}
+    for after, reader in readers.items():
+        following.subscribe(reader, after=after)
+    newest = write("g", "h")
+    for after, reader in readers.items():
+        reader.wait_for(newest)
+        assert reader.revisions == list(range(after + 1, newest + 1))
+
+
+def test_a_long_past_is_replayed_in_batches(following: Tail, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tail.read_after, "__kwdefaults__", {"resources": None, "limit": 2})
+    newest = write(*"abcde")
+    reader = Reader()
+    following.subscribe(reader, after=1)
+    reader.wait_for(newest)
+    assert reader.revisions == [2, 3, 4, 5, 6]
+
+
+def test_a_subscriber_that_fails_goes_on_and_hurts_nobody(following: Tail) -> None:
+    failing, reader = Reader(), Reader()
+
+    def fail(records: Sequence[EventRecord]) -> None:
+        failing(records)
+        raise RuntimeError
+
+    following.subscribe(fail, after=1)
+    following.subscribe(reader, after=1)
+    reader.wait_for(write("a"))
+    newest = write("b")
+    reader.wait_for(newest)
+    failing.wait_for(newest)
+    assert failing.revisions == reader.revisions == [2, 3]
+
+
+def test_nothing_comes_after_unsubscribing(following: Tail) -> None:
+    leaving, staying = Reader(), Reader()
+    leave = following.subscribe(leaving, after=1)
+    following.subscribe(staying, after=1)
+    first = write("a")
+    leaving.wait_for(first)
+    leave()
+    staying.wait_for(write("b"))
+    assert leaving.revisions == [first]
+
+
+def test_subscribing_below_the_floor_is_expired(following: Tail) -> None:
+    write("a", "b")
+    prune(older_than=timedelta(days=1), keep=0)
+    with pytest.raises(Expired, match=r"too old resource version: 2 \(3\)"):
+        following.subscribe(Reader(), after=2)
+
+
+def test_a_subscriber_that_pruning_overtook_is_told(following: Tail, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The database cannot be read for so long that the log is pruned past a subscriber."""
+    away = threading.Event()
+    away.set()
+    lost: list[Expired] = []
+    told = threading.Event()
+
+    def expire(error: Expired) -> None:
+        lost.append(error)
+        told.set()
+
+    fail_while(away, monkeypatch)
+    following.subscribe(Reader(), after=tail.latest_revision(), on_expired=expire)
+    write("a", "b")
+    prune(older_than=timedelta(days=1), keep=0)
+    away.clear()
+    assert told.wait(PATIENCE)
+    assert lost[0].code == 410
+    reader = Reader()
+    following.subscribe(reader, after=tail.latest_revision())
+    reader.wait_for(write("c"))
+
+
+def fail_while(away: threading.Event, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tail's reads fail as long as `away` is set."""
+    read: Callable[[int], list[EventRecord]] = tail.read_after
+
+    def read_or_fail(revision: int) -> list[EventRecord]:
+        if away.is_set():
+            raise DatabaseError("the server closed the connection unexpectedly")
+        return read(revision)
+
+    monkeypatch.setattr(tail, "read_after", read_or_fail)
+
+
+def test_the_tail_outlives_database_errors(following: Tail, monkeypatch: pytest.MonkeyPatch) -> None:
+    away = threading.Event()
+    away.set()
+    fail_while(away, monkeypatch)
+    reader = Reader()
+    following.subscribe(reader, after=1)
+    newest = write("a", "b")
+    away.clear()
+    reader.wait_for(newest)
+    assert reader.revisions == [2, 3]
+
+
+def test_polling_makes_a_lost_announcement_harmless(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(announce, "announce", lambda _revision: None)
+    polling = Tail(poll_interval=0.02)
+    reader = Reader()
+    polling.subscribe(reader, after=1)
+    reader.wait_for(write("a"))
+    polling.stop()
+
+
+def test_a_stopped_tail_starts_again_with_the_next_subscriber(following: Tail) -> None:
+    reader = Reader()
+    leave = following.subscribe(reader, after=1)
+    reader.wait_for(write("a"))
+    leave()
+    following.stop()
+    again = Reader()
+    following.subscribe(again, after=2)
+    again.wait_for(write("b"))
+    assert again.revisions == [3]
+
+
+def test_a_process_has_one_tail() -> None:
+    assert Tail.instance() is Tail.instance()
