@@ -111,7 +111,9 @@ def postgresql_database(url: str) -> dict[str, Any]:
     }
 
 
-DATABASES = {"default": postgresql_database(DATABASE_URL) if DATABASE_URL else sqlite_database(HOME / "manciple.sqlite3")}
+DATABASES = {
+    "default": postgresql_database(DATABASE_URL) if DATABASE_URL else sqlite_database(HOME / "manciple.sqlite3")
+}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 CHANNEL_LAYERS: dict[str, Any] = {
@@ -129,6 +131,9 @@ CELERY_TASK_IGNORE_RESULT = True
 CELERY_TASK_SERIALIZER = "json"
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_TIMEZONE = "UTC"
+
+#: Threads that serve REST requests and pages in one process (watches and sockets need none).
+API_THREADS = int(os.environ.get("MANCIPLE_API_THREADS", "8"))
 
 #: Feature gates by their Kubernetes names; what is not named here has its Kubernetes 1.36 default.
 FEATURE_GATES: dict[str, bool] = {}
@@ -179,5 +184,7 @@ LOGGING = {
     "disable_existing_loggers": False,
     "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"}},
     "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
+    # Answers below 500 are the client's business; "not found" is what every `kubectl apply` asks first.
+    "loggers": {"django.request": {"level": "ERROR"}},
     "root": {"handlers": ["stderr"], "level": os.environ.get("MANCIPLE_LOG_LEVEL", "INFO")},
 }

@@ -7,12 +7,14 @@ field as the cause, a number that is none is 400.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Literal, cast
+from typing import Literal, cast
 
-import msgspec
+from msgspec import structs
 
-from manciple.wire.base import Value, pb
+from manciple.store.records import Propagation
+from manciple.wire.base import Value
 from manciple.wire.errors import BadRequest, FieldError, Invalid, forbidden, invalid, not_supported
+from manciple.wire.machinery import DeleteOptions
 from manciple.wire.registry import Kind
 from manciple.wire.selectors import FieldSelector, LabelSelector, parse_field_selector, parse_label_selector
 
@@ -45,26 +47,6 @@ class WriteOptions(Value):
     strictness: Strictness = "Warn"
     field_manager: str = ""
     force: bool = False
-
-
-class Preconditions(Value):
-    """metav1.Preconditions: what must still be so when the object is deleted."""
-
-    uid: Annotated[str | None, pb(1)] = None
-    resource_version: Annotated[str | None, pb(2)] = None
-
-
-class DeleteOptions(Value):
-    """metav1.DeleteOptions, as a body or as query parameters."""
-
-    api_version: str = ""
-    kind: str = ""
-    grace_period_seconds: Annotated[int | None, pb(1)] = None
-    preconditions: Annotated[Preconditions | None, pb(2)] = None
-    orphan_dependents: Annotated[bool | None, pb(3)] = None
-    propagation_policy: Annotated[str | None, pb(4)] = None
-    dry_run: Annotated[tuple[str, ...], pb(5)] = ()
-    ignore_store_read_error_with_cluster_breaking_potential: Annotated[bool | None, pb(6)] = None
 
 
 def list_options(kind: Kind, query: Mapping[str, str], *, watch: bool = False) -> ListOptions:
@@ -119,15 +101,15 @@ def delete_options(body: DeleteOptions | None, query: Mapping[str, str]) -> Dele
         )
     grace = options.grace_period_seconds
     if grace is not None and grace < 0:
-        options = msgspec.structs.replace(options, grace_period_seconds=1)  # upstream: a negative period means 1
+        options = structs.replace(options, grace_period_seconds=1)  # upstream: a negative period means 1
     _refuse("DeleteOptions", wrong)
     return options
 
 
-def propagation_of(options: DeleteOptions) -> str:
-    """ "Background", "Foreground" or "Orphan"; orphanDependents is the old spelling."""
+def propagation_of(options: DeleteOptions) -> Propagation:
+    """What becomes of the objects that this one owns; orphanDependents is the old spelling."""
     if options.propagation_policy:
-        return options.propagation_policy
+        return cast("Propagation", options.propagation_policy)
     return "Orphan" if options.orphan_dependents else "Background"
 
 

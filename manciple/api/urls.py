@@ -1,5 +1,52 @@
+"""The API's paths. What they mean below /api/v1 and /apis/G/V is `manciple.api.paths`' business."""
+
 from __future__ import annotations
 
-from django.urls import URLPattern
+from collections.abc import Iterator
 
-urlpatterns: list[URLPattern] = []
+from django.urls import URLPattern, path, re_path
+
+from manciple.api import operations, reviews, views
+
+_VERSION = "<str:group>/<str:version>"
+
+
+def _health_paths() -> Iterator[URLPattern]:
+    for endpoint in ("healthz", "livez", "readyz"):
+        view = operations.HealthView.as_view(endpoint=endpoint)
+        yield path(endpoint, view)
+        yield path(f"{endpoint}/<str:check>", view)
+
+
+def _discovery_paths() -> Iterator[URLPattern]:
+    found = (
+        ("api", operations.CoreView),
+        ("apis", operations.GroupsView),
+        ("api/v1", operations.GroupVersionView),
+        ("apis/<str:group>", operations.GroupView),
+        (f"apis/{_VERSION}", operations.GroupVersionView),
+        ("openapi/v2", operations.OpenApiV2View),
+        ("openapi/v3", operations.OpenApiIndexView),
+        ("openapi/v3/api/v1", operations.OpenApiView),
+        (f"openapi/v3/apis/{_VERSION}", operations.OpenApiView),
+    )
+    for route, view in found:
+        yield path(route, view.as_view())
+        yield path(f"{route}/", view.as_view())
+
+
+def _review_paths() -> Iterator[URLPattern]:
+    for group, version, plural in reviews.REVIEWS:
+        view = views.ReviewView.as_view()
+        yield path(f"apis/{group}/{version}/{plural}", view, {"group": group, "plural": plural})
+
+
+urlpatterns: list[URLPattern] = [
+    *_health_paths(),
+    path("version", operations.VersionView.as_view()),
+    *_discovery_paths(),
+    *_review_paths(),
+    re_path(r"^api/v1/.+$", views.ResourceView.as_view()),
+    re_path(r"^apis/[^/]+/[^/]+/.+$", views.ResourceView.as_view()),
+    re_path(r"^(api|apis|openapi)/.*$", operations.UnknownView.as_view()),
+]

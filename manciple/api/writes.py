@@ -16,15 +16,16 @@ from typing import Any
 
 from msgspec import structs
 
-from manciple.api import admission
+from manciple.api import admission, namespace_deletion
 from manciple.api.admission import AdmissionRequest
 from manciple.api.identity import Identity
-from manciple.api.options import DeleteOptions, propagation_of
+from manciple.api.options import propagation_of
 from manciple.store import objects
 from manciple.store.records import Deletion
 from manciple.wire import codec
 from manciple.wire.base import ApiObject
 from manciple.wire.errors import BadRequest, Conflict, FieldError, Forbidden, Invalid, NotFound, invalid
+from manciple.wire.machinery import DeleteOptions, Preconditions
 from manciple.wire.registry import Kind, registry
 
 #: How often an update is worked out anew because somebody else wrote in between (upstream: patches retry 5 times).
@@ -47,7 +48,7 @@ class Written:
 
 
 class _DryRunDone(Exception):
-    """Leaves the transaction of a dry run."""
+    """Everything a write does was done; now it is undone."""
 
 
 @contextmanager
@@ -57,7 +58,7 @@ def transaction(*, dry_run: bool = False) -> Iterator[objects.Writer]:
         with objects.writing() as writer:
             yield writer
             if dry_run:
-                raise _DryRunDone
+                raise _DryRunDone  # noqa: TRY301 - the way to roll `writing` back is to leave it by an exception
     except _DryRunDone:
         return
 
@@ -156,17 +157,24 @@ def delete(
     dry_run = bool(options.dry_run)
     old = current(kind, namespace, name)
     admission.admit(AdmissionRequest(operation="DELETE", kind=kind, old=old, identity=identity, dry_run=dry_run))
-    wanted = options.preconditions
+    wanted = options.preconditions or Preconditions()
+    revision = wanted.resource_version or ""
+    ends_namespace = kind.resource == namespace_deletion.RESOURCE
     with transaction(dry_run=dry_run) as writer:
-        return writer.delete(
+        if ends_namespace:
+            namespace_deletion.hold(writer, kind, name, resource_version=revision)
+        deletion = writer.delete(
             kind,
             namespace,
             name,
-            uid=(wanted and wanted.uid) or "",
-            resource_version=(wanted and wanted.resource_version) or "",
+            uid=wanted.uid or "",
+            resource_version="" if ends_namespace else revision,
             grace_seconds=options.grace_period_seconds,
             propagation=propagation_of(options),
         )
+    if ends_namespace and not dry_run:
+        namespace_deletion.finish(name)
+    return deletion
 
 
 def current(kind: Kind, namespace: str, name: str) -> Any:

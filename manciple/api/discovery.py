@@ -1,0 +1,239 @@
+"""What clients ask first: which groups, versions and resources there are, and what can be done with each.
+
+Everything is derived from the registry; the few resources that are no stored kind (reviews, bindings, evictions) stand
+in two tables here. Both forms are served: the legacy documents (`/api`, `/apis`, `/apis/G/V`), and the aggregated one
+for clients whose Accept says `as=APIGroupDiscoveryList` with `v=v2`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from manciple.api import served
+from manciple.api.served import Served
+
+VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
+#: Kinds without one of the verbs: whole namespaces and their contents are not deleted by collection.
+WITHOUT_VERBS = {"namespaces": ("deletecollection",)}
+SUBRESOURCE_VERBS = {"status": ("get", "patch", "update"), "finalize": ("update",)}
+AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resource:
+    """One line of discovery. `name` is "pods" or "pods/status"; group and version are those of the kind it answers."""
+
+    name: str
+    kind: str
+    namespaced: bool
+    verbs: tuple[str, ...]
+    singular: str = ""
+    short_names: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+    group: str = ""
+    version: str = ""
+
+
+#: Subresources that create something else instead of changing the object: (group, version, plural) -> lines.
+CONNECTIONS: dict[tuple[str, str, str], tuple[Resource, ...]] = {
+    ("", "v1", "pods"): (
+        Resource(name="pods/binding", kind="Binding", namespaced=True, verbs=("create",)),
+        Resource(
+            name="pods/eviction", kind="Eviction", namespaced=True, verbs=("create",), group="policy", version="v1"
+        ),
+    ),
+}
+
+#: Resources that are answered and never stored: (group, version) -> lines.
+VIRTUAL: dict[tuple[str, str], tuple[Resource, ...]] = {
+    ("authentication.k8s.io", "v1"): (
+        Resource(
+            name="selfsubjectreviews",
+            kind="SelfSubjectReview",
+            singular="selfsubjectreview",
+            namespaced=False,
+            verbs=("create",),
+        ),
+    ),
+    ("authorization.k8s.io", "v1"): (
+        Resource(
+            name="selfsubjectaccessreviews",
+            kind="SelfSubjectAccessReview",
+            singular="selfsubjectaccessreview",
+            namespaced=False,
+            verbs=("create",),
+        ),
+        Resource(
+            name="selfsubjectrulesreviews",
+            kind="SelfSubjectRulesReview",
+            singular="selfsubjectrulesreview",
+            namespaced=False,
+            verbs=("create",),
+        ),
+    ),
+}
+
+
+def group_versions() -> dict[str, tuple[str, ...]]:
+    """Every group ("" is core) with its versions, preferred first."""
+    found = dict(served.groups())
+    for group, version in VIRTUAL:
+        found[group] = tuple(dict.fromkeys((*found.get(group, ()), version)))
+    return found
+
+
+def resources(group: str, version: str) -> tuple[Resource, ...]:
+    """What is served in one API version, subresources after their resource; () where there is no such version."""
+    stored = (line for one in served.in_version(group, version) for line in _lines(one))
+    return (*stored, *VIRTUAL.get((group, version), ()))
+
+
+def _lines(one: Served) -> Iterator[Resource]:
+    kind = one.kind
+    without = WITHOUT_VERBS.get(kind.plural, ())
+    yield Resource(
+        name=kind.plural,
+        kind=kind.kind,
+        singular=kind.singular or kind.kind.lower(),
+        namespaced=kind.namespaced,
+        verbs=tuple(verb for verb in VERBS if verb not in without),
+        short_names=kind.short_names,
+        categories=kind.categories,
+    )
+    for name in kind.subresources:
+        yield Resource(
+            name=f"{kind.plural}/{name}",
+            kind=kind.kind,
+            namespaced=kind.namespaced,
+            verbs=SUBRESOURCE_VERBS.get(name, ("get", "patch", "update")),
+        )
+    yield from CONNECTIONS.get((kind.group, one.version, kind.plural), ())
+
+
+# The legacy documents -------------------------------------------------------------------------------------------------
+
+
+def core_versions(address: str) -> dict[str, Any]:
+    """GET /api. `address` is the HOST:PORT under which the client reached the server."""
+    return {
+        "kind": "APIVersions",
+        "versions": list(group_versions().get("", ())),
+        "serverAddressByClientCIDRs": [{"clientCIDR": "0.0.0.0/0", "serverAddress": address}],
+    }
+
+
+def group_list() -> dict[str, Any]:
+    """GET /apis."""
+    groups = [_group(name, versions) for name, versions in group_versions().items() if name]
+    return {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
+
+
+def group(name: str) -> dict[str, Any] | None:
+    """GET /apis/G; None where there is no such group."""
+    versions = group_versions().get(name, ())
+    return {"kind": "APIGroup", "apiVersion": "v1", **_group(name, versions)} if name and versions else None
+
+
+def resource_list(group: str, version: str) -> dict[str, Any] | None:
+    """GET /apis/G/V or /api/v1; None where nothing is served there."""
+    lines = resources(group, version)
+    if not lines:
+        return None
+    return {
+        "kind": "APIResourceList",
+        "apiVersion": "v1",
+        "groupVersion": f"{group}/{version}" if group else version,
+        "resources": [_legacy_line(line) for line in lines],
+    }
+
+
+def _group(name: str, versions: Iterable[str]) -> dict[str, Any]:
+    listed = [{"groupVersion": f"{name}/{version}", "version": version} for version in versions]
+    return {"name": name, "versions": listed, "preferredVersion": listed[0]}
+
+
+def _legacy_line(line: Resource) -> dict[str, Any]:
+    document: dict[str, Any] = {
+        "name": line.name,
+        "singularName": line.singular,
+        "namespaced": line.namespaced,
+        "kind": line.kind,
+        "verbs": list(line.verbs),
+    }
+    optional = {
+        "group": line.group,
+        "version": line.version,
+        "shortNames": list(line.short_names),
+        "categories": list(line.categories),
+    }
+    return document | {name: value for name, value in optional.items() if value}
+
+
+# The aggregated document ----------------------------------------------------------------------------------------------
+
+
+def wants_aggregated(accept: str) -> bool:
+    """Whether the client understands the aggregated form in its v2; older forms are not offered."""
+    return any(
+        {"as=APIGroupDiscoveryList", "v=v2"} <= {part.strip() for part in clause.split(";")}
+        for clause in accept.split(",")
+    )
+
+
+def aggregated(*, core: bool) -> dict[str, Any]:
+    """GET /api (the core group) or /apis (all others) as APIGroupDiscoveryList."""
+    items = [
+        {
+            "metadata": {"name": name, "creationTimestamp": None},
+            "versions": [_aggregated_version(name, version) for version in versions],
+        }
+        for name, versions in group_versions().items()
+        if (name == "") == core
+    ]
+    return {
+        "kind": "APIGroupDiscoveryList",
+        "apiVersion": "apidiscovery.k8s.io/v2",
+        "metadata": {},
+        "items": items,
+    }
+
+
+def _aggregated_version(group: str, version: str) -> dict[str, Any]:
+    lines = resources(group, version)
+    tops = [line for line in lines if "/" not in line.name]
+    return {
+        "version": version,
+        "resources": [_aggregated_resource(line, lines, group=group, version=version) for line in tops],
+        "freshness": "Current",
+    }
+
+
+def _aggregated_resource(line: Resource, lines: Iterable[Resource], *, group: str, version: str) -> dict[str, Any]:
+    document = {
+        "resource": line.name,
+        "responseKind": _response_kind(line, group, version),
+        "scope": "Namespaced" if line.namespaced else "Cluster",
+        "singularResource": line.singular,
+        "verbs": list(line.verbs),
+    }
+    subresources = [
+        {
+            "subresource": below.name.partition("/")[2],
+            "responseKind": _response_kind(below, group, version),
+            "verbs": list(below.verbs),
+        }
+        for below in lines
+        if below.name.startswith(f"{line.name}/")
+    ]
+    optional = {
+        "shortNames": list(line.short_names),
+        "categories": list(line.categories),
+        "subresources": subresources,
+    }
+    return document | {name: value for name, value in optional.items() if value}
+
+
+def _response_kind(line: Resource, group: str, version: str) -> dict[str, str]:
+    return {"group": line.group or group, "version": line.version or version, "kind": line.kind}

@@ -1,0 +1,96 @@
+"""`/livez`, `/readyz` and `/healthz`: does the process live, could it do its work.
+
+`/livez` asks nothing but the process itself. `/readyz` asks every registered check; so does `/healthz`, its older name.
+Apps register checks from `AppConfig.ready()` or where they start something that must run. `?verbose` and any failure
+list every check, in upstream's layout (apiserver/pkg/server/healthz); `?exclude=NAME` leaves one out.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+from django.db import connection
+
+logger = logging.getLogger(__name__)
+
+#: Returns when all is well; raises when it is not.
+Check = Callable[[], None]
+
+
+class NotReady(Exception):
+    """Raised by a check whose reason anybody may read: these pages ask for no token, so other reasons are withheld."""
+
+
+def _ping() -> None:
+    """The process answers: that is all."""
+
+
+def _database() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT 1")
+
+
+_checks: dict[str, Check] = {"ping": _ping, "database": _database}
+
+
+def register(name: str, check: Check) -> None:
+    """Ask `check` at every `/readyz`. A name registered again replaces its check (a restarted part)."""
+    _checks[name] = check
+
+
+def unregister(name: str) -> None:
+    _checks.pop(name, None)
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """`failures`: check -> reason; `asked`: every check that ran, in order; `excluded`: those left out by request."""
+
+    asked: tuple[str, ...]
+    failures: dict[str, str]
+    excluded: tuple[str, ...] = ()
+
+    @property
+    def code(self) -> int:
+        return 500 if self.failures else 200
+
+    def text(self, endpoint: str, *, verbose: bool) -> str:
+        """ "ok", or one line for every check."""
+        if not verbose and not self.failures:
+            return "ok"
+        lines = [
+            f"[-]{name} failed: {self.failures[name]}" if name in self.failures else f"[+]{name} ok"
+            for name in self.asked
+        ]
+        lines += [f"[+]{name} excluded: ok" for name in self.excluded]
+        return "\n".join([*lines, f"{endpoint} check {'failed' if self.failures else 'passed'}", ""])
+
+
+def live() -> Health:
+    return _ask({"ping": _ping})
+
+
+def ready(exclude: Collection[str] = ()) -> Health:
+    return _ask(_checks, exclude)
+
+
+def one(name: str) -> Health | None:
+    """The health of a single check; None where nobody registered it."""
+    check = _checks.get(name)
+    return _ask({name: check}) if check else None
+
+
+def _ask(checks: dict[str, Check], exclude: Collection[str] = ()) -> Health:
+    failures = {}
+    asked = [name for name in checks if name not in exclude]
+    for name in asked:
+        try:
+            checks[name]()
+        except NotReady as error:
+            failures[name] = str(error)
+        except Exception as error:  # any other failure of a check is its answer as well
+            logger.warning("health check %s failed: %s", name, error)
+            failures[name] = "reason withheld"
+    return Health(tuple(asked), failures, tuple(name for name in checks if name in exclude))

@@ -1,0 +1,106 @@
+"""How a namespace ends: together with all that is in it.
+
+A deleted namespace stays, Terminating, until nothing is left in it: a finalizer (`FINALIZER`) holds it from the moment
+of its deletion. `sweep` deletes what terminating namespaces hold and lets those go that are empty. It is asked right
+after the delete, and again by a periodic task for what needs time (pods with grace, finalizers of others).
+Source: pkg/registry/core/namespace/storage, pkg/controller/namespace/deletion.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import islice
+
+from msgspec import structs
+
+from manciple.store import objects
+from manciple.store.records import Stored
+from manciple.wire.errors import Conflict
+from manciple.wire.machinery import Namespace
+from manciple.wire.machinery_kinds import KUBERNETES_FINALIZER
+from manciple.wire.registry import Kind, registry
+
+RESOURCE = "namespaces"
+#: The finalizer in the metadata that keeps the object in the store; spec.finalizers say the same to clients.
+FINALIZER = KUBERNETES_FINALIZER
+#: Objects deleted in one transaction: other writers wait no longer than these take.
+BATCH = 100
+
+
+def hold(writer: objects.Writer, kind: Kind, name: str, *, resource_version: str = "") -> None:
+    """Keep a namespace that is about to be deleted until it is empty.
+
+    Raises: Conflict where `resource_version` is given and is not the namespace's.
+    """
+    namespace = writer.get(kind, "", name)
+    if not isinstance(namespace, Namespace):
+        return
+    if resource_version and resource_version != namespace.metadata.resource_version:
+        raise Conflict.of(kind.resource, name)
+    if namespace.metadata.deletion_timestamp is not None:
+        return
+    finalizers = tuple(dict.fromkeys((*namespace.metadata.finalizers, FINALIZER)))
+    held = structs.replace(
+        namespace,
+        metadata=structs.replace(namespace.metadata, finalizers=finalizers),
+        status=structs.replace(namespace.status, phase="Terminating"),
+    )
+    writer.update(kind, held)
+
+
+def sweep() -> int:
+    """Empty every terminating namespace as far as possible; returns how many are gone now."""
+    page = objects.list(registry.by_resource(RESOURCE))
+    return sum(finish(item.name) for item in page.items if item.deleting)
+
+
+def finish(name: str) -> bool:
+    """Delete what is in the terminating namespace `name`; True when nothing was left and it may go."""
+    left = sum(_delete_contents(kind, name) for kind in registry if kind.namespaced)
+    return not left and _release(name)
+
+
+def _delete_contents(kind: Kind, namespace: str) -> int:
+    """How many objects of `kind` are still there after all of them were asked to go."""
+    items = iter(objects.list(kind, namespace=namespace).items)
+    left = 0
+    while batch := tuple(islice(items, BATCH)):
+        left += _delete_batch(kind, batch)
+    return left
+
+
+def _delete_batch(kind: Kind, batch: Iterable[Stored]) -> int:
+    left = 0
+    with objects.writing() as writer:
+        for item in batch:
+            if item.deleting:
+                left += 1
+            elif writer.get(kind, item.namespace, item.name) is not None:
+                left += not writer.delete(kind, item.namespace, item.name).gone
+    return left
+
+
+def _release(name: str) -> bool:
+    """Take our finalizers off, once the transaction finds the namespace still empty; True when it is gone."""
+    kind = registry.by_resource(RESOURCE)
+    with objects.writing() as writer:
+        namespace = writer.get(kind, "", name)
+        if not isinstance(namespace, Namespace) or namespace.metadata.deletion_timestamp is None:
+            return False
+        # No writer can put anything in while this transaction lasts, and none does after: the namespace is terminating.
+        if any(objects.list(one, namespace=name, limit=1).items for one in registry if one.namespaced):
+            return False
+        released = _released(namespace)
+        writer.update(kind, released)
+        return not released.metadata.finalizers
+
+
+def _released(namespace: Namespace) -> Namespace:
+    """Without our finalizer in the spec; while others stand there, still held by the one in the metadata."""
+    awaited = tuple(one for one in namespace.spec.finalizers if one != KUBERNETES_FINALIZER)
+    kept = tuple(one for one in namespace.metadata.finalizers if awaited or one != FINALIZER)
+    return structs.replace(
+        namespace,
+        metadata=structs.replace(namespace.metadata, finalizers=kept),
+        spec=structs.replace(namespace.spec, finalizers=awaited),
+    )

@@ -1,0 +1,266 @@
+"""The REST verbs: one view for every path that names a resource.
+
+A view reads the request (path, options, body), calls what does the work (`reads`, `writes`, `connections`), and shapes
+the answer. Watches do not come here: `manciple.asgi` streams them.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from rest_framework.negotiation import BaseContentNegotiation
+from rest_framework.renderers import JSONRenderer
+from rest_framework.request import Request
+from rest_framework.views import APIView
+
+from manciple.api import (
+    bodies,
+    collections,
+    connections,
+    options,
+    patches,
+    paths,
+    reads,
+    reviews,
+    shapes,
+    writes,
+)
+from manciple.api.answers import (
+    BODY_LIMIT,
+    body_too_large,
+    json_answer,
+    unknown_path,
+    unsupported_method,
+    warning_header,
+)
+from manciple.api.authentication import identity_of
+from manciple.api.negotiation import Form, wanted_form
+from manciple.api.paths import ResourcePath
+from manciple.api.served import Served
+from manciple.store.records import Deletion
+from manciple.wire import codec
+from manciple.wire.machinery import DeleteOptions
+from manciple.wire.registry import Kind
+
+#: Kinds whose DELETE answers a Status once the object is gone; the others answer the object (ReturnDeletedObject).
+ANSWERED_BY_STATUS = frozenset({"namespaces", "nodes", "events", "events.events.k8s.io", "leases.coordination.k8s.io"})
+
+
+class _OurNegotiation(BaseContentNegotiation):
+    """Keeps DRF from refusing media types it does not know: `negotiation.wanted_form` decides."""
+
+    def select_parser(self, request: Request, parsers: Any) -> Any:  # noqa: ARG002 - DRF's signature
+        return None
+
+    def select_renderer(self, request: Request, renderers: Any, format_suffix: Any = None) -> Any:  # noqa: ARG002
+        return renderers[0], "application/json"
+
+
+class ApiView(APIView):
+    """The ground of all views here: our negotiation, every answer a finished HttpResponse."""
+
+    content_negotiation_class = _OurNegotiation
+    renderer_classes = [JSONRenderer]
+    http_method_names = ["get", "post", "put", "patch", "delete"]
+
+    def http_method_not_allowed(self, _request: Request, *_args: Any, **_kwargs: Any) -> HttpResponse:  # type: ignore[override]
+        raise unsupported_method()
+
+
+def body_of(request: HttpRequest | Request) -> bytes:
+    """The request's body. Raises: TooLarge."""
+    if int(request.META.get("CONTENT_LENGTH") or 0) > BODY_LIMIT:
+        raise body_too_large()
+    return request.body
+
+
+class ResourceView(ApiView):
+    """get, list, create, update, patch, delete and deletecollection of every registered kind."""
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        """Raises: Unauthorized before anything else, NotFound for a path that nothing is served at."""
+        super().initial(request, *args, **kwargs)
+        path = paths.parse(request.path)
+        served = path.served() if path else None
+        if path is None or served is None or not _known_subresource(path, served):
+            raise unknown_path()
+        self.where: ResourcePath = path
+        self.served: Served = served
+
+    @property
+    def kind(self) -> Kind:
+        return self.served.kind
+
+    def get(self, request: Request, **_: Any) -> HttpResponse:
+        form = _form(request)
+        if connections.find(self.kind, self.where.subresource):
+            raise unsupported_method()
+        if not self.where.name:
+            return self._list(request, form)
+        stored = reads.get(
+            self.kind,
+            namespace=self.where.namespace,
+            name=self.where.name,
+            resource_version=request.GET.get("resourceVersion", ""),
+        )
+        return _shaped(self.served, stored.text, form)
+
+    def _list(self, request: Request, form: Form) -> HttpResponse:
+        wanted = options.list_options(self.kind, request.GET)
+        page = reads.list_page(self.kind, namespace=self.where.namespace, options=wanted)
+        return _finished(shapes.list_text(self.served, page, form, now=time.time()), form)
+
+    def post(self, request: Request, **_: Any) -> HttpResponse:
+        connect = connections.find(self.kind, self.where.subresource)
+        if connect:
+            return self._connect(request, connect)
+        if self.where.name or (self.kind.namespaced and not self.where.namespace):
+            raise unsupported_method()
+        form = _form(request)
+        wanted = options.write_options(request.GET, operation="Create")
+        decoded = self._decoded(request, wanted.strictness)
+        made = writes.create(
+            self.kind,
+            decoded.object,
+            namespace=self.where.namespace,
+            identity=identity_of(request),
+            dry_run=wanted.dry_run,
+        )
+        return self._object(made, form, code=201, warnings=decoded.warnings)
+
+    def _connect(self, request: Request, connect: connections.Connection) -> HttpResponse:
+        wanted = options.write_options(request.GET, operation="Create")
+        status = connect(
+            self.kind,
+            self.where,
+            body_of(request),
+            content_type=request.content_type or "",
+            identity=identity_of(request),
+            options=wanted,
+        )
+        return json_answer(codec.encode(status), code=201)
+
+    def put(self, request: Request, **_: Any) -> HttpResponse:
+        self._need_object()
+        form = _form(request)
+        wanted = options.write_options(request.GET, operation="Update")
+        decoded = self._decoded(request, wanted.strictness)
+        written = writes.update(
+            self.kind,
+            decoded.object,
+            namespace=self.where.namespace,
+            name=self.where.name,
+            identity=identity_of(request),
+            subresource=self.where.subresource,
+            dry_run=wanted.dry_run,
+        )
+        return self._object(written.object, form, code=201 if written.created else 200, warnings=decoded.warnings)
+
+    def patch(self, request: Request, **_: Any) -> HttpResponse:
+        self._need_object()
+        form = _form(request)
+        wanted = options.write_options(request.GET, operation="Patch")
+        media = patches.media_type(request.content_type or "")
+        identity, body = identity_of(request), body_of(request)
+        patch = patches.read(self.served, body, media=media, strictness=wanted.strictness)
+        written = writes.modify(
+            self.kind,
+            patch.change,
+            namespace=self.where.namespace,
+            name=self.where.name,
+            identity=identity,
+            subresource=self.where.subresource,
+            dry_run=wanted.dry_run,
+        )
+        return self._object(written.object, form, warnings=patch.warnings)
+
+    def delete(self, request: Request, **_: Any) -> HttpResponse:
+        if self.where.subresource:
+            raise unsupported_method()
+        form = _form(request)
+        wanted = options.delete_options(
+            bodies.decode_delete_options(body_of(request), request.content_type or ""), request.GET
+        )
+        if not self.where.name:
+            return self._delete_collection(request, wanted, form)
+        deletion = writes.delete(
+            self.kind,
+            namespace=self.where.namespace,
+            name=self.where.name,
+            identity=identity_of(request),
+            options=wanted,
+        )
+        return self._deleted(deletion, wanted, form)
+
+    def _deleted(self, deletion: Deletion, wanted: DeleteOptions, form: Form) -> HttpResponse:
+        if deletion.gone and self.kind.resource in ANSWERED_BY_STATUS:
+            return _finished(bodies.deleted_status(self.kind, deletion.object), form)
+        # Upstream: 202 tells a client that asked for orphanDependents=false that the deletion is still under way.
+        code = 202 if not deletion.gone and wanted.orphan_dependents is False else 200
+        return self._object(deletion.object, form, code=code)
+
+    def _delete_collection(self, request: Request, wanted: DeleteOptions, form: Form) -> HttpResponse:
+        if (self.kind.namespaced and not self.where.namespace) or self.kind.resource == "namespaces":
+            raise unsupported_method()
+        selected = options.list_options(self.kind, request.GET)
+        page = collections.delete_all(
+            self.kind,
+            namespace=self.where.namespace,
+            selected=selected,
+            identity=identity_of(request),
+            options=wanted,
+        )
+        return _finished(shapes.list_text(self.served, page, form, now=time.time()), form)
+
+    def _need_object(self) -> None:
+        if not self.where.name or connections.find(self.kind, self.where.subresource):
+            raise unsupported_method()
+
+    def _decoded(self, request: Request, strictness: options.Strictness) -> bodies.Decoded:
+        return bodies.decode_object(
+            self.served, body_of(request), content_type=request.content_type or "", strictness=strictness
+        )
+
+    def _object(self, obj: Any, form: Form, *, code: int = 200, warnings: Any = ()) -> HttpResponse:
+        return _shaped(self.served, codec.encode(obj).decode(), form, code=code, warnings=warnings)
+
+
+class ReviewView(ApiView):
+    """Answers a review of the asker. `group` and `plural` come from the path."""
+
+    def post(self, request: Request, group: str, plural: str) -> HttpResponse:
+        kind = reviews.REVIEWS.get((group, "v1", plural))
+        if kind is None:
+            raise unknown_path()
+        wanted = options.write_options(request.GET, operation="Create")
+        decoded = bodies.decode_object(
+            Served(kind, kind.version),
+            body_of(request),
+            content_type=request.content_type or "",
+            strictness=wanted.strictness,
+        )
+        answered = reviews.answer(decoded.object, identity_of(request))
+        return json_answer(codec.encode(answered), code=201, warnings=decoded.warnings)
+
+
+def _known_subresource(path: ResourcePath, served: Served) -> bool:
+    name = path.subresource
+    return not name or name in served.kind.subresources or connections.find(served.kind, name) is not None
+
+
+def _form(request: Request) -> Form:
+    return wanted_form(request.headers.get("Accept", ""), request.GET)
+
+
+def _shaped(served: Served, text: str, form: Form, *, code: int = 200, warnings: Any = ()) -> HttpResponse:
+    return _finished(shapes.object_text(served, text, form, now=time.time()), form, code=code, warnings=warnings)
+
+
+def _finished(text: str, form: Form, *, code: int = 200, warnings: Any = ()) -> HttpResponse:
+    body, content_type = shapes.in_media(text, form)
+    answer = HttpResponse(body, status=code, content_type=content_type)
+    if told := warning_header(warnings):
+        answer.headers["Warning"] = told
+    return answer

@@ -1,0 +1,290 @@
+"""Watches, as raw ASGI streams: one JSON document a line, `{"type": "ADDED", "object": {...}}`.
+
+A watch starts in one of three ways, by its resourceVersion: "" or "0" sends the current state as ADDED events and goes
+on from there; N sends what the log holds after N; `sendInitialEvents=true` sends the state and then a BOOKMARK that
+says "that was all of it" (how informers open). Then it follows the hub (`manciple.api.fanout`). It ends with its
+client, with its timeout, when the client does not keep up, or with an ERROR event (410 Expired) when what it asks for
+is pruned.
+Source: apiserver/pkg/endpoints/handlers/watch.go, apiserver/pkg/storage/cacher.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, replace
+from typing import TypeVar
+from urllib.parse import parse_qsl
+
+import orjson
+
+from manciple.api import paths, shapes
+from manciple.api.answers import error_answer, status_of, unknown_path
+from manciple.api.asgi_types import Receive, Scope, Send
+from manciple.api.authentication import identify_header
+from manciple.api.fanout import Hub, SharedEvent, Watcher, readers
+from manciple.api.negotiation import Form, wanted_form
+from manciple.api.options import ListOptions, list_options, truth
+from manciple.api.paths import ResourcePath
+from manciple.api.selections import Selection
+from manciple.api.served import Served
+from manciple.store import objects, tail
+from manciple.store.records import EventRecord
+from manciple.wire.errors import ApiError, Unauthorized
+from manciple.wire.selectors import FieldRequirement, FieldSelector
+
+Found = TypeVar("Found")
+
+#: Seconds a watch lives that names no timeout: between once and twice this, so that many do not end together.
+SHORTEST_LIFE = 1800
+#: Seconds between the bookmarks of a quiet watch.
+BOOKMARK_INTERVAL = 60.0
+#: Seconds a client may take to accept a chunk before it counts as gone.
+SEND_TIMEOUT = 60.0
+#: Objects, and events of the log, that are sent in one chunk.
+CHUNK = 500
+INITIAL_EVENTS_END = "k8s.io/initial-events-end"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchRequest:
+    """What a client asked for, read and checked."""
+
+    served: Served
+    selection: Selection
+    options: ListOptions
+    form: Form
+
+    @property
+    def start(self) -> int:
+        """The revision after which events are wanted; 0 where none was named."""
+        return int(self.options.resource_version or 0)
+
+    @property
+    def wants_state(self) -> bool:
+        initial = self.options.send_initial_events
+        return not self.start if initial is None else initial
+
+
+def is_watch(scope: Scope) -> bool:
+    """Whether this HTTP request asks for a stream of events."""
+    if scope["method"] != "GET" or not scope["path"].startswith(("/api/", "/apis/")):
+        return False
+    query = _query(scope)
+    path = paths.parse(scope["path"])
+    return path is not None and (path.watch or ("watch" in query and truth(query, "watch")))
+
+
+async def watch(scope: Scope, receive: Receive, send: Send) -> None:
+    """The ASGI application of all watches."""
+    try:
+        await _authenticate(_headers(scope))
+        request = read_request(scope)
+        hub = Hub.of_running_loop()
+        watcher, position = await hub.join(request.selection.resource)
+    except Exception as error:  # every error is a Status
+        await _refuse(status_of(error), send)
+        return
+    try:
+        async with _closed_with_client(watcher, receive):
+            await _Stream(request, hub, watcher, position=position, send=send).run()
+    finally:
+        hub.leave(watcher)
+
+
+def read_request(scope: Scope) -> WatchRequest:
+    """Raises: NotFound, BadRequest, Invalid, NotAcceptable."""
+    path = paths.parse(scope["path"])
+    served = path.served() if path else None
+    if path is None or served is None or path.subresource:
+        raise unknown_path()
+    query = _query(scope)
+    options = list_options(served.kind, query, watch=True)
+    return WatchRequest(
+        served=served,
+        selection=_selection(served, path, options),
+        options=options,
+        form=replace(wanted_form(_headers(scope).get("accept", ""), query), media="json", pretty=False),
+    )
+
+
+def _selection(served: Served, path: ResourcePath, options: ListOptions) -> Selection:
+    fields = options.fields
+    if path.name:
+        fields = FieldSelector((*fields.requirements, FieldRequirement("metadata.name", path.name)))
+    return Selection(resource=served.kind.resource, namespace=path.namespace, labels=options.labels, fields=fields)
+
+
+class _Stream:
+    """One running watch: its state is the newest revision that its client has."""
+
+    def __init__(self, request: WatchRequest, hub: Hub, watcher: Watcher, *, position: int, send: Send) -> None:
+        self._request = request
+        self._hub = hub
+        self._watcher = watcher
+        self._joined_at = position
+        self._send = send
+        self._sent = 0
+        self._headed = False
+        life = request.options.timeout_seconds or random.uniform(SHORTEST_LIFE, 2 * SHORTEST_LIFE)  # noqa: S311
+        self._ends = time.monotonic() + life
+        self._key = (request.served.api_version, request.form)
+
+    async def run(self) -> None:
+        """1. headers; 2. the state or the log up to where the hub's queue begins; 3. the queue; 4. the end."""
+        headers = [(b"content-type", b"application/json"), (b"cache-control", b"no-cache, private")]
+        await self._send({"type": "http.response.start", "status": 200, "headers": headers})
+        # An empty chunk makes the server send the headers: the client learns at once that the watch has begun.
+        await self._send({"type": "http.response.body", "body": b"", "more_body": True})
+        try:
+            await self._catch_up()
+            await self._follow()
+        except TimeoutError:
+            return  # the client takes nothing any more: leaving without an end closes the connection
+        except Exception as error:  # told inside the stream: its headers are sent
+            await self._write(_frame("ERROR", orjson.dumps(status_of(error).status())))
+        await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _catch_up(self) -> None:
+        request = self._request
+        if request.wants_state:
+            await self._send_state()
+        elif request.start:
+            await self._send_log(request.start)
+        else:
+            self._sent = self._joined_at
+
+    async def _send_state(self) -> None:
+        """The current state as ADDED events, and for informers the bookmark that ends it."""
+        request = self._request
+        chunks, revision = await _in_reader(self._state_chunks)
+        for chunk in chunks:
+            await self._write(chunk)
+        self._sent = revision
+        if request.options.send_initial_events and request.options.allow_watch_bookmarks:
+            await self._write(self._bookmark({INITIAL_EVENTS_END: "true"}))
+
+    def _state_chunks(self) -> tuple[list[bytes], int]:
+        selection = self._request.selection
+        page = objects.list(
+            self._request.served.kind,
+            namespace=selection.namespace,
+            labels=None if selection.labels.empty else selection.labels,
+            fields=None if selection.fields.empty else selection.fields,
+        )
+        frames = [_frame("ADDED", self._shape(item.text)) for item in page.items]
+        return [b"".join(frames[at : at + CHUNK]) for at in range(0, len(frames), CHUNK)], page.revision
+
+    async def _send_log(self, start: int) -> None:
+        """Events after `start` that were too early for the hub's queue. Raises: Expired."""
+        self._sent = start
+        if start > self._joined_at:
+            # A revision nobody has reached can only come from another database: such a client has to list again.
+            latest = await _in_reader(tail.latest_revision)
+            if start > latest:
+                raise tail.expired(start, latest)
+        while self._sent < self._joined_at:
+            records = await _in_reader(self._read_log)
+            await self._write(self._frames(SharedEvent(record) for record in records))
+            self._sent = records[-1].revision if len(records) == CHUNK else self._joined_at
+
+    def _read_log(self) -> list[EventRecord]:
+        records = tail.read_after(self._sent, resources=[self._request.selection.resource], limit=CHUNK)
+        return [record for record in records if record.revision <= self._joined_at]
+
+    async def _follow(self) -> None:
+        next_bookmark = time.monotonic() + BOOKMARK_INTERVAL
+        while not self._watcher.closed and (now := time.monotonic()) < self._ends:
+            events = await self._watcher.take(seconds=min(self._ends, next_bookmark) - now)
+            fresh = [event for event in events if event.record.revision > self._sent]
+            await self._write(self._frames(fresh))
+            if fresh:
+                self._sent = fresh[-1].record.revision
+            if time.monotonic() >= next_bookmark:
+                next_bookmark += BOOKMARK_INTERVAL
+                await self._send_bookmark()
+
+    async def _send_bookmark(self) -> None:
+        if not self._request.options.allow_watch_bookmarks or self._watcher.waiting:
+            return
+        self._sent = max(self._sent, self._hub.position)  # the queue is empty: all of it was sent
+        await self._write(self._bookmark({}))
+
+    def _frames(self, events: Iterable[SharedEvent]) -> bytes:
+        return b"".join(filter(None, (self._event(event) for event in events)))
+
+    def _event(self, event: SharedEvent) -> bytes:
+        type_ = self._request.selection.sees(event.record)
+        if type_ is None:
+            return b""
+        first_table = self._request.form.shape == "Table" and not self._headed
+        if first_table:
+            return _frame(type_, self._shape(event.record.text))
+        return event.shaped((type_, self._key), lambda record: _frame(type_, self._shape(record.text)))
+
+    def _shape(self, text: str) -> bytes:
+        headed, self._headed = not self._headed, True  # only the first Table of a stream names the columns
+        request = self._request
+        return shapes.object_text(request.served, text, request.form, now=time.time(), headed=headed).encode()
+
+    def _bookmark(self, annotations: dict[str, str]) -> bytes:
+        text = shapes.bookmark_text(
+            self._request.served, self._request.form, revision=self._sent, annotations=annotations
+        )
+        return _frame("BOOKMARK", text.encode())
+
+    async def _write(self, chunk: bytes) -> None:
+        if chunk:
+            async with asyncio.timeout(SEND_TIMEOUT):
+                await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
+
+
+def _frame(type_: str, text: bytes) -> bytes:
+    return b'{"type":"' + type_.encode() + b'","object":' + text + b"}\n"
+
+
+@asynccontextmanager
+async def _closed_with_client(watcher: Watcher, receive: Receive) -> AsyncIterator[None]:
+    """Closes `watcher` when the client goes away."""
+
+    async def wait() -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        watcher.close()
+
+    waiting = asyncio.create_task(wait())
+    try:
+        yield
+    finally:
+        waiting.cancel()
+        with suppress(asyncio.CancelledError):
+            await waiting
+
+
+async def _authenticate(headers: dict[str, str]) -> None:
+    """Raises: Unauthorized."""
+    identity = await _in_reader(lambda: identify_header(headers.get("authorization", "")))
+    if identity is None:
+        raise Unauthorized("Unauthorized")
+
+
+async def _in_reader(read: Callable[[], Found]) -> Found:
+    return await asyncio.get_running_loop().run_in_executor(readers, read)
+
+
+async def _refuse(error: ApiError, send: Send) -> None:
+    answer = error_answer(error)
+    headers = [(name.lower().encode(), value.encode()) for name, value in answer.headers.items()]
+    await send({"type": "http.response.start", "status": answer.status_code, "headers": headers})
+    await send({"type": "http.response.body", "body": answer.content, "more_body": False})
+
+
+def _headers(scope: Scope) -> dict[str, str]:
+    return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+
+
+def _query(scope: Scope) -> dict[str, str]:
+    return dict(parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True))
