@@ -1,0 +1,104 @@
+"""IP addresses and networks, under the rules of Kubernetes' CEL library: no zones, no IPv4 mapped into IPv6."""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass
+from typing import TypeAlias
+
+_Any: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
+_AnyNetwork: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    address: _Any
+
+    @property
+    def family(self) -> int:
+        return self.address.version
+
+    def text(self) -> str:
+        return str(self.address)
+
+    # As Go's net/netip decides them; Python's is_global means something else.
+
+    def is_link_local_multicast(self) -> bool:
+        packed = self.address.packed
+        if self.family == 4:
+            return packed[:3] == b"\xe0\x00\x00"
+        return packed[0] == 0xFF and packed[1] & 0x0F == 0x02
+
+    def is_link_local_unicast(self) -> bool:
+        return self.address.is_link_local
+
+    def is_global_unicast(self) -> bool:
+        broadcast = self.address.packed == b"\xff\xff\xff\xff"
+        address = self.address
+        local = address.is_unspecified or address.is_loopback or address.is_link_local
+        return not (broadcast or local or address.is_multicast)
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """An address with a prefix length. The bits behind the prefix stay until `masked`."""
+
+    address: _Any
+    prefix: int
+
+    def text(self) -> str:
+        return f"{self.address}/{self.prefix}"
+
+    def masked(self) -> Network:
+        return Network(self._network().network_address, self.prefix)
+
+    def holds(self, other: Network) -> bool:
+        """True when every address of `other` is in this network."""
+        return other.prefix >= self.prefix and self.holds_address(other.address)
+
+    def holds_address(self, address: _Any) -> bool:
+        return address.version == self.address.version and address in self._network()
+
+    def _network(self) -> _AnyNetwork:
+        return ipaddress.ip_network(f"{self.address}/{self.prefix}", strict=False)
+
+
+def parse_address(text: str) -> Address:
+    """Raises: ValueError with the library's message."""
+    if "%" in text:
+        raise ValueError(f'IP address "{text}" with zone value is not allowed')
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        reason = _why_not(text)
+        raise ValueError(f'IP Address "{text}" parse error during conversion from string: {reason}') from None
+    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
+        raise ValueError(f'IPv4-mapped IPv6 address "{text}" is not allowed')
+    return Address(address)
+
+
+def _why_not(text: str) -> str:
+    octets = text.split(".")
+    where = f'ParseAddr("{text}"): '
+    if len(octets) == 4 and all(octet.isdigit() for octet in octets):
+        if any(len(octet) > 1 and octet.startswith("0") for octet in octets):
+            return where + "IPv4 field has octet with leading zero"
+        return where + "IPv4 field has value >255"
+    return where + "unable to parse IP"
+
+
+def parse_network(text: str) -> Network:
+    """Raises: ValueError with the library's message."""
+    host, slash, prefix = text.partition("/")
+    try:
+        if not slash or not prefix.isascii() or not prefix.isdigit() or (len(prefix) > 1 and prefix.startswith("0")):
+            raise ValueError("bad prefix")
+        address = parse_address(host).address
+        if int(prefix) > address.max_prefixlen:
+            raise ValueError("prefix length out of range")
+    except ValueError as error:
+        if "mapped" in str(error) or "zone" in str(error):
+            raise
+        message = f'network address parse error during conversion from string: netip.ParsePrefix("{text}"): {error}'
+        raise ValueError(message) from None
+    return Network(address, int(prefix))

@@ -1,0 +1,129 @@
+"""What values are at run time: Python's own where they fit, small classes where they do not.
+
+bool, int, float, str, bytes and None are themselves; a list is a `list` and a map is a `CelMap`, neither changed after
+it is made. `Uint` is an int that knows it is unsigned. Map keys: numbers of any type that are equal are one key, as
+in cel-go; booleans stand as `BoolKey`, because Python takes True for 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from scheduling.cel.errors import EvaluationError
+from scheduling.cel.types import CelType
+
+MIN_INT = -(2**63)
+MAX_INT = 2**63 - 1
+MAX_UINT = 2**64 - 1
+
+_KEY_ADVICE = (
+    ". consider using CEL optional chaining (.? followed by orValue()) or guarding the check with has() "
+    "for optional fields"
+)
+
+
+class Uint(int):
+    """An unsigned 64-bit integer."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class BoolKey:
+    """A boolean as key of a map."""
+
+    value: bool
+
+
+class CelMap(dict[Any, Any]):
+    """A map. Looking up a key that is not there is the language's error, not KeyError."""
+
+    __slots__ = ()
+
+    def __missing__(self, key: Any) -> Any:
+        raise no_such_key(key)
+
+
+class DomainMap(CelMap):
+    """Maps by domain: a domain that is not there has an empty map (but is not `in` this one)."""
+
+    __slots__ = ()
+
+    def __missing__(self, key: Any) -> CelMap:
+        return EMPTY_MAP
+
+
+EMPTY_MAP = CelMap()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Optional:
+    """A value that may be absent."""
+
+    value: Any = None
+    present: bool = False
+
+
+NONE = Optional()
+
+
+def optional(value: Any) -> Optional:
+    return Optional(value, present=True)
+
+
+@dataclass(frozen=True, slots=True)
+class TypeValue:
+    """A type as a value: what type(x) gives and `int` names."""
+
+    type: CelType
+
+    @property
+    def name(self) -> str:
+        return self.type.name
+
+
+def no_such_key(key: Any) -> EvaluationError:
+    return EvaluationError(f"no such key: {format_key(key)}{_KEY_ADVICE}")
+
+
+def format_key(key: Any) -> str:
+    if isinstance(key, BoolKey):
+        return str(key.value).lower()
+    if isinstance(key, bool):
+        return str(key).lower()
+    return str(key)
+
+
+def map_key(value: Any) -> Any:
+    """The key under which a map keeps `value`. Raises: EvaluationError for what cannot be a key."""
+    kind = type(value)
+    if kind is str or kind is int or kind is Uint:
+        return value
+    if kind is bool:
+        return BoolKey(value)
+    if kind is float and value.is_integer():
+        return int(value)
+    raise EvaluationError(f"unsupported key type: {value!r}")
+
+
+def key_value(key: Any) -> Any:
+    """The value that a map's key stands for."""
+    return key.value if type(key) is BoolKey else key
+
+
+def make_map(pairs: Iterable[tuple[Any, Any]]) -> CelMap:
+    return CelMap((map_key(key), value) for key, value in pairs)
+
+
+def map_keys(mapping: CelMap) -> Iterator[Any]:
+    return map(key_value, mapping)
+
+
+def overflow(kind: str = "integer") -> NoReturn:
+    raise EvaluationError(f"{kind} overflow")
+
+
+def no_such_overload(detail: str = "") -> EvaluationError:
+    return EvaluationError(f"no such overload{': ' + detail if detail else ''}")
