@@ -70,6 +70,12 @@ def read_after(revision: int, *, resources: Collection[str] | None = None, limit
     return [_record(values) for values in found]
 
 
+def changed_after(revision: int) -> set[tuple[str, str]]:
+    """(resource, event type) of everything that happened above `revision`, without the documents."""
+    statement = "SELECT DISTINCT resource, type FROM store_event WHERE revision > %s"
+    return {(resource, type_) for resource, type_ in bulk.fetch(statement, [revision])}
+
+
 def _record(values: tuple[Any, ...]) -> EventRecord:
     revision, type_, resource, namespace, name, uid, text, labels, fields, previous_labels, previous_fields = values
     return EventRecord(
