@@ -158,10 +158,10 @@ def _untolerated(
 
 
 def _tolerated(taint: Taint, tolerations: Sequence[Toleration]) -> bool:
-    return any(_tolerates(toleration, taint) for toleration in tolerations)
+    return any(tolerates(toleration, taint) for toleration in tolerations)
 
 
-def _tolerates(toleration: Toleration, taint: Taint) -> bool:
+def tolerates(toleration: Toleration, taint: Taint) -> bool:
     """Upstream: v1.Toleration.ToleratesTaint, with the comparisons Lt and Gt of whole numbers."""
     if toleration.effect and toleration.effect != taint.effect:
         return False
