@@ -30,7 +30,7 @@ def take_home(arguments: list[str]) -> list[str]:
 if __name__ == "__main__":
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "manciple.settings")
     sys.argv[1:] = take_home(sys.argv[1:])
-    if sys.argv[1:2] == ["up"]:
+    if sys.argv[1:2] in (["up"], ["serve"]):
         home.prepare(Path(os.environ.get("MANCIPLE_HOME", Path(__file__).parent / "var")))
     from django.core.management import execute_from_command_line
 

@@ -62,7 +62,7 @@ def write_private(path: Path, text: str) -> None:
 def prepare(path: Path) -> Home:
     """Make the folder and the signing key in it; a home that exists is continued."""
     home = Home(path.expanduser().resolve())
-    home.path.mkdir(parents=True, exist_ok=True)
+    (home.path / "static").mkdir(parents=True, exist_ok=True)  # what collectstatic fills; it is looked for at start
     if not home.secret_key.exists():
         write_private(home.secret_key, secrets.token_urlsafe(48))
     return home

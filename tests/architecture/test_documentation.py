@@ -17,7 +17,10 @@ def settings_read() -> list[str]:
 
 
 def commands() -> list[str]:
-    return sorted(path.stem for path in ROOT.glob("*/**/management/commands/*.py") if path.stem != "__init__")
+    apps = [
+        path for package in ("manciple", "scheduling", "claims", "inventory") for path in (ROOT / package).rglob("*.py")
+    ]
+    return sorted(path.stem for path in apps if path.parent.name == "commands" and path.stem != "__init__")
 
 
 def dependencies() -> list[str]:
