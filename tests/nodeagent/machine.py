@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,14 @@ class RecordingDriver(SimulatedDriver):
 
     def count(self, operation: str) -> int:
         return sum(1 for name, _ in self.calls if name == operation)
+
+
+def _failure_of(step: Callable[[], object]) -> list[str]:
+    try:
+        step()
+    except AgentError as error:
+        return [str(error)]
+    return []
 
 
 class Machine:
@@ -105,14 +114,11 @@ class Machine:
 
     def look(self) -> list[str]:
         """See what the API has now and do each piece of work once; returns what failed."""
-        for follower in self.agent.followers:
-            follower.relist()
         failures = []
+        for follower in self.agent.followers:
+            failures += _failure_of(follower.relist)
         for key in sorted(self.agent.everything()):
-            try:
-                self.agent.work(key)
-            except AgentError as error:
-                failures.append(str(error))
+            failures += _failure_of(partial(self.agent.work, key))
         self.failures += failures
         return failures
 
