@@ -9,7 +9,7 @@ GatherPools in upstream's structured/internal/experimental/pools_experimental.go
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -247,12 +247,18 @@ def _counter_trouble(
 class NodeDevices:
     """The pools that a node sees, in search order, laid side by side: each at its own shift in one wide int."""
 
-    __slots__ = ("_starts", "pools", "shifts", "width")
+    __slots__ = ("consuming", "memo", "pools", "shared", "shifts", "visible")
 
     def __init__(self, pools: Iterable[PoolOnNode]) -> None:
         self.pools = tuple(sorted(pools, key=lambda one: (one.binding, one.key)))
         self.shifts = _shifts(self.pools)
-        self.width = self.shifts[-1] + len(self.pools[-1].generation.devices) if self.pools else 0
+        #: what every node sees alike of its own devices; `problem` keeps the masks of requests and constraints here
+        self.memo: dict[Hashable, Any] = {}
+        self.shared = self.consuming = self.visible = 0
+        for view, shift in zip(self.pools, self.shifts, strict=True):
+            self.shared |= view.generation.shared << shift
+            self.consuming |= view.generation.consuming << shift
+            self.visible |= view.visible << shift
 
     def device(self, position: int) -> PublishedDevice:
         return self.pools[self.pool_index(position)].generation.devices[position - self.shift_of(position)]

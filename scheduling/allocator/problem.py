@@ -8,8 +8,8 @@ search's business.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from scheduling.allocator.attributes import ODD, AttributeValue, groups_of
 from scheduling.allocator.capacity import Consumption, consumption, fits
@@ -19,7 +19,7 @@ from scheduling.allocator.published import PublishedDevice
 from scheduling.allocator.requests import ClaimPlan, ConstraintPlan, RequestPlan
 from scheduling.allocator.selectors import chosen, error_text
 from scheduling.allocator.snapshot import Snapshot
-from scheduling.allocator.usage import NO_SHARES, PoolUsage
+from scheduling.allocator.usage import NO_SHARES
 
 #: resourceapi.AllocationResultsMaxSize
 MAX_RESULTS = 32
@@ -42,15 +42,13 @@ class ConstraintOnNode:
     """A constraint with the values that the node's devices carry; a bit per value."""
 
     plan: ConstraintPlan
-    values: tuple[AttributeValue, ...] = ()
-    carriers: tuple[int, ...] = ()  # value number -> devices
-    of_device: dict[int, int] = field(default_factory=dict)  # position -> value bits
-
-    odd: int = 0  # the values that nothing else equals
+    carriers: tuple[int, ...]  # value number -> devices
+    of_device: Mapping[int, int]  # position -> value bits
+    odd: int  # the values that nothing else equals
 
     @property
     def all_values(self) -> int:
-        return (1 << len(self.values)) - 1
+        return (1 << len(self.carriers)) - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -114,10 +112,10 @@ def pose(snapshot: Snapshot, claims: Sequence[ClaimPlan], node: NodeView) -> Pro
         devices=devices,
         claims=tuple(claims),
         steps=tuple(steps),
-        constraints=reader.constraints(constraints, steps),
+        constraints=tuple(reader.constraint(one) for one in constraints),
         shared=reader.shared,
-        consuming=reader.consuming,
-        free=reader.free(),
+        consuming=devices.consuming,
+        free=reader.free,
     )
 
 
@@ -128,20 +126,18 @@ class _Reader:
         self._snapshot = snapshot
         self._devices = devices
         self._features = snapshot.features
-        self.shared = self._over("shared") if snapshot.features.consumable_capacity else 0
-        self.consuming = self._over("consuming")
+        self.shared = devices.shared if snapshot.features.consumable_capacity else 0
+        self._in_use = self._shared_out = 0
+        for view, shift in zip(devices.pools, devices.shifts, strict=True):
+            taken, shared_out = snapshot.pool_usage(view.key).masks(view.generation)
+            self._in_use |= taken << shift
+            self._shared_out |= shared_out << shift
+        # A share keeps a device that is (or has become) exclusive as a whole.
+        self._in_use |= self._shared_out & ~self.shared
 
-    def _over(self, name: str) -> int:
-        mask = 0
-        for view, shift in zip(self._devices.pools, self._devices.shifts, strict=True):
-            mask |= getattr(view.generation, name) << shift
-        return mask
-
+    @property
     def free(self) -> int:
-        mask = 0
-        for view, shift in zip(self._devices.pools, self._devices.shifts, strict=True):
-            mask |= (view.visible & ~self._in_use(view, self._snapshot.pool_usage(view.key))) << shift
-        return mask
+        return self._devices.visible & ~self._in_use
 
     def read_all(
         self, alternatives: Iterable[RequestPlan], *, constraints: Sequence[ConstraintPlan], scope: range
@@ -158,16 +154,31 @@ class _Reader:
         return tuple(read)
 
     def _counted(self, plan: RequestPlan, covering: tuple[int, ...]) -> RequestOnNode:
-        candidates = errors = 0
-        for view, shift in zip(self._devices.pools, self._devices.shifts, strict=True):
-            if view.trouble:
-                continue
-            usage = self._snapshot.pool_usage(view.key)
-            scanned = self._scanned(view) if plan.admin else self._scanned(view) & ~self._in_use(view, usage)
-            matching, erring = chosen(view.generation, plan.selectors, scanned)
-            errors |= erring << shift
-            candidates |= self._usable(view, plan, matching & view.visible, usage=usage) << shift
-        return RequestOnNode(plan=plan, count=plan.count, candidates=candidates, errors=errors, constraints=covering)
+        candidates, errors = self._selected(plan)
+        if not plan.admin:
+            candidates &= ~self._in_use
+            errors &= ~self._in_use
+        return RequestOnNode(
+            plan=plan,
+            count=plan.count,
+            candidates=self._with_room(plan, candidates),
+            errors=errors,
+            constraints=covering,
+        )
+
+    def _selected(self, plan: RequestPlan) -> tuple[int, int]:
+        """(devices that serve the request if nobody uses them, devices whose selectors err); kept with the node."""
+        memo = self._devices.memo
+        known = memo.get(plan.signature)
+        if known is None:
+            candidates = errors = 0
+            for view, shift in zip(self._devices.pools, self._devices.shifts, strict=True):
+                if not view.trouble:
+                    matching, erring = chosen(view.generation, plan.selectors, self._scanned(view))
+                    errors |= erring << shift
+                    candidates |= self._usable(view, plan, self._serving(view, plan, matching & view.visible)) << shift
+            known = memo[plan.signature] = (candidates, errors)
+        return known
 
     def _everything(self, plan: RequestPlan, covering: tuple[int, ...]) -> RequestOnNode | str:
         candidates = matched = 0
@@ -179,15 +190,14 @@ class _Reader:
             matching, erring = chosen(view.generation, plan.selectors, self._scanned(view))
             if erring:
                 return device_error(plan, view, next(bits(erring)))
-            usage = self._snapshot.pool_usage(view.key)
-            serving = self._serving(view, plan, matching & view.visible, usage=usage)
+            serving = self._serving(view, plan, matching & view.visible)
             matched |= serving << shift
-            free = serving if plan.admin else serving & ~self._in_use(view, usage)
-            candidates |= self._usable(view, plan, free, usage=usage) << shift
+            candidates |= self._usable(view, plan, serving) << shift
+        matched = self._with_room(plan, matched)
         return RequestOnNode(
             plan=plan,
             count=matched.bit_count(),
-            candidates=candidates,
+            candidates=candidates & matched if plan.admin else candidates & matched & ~self._in_use,
             everything=tuple(bits(matched)),
             constraints=covering,
         )
@@ -196,61 +206,57 @@ class _Reader:
         """What selectors are tried on. Devices with binding conditions are left out while that feature is off."""
         return view.scan if self._features.binding_conditions else view.scan & ~view.generation.binding
 
-    def _in_use(self, view: PoolOnNode, usage: PoolUsage) -> int:
-        """Devices that others hold. A share keeps a device that is (or has become) exclusive as a whole."""
-        taken, shared_out = usage.masks(view.generation)
-        sharing = view.generation.shared if self._features.consumable_capacity else 0
-        return taken | (shared_out & ~sharing)
-
-    def _usable(self, view: PoolOnNode, plan: RequestPlan, mask: int, *, usage: PoolUsage) -> int:
-        """Drop what the request does not tolerate, what the features do not allow, and what has too little capacity."""
+    def _usable(self, view: PoolOnNode, plan: RequestPlan, mask: int) -> int:
+        """Drop what the request does not tolerate and what the features do not allow."""
         if not self._features.partitionable_devices:
             mask &= ~view.generation.consuming
         if self._features.device_taints and mask & view.generation.tainted:
             mask &= ~intolerable(view, plan, mask & view.generation.tainted)
-        return mask if plan.everything else self._serving(view, plan, mask, usage=usage)
+        return mask
 
-    def _serving(self, view: PoolOnNode, plan: RequestPlan, mask: int, *, usage: PoolUsage) -> int:
-        """Devices whose capacity serves the request beside what is allocated."""
+    def _serving(self, view: PoolOnNode, plan: RequestPlan, mask: int) -> int:
+        """Devices whose capacity serves the request as long as nobody consumes it."""
         if not self._features.consumable_capacity:
             return mask
-        unmeasured = 0 if plan.capacity else mask & ~view.generation.measured
-        serving = unmeasured
-        for position in bits(mask & ~unmeasured):
+        serving = 0 if plan.capacity else mask & ~view.generation.measured
+        for position in bits(mask & ~serving):
             device = view.generation.devices[position]
             taken = consumed_by(device, plan)
-            shares = usage.shares.get(device.name, NO_SHARES)
-            if taken is not None and fits(device.published, taken, shares.consumed):
+            if taken is not None and fits(device.published, taken):
                 serving |= 1 << position
         return serving
 
-    def constraints(
-        self, plans: Sequence[ConstraintPlan], steps: Sequence[tuple[int, tuple[RequestOnNode, ...]]]
-    ) -> tuple[ConstraintOnNode, ...]:
-        """Group the devices that the covered requests could take by the constraint's attribute."""
-        reach = [0] * len(plans)
-        for _, alternatives in steps:
-            for one in alternatives:
-                for index in one.constraints:
-                    reach[index] |= one.candidates
-        return tuple(self._constraint(plan, mask) for plan, mask in zip(plans, reach, strict=True))
+    def _with_room(self, plan: RequestPlan, mask: int) -> int:
+        """Drop shared devices whose allocated shares leave too little."""
+        for position in bits(mask & self._shared_out & self.shared):
+            device = self._devices.device(position)
+            shares = self._snapshot.pool_usage(device.key).shares[device.name]
+            taken = consumed_by(device, plan)
+            if taken is None or not fits(device.published, taken, shares.consumed):
+                mask &= ~(1 << position)
+        return mask
 
-    def _constraint(self, plan: ConstraintPlan, reach: int) -> ConstraintOnNode:
+    def constraint(self, plan: ConstraintPlan) -> ConstraintOnNode:
+        """The devices of the node grouped by the constraint's attribute; kept with the node."""
+        memo = self._devices.memo
+        known = memo.get(("values", plan.attribute))
+        if known is None:
+            known = memo[("values", plan.attribute)] = self._values(plan.attribute)
+        return ConstraintOnNode(plan, *known)
+
+    def _values(self, attribute: str) -> tuple[tuple[int, ...], dict[int, int], int]:
         carriers: dict[AttributeValue, int] = {}
         for view, shift in zip(self._devices.pools, self._devices.shifts, strict=True):
-            if not (reach >> shift) & view.scan:
-                continue
-            groups = groups_of(view.generation, plan.attribute, lists=self._features.list_attributes)
+            groups = groups_of(view.generation, attribute, lists=self._features.list_attributes)
             for value, mask in groups.carriers.items():
-                reached = (mask << shift) & reach
-                if reached:
-                    carriers[value] = carriers.get(value, 0) | reached
+                if mask & view.visible:
+                    carriers[value] = carriers.get(value, 0) | ((mask & view.visible) << shift)
         of_device: dict[int, int] = {}
         for number, mask in enumerate(carriers.values()):
             for position in bits(mask):
                 of_device[position] = of_device.get(position, 0) | (1 << number)
         odd = sum(1 << number for number, (kind, _) in enumerate(carriers) if kind == ODD)
-        return ConstraintOnNode(plan, tuple(carriers), tuple(carriers.values()), of_device, odd)
+        return tuple(carriers.values()), of_device, odd
 
 
 def intolerable(view: PoolOnNode, plan: RequestPlan, tainted: int) -> int:

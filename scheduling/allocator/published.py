@@ -69,7 +69,7 @@ class PublishedDevice:
     @property
     def view(self) -> DeviceView:
         if self._view is None:
-            self._view = DeviceView(self.key.driver, self.published)
+            self._view = DeviceView.of(self.key.driver, self.published)
         return self._view
 
     @property

@@ -8,7 +8,7 @@ v1.37).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 
 from claims.kinds.requests import DeviceConstraint, DeviceRequest, DeviceSubRequest, ExactDeviceRequest
@@ -35,6 +35,8 @@ class RequestPlan:
     tolerations: tuple[DeviceToleration, ...] = ()
     capacity: tuple[tuple[str, str], ...] = ()  # capacity name -> quantity text, sorted
     error: str = ""
+    #: what decides which devices of a node serve the request: equal for requests that differ in name only
+    signature: Hashable = ()
 
     @property
     def full_name(self) -> str:
@@ -134,19 +136,22 @@ def _plan(
     device_class = classes.get(request.device_class_name)
     problem = _request_error(request, admin=admin, known=device_class is not None, features=features)
     selectors = _selectors(f"class {request.device_class_name}", device_class.spec.selectors if device_class else ())
+    selectors += _selectors(f"claim {claim}", request.selectors)
+    capacity = tuple(sorted(request.capacity.requests.items())) if request.capacity else ()
     return RequestPlan(
         name=name,
         claim=claim,
         parent=parent,
         class_name=request.device_class_name,
         device_class=device_class,
-        selectors=selectors + _selectors(f"claim {claim}", request.selectors),
+        selectors=selectors,
         everything=request.allocation_mode == "All",
         count=request.count if request.allocation_mode == "ExactCount" else 0,
         admin=bool(admin),
         tolerations=request.tolerations,
-        capacity=tuple(sorted(request.capacity.requests.items())) if request.capacity else (),
+        capacity=capacity,
         error=f"claim {claim}, request {name}{problem}" if problem else "",
+        signature=(tuple(one.expression for one in selectors), request.tolerations, capacity),
     )
 
 

@@ -1,0 +1,287 @@
+"""An independent judge of allocations. Shares no code with the allocator: it reads the scenario's JSON by itself.
+
+`violations(scenario, node, results)` lists every rule that the results break on that node; none means that the
+allocation is valid. Selectors are judged by `MEANINGS`, a table from expression to Python.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from fractions import Fraction
+from typing import Any
+
+Json = dict[str, Any]
+
+#: expression -> what it says of (driver, device)
+MEANINGS: dict[str, Callable[[str, Json], bool]] = {
+    'device.driver == "gpu.example.com"': lambda driver, _: driver == "gpu.example.com",
+    'device.driver == "nic.example.com"': lambda driver, _: driver == "nic.example.com",
+    'device.driver in ["gpu.example.com", "nic.example.com"]': lambda driver, _: True,
+    '"model" in device.attributes["gpu.example.com"] && device.attributes["gpu.example.com"].model == "A"': (
+        lambda driver, device: driver == "gpu.example.com" and _text(device, "model") == "A"
+    ),
+}
+
+_SUFFIXES: dict[str, Fraction | int] = {
+    "": 1,
+    "m": Fraction(1, 1000),
+    "k": 10**3,
+    "M": 10**6,
+    "Ki": 2**10,
+    "Mi": 2**20,
+    "Gi": 2**30,
+}
+
+
+def amount(text: str) -> Fraction:
+    """A quantity as an exact number."""
+    found = re.fullmatch(r"([0-9.]+)([a-zA-Z]*)", text)
+    assert found is not None, text
+    return Fraction(found[1]) * _SUFFIXES[found[2]]
+
+
+def _text(device: Json, name: str) -> str | None:
+    value: str | None = device.get("attributes", {}).get(name, {}).get("string")
+    return value
+
+
+class Published:
+    """The devices that one node may use: (driver, pool, device) -> (slice, device)."""
+
+    def __init__(self, scenario: Json, node: Json) -> None:
+        self.features = scenario.get("features", {})
+        self.node = node
+        self.devices: dict[tuple[str, str, str], tuple[Json, Json]] = {}
+        self.counters: dict[tuple[str, str, str, str], Fraction] = {}
+        pools: dict[tuple[str, str], list[Json]] = {}
+        for one in scenario["slices"]:
+            pools.setdefault((one["spec"]["driver"], one["spec"]["pool"]["name"]), []).append(one)
+        self.broken = False
+        for key, slices in pools.items():
+            self._read(key, slices)
+
+    def _read(self, key: tuple[str, str], slices: Sequence[Json]) -> None:
+        mine = [one for one in slices if self._relevant(one)]
+        if not mine:
+            return
+        generation = max(one["spec"]["pool"]["generation"] for one in mine)
+        mine = [one for one in mine if one["spec"]["pool"]["generation"] == generation]
+        wanted = mine[0]["spec"]["pool"]["resourceSliceCount"]
+        if len(mine) != wanted:
+            if max(one["spec"]["pool"]["generation"] for one in slices) > generation:
+                return
+            if sum(one["spec"]["pool"]["generation"] == generation for one in slices) != wanted:
+                self.broken = True
+                return
+        names = Counter(device["name"] for one in mine for device in one["spec"].get("devices", ()))
+        if names and max(names.values()) > 1:
+            self.broken = True
+            return
+        for one in mine:
+            for counter_set in one["spec"].get("sharedCounters", ()):
+                for name, counter in counter_set["counters"].items():
+                    self.counters[(*key, counter_set["name"], name)] = amount(counter["value"])
+            for device in one["spec"].get("devices", ()):
+                if not one["spec"].get("perDeviceNodeSelection") or self._targets(device):
+                    self.devices[(*key, device["name"])] = (one, device)
+
+    def _relevant(self, one: Json) -> bool:
+        spec = one["spec"]
+        if spec.get("sharedCounters"):
+            return True
+        if spec.get("perDeviceNodeSelection"):
+            return any(self._targets(device) for device in spec.get("devices", ()))
+        return self._targets(spec)
+
+    def _targets(self, spec: Json) -> bool:
+        if "nodeName" in spec:
+            return bool(spec["nodeName"] == self.node["metadata"]["name"])
+        if spec.get("allNodes"):
+            return True
+        labels = self.node["metadata"].get("labels", {})
+        terms = spec.get("nodeSelector", {}).get("nodeSelectorTerms", ())
+        return any(all(labels.get(r["key"]) in r["values"] for r in term["matchExpressions"]) for term in terms)
+
+
+def alternatives(request: Json) -> list[tuple[str, Json]]:
+    """(name in results, the request) of each alternative."""
+    if "exactly" in request:
+        return [(request["name"], request["exactly"])]
+    return [(f"{request['name']}/{one['name']}", one) for one in request["firstAvailable"]]
+
+
+def violations(scenario: Json, node: Json, results: Sequence[Json]) -> list[str]:
+    """Every broken rule, in words."""
+    published = Published(scenario, node)
+    found: list[str] = []
+    for claim, result in zip(scenario["claims"], results, strict=True):
+        found += _claim(scenario, published, claim, result["devices"].get("results", []))
+    found += _exclusive(scenario, published, results)
+    found += _capacity(scenario, published, results)
+    found += _counters(scenario, published, results)
+    return found
+
+
+def place(result: Json) -> tuple[str, str, str]:
+    return result["driver"], result["pool"], result["device"]
+
+
+def serves(scenario: Json, published: Published, request: Json, where: tuple[str, str, str]) -> bool:
+    """Whether class and request choose the device."""
+    _, device = published.devices[where]
+    class_ = next(one for one in scenario["classes"] if one["metadata"]["name"] == request["deviceClassName"])
+    selectors = [*class_["spec"].get("selectors", ()), *request.get("selectors", ())]
+    return all(MEANINGS[one["cel"]["expression"]](where[0], device) for one in selectors)
+
+
+def tolerated(published: Published, request: Json, device: Json) -> bool:
+    if not published.features.get("deviceTaints"):
+        return True
+    return all(
+        taint["effect"] not in ("NoSchedule", "NoExecute")
+        or any(one.get("key") in (None, taint["key"]) for one in request.get("tolerations", ()))
+        for taint in device.get("taints", ())
+    )
+
+
+def _claim(scenario: Json, published: Published, claim: Json, results: Sequence[Json]) -> Iterator[str]:
+    given = list(results)
+    if len(given) > 32:
+        yield "more than 32 results"
+    for request in claim["spec"]["devices"].get("requests", ()):
+        names = dict(alternatives(request))
+        mine = [one for one in given if one["request"] in names]
+        used = {one["request"] for one in mine}
+        if len(used) != 1:
+            yield f"{request['name']}: alternatives used: {used}"
+            continue
+        yield from _request(scenario, published, names[used.pop()], mine)
+    for constraint in claim["spec"]["devices"].get("constraints", ()):
+        yield from _constraint(published, constraint, given)
+
+
+def _request(scenario: Json, published: Published, request: Json, mine: Sequence[Json]) -> Iterator[str]:
+    places = [place(one) for one in mine]
+    if len(set(places)) != len(places):
+        yield f"a device twice in one request: {places}"
+    for where in places:
+        if where not in published.devices:
+            yield f"{where} is not there for the node"
+        elif not serves(scenario, published, request, where):
+            yield f"{where} is not selected"
+        elif not tolerated(published, request, published.devices[where][1]):
+            yield f"{where} is tainted"
+    if request["allocationMode"] == "ExactCount" and len(mine) != request["count"]:
+        yield f"{len(mine)} devices instead of {request['count']}"
+    if request["allocationMode"] == "All":
+        if published.broken:
+            yield "all devices of a node with a broken pool"
+        everything = {w for w in published.devices if serves(scenario, published, request, w)}
+        if not published.features.get("consumableCapacity") and set(places) != everything:
+            yield f"not all devices: {places} instead of {everything}"
+
+
+def _constraint(published: Published, constraint: Json, results: Sequence[Json]) -> Iterator[str]:
+    names = constraint.get("requests")
+    covered = [one for one in results if not names or one["request"] in names or one["request"].split("/")[0] in names]
+    attribute = constraint.get("matchAttribute") or constraint["distinctAttribute"]
+    values = [_values(published, one, attribute) for one in covered]
+    if any(not one for one in values):
+        yield f"a device without {attribute}"
+    elif "matchAttribute" in constraint and values and not set.intersection(*values):
+        yield f"nothing in common: {values}"
+    elif "distinctAttribute" in constraint and len(set().union(*values)) != sum(map(len, values)):
+        yield f"not distinct: {values}"
+
+
+def _values(published: Published, result: Json, attribute: str) -> set[Any]:
+    if place(result) not in published.devices:
+        return set()
+    domain, _, short = attribute.partition("/")
+    attributes = published.devices[place(result)][1].get("attributes", {})
+    value = attributes.get(attribute) or (attributes.get(short) if domain == result["driver"] else None) or {}
+    if "strings" in value:
+        return {("string", one) for one in value["strings"]}
+    return set(value.items())
+
+
+def _held(scenario: Json) -> list[Json]:
+    return [
+        result
+        for claim in scenario.get("allocatedClaims", ())
+        for result in claim["status"]["allocation"]["devices"]["results"]
+        if not result.get("adminAccess")
+    ]
+
+
+def _exclusive(scenario: Json, published: Published, results: Sequence[Json]) -> Iterator[str]:
+    """Exclusive devices: one holder without admin access; in one claim no device twice."""
+    holders = Counter(place(one) for one in _held(scenario) if "shareID" not in one)
+    holders.update({place(one): 1 for one in _held(scenario) if "shareID" in one and not _shared(published, one)})
+    taken: Counter[tuple[str, str, str]] = Counter()
+    watched: set[tuple[str, str, str]] = set()
+    for result in results:
+        mine = [one for one in result["devices"].get("results", []) if not _shared(published, one)]
+        for where, times in Counter(place(one) for one in mine).items():
+            if times > 1:
+                yield f"{where} twice in one claim"
+        taken.update(place(one) for one in mine if not one.get("adminAccess"))
+        for one in mine:
+            if one.get("adminAccess"):
+                watched.add(place(one))
+            elif place(one) in watched:
+                yield f"{place(one)} is taken after admin access by the same pod"
+    for where, times in taken.items():
+        if times + holders[where] > 1:
+            yield f"{where} is held by {times + holders[where]}"
+
+
+def _shared(published: Published, result: Json) -> bool:
+    known = published.devices.get(place(result))
+    return bool(published.features.get("consumableCapacity") and known and known[1].get("allowMultipleAllocations"))
+
+
+def _capacity(scenario: Json, published: Published, results: Sequence[Json]) -> Iterator[str]:
+    total: Counter[tuple[Any, ...]] = Counter()
+    new = [one for result in results for one in result["devices"].get("results", [])]
+    for one in (*_held(scenario), *new):
+        for name, text in one.get("consumedCapacity", {}).items():
+            total[(*place(one), name)] += amount(text)  # type: ignore[assignment]
+    for (*where, name), consumed in total.items():
+        known = published.devices.get((where[0], where[1], where[2]))
+        if known and consumed > amount(known[1]["capacity"][name]["value"]):
+            yield f"{where} gives {consumed} of {name}"
+    for one in new:
+        if _shared(published, one) != ("shareID" in one):
+            yield f"{place(one)} and its share id"
+
+
+def _counters(scenario: Json, published: Published, results: Sequence[Json]) -> Iterator[str]:
+    """Each device in use draws once, admin access draws again; shared devices draw once."""
+    draws: list[tuple[str, str, str]] = list(dict.fromkeys(place(one) for one in _held(scenario)))
+    for one in (one for result in results for one in result["devices"].get("results", [])):
+        if not (_shared(published, one) and place(one) in draws):
+            draws.append(place(one))
+    total: Counter[tuple[str, str, str, str]] = Counter()
+    fresh = {place(one)[:2] for result in results for one in result["devices"].get("results", [])}
+    for where in draws:
+        device = _anywhere(scenario, where)
+        for consumption in (device or {}).get("consumesCounters", ()):
+            for name, counter in consumption["counters"].items():
+                total[(*where[:2], consumption["counterSet"], name)] += amount(counter["value"])  # type: ignore[assignment]
+    for key, drawn in total.items():
+        if key[:2] in fresh and drawn > published.counters.get(key, 0):
+            yield f"{drawn} drawn of {key}"
+
+
+def _anywhere(scenario: Mapping[str, Any], where: tuple[str, str, str]) -> Json | None:
+    for one in scenario["slices"]:
+        spec = one["spec"]
+        if (spec["driver"], spec["pool"]["name"]) == where[:2]:
+            for device in spec.get("devices", ()):
+                if device["name"] == where[2]:
+                    found: Json = device
+                    return found
+    return None
