@@ -27,7 +27,7 @@ from claims.kinds.pod_statuses import (
 )
 from claims.kinds.pods import Pod
 from nodeagent.lifecycle import Ending, is_sidecar
-from nodeagent.runtimes.protocol import ContainerRun
+from nodeagent.runtimes.protocol import ContainerRun, EndedRun
 from nodeagent.times import seconds_text
 
 
@@ -57,8 +57,8 @@ def pod_status(pod: Pod, seen: Observed, *, host_ip: str, now: float) -> PodStat
     """The status of `pod` at `now` (POSIX seconds)."""
     old = pod.status
     address = pod_ip(pod.metadata.uid) if seen.runs or old.pod_ip else ""
-    inits = _container_statuses(pod.spec.init_containers, old.init_container_statuses, seen)
-    mains = _container_statuses(pod.spec.containers, old.container_statuses, seen)
+    inits = tuple(_container_status(container, seen) for container in pod.spec.init_containers)
+    mains = tuple(_container_status(container, seen) for container in pod.spec.containers)
     return replace(
         old,
         observed_generation=pod.metadata.generation,
@@ -85,23 +85,14 @@ def _phase(pod: Pod, seen: Observed) -> str:
 # Containers.
 
 
-def _container_statuses(
-    containers: Iterable[Container], old: Iterable[ContainerStatus], seen: Observed
-) -> tuple[ContainerStatus, ...]:
-    known = {status.name: status for status in old}
-    return tuple(_container_status(c, known.get(c.name, ContainerStatus()), seen) for c in containers)
-
-
-def _container_status(container: Container, old: ContainerStatus, seen: Observed) -> ContainerStatus:
+def _container_status(container: Container, seen: Observed) -> ContainerStatus:
     run = seen.runs.get(container.name)
     if run is None:
         waiting = _never_started(container, seen)
         return ContainerStatus(name=container.name, image=container.image, state=waiting, started=False)
-    state = _restarting(run) if container.name in seen.waiting else _state(run)
-    fresh = run.container_id != old.container_id
-    last = old.state if fresh and old.state.terminated is not None else old.last_state
-    if state.waiting is not None:
-        last = _state(run)
+    waits = container.name in seen.waiting
+    state = _restarting(run) if waits else _state(run)
+    last = _state(run) if waits else _terminated(run.previous) if run.previous is not None else ContainerState()
     return ContainerStatus(
         name=container.name,
         state=state,
@@ -116,14 +107,24 @@ def _container_status(container: Container, old: ContainerStatus, seen: Observed
 
 
 def _state(run: ContainerRun) -> ContainerState:
-    started = seconds_text(run.started_at)
     if run.finished_at is None:
-        return ContainerState(running=ContainerStateRunning(started_at=started))
+        return ContainerState(running=ContainerStateRunning(started_at=seconds_text(run.started_at)))
+    return _terminated(
+        EndedRun(
+            container_id=run.container_id,
+            started_at=run.started_at,
+            finished_at=run.finished_at,
+            exit_code=run.exit_code,
+        )
+    )
+
+
+def _terminated(run: EndedRun) -> ContainerState:
     return ContainerState(
         terminated=ContainerStateTerminated(
             exit_code=run.exit_code,
             reason="Completed" if run.exit_code == 0 else "Error",
-            started_at=started,
+            started_at=seconds_text(run.started_at),
             finished_at=seconds_text(run.finished_at),
             container_id=run.container_id,
         )

@@ -35,6 +35,15 @@ class ContainerRequest:
     annotations: Mapping[str, str]  # of the pod
 
 
+class EndedRun(Value):
+    """The attempt before the latest one."""
+
+    container_id: str
+    started_at: float
+    finished_at: float
+    exit_code: int
+
+
 class ContainerRun(Value):
     """The latest attempt at one container, running or ended. Times in POSIX seconds."""
 
@@ -49,6 +58,7 @@ class ContainerRun(Value):
     started_at: float
     finished_at: float | None = None
     exit_code: int = 0  # of one that has ended
+    previous: EndedRun | None = None
 
     @property
     def running(self) -> bool:

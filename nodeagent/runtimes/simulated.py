@@ -22,7 +22,7 @@ from manciple.wire.base import Value
 from nodeagent.cdi.registry import CdiRegistry
 from nodeagent.disk import Disk
 from nodeagent.failures import ContainerFailed
-from nodeagent.runtimes.protocol import ContainerRequest, ContainerRun
+from nodeagent.runtimes.protocol import ContainerRequest, ContainerRun, EndedRun
 
 log = logging.getLogger(__name__)
 
@@ -71,7 +71,7 @@ class SimulatedRuntime:
             pod = self._pods.get(request.pod_uid) or _Pod(namespace=request.namespace, name=request.pod, containers={})
             known = pod.containers.get(request.name)
             if known is None or known.attempt < request.attempt:
-                run = self._run(request)
+                run = self._run(request, known)
                 self._keep(request.pod_uid, replace(pod, containers={**pod.containers, request.name: run}))
 
     def runs(self, pod_uid: str) -> Mapping[str, ContainerRun]:
@@ -111,7 +111,7 @@ class SimulatedRuntime:
         with self._lock:
             return frozenset(self._pods)
 
-    def _run(self, request: ContainerRequest) -> _Run:
+    def _run(self, request: ContainerRequest, known: _Run | None) -> _Run:
         now = self._clock()
         seconds, code = (0.0, 0) if request.role == "init" else _destiny(request.annotations)
         try:
@@ -130,6 +130,7 @@ class SimulatedRuntime:
             environment={**request.environment, **added},
             claims=request.claims,
             started_at=now,
+            previous=_ended(known.at(now)) if known is not None else None,
             ends_at=None if seconds is None or request.role == "sidecar" else now + seconds,
             ends_with=code,
         )
@@ -154,6 +155,14 @@ class SimulatedRuntime:
             except msgspec.MsgspecError as error:
                 log.error("%s cannot be read: %s; its containers are started anew", self._folder / name, error)  # noqa: TRY400 - a damaged file, not a bug
         return pods
+
+
+def _ended(run: _Run) -> EndedRun | None:
+    if run.finished_at is None:
+        return None
+    return EndedRun(
+        container_id=run.container_id, started_at=run.started_at, finished_at=run.finished_at, exit_code=run.exit_code
+    )
 
 
 def _destiny(annotations: Mapping[str, str]) -> tuple[float | None, int]:

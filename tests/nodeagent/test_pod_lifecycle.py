@@ -1,0 +1,245 @@
+"""Containers start, end, restart and stop as the pod says, and the pod's status tells it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.nodeagent.machine import Machine
+from tests.nodeagent.objects import container, pod
+
+
+def short(seconds: float = 5, code: int = 0) -> dict[str, Any]:
+    return {"annotations": {"manciple.dev/run-seconds": str(seconds), "manciple.dev/exit-code": str(code)}}
+
+
+def statuses(machine: Machine, name: str = "p", of: str = "containerStatuses") -> dict[str, Any]:
+    return {status["name"]: status for status in machine.pod(name)["status"].get(of, [])}
+
+
+def wait(machine: Machine, seconds: float) -> None:
+    machine.clock.now += seconds
+    machine.settle()
+
+
+def test_a_pod_runs_until_it_is_deleted(machine: Machine) -> None:
+    machine.api.put("pods", pod("p"))
+    machine.settle()
+    wait(machine, 10_000)
+
+    status = machine.pod("p")["status"]
+    assert status["phase"] == "Running"
+    assert status["podIP"].startswith("10.")
+    assert status["hostIP"] == "127.0.0.1"
+    assert status["startTime"] == "2027-01-15T08:00:00Z"
+    assert {c["type"]: c["status"] for c in status["conditions"]} == {
+        "PodScheduled": "True",
+        "PodReadyToStartContainers": "True",
+        "Initialized": "True",
+        "ContainersReady": "True",
+        "Ready": "True",
+    }
+    (main,) = statuses(machine).values()
+    assert (main["ready"], main["started"], main["restartCount"]) == (True, True, 0)
+
+    machine.api.delete("pods", "p")
+    machine.settle()
+    assert machine.api.all("pods") == []
+    assert machine.agent.runtime.pod_uids() == frozenset()
+
+
+def test_a_quiet_node_writes_nothing(machine: Machine) -> None:
+    machine.api.put("pods", pod("p"))
+    machine.settle()
+    before = machine.api.revision
+
+    wait(machine, 3600)
+
+    assert machine.api.revision == before
+
+
+ENDINGS = {
+    "Never, well": ("Never", 0, "Succeeded"),
+    "Never, badly": ("Never", 3, "Failed"),
+    "OnFailure, well": ("OnFailure", 0, "Succeeded"),
+    "OnFailure, badly": ("OnFailure", 3, "Running"),
+    "Always, well": ("Always", 0, "Running"),
+    "Always, badly": ("Always", 3, "Running"),
+}
+
+
+@pytest.mark.parametrize("case", ENDINGS)
+def test_the_restart_policy_says_whether_a_container_starts_again(machine: Machine, case: str) -> None:
+    policy, code, phase = ENDINGS[case]
+    machine.api.put("pods", pod("p", metadata=short(5, code), spec={"restartPolicy": policy}))
+    machine.settle()
+
+    wait(machine, 5)
+
+    (main,) = statuses(machine).values()
+    assert machine.pod("p")["status"]["phase"] == phase
+    if phase == "Running":
+        assert main["restartCount"] == 1
+        assert main["state"]["running"]
+        assert main["lastState"]["terminated"]["exitCode"] == code
+    else:
+        assert main["restartCount"] == 0
+        assert main["state"]["terminated"]["exitCode"] == code
+        assert machine.condition("p", "Ready") == "False"
+
+
+def test_restarts_wait_longer_each_time(machine: Machine) -> None:
+    machine.api.put("pods", pod("p", metadata=short(1, 1)))
+    machine.settle()
+    wait(machine, 1)
+    assert statuses(machine)["main"]["restartCount"] == 1
+
+    wait(machine, 1)
+    main = statuses(machine)["main"]
+    assert main["state"]["waiting"]["reason"] == "CrashLoopBackOff"
+    assert main["lastState"]["terminated"]["exitCode"] == 1
+    assert machine.condition("p", "Ready") == "False"
+    wait(machine, 9)
+    assert statuses(machine)["main"]["restartCount"] == 1
+    wait(machine, 1)
+    assert statuses(machine)["main"]["restartCount"] == 2
+    wait(machine, 1 + 19)
+    assert statuses(machine)["main"]["restartCount"] == 2
+    wait(machine, 1)
+    assert statuses(machine)["main"]["restartCount"] == 3
+
+
+def test_a_restart_in_the_past_is_not_forgotten_by_a_new_agent(machine: Machine) -> None:
+    machine.api.put("pods", pod("p", metadata=short(1, 1)))
+    machine.settle()
+    machine.clock.now += 100
+
+    machine.restart()
+    machine.settle()
+
+    assert statuses(machine)["main"]["restartCount"] == 1
+
+
+def test_init_containers_run_in_order_before_the_others(machine: Machine) -> None:
+    inits = [container("first"), container("second")]
+    machine.api.put("pods", pod("p", container("main"), spec={"initContainers": inits}))
+
+    machine.settle()
+
+    runs = machine.agent.runtime.runs("uid-p")
+    assert list(runs) == ["first", "second", "main"]
+    assert {name: s["state"].keys() for name, s in statuses(machine, of="initContainerStatuses").items()} == {
+        "first": {"terminated"},
+        "second": {"terminated"},
+    }
+    assert machine.condition("p", "Initialized") == "True"
+    assert machine.condition("p", "Ready") == "True"
+
+
+def test_a_sidecar_stays_up_and_keeps_no_pod_alive(machine: Machine) -> None:
+    sidecar = container("proxy", restartPolicy="Always")
+    document = pod("p", metadata=short(5), spec={"restartPolicy": "Never", "initContainers": [sidecar]})
+    machine.api.put("pods", document)
+    machine.settle()
+    assert statuses(machine, of="initContainerStatuses")["proxy"]["state"]["running"]
+
+    wait(machine, 5)
+
+    assert machine.pod("p")["status"]["phase"] == "Succeeded"
+    assert statuses(machine, of="initContainerStatuses")["proxy"]["state"]["terminated"]
+
+
+def test_a_container_that_cannot_start_says_why(machine: Machine) -> None:
+    machine.api.put("pods", pod("p", metadata={"annotations": {"manciple.dev/run-seconds": "soon"}}))
+
+    machine.look()
+
+    waiting = statuses(machine)["main"]["state"]["waiting"]
+    assert waiting["reason"] == "CreateContainerError"
+    assert "manciple.dev/run-seconds" in waiting["message"]
+    assert "manciple.dev/run-seconds" in machine.events("Failed")[0]
+
+
+def test_a_finished_pod_is_kept_until_it_is_deleted(machine: Machine) -> None:
+    machine.api.put("pods", pod("p", metadata=short(0), spec={"restartPolicy": "Never"}))
+    machine.settle()
+    machine.restart()
+    machine.settle()
+    assert machine.pod("p")["status"]["phase"] == "Succeeded"
+    assert machine.agent.runtime.pod_uids() == {"uid-p"}
+
+    machine.api.delete("pods", "p")
+    machine.settle()
+
+    assert machine.api.all("pods") == []
+    assert machine.agent.runtime.pod_uids() == frozenset()
+
+
+def test_a_deleted_pod_that_somebody_holds_is_seen_as_ended(machine: Machine) -> None:
+    machine.api.put("pods", pod("p", metadata={"finalizers": ["example.com/hold"]}))
+    machine.settle()
+
+    machine.api.delete("pods", "p")
+    machine.settle()
+
+    assert machine.pod("p")["status"]["phase"] == "Succeeded"
+    assert statuses(machine)["main"]["state"]["terminated"]["exitCode"] == 0
+
+
+def test_a_new_pod_of_an_old_name_is_another_pod(machine: Machine) -> None:
+    machine.api.put("pods", pod("p"))
+    machine.settle()
+    machine.api.delete("pods", "p", grace=0)
+    machine.api.put("pods", pod("p", metadata={"uid": "uid-new"}))
+
+    machine.settle()
+
+    assert machine.agent.runtime.pod_uids() == {"uid-new"}
+    assert machine.condition("p", "Ready") == "True"
+
+
+def test_what_others_write_into_the_status_stays(machine: Machine) -> None:
+    machine.api.put("pods", pod("p"))
+    machine.settle()
+    document = machine.pod("p")
+    document["status"]["conditions"].append({"type": "example.com/checked", "status": "True"})
+    document["status"]["resourceClaimStatuses"] = [{"name": "x", "resourceClaimName": "y"}]
+    del document["status"]["conditions"][1]
+    machine.api.put("pods", document)
+
+    machine.settle()
+
+    status = machine.pod("p")["status"]
+    assert machine.condition("p", "example.com/checked") == "True"
+    assert machine.condition("p", "PodScheduled") == "True"
+    assert machine.condition("p", "PodReadyToStartContainers") == "True"
+    assert status["resourceClaimStatuses"] == [{"name": "x", "resourceClaimName": "y"}]
+
+
+def test_a_readiness_gate_keeps_the_pod_from_being_ready(machine: Machine) -> None:
+    document = pod("p", spec={"readinessGates": [{"conditionType": "example.com/open"}]})
+    machine.api.put("pods", document)
+    machine.settle()
+    assert machine.condition("p", "ContainersReady") == "True"
+    assert machine.condition("p", "Ready") == "False"
+
+    document = machine.pod("p")
+    document["status"]["conditions"].append({"type": "example.com/open", "status": "True"})
+    machine.api.put("pods", document)
+    machine.settle()
+
+    assert machine.condition("p", "Ready") == "True"
+
+
+def test_containers_see_their_environment_and_their_pod(machine: Machine) -> None:
+    env = [
+        {"name": "PLAIN", "value": "x"},
+        {"name": "POD", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+        {"name": "NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
+    ]
+    machine.api.put("pods", pod("p", container("main", env=env)))
+
+    machine.settle()
+
+    assert machine.environment("p") == {"PLAIN": "x", "POD": "p", "NODE": "alpha"}
