@@ -1,0 +1,256 @@
+"""The claims' index rows, and the promise that no device is given twice."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from django.core.management import call_command
+from django.db import IntegrityError, connection, transaction
+from django.test.utils import CaptureQueriesContext
+from msgspec import structs
+
+from claims.kinds.allocations import AllocationResult
+from claims.kinds.pod_statuses import PodExtendedResourceClaimStatus, PodResourceClaimStatus, PodStatus
+from claims.kinds.registration import POD, RESOURCE_CLAIM
+from claims.kinds.resource_claims import ResourceClaim
+from claims.models import AllocatedDevice, Claim, Pod, Reservation
+from claims.projectors import DeviceTaken
+from inventory.kinds.registration import RESOURCE_SLICE
+from manciple.store import objects, tail
+from tests.builders import DRIVER, make_allocation, make_claim, make_consumer, make_pod, make_result, make_slice
+from tests.indexes import all_rows, assert_rebuilt_the_same
+
+pytestmark = pytest.mark.django_db
+
+
+def write(*claims: ResourceClaim) -> None:
+    """Create or replace claims, all in one transaction."""
+    with objects.writing() as writer:
+        for claim in claims:
+            known = writer.get(RESOURCE_CLAIM, claim.metadata.namespace, claim.metadata.name)
+            (writer.create if known is None else writer.update)(RESOURCE_CLAIM, claim)
+
+
+def holding(name: str, *devices: str, **fields: Any) -> ResourceClaim:
+    """A claim to which these devices of node-1 are allocated."""
+    return make_claim(name, allocation=make_allocation(*(make_result(device, **fields) for device in devices)))
+
+
+def held() -> dict[str, str]:
+    """device -> claim that holds it exclusively."""
+    rows = AllocatedDevice.objects.filter(exclusive=True).select_related("claim")
+    return {row.device: row.claim.name for row in rows}
+
+
+# Rows ----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_new_claim_is_known_and_holds_nothing() -> None:
+    write(make_claim("training"))
+    row = Claim.objects.get()
+    assert (row.namespace, row.name, row.allocated, row.deleting, row.allocated_at) == (
+        "default",
+        "training",
+        False,
+        False,
+        None,
+    )
+    assert abs((datetime.now(UTC) - row.created_at).total_seconds()) < 3600
+    assert not AllocatedDevice.objects.exists()
+
+
+def test_an_allocation_shows_as_devices_of_the_claim() -> None:
+    allocation = structs.replace(
+        make_allocation(make_result("gpu-0"), make_result("gpu-1", request="gpu/large")),
+        allocation_timestamp="2026-11-20T12:00:00Z",
+    )
+    write(make_claim("training", allocation=allocation, reserved_for=[make_consumer("web"), make_consumer("db")]))
+    claim = Claim.objects.get()
+    assert (claim.allocated, claim.allocated_at) == (True, datetime(2026, 11, 20, 12, tzinfo=UTC))
+    found = [(row.request, row.driver, row.pool, row.device) for row in claim.devices.order_by("device")]
+    assert found == [("gpu", DRIVER, "node-1", "gpu-0"), ("gpu/large", DRIVER, "node-1", "gpu-1")]
+    reserved = [(row.resource, row.name) for row in claim.reservations.order_by("name")]
+    assert reserved == [("pods", "db"), ("pods", "web")]
+
+
+SHARES: dict[str, tuple[dict[str, Any], bool]] = {
+    "an exclusive device": ({}, True),
+    "admin access": ({"admin_access": True}, False),
+    "a share": ({"share_id": "a-share", "consumed_capacity": {"memory": "10Gi"}}, False),
+}
+
+
+@pytest.mark.parametrize("case", SHARES)
+def test_exclusiveness_of(case: str) -> None:
+    fields, exclusive = SHARES[case]
+    write(holding("training", "gpu-0", **fields))
+    row = AllocatedDevice.objects.get()
+    assert row.exclusive is exclusive
+    assert row.admin_access is bool(fields.get("admin_access"))
+    assert (row.share_id, row.consumed_capacity) == (fields.get("share_id", ""), fields.get("consumed_capacity", {}))
+
+
+def test_deallocating_gives_the_devices_back() -> None:
+    write(make_claim("training", allocation=make_allocation(), reserved_for=[make_consumer("web")]))
+    write(make_claim("training"))
+    assert held() == {}
+    assert not Reservation.objects.exists()
+    assert not Claim.objects.get().allocated
+
+
+def test_a_claim_goes_with_all_its_rows() -> None:
+    write(make_claim("training", allocation=make_allocation(), reserved_for=[make_consumer("web")]))
+    with objects.writing() as writer:
+        writer.delete(RESOURCE_CLAIM, "default", "training")
+    assert not any(model.objects.exists() for model in (Claim, Reservation, AllocatedDevice))
+
+
+def test_a_deleting_claim_keeps_its_devices() -> None:
+    write(
+        make_claim("training", allocation=make_allocation(), finalizers=("resource.kubernetes.io/delete-protection",))
+    )
+    with objects.writing() as writer:
+        writer.delete(RESOURCE_CLAIM, "default", "training")
+    assert Claim.objects.get().deleting
+    assert held() == {"gpu-0": "training"}
+
+
+def test_what_drivers_report_touches_no_row() -> None:
+    write(holding("training", "gpu-0"))
+    with CaptureQueriesContext(connection) as queries:
+        write(
+            structs.replace(holding("training", "gpu-0"), metadata=make_claim("training", labels={"a": "b"}).metadata)
+        )
+    assert not [query for query in queries if "claims_" in query["sql"]]
+
+
+def test_writing_many_claims_costs_the_same_as_writing_few() -> None:
+    def queries_for(first: int, count: int) -> int:
+        claims = [holding(f"c{number}", f"gpu-{number}") for number in range(first, first + count)]
+        with CaptureQueriesContext(connection) as queries, objects.writing() as writer:
+            writer.load(RESOURCE_CLAIM, [("default", claim.metadata.name) for claim in claims])
+            for claim in claims:
+                writer.create(RESOURCE_CLAIM, claim)
+        return len(queries)
+
+    queries_for(0, 1)  # makes the counter's row
+    assert queries_for(1, 2) == queries_for(3, 15)
+
+
+# No device twice -----------------------------------------------------------------------------------------------------
+
+
+def test_a_device_of_another_claim_is_refused_by_name() -> None:
+    write(holding("first", "gpu-0", "gpu-1"))
+    before = tail.latest_revision()
+    message = (
+        rf'resourceclaims.resource.k8s.io "second": device {DRIVER}/node-1/gpu-1 is allocated to claim default/first'
+    )
+    with pytest.raises(DeviceTaken, match=message) as refused:
+        write(make_claim("bystander"), holding("second", "gpu-2", "gpu-1"))
+    assert (refused.value.code, refused.value.reason) == (409, "Conflict")
+    assert held() == {"gpu-0": "first", "gpu-1": "first"}
+    assert tail.latest_revision() == before
+    assert objects.get(RESOURCE_CLAIM, "default", "bystander") is None
+
+
+def test_two_claims_of_one_transaction_cannot_share_a_device() -> None:
+    with pytest.raises(DeviceTaken, match="is allocated to claim default/first already"):
+        write(holding("first", "gpu-0"), holding("second", "gpu-0"))
+    assert held() == {}
+
+
+def test_one_claim_cannot_get_a_device_twice() -> None:
+    with pytest.raises(DeviceTaken):
+        write(holding("greedy", "gpu-0", "gpu-0"))
+
+
+def test_a_device_may_change_hands_within_a_transaction() -> None:
+    write(holding("first", "gpu-0"))
+    write(holding("second", "gpu-0"), make_claim("first"))
+    assert held() == {"gpu-0": "second"}
+
+
+def test_an_allocation_may_be_written_again_and_grow() -> None:
+    write(holding("first", "gpu-0"))
+    write(holding("first", "gpu-0", "gpu-1"))
+    assert held() == {"gpu-0": "first", "gpu-1": "first"}
+
+
+def test_onlookers_and_shares_are_refused_to_nobody() -> None:
+    write(holding("owner", "gpu-0"), holding("monitor", "gpu-0", admin_access=True))
+    write(holding("one", "gpu-1", share_id="1"), holding("other", "gpu-1", share_id="2"))
+    assert AllocatedDevice.objects.count() == 4
+
+
+def test_equal_names_in_other_pools_and_drivers_are_other_devices() -> None:
+    write(holding("a", "gpu-0"), holding("b", "gpu-0", pool="node-2"), holding("c", "gpu-0", driver="nic.example.com"))
+    assert AllocatedDevice.objects.filter(exclusive=True).count() == 3
+
+
+def test_the_database_itself_refuses_a_second_owner() -> None:
+    """Whatever code may be wrong: the row cannot be written."""
+    write(holding("first", "gpu-0"), make_claim("second"))
+    row = AllocatedDevice.objects.get()
+    row.pk, row.claim = None, Claim.objects.get(name="second")
+    with pytest.raises(IntegrityError), transaction.atomic():
+        row.save(force_insert=True)
+
+
+# Pods ----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_pod_row_tells_where_it_is_and_which_claims_it_uses() -> None:
+    pod = make_pod("web", claims={"gpu": "shared"}, templates={"nic": "one-nic"})
+    with objects.writing() as writer:
+        created = writer.create(POD, pod)
+    row = Pod.objects.get()
+    assert (row.uid, row.namespace, row.name) == (created.metadata.uid, "default", "web")
+    assert (row.node_name, row.phase, row.deleting, row.claim_names) == ("", "", False, ["shared"])
+    status = PodStatus(
+        phase="Running",
+        resource_claim_statuses=(PodResourceClaimStatus(name="nic", resource_claim_name="web-nic-x7k2p"),),
+        extended_resource_claim_status=PodExtendedResourceClaimStatus(resource_claim_name="web-extended"),
+    )
+    bound = structs.replace(
+        pod, spec=structs.replace(pod.spec, node_name="node-1", termination_grace_period_seconds=30)
+    )
+    with objects.writing() as writer:
+        writer.update(POD, structs.replace(bound, status=status))
+        writer.delete(POD, "default", "web")
+    row = Pod.objects.get()
+    assert (row.node_name, row.phase, row.deleting) == ("node-1", "Running", True)
+    assert row.claim_names == ["shared", "web-nic-x7k2p", "web-extended"]
+    with objects.writing() as writer:
+        writer.delete(POD, "default", "web", grace_seconds=0)
+    assert not Pod.objects.exists()
+
+
+# Rebuilding ----------------------------------------------------------------------------------------------------------
+
+
+def test_reindexing_gives_the_same_rows() -> None:
+    write(make_claim("waiting"), holding("first", "gpu-0"), holding("shared", "gpu-1", share_id="1"))
+    with objects.writing() as writer:
+        writer.create(RESOURCE_SLICE, make_slice())
+        pod = writer.create(POD, make_pod("web", claims={"gpu": "first"}))
+        reserved = make_claim("first", allocation=make_allocation(), reserved_for=[make_consumer("web")])
+        owner = structs.replace(reserved.metadata, owner_references=(), labels={"pod": pod.metadata.uid})
+        writer.update(RESOURCE_CLAIM, structs.replace(reserved, metadata=owner))
+    assert_rebuilt_the_same()
+
+
+def test_reindexing_repairs_what_was_damaged() -> None:
+    write(holding("first", "gpu-0"))
+    intact = all_rows()
+    AllocatedDevice.objects.all().delete()
+    Claim.objects.update(allocated=False)
+    call_command("reindex", skip_checks=True, verbosity=0)
+    assert all_rows() == intact
+
+
+def test_an_allocation_of_nothing_is_an_allocation() -> None:
+    write(make_claim("empty", allocation=AllocationResult()))
+    assert Claim.objects.get().allocated
