@@ -35,6 +35,14 @@ JSON = "application/json"
 BODY_LIMIT = 3 * 1024 * 1024
 
 
+def success(*, code: int = 200, details: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """The metav1.Status that says that all went well."""
+    document: dict[str, Any] = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
+    if details:
+        return document | {"details": dict(details)}
+    return document | {"code": code}
+
+
 def unknown_path() -> NotFound:
     """What the API says of a path that no kind is served at."""
     return NotFound("the server could not find the requested resource", details={})

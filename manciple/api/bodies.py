@@ -1,6 +1,6 @@
 """Request bodies as stored objects: decoding in the version a client addresses, conversion to the stored one.
 
-Also the small bodies that are no object of a kind: DeleteOptions, and the Status that answers a finished delete.
+Also DeleteOptions, and the kinds that are decoded and never stored (reviews, bindings).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from manciple.wire import codec, documents
 from manciple.wire.base import ApiObject
 from manciple.wire.codec import Decoded, Strictness
 from manciple.wire.errors import BadRequest, UnsupportedMediaType
-from manciple.wire.machinery import DeleteOptions, Status, StatusDetails
+from manciple.wire.machinery import DeleteOptions
 from manciple.wire.registry import Kind
 
 __all__ = [
@@ -21,7 +21,6 @@ __all__ = [
     "decode_delete_options",
     "decode_document",
     "decode_object",
-    "deleted_status",
     "virtual_kind",
 ]
 
@@ -58,13 +57,6 @@ def decode_delete_options(body: bytes, content_type: str) -> DeleteOptions | Non
     if not body:
         return None
     return codec.decode_body(DeleteOptions, body, content_type=content_type or _JSON)
-
-
-def deleted_status(kind: Kind, obj: ApiObject) -> str:
-    """The JSON text of the Status that says that `obj` is gone."""
-    meta = obj.metadata
-    details = StatusDetails(name=meta.name, group=kind.group, kind=kind.plural, uid=meta.uid)
-    return codec.encode(Status(status="Success", details=details)).decode()
 
 
 @cache

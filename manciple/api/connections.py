@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import Annotated, Any, Protocol
 
 from manciple.api import bodies, writes
+from manciple.api.answers import success
 from manciple.api.discovery import CONNECTIONS
 from manciple.api.identity import Identity
 from manciple.api.options import WriteOptions
@@ -19,7 +20,7 @@ from manciple.wire import codec
 from manciple.wire.base import ApiObject, pb
 from manciple.wire.conditions import ObjectReference
 from manciple.wire.errors import Conflict, Invalid, NotFound, not_supported, required
-from manciple.wire.machinery import Eviction, Status
+from manciple.wire.machinery import Eviction
 from manciple.wire.registry import Kind
 
 
@@ -42,7 +43,7 @@ class Connection(Protocol):
         content_type: str,
         identity: Identity,
         options: WriteOptions,
-    ) -> Status: ...
+    ) -> dict[str, Any]: ...
 
 
 def find(kind: Kind, subresource: str) -> Connection | None:
@@ -60,7 +61,7 @@ def bind(
     content_type: str,
     identity: Identity,  # noqa: ARG001 - every connection is told who asks
     options: WriteOptions,
-) -> Status:
+) -> dict[str, Any]:
     """Give a waiting pod its node, and say so in its PodScheduled condition (upstream: pod/storage BindingREST).
 
     Raises: NotFound; Conflict for a pod that has a node, is being deleted or is held by scheduling gates; Invalid.
@@ -76,16 +77,16 @@ def bind(
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         bound = _bound(document, binding, now=now)
         writer.update(kind, codec.decode_value(kind.type, bound))
-    return Status(status="Success", code=201)
+    return success(code=201)
 
 
 def evict(
     kind: Kind, where: ResourcePath, body: bytes, *, content_type: str, identity: Identity, options: WriteOptions
-) -> Status:
+) -> dict[str, Any]:
     """Delete a pod on behalf of `kubectl drain`; there are no disruption budgets to ask."""
     eviction = _decoded(Eviction, "policy", body, content_type=content_type, options=options)
     writes.delete(kind, namespace=where.namespace, name=where.name, identity=identity, options=eviction.delete_options)
-    return Status(status="Success", code=201)
+    return success(code=201)
 
 
 _CONNECTIONS: dict[str, Connection] = {"binding": bind, "eviction": evict}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
+import orjson
 from django.http import HttpRequest, HttpResponse
 from rest_framework.negotiation import BaseContentNegotiation
 from rest_framework.renderers import JSONRenderer
@@ -30,7 +31,9 @@ from manciple.api import (
 from manciple.api.answers import (
     BODY_LIMIT,
     body_too_large,
+    document_answer,
     json_answer,
+    success,
     unknown_path,
     unsupported_method,
     warning_header,
@@ -140,7 +143,7 @@ class ResourceView(ApiView):
             identity=identity_of(request),
             options=wanted,
         )
-        return json_answer(codec.encode(status), code=201)
+        return document_answer(status, code=201)
 
     def put(self, request: Request, **_: Any) -> HttpResponse:
         self._need_object()
@@ -196,7 +199,7 @@ class ResourceView(ApiView):
 
     def _deleted(self, deletion: Deletion, wanted: DeleteOptions, form: Form) -> HttpResponse:
         if deletion.gone and self.kind.resource in ANSWERED_BY_STATUS:
-            return _finished(bodies.deleted_status(self.kind, deletion.object), form)
+            return _finished(_deleted_status(self.kind, deletion.object), form)
         # Upstream: 202 tells a client that asked for orphanDependents=false that the deletion is still under way.
         code = 202 if not deletion.gone and wanted.orphan_dependents is False else 200
         return self._object(deletion.object, form, code=code)
@@ -243,6 +246,12 @@ class ReviewView(ApiView):
         )
         answered = reviews.answer(decoded.object, identity_of(request))
         return json_answer(codec.encode(answered), code=201, warnings=decoded.warnings)
+
+
+def _deleted_status(kind: Kind, obj: Any) -> str:
+    meta = obj.metadata
+    details = {"name": meta.name, "group": kind.group, "kind": kind.plural, "uid": meta.uid}
+    return orjson.dumps(success(details={key: text for key, text in details.items() if text})).decode()
 
 
 def _known_subresource(path: ResourcePath, served: Served) -> bool:

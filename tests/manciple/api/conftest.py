@@ -1,0 +1,23 @@
+"""Fixtures of the API's tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from manciple.api import tokens
+from manciple.api.namespaces import ensure_namespaces
+from tests.manciple.api.requests import Api
+from tests.manciple.api.server import api_server, server_certificates
+
+__all__ = ["api_server", "server_certificates"]
+
+
+@pytest.fixture
+def api(db: None) -> Iterator[Api]:
+    """The API inside this process, without a socket, as an administrator sees it."""
+    tokens.forget()
+    ensure_namespaces()
+    yield Api(tokens.issue("alice", ["system:masters"]))
+    tokens.forget()

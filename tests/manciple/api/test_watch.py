@@ -1,0 +1,256 @@
+"""Watches through a real server: where they start, what they send, how they end."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import httpx
+import pytest
+
+from manciple.api import fanout, watch
+from manciple.store import pruning
+from tests.manciple.api.requests import CLAIMS, LEASES, METADATA, NAMESPACES, PODS, TABLE, claim, lease, pod
+from tests.manciple.api.server import ApiServer
+
+INFORMER = "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
+
+
+class Watch:
+    """The events of one open watch, read as they come."""
+
+    def __init__(self, response: httpx.Response) -> None:
+        self.response = response
+        self._lines = response.iter_lines()
+
+    def next(self) -> Any:
+        return json.loads(next(self._lines))
+
+    def take(self, count: int) -> list[tuple[str, str]]:
+        """(type, name) of the next events."""
+        events = [self.next() for _ in range(count)]
+        return [(event["type"], event["object"]["metadata"].get("name", "")) for event in events]
+
+    def rest(self) -> list[Any]:
+        return [json.loads(line) for line in self._lines]
+
+
+class Server:
+    """Requests to the server under test."""
+
+    def __init__(self, api_server: ApiServer) -> None:
+        self.client = api_server.client()
+
+    @contextmanager
+    def watch(self, path: str, query: str = "watch=true", *, accept: str = "application/json") -> Iterator[Watch]:
+        with self.client.stream("GET", f"{path}?{query}", headers={"Accept": accept}) as response:
+            yield Watch(response)
+
+    def made(self, path: str, body: Any) -> Any:
+        answer = self.client.post(path, json=body)
+        assert answer.status_code == 201, answer.text
+        return answer.json()
+
+    def patch(self, path: str, body: Any) -> None:
+        answer = self.client.patch(path, json=body, headers={"Content-Type": "application/merge-patch+json"})
+        assert answer.status_code == 200, answer.text
+
+    def revision(self, path: str) -> str:
+        return str(self.client.get(path).json()["metadata"]["resourceVersion"])
+
+
+@pytest.fixture
+def server(api_server: ApiServer) -> Iterator[Server]:
+    made = Server(api_server)
+    yield made
+    made.client.close()
+
+
+def test_a_watch_without_a_revision_starts_with_the_state(server: Server) -> None:
+    server.made(CLAIMS, claim("a"))
+    with server.watch(CLAIMS) as watching:
+        assert watching.take(1) == [("ADDED", "a")]
+        server.made(CLAIMS, claim("b"))
+        server.patch(f"{CLAIMS}/a", {"metadata": {"labels": {"x": "y"}}})
+        server.client.delete(f"{CLAIMS}/b")
+        assert watching.take(3) == [("ADDED", "b"), ("MODIFIED", "a"), ("DELETED", "b")]
+
+
+def test_a_watch_from_a_revision_sends_what_came_after(server: Server) -> None:
+    server.made(CLAIMS, claim("a"))
+    revision = server.revision(CLAIMS)
+    server.made(CLAIMS, claim("b"))
+    server.made(LEASES, lease())
+    with server.watch(CLAIMS, f"watch=1&resourceVersion={revision}") as watching:
+        assert watching.take(1) == [("ADDED", "b")]
+        server.made(CLAIMS, claim("c"))
+        assert watching.take(1) == [("ADDED", "c")]
+
+
+def test_a_watch_in_its_old_spelling(server: Server) -> None:
+    server.made(CLAIMS, claim("a"))
+    with server.watch(CLAIMS.replace("/v1/", "/v1/watch/"), "timeoutSeconds=1") as watching:
+        assert watching.take(1) == [("ADDED", "a")]
+        assert watching.rest() == []
+
+
+def test_a_watch_of_one_object(server: Server) -> None:
+    server.made(CLAIMS, claim("a"))
+    server.made(CLAIMS, claim("b"))
+    with server.watch(f"{CLAIMS}/b", "watch=true&timeoutSeconds=1") as watching:
+        assert watching.take(1) == [("ADDED", "b")]
+        assert watching.rest() == []
+
+
+def test_an_informer_is_told_when_it_has_the_state(server: Server) -> None:
+    server.made(CLAIMS, claim("a"))
+    with server.watch(CLAIMS, INFORMER) as watching:
+        assert watching.take(1) == [("ADDED", "a")]
+        bookmark = watching.next()
+        assert bookmark["type"] == "BOOKMARK"
+        assert bookmark["object"]["kind"] == "ResourceClaim"
+        assert bookmark["object"]["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
+        assert bookmark["object"]["metadata"]["resourceVersion"] == server.revision(CLAIMS)
+
+
+def test_an_informer_may_start_without_the_state(server: Server) -> None:
+    server.made(CLAIMS, claim("a"))
+    query = INFORMER.replace("sendInitialEvents=true", "sendInitialEvents=false")
+    with server.watch(CLAIMS, query) as watching:
+        server.made(CLAIMS, claim("b"))
+        assert watching.take(1) == [("ADDED", "b")]
+
+
+def test_a_quiet_watch_gets_bookmarks_that_move_on(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "BOOKMARK_INTERVAL", 0.05)
+    with server.watch(CLAIMS, "watch=true&allowWatchBookmarks=true") as watching:
+        made = server.made(LEASES, lease())
+        wanted = int(made["metadata"]["resourceVersion"])
+        bookmark = watching.next()
+        while int(bookmark["object"]["metadata"]["resourceVersion"]) < wanted:
+            bookmark = watching.next()
+        assert bookmark["type"] == "BOOKMARK"
+        assert "annotations" not in bookmark["object"]["metadata"]
+
+
+def test_objects_come_into_a_selection_and_leave_it(server: Server) -> None:
+    server.made(CLAIMS, claim("a", labels={"team": "blue"}))
+    with server.watch(CLAIMS, "watch=true&labelSelector=team=red") as watching:
+        server.patch(f"{CLAIMS}/a", {"metadata": {"labels": {"team": "red"}}})
+        server.patch(f"{CLAIMS}/a", {"metadata": {"labels": {"size": "big"}}})
+        server.patch(f"{CLAIMS}/a", {"metadata": {"labels": {"team": "blue"}}})
+        assert watching.take(3) == [("ADDED", "a"), ("MODIFIED", "a"), ("DELETED", "a")]
+
+
+def test_a_node_watches_the_pods_that_are_bound_to_it(server: Server) -> None:
+    server.made(PODS, pod("p"))
+    with server.watch("/api/v1/pods", "watch=true&fieldSelector=spec.nodeName=n1") as watching:
+        binding = {"metadata": {"name": "p"}, "target": {"kind": "Node", "name": "n1"}}
+        assert server.client.post(f"{PODS}/p/binding", json=binding).status_code == 201
+        assert watching.take(1) == [("ADDED", "p")]
+
+
+def test_a_watch_as_tables_names_the_columns_once(server: Server) -> None:
+    server.made(CLAIMS, claim("a"))
+    with server.watch(CLAIMS, accept=TABLE) as watching:
+        first = watching.next()["object"]
+        server.made(CLAIMS, claim("b"))
+        second = watching.next()["object"]
+    assert [first["kind"], second["kind"]] == ["Table", "Table"]
+    assert [column["name"] for column in first["columnDefinitions"]] == ["Name", "State", "Age"]
+    assert second["columnDefinitions"] == []
+    assert [first["rows"][0]["cells"][0], second["rows"][0]["cells"][0]] == ["a", "b"]
+
+
+def test_a_watch_of_metadata(server: Server) -> None:
+    server.made(CLAIMS, claim("a"))
+    with server.watch(CLAIMS, accept=METADATA) as watching:
+        assert watching.next()["object"]["kind"] == "PartialObjectMetadata"
+
+
+def test_a_watch_in_an_older_version(server: Server) -> None:
+    server.made(CLAIMS, claim("a"))
+    with server.watch(CLAIMS.replace("/v1/", "/v1beta1/")) as watching:
+        document = watching.next()["object"]
+    assert document["apiVersion"] == "resource.k8s.io/v1beta1"
+    assert "exactly" not in document["spec"]["devices"]["requests"][0]
+
+
+def test_a_watch_below_the_pruned_log_is_expired(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    revision = server.revision(CLAIMS)
+    server.made(CLAIMS, claim("a"))
+    server.patch(f"{CLAIMS}/a", {"metadata": {"labels": {"x": "y"}}})
+    prune_everything()
+    with server.watch(CLAIMS, f"watch=true&resourceVersion={revision}") as watching:
+        event = watching.next()
+        assert (event["type"], event["object"]["code"], event["object"]["reason"]) == ("ERROR", 410, "Expired")
+        assert watching.rest() == []
+
+
+def test_a_watch_from_a_revision_that_never_was_is_expired(server: Server) -> None:
+    with server.watch(CLAIMS, "watch=true&resourceVersion=999999") as watching:
+        assert watching.next()["object"]["code"] == 410
+
+
+REFUSED = {
+    "a resource that nobody serves": ("/api/v1/nonsense", "watch=true", 404),
+    "a match without initial events": (CLAIMS, "watch=true&resourceVersionMatch=NotOlderThan", 422),
+    "initial events without a match": (CLAIMS, "watch=true&sendInitialEvents=true", 422),
+    "initial events of an exact revision": (
+        CLAIMS,
+        "watch=true&sendInitialEvents=true&resourceVersionMatch=Exact",
+        422,
+    ),
+    "a selector that cannot be read": (CLAIMS, "watch=true&labelSelector=a+in", 400),
+}
+
+
+@pytest.mark.parametrize(("path", "query", "code"), REFUSED.values(), ids=REFUSED.keys())
+def test_a_watch_that_makes_no_sense_is_refused(server: Server, path: str, query: str, code: int) -> None:
+    answer = server.client.get(f"{path}?{query}")
+    assert (answer.status_code, answer.json()["kind"]) == (code, "Status")
+
+
+def test_nobody_watches_without_a_token(api_server: ApiServer) -> None:
+    with api_server.client(token="") as stranger:
+        answer = stranger.get(f"{NAMESPACES}?watch=true")
+    assert answer.status_code == 401
+    assert answer.headers["WWW-Authenticate"].startswith("Bearer")
+
+
+def test_a_watch_ends_after_its_timeout(server: Server) -> None:
+    with server.watch(CLAIMS, "watch=true&timeoutSeconds=1") as watching:
+        assert watching.rest() == []
+
+
+def test_no_event_is_lost_between_the_list_and_the_stream(server: Server) -> None:
+    """Watches that start while somebody writes: each sees every later revision once, in order."""
+    revision = server.revision(CLAIMS)
+    count = 30
+    writer = threading.Thread(target=lambda: [server.made(CLAIMS, claim(f"c{number}")) for number in range(count)])
+    writer.start()
+    for _ in range(5):
+        with server.watch(CLAIMS, f"watch=true&resourceVersion={revision}") as watching:
+            assert watching.take(count) == [("ADDED", f"c{number}") for number in range(count)]
+    writer.join()
+
+
+def test_a_client_that_does_not_keep_up_is_let_go() -> None:
+    import asyncio
+
+    async def overflow() -> tuple[bool, int]:
+        watcher = fanout.Watcher("pods", limit=2)
+        for _ in range(3):
+            watcher.offer(fanout.SharedEvent(record=None))  # type: ignore[arg-type]
+        return watcher.closed, watcher.waiting
+
+    assert asyncio.run(overflow()) == (True, 0)
+
+
+def prune_everything() -> None:
+    """Make the log forget all that is not the latest of an object."""
+    pruning.prune(older_than=timedelta(0))
