@@ -44,13 +44,7 @@ Field = TypeVar("Field")
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(msgspec.field,))
-class ValueMeta(msgspec.StructMeta):
-    """Tells type checkers what `Value` passes on to its subclasses: they are frozen, with keyword-only fields."""
-
-
-class Value(
-    msgspec.Struct, metaclass=ValueMeta, frozen=True, kw_only=True, omit_defaults=True, rename="camel", gc=False
-):
+class Value(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel", gc=False):
     """An API value. `gc=False` because documents are trees: they cannot hold reference cycles.
 
     Where Go embeds a struct (`json:",inline"`), the embedding value inherits from the embedded one, and `EMBEDS` names
