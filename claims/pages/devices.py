@@ -21,8 +21,9 @@ from claims.pages.shelf import is_fenced, lines_with, read_holders, read_shelf
 from claims.pages.tiles import draw_line
 from inventory.models import Device, Pool
 
-#: From these numbers of devices on, tiles start smaller so that the whole cluster stays in view.
-MEDIUM_FROM, SMALL_FROM = 500, 2000
+#: The fewer devices, the larger their tiles: up to this many, a tile of that size keeps the whole cluster in view.
+SIZES = ((96, "x"), (500, "l"), (2000, "m"))
+SMALLEST = "s"
 
 
 @login_required
@@ -83,7 +84,7 @@ def _grid_context(at: str) -> dict[str, Any]:
         "namespaces": sorted(namespaces.items()),
         "total": total,
         "free": counts["free"],
-        "density": "l" if total < MEDIUM_FROM else "m" if total < SMALL_FROM else "s",
+        "density": next((size for most, size in SIZES if total <= most), SMALLEST),
     }
 
 

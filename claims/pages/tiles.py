@@ -9,11 +9,6 @@ from django.utils.safestring import SafeString, mark_safe
 
 from claims.pages.grid import Line, Tile
 
-#: Tiles beyond this run length have room for a namespace in full; shorter ones show its beginning.
-ROOMY_RUN = 2
-LETTERS_IN_ONE_TILE = 3
-LETTERS_IN_TWO_TILES = 8
-
 
 def draw_line(line: Line, *, current: str = "") -> SafeString:
     """All tiles of a line. `current` is the address of the device whose panel is open."""
@@ -40,14 +35,7 @@ def draw_tile(tile: Tile, *, current: bool = False) -> str:
 
 
 def _name(tile: Tile) -> str:
-    """The holder's namespace, on the first tile of a run."""
+    """The holder's namespace, on the first tile of a run; the stylesheet cuts it to the room there is."""
     if not tile.run or not tile.namespace or tile.state == "part":
         return ""
-    return f'<b style="--n:{tile.run}">{escape(shorten(tile.namespace, tile.run))}</b>'
-
-
-def shorten(namespace: str, run: int) -> str:
-    """As much of a namespace as a run of tiles has room for."""
-    if run > ROOMY_RUN:
-        return namespace
-    return namespace[: LETTERS_IN_TWO_TILES if run == ROOMY_RUN else LETTERS_IN_ONE_TILE]
+    return f'<b style="--n:{tile.run}">{escape(tile.namespace)}</b>'

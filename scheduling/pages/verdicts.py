@@ -43,6 +43,12 @@ class Judged:
     kept: int = 0
     error: CompileError | None = None
 
+    @property
+    def complaint(self) -> str:
+        """What is wrong, without the place and the snippet that `error` tells apart."""
+        first_line = (self.error.message if self.error else "").split("\n", 1)[0]
+        return first_line.rsplit(f":{self.error.column}: ", 1)[-1] if self.error and self.error.line else first_line
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdicts:

@@ -68,7 +68,7 @@
     remember((params) => params.set("size", button.dataset.d));
     resize(button.dataset.d);
   });
-  if (["s", "m", "l"].includes(here().searchParams.get("size"))) resize(here().searchParams.get("size"));
+  if (["s", "m", "l", "x"].includes(here().searchParams.get("size"))) resize(here().searchParams.get("size"));
 
   // ---- tip: names the device under pointer or focus, and marks the other devices of its claim ----
   const tip = Object.assign(document.createElement("div"), { className: "tip", hidden: true });

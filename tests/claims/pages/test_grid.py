@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from claims.pages.grid import Holder, PublishedDevice, build_groups, natural, state_of, totals
-from claims.pages.tiles import draw_tile, shorten
+from claims.pages.tiles import draw_tile
 
 
 def device(name: str = "gpu-0", **changes: object) -> PublishedDevice:
@@ -89,8 +89,3 @@ def test_a_tile_escapes_what_users_named() -> None:
     (group,) = build_groups([device()], {device().key: [holder('"><script>')]})
     html = draw_tile(group.lines[0].tiles[0])
     assert "<script>" not in html
-
-
-@pytest.mark.parametrize(("run", "shown"), [(1, "cli"), (2, "climate-"), (3, "climate-models")])
-def test_a_namespace_is_shortened_to_the_room_it_has(run: int, shown: str) -> None:
-    assert shorten("climate-models", run) == shown
