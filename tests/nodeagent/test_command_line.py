@@ -1,0 +1,100 @@
+"""`python -m nodeagent`: options and kubeconfig files become a configuration, mistakes become sentences."""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+
+import pytest
+import yaml
+
+from nodeagent.__main__ import DRIVERS, configuration, main, parser
+from nodeagent.kubeconfig import read_kubeconfig
+
+
+def kubeconfig(folder: Path, **changes: object) -> Path:
+    document = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "node",
+        "contexts": [{"name": "node", "context": {"cluster": "c", "user": "u"}}],
+        "clusters": [
+            {
+                "name": "c",
+                "cluster": {
+                    "server": "https://api:6443",
+                    "certificate-authority-data": base64.b64encode(b"CA").decode(),
+                },
+            }
+        ],
+        "users": [{"name": "u", "user": {"token": "secret"}}],
+        **changes,
+    }
+    path = folder / "kubeconfig"
+    path.write_text(yaml.safe_dump(document))
+    return path
+
+
+def test_a_kubeconfig_gives_server_token_and_ca(tmp_path: Path) -> None:
+    path = kubeconfig(tmp_path)
+    options = parser().parse_args(
+        ["--node-name", "n1", "--kubeconfig", str(path), "--state-dir", str(tmp_path / "state"), "--label", "rack=7"]
+    )
+
+    config = configuration(options)
+
+    assert (config.server, config.token, config.node_name) == ("https://api:6443", "secret", "n1")
+    assert config.ca_file is not None
+    assert config.ca_file.read_bytes() == b"CA"
+    assert config.labels == {"rack": "7"}
+    assert "secret" not in repr(config)
+
+
+def test_a_server_and_a_token_file_will_do(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("secret\n")
+    options = parser().parse_args(
+        ["--node-name", "n1", "--server", "http://api", "--token-file", str(token), "--cpu", "4", "--memory", "8Gi"]
+    )
+
+    config = configuration(options)
+
+    assert (config.token, config.cpu, config.memory, config.ca_file) == ("secret", "4", "8Gi", None)
+    assert config.cdi_dir.is_absolute()
+
+
+def test_options_shape_the_simulated_driver() -> None:
+    options = parser().parse_args(["--node-name", "n1", "--gpus", "3", "--driver-name", "acme.example.com"])
+
+    driver = DRIVERS["sim"](options)
+
+    assert driver.name == "acme.example.com"
+    assert [d.name for d in driver.pools()[0].devices] == ["gpu-0", "gpu-1", "gpu-2"]
+
+
+MISTAKES: dict[str, tuple[dict[str, object], str]] = {
+    "no user of that name": ({"users": []}, '"u" is not among its users'),
+    "no current context": ({"current-context": ""}, '"" is not among its contexts'),
+    "no token": ({"users": [{"name": "u", "user": {}}]}, "user u has no token"),
+}
+
+
+@pytest.mark.parametrize("case", MISTAKES)
+def test_a_kubeconfig_that_lacks_something_says_what(tmp_path: Path, case: str) -> None:
+    changes, message = MISTAKES[case]
+
+    with pytest.raises(ValueError, match=message):
+        read_kubeconfig(kubeconfig(tmp_path, **changes), ca_target=tmp_path / "ca.crt")
+
+
+def test_a_ca_file_is_found_beside_the_kubeconfig(tmp_path: Path) -> None:
+    clusters = [{"name": "c", "cluster": {"server": "https://api", "certificate-authority": "pki/ca.crt"}}]
+
+    access = read_kubeconfig(kubeconfig(tmp_path, clusters=clusters), ca_target=tmp_path / "unused")
+
+    assert access.ca_file == tmp_path / "pki" / "ca.crt"
+
+
+def test_without_a_server_the_command_says_what_to_give(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--node-name", "n1"]) == 2
+    assert "give --kubeconfig, or --server and --token-file" in capsys.readouterr().err
