@@ -3,6 +3,7 @@
 from django.apps import AppConfig
 
 from claims.kinds.registration import KINDS
+from manciple.api import admission
 from manciple.wire.registry import registry
 
 
@@ -13,7 +14,9 @@ class ClaimsConfig(AppConfig):
     def ready(self) -> None:
         # Models can be imported from here on only.
         from claims import projectors  # noqa: PLC0415
+        from claims.admission import check_admin_access  # noqa: PLC0415
 
         for kind in KINDS:
             registry.register(kind)
         projectors.register()
+        admission.register(check_admin_access)

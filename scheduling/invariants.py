@@ -1,0 +1,239 @@
+"""What must hold whatever happened: the promises of docs/architecture.md, checked against documents. PURE.
+
+Each check takes the loaded `Facts` and yields a sentence per violation. `CHECKS` names them as `manage.py
+check_invariants` prints them:
+
+    1  no exclusive device in two allocations; consumed capacity and counters never above what is published
+    2  every allocated claim has the delete-protection finalizer; every reserved claim is allocated
+    3  a pod with a node has all its claims allocated, reserved for it, and available on that node
+    5  claims that nobody holds are deallocated within one controller sweep
+    6  on a node: prepared claims of the checkpoint = CDI files = claims of pods that may run there (with a home only)
+    7  the event log, replayed, gives the current state of every kind
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from claims.kinds.allocations import DeviceRequestAllocationResult
+from claims.kinds.pods import Pod
+from claims.kinds.resource_claims import ResourceClaim
+from inventory.kinds.nodes import Node
+from inventory.kinds.slices import Device, ResourceSlice
+from manciple.wire.quantity import Quantity
+from manciple.wire.selectors import node_selector_matches
+from scheduling.conditions import POD_SCHEDULED, condition_of
+from scheduling.controllers.release import FINALIZER, decide, is_done
+from scheduling.controllers.reservations import is_idle
+from scheduling.pod_claims import claim_names, is_reserved_for
+from scheduling.replay import Replay
+
+DeviceKey = tuple[str, str, str]  # (driver, pool, device)
+PoolKey = tuple[str, str]  # (driver, pool)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeFiles:
+    """What lies on a node's disk: uids of claims."""
+
+    prepared: frozenset[str]  # by the checkpoint
+    described: frozenset[str]  # by CDI files
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """The documents of one moment."""
+
+    now: datetime
+    claims: tuple[ResourceClaim, ...] = ()
+    pods: tuple[Pod, ...] = ()
+    nodes: tuple[Node, ...] = ()
+    slices: tuple[ResourceSlice, ...] = ()
+    replay: Replay = field(default_factory=Replay)
+    #: node -> what lies on its disk; empty where nobody said where to look
+    files: Mapping[str, NodeFiles] = field(default_factory=dict)
+
+
+Check = Callable[[Facts], Iterator[str]]
+
+
+def results_of(claim: ResourceClaim) -> tuple[DeviceRequestAllocationResult, ...]:
+    return claim.status.allocation.devices.results if claim.status.allocation else ()
+
+
+def name_of(obj: ResourceClaim | Pod) -> str:
+    return f"{obj.metadata.namespace}/{obj.metadata.name}"
+
+
+# 1 -------------------------------------------------------------------------------------------------------------------
+
+
+def devices_are_given_once(facts: Facts) -> Iterator[str]:
+    holders: dict[DeviceKey, list[str]] = defaultdict(list)
+    sharers: dict[DeviceKey, list[str]] = defaultdict(list)
+    for claim in facts.claims:
+        for result in results_of(claim):
+            if result.admin_access:
+                continue
+            by = sharers if result.share_id else holders
+            by[result.driver, result.pool, result.device].append(name_of(claim))
+    for key, names in sorted(holders.items()):
+        if len(names) > 1:
+            yield f"device {'/'.join(key)} is allocated to {', '.join(sorted(names))}"
+        elif key in sharers:
+            yield f"device {'/'.join(key)} is allocated to {names[0]} and shared by {', '.join(sorted(sharers[key]))}"
+    yield from _capacity_is_kept(facts)
+    yield from _counters_are_kept(facts)
+
+
+def _published(facts: Facts) -> dict[PoolKey, list[ResourceSlice]]:
+    """The slices of each pool's newest generation."""
+    pools: dict[PoolKey, list[ResourceSlice]] = defaultdict(list)
+    for published in facts.slices:
+        pools[published.spec.driver, published.spec.pool.name].append(published)
+    newest = {key: max(one.spec.pool.generation for one in slices) for key, slices in pools.items()}
+    return {key: [s for s in slices if s.spec.pool.generation == newest[key]] for key, slices in pools.items()}
+
+
+def _devices(slices: Iterable[ResourceSlice]) -> dict[str, Device]:
+    return {device.name: device for published in slices for device in published.spec.devices}
+
+
+def _capacity_is_kept(facts: Facts) -> Iterator[str]:
+    consumed: dict[DeviceKey, Counter[str]] = defaultdict(Counter)
+    for claim in facts.claims:
+        for result in results_of(claim):
+            for name, amount in result.consumed_capacity.items():
+                consumed[result.driver, result.pool, result.device][name] += Quantity.parse(amount).nanos
+    published = {key: _devices(slices) for key, slices in _published(facts).items()}
+    for (driver, pool, name), amounts in sorted(consumed.items()):
+        device = published.get((driver, pool), {}).get(name)
+        for capacity, total in sorted(amounts.items()):
+            if device is not None and total > _capacity(device, capacity):
+                yield f"capacity {capacity} of device {driver}/{pool}/{name} is consumed beyond what is published"
+
+
+def _capacity(device: Device, name: str) -> int:
+    capacity = device.capacity.get(name)
+    return Quantity.parse(capacity.value).nanos if capacity is not None else 0
+
+
+def _counters_are_kept(facts: Facts) -> Iterator[str]:
+    allocated: dict[PoolKey, set[str]] = defaultdict(set)
+    for claim in facts.claims:
+        for result in results_of(claim):
+            if not result.admin_access:
+                allocated[result.driver, result.pool].add(result.device)
+    for key, slices in sorted(_published(facts).items()):
+        devices, drawn = _devices(slices), Counter[tuple[str, str]]()
+        for name in allocated[key] & devices.keys():
+            for consumption in devices[name].consumes_counters:
+                for counter, amount in consumption.counters.items():
+                    drawn[consumption.counter_set, counter] += Quantity.parse(amount.value).nanos
+        available = {
+            (one.name, counter): Quantity.parse(amount.value).nanos
+            for published in slices
+            for one in published.spec.shared_counters
+            for counter, amount in one.counters.items()
+        }
+        for counter_key, total in sorted(drawn.items()):
+            if total > available.get(counter_key, 0):
+                yield f"counter {'/'.join(counter_key)} of pool {'/'.join(key)} is drawn beyond what is published"
+
+
+# 2, 3, 5 -------------------------------------------------------------------------------------------------------------
+
+
+def claims_are_protected(facts: Facts) -> Iterator[str]:
+    for claim in facts.claims:
+        if claim.status.allocation is not None and FINALIZER not in claim.metadata.finalizers:
+            yield f"claim {name_of(claim)} is allocated without the finalizer {FINALIZER}"
+        if claim.status.reserved_for and claim.status.allocation is None:
+            yield f"claim {name_of(claim)} is reserved but not allocated"
+
+
+def bound_pods_have_their_claims(facts: Facts) -> Iterator[str]:
+    """Of the pods that a scheduler bound; those that a user bound by hand are refused by their node instead."""
+    claims = {(claim.metadata.namespace, claim.metadata.name): claim for claim in facts.claims}
+    nodes = {node.metadata.name: node for node in facts.nodes}
+    for pod in facts.pods:
+        scheduled = condition_of(pod, POD_SCHEDULED)
+        if not pod.spec.node_name or is_done(pod) or scheduled is None or scheduled.status != "True":
+            continue
+        for name in claim_names(pod):
+            claim = claims.get((pod.metadata.namespace, name))
+            if problem := _problem(pod, claim, nodes.get(pod.spec.node_name)):
+                yield f"pod {name_of(pod)} on {pod.spec.node_name}: claim {name} {problem}"
+
+
+def _problem(pod: Pod, claim: ResourceClaim | None, node: Node | None) -> str:
+    if claim is None:
+        return "does not exist"
+    if claim.status.allocation is None:
+        return "is not allocated"
+    if not is_reserved_for(claim, pod.metadata.uid):
+        return "is not reserved for it"
+    selector = claim.status.allocation.node_selector
+    if selector is None or node is None:
+        return ""
+    fits = node_selector_matches(selector, node.metadata.name, node.metadata.labels)
+    return "" if fits else "is not available there"
+
+
+def unheld_claims_are_free(facts: Facts) -> Iterator[str]:
+    pods: dict[str, dict[str, Pod]] = defaultdict(dict)
+    for pod in facts.pods:
+        pods[pod.metadata.namespace][pod.metadata.name] = pod
+    for claim in facts.claims:
+        step = decide(claim, pods[claim.metadata.namespace].get, idle=is_idle(claim, facts.now))
+        if step is not None and claim.status.allocation is not None and step.claim.status.allocation is None:
+            yield f"claim {name_of(claim)} is allocated, and nobody holds it"
+
+
+# 6, 7 ----------------------------------------------------------------------------------------------------------------
+
+
+def nodes_agree_with_their_disks(facts: Facts) -> Iterator[str]:
+    running = _claims_by_node(facts, lambda pod: pod.status.phase == "Running")
+    living = _claims_by_node(facts, lambda pod: not is_done(pod))
+    for node, files in sorted(facts.files.items()):
+        for uid in sorted(files.prepared ^ files.described):
+            where = "the checkpoint but no CDI file" if uid in files.prepared else "a CDI file but not the checkpoint"
+            yield f"node {node}: claim {uid} is in {where}"
+        for uid in sorted(files.prepared - living[node]):
+            yield f"node {node}: claim {uid} is prepared for no pod"
+        for uid in sorted(running[node] - files.prepared):
+            yield f"node {node}: claim {uid} is used by a running pod but not prepared"
+
+
+def _claims_by_node(facts: Facts, wanted: Callable[[Pod], bool]) -> dict[str, set[str]]:
+    """node -> uids of the claims that the `wanted` pods there use."""
+    uids = {(claim.metadata.namespace, claim.metadata.name): claim.metadata.uid for claim in facts.claims}
+    found: dict[str, set[str]] = defaultdict(set)
+    for pod in facts.pods:
+        if pod.spec.node_name and wanted(pod):
+            keys = ((pod.metadata.namespace, name) for name in claim_names(pod))
+            found[pod.spec.node_name].update(uids[key] for key in keys if key in uids)
+    return found
+
+
+def the_log_gives_the_state(facts: Facts) -> Iterator[str]:
+    yield from facts.replay.differences()
+
+
+CHECKS: dict[str, Check] = {
+    "1 no device is given twice": devices_are_given_once,
+    "2 allocated claims are protected, reserved claims allocated": claims_are_protected,
+    "3 bound pods have their claims": bound_pods_have_their_claims,
+    "5 claims that nobody holds are free": unheld_claims_are_free,
+    "6 nodes agree with their disks": nodes_agree_with_their_disks,
+    "7 the log gives the state": the_log_gives_the_state,
+}
+
+
+def violations(facts: Facts) -> dict[str, tuple[str, ...]]:
+    """For each check, in order, what violates it; an empty tuple is "ok"."""
+    return {name: tuple(check(facts)) for name, check in CHECKS.items()}
