@@ -179,8 +179,8 @@ def is_extended_resource_name(text: str) -> bool:
 
 
 def _as_prefix(text: str) -> str:
-    """A generateName that ends in a hyphen is judged as if a name followed (upstream: maskTrailingDash)."""
-    return f"{text[:-2]}a" if len(text) > 1 and text.endswith("-") else text
+    """A generateName that ends in a hyphen is judged as if a name followed."""
+    return f"{text[:-1]}a" if text.endswith("-") else text
 
 
 def check_object_name(text: str, *, prefix: bool = False) -> Messages:

@@ -340,19 +340,23 @@ def _ordered(
 ) -> list[Any]:
     """`merged` with the elements that `order` names in that order, and the others where the server had them.
 
-    An element that only the server has comes before a named one when it did so in `original` (upstream:
-    normalizeElementOrder).
+    An element that is not named comes before a named one unless the server had it after that one (upstream:
+    normalizeElementOrder, mergeSortedSlice).
     """
     before = {_hashable(identity(item)): position for position, item in enumerate(original)}
     rank = {_hashable(value): position for position, value in enumerate(order)}
-    named = sorted(
-        (item for item in merged if _hashable(identity(item)) in rank), key=lambda i: rank[_hashable(identity(i))]
-    )
-    others = [item for item in merged if _hashable(identity(item)) not in rank]
+
+    def key(item: Any) -> Any:
+        return _hashable(identity(item))
+
+    def precedes(named_item: Any, other: Any) -> bool:
+        return key(named_item) in before and key(other) in before and before[key(named_item)] < before[key(other)]
+
+    named = sorted((item for item in merged if key(item) in rank), key=lambda item: rank[key(item)])
+    others = [item for item in merged if key(item) not in rank]
     result: list[Any] = []
     for item in named:
-        position = before.get(_hashable(identity(item)))
-        while position is not None and others and before.get(_hashable(identity(others[0])), position) < position:
+        while others and not precedes(item, others[0]):
             result.append(others.pop(0))
         result.append(item)
     return result + others

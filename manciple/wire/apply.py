@@ -1,0 +1,297 @@
+"""Server-side apply, and who owns which field.
+
+`apply_patch` merges what one manager wants into the live document: fields it names are set, fields it named before and
+no longer names are removed unless somebody else owns them, and fields that another manager set to something else are
+conflicts, unless `force` takes them over. `track_update` keeps the books for all other writes: who changes a field owns
+it. The books are metadata.managedFields. Documents are builtins and are not changed. Source:
+sigs.k8s.io/structured-merge-diff/merge/update.go, apimachinery/pkg/util/managedfields.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from manciple.wire import field_sets
+from manciple.wire.base import Value
+from manciple.wire.errors import BadRequest, Conflict
+from manciple.wire.field_sets import FieldSet, Path, Shape
+
+Document = dict[str, Any]
+
+#: Fields that nobody owns: they name the object, or only the server sets them.
+UNOWNED: FieldSet = frozenset(
+    {
+        ("f:apiVersion",),
+        ("f:kind",),
+        *(
+            ("f:metadata", f"f:{name}")
+            for name in (
+                "name",
+                "namespace",
+                "uid",
+                "resourceVersion",
+                "creationTimestamp",
+                "selfLink",
+                "generation",
+                "deletionTimestamp",
+                "deletionGracePeriodSeconds",
+                "managedFields",
+            )
+        ),
+        ("f:metadata",),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manager:
+    """Who writes, and how. operation: "Apply" or "Update"; subresource: "" or "status"."""
+
+    name: str
+    operation: str
+    api_version: str
+    subresource: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ownership:
+    """One entry of managedFields. time: RFC 3339 text of its last change."""
+
+    manager: Manager
+    fields: FieldSet
+    time: str | None = None
+
+    def document(self) -> Document:
+        entry: Document = {
+            "manager": self.manager.name,
+            "operation": self.manager.operation,
+            "apiVersion": self.manager.api_version,
+            "time": self.time,
+            "fieldsType": "FieldsV1",
+            "fieldsV1": field_sets.to_fields_v1(self.fields),
+            "subresource": self.manager.subresource,
+        }
+        return {key: value for key, value in entry.items() if value}
+
+
+@dataclass(frozen=True, slots=True)
+class FieldConflict:
+    """A field that another manager set to something else."""
+
+    path: Path
+    owner: Ownership
+
+
+def apply_patch(
+    live: Document | None,
+    applied: Document,
+    *,
+    manager: Manager,
+    force: bool,
+    type_: type[Value],
+    now: str,
+    unowned: FieldSet = frozenset(),
+) -> Document:
+    """`live` as `manager` wants it, with the books kept. live: None when the object does not exist yet.
+
+    now: RFC 3339 text. unowned: fields that this endpoint does not write (the status, through the main resource).
+    Raises: BadRequest when `applied` carries managedFields; Conflict with a cause for every field in dispute.
+    """
+    if applied.get("metadata", {}).get("managedFields"):
+        raise BadRequest("metadata.managedFields must be nil")
+    shape, before = field_sets.struct(type_), live or {}
+    wanted = _owned(field_sets.of_document(applied, shape), unowned)
+    ownerships = ownerships_of(before)
+    mine = _of_manager(ownerships, manager)
+    others = [one for one in ownerships if one is not mine]
+    merged = _merged(before, _restricted(applied, unowned, shape), shape)
+    found = list(_conflicts(before, merged, wanted, others, shape))
+    if found and not force:
+        raise _refusal(found)
+    others = _yielded(others, {conflict.path for conflict in found})
+    if mine is not None:
+        merged = _pruned(merged, mine.fields - wanted, wanted, others, shape)
+    kept = mine is not None and mine.fields == wanted and _same_content(merged, before)
+    entry = mine if kept and mine is not None else Ownership(manager=manager, fields=wanted, time=now)
+    return with_ownerships(merged, [*others, entry])
+
+
+def track_update(
+    before: Document | None,
+    after: Document,
+    *,
+    manager: Manager,
+    type_: type[Value],
+    now: str,
+    unowned: FieldSet = frozenset(),
+) -> Document:
+    """`after` with the books of a create, update or patch: `manager` owns what it changed, the others no longer do."""
+    shape, old = field_sets.struct(type_), before or {}
+    changed = _owned(_changed(old, after, shape), unowned)
+    present = _owned(field_sets.of_document(after, shape), unowned)
+    removed = _owned(field_sets.of_document(old, shape), unowned) - present
+    ownerships = ownerships_of(old)
+    mine = _of_manager(ownerships, manager)
+    others = _yielded([one for one in ownerships if one is not mine], changed | removed)
+    fields = ((mine.fields if mine is not None else frozenset()) | changed) - removed
+    if mine is not None and fields == mine.fields and not changed:
+        return with_ownerships(after, [*others, mine])
+    return with_ownerships(after, [*others, Ownership(manager=manager, fields=fields, time=now)])
+
+
+# The books -----------------------------------------------------------------------------------------------------------
+
+
+def ownerships_of(document: Mapping[str, Any]) -> list[Ownership]:
+    entries = document.get("metadata", {}).get("managedFields") or []
+    return [
+        Ownership(
+            manager=Manager(
+                name=entry.get("manager", ""),
+                operation=entry.get("operation", ""),
+                api_version=entry.get("apiVersion", ""),
+                subresource=entry.get("subresource", ""),
+            ),
+            fields=field_sets.from_fields_v1(entry.get("fieldsV1")),
+            time=entry.get("time"),
+        )
+        for entry in entries
+    ]
+
+
+def with_ownerships(document: Document, ownerships: Iterable[Ownership]) -> Document:
+    """Entries without fields go; appliers stand before updaters, the oldest first."""
+    kept = [one for one in ownerships if one.fields]
+    kept.sort(key=lambda one: (one.manager.operation != "Apply", one.time or "", one.manager.name))
+    metadata = {key: value for key, value in document.get("metadata", {}).items() if key != "managedFields"}
+    if kept:
+        metadata["managedFields"] = [one.document() for one in kept]
+    return {**document, "metadata": metadata}
+
+
+def _of_manager(ownerships: Sequence[Ownership], manager: Manager) -> Ownership | None:
+    """The entry of this manager; one that applies is the same whatever the version it applies in."""
+
+    def identity(one: Manager) -> tuple[str, ...]:
+        version = one.api_version if one.operation == "Update" else ""
+        return one.name, one.operation, one.subresource, version
+
+    return next((one for one in ownerships if identity(one.manager) == identity(manager)), None)
+
+
+def _owned(fields: FieldSet, unowned: FieldSet) -> FieldSet:
+    """The fields that may have an owner."""
+    return frozenset(path for path in fields if path not in UNOWNED and not _below_any(path, unowned))
+
+
+def _below_any(path: Path, prefixes: Iterable[Path]) -> bool:
+    return any(path[: len(prefix)] == prefix for prefix in prefixes)
+
+
+def _yielded(ownerships: Iterable[Ownership], taken: Collection[Path]) -> list[Ownership]:
+    return [replace(one, fields=one.fields - frozenset(taken)) for one in ownerships]
+
+
+# Documents -----------------------------------------------------------------------------------------------------------
+
+
+def _restricted(applied: Document, unowned: FieldSet, shape: Shape) -> Document:
+    """`applied` without what this endpoint does not write."""
+    for path in unowned:
+        applied = field_sets.without(applied, shape, path)
+    return applied
+
+
+def _merged(live: Any, applied: Any, shape: Shape) -> Any:
+    """Structs and maps are merged, keyed lists by key and sets by value, in the live order; the rest is replaced."""
+    if shape.kind in ("struct", "map") and isinstance(live, dict) and isinstance(applied, dict):
+        return {
+            **live,
+            **{
+                name: _merged(live.get(name), value, field_sets.member(shape, name))
+                for name, value in applied.items()
+                if value is not None
+            },
+        }
+    if shape.kind not in ("keyed", "set") or not isinstance(live, list) or not isinstance(applied, list):
+        return applied
+    wanted = {element: (item, inner) for element, item, inner in field_sets.children(applied, shape)}
+    present = {element: item for element, item, _inner in field_sets.children(live, shape)}
+    merged = [_merged(item, *wanted[element]) if element in wanted else item for element, item in present.items()]
+    return merged + [item for element, (item, _inner) in wanted.items() if element not in present]
+
+
+def _changed(before: Document, after: Document, shape: Shape) -> FieldSet:
+    """The fields of `after` that are new or have another value."""
+    return frozenset(path for path in field_sets.of_document(after, shape) if _differs(before, after, path, shape))
+
+
+def _differs(before: Document, after: Document, path: Path, shape: Shape) -> bool:
+    was_there, old = field_sets.lookup(before, shape, path)
+    is_there, new = field_sets.lookup(after, shape, path)
+    if not path[-1:] or not path[-1].startswith("k:"):
+        return was_there != is_there or old != new
+    return was_there != is_there  # an item of a keyed list as such: its members are fields of their own
+
+
+def _conflicts(
+    before: Document, merged: Document, wanted: FieldSet, others: Iterable[Ownership], shape: Shape
+) -> Iterable[FieldConflict]:
+    """Fields that would change although somebody else owns them."""
+    changing = {path for path in wanted if _differs(before, merged, path, shape)}
+    for owner in others:
+        for path in sorted(changing & owner.fields):
+            yield FieldConflict(path, owner)
+
+
+def _pruned(
+    merged: Document, dropped: FieldSet, wanted: FieldSet, others: Sequence[Ownership], shape: Shape
+) -> Document:
+    """Without the fields that the manager gave up and nobody else, nor what it still wants, has a part in."""
+    held = wanted.union(*(one.fields for one in others))
+    for path in sorted(dropped, key=len):  # an item before its members: without its key it could not be found
+        if not any(one[: len(path)] == path for one in held):
+            merged = field_sets.without(merged, shape, path)
+    return merged
+
+
+def _same_content(left: Document, right: Document) -> bool:
+    """Equality but for the books."""
+    return with_ownerships(left, ()) == with_ownerships(right, ())
+
+
+# Refusals ------------------------------------------------------------------------------------------------------------
+
+
+def _refusal(conflicts: Sequence[FieldConflict]) -> Conflict:
+    causes = [
+        {
+            "reason": "FieldManagerConflict",
+            "message": f"conflict with {_shown(one.owner)}",
+            "field": field_sets.shown(one.path),
+        }
+        for one in conflicts
+    ]
+    return Conflict(_message(conflicts), details={"causes": causes})
+
+
+def _message(conflicts: Sequence[FieldConflict]) -> str:
+    if len(conflicts) == 1:
+        only = conflicts[0]
+        return f"Apply failed with 1 conflict: conflict with {_shown(only.owner)}: {field_sets.shown(only.path)}"
+    lines: list[str] = []
+    for owner in dict.fromkeys(_shown(one.owner) for one in conflicts):
+        lines.append(f"conflicts with {owner}:")
+        lines += [f"- {field_sets.shown(one.path)}" for one in conflicts if _shown(one.owner) == owner]
+    return f"Apply failed with {len(conflicts)} conflicts: " + "\n".join(lines)
+
+
+def _shown(owner: Ownership) -> str:
+    manager = owner.manager
+    subresource = f' with subresource "{manager.subresource}"' if manager.subresource else ""
+    if manager.operation != "Update":
+        return f'"{manager.name}"{subresource}'
+    when = f" at {owner.time}" if owner.time else ""
+    return f'"{manager.name}"{subresource} using {manager.api_version}{when}'

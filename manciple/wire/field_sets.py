@@ -1,0 +1,203 @@
+"""Sets of fields of a document, as metadata.managedFields stores them (FieldsV1).
+
+A field is a path of elements: `f:name` for a member, `k:{"name":"x"}` for the element of a list with that key, `v:"x"`
+for a value of a set. A `FieldSet` is a frozenset of paths; `to_fields_v1` and `from_fields_v1` turn it into the nested
+JSON form and back, `of_document` tells which fields a document sets. What is one field and what is many is read from
+the type's declaration: structs, maps, lists with keys and sets are split, everything else is one field. Source:
+sigs.k8s.io/structured-merge-diff (fieldpath, typed/tofieldset.go).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Literal
+
+from manciple.wire.base import MERGE_SCALARS, Value
+from manciple.wire.declarations import Declaration, declarations
+
+Path = tuple[str, ...]
+FieldSet = frozenset[Path]
+
+_SELF = "."
+#: Keys of list elements that may be left out, with what they then are.
+_KEY_DEFAULTS = {"protocol": "TCP"}
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """How a value is split into fields.
+
+    kind: "struct" of a type's fields, "map" of elements, "keyed" list, "set" of scalars, or "atomic": one field.
+    """
+
+    kind: Literal["struct", "map", "keyed", "set", "atomic"]
+    type: type[Value] | None = None
+    #: of maps and keyed lists: the shape of their elements
+    element: Shape | None = None
+    keys: tuple[str, ...] = ()
+
+
+ATOMIC = Shape("atomic")
+
+
+def struct(type_: type[Value]) -> Shape:
+    return Shape("struct", type_)
+
+
+def member(shape: Shape, name: str) -> Shape:
+    """The shape of a member of a struct or map; unknown ones are atomic."""
+    if shape.kind == "map" and shape.element is not None:
+        return shape.element
+    declared = _by_name(shape.type).get(name) if shape.kind == "struct" and shape.type is not None else None
+    return _declared_shape(declared) if declared is not None else ATOMIC
+
+
+@cache
+def _by_name(type_: type[Value]) -> Mapping[str, Declaration]:
+    return {declared.name: declared for declared in declarations(type_)}
+
+
+def _declared_shape(declared: Declaration) -> Shape:
+    element = struct(declared.shape.element) if issubclass(declared.shape.element, Value) else ATOMIC
+    if declared.shape.container == "map":
+        return Shape("map", element=element)
+    if declared.shape.container == "":
+        return element
+    if declared.merge_key == MERGE_SCALARS:
+        return Shape("set")
+    return Shape("keyed", element=element, keys=declared.list_keys) if declared.list_keys else ATOMIC
+
+
+# Path elements -------------------------------------------------------------------------------------------------------
+
+
+def field_element(name: str) -> str:
+    return f"f:{name}"
+
+
+def key_element(item: Mapping[str, Any], keys: Iterable[str]) -> str:
+    """The path element of a keyed list's item: its key members, sorted, as compact JSON."""
+    values = {key: item.get(key, _KEY_DEFAULTS.get(key)) for key in sorted(keys)}
+    return f"k:{_compact({key: value for key, value in values.items() if value is not None})}"
+
+
+def value_element(value: Any) -> str:
+    return f"v:{_compact(value)}"
+
+
+def _compact(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+
+
+def shown(path: Path) -> str:
+    """A path as messages show it: `.spec.containers[name="x"].image`."""
+    return "".join(map(_shown_element, path))
+
+
+def _shown_element(element: str) -> str:
+    kind, _, text = element.partition(":")
+    if kind == "k":
+        pairs = ",".join(f"{key}={_compact(value)}" for key, value in json.loads(text).items())
+        return f"[{pairs}]"
+    return f".{text}" if kind == "f" else f"[={text}]"
+
+
+# Reading and changing documents by path ------------------------------------------------------------------------------
+
+
+def children(value: Any, shape: Shape) -> Iterator[tuple[str, Any, Shape]]:
+    """(path element, value, shape) of each part of a value that is split; nothing for one that is a field itself."""
+    if shape.kind in ("struct", "map") and isinstance(value, dict):
+        for name, item in value.items():
+            yield field_element(name), item, member(shape, name)
+    elif shape.kind == "keyed" and isinstance(value, list):
+        for item in value:
+            if isinstance(item, dict):
+                yield key_element(item, shape.keys), item, shape.element or ATOMIC
+    elif shape.kind == "set" and isinstance(value, list):
+        for item in value:
+            yield value_element(item), item, ATOMIC
+
+
+def is_split(value: Any, shape: Shape) -> bool:
+    """Whether a value consists of fields of its own; an empty one is a field itself."""
+    if shape.kind in ("struct", "map"):
+        return isinstance(value, dict) and bool(value)
+    return shape.kind in ("keyed", "set") and isinstance(value, list) and bool(value)
+
+
+def of_document(value: Any, shape: Shape, path: Path = ()) -> FieldSet:
+    """Every field that a document sets; items of keyed lists are fields besides their members."""
+    if not is_split(value, shape):
+        return frozenset({path})
+    found: set[Path] = set()
+    for element, item, item_shape in children(value, shape):
+        found |= of_document(item, item_shape, (*path, element))
+        if not element.startswith("f:"):
+            found.add((*path, element))
+    return frozenset(found)
+
+
+def lookup(value: Any, shape: Shape, path: Path) -> tuple[bool, Any]:
+    """(whether it is there, the value) of the field at `path`."""
+    for wanted in path:
+        for element, item, item_shape in children(value, shape):
+            if element == wanted:
+                value, shape = item, item_shape
+                break
+        else:
+            return False, None
+    return True, value
+
+
+def without(value: Any, shape: Shape, path: Path) -> Any:
+    """A copy of `value` without the field at `path`; the same where there is none."""
+    if not path or not is_split(value, shape):
+        return value
+    wanted, rest = path[0], path[1:]
+    kept = [
+        (element, without(item, item_shape, rest) if element == wanted else item)
+        for element, item, item_shape in children(value, shape)
+        if element != wanted or rest
+    ]
+    if isinstance(value, dict):
+        return {element[2:]: item for element, item in kept}
+    return [item for _element, item in kept]
+
+
+# FieldsV1 ------------------------------------------------------------------------------------------------------------
+
+
+def to_fields_v1(fields: FieldSet) -> dict[str, Any]:
+    """Nested JSON: a field is `{}`, one that is set besides its parts has a "." among them."""
+    tree: dict[str, Any] = {}
+    for path in sorted(fields):
+        node = tree
+        for element in path:
+            node = node.setdefault(element, {})
+        node[_SELF] = {}
+    return _collapsed(tree)
+
+
+def _collapsed(node: dict[str, Any]) -> dict[str, Any]:
+    """Without the "." of leaves."""
+    parts = {element: _collapsed(inner) for element, inner in node.items() if element != _SELF}
+    return {_SELF: {}, **parts} if parts and _SELF in node else parts
+
+
+def from_fields_v1(tree: Any, path: Path = ()) -> FieldSet:
+    """The inverse of `to_fields_v1`; what cannot be read counts as empty."""
+    if not isinstance(tree, dict):
+        return frozenset()
+    found: set[Path] = set()
+    for element, inner in tree.items():
+        if element == _SELF:
+            found.add(path)
+        elif inner:
+            found |= from_fields_v1(inner, (*path, element))
+        else:
+            found.add((*path, element))
+    return frozenset(found)
