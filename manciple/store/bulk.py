@@ -68,6 +68,22 @@ def _adapted(value: Any) -> Any:
     return connection.ops.adapt_datetimefield_value(value) if isinstance(value, datetime) else value
 
 
+def update(model: ModelClass, key: str, columns: Sequence[str], rows: Sequence[Row]) -> None:
+    """Set `columns` of the rows named by `key`; each of `rows` is the key's value, then those of `columns`."""
+    table = model._meta.db_table
+    if connection.vendor != "postgresql":
+        changes = ", ".join(f"{column} = %s" for column in columns)
+        statement = f"UPDATE {table} SET {changes} WHERE {key} = %s"  # noqa: S608 - names of our models
+        execute_many(statement, [(*row[1:], row[0]) for row in rows])
+        return
+    changes = ", ".join(f"{column} = given.{column}" for column in columns)
+    place = f"({', '.join(['%s'] * (len(columns) + 1))})"
+    for chunk in chunks(rows, PARAMETERS // (len(columns) + 1)):
+        given = f"(VALUES {', '.join([place] * len(chunk))}) AS given ({', '.join([key, *columns])})"
+        statement = f"UPDATE {table} SET {changes} FROM {given} WHERE {table}.{key} = given.{key}"  # noqa: S608 - as above
+        execute(statement, [value for row in chunk for value in row])
+
+
 def delete(model: ModelClass, by: Sequence[str], keys: Iterable[Row]) -> None:
     """Delete the rows whose columns `by` are one of `keys`."""
     for condition, parameters in _among(by, keys):

@@ -169,10 +169,8 @@ def store_objects(changes: Sequence[NetChange]) -> None:
     modified = [change for change in changes if change.type == "MODIFIED"]
     bulk.delete(StoredObject, ["uid"], [(change.current.uid,) for change in deleted])
     bulk.insert(StoredObject, _OBJECT_COLUMNS, [_object_row(change) for change in added])
-    bulk.execute_many(
-        "UPDATE store_storedobject SET event_id = %s, propagation = %s WHERE uid = %s",
-        [(c.current.revision, collector_duty(c.current.object.metadata), c.current.uid) for c in modified],
-    )
+    moved = [(c.current.uid, c.current.revision, collector_duty(c.current.object.metadata)) for c in modified]
+    bulk.update(StoredObject, "uid", ["event_id", "propagation"], moved)
     _relink(added=added, modified=modified, deleted=deleted)
 
 
