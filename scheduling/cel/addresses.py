@@ -6,13 +6,21 @@ import ipaddress
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from scheduling.cel.values import Strict
+
 _Any: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 _AnyNetwork: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
+@dataclass(frozen=True, slots=True, eq=False)
+class Address(Strict):
     address: _Any
+
+    def same(self, other: Address) -> bool:
+        return self.address == other.address
+
+    def __hash__(self) -> int:
+        return hash(self.address)
 
     @property
     def family(self) -> int:
@@ -39,12 +47,18 @@ class Address:
         return not (broadcast or local or address.is_multicast)
 
 
-@dataclass(frozen=True, slots=True)
-class Network:
+@dataclass(frozen=True, slots=True, eq=False)
+class Network(Strict):
     """An address with a prefix length. The bits behind the prefix stay until `masked`."""
 
     address: _Any
     prefix: int
+
+    def same(self, other: Network) -> bool:
+        return self.prefix == other.prefix and self.address == other.address
+
+    def __hash__(self) -> int:
+        return hash((self.address, self.prefix))
 
     def text(self) -> str:
         return f"{self.address}/{self.prefix}"

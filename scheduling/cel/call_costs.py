@@ -12,14 +12,10 @@ from typing import Any
 
 from scheduling.cel.addresses import Address, Network
 from scheduling.cel.formats import NamedFormat
-from scheduling.cel.quantities import Amount
-from scheduling.cel.semver import Semver
 from scheduling.cel.sizes import LIST_CREATE, REGEX_LENGTH, TRAVERSAL
-from scheduling.cel.urls import Url
-from scheduling.cel.values import CelMap, key_value
+from scheduling.cel.values import CelMap, Strict, key_value
 
 _Rule = Callable[[Sequence[Any], Any], int]
-_AT_ONCE = (Amount, Address, Network, NamedFormat, Url, Semver)
 
 
 def call_cost(function: str, overload: str, args: Sequence[Any], result: Any) -> int:
@@ -103,7 +99,7 @@ def _comparing(args: Sequence[Any], _result: Any) -> int:
 
 
 def _equal(args: Sequence[Any], result: Any) -> int:
-    return 1 if isinstance(args[0], _AT_ONCE) else _comparing(args, result)
+    return 1 if isinstance(args[0], Strict) else _comparing(args, result)
 
 
 def _concatenating(args: Sequence[Any], _result: Any) -> int:

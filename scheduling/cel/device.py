@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from inventory.kinds.slices import Device, DeviceAttribute
-from scheduling.cel.errors import EvaluationError
 from scheduling.cel.quantities import parse_amount
 from scheduling.cel.semver import Semver, parse_semver
 from scheduling.cel.values import CelMap, DomainMap
@@ -28,8 +27,8 @@ class DeviceView:
     attributes: DomainMap
     capacity: DomainMap
     allow_multiple_allocations: bool
-    #: why no expression can be evaluated on this device, or None
-    fault: EvaluationError | None
+    #: why no expression can be evaluated on this device, "" where they can
+    fault: str
 
     def __init__(
         self,
@@ -38,7 +37,7 @@ class DeviceView:
         attributes: Mapping[str, Any] | None = None,
         capacity: Mapping[str, Any] | None = None,
         allow_multiple_allocations: bool = False,
-        fault: EvaluationError | None = None,
+        fault: str = "",
     ) -> None:
         """attributes, capacity: run-time values (see `values`) by qualified name."""
         self.driver = driver
@@ -50,17 +49,17 @@ class DeviceView:
     @classmethod
     def of(cls, driver: str, device: Device) -> DeviceView:
         """The view of a published device of this driver."""
-        fault: EvaluationError | None = None
+        fault = ""
         attributes: dict[str, Any] = {}
         for name, attribute in device.attributes.items():
             try:
                 attributes[name] = attribute_value(attribute)
             except ValueError as error:
-                fault = fault or EvaluationError(f"attribute {name}: {error}")
+                fault = fault or f"attribute {name}: {error}"
         try:
             capacity = {name: parse_amount(amount.value) for name, amount in device.capacity.items()}
         except ValueError as error:
-            capacity, fault = {}, fault or EvaluationError(f"capacity: {error}")
+            capacity, fault = {}, fault or f"capacity: {error}"
         return cls(
             driver=driver,
             attributes=attributes,

@@ -6,64 +6,69 @@ or a version equals nothing but its like, and asking is an error (cel-go: Equal 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from scheduling.cel.addresses import Address, Network
 from scheduling.cel.errors import EvaluationError
-from scheduling.cel.formats import NamedFormat
-from scheduling.cel.quantities import Amount
-from scheduling.cel.semver import Semver
 from scheduling.cel.times import Duration, Timestamp
-from scheduling.cel.urls import Url
-from scheduling.cel.values import CelMap, Optional, TypeValue, Uint, map_key, no_such_overload
+from scheduling.cel.values import CelMap, DomainMap, Optional, TypeValue, Uint, map_key, no_such_overload
 
 _NUMBERS = (int, float, Uint)
-_STRICT = (Amount, Semver, Url, Address, Network, NamedFormat)
 _ORDERED_ALIKE = (bool, str, bytes, Timestamp, Duration)
 
 
 def equals(left: Any, right: Any) -> bool:
     """Raises: EvaluationError where the left operand cannot be compared with the right one."""
-    kind, other = type(left), type(right)
     if left is None or right is None:
         return left is right
-    if kind in _NUMBERS:
-        return other in _NUMBERS and _same_number(left, right)
-    if kind is list:
-        return other is list and len(left) == len(right) and all(map(equals, left, right))
-    if issubclass(kind, CelMap):
-        return issubclass(other, CelMap) and _same_map(left, right)
-    if kind in _STRICT:
-        return _same_strict(left, right)
-    if kind is Optional:
-        return (
-            other is Optional
-            and left.present == right.present
-            and (not left.present or equals(left.value, right.value))
-        )
-    if kind is TypeValue:
-        return other is TypeValue and left.name == right.name
-    return kind is other and bool(left == right)
+    rule = _RULES.get(type(left))
+    if rule is not None:
+        return rule(left, right)
+    # Strict values refuse what is not their like.
+    return bool(left == right)
 
 
-def _same_number(left: float, right: float) -> bool:
+def _same_number(left: Any, right: Any) -> bool:
+    if type(right) not in _NUMBERS:
+        return False
     if isinstance(left, float) is isinstance(right, float):
-        return left == right
+        return bool(left == right)
     return float(left) == float(right)
 
 
-def _same_map(left: CelMap, right: CelMap) -> bool:
-    return len(left) == len(right) and all(key in right and equals(value, right[key]) for key, value in left.items())
+def _same_plain(left: Any, right: Any) -> bool:
+    return type(left) is type(right) and bool(left == right)
 
 
-def _same_strict(left: Any, right: Any) -> bool:
-    if type(left) is not type(right):
-        raise no_such_overload()
-    if isinstance(left, Semver):
-        return left.compare(right) == 0
-    if isinstance(left, Amount):
-        return left.nanos == right.nanos
-    return bool(left == right)
+def _same_list(left: Any, right: Any) -> bool:
+    return type(right) is list and len(left) == len(right) and all(map(equals, left, right))
+
+
+def _same_map(left: Any, right: Any) -> bool:
+    if not isinstance(right, CelMap) or len(left) != len(right):
+        return False
+    return all(key in right and equals(value, right[key]) for key, value in left.items())
+
+
+def _same_optional(left: Any, right: Any) -> bool:
+    if type(right) is not Optional or left.present != right.present:
+        return False
+    return not left.present or equals(left.value, right.value)
+
+
+def _same_type(left: Any, right: Any) -> bool:
+    return type(right) is TypeValue and left.name == right.name
+
+
+_RULES: Mapping[type, Callable[[Any, Any], bool]] = {
+    **dict.fromkeys(_NUMBERS, _same_number),
+    **dict.fromkeys(_ORDERED_ALIKE, _same_plain),
+    list: _same_list,
+    CelMap: _same_map,
+    DomainMap: _same_map,
+    Optional: _same_optional,
+    TypeValue: _same_type,
+}
 
 
 def compare(left: Any, right: Any) -> int:

@@ -11,6 +11,7 @@ from datetime import date
 
 from manciple.wire import names
 from scheduling.cel.urls import parse_url
+from scheduling.cel.values import Strict
 
 _UUID = re.compile(r"(?i)[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{12}")
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
@@ -18,13 +19,19 @@ _DATETIME = re.compile(r"(?i)(\d{4}-\d{2}-\d{2})t([01]\d|2[0-3]):[0-5]\d:[0-5]\d
 _BASE64 = re.compile(r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?")
 
 
-@dataclass(frozen=True, slots=True)
-class NamedFormat:
+@dataclass(frozen=True, slots=True, eq=False)
+class NamedFormat(Strict):
     name: str
     #: the messages of what is wrong, empty when nothing is
     check: Callable[[str], tuple[str, ...]]
     #: the length of a pattern that could decide it; costs count with it
     pattern_size: int
+
+    def same(self, other: NamedFormat) -> bool:
+        return self.name == other.name
+
+    def __hash__(self) -> int:
+        return hash(self.name)
 
 
 def _prefix(check: Callable[[str], tuple[str, ...]]) -> Callable[[str], tuple[str, ...]]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from manciple.wire.quantity import NANO, Quantity
-from scheduling.cel.values import MAX_INT, MIN_INT
+from scheduling.cel.values import MAX_INT, MIN_INT, Strict
 
 _PARTS = re.compile(r"[+-]?0*([0-9]*)(?:\.([0-9]*))?(.*)")
 _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
@@ -20,11 +20,17 @@ _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "
 _INT64_DIGITS = 18
 
 
-@dataclass(frozen=True, slots=True)
-class Amount:
+@dataclass(frozen=True, slots=True, eq=False)
+class Amount(Strict):
     nanos: int
     #: None: a big decimal
     scale: int | None
+
+    def same(self, other: Amount) -> bool:
+        return self.nanos == other.nanos
+
+    def __hash__(self) -> int:
+        return hash(self.nanos)
 
     def as_integer(self) -> int | None:
         """The amount where upstream can give it as an int64."""

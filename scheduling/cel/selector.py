@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import Any
 
 from scheduling.cel.checker import CheckedTree, check
+from scheduling.cel.compiler import compile_tree
 from scheduling.cel.declarations import Environment, Features, new_environment, stored_environment
 from scheduling.cel.device import DeviceView
 from scheduling.cel.errors import CompileError, CostLimitExceeded, EvaluationError, compile_error
 from scheduling.cel.estimate import estimate_cost
-from scheduling.cel.interpreter import Frame, Step, plan
+from scheduling.cel.interpreter import plan
 from scheduling.cel.kinds import type_name
+from scheduling.cel.references import DeviceReference, device_references
+from scheduling.cel.steps import Frame, Step
 from scheduling.cel.syntax import parse
 from scheduling.cel.types import BOOL
 from scheduling.cel.validators import validate
 
 #: What one evaluation may cost (resource.k8s.io: CELSelectorExpressionMaxCost).
 COST_LIMIT = 1_000_000
+#: Expressions that may cost more than this are always counted. Well below the limit, because estimates may be too low.
+FAST_LIMIT = COST_LIMIT // 10
 #: How many compiled expressions are kept.
 CACHE_SIZE = 4096
 
@@ -31,7 +38,7 @@ class Outcome:
     cost: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Selector:
     """A compiled expression. Threads may share it."""
 
@@ -40,7 +47,11 @@ class Selector:
     output_type: str
     #: the most that an evaluation can cost
     estimated_max_cost: int
+    #: what of a device the verdict depends on; None where that cannot be told from the expression
+    references: frozenset[DeviceReference] | None
     _step: Step = field(repr=False, compare=False)
+    #: the evaluator that counts nothing, for expressions that cannot become dear
+    _fast: Callable[[DeviceView], Any] | None = field(repr=False, compare=False)
 
     @property
     def exceeds_cost_limit(self) -> bool:
@@ -49,6 +60,11 @@ class Selector:
 
     def matches(self, device: DeviceView) -> bool:
         """Whether the device is selected. Raises: EvaluationError with cel-go's message."""
+        if self._fast is not None and not device.fault:
+            value = self._fast(device)
+            if value is True or value is False:
+                return value
+            raise not_bool(value)
         outcome = self.evaluate(device)
         if outcome.error is not None:
             raise outcome.error
@@ -56,8 +72,8 @@ class Selector:
 
     def evaluate(self, device: DeviceView) -> Outcome:
         """As matches(), counting the cost, with the error as a value."""
-        if device.fault is not None:
-            return Outcome(matches=False, error=device.fault, cost=0)
+        if device.fault:
+            return Outcome(matches=False, error=EvaluationError(device.fault), cost=0)
         frame = Frame(device, COST_LIMIT)
         try:
             value = self._step(frame)
@@ -124,11 +140,15 @@ def _compile(expression: str, environment: Environment) -> Selector:
     if problems:
         raise compile_error(expression, problems)
     _demand_bool(tree)
+    step = plan(tree)
+    cost = estimate_cost(tree).max
     return Selector(
         expression=expression,
         output_type=str(tree.output_type),
-        estimated_max_cost=estimate_cost(tree).max,
-        _step=plan(tree),
+        estimated_max_cost=cost,
+        references=device_references(tree),
+        _step=step,
+        _fast=compile_tree(tree) if cost <= FAST_LIMIT else None,
     )
 
 

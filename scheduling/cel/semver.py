@@ -6,19 +6,27 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
+from scheduling.cel.values import Strict
+
 _MAX_PART = 2**64 - 1
 _NORMALIZABLE = re.compile(r"v?(\d+)(?:\.(\d+))?(?:\.(\d+))?([-+].*)?", re.ASCII)
 _IDENTIFIER = re.compile(r"[0-9A-Za-z-]+")
 
 
-@dataclass(frozen=True, slots=True)
-class Semver:
+@dataclass(frozen=True, slots=True, eq=False)
+class Semver(Strict):
     major: int
     minor: int
     patch: int
     #: numbers as (0, n, ""), words as (1, 0, word): numbers order before words
     prerelease: tuple[tuple[int, int, str], ...] = ()
     build: tuple[str, ...] = ()
+
+    def same(self, other: Semver) -> bool:
+        return self._order() == other._order()
+
+    def __hash__(self) -> int:
+        return hash(self._order())
 
     def compare(self, other: Semver) -> int:
         """-1, 0 or 1."""

@@ -6,19 +6,27 @@ import re
 from dataclasses import dataclass
 from urllib.parse import quote, unquote, unquote_plus
 
+from scheduling.cel.values import Strict
+
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)", re.DOTALL)
 _BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _HOST = re.compile(r"(?:\[[0-9A-Fa-f:.%]*\]|[^\[\]\s<>\"^`{|}\\]*?)(?::[0-9]*)?")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
-@dataclass(frozen=True, slots=True)
-class Url:
+@dataclass(frozen=True, slots=True, eq=False)
+class Url(Strict):
     text: str
     scheme: str
     host: str
     path: str
     query: str
+
+    def same(self, other: Url) -> bool:
+        return self.text == other.text
+
+    def __hash__(self) -> int:
+        return hash(self.text)
 
     @property
     def hostname(self) -> str:

@@ -84,6 +84,24 @@ class TypeValue:
         return self.type.name
 
 
+class Strict:
+    """A value of one of Kubernetes' own types: it can be compared with its like only, and asking else is an error."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            raise no_such_overload()
+        return self.same(other)
+
+    def __hash__(self) -> int:
+        raise NotImplementedError
+
+    def same(self, other: Any) -> bool:
+        """Equality with a value of the same type."""
+        raise NotImplementedError
+
+
 def no_such_key(key: Any) -> EvaluationError:
     return EvaluationError(f"no such key: {format_key(key)}{_KEY_ADVICE}")
 

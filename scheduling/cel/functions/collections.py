@@ -133,19 +133,20 @@ def includes(target: Any, wanted: Any) -> bool:
     return False
 
 
-def insert_entry(mapping: CelMap, key: Any, value: Any) -> CelMap:
-    kept = map_key(key)
-    if kept in mapping:
-        raise EvaluationError(f"insert failed: key {format_key(key)} already exists")
+def insert_into(mapping: CelMap, *entry: Any) -> None:
+    """Inserts a key with its value, or all entries of a map, in place. Raises: EvaluationError for a key that is there."""
+    added = ((key_value(key), value) for key, value in entry[0].items()) if len(entry) == 1 else (entry,)
+    for key, value in added:
+        kept = map_key(key)
+        if kept in mapping:
+            raise EvaluationError(f"insert failed: key {format_key(key)} already exists")
+        mapping[kept] = value
+
+
+def insert(mapping: CelMap, *entry: Any) -> CelMap:
     extended = CelMap(mapping)
-    extended[kept] = value
+    insert_into(extended, *entry)
     return extended
-
-
-def insert_map(mapping: CelMap, entries: CelMap) -> CelMap:
-    for key, value in entries.items():
-        mapping = insert_entry(mapping, key_value(key), value)
-    return mapping
 
 
 def _by_type(pattern: str, names: tuple[str, ...], implementation: Callable[..., Any]) -> dict[str, Callable[..., Any]]:
@@ -174,6 +175,6 @@ IMPLEMENTATIONS: Mapping[str, _Function] = {
     "list_sets_equivalent_list": lambda left, right: holds_all(left, right) and holds_all(right, left),
     "list_sets_intersects_list": lambda left, right: any(contains(item, right) for item in left),
     "dra_includes_dyn_dyn": includes,
-    "@mapInsert_map_key_value": insert_entry,
-    "@mapInsert_map_map": insert_map,
+    "@mapInsert_map_key_value": insert,
+    "@mapInsert_map_map": insert,
 }

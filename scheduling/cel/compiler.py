@@ -1,0 +1,465 @@
+"""Makes a checked tree into one Python function over plain values: the fast evaluator, which counts nothing.
+
+It serves expressions whose greatest cost is far below the limit. Errors are Python exceptions here; where operands of
+&& and || may absorb them, the generated code catches them operand by operand. What is known from types is used: two
+texts are compared by `==`, an attribute is two subscripts of the device's maps, and only where the checker leaves a
+type open does the code ask for it.
+
+    device.driver == "gpu.example.com" && device.attributes["gpu.example.com"].memory >= 16
+
+becomes, with k1 to k4 for the constants,
+
+    while True:
+        if not (device.driver == k1): t1 = False; break
+        try:
+            if not ((v := device.attributes[k2][k3]) >= k4 if v.__class__ is int else greater_equal(v, k4)): ...
+
+An expression is "inline" when it can be written as a Python expression; what needs statements (&&, ||, ?:, folds,
+bindings) leaves its value in a fresh variable. Operands stay in order: before statements are written, inline operands
+to their left are put into variables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from scheduling.cel import functions, runtime
+from scheduling.cel.checker import CheckedTree
+from scheduling.cel.codegen import Writer
+from scheduling.cel.declarations import WRAPPERS
+from scheduling.cel.device import DeviceView
+from scheduling.cel.tree import (
+    Call,
+    Comprehension,
+    Ident,
+    ListLiteral,
+    Literal,
+    MapLiteral,
+    Node,
+    Select,
+    StructLiteral,
+)
+from scheduling.cel.types import BOOL, INT, STRING, CelType, Kind
+from scheduling.cel.values import TypeValue
+
+#: Longer inline expressions are cut by variables; Python's parser limits how deep parentheses nest.
+_INLINE_DEPTH = 12
+_DEVICE = "device"
+_FIELDS = {
+    "driver": "driver",
+    "attributes": "attributes",
+    "capacity": "capacity",
+    "allowMultipleAllocations": "allow_multiple_allocations",
+}
+_ORDERS = {"_<_": "<", "_<=_": "<=", "_>_": ">", "_>=_": ">="}
+_STATEMENTS = frozenset(("_&&_", "_||_", "_?_:_", "or", "orValue"))
+
+
+def compile_tree(tree: CheckedTree) -> Callable[[DeviceView], Any]:
+    """The function of the expression. It raises EvaluationError."""
+    compiler = _Compiler(tree)
+    name = compiler.writer.function([_DEVICE], lambda: compiler.emit(tree.root))
+    return compiler.writer.build(name)
+
+
+class _Compiler:
+    def __init__(self, tree: CheckedTree) -> None:
+        self._tree = tree
+        self.writer = Writer(dict(runtime.NAMES))
+        #: a variable of the expression -> its Python name and whether it may hold an error
+        self._variables: dict[str, tuple[str, bool]] = {}
+        self._inline: dict[Node, bool] = {}
+        self._rules: dict[type, Callable[..., str]] = {
+            Literal: lambda node: self.writer.constant(node.value),
+            Ident: lambda node: self._name(node, node.name),
+            Select: self._select,
+            Call: self._call,
+            ListLiteral: self._list,
+            MapLiteral: self._map,
+            StructLiteral: self._struct,
+            Comprehension: self._comprehension,
+        }
+
+    def emit(self, node: Node) -> str:
+        """Writes the statements that `node` needs and gives a Python expression for its value, to be used once."""
+        if self.writer.is_deep and not self._is_inline(node):
+            return self._outlined(node)
+        text = self._rules[type(node)](node)
+        if node.depth % _INLINE_DEPTH == 0 and not text.isidentifier():
+            return self._kept(text)
+        return text
+
+    def _kept(self, text: str) -> str:
+        """A variable that holds the value."""
+        name = self.writer.fresh()
+        self.writer.line(f"{name} = {text}")
+        return name
+
+    def _outlined(self, node: Node) -> str:
+        parameters = [_DEVICE, *dict.fromkeys(name for name, _ in self._variables.values())]
+        rule = self._rules[type(node)]
+        function = self.writer.function(parameters, lambda: rule(node))
+        return f"{function}({', '.join(parameters)})"
+
+    def _is_inline(self, node: Node) -> bool:
+        if node not in self._inline:
+            self._inline[node] = self._decide_inline(node)
+        return self._inline[node]
+
+    def _decide_inline(self, node: Node) -> bool:
+        if isinstance(node, Literal | Ident):
+            return True
+        if isinstance(node, Comprehension) or node.depth % _INLINE_DEPTH == 0:
+            return False
+        if isinstance(node, Select):
+            return self._is_inline(node.operand)
+        if isinstance(node, Call):
+            return node.function not in _STATEMENTS and all(map(self._is_inline, self._operands(node)))
+        if isinstance(node, ListLiteral):
+            return all(map(self._is_inline, node.elements))
+        if isinstance(node, MapLiteral):
+            return all(self._is_inline(entry.key) and self._is_inline(entry.value) for entry in node.entries)
+        return all(self._is_inline(init.value) for init in node.fields)
+
+    def _operands(self, node: Call) -> tuple[Node, ...]:
+        return self._tree.operands(node)
+
+    def _all(self, nodes: Sequence[Node]) -> list[str]:
+        """The operands in order: those before one that needs statements are kept in variables."""
+        texts: list[str] = []
+        for node in nodes:
+            if not self._is_inline(node):
+                texts = [text if text.isidentifier() else self._kept(text) for text in texts]
+            texts.append(self.emit(node))
+        return texts
+
+    # names and paths
+
+    def _name(self, node: Node, name: str) -> str:
+        if name in self._variables:
+            variable, may_fail = self._variables[name]
+            return f"forced({variable})" if may_fail else variable
+        type_ = self._tree.types[node]
+        if type_.kind is Kind.TYPE:
+            return self.writer.constant(TypeValue(type_.params[0]))
+        return _DEVICE
+
+    def _select(self, node: Select) -> str:
+        reference = self._tree.references.get(node)
+        if reference is not None:
+            return self._name(node, reference.name)
+        level = self._map_level(node.operand)
+        operand = self.emit(node.operand)
+        key = self.writer.constant(node.field_name)
+        if node.test_only:
+            return f"({key} in {operand})" if level == 1 else f"is_present({operand}, {key})"
+        if self._is_device(node.operand):
+            return f"{_DEVICE}.{_FIELDS[node.field_name]}"
+        return f"{operand}[{key}]" if level is not None else f"lookup({operand}, {key})"
+
+    def _is_device(self, node: Node) -> bool:
+        return isinstance(node, Ident) and node.name == _DEVICE and _DEVICE not in self._variables
+
+    def _map_level(self, node: Node) -> int | None:
+        """0 for device.attributes and device.capacity, 1 for a map of one domain, None for all else."""
+        if isinstance(node, Select) and not node.test_only:
+            if self._is_device(node.operand) and node.field_name in ("attributes", "capacity"):
+                return 0
+            return 1 if self._map_level(node.operand) == 0 else None
+        if isinstance(node, Call) and node.function == "_[_]" and self._map_level(node.args[0]) == 0:
+            return 1 if self._tree.types[node.args[1]] == STRING else None
+        return None
+
+    # calls
+
+    def _call(self, node: Call) -> str:
+        special = _SPECIAL.get(node.function)
+        if special is not None:
+            return special(self, node)
+        reference = self._tree.references[node]
+        function = reference.function
+        operands = self._operands(node)
+        shortcut = self._shortcut(function, operands)
+        if shortcut is not None:
+            return shortcut
+        exact = all(_is_exact(self._tree.types[operand]) for operand in operands)
+        bound = functions.bind(function, reference.overloads, exact=exact)
+        return f"{self.writer.constant(bound)}({', '.join(self._all(operands))})"
+
+    def _shortcut(self, function: str, operands: tuple[Node, ...]) -> str | None:
+        """Python's own operator, where types allow it."""
+        if function in ("_==_", "_!=_"):
+            return self._equality(operands, negated=function == "_!=_")
+        if function in _ORDERS:
+            return self._order(_ORDERS[function], operands)
+        if function == "!_" and self._tree.types[operands[0]] == BOOL and _gives_bool(operands[0]):
+            return f"(not {self.emit(operands[0])})"
+        return None
+
+    def _equality(self, operands: tuple[Node, ...], *, negated: bool) -> str:
+        left, right = operands
+        types = (self._tree.types[left], self._tree.types[right])
+        literal_text = isinstance(right, Literal) and types[1] == STRING
+        if literal_text or types == (STRING, STRING):
+            texts = self._all(operands)
+            # A strict value refuses to be compared with text; all else is simply different from it.
+            return f"(not {texts[0]} == {texts[1]})" if negated else f"({texts[0]} == {texts[1]})"
+        texts = self._all(operands)
+        prefix = "not " if negated else ""
+        if isinstance(right, Literal) and types[1] == INT:
+            value = self.writer.fresh("v")
+            fast = f"{value} == {texts[1]} if ({value} := {texts[0]}).__class__ is int"
+            return f"({prefix}({fast} else equals({value}, {texts[1]})))"
+        return f"({prefix}equals({texts[0]}, {texts[1]}))"
+
+    def _order(self, operator: str, operands: tuple[Node, ...]) -> str | None:
+        left, right = operands
+        types = (self._tree.types[left], self._tree.types[right])
+        if types in ((STRING, STRING), (INT, INT)):
+            texts = self._all(operands)
+            return f"({texts[0]} {operator} {texts[1]})"
+        if not (isinstance(right, Literal) and types[1] == INT):
+            return None
+        texts = self._all(operands)
+        value = self.writer.fresh("v")
+        fast = f"{value} {operator} {texts[1]} if ({value} := {texts[0]}).__class__ is int"
+        return f"({fast} else {runtime.ORDERS[operator]}({value}, {texts[1]}))"
+
+    def index(self, node: Call) -> str:
+        level = self._map_level(node.args[0])
+        container, key = self._all(node.args)
+        if level is not None and self._tree.types[node.args[1]] == STRING:
+            return f"{container}[{key}]"
+        return f"lookup({container}, {key})"
+
+    def optional_index(self, node: Call) -> str:
+        container, key = self._all(node.args)
+        return f"lookup_optional({container}, {key})"
+
+    def not_strictly_false(self, node: Call) -> str:
+        return f"({self.emit(node.args[0])} is not False)"
+
+    # what needs statements
+
+    def logical(self, node: Call, *, decisive: bool) -> str:
+        """Operand by operand; one that fails is remembered in case a later one decides."""
+        writer = self.writer
+        result, failure = writer.fresh(), writer.fresh("e")
+        writer.line(f"{failure} = None")
+        with writer.block("while True"):
+            for operand in node.args:
+                self._logical_operand(operand, result, failure, decisive=decisive)
+            with writer.block(f"if {failure} is not None"):
+                writer.line(f"raise {failure}")
+            writer.line(f"{result} = {not decisive}")
+            writer.line("break")
+        return result
+
+    def _logical_operand(self, operand: Node, result: str, failure: str, *, decisive: bool) -> None:
+        writer = self.writer
+        caught = writer.fresh("x")
+        with writer.block("try"):
+            value = self._finish(operand) if not _gives_bool(operand) else self.emit(operand)
+            test = value if decisive else f"not {value}"
+            with writer.block(f"if {test}" if _gives_bool(operand) else f"if {value} is {decisive}"):
+                writer.line(f"{result} = {decisive}")
+                writer.line("break")
+            if not _gives_bool(operand):
+                with writer.block(f"if {value} is not {not decisive}"):
+                    writer.line("raise no_such_overload()")
+        with writer.block(f"except EvaluationError as {caught}"):
+            writer.line(f"{failure} = first_failure({failure}, {caught})")
+
+    def conditional(self, node: Call) -> str:
+        writer = self.writer
+        condition = self.emit(node.args[0])
+        kept = condition if condition.isidentifier() else self._kept(condition)
+        result = writer.fresh()
+        for branch, head in zip(node.args[1:], (f"if {kept} is True", f"elif {kept} is False"), strict=True):
+            with writer.block(head):
+                writer.line(f"{result} = {self.emit(branch)}")
+        with writer.block("else"):
+            writer.line("raise no_such_overload()")
+        return result
+
+    def alternative(self, node: Call, *, unwrap: bool) -> str:
+        """or() and orValue(): the other one is evaluated only when it is needed."""
+        assert node.target is not None  # it is a method
+        writer = self.writer
+        maybe, result = self._kept(f"demand_optional({self.emit(node.target)})"), writer.fresh()
+        with writer.block(f"if {maybe}.present"):
+            writer.line(f"{result} = {maybe}{'.value' if unwrap else ''}")
+        with writer.block("else"):
+            writer.line(f"{result} = {self.emit(node.args[0])}")
+        return result
+
+    # aggregates
+
+    def _list(self, node: ListLiteral) -> str:
+        texts = self._all(node.elements)
+        if not node.optional:
+            return f"[{', '.join(texts)}]"
+        marked = [f"({text}, {position in node.optional})" for position, text in enumerate(texts)]
+        return f"build_list(({', '.join(marked)},))"
+
+    def _map(self, node: MapLiteral) -> str:
+        texts = self._all([part for entry in node.entries for part in (entry.key, entry.value)])
+        marked = [
+            f"({key}, {value}, {entry.optional})"
+            for key, value, entry in zip(texts[::2], texts[1::2], node.entries, strict=True)
+        ]
+        return f"build_map([{', '.join(marked)}])"
+
+    def _struct(self, node: StructLiteral) -> str:
+        texts = self._all([init.value for init in node.fields])
+        zero = self.writer.constant(runtime.ZEROS.get(WRAPPERS[node.name].name) if node.name in WRAPPERS else None)
+        marked = [f"({text}, {init.optional})" for text, init in zip(texts, node.fields, strict=True)]
+        return f"build_wrapper({zero}, [{', '.join(marked)}])"
+
+    # folds
+
+    def _comprehension(self, node: Comprehension) -> str:
+        if node.is_bind:
+            return self._bind(node)
+        return _FOLDS[node.macro](self, node)
+
+    def _bind(self, node: Comprehension) -> str:
+        """The value is worked out at once; if it fails, whoever uses it fails."""
+        writer = self.writer
+        variable, caught = writer.fresh("b"), writer.fresh("x")
+        with writer.block("try"):
+            writer.line(f"{variable} = {self.emit(node.accu_init)}")
+        with writer.block(f"except EvaluationError as {caught}"):
+            writer.line(f"{variable} = {caught}")
+        return self._scoped({node.accu_var: (variable, True)}, lambda: self._finish(node.result))
+
+    def _finish(self, node: Node) -> str:
+        """As emit(), into a variable, because the scope of the value ends here."""
+        text = self.emit(node)
+        return text if text.isidentifier() else self._kept(text)
+
+    def _scoped(self, variables: dict[str, tuple[str, bool]], body: Callable[[], str]) -> str:
+        outer = self._variables
+        self._variables = {**outer, **variables}
+        try:
+            return body()
+        finally:
+            self._variables = outer
+
+    def fold(self, node: Comprehension, init: str, body: Callable[[str], None]) -> str:
+        """`result = init`, then `body(result)` for every element."""
+        writer = self.writer
+        names = {name: (writer.fresh("v"), False) for name in (node.iter_var, node.iter_var2) if name}
+        variables = [variable for variable, _ in names.values()]
+        source = self._kept(f"rounds({self.emit(node.iter_range)}, {len(variables)})")
+        result = writer.fresh()
+        writer.line(f"{result} = {init}")
+
+        def loop() -> str:
+            with writer.block(f"for {', '.join(variables)}{',' if len(variables) == 1 else ''} in {source}"):
+                body(result)
+            return result
+
+        return self._scoped(names, loop)
+
+    def quantified(self, node: Comprehension, *, decisive: bool) -> str:
+        """all() and exists(): stops where an element decides; a failure counts only when none does."""
+        writer = self.writer
+        assert isinstance(node.loop_step, Call)  # the macro made it: accumulator && predicate
+        predicate = node.loop_step.args[-1]
+        failure = writer.fresh("e")
+        writer.line(f"{failure} = None")
+
+        def body(result: str) -> None:
+            self._logical_operand(predicate, result, failure, decisive=decisive)
+
+        result = self.fold(node, str(not decisive), body)
+        with writer.block(f"if {failure} is not None and {result} is {not decisive}"):
+            writer.line(f"raise {failure}")
+        return result
+
+    def _step(self, node: Comprehension) -> tuple[Node | None, Call]:
+        """(the predicate where there is one, the call that extends the accumulator)."""
+        step = node.loop_step
+        assert isinstance(step, Call)  # the macro made it
+        if step.function != "_?_:_":
+            return None, step
+        extension = step.args[1]
+        assert isinstance(extension, Call)  # the macro made it
+        return step.args[0], extension
+
+    def collected(self, node: Comprehension, init: str, extend: Callable[[str, Call], None]) -> str:
+        """Folds that extend an accumulator, in rounds where a predicate holds."""
+        predicate, extension = self._step(node)
+        writer = self.writer
+
+        def body(result: str) -> None:
+            if predicate is not None:
+                condition = self._finish(predicate)
+                with writer.block(f"if {condition} is False"):
+                    writer.line("continue")
+                with writer.block(f"if {condition} is not True"):
+                    writer.line("raise no_such_overload()")
+            extend(result, extension)
+
+        return self.fold(node, init, body)
+
+    def append(self, result: str, extension: Call) -> None:
+        appended = extension.args[1]
+        assert isinstance(appended, ListLiteral)  # the macro made it
+        self.writer.line(f"{result}.append({self.emit(appended.elements[0])})")
+
+    def insert(self, result: str, extension: Call) -> None:
+        texts = self._all(extension.args[1:])
+        self.writer.line(f"insert({result}, {', '.join(texts)})")
+
+    def count(self, result: str, _extension: Call) -> None:
+        self.writer.line(f"{result} += 1")
+
+    def counted_one(self, node: Comprehension) -> str:
+        return f"({self.collected(node, '0', self.count)} == 1)"
+
+
+def _is_exact(type_: CelType) -> bool:
+    """True when a value of this static type has it at run time too, in full."""
+    if type_.kind in (Kind.DYN, Kind.ANY, Kind.PARAM):
+        return False
+    return all(map(_is_exact, type_.params))
+
+
+_BOOL_CALLS = frozenset(("_==_", "_!=_", "_<_", "_<=_", "_>_", "_>=_", "!_", "@in", "_&&_", "_||_"))
+
+
+def _gives_bool(node: Node) -> bool:
+    """True when the value is a Python bool for sure."""
+    if isinstance(node, Call):
+        return node.function in _BOOL_CALLS and node.target is None
+    if isinstance(node, Comprehension):
+        return node.macro in ("all", "exists", "exists_one", "existsOne")
+    return isinstance(node, Select) and node.test_only
+
+
+_SPECIAL: dict[str, Callable[[_Compiler, Call], str]] = {
+    "_&&_": lambda compiler, node: compiler.logical(node, decisive=False),
+    "_||_": lambda compiler, node: compiler.logical(node, decisive=True),
+    "_?_:_": lambda compiler, node: compiler.conditional(node),
+    "_[_]": lambda compiler, node: compiler.index(node),
+    "_[?_]": lambda compiler, node: compiler.optional_index(node),
+    "_?._": lambda compiler, node: compiler.optional_index(node),
+    "@not_strictly_false": lambda compiler, node: compiler.not_strictly_false(node),
+    "or": lambda compiler, node: compiler.alternative(node, unwrap=False),
+    "orValue": lambda compiler, node: compiler.alternative(node, unwrap=True),
+}
+_FOLDS: dict[str, Callable[[_Compiler, Comprehension], str]] = {
+    "all": lambda compiler, node: compiler.quantified(node, decisive=False),
+    "exists": lambda compiler, node: compiler.quantified(node, decisive=True),
+    **dict.fromkeys(("exists_one", "existsOne"), lambda compiler, node: compiler.counted_one(node)),
+    **dict.fromkeys(
+        ("map", "filter", "transformList"), lambda compiler, node: compiler.collected(node, "[]", compiler.append)
+    ),
+    **dict.fromkeys(
+        ("transformMap", "transformMapEntry"),
+        lambda compiler, node: compiler.collected(node, "CelMap()", compiler.insert),
+    ),
+}
