@@ -8,12 +8,10 @@ consumes alone. Admin access draws on counters too, though it does not count as 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from manciple.wire.quantity import Quantity
 from scheduling.allocator.pools import Generation, NodeDevices, PoolOnNode, bits
 from scheduling.allocator.published import PoolKey, PublishedDevice
-from scheduling.allocator.usage import NO_USAGE, PoolUsage
+from scheduling.allocator.usage import UsageTable
 
 #: (pool, counter set, counter)
 CounterKey = tuple[PoolKey, str, str]
@@ -22,7 +20,7 @@ CounterKey = tuple[PoolKey, str, str]
 class CounterLedger:
     """What is left of each counter, in nanos, during one search."""
 
-    def __init__(self, devices: NodeDevices, usage: Mapping[PoolKey, PoolUsage]) -> None:
+    def __init__(self, devices: NodeDevices, usage: UsageTable) -> None:
         self._devices = devices
         self._usage = usage
         self._left: dict[CounterKey, int] = {}
@@ -63,7 +61,7 @@ class CounterLedger:
 
     def _allocated(self, generation: Generation) -> int:
         """Consuming devices in use; a shared one counts once, however many shares of it are out."""
-        taken, shared_out = self._usage.get(generation.key, NO_USAGE).masks(generation)
+        taken, shared_out = self._usage.get(generation.key).masks(generation)
         return (taken | shared_out) & generation.consuming
 
 

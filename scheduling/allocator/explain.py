@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from scheduling.allocator.masks import intolerable
 from scheduling.allocator.outcome import Reason, Stage
 from scheduling.allocator.pools import PoolOnNode
-from scheduling.allocator.problem import Problem, RequestOnNode, intolerable
+from scheduling.allocator.problem import Problem, RequestOnNode
 from scheduling.allocator.requests import ClaimPlan, RequestPlan
 from scheduling.allocator.selectors import chosen
 

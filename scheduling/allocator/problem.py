@@ -11,13 +11,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from scheduling.allocator.attributes import ODD, AttributeValue, groups_of
-from scheduling.allocator.capacity import Consumption, consumption, fits
+from scheduling.allocator.masks import (
+    InUse,
+    device_error,
+    in_use,
+    scanned,
+    selected,
+    serving,
+    sharing,
+    usable,
+    value_groups,
+    with_room,
+)
 from scheduling.allocator.outcome import Failed, NodeView
-from scheduling.allocator.pools import KEEPING_AWAY, NodeDevices, PoolOnNode, bits
-from scheduling.allocator.published import PublishedDevice
+from scheduling.allocator.pools import NodeDevices, bits
 from scheduling.allocator.requests import ClaimPlan, ConstraintPlan, RequestPlan
-from scheduling.allocator.selectors import chosen, error_text
+from scheduling.allocator.selectors import chosen
 from scheduling.allocator.snapshot import Snapshot
 from scheduling.allocator.usage import NO_SHARES
 
@@ -84,10 +93,12 @@ class Problem:
         return device.name in self.snapshot.pool_usage(device.key).shares
 
 
-def pose(snapshot: Snapshot, claims: Sequence[ClaimPlan], node: NodeView) -> Problem | Failed:
-    """The problem, or the first error that upstream's validation would meet."""
+def pose(
+    snapshot: Snapshot, claims: Sequence[ClaimPlan], node: NodeView, *, used: InUse | None = None
+) -> Problem | Failed:
+    """The problem, or the first error that upstream's validation would meet. `used`: where the caller knows it."""
     devices = snapshot.on_node(node)
-    reader = _Reader(snapshot, devices)
+    reader = _Reader(snapshot, devices, used or in_use(devices, snapshot.usage, snapshot.features))
     constraints: list[ConstraintPlan] = []
     steps: list[tuple[int, tuple[RequestOnNode, ...]]] = []
     for index, claim in enumerate(claims):
@@ -122,22 +133,16 @@ def pose(snapshot: Snapshot, claims: Sequence[ClaimPlan], node: NodeView) -> Pro
 class _Reader:
     """Turns requests into masks over the devices of one node."""
 
-    def __init__(self, snapshot: Snapshot, devices: NodeDevices) -> None:
+    def __init__(self, snapshot: Snapshot, devices: NodeDevices, used: InUse) -> None:
         self._snapshot = snapshot
         self._devices = devices
         self._features = snapshot.features
-        self.shared = devices.shared if snapshot.features.consumable_capacity else 0
-        self._in_use = self._shared_out = 0
-        for view, shift in zip(devices.pools, devices.shifts, strict=True):
-            taken, shared_out = snapshot.pool_usage(view.key).masks(view.generation)
-            self._in_use |= taken << shift
-            self._shared_out |= shared_out << shift
-        # A share keeps a device that is (or has become) exclusive as a whole.
-        self._in_use |= self._shared_out & ~self.shared
+        self._used = used
+        self.shared = sharing(devices, snapshot.features)
 
     @property
     def free(self) -> int:
-        return self._devices.visible & ~self._in_use
+        return self._devices.visible & ~self._used.taken
 
     def read_all(
         self, alternatives: Iterable[RequestPlan], *, constraints: Sequence[ConstraintPlan], scope: range
@@ -154,10 +159,10 @@ class _Reader:
         return tuple(read)
 
     def _counted(self, plan: RequestPlan, covering: tuple[int, ...]) -> RequestOnNode:
-        candidates, errors = self._selected(plan)
+        candidates, errors = selected(self._devices, plan, self._features)
         if not plan.admin:
-            candidates &= ~self._in_use
-            errors &= ~self._in_use
+            candidates &= ~self._used.taken
+            errors &= ~self._used.taken
         return RequestOnNode(
             plan=plan,
             count=plan.count,
@@ -166,19 +171,11 @@ class _Reader:
             constraints=covering,
         )
 
-    def _selected(self, plan: RequestPlan) -> tuple[int, int]:
-        """(devices that serve the request if nobody uses them, devices whose selectors err); kept with the node."""
-        memo = self._devices.memo
-        known = memo.get(plan.signature)
-        if known is None:
-            candidates = errors = 0
-            for view, shift in zip(self._devices.pools, self._devices.shifts, strict=True):
-                if not view.trouble:
-                    matching, erring = chosen(view.generation, plan.selectors, self._scanned(view))
-                    errors |= erring << shift
-                    candidates |= self._usable(view, plan, self._serving(view, plan, matching & view.visible)) << shift
-            known = memo[plan.signature] = (candidates, errors)
-        return known
+    def _with_room(self, plan: RequestPlan, mask: int) -> int:
+        shared_out = self._used.shared_out & self.shared
+        if not mask & shared_out:
+            return mask
+        return with_room(self._devices, plan, mask, shared_out=shared_out, usage=self._snapshot.usage)
 
     def _everything(self, plan: RequestPlan, covering: tuple[int, ...]) -> RequestOnNode | str:
         candidates = matched = 0
@@ -187,100 +184,20 @@ class _Reader:
                 state = "being updated" if view.trouble == "incomplete" else "invalid"
                 asks = f"claim {plan.claim}, request {plan.name}: asks for all devices"
                 return f"{asks}, but resource pool {view.key} is currently {state}"
-            matching, erring = chosen(view.generation, plan.selectors, self._scanned(view))
+            matching, erring = chosen(view.generation, plan.selectors, scanned(view, self._features))
             if erring:
                 return device_error(plan, view, next(bits(erring)))
-            serving = self._serving(view, plan, matching & view.visible)
-            matched |= serving << shift
-            candidates |= self._usable(view, plan, serving) << shift
+            able = serving(view, plan, matching & view.visible, self._features)
+            matched |= able << shift
+            candidates |= usable(view, plan, able, self._features) << shift
         matched = self._with_room(plan, matched)
         return RequestOnNode(
             plan=plan,
             count=matched.bit_count(),
-            candidates=candidates & matched if plan.admin else candidates & matched & ~self._in_use,
+            candidates=candidates & matched if plan.admin else candidates & matched & ~self._used.taken,
             everything=tuple(bits(matched)),
             constraints=covering,
         )
 
-    def _scanned(self, view: PoolOnNode) -> int:
-        """What selectors are tried on. Devices with binding conditions are left out while that feature is off."""
-        return view.scan if self._features.binding_conditions else view.scan & ~view.generation.binding
-
-    def _usable(self, view: PoolOnNode, plan: RequestPlan, mask: int) -> int:
-        """Drop what the request does not tolerate and what the features do not allow."""
-        if not self._features.partitionable_devices:
-            mask &= ~view.generation.consuming
-        if self._features.device_taints and mask & view.generation.tainted:
-            mask &= ~intolerable(view, plan, mask & view.generation.tainted)
-        return mask
-
-    def _serving(self, view: PoolOnNode, plan: RequestPlan, mask: int) -> int:
-        """Devices whose capacity serves the request as long as nobody consumes it."""
-        if not self._features.consumable_capacity:
-            return mask
-        serving = 0 if plan.capacity else mask & ~view.generation.measured
-        for position in bits(mask & ~serving):
-            device = view.generation.devices[position]
-            taken = consumed_by(device, plan)
-            if taken is not None and fits(device.published, taken):
-                serving |= 1 << position
-        return serving
-
-    def _with_room(self, plan: RequestPlan, mask: int) -> int:
-        """Drop shared devices whose allocated shares leave too little."""
-        for position in bits(mask & self._shared_out & self.shared):
-            device = self._devices.device(position)
-            shares = self._snapshot.pool_usage(device.key).shares[device.name]
-            taken = consumed_by(device, plan)
-            if taken is None or not fits(device.published, taken, shares.consumed):
-                mask &= ~(1 << position)
-        return mask
-
     def constraint(self, plan: ConstraintPlan) -> ConstraintOnNode:
-        """The devices of the node grouped by the constraint's attribute; kept with the node."""
-        memo = self._devices.memo
-        known = memo.get(("values", plan.attribute))
-        if known is None:
-            known = memo[("values", plan.attribute)] = self._values(plan.attribute)
-        return ConstraintOnNode(plan, *known)
-
-    def _values(self, attribute: str) -> tuple[tuple[int, ...], dict[int, int], int]:
-        carriers: dict[AttributeValue, int] = {}
-        for view, shift in zip(self._devices.pools, self._devices.shifts, strict=True):
-            groups = groups_of(view.generation, attribute, lists=self._features.list_attributes)
-            for value, mask in groups.carriers.items():
-                if mask & view.visible:
-                    carriers[value] = carriers.get(value, 0) | ((mask & view.visible) << shift)
-        of_device: dict[int, int] = {}
-        for number, mask in enumerate(carriers.values()):
-            for position in bits(mask):
-                of_device[position] = of_device.get(position, 0) | (1 << number)
-        odd = sum(1 << number for number, (kind, _) in enumerate(carriers) if kind == ODD)
-        return tuple(carriers.values()), of_device, odd
-
-
-def intolerable(view: PoolOnNode, plan: RequestPlan, tainted: int) -> int:
-    """Of the `tainted` devices, those with a taint that the request does not tolerate."""
-    kept_away = 0
-    for position in bits(tainted):
-        taints = view.generation.devices[position].taints
-        if any(taint.effect in KEEPING_AWAY and not plan.tolerates(taint) for taint in taints):
-            kept_away |= 1 << position
-    return kept_away
-
-
-def consumed_by(device: PublishedDevice, plan: RequestPlan) -> Consumption | None:
-    """What the request consumes of the device; computed once per device and amounts asked for."""
-    known = device.consumptions
-    if plan.capacity not in known:
-        known[plan.capacity] = consumption(device.published, plan.capacity)
-    return known[plan.capacity]
-
-
-def device_error(plan: RequestPlan, view: PoolOnNode, position: int) -> str:
-    """The text of the selector error on a device. `position`: in the pool's generation."""
-    generation = view.generation
-    for index, offset in enumerate(generation.offsets):
-        if generation.span(index) >> position & 1:
-            return error_text(plan.selectors, generation.devices[position], position - offset)
-    raise IndexError(position)
+        return ConstraintOnNode(plan, *value_groups(self._devices, plan.attribute, self._features))

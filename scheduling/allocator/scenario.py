@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from manciple.wire.codec import decode_value, to_builtins
 from msgspec.structs import replace
 
 from claims.kinds.allocations import AllocationResult, DeviceAllocationResult, DeviceRequestAllocationResult
 from claims.kinds.resource_claims import ResourceClaim
 from inventory.kinds.classes import DeviceClass
 from inventory.kinds.slices import ResourceSlice
+from manciple.wire.codec import decode_value, to_builtins
 from scheduling.allocator.allocation import allocate
 from scheduling.allocator.features import Features
 from scheduling.allocator.outcome import Allocated, Failed, NodeView, Outcome, Undecided

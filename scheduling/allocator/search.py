@@ -16,8 +16,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from scheduling.allocator.masks import device_error
 from scheduling.allocator.outcome import Failed, Undecided
-from scheduling.allocator.problem import MAX_RESULTS, Problem, RequestOnNode, device_error
+from scheduling.allocator.problem import MAX_RESULTS, Problem, RequestOnNode
 from scheduling.allocator.pruning import Pruner
 from scheduling.allocator.state import SearchState, Taken
 

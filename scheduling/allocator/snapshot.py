@@ -1,14 +1,15 @@
 """What allocation reads: a frozen `Snapshot`, taken from an `Inventory` that a scheduling worker keeps warm.
 
 The worker applies each event to its `Inventory` (slices, classes, taint rules, claims with their allocations) and
-`assume`s the plans of its own batch until their commit comes back as events. `snapshot()` is cheap: published content
-is shared and never changes, and the usage table is copied only when somebody writes after a snapshot was taken.
+`assume`s the plans of its own batch until their commit comes back as events. `snapshot()` costs nothing: published
+content is shared and never changes, and the usage table is a value.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from claims.kinds.allocations import AllocationResult, DeviceRequestAllocationResult
 from claims.kinds.resource_claims import ResourceClaim
@@ -19,7 +20,10 @@ from scheduling.allocator.features import Features
 from scheduling.allocator.outcome import NodeView
 from scheduling.allocator.pools import NodeDevices, PublishedPool
 from scheduling.allocator.published import PoolKey, SliceContent, tainted_by
-from scheduling.allocator.usage import NO_USAGE, PoolUsage, applied
+from scheduling.allocator.usage import PoolUsage, UsageTable
+
+#: Changes that the log keeps; a new log makes indexes start anew.
+MAX_LOG = 1_000_000
 
 
 class Catalogue:
@@ -39,6 +43,8 @@ class Catalogue:
         self._floating: list[PublishedPool] = []
         self._counting: list[PublishedPool] = []
         self._views: dict[str, tuple[Mapping[str, str], NodeDevices]] = {}
+        #: what other modules derive from the catalogue and want to live as long; `placement` keeps its indexes here
+        self.memo: dict[Hashable, Any] = {}
         for pool in pools.values():
             self._index(pool)
 
@@ -76,7 +82,10 @@ class Snapshot:
     """Everything that allocation depends on, but for the claims and the node."""
 
     catalogue: Catalogue
-    usage: Mapping[PoolKey, PoolUsage]
+    usage: UsageTable
+    #: pools whose usage changed, in order; `usage` is that after the first `version` entries
+    log: Sequence[PoolKey] = ()
+    version: int = 0
 
     @property
     def features(self) -> Features:
@@ -90,7 +99,7 @@ class Snapshot:
         return self.catalogue.on_node(node)
 
     def pool_usage(self, key: PoolKey) -> PoolUsage:
-        return self.usage.get(key, NO_USAGE)
+        return self.usage.get(key)
 
 
 class Inventory:
@@ -104,8 +113,8 @@ class Inventory:
         self._classes: dict[str, DeviceClass] = {}
         self._rules: dict[str, DeviceTaintRule] = {}
         self._claims: dict[str, tuple[DeviceRequestAllocationResult, ...]] = {}
-        self._usage: dict[PoolKey, PoolUsage] = {}
-        self._usage_lent = False
+        self._usage = UsageTable()
+        self._log: list[PoolKey] = []
         self._catalogue: Catalogue | None = None
 
     # Published content -----------------------------------------------------------------------------------------------
@@ -186,11 +195,13 @@ class Inventory:
         held = self._claims.get(uid, ())
         if held == results:
             return
-        if self._usage_lent:
-            self._usage = dict(self._usage)
-            self._usage_lent = False
-        applied(self._usage, held, sign=-1)
-        applied(self._usage, results, sign=1)
+        if len(self._log) > MAX_LOG:
+            self._log = []
+        self._log.extend(PoolKey(one.driver, one.pool) for one in (*held, *results))
+        if held:
+            self._usage = self._usage.counted(held, sign=-1)
+        if results:
+            self._usage = self._usage.counted(results, sign=1)
         if results:
             self._claims[uid] = tuple(results)
         else:
@@ -200,8 +211,7 @@ class Inventory:
 
     def snapshot(self) -> Snapshot:
         """The state now. Later changes to the inventory do not show in it."""
-        self._usage_lent = True
-        return Snapshot(self._current(), self._usage)
+        return Snapshot(self._current(), self._usage, self._log, len(self._log))
 
     def _current(self) -> Catalogue:
         if self._catalogue is None:

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 from scheduling.allocator.capacity import Consumption, fits
 from scheduling.allocator.counters import CounterLedger
-from scheduling.allocator.problem import ConstraintOnNode, Problem, RequestOnNode, consumed_by
+from scheduling.allocator.masks import consumed_by
+from scheduling.allocator.problem import ConstraintOnNode, Problem, RequestOnNode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

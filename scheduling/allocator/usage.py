@@ -76,18 +76,38 @@ def _mask(devices: Iterable[str], names: Mapping[str, int]) -> int:
 
 NO_USAGE = PoolUsage({}, {})
 
-Usage = Mapping[PoolKey, PoolUsage]
 
+class UsageTable:
+    """The usage of every pool, as a value: a large table that is shared, and a few newer entries over it."""
 
-def applied(usage: dict[PoolKey, PoolUsage], results: Iterable[DeviceRequestAllocationResult], *, sign: int) -> None:
-    """Count `results` in (sign 1) or out (sign -1) of `usage`, in place."""
-    for result in results:
-        if result.admin_access:
-            continue
-        key = PoolKey(result.driver, result.pool)
-        before = usage.get(key, NO_USAGE)
-        if result.share_id is None:
-            usage[key] = before.with_device(result.device, sign=sign)
-        else:
-            consumed = {name: Quantity.parse(text).nanos for name, text in result.consumed_capacity.items()}
-            usage[key] = before.with_share(result.device, consumed, sign=sign)
+    __slots__ = ("_base", "_newer")
+
+    #: newer entries that are carried along before they are merged into a table of their own
+    MAX_NEWER = 128
+
+    def __init__(self, base: Mapping[PoolKey, PoolUsage] | None = None) -> None:
+        self._base: Mapping[PoolKey, PoolUsage] = base or {}
+        self._newer: Mapping[PoolKey, PoolUsage] = {}
+
+    def get(self, key: PoolKey) -> PoolUsage:
+        """Of a pool that nobody has devices of, an empty one."""
+        return self._newer.get(key) or self._base.get(key) or NO_USAGE
+
+    def counted(self, results: Iterable[DeviceRequestAllocationResult], *, sign: int) -> UsageTable:
+        """The table with `results` counted in (sign 1) or out (sign -1)."""
+        newer = dict(self._newer)
+        for result in results:
+            if result.admin_access:
+                continue
+            key = PoolKey(result.driver, result.pool)
+            before = newer.get(key) or self.get(key)
+            if result.share_id is None:
+                newer[key] = before.with_device(result.device, sign=sign)
+            else:
+                consumed = {name: Quantity.parse(text).nanos for name, text in result.consumed_capacity.items()}
+                newer[key] = before.with_share(result.device, consumed, sign=sign)
+        if len(newer) > self.MAX_NEWER:
+            return UsageTable({**self._base, **newer})
+        table = UsageTable(self._base)
+        table._newer = newer
+        return table
