@@ -71,7 +71,8 @@ class System:
         self._say = say
         self._home = Home(options.home)
         self._stopping = threading.Event()
-        self._listeners = Listeners(application, on_stop=close_streams)
+        self._nodes: Nodes | None = None
+        self._listeners = Listeners(application, on_stop=self._end_streams)
 
     def run(self, ready: Callable[[Started], None]) -> None:
         """Start everything, call `ready` (in another thread) once an applied pod could run, serve until stopped.
@@ -96,6 +97,7 @@ class System:
         self._listeners.add(api_socket, tls=Tls(certificate=files.certificate, key=files.key))
         self._listeners.add(web_socket)
         nodes = Nodes(self._home, server=server, names=names, stopping=self._stopping)
+        self._nodes = nodes
         with self._working(nodes):
             threading.Thread(target=self._bring_up, args=(nodes, told, ready), name="start-up", daemon=True).start()
             asyncio.run(self._listeners.serve())
@@ -123,11 +125,18 @@ class System:
             yield
         finally:
             self._stopping.set()
-            self._say("Stopping")
             nodes.join()
             worker.stop()
             Tail.instance().stop()
             connections.close_all()
+
+    async def _end_streams(self) -> None:
+        """The nodes go first: an agent whose watch ends would otherwise report that the server is gone."""
+        self._say("Stopping")
+        self._stopping.set()
+        if self._nodes:
+            await asyncio.to_thread(self._nodes.join)
+        await close_streams()
 
     def _bring_up(self, nodes: Nodes, told: Started, ready: Callable[[Started], None]) -> None:
         """Start the nodes once the API listens, and wait until an applied pod could run."""
