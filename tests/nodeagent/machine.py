@@ -19,7 +19,7 @@ from nodeagent.drivers.protocol import ClaimIdentity, Driver, Failed, Prepared
 from nodeagent.drivers.simulated import SimulatedDriver
 from nodeagent.failures import AgentError
 from tests.nodeagent.fake_api import FakeApi
-from tests.nodeagent.objects import NODE
+from tests.nodeagent.objects import NODE, claim, pod
 
 
 class Clock:
@@ -172,3 +172,14 @@ class Machine:
         assert recorded == on_disk == self.driver.held == wanted
         assert all(r.state == "Prepared" for r in self.agent.preparer.records())
         assert not list(self.folder.rglob("*.tmp"))
+
+
+def run_pod(machine: Machine, name: str = "p", device: str = "gpu-0") -> None:
+    """A pod with a claim on one device is bound to the node."""
+    machine.api.put("resourceclaims", claim(f"of-{name}", device, pods=(f"uid-{name}",)))
+    machine.api.put("pods", pod(name, claims={"gpus": f"of-{name}"}))
+
+
+def release(machine: Machine, name: str = "p", device: str = "gpu-0") -> None:
+    """What the claim controller does when the pod is done."""
+    machine.api.put("resourceclaims", claim(f"of-{name}", device))

@@ -5,25 +5,14 @@ Source: kubernetes test/e2e_node/dra_test.go and test/e2e/dra/dra.go.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
-from tests.nodeagent.machine import Machine, RecordingDriver
+from tests.nodeagent.machine import Machine, RecordingDriver, release, run_pod
 from tests.nodeagent.objects import NODE, claim, container, pod
 
 NIC = "nic.example.com"
-
-
-def run_pod(machine: Machine, name: str = "p", device: str = "gpu-0") -> None:
-    machine.api.put("resourceclaims", claim(f"of-{name}", device, pods=(f"uid-{name}",)))
-    machine.api.put("pods", pod(name, claims={"gpus": f"of-{name}"}))
-
-
-def release(machine: Machine, name: str = "p", device: str = "gpu-0") -> None:
-    """What the claim controller does when the pod is done."""
-    machine.api.put("resourceclaims", claim(f"of-{name}", device))
 
 
 @pytest.fixture
@@ -334,92 +323,3 @@ def test_removes_reservation_from_claim_when_pod_is_done(machine: Machine) -> No
     assert seen == [1, 0]
     assert machine.cdi_files() == {}
     machine.check_invariants()
-
-
-def test_a_cdi_directory_emptied_by_a_reboot_is_rebuilt(machine: Machine) -> None:
-    run_pod(machine)
-    machine.settle()
-    before = machine.cdi_files()
-    for path in machine.cdi_dir.iterdir():
-        path.unlink()
-
-    machine.restart()
-    machine.settle()
-
-    assert machine.cdi_files() == before
-    machine.check_invariants()
-
-
-def test_a_cdi_file_that_was_cut_off_is_written_again(machine: Machine) -> None:
-    run_pod(machine)
-    machine.settle()
-    (path,) = machine.cdi_dir.iterdir()
-    before = path.read_text()
-    path.write_text(before[:20])
-
-    machine.settle()
-
-    assert path.read_text() == before
-
-
-@pytest.mark.parametrize("what", ["damaged", "lost"])
-def test_a_claim_whose_record_is_gone_is_taken_up_again(machine: Machine, what: str) -> None:
-    run_pod(machine)
-    machine.settle()
-    record = machine.folder / "state" / "claims" / "claim-of-p.json"
-    if what == "lost":
-        record.unlink()
-    else:
-        record.write_text("{")
-
-    machine.restart()
-    machine.settle()
-
-    assert machine.condition("p", "Ready") == "True"
-    assert machine.driver.count("unprepare") == 0, "its container runs with the device"
-    machine.check_invariants()
-
-
-@pytest.mark.parametrize("what", ["damaged", "lost"])
-def test_a_claim_whose_record_and_pod_are_gone_is_given_back(machine: Machine, what: str) -> None:
-    run_pod(machine)
-    machine.settle()
-    record = machine.folder / "state" / "claims" / "claim-of-p.json"
-    if what == "lost":
-        record.unlink()
-    else:
-        record.write_text("{")
-    machine.api.delete("pods", "p", grace=0)
-    release(machine)
-
-    machine.restart()
-    machine.settle()
-
-    assert machine.driver.held == set()
-    machine.check_invariants()
-
-
-def test_files_of_others_in_the_cdi_directory_are_left_alone(machine: Machine) -> None:
-    machine.cdi_dir.mkdir(parents=True, exist_ok=True)
-    theirs = machine.cdi_dir / "nvidia.json"
-    theirs.write_text(json.dumps({"cdiVersion": "0.5.0", "kind": "nvidia.com/gpu", "devices": []}))
-
-    machine.restart()
-    machine.settle()
-
-    assert theirs.exists()
-    assert machine.agent.preparer.records() == ()
-
-
-def test_the_cdi_document_is_what_a_runtime_expects(machine: Machine) -> None:
-    machine.api.put("resourceclaims", claim("c", "gpu-0", pods=("uid-p",), uid="0b1c"))
-    machine.api.put("pods", pod("p", claims={"g": "c"}))
-
-    machine.settle()
-
-    (name, document), *_ = machine.cdi_files().items()
-    assert name == "k8s.gpu.example.com-claim_0b1c.json"
-    assert document["cdiVersion"] == "0.5.0", "the name starts with a digit"
-    assert document["kind"] == "k8s.gpu.example.com/claim"
-    assert [d["name"] for d in document["devices"]] == ["0b1c-gpu-0"]
-    assert set(document) == {"cdiVersion", "kind", "devices"}
