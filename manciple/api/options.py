@@ -68,12 +68,14 @@ def list_options(kind: Kind, query: Mapping[str, str], *, watch: bool = False) -
     return options
 
 
-def write_options(query: Mapping[str, str], *, operation: str) -> WriteOptions:
+def write_options(query: Mapping[str, str], *, operation: str, applies: bool = False) -> WriteOptions:
     """`operation` names the options in errors: "Create", "Update" or "Patch"."""
     strictness = query.get("fieldValidation", "") or "Warn"
     wrong = _dry_run_errors((query["dryRun"],) if "dryRun" in query else ())
     if strictness not in _STRICTNESSES:
         wrong.append(not_supported("fieldValidation", strictness, _STRICTNESSES))
+    if "force" in query and not applies:
+        wrong.append(forbidden("force", "may not be specified for non-apply patch"))
     _refuse(f"{operation}Options", wrong)
     return WriteOptions(
         dry_run=bool(query.get("dryRun")),

@@ -23,7 +23,7 @@ JSON_PATCH = "application/json-patch+json"
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
-FORMATS = (JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH)
+FORMATS = (JSON_PATCH, MERGE_PATCH, APPLY_PATCH, STRATEGIC_MERGE_PATCH)
 
 
 @dataclass(slots=True)

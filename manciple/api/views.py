@@ -17,6 +17,7 @@ from rest_framework.request import Request
 from rest_framework.views import APIView
 
 from manciple.api import (
+    applies,
     bodies,
     collections,
     connections,
@@ -157,6 +158,7 @@ class ResourceView(ApiView):
             name=self.where.name,
             identity=identity_of(request),
             subresource=self.where.subresource,
+            manager=_manager(request, wanted),
             dry_run=wanted.dry_run,
         )
         return self._object(written.object, form, code=201 if written.created else 200, warnings=decoded.warnings)
@@ -164,9 +166,14 @@ class ResourceView(ApiView):
     def patch(self, request: Request, **_: Any) -> HttpResponse:
         self._need_object()
         form = _form(request)
-        wanted = options.write_options(request.GET, operation="Patch")
         media = patches.media_type(request.content_type or "")
+        applying = media == patches.APPLY_PATCH
+        wanted = options.write_options(request.GET, operation="Patch", applies=applying)
         identity, body = identity_of(request), body_of(request)
+        if applying:
+            applied = applies.apply(self.served, self.where, body, identity=identity, options=wanted)
+            code = 201 if applied.written.created else 200
+            return self._object(applied.written.object, form, code=code, warnings=applied.warnings)
         patch = patches.read(self.served, body, media=media, strictness=wanted.strictness)
         written = writes.modify(
             self.kind,
@@ -175,6 +182,7 @@ class ResourceView(ApiView):
             name=self.where.name,
             identity=identity,
             subresource=self.where.subresource,
+            manager=_manager(request, wanted),
             dry_run=wanted.dry_run,
         )
         return self._object(written.object, form, warnings=patch.warnings)
@@ -257,6 +265,11 @@ def _deleted_status(kind: Kind, obj: Any) -> str:
 def _known_subresource(path: ResourcePath, served: Served) -> bool:
     name = path.subresource
     return not name or name in served.kind.subresources or connections.find(served.kind, name) is not None
+
+
+def _manager(request: Request, wanted: options.WriteOptions) -> str:
+    """Who makes a change: the fieldManager, else the first word of the client's name (upstream: managerOrUserAgent)."""
+    return wanted.field_manager or request.headers.get("User-Agent", "").partition("/")[0]
 
 
 def _form(request: Request) -> Form:

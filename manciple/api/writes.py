@@ -12,11 +12,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 from msgspec import structs
 
-from manciple.api import admission, namespace_deletion
+from manciple.api import admission, namespace_deletion, ownership
 from manciple.api.admission import AdmissionRequest
 from manciple.api.identity import Identity
 from manciple.api.options import propagation_of
@@ -84,9 +85,10 @@ def update(
     name: str,
     identity: Identity,
     subresource: str = "",
+    manager: str = "",
     dry_run: bool = False,
 ) -> Written:
-    """Replace an object (or the part of it that `subresource` owns).
+    """Replace an object (or the part of it that `subresource` owns). `manager` is who owns changed fields then.
 
     Raises: BadRequest, Invalid, NotFound, Conflict.
     """
@@ -103,6 +105,7 @@ def update(
         name=name,
         identity=identity,
         subresource=subresource,
+        manager=manager,
         dry_run=dry_run,
     )
 
@@ -115,15 +118,22 @@ def modify(
     name: str,
     identity: Identity,
     subresource: str = "",
+    manager: str = "",
     dry_run: bool = False,
+    keeps_books: bool = False,
 ) -> Written:
     """Replace an object by what `change` makes of it. This is how patches and in-process edits are written.
+
+    `manager` (the identity where none is named) owns the changed fields, unless the change `keeps_books` itself.
 
     Raises: BadRequest, Invalid, NotFound, Conflict.
     """
     for remaining in reversed(range(ATTEMPTS)):
         old = current(kind, namespace, name)
         new = successor(kind, change(old), old, subresource=subresource)
+        if not keeps_books:
+            owner = manager or identity.name
+            new = ownership.tracked(kind, new, old, manager=owner, subresource=subresource, now=_now())
         admission.admit(
             AdmissionRequest(
                 operation="UPDATE",
@@ -175,6 +185,10 @@ def delete(
     if ends_namespace and not dry_run:
         namespace_deletion.finish(name)
     return deletion
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def current(kind: Kind, namespace: str, name: str) -> Any:

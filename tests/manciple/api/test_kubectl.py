@@ -1,0 +1,179 @@
+"""kubectl against the API, as a user types it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.kubectl import Kubectl, find_kubectl
+from tests.manciple.api.server import ApiServer
+
+POD = """\
+apiVersion: v1
+kind: Pod
+metadata: {name: web, labels: {app: web}}
+spec:
+  containers:
+  - {name: main, image: busybox}
+"""
+CLAIM = """\
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata: {name: gpu}
+spec:
+  devices:
+    requests:
+    - name: one
+      exactly: {deviceClassName: gpu.example.com}
+"""
+
+
+@pytest.fixture
+def kubectl(api_server: ApiServer) -> Iterator[Kubectl]:
+    yield Kubectl(api_server.kubeconfig, find_kubectl())
+
+
+def test_client_side_apply_creates_keeps_and_changes(kubectl: Kubectl) -> None:
+    assert kubectl("apply", "-f", "-", stdin=POD) == "pod/web created\n"
+    assert kubectl("apply", "-f", "-", stdin=POD) == "pod/web unchanged\n"
+    assert kubectl("apply", "-f", "-", stdin=POD.replace("app: web", "app: shop")) == "pod/web configured\n"
+    assert kubectl.json("get", "pod", "web")["metadata"]["labels"] == {"app": "shop"}
+
+
+def test_server_side_apply_tells_conflicts(kubectl: Kubectl) -> None:
+    assert kubectl("apply", "--server-side", "-f", "-", stdin=POD) == "pod/web serverside-applied\n"
+    changed = POD.replace("app: web", "app: shop")
+    refused = kubectl("apply", "--server-side", "--field-manager=bob", "-f", "-", stdin=changed, check=False)
+    assert "Apply failed with 1 conflict" in refused
+    kubectl("apply", "--server-side", "--field-manager=bob", "--force-conflicts", "-f", "-", stdin=changed)
+    assert kubectl.json("get", "pod", "web")["metadata"]["labels"] == {"app": "shop"}
+
+
+def test_applying_on_the_client_then_on_the_server(kubectl: Kubectl) -> None:
+    kubectl("apply", "-f", "-", stdin=POD)
+    kubectl("apply", "--server-side", "-f", "-", stdin=POD.replace("app: web", "app: shop"))
+    assert kubectl.json("get", "pod", "web")["metadata"]["labels"] == {"app": "shop"}
+
+
+def test_unknown_fields_are_refused(kubectl: Kubectl) -> None:
+    told = kubectl("create", "-f", "-", stdin=CLAIM.replace("exactly", "exctly"), check=False)
+    assert 'strict decoding error: unknown field "spec.devices.requests[0].exctly"' in told
+    assert "not found" in kubectl("get", "resourceclaim", "gpu", check=False)
+
+
+def test_unknown_fields_are_warned_of(kubectl: Kubectl) -> None:
+    told = kubectl(
+        "create",
+        "--validate=warn",
+        "-f",
+        "-",
+        stdin=POD.replace("image: busybox", "image: busybox, colour: red"),
+        check=False,
+    )
+    assert 'Warning: unknown field "spec.containers[0].colour"' in told
+    assert "pod/web created" in told
+
+
+def test_diff_shows_what_apply_would_change(kubectl: Kubectl) -> None:
+    kubectl("apply", "-f", "-", stdin=POD)
+    shown = kubectl("diff", "-f", "-", stdin=POD.replace("app: web", "app: shop"), check=False)
+    assert "-    app: web" in shown
+    assert "+    app: shop" in shown
+
+
+def test_dry_runs_on_the_server(kubectl: Kubectl) -> None:
+    assert kubectl("apply", "--dry-run=server", "-f", "-", stdin=POD) == "pod/web created (server dry run)\n"
+    assert kubectl("get", "pods", check=False) == "No resources found in default namespace.\n"
+
+
+def test_labels_annotations_and_patches(kubectl: Kubectl) -> None:
+    kubectl("create", "-f", "-", stdin=CLAIM)
+    kubectl("label", "resourceclaim", "gpu", "team=red")
+    kubectl("annotate", "resourceclaim", "gpu", "note=mine")
+    kubectl("patch", "resourceclaim", "gpu", "--type=json", "-p", '[{"op":"remove","path":"/metadata/labels/team"}]')
+    metadata = kubectl.json("get", "resourceclaim", "gpu")["metadata"]
+    assert (metadata.get("labels"), metadata["annotations"]) == (None, {"note": "mine"})
+
+
+def test_edit_writes_what_the_editor_leaves(kubectl: Kubectl, monkeypatch: pytest.MonkeyPatch) -> None:
+    kubectl("create", "-f", "-", stdin=POD)
+    monkeypatch.setenv("KUBE_EDITOR", "sed -i s/app:.*/app:\\ edited/")
+    assert kubectl("edit", "pod", "web") == "pod/web edited\n"
+    assert kubectl.json("get", "pod", "web")["metadata"]["labels"] == {"app": "edited"}
+
+
+def test_tables_have_the_columns_that_users_know(kubectl: Kubectl) -> None:
+    kubectl("apply", "-f", "-", stdin=POD)
+    kubectl("apply", "-f", "-", stdin=CLAIM)
+    assert kubectl("get", "pods").split("\n")[0].split() == ["NAME", "READY", "STATUS", "RESTARTS", "AGE"]
+    assert "NODE" in kubectl("get", "pods", "-o", "wide").split("\n")[0]
+    lines = kubectl("get", "resourceclaims", "-A").split("\n")
+    assert lines[0].split() == ["NAMESPACE", "NAME", "STATE", "AGE"]
+    assert lines[1].split()[:3] == ["default", "gpu", "pending"]
+
+
+def test_wait_sees_a_condition_come(kubectl: Kubectl) -> None:
+    kubectl("apply", "-f", "-", stdin=POD)
+    status = {"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}}
+    kubectl("patch", "pod", "web", "--subresource=status", "--type=merge", "-p", json.dumps(status))
+    assert kubectl("wait", "--for=condition=Ready", "pod/web", "--timeout=30s") == "pod/web condition met\n"
+
+
+def test_delete_waits_until_the_object_is_gone(kubectl: Kubectl) -> None:
+    kubectl("apply", "-f", "-", stdin=POD)
+    kubectl("apply", "-f", "-", stdin=CLAIM)
+    assert kubectl("delete", "pod", "web") == 'pod "web" deleted\n'
+    assert "gpu" in kubectl("delete", "resourceclaim", "--all")
+    assert kubectl("get", "pods,resourceclaims", check=False) == "No resources found in default namespace.\n"
+
+
+def test_namespaces_are_made_and_deleted(kubectl: Kubectl) -> None:
+    assert kubectl("create", "ns", "team") == "namespace/team created\n"
+    kubectl("create", "-n", "team", "-f", "-", stdin=POD)
+    assert kubectl("delete", "ns", "team", "--timeout=60s") == 'namespace "team" deleted\n'
+    assert "NotFound" in kubectl("get", "ns", "team", check=False)
+
+
+def test_who_am_i_and_may_i(kubectl: Kubectl) -> None:
+    assert kubectl("auth", "can-i", "create", "pods") == "yes\n"
+    assert "system:masters" in kubectl("auth", "whoami")
+
+
+def test_explain_reads_the_types(kubectl: Kubectl) -> None:
+    assert "deviceClassName" in kubectl("explain", "resourceclaim.spec.devices.requests.exactly")
+    assert "FIELD: containers <[]Container>" in kubectl("explain", "pods.spec.containers")
+
+
+def test_a_list_file_is_applied(kubectl: Kubectl, tmp_path: Path) -> None:
+    indented = "".join(f"  {line}\n" for line in POD.splitlines())
+    file = tmp_path / "list.yaml"
+    file.write_text(f"apiVersion: v1\nkind: List\nitems:\n-{indented[1:]}")
+    assert kubectl("create", "-f", str(file)) == "pod/web created\n"
+
+
+def test_an_older_version_is_read_and_written(kubectl: Kubectl) -> None:
+    old = CLAIM.replace("/v1\n", "/v1beta1\n").replace(
+        "exactly: {deviceClassName: gpu.example.com}", "deviceClassName: gpu.example.com"
+    )
+    assert kubectl("apply", "-f", "-", stdin=old) == "resourceclaim.resource.k8s.io/gpu created\n"
+    shown = kubectl.json("get", "resourceclaims.v1beta1.resource.k8s.io", "gpu")
+    assert shown["spec"]["devices"]["requests"][0]["deviceClassName"] == "gpu.example.com"
+    assert kubectl("apply", "-f", "-", stdin=old) == "resourceclaim.resource.k8s.io/gpu unchanged\n"
+
+
+def test_everything_that_is_served_is_discovered(kubectl: Kubectl) -> None:
+    served = kubectl("api-resources", "-o", "name").split()
+    assert {
+        "pods",
+        "nodes",
+        "namespaces",
+        "events",
+        "leases.coordination.k8s.io",
+        "deviceclasses.resource.k8s.io",
+        "resourceclaims.resource.k8s.io",
+        "resourceclaimtemplates.resource.k8s.io",
+        "resourceslices.resource.k8s.io",
+    } <= set(served)
