@@ -13,6 +13,12 @@ from typing import Any
 
 #: How deep statements of one function may nest.
 MAX_NESTING = 14
+#: Longer code is not worth making: operands that macros use twice are written twice, and so on inside them.
+MAX_LINES = 3000
+
+
+class TooLong(Exception):
+    """The code of an expression would be out of proportion."""
 
 
 class Writer:
@@ -25,6 +31,7 @@ class Writer:
         self._lines: list[str] = []
         self._indent = 1
         self._names = 0
+        self._written = 0
 
     def fresh(self, prefix: str = "t") -> str:
         self._names += 1
@@ -40,6 +47,10 @@ class Writer:
         return name
 
     def line(self, text: str) -> None:
+        """Raises: TooLong."""
+        self._written += 1
+        if self._written > MAX_LINES:
+            raise TooLong
         self._lines.append("    " * self._indent + text)
 
     @contextmanager

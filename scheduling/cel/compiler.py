@@ -26,7 +26,7 @@ from typing import Any
 
 from scheduling.cel import functions, runtime
 from scheduling.cel.checker import CheckedTree
-from scheduling.cel.codegen import Writer
+from scheduling.cel.codegen import TooLong, Writer
 from scheduling.cel.declarations import WRAPPERS
 from scheduling.cel.device import DeviceView
 from scheduling.cel.tree import (
@@ -56,10 +56,13 @@ _ORDERS = {"_<_": "<", "_<=_": "<=", "_>_": ">", "_>=_": ">="}
 _STATEMENTS = frozenset(("_&&_", "_||_", "_?_:_", "or", "orValue"))
 
 
-def compile_tree(tree: CheckedTree) -> Callable[[DeviceView], Any]:
-    """The function of the expression. It raises EvaluationError."""
+def compile_tree(tree: CheckedTree) -> Callable[[DeviceView], Any] | None:
+    """The function of the expression, which raises EvaluationError; None where its code would be too long."""
     compiler = _Compiler(tree)
-    name = compiler.writer.function([_DEVICE], lambda: compiler.emit(tree.root))
+    try:
+        name = compiler.writer.function([_DEVICE], lambda: compiler.emit(tree.root))
+    except TooLong:
+        return None
     return compiler.writer.build(name)
 
 
