@@ -1,9 +1,10 @@
 """The Django app `scheduling`."""
 
 from django.apps import AppConfig
+from django.conf import settings
 
 from inventory.kinds import expressions
-from scheduling.expressions import problem_of
+from scheduling.expressions import checker
 
 
 class SchedulingConfig(AppConfig):
@@ -12,4 +13,4 @@ class SchedulingConfig(AppConfig):
 
     def ready(self) -> None:
         # Validation of selectors asks the environment that will evaluate them.
-        expressions.set_checker(problem_of)
+        expressions.set_checker(checker(settings.FEATURE_GATES))

@@ -1,0 +1,149 @@
+"""A cluster for tests: the real store and controllers, a clock that the test moves, and one worker that runs on demand.
+
+`settle()` does what the Celery tasks would: it runs every follower and the scheduling worker until nothing changes.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TypeVar, cast
+
+from msgspec import structs
+
+from claims.kinds.pod_statuses import PodResourceClaimStatus
+from claims.kinds.pods import Pod
+from claims.kinds.resource_claims import ResourceClaim
+from manciple.store import objects
+from manciple.wire.base import ApiObject
+from manciple.wire.machinery import Event
+from manciple.wire.registry import Kind, registry
+from scheduling.controllers import claims, garbage, reservations
+from scheduling.cycle import SchedulingWorker
+from scheduling.facts import gather
+from scheduling.invariants import violations
+from scheduling.models import QueuedPod
+from tests.builders import NAMESPACE, make_class, make_node, make_slice
+
+ObjectT = TypeVar("ObjectT", bound=ApiObject)
+
+
+def kind_of(obj: ApiObject) -> Kind:
+    kind = registry.find_kind(obj.api_version, obj.kind)
+    assert kind is not None, f"nobody registered {obj.api_version} {obj.kind}"
+    return kind
+
+
+class Cluster:
+    """See the module's docstring."""
+
+    def __init__(self) -> None:
+        self.now = datetime.now(UTC).replace(microsecond=0)
+        self.worker = self.new_worker("worker-1")
+
+    def clock(self) -> datetime:
+        return self.now
+
+    def later(self, seconds: float) -> None:
+        self.now += timedelta(seconds=seconds)
+
+    def new_worker(self, name: str) -> SchedulingWorker:
+        return SchedulingWorker(name, self.clock)
+
+    # Acting ----------------------------------------------------------------------------------------------------------
+
+    def create(self, obj: ObjectT) -> ObjectT:
+        """As the API would: with defaults, checked."""
+        kind = kind_of(obj)
+        prepared = kind.prepare_create(obj)
+        problems = kind.validate_create(prepared)
+        assert not problems, problems
+        with objects.writing() as writer:
+            return cast("ObjectT", writer.create(kind, prepared))
+
+    def with_gpus(self, *nodes: str, each: int = 2) -> None:
+        """A class, and nodes with `each` GPUs."""
+        from tests.builders import make_devices
+
+        self.create(make_class())
+        for node in nodes or ("node-1",):
+            self.create(make_node(node))
+            self.create(make_slice(node=node, devices=make_devices(each)))
+
+    def update(self, obj: ObjectT) -> ObjectT:
+        with objects.writing() as writer:
+            return cast("ObjectT", writer.update(kind_of(obj), obj))
+
+    def delete(self, obj: ApiObject, *, grace: int | None = 0) -> None:
+        with objects.writing() as writer:
+            writer.delete(kind_of(obj), obj.metadata.namespace, obj.metadata.name, grace_seconds=grace)
+
+    def finish(self, name: str, phase: str = "Succeeded") -> None:
+        """What the node's agent reports when all containers ended."""
+        pod = self.pod(name)
+        self.update(structs.replace(pod, status=structs.replace(pod.status, phase=phase)))
+
+    def needs_no_claim(self, name: str, entry: str) -> None:
+        """Record that `entry` of the pod's claims was found not to need one."""
+        pod = self.pod(name)
+        statuses = (PodResourceClaimStatus(name=entry),)
+        self.update(structs.replace(pod, status=structs.replace(pod.status, resource_claim_statuses=statuses)))
+
+    def settle(self) -> None:
+        """Let every controller and the worker do all that they have to do now."""
+        while (
+            claims.FOLLOWER.follow(self.clock)
+            + reservations.FOLLOWER.follow(self.clock)
+            + self.worker.run().settled
+            + garbage.sweep(self.now)
+        ):
+            pass
+
+    def retry(self) -> None:
+        """`settle`, after every backoff is over."""
+        self.later(11)
+        self.settle()
+
+    # Looking ---------------------------------------------------------------------------------------------------------
+
+    def find(self, type_: type[ObjectT], name: str, namespace: str = NAMESPACE) -> ObjectT | None:
+        kind = next(kind for kind in registry if kind.type is type_)
+        stored = objects.get(kind, namespace if kind.namespaced else "", name)
+        return None if stored is None else cast("ObjectT", objects.decode(kind, stored.text))
+
+    def get(self, type_: type[ObjectT], name: str, namespace: str = NAMESPACE) -> ObjectT:
+        found = self.find(type_, name, namespace)
+        assert found is not None, f"{type_.__name__} {name} does not exist"
+        return found
+
+    def pod(self, name: str) -> Pod:
+        return self.get(Pod, name)
+
+    def claim(self, name: str) -> ResourceClaim:
+        return self.get(ResourceClaim, name)
+
+    def generated_claim(self, pod: str, entry: str = "gpu") -> ResourceClaim:
+        """The claim that was made for an entry of the pod's claims."""
+        statuses = {one.name: one.resource_claim_name for one in self.pod(pod).status.resource_claim_statuses}
+        return self.claim(statuses[entry] or "")
+
+    def devices(self, claim: ResourceClaim) -> list[str]:
+        """pool/device of everything the claim holds."""
+        allocation = claim.status.allocation
+        return [f"{one.pool}/{one.device}" for one in (allocation.devices.results if allocation else ())]
+
+    def events(self, reason: str) -> list[Event]:
+        kind = registry.by_resource("events")
+        found = [cast("Event", objects.decode(kind, stored.text)) for stored in objects.list(kind).items]
+        return [event for event in found if event.reason == reason]
+
+    def why_pending(self, name: str) -> str:
+        """The message of the pod's PodScheduled condition."""
+        (condition,) = (one for one in self.pod(name).status.conditions if one.type == "PodScheduled")
+        assert condition.status == "False"
+        return condition.message
+
+    def queued(self, name: str) -> QueuedPod:
+        return QueuedPod.objects.get(name=name)
+
+    def violations(self) -> dict[str, tuple[str, ...]]:
+        return {name: found for name, found in violations(gather(self.now)).items() if found}
