@@ -45,9 +45,10 @@ class Reservation(models.Model):
     claim = models.ForeignKey(
         Claim, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="reservations"
     )
-    resource = models.CharField(max_length=NAME)  # "pods"
-    name = models.CharField(max_length=NAME)
-    uid = models.CharField(max_length=UID)
+    # What clients write here is only checked for not being empty.
+    resource = models.TextField()  # "pods"
+    name = models.TextField()
+    uid = models.TextField()
 
     class Meta:
         indexes = [

@@ -90,7 +90,7 @@ class DeviceClass(models.Model):
     name = models.CharField(max_length=NAME, unique=True)
     selectors = models.JSONField()
     config = models.JSONField()
-    extended_resource_name = models.CharField(max_length=NAME)  # "" where the class serves none
+    extended_resource_name = models.CharField(max_length=NAME + 1 + LABEL)  # "" where the class serves none
 
 
 class Node(models.Model):

@@ -37,7 +37,17 @@ def register() -> None:
 
 
 def as_json(value: Any) -> str:
-    return _encoder.encode(value).decode()
+    """JSON for a column that the database can look into. PostgreSQL's cannot hold NUL: it shows as U+FFFD there."""
+    text = _encoder.encode(value).decode()
+    return text if "\\u0000" not in text else _encoder.encode(_without_nul(msgspec.json.decode(text))).decode()
+
+
+def _without_nul(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {_without_nul(key): _without_nul(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_without_nul(item) for item in value]
+    return value.replace("\0", "\ufffd") if isinstance(value, str) else value
 
 
 # Classes and nodes ---------------------------------------------------------------------------------------------------

@@ -76,7 +76,7 @@ class OwnerLink(models.Model):
     """One metadata.ownerReferences entry of a live object, as the garbage collector needs it."""
 
     object = models.ForeignKey(StoredObject, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False)
-    owner_uid = models.CharField(max_length=UID_LENGTH)
+    owner_uid = models.TextField()  # as the client wrote it
     #: the reference tells where its owner must live; if not, it counts as alive for ever
     resolvable = models.BooleanField()
     #: no live object has this uid under the kind, name and namespace that the reference names

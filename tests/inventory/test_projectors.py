@@ -144,6 +144,11 @@ def test_a_device_row_tells_what_was_published() -> None:
     assert row.shared
 
 
+def test_text_that_a_database_cannot_hold_is_shown_with_a_stand_in() -> None:
+    publish(make_slice(devices=[make_device(attributes={"model": "A\x00100", "path": "C:\\u0000"})]))
+    assert Device.objects.get().attributes == {"model": {"string": "A\ufffd100"}, "path": {"string": "C:\\u0000"}}
+
+
 def test_attributes_and_capacity_can_be_queried() -> None:
     publish(make_slice(devices=[make_device("a", attributes={"model": "A100"}), make_device("b")]))
     assert Device.objects.filter(attributes__model__string="A100").get().name == "a"

@@ -64,7 +64,7 @@ class Migration(migrations.Migration):
             name='OwnerLink',
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('owner_uid', models.CharField(max_length=36)),
+                ('owner_uid', models.TextField()),
                 ('resolvable', models.BooleanField()),
                 ('gone', models.BooleanField()),
                 ('controller', models.BooleanField()),
