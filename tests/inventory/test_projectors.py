@@ -220,7 +220,7 @@ PUBLISHED = st.builds(
 TRANSACTIONS = st.lists(st.tuples(st.lists(PUBLISHED, max_size=3), st.sets(NAMES, max_size=2)), max_size=8)
 
 
-@settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(transactions=TRANSACTIONS)
 def test_whatever_was_published_the_rows_are_those_of_a_rebuild(
     transactions: list[tuple[list[ResourceSlice], set[str]]],
