@@ -21,6 +21,10 @@ FOLDER = Path(
 
 #: case -> why ours is right where the reference answers otherwise
 DIFFERENCES = {
+    "fuzz-0095-mixed": (
+        "the reference charges the counters of a device before it finds the device tainted, does not give them back, "
+        "and then has too few for the first valid device on node-0 and for any on node-3"
+    ),
     "fuzz-0332-listattr": (
         "the reference does not restore the values in common when it backtracks from a matchAttribute constraint on "
         "a list, and so misses the first valid devices on node-2"

@@ -1,0 +1,144 @@
+"""The warm inventory: what events and assumed plans do to the next snapshot, and not to earlier ones."""
+
+from __future__ import annotations
+
+import random
+
+from scheduling.allocator import Allocated, Failed, Inventory, NodeView, Unallocatable, allocate
+from tests.scheduling.allocator.cases import (
+    NODE,
+    answer,
+    device,
+    holding,
+    make_claim,
+    make_class,
+    make_inventory,
+    make_rule,
+    make_slice,
+    names,
+    node,
+    request,
+)
+
+
+def _assume(inventory: Inventory, name: str) -> list[list[str]]:
+    claim = make_claim(name=name)
+    outcome = answer(inventory, claim)
+    given = names(outcome)
+    assert isinstance(outcome, Allocated)
+    inventory.assume([(claim.metadata.uid, outcome.results[0])])
+    return given
+
+
+def test_an_assumed_plan_takes_its_devices_until_it_is_forgotten() -> None:
+    inventory = make_inventory(make_slice("d-0", "d-1"))
+    assert _assume(inventory, "alice") == [["d-0"]]
+    assert _assume(inventory, "bob") == [["d-1"]]
+    assert isinstance(answer(inventory, make_claim(name="charlie")), Unallocatable)
+    inventory.forget(["uid-alice"])
+    assert _assume(inventory, "charlie") == [["d-0"]]
+
+
+def test_the_event_of_an_assumed_claim_changes_nothing_and_its_deletion_frees_the_device() -> None:
+    inventory = make_inventory(make_slice("d-0"))
+    claim = make_claim(name="alice")
+    outcome = answer(inventory, claim)
+    assert isinstance(outcome, Allocated)
+    inventory.assume([(claim.metadata.uid, outcome.results[0])])
+    inventory.apply_claim(holding(claim, outcome.results[0]))
+    assert isinstance(answer(inventory, make_claim()), Unallocatable)
+    inventory.remove_claim(claim.metadata.uid)
+    assert names(answer(inventory, make_claim())) == [["d-0"]]
+
+
+def test_a_snapshot_does_not_see_what_happens_later() -> None:
+    inventory = make_inventory(make_slice("d-0"))
+    before = inventory.snapshot()
+    _assume(inventory, "alice")
+    inventory.remove_slice("pool-1")
+    inventory.remove_class("gpu")
+    assert names(allocate(before, [make_claim()], NODE)) == [["d-0"]]
+    assert isinstance(answer(inventory, make_claim()), Failed)
+
+
+def test_a_new_version_of_a_slice_replaces_the_old_one() -> None:
+    inventory = make_inventory(make_slice("old"))
+    assert names(answer(inventory, make_claim())) == [["old"]]
+    inventory.apply_slice(make_slice("new"))
+    assert names(answer(inventory, make_claim())) == [["new"]]
+
+
+def test_a_slice_that_moves_to_another_pool_leaves_its_first_pool_incomplete() -> None:
+    inventory = make_inventory(make_slice("a-0", pool="a", name="s-0", count=2), make_slice("a-1", pool="a", count=2))
+    assert names(answer(inventory, make_claim(request(count=2)))) == [["a-1", "a-0"]]
+    inventory.apply_slice(make_slice("b-0", pool="b", name="s-0"))
+    assert names(answer(inventory, make_claim())) == [["b-0"]]
+    assert isinstance(answer(inventory, make_claim(request(count=2))), Unallocatable)
+
+
+def test_a_class_changes_from_one_snapshot_to_the_next() -> None:
+    inventory = make_inventory(make_slice(device("d-0", model="A"), device("d-1", model="B")))
+    inventory.apply_class(make_class("gpu", 'device.attributes["gpu.example.com"].model == "B"'))
+    assert names(answer(inventory, make_claim())) == [["d-1"]]
+
+
+def test_a_taint_rule_keeps_claims_off_the_devices_that_it_names_while_it_exists() -> None:
+    inventory = make_inventory(make_slice("d-0", "d-1"))
+    inventory.apply_taint_rule(make_rule("repair", device="d-0"))
+    assert names(answer(inventory, make_claim())) == [["d-1"]]
+    inventory.apply_taint_rule(make_rule("repair", driver="other.example.com"))
+    assert names(answer(inventory, make_claim())) == [["d-0"]]
+    inventory.apply_taint_rule(make_rule("everything"))
+    assert isinstance(answer(inventory, make_claim()), Unallocatable)
+    tolerant = request(tolerations=[{"key": "broken", "operator": "Exists"}])
+    assert names(answer(inventory, make_claim(tolerant))) == [["d-0"]]
+    inventory.remove_taint_rule("everything")
+    assert names(answer(inventory, make_claim())) == [["d-0"]]
+
+
+def test_a_rule_also_taints_slices_that_are_published_later() -> None:
+    inventory = make_inventory()
+    inventory.apply_taint_rule(make_rule("repair", pool="pool-1"))
+    inventory.apply_slice(make_slice("d-0"))
+    assert isinstance(answer(inventory, make_claim()), Unallocatable)
+
+
+def test_a_node_whose_labels_change_sees_other_pools() -> None:
+    zone = [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["b"]}]}]
+    inventory = make_inventory(make_slice("d-0", nodeSelector={"nodeSelectorTerms": zone}))
+    assert isinstance(answer(inventory, make_claim(), node=node("n", zone="a")), Unallocatable)
+    assert names(answer(inventory, make_claim(), node=node("n", zone="b"))) == [["d-0"]]
+
+
+def test_the_order_in_which_slices_arrive_does_not_matter() -> None:
+    slices = [
+        make_slice(f"d-{number}", f"e-{number}", pool="p", name=f"s-{number}", count=4, generation=2)
+        for number in range(4)
+    ]
+    slices.append(make_slice("stale", pool="p", name="s-old"))
+    slices += [make_slice("x", pool=f"q-{number}", allNodes=True) for number in range(3)]
+    claim = make_claim(request(count=5))
+    expected = names(answer(make_inventory(*slices), claim))
+    for seed in range(20):
+        random.Random(seed).shuffle(slices)
+        assert names(answer(make_inventory(*slices), claim)) == expected
+
+
+def test_many_changes_leave_the_same_usage_as_a_fresh_start() -> None:
+    draw = random.Random(1)
+    inventory = make_inventory(*(make_slice("d-0", "d-1", pool=f"p-{number}") for number in range(200)))
+    held: set[str] = set()
+    for number in range(1000):
+        if held and draw.random() < 0.4:
+            gone = draw.choice(sorted(held))
+            held.remove(gone)
+            inventory.forget([f"uid-{gone}"])
+        elif len(held) < 400:
+            _assume(inventory, f"c-{number}")
+            held.add(f"c-{number}")
+    free = 400 - len(held)
+    for number in range(free):
+        _assume(inventory, f"last-{number}")
+    assert isinstance(answer(inventory, make_claim()), Unallocatable)
+    inventory.forget([f"uid-{one}" for one in held] + [f"uid-last-{number}" for number in range(free)])
+    assert names(answer(inventory, make_claim(request(count=3)), node=NodeView("node-1"))) == [["d-0", "d-1", "d-0"]]
