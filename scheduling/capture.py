@@ -271,4 +271,5 @@ def _candidate(pod: Pod) -> Candidate:
         generation=meta.generation,
         priority=pod.spec.priority or 0,
         created_at=born,
+        revision=int(meta.resource_version or 0),
     )

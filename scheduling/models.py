@@ -24,6 +24,8 @@ class QueuedPod(models.Model):
     generation = models.BigIntegerField(default=0)
     priority = models.IntegerField(default=0)
     created_at = models.DateTimeField()
+    #: the pod's resourceVersion when it came here: tells apart what was created in the same second
+    revision = models.BigIntegerField(default=0)
     state = models.CharField(max_length=16, choices=State.choices, default=State.ACTIVE)
     attempts = models.IntegerField(default=0)
     not_before = models.DateTimeField(null=True)
@@ -40,7 +42,7 @@ class QueuedPod(models.Model):
 
     class Meta:
         indexes = [
-            models.Index(fields=["state", "-priority", "created_at"], name="queue_order"),
+            models.Index(fields=["state", "-priority", "created_at", "revision"], name="queue_order"),
             models.Index(fields=["namespace", "name"], name="queue_pod_name"),
         ]
 

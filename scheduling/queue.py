@@ -59,6 +59,8 @@ class Candidate:
     generation: int
     priority: int
     created_at: datetime
+    #: its resourceVersion
+    revision: int
 
 
 class View(Protocol):
@@ -160,7 +162,7 @@ def take(worker: str, limit: int, now: datetime) -> list[str]:
     """Lease up to `limit` pods that may be tried now: their uids, by priority, then age."""
     ready = Q(state=ACTIVE) | Q(state=BACKOFF, not_before__lte=now)
     free = Q(leased_until=None) | Q(leased_until__lt=now)
-    order = ("-priority", "created_at", "uid")
+    order = ("-priority", "created_at", "revision")
     if not QueuedPod.objects.filter(ready, free).exists():
         return []
     with transaction.atomic():
@@ -266,6 +268,7 @@ def _new_row(candidate: Candidate, hold: Hold | None, now: datetime) -> QueuedPo
         generation=candidate.generation,
         priority=candidate.priority,
         created_at=candidate.created_at,
+        revision=candidate.revision,
         parked_at=now,
     )
     if hold is not None:

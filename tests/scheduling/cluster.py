@@ -6,11 +6,11 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from msgspec import structs
 
-from claims.kinds.pod_statuses import PodResourceClaimStatus
+from claims.kinds.pod_statuses import PodCondition, PodResourceClaimStatus
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim
 from manciple.store import objects
@@ -22,7 +22,7 @@ from scheduling.cycle import SchedulingWorker
 from scheduling.facts import gather
 from scheduling.invariants import violations
 from scheduling.models import QueuedPod
-from tests.builders import NAMESPACE, make_class, make_node, make_slice
+from tests.builders import NAMESPACE, make_class, make_devices, make_namespace, make_node, make_slice
 
 ObjectT = TypeVar("ObjectT", bound=ApiObject)
 
@@ -31,6 +31,11 @@ def kind_of(obj: ApiObject) -> Kind:
     kind = registry.find_kind(obj.api_version, obj.kind)
     assert kind is not None, f"nobody registered {obj.api_version} {obj.kind}"
     return kind
+
+
+def with_spec(obj: ObjectT, **changes: Any) -> ObjectT:
+    """`obj` with some fields of its spec replaced."""
+    return structs.replace(obj, spec=structs.replace(obj.spec, **changes))  # type: ignore[attr-defined]
 
 
 class Cluster:
@@ -62,8 +67,6 @@ class Cluster:
 
     def with_gpus(self, *nodes: str, each: int = 2) -> None:
         """A class, and nodes with `each` GPUs."""
-        from tests.builders import make_devices
-
         self.create(make_class())
         for node in nodes or ("node-1",):
             self.create(make_node(node))
@@ -103,6 +106,10 @@ class Cluster:
         self.later(11)
         self.settle()
 
+    def label_namespace(self, name: str, labels: dict[str, str]) -> None:
+        """Make the namespace with these labels."""
+        self.create(make_namespace(name, labels=labels))
+
     # Looking ---------------------------------------------------------------------------------------------------------
 
     def find(self, type_: type[ObjectT], name: str, namespace: str = NAMESPACE) -> ObjectT | None:
@@ -131,14 +138,21 @@ class Cluster:
         allocation = claim.status.allocation
         return [f"{one.pool}/{one.device}" for one in (allocation.devices.results if allocation else ())]
 
+    def all(self, type_: type[ObjectT]) -> list[ObjectT]:
+        kind = next(kind for kind in registry if kind.type is type_)
+        return [cast("ObjectT", objects.decode(kind, stored.text)) for stored in objects.list(kind).items]
+
+    def condition(self, name: str) -> PodCondition:
+        """The pod's PodScheduled condition."""
+        (condition,) = (one for one in self.pod(name).status.conditions if one.type == "PodScheduled")
+        return condition
+
     def events(self, reason: str) -> list[Event]:
-        kind = registry.by_resource("events")
-        found = [cast("Event", objects.decode(kind, stored.text)) for stored in objects.list(kind).items]
-        return [event for event in found if event.reason == reason]
+        return [event for event in self.all(Event) if event.reason == reason]
 
     def why_pending(self, name: str) -> str:
         """The message of the pod's PodScheduled condition."""
-        (condition,) = (one for one in self.pod(name).status.conditions if one.type == "PodScheduled")
+        condition = self.condition(name)
         assert condition.status == "False"
         return condition.message
 
