@@ -86,16 +86,18 @@ def update(model: ModelClass, key: str, columns: Sequence[str], rows: Sequence[R
 
 def delete(model: ModelClass, by: Sequence[str], keys: Iterable[Row]) -> None:
     """Delete the rows whose columns `by` are one of `keys`."""
-    for condition, parameters in _among(by, keys):
-        execute(f"DELETE FROM {model._meta.db_table} WHERE {condition}", parameters)  # noqa: S608 - names of our models
+    table, key = model._meta.db_table, model._meta.pk.column
+    for given, matching, parameters in _among(model, by, keys):
+        statement = f"{given} DELETE FROM {table} WHERE {key} IN (SELECT t.{key} {matching})"  # noqa: S608 - our names
+        execute(statement, parameters)
 
 
 def select(model: ModelClass, columns: Sequence[str], by: Sequence[str], keys: Iterable[Row]) -> list[tuple[Any, ...]]:
     """The `columns` of the rows whose columns `by` are one of `keys`, in no order."""
+    listed = ", ".join(f"t.{column}" for column in columns)
     found: list[tuple[Any, ...]] = []
-    for condition, parameters in _among(by, keys):
-        statement = f"SELECT {', '.join(columns)} FROM {model._meta.db_table} WHERE {condition}"  # noqa: S608 - as above
-        found.extend(fetch(statement, parameters))
+    for given, matching, parameters in _among(model, by, keys):
+        found.extend(fetch(f"{given} SELECT {listed} {matching}", parameters))
     return found
 
 
@@ -103,9 +105,19 @@ def clear(model: ModelClass) -> None:
     execute(f"DELETE FROM {model._meta.db_table}")  # noqa: S608 - the name of our model
 
 
-def _among(by: Sequence[str], keys: Iterable[Row]) -> Iterator[tuple[str, list[Any]]]:
-    """(condition, parameters) pairs that together cover `keys`."""
-    place = f"({', '.join(['%s'] * len(by))})"
-    for chunk in chunks(keys, PARAMETERS // len(by)):
-        places = ", ".join([place] * len(chunk))
-        yield f"({', '.join(by)}) IN (VALUES {places})", [value for key in chunk for value in key]
+def values_table(columns: Sequence[str], rows: Sequence[Row]) -> str:
+    """A WITH clause that makes `rows` the table `given`. Its parameters are the rows' values, one after the other."""
+    place = f"({', '.join(['%s'] * len(columns))})"
+    return f"WITH given ({', '.join(columns)}) AS (VALUES {', '.join([place] * len(rows))})"
+
+
+def _among(model: ModelClass, by: Sequence[str], keys: Iterable[Row]) -> Iterator[tuple[str, str, list[Any]]]:
+    """(WITH clause, FROM clause with the rows as `t`, parameters) triples that together cover `keys`.
+
+    SQLite would use only the first column of an index for `(a, b) IN (...)`, and of a CROSS JOIN it takes the left
+    side first: so each key is one look-up in the index.
+    """
+    table, match = model._meta.db_table, " AND ".join(f"t.{column} = given.{column}" for column in by)
+    for chunk in chunks(dict.fromkeys(map(tuple, keys)), PARAMETERS // len(by)):
+        matching = f"FROM given CROSS JOIN {table} t WHERE {match}"
+        yield values_table(by, chunk), matching, [value for key in chunk for value in key]

@@ -24,6 +24,7 @@ class Continue(NamedTuple):
     revision: int
     namespace: str
     name: str
+    remaining: int  # objects behind that key; 0 where selectors filter
 
     @property
     def key(self) -> tuple[str, str]:
@@ -93,49 +94,52 @@ def _first_page(query: Query) -> Page:
     if len(shown) == len(found):
         return Page(items=items, revision=revision, continue_token="", remaining=None)
     # Counted a moment later than the page was read, so an estimate, as upstream's is.
-    remaining = max(rows.count(resource, namespace=query.namespace) - len(items), 1)
-    return Page(items=items, revision=revision, continue_token=_token(revision, items), remaining=remaining)
+    remaining = rows.count(resource, namespace=query.namespace) - len(items)
+    return _unfinished(revision, items, remaining=max(remaining, 1))
 
 
 def _selected_page(query: Query) -> Page:
     revision, found = rows.live(query.kind.resource, namespace=query.namespace, limit=0, with_text=False)
-    return _cut(query, revision, [row for row in found if query.matches(row)])
+    matching = [row for row in found if query.matches(row)]
+    items = _read(query, matching)
+    if len(items) == len(matching):
+        return Page(items=items, revision=revision, continue_token="", remaining=None)
+    return _unfinished(revision, items, remaining=0)
 
 
 def _later_page(query: Query, token: Continue) -> Page:
-    found = rows.as_of(query.kind.resource, token.revision, namespace=query.namespace, after=token.key)
+    enough = query.limit + 1 if query.limit and not query.selective else 0
+    resource, namespace = query.kind.resource, query.namespace
+    found = rows.as_of(resource, token.revision, namespace=namespace, after=token.key, limit=enough)
     matching = [row for row in found if query.matches(row)] if query.selective else found
-    page = _cut(query, token.revision, matching)
+    items = _read(query, matching)
     # Pruning moves the floor before it removes anything: asked after reading, the floor vouches for what was read.
     if token.revision < rows.counter()[1]:
-        raise expired_list()
-    return page
+        raise _expired()
+    if len(items) == len(matching):
+        return Page(items=items, revision=token.revision, continue_token="", remaining=None)
+    remaining = 0 if query.selective else max(token.remaining - len(items), 1)
+    return _unfinished(token.revision, items, remaining=remaining)
 
 
-def expired_list() -> Expired:
-    return Expired(
-        "The provided continue parameter is too old to display a consistent list result. "
-        "You can start a new list without the continue parameter."
-    )
+def _unfinished(revision: int, items: tuple[Stored, ...], *, remaining: int) -> Page:
+    """A page with more behind it. remaining: 0 where it is not known."""
+    token = encode_token(Continue(revision, items[-1].namespace, items[-1].name, remaining))
+    return Page(items=items, revision=revision, continue_token=token, remaining=remaining or None)
 
 
-def _cut(query: Query, revision: int, found: list[rows.Row]) -> Page:
+def _read(query: Query, found: list[rows.Row]) -> tuple[Stored, ...]:
+    """As many of `found` as fit on the page, with their documents."""
     shown = found[: query.limit] if query.limit else found
     texts = rows.texts(row.revision for row in shown)
     # A document can only be missing when pruning has overtaken this list.
     if len(texts) < len(shown):
-        raise expired_list()
-    items = tuple(row.stored(query.kind.resource, texts[row.revision]) for row in shown)
-    left = len(found) - len(shown)
-    if not left:
-        return Page(items=items, revision=revision, continue_token="", remaining=None)
-    return Page(
-        items=items,
-        revision=revision,
-        continue_token=_token(revision, items),
-        remaining=None if query.selective else left,
+        raise _expired()
+    return tuple(row.stored(query.kind.resource, texts[row.revision]) for row in shown)
+
+
+def _expired() -> Expired:
+    return Expired(
+        "The provided continue parameter is too old to display a consistent list result. "
+        "You can start a new list without the continue parameter."
     )
-
-
-def _token(revision: int, items: tuple[Stored, ...]) -> str:
-    return encode_token(Continue(revision, items[-1].namespace, items[-1].name))

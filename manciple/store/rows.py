@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from manciple.store import documents
-from manciple.store.bulk import chunks, fetch
+from manciple.store.bulk import chunks, fetch, values_table
 from manciple.store.records import Stored
 
 #: A store nobody has written to: revision 0 means "any" to clients, so the first list answers 1.
@@ -55,9 +55,20 @@ class Row:
 _ROW = "o.namespace, o.name, o.uid, e.revision, e.deleting, e.labels, e.fields"
 _LIVE = "store_storedobject o JOIN store_event e ON e.revision = o.event_id"
 _ONE = f"SELECT {_ROW}, e.document FROM {_LIVE} WHERE o.resource = %s"  # noqa: S608 - constants only
-_PAGE_JOINS = (
-    "FROM store_revision r LEFT JOIN store_storedobject o ON o.resource = %s {where} "
+_SEVERAL = (
+    f"SELECT {_ROW}, e.document FROM given CROSS JOIN {_LIVE} "  # noqa: S608
+    "WHERE o.resource = %s AND o.namespace = given.namespace AND o.name = given.name"
+)
+#: the counter's row beside every object, or alone where there is none
+_ALL = (
+    "SELECT r.current, {row} FROM store_revision r LEFT JOIN store_storedobject o ON o.resource = %s {where} "
     "LEFT JOIN store_event e ON e.revision = o.event_id WHERE r.id = 1 ORDER BY o.namespace, o.name"
+)
+#: the same for the first few: cut before it is joined, so that an index gives order and end
+_FIRST = (
+    f"SELECT r.current, o.* FROM store_revision r LEFT JOIN (SELECT {{row}} FROM {_LIVE} "  # noqa: S608
+    "WHERE o.resource = %s {where} ORDER BY o.namespace, o.name LIMIT %s) o ON 1 = 1 "
+    "WHERE r.id = 1 ORDER BY o.namespace, o.name"
 )
 _SUPERSEDED = "store_event n JOIN store_event o ON o.revision = n.previous_revision"
 _AS_OF = (
@@ -85,10 +96,9 @@ def by_uid(resource: str, uid: str) -> Row | None:
 def by_keys(resource: str, keys: Iterable[tuple[str, str]]) -> Iterator[Row]:
     """The live objects among `keys` (namespace, name)."""
     for chunk in chunks(keys, CHUNK):
-        pairs = ", ".join(["(%s, %s)"] * len(chunk))
         wanted = [part for key in chunk for part in key]
-        found = fetch(f"{_ONE} AND (o.namespace, o.name) IN (VALUES {pairs})", (resource, *wanted))
-        yield from map(_row, found)
+        statement = f"{values_table(('namespace', 'name'), chunk)} {_SEVERAL}"
+        yield from map(_row, fetch(statement, (*wanted, resource)))
 
 
 def _where(namespace: str, after: tuple[str, str] | None) -> tuple[str, list[str]]:
@@ -105,25 +115,25 @@ def _where(namespace: str, after: tuple[str, str] | None) -> tuple[str, list[str
 def live(resource: str, *, namespace: str, limit: int, with_text: bool) -> tuple[int, list[Row]]:
     """The current revision and the objects at it, in order of (namespace, name); `limit` 0 means all."""
     conditions, parameters = _where(namespace, None)
-    statement = f"SELECT r.current, {_ROW}{', e.document' if with_text else ''} {_PAGE_JOINS.format(where=conditions)}"
-    arguments: list[Any] = [resource, *parameters]
-    if limit:
-        statement += " LIMIT %s"
-        arguments.append(limit)
-    found = fetch(statement, arguments)
+    row = f"{_ROW}, e.document" if with_text else _ROW
+    statement = (_FIRST if limit else _ALL).format(row=row, where=conditions)
+    found = fetch(statement, [resource, *parameters, *([limit] if limit else [])])
     if not found:
         return FIRST_REVISION, []
     return found[0][0], [_row(values[1:]) for values in found if values[3] is not None]
 
 
-def as_of(resource: str, revision: int, *, namespace: str, after: tuple[str, str]) -> list[Row]:
-    """The objects behind key `after` as they were at `revision`, without documents.
+def as_of(resource: str, revision: int, *, namespace: str, after: tuple[str, str], limit: int) -> list[Row]:
+    """The objects behind key `after` as they were at `revision`, without documents; `limit` 0 means all.
 
     Only true while `revision` is not below the pruned floor: the caller checks that after reading.
     """
     conditions, parameters = _where(namespace, after)
     statement = _AS_OF.format(where=conditions)
-    arguments = (resource, revision, *parameters, resource, revision, revision, *parameters)
+    arguments: list[Any] = [resource, revision, *parameters, resource, revision, revision, *parameters]
+    if limit:
+        statement += " LIMIT %s"
+        arguments.append(limit)
     return [_row(values) for values in fetch(statement, arguments)]
 
 

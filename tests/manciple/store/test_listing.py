@@ -170,7 +170,7 @@ def test_a_list_below_the_floor_is_expired() -> None:
     assert (refused.value.code, refused.value.reason) == (410, "Expired")
 
 
-@pytest.mark.parametrize("token", ["x", "not a token", "bm90IGpzb24", "WzEsMl0"])
+@pytest.mark.parametrize("token", ["x", "not a token", "bm90IGpzb24", "WzEsMl0", "é"])
 def test_a_token_that_no_list_has_returned(token: str) -> None:
     with pytest.raises(BadRequest, match="continue key is not valid"):
         objects.list(NOTES, continue_token=token)
