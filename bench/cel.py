@@ -10,6 +10,7 @@ import argparse
 import json
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -58,10 +59,8 @@ def measure(expression: str, seconds: float) -> dict[str, float]:
     while time.perf_counter() - started < seconds:
         for _ in range(200):
             for view in views:
-                try:
+                with suppress(EvaluationError):
                     matches(view)
-                except EvaluationError:
-                    pass
         asked += 200 * len(views)
     return {"per_second": asked / (time.perf_counter() - started), "compile_ms": compiled * 1000}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -10,6 +11,12 @@ from scheduling.cel.values import Strict
 
 _Any: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 _AnyNetwork: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+_LINK_LOCAL_SCOPE = 0x02
+_FOUR_NUMBERS = re.compile(r"[0-9]+(\.[0-9]+){3}")
+_LEADING_ZERO = re.compile(r"(?:^|\.)0[0-9]")
+_PREFIX = re.compile(r"0|[1-9][0-9]{0,2}")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -33,9 +40,10 @@ class Address(Strict):
 
     def is_link_local_multicast(self) -> bool:
         packed = self.address.packed
-        if self.family == 4:
-            return packed[:3] == b"\xe0\x00\x00"
-        return packed[0] == 0xFF and packed[1] & 0x0F == 0x02
+        if isinstance(self.address, ipaddress.IPv4Address):
+            return packed.startswith(b"\xe0\x00\x00")
+        # ff02::/16, whatever the flags in the second byte's upper half.
+        return packed.startswith(b"\xff") and packed[1] & 0x0F == _LINK_LOCAL_SCOPE
 
     def is_link_local_unicast(self) -> bool:
         return self.address.is_link_local
@@ -92,10 +100,9 @@ def parse_address(text: str) -> Address:
 
 
 def _why_not(text: str) -> str:
-    octets = text.split(".")
     where = f'ParseAddr("{text}"): '
-    if len(octets) == 4 and all(octet.isdigit() for octet in octets):
-        if any(len(octet) > 1 and octet.startswith("0") for octet in octets):
+    if _FOUR_NUMBERS.fullmatch(text):
+        if _LEADING_ZERO.search(text):
             return where + "IPv4 field has octet with leading zero"
         return where + "IPv4 field has value >255"
     return where + "unable to parse IP"
@@ -103,16 +110,11 @@ def _why_not(text: str) -> str:
 
 def parse_network(text: str) -> Network:
     """Raises: ValueError with the library's message."""
-    host, slash, prefix = text.partition("/")
-    try:
-        if not slash or not prefix.isascii() or not prefix.isdigit() or (len(prefix) > 1 and prefix.startswith("0")):
-            raise ValueError("bad prefix")
-        address = parse_address(host).address
-        if int(prefix) > address.max_prefixlen:
-            raise ValueError("prefix length out of range")
-    except ValueError as error:
-        if "mapped" in str(error) or "zone" in str(error):
-            raise
-        message = f'network address parse error during conversion from string: netip.ParsePrefix("{text}"): {error}'
-        raise ValueError(message) from None
+    host, _, prefix = text.partition("/")
+    refusal = f'network address parse error during conversion from string: netip.ParsePrefix("{text}"): '
+    if not _PREFIX.fullmatch(prefix):
+        raise ValueError(f"{refusal}bad bits after slash: {prefix!r}" if "/" in text else f"{refusal}no '/'")
+    address = parse_address(host).address
+    if int(prefix) > address.max_prefixlen:
+        raise ValueError(f"{refusal}prefix length out of range")
     return Network(address, int(prefix))

@@ -30,14 +30,15 @@ from scheduling.cel.types import BOOL, BYTES, DOUBLE, INT, NULL, STRING, UINT
 from scheduling.cel.values import Uint
 
 _RESERVED = frozenset(
-    "as break const continue else for function if import let loop package namespace return var void while".split()
+    {"as", "break", "const", "continue", "else", "for", "function", "if", "import", "let", "loop", "package"}
+    | {"namespace", "return", "var", "void", "while"}
 )
 #: Words that the lexer of cel-go never takes for a name, not even behind a dot.
 _KEYWORDS = frozenset(("in", "true", "false", "null"))
 _V = TypeVar("_V")
 
 
-class Refused(Exception):  # noqa: N818  # named after the event
+class Refused(Exception):  # named after the event
     """The text parses, but stands for nothing."""
 
     def __init__(self, offset: int, message: str) -> None:

@@ -23,8 +23,6 @@ def call_cost(function: str, overload: str, args: Sequence[Any], result: Any) ->
     rule = _BY_OVERLOAD.get(overload) or _BY_FUNCTION.get(function) or _STANDARD.get(overload)
     if function == "ip" and overload == "cidr_ip":
         return 1
-    if function == "indexOf" or function == "lastIndexOf":
-        return _traversed(args[0])
     return rule(args, result) if rule is not None else 1
 
 
@@ -164,7 +162,9 @@ _BY_OVERLOAD: Mapping[str, _Rule] = {
     "cidr_contains_cidr_string": _contains_cidr_text,
 }
 _BY_FUNCTION: Mapping[str, _Rule] = {
-    **dict.fromkeys(("isSorted", "sum", "max", "min"), lambda args, _result: _traversed(args[0])),
+    **dict.fromkeys(
+        ("isSorted", "sum", "max", "min", "indexOf", "lastIndexOf"), lambda args, _result: _traversed(args[0])
+    ),
     **dict.fromkeys(("url", "lowerAscii", "upperAscii", "substring", "trim"), _reading()),
     **dict.fromkeys(("cidr", "isIP", "isCIDR", "ip", "quantity", "isQuantity", "semver", "isSemver"), _reading()),
     **dict.fromkeys(("replace", "split", "ip.isCanonical"), _reading(2)),

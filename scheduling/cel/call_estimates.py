@@ -106,7 +106,7 @@ def _same_size(_overload: str, target: Operand | None, _args: Sequence[Operand])
 
 
 def _replace(_overload: str, target: Operand | None, args: Sequence[Operand]) -> CallEstimate | None:
-    if target is None or len(args) < 2:
+    if target is None:
         return None
     size, old, new = target.size, args[0].size, args[1].size
     longest, shortest = _longest_replaced(size, old, new), _shortest_replaced(size, old, new)

@@ -22,6 +22,7 @@ from scheduling.cel.tree import (
     Node,
     Select,
     StructLiteral,
+    narrowed,
     qualified_name,
 )
 from scheduling.cel.types import (
@@ -180,8 +181,7 @@ class _Checker:
         return self._undeclared(node, node.function) if overloads is None else self._resolve(node, overloads)
 
     def _optional_select(self, node: Call) -> CelType:
-        operand, name = node.args
-        assert isinstance(name, Literal)  # the grammar lets nothing else through
+        operand, name = node.args[0], narrowed(node.args[1], Literal)
         self.check(name)
         type_ = self._field(node, operand, str(name.value), optional=True)
         self.tree.references[node] = Reference(function=node.function, overloads=("select_optional_field",))
@@ -339,8 +339,5 @@ def _joined_result(result: CelType, other: CelType) -> CelType:
 
 
 def _no_match(function: str, types: Sequence[str], *, is_member: bool) -> str:
-    if is_member:
-        applied = f"{types[0]}.({', '.join(types[1:])})"
-    else:
-        applied = f"({', '.join(types)})"
+    applied = f"{types[0]}.({', '.join(types[1:])})" if is_member else f"({', '.join(types)})"
     return f"found no matching overload for '{function}' applied to '{applied}'"

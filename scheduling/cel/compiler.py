@@ -29,6 +29,7 @@ from scheduling.cel.checker import CheckedTree
 from scheduling.cel.codegen import TooLong, Writer
 from scheduling.cel.declarations import WRAPPERS
 from scheduling.cel.device import DeviceView
+from scheduling.cel.steps import AMPLIFYING
 from scheduling.cel.tree import (
     Call,
     Comprehension,
@@ -39,6 +40,10 @@ from scheduling.cel.tree import (
     Node,
     Select,
     StructLiteral,
+    children,
+    extends_accumulator,
+    narrowed,
+    walk,
 )
 from scheduling.cel.types import BOOL, INT, STRING, CelType, Kind
 from scheduling.cel.values import TypeValue
@@ -57,13 +62,25 @@ _STATEMENTS = frozenset(("_&&_", "_||_", "_?_:_", "or", "orValue"))
 
 
 def compile_tree(tree: CheckedTree) -> Callable[[DeviceView], Any] | None:
-    """The function of the expression, which raises EvaluationError; None where its code would be too long."""
+    """The function of the expression, which raises EvaluationError.
+
+    None where its code would be too long, or where a call may build far more than it costs, which only the counting
+    evaluator watches.
+    """
+    if any(isinstance(node, Call) and _amplifies(tree, node) for node in walk(tree.root)):
+        return None
     compiler = _Compiler(tree)
     try:
         name = compiler.writer.function([_DEVICE], lambda: compiler.emit(tree.root))
     except TooLong:
         return None
     return compiler.writer.build(name)
+
+
+def _amplifies(tree: CheckedTree, node: Call) -> bool:
+    if node.function == "_+_":
+        return "add_list" in tree.references[node].overloads and not extends_accumulator(node)
+    return tree.references[node].function in AMPLIFYING
 
 
 class _Compiler:
@@ -111,19 +128,12 @@ class _Compiler:
         return self._inline[node]
 
     def _decide_inline(self, node: Node) -> bool:
-        if isinstance(node, Literal | Ident):
-            return True
         if isinstance(node, Comprehension) or node.depth % _INLINE_DEPTH == 0:
             return False
-        if isinstance(node, Select):
-            return self._is_inline(node.operand)
-        if isinstance(node, Call):
-            return node.function not in _STATEMENTS and all(map(self._is_inline, self._operands(node)))
-        if isinstance(node, ListLiteral):
-            return all(map(self._is_inline, node.elements))
-        if isinstance(node, MapLiteral):
-            return all(self._is_inline(entry.key) and self._is_inline(entry.value) for entry in node.entries)
-        return all(self._is_inline(init.value) for init in node.fields)
+        if isinstance(node, Call) and node.function in _STATEMENTS:
+            return False
+        parts = self._operands(node) if isinstance(node, Call) else children(node)
+        return all(map(self._is_inline, parts))
 
     def _operands(self, node: Call) -> tuple[Node, ...]:
         return self._tree.operands(node)
@@ -288,9 +298,9 @@ class _Compiler:
 
     def alternative(self, node: Call, *, unwrap: bool) -> str:
         """or() and orValue(): the other one is evaluated only when it is needed."""
-        assert node.target is not None  # it is a method
         writer = self.writer
-        maybe, result = self._kept(f"demand_optional({self.emit(node.target)})"), writer.fresh()
+        target = self.emit(node.operands[0])
+        maybe, result = self._kept(f"demand_optional({target})"), writer.fresh()
         with writer.block(f"if {maybe}.present"):
             writer.line(f"{result} = {maybe}{'.value' if unwrap else ''}")
         with writer.block("else"):
@@ -369,8 +379,7 @@ class _Compiler:
     def quantified(self, node: Comprehension, *, decisive: bool) -> str:
         """all() and exists(): stops where an element decides; a failure counts only when none does."""
         writer = self.writer
-        assert isinstance(node.loop_step, Call)  # the macro made it: accumulator && predicate
-        predicate = node.loop_step.args[-1]
+        predicate = narrowed(node.loop_step, Call).args[-1]
         failure = writer.fresh("e")
         writer.line(f"{failure} = None")
 
@@ -384,13 +393,10 @@ class _Compiler:
 
     def _step(self, node: Comprehension) -> tuple[Node | None, Call]:
         """(the predicate where there is one, the call that extends the accumulator)."""
-        step = node.loop_step
-        assert isinstance(step, Call)  # the macro made it
+        step = narrowed(node.loop_step, Call)
         if step.function != "_?_:_":
             return None, step
-        extension = step.args[1]
-        assert isinstance(extension, Call)  # the macro made it
-        return step.args[0], extension
+        return step.args[0], narrowed(step.args[1], Call)
 
     def collected(self, node: Comprehension, init: str, extend: Callable[[str, Call], None]) -> str:
         """Folds that extend an accumulator, in rounds where a predicate holds."""
@@ -409,8 +415,7 @@ class _Compiler:
         return self.fold(node, init, body)
 
     def append(self, result: str, extension: Call) -> None:
-        appended = extension.args[1]
-        assert isinstance(appended, ListLiteral)  # the macro made it
+        appended = narrowed(extension.args[1], ListLiteral)
         self.writer.line(f"{result}.append({self.emit(appended.elements[0])})")
 
     def insert(self, result: str, extension: Call) -> None:

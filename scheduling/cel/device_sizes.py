@@ -49,10 +49,7 @@ def size_at(path: tuple[str, ...]) -> Range | None:
     current: _Declared | None = _DEVICE
     for step in path[1:]:
         current = _next(current, step)
-        if current is None:
-            return None
-    assert current is not None  # the loop returns where it becomes None
-    return Range(0, current.size)
+    return Range(0, current.size) if current is not None else None
 
 
 def _next(current: _Declared | None, step: str) -> _Declared | None:

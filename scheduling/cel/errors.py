@@ -44,7 +44,7 @@ class EvaluationError(CelError):
     """The expression has no value for this device. Operands of && and || may absorb it."""
 
 
-class CostLimitExceeded(EvaluationError):  # noqa: N818  # named after the event, as upstream
+class CostLimitExceeded(EvaluationError):  # named after the event, as upstream
     """The evaluation was stopped. Nothing absorbs it."""
 
     def __init__(self) -> None:

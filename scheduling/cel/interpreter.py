@@ -27,6 +27,7 @@ from scheduling.cel.steps import (
     calling,
     constant,
     folding,
+    insert_here,
     optional_qualified,
     path_plan,
     presence,
@@ -35,7 +36,6 @@ from scheduling.cel.steps import (
     variable,
 )
 from scheduling.cel.tree import (
-    ACCUMULATOR,
     Call,
     Comprehension,
     Ident,
@@ -45,6 +45,7 @@ from scheduling.cel.tree import (
     Node,
     Select,
     StructLiteral,
+    extends_accumulator,
 )
 from scheduling.cel.types import Kind
 from scheduling.cel.values import CelMap, Optional, TypeValue, Uint, no_such_overload
@@ -135,12 +136,11 @@ class _Planner:
         folded = _folded(reference.function, function, plans)
         if folded is not None:
             return folded
-        in_order = len(plans) > 2 or (not overload and reference.function not in functions.OPERATORS)
-        in_order = in_order or _precompiled(reference.function, plans)
-        grows = node.args[:1] and isinstance(node.args[0], Ident) and node.args[0].name == ACCUMULATOR
-        if reference.function == "_+_" and grows:
-            function = append
+        by_name = not overload and reference.function not in functions.OPERATORS
+        in_order = len(plans) > _BINARY or by_name or _precompiled(reference.function, plans)
         steps = [planned.run for planned in plans]
+        if extends_accumulator(node):
+            return Plan(calling("", overload, _IN_PLACE[reference.function], steps, in_order=in_order))
         return Plan(calling(reference.function, overload, function, steps, in_order=in_order))
 
     def _is_set_membership(self, node: Call) -> bool:
@@ -203,8 +203,7 @@ class _Planner:
 
     def alternative(self, node: Call, *, unwrap: bool) -> Plan:
         """or() and orValue(): the argument is evaluated only when there is no value."""
-        assert node.target is not None  # it is a method
-        maybe, other = self.plan(node.target).run, self.plan(node.args[0]).run
+        maybe, other = (self.plan(operand).run for operand in node.operands)
 
         def run(frame: Frame) -> Any:
             value = maybe(frame)
@@ -286,6 +285,9 @@ class _Planner:
         return Plan(folding(names, source=source, init=init, condition=condition, step=step, result=result))
 
 
+#: Calls with more operands than this stop at the first that fails.
+_BINARY = 2
+_IN_PLACE: dict[str, functions.Function] = {"_+_": append, "cel.@mapInsert": insert_here}
 _CONVERSIONS = frozenset(("bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "type", "uint"))
 _PATTERNS = frozenset(("matches", "find", "findAll"))
 

@@ -26,6 +26,7 @@ _ESCAPE = re.compile(
     r"\\(?:([abfnrtv\\'\"`?])|([0-3][0-7]{2})|[xX]([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([\s\S]?))"
 )
 MAX_CODE_POINT = 0x10FFFF
+_SURROGATES = range(0xD800, 0xE000)
 
 
 def string_value(text: str) -> str:
@@ -37,10 +38,9 @@ def string_value(text: str) -> str:
 
 def bytes_value(text: str) -> bytes:
     """As string_value; \\x and octal escapes are bytes, all else is UTF-8. Raises: ValueError for a bad escape."""
-    prefix = re.match(r"[bBrR]+", text)
-    assert prefix is not None  # the grammar lets nothing else through
-    body = _unquoted(text[prefix.end() :])
-    if "r" in prefix.group().lower():
+    quoted = text.lstrip("bBrR")
+    body = _unquoted(quoted)
+    if "r" in text[: len(text) - len(quoted)].lower():
         return body.encode()
     return b"".join(_byte_pieces(body))
 
@@ -63,7 +63,8 @@ def uint_value(text: str) -> int:
 
 
 def _unquoted(text: str) -> str:
-    width = 3 if text[:3] in ('"""', "'''") and len(text) >= 6 else 1
+    # Two quotes alone are the empty text; the grammar lets no third one follow unless three more end it.
+    width = 3 if text.startswith(('"""', "'''")) else 1
     return text[width:-width].replace("\r\n", "\n").replace("\r", "\n")
 
 
@@ -76,7 +77,7 @@ def _escaped_text(match: re.Match[str]) -> str:
     if unknown is not None:
         raise ValueError("unable to unescape string")
     code = int(hexadecimal or short or long, 16)
-    if code > MAX_CODE_POINT or 0xD800 <= code <= 0xDFFF:
+    if code > MAX_CODE_POINT or code in _SURROGATES:
         raise ValueError("invalid unicode code point")
     return chr(code)
 

@@ -69,12 +69,11 @@ def _variables(call: Call, count: int) -> tuple[str, str]:
 
 
 def _fold(call: Call, *, variables: int, init: Node, condition: Node, step: Node, result: Node) -> Comprehension:
-    assert call.target is not None  # the macro table asks for a receiver
     iter_var, iter_var2 = _variables(call, variables)
     return Comprehension(
         call.offset,
         macro=call.function,
-        iter_range=call.target,
+        iter_range=call.operands[0],
         iter_var=iter_var,
         iter_var2=iter_var2,
         accu_var=ACCUMULATOR,
@@ -181,7 +180,6 @@ def _bind(call: Call) -> Node:
 
 
 def _optional_mapped(call: Call, *, flat: bool) -> Node:
-    assert call.target is not None  # the macro table asks for a receiver
     name = call.args[0]
     if not isinstance(name, Ident):
         function = "optFlatMap" if flat else "optMap"
@@ -198,14 +196,14 @@ def _optional_mapped(call: Call, *, flat: bool) -> Node:
 
 
 def _sort_by(call: Call) -> Node:
-    assert call.target is not None  # the macro table asks for a receiver
-    if isinstance(call.target, Literal | MapLiteral):
+    target = call.operands[0]
+    if isinstance(target, Literal | MapLiteral):
         message = "sortBy can only be applied to a list, identifier, comprehension, call or select expression"
-        raise MacroError(Problem(call.target.offset, message))
+        raise MacroError(Problem(target.offset, message))
     source = Ident(call.offset, _SORT_INPUT)
     keys = expand(Call(call.offset, "map", source, call.args))
     ordered = Call(call.offset, "@sortByAssociatedKeys", source, (keys,))
-    return _named(call, _SORT_INPUT, call.target, ordered)
+    return _named(call, _SORT_INPUT, target, ordered)
 
 
 def _table(rows: Sequence[tuple[str, int, bool, Expansion]]) -> dict[tuple[str, int, bool], Expansion]:

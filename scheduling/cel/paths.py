@@ -60,11 +60,11 @@ def _device_field(device: DeviceView, name: str) -> Any:
 
 
 def rounds(container: Any, variables: int) -> Iterable[tuple[Any, ...]]:
-    """What the iteration variables stand for in each round of a fold. Raises: EvaluationError for what has no elements."""
+    """What the 1 or 2 iteration variables stand for in each round. Raises: EvaluationError for what has no elements."""
     if type(container) is list:
-        return enumerate(container) if variables == 2 else ((item,) for item in container)
+        return ((item,) for item in container) if variables == 1 else enumerate(container)
     if isinstance(container, CelMap):
-        if variables == 2:
-            return ((key_value(key), value) for key, value in container.items())
-        return ((key_value(key),) for key in container)
+        if variables == 1:
+            return ((key_value(key),) for key in container)
+        return ((key_value(key), value) for key, value in container.items())
     raise EvaluationError(f"got '{go_name(container)}', expected iterable type")

@@ -18,6 +18,7 @@ _PARTS = re.compile(r"[+-]?0*([0-9]*)(?:\.([0-9]*))?(.*)")
 _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _INT64_DIGITS = 18
+_NANO_SCALE = -9
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -80,4 +81,4 @@ def _stored_scale(text: str) -> int | None:
         return 0 if not fraction and room >= 0 else None
     exponent = _DECIMAL[suffix] if suffix in _DECIMAL else int(suffix[1:])
     scale = exponent - len(fraction)
-    return scale if len(whole) + len(fraction) <= _INT64_DIGITS and scale >= -9 else None
+    return scale if len(whole) + len(fraction) <= _INT64_DIGITS and scale >= _NANO_SCALE else None

@@ -38,12 +38,11 @@ def device_references(tree: CheckedTree) -> frozenset[DeviceReference] | None:
     found: set[DeviceReference] = set()
     for node in nodes:
         if isinstance(node, Ident) and node.name == "device":
-            fields = parents.get(node, [])
-            if not fields or not all(isinstance(parent, Select) for parent in fields):
+            uses = parents.get(node, [])
+            fields = [use for use in uses if isinstance(use, Select)]
+            if not uses or len(fields) < len(uses):
                 return None
-            for parent in fields:
-                assert isinstance(parent, Select)  # tested above
-                found |= _of_field(parent, parents)
+            found = found.union(*(_of_field(use, parents) for use in fields))
     return frozenset(found)
 
 

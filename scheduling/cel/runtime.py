@@ -67,10 +67,9 @@ def build_wrapper(zero: Any, fields: Sequence[tuple[Any, bool]]) -> Any:
     """google.protobuf.Int32Value{value: 1} is 1."""
     value = zero
     for given, is_optional in fields:
+        value = given
         if is_optional and type(given) is Optional:
             value = given.value if given.present else zero
-        else:
-            value = given
     return value
 
 

@@ -43,11 +43,12 @@ def parse_semver(text: str) -> Semver:
     """Strict: three parts, no v, no leading zero. Raises: ValueError with the library's message."""
     if not text:
         raise ValueError("Version string empty")
-    parts = text.split(".", 2)
-    if len(parts) != 3:
+    first, _, remainder = text.partition(".")
+    second, dot, remainder = remainder.partition(".")
+    if not dot:
         raise ValueError("No Major.Minor.Patch elements found")
-    major, minor = _number(parts[0], "major"), _number(parts[1], "minor")
-    rest, plus, build = parts[2].partition("+")
+    major, minor = _number(first, "major"), _number(second, "minor")
+    rest, plus, build = remainder.partition("+")
     patch, dash, prerelease = rest.partition("-")
     return Semver(
         major,

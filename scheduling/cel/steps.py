@@ -17,29 +17,46 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from scheduling.cel import functions
-from scheduling.cel.call_costs import call_cost
+from scheduling.cel.call_costs import call_cost, size_of
 from scheduling.cel.device import DeviceView
 from scheduling.cel.errors import CostLimitExceeded, EvaluationError
+from scheduling.cel.functions.collections import insert_into
 from scheduling.cel.paths import is_present, lookup, lookup_optional, rounds
 from scheduling.cel.tree import ACCUMULATOR
 from scheduling.cel.values import NONE, CelMap, Optional, map_key
 
+#: How many elements and code points one evaluation may build with AMPLIFYING functions.
+BUILD_LIMIT = 10_000_000
+#: Functions whose results may be far larger than what they cost.
+AMPLIFYING = frozenset(("_+_", "flatten", "format", "getQuery", "lists.range", "replace", "strings.quote"))
+
 
 class Frame:
-    """One evaluation: whose device, which variables, how much it has cost."""
+    """One evaluation: whose device, which variables, how much it has cost.
 
-    __slots__ = ("cost", "device", "limit", "variables")
+    Beside the cost, what calls build is counted: upstream adds lists lazily and lets some functions blow texts up for
+    little, which here would take memory and time that the cost does not show.
+    """
+
+    __slots__ = ("built", "cost", "device", "limit", "variables")
 
     def __init__(self, device: DeviceView, limit: int) -> None:
         self.device = device
         self.limit = limit
         self.cost = 0
+        self.built = 0
         self.variables: dict[str, Any] = {}
 
     def spend(self, cost: int) -> None:
         """Raises: CostLimitExceeded, through everything."""
         self.cost += cost
         if self.cost > self.limit:
+            raise CostLimitExceeded
+
+    def build(self, size: int) -> None:
+        """Counts the elements or code points of something new. Raises: CostLimitExceeded."""
+        self.built += size
+        if self.built > BUILD_LIMIT:
             raise CostLimitExceeded
 
 
@@ -102,7 +119,7 @@ def within(frame: Frame, variables: dict[str, Any], step: Step) -> Any:
         frame.variables = outer
 
 
-def folding(names: Sequence[str], source: Step, init: Step, condition: Step, step: Step, result: Step) -> Step:
+def folding(names: Sequence[str], *, source: Step, init: Step, condition: Step, step: Step, result: Step) -> Step:
     def fold(frame: Frame, pairs: Iterable[tuple[Any, ...]]) -> Any:
         variables = frame.variables
         variables[ACCUMULATOR] = init(frame)
@@ -124,6 +141,12 @@ def folding(names: Sequence[str], source: Step, init: Step, condition: Step, ste
         return within(frame, dict(frame.variables), lambda inner: fold(inner, pairs))
 
     return run
+
+
+def insert_here(mapping: CelMap, *entry: Any) -> CelMap:
+    """Insertion into an accumulator, in place."""
+    insert_into(mapping, *entry)
+    return mapping
 
 
 def append(items: Any, more: Any) -> Any:
@@ -199,6 +222,8 @@ def calling(name: str, overload: str, function: functions.Function, steps: Seque
             raise
         except EvaluationError as error:
             result = error
+        if name in AMPLIFYING:
+            frame.build(size_of(result))
         if overload != "lists_range":
             frame.spend(call_cost(name, overload, values, result))
         return result

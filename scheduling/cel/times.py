@@ -25,6 +25,8 @@ _MAX_DURATION = 2**63 - 1
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MIN_SECONDS = int((datetime(1, 1, 1, tzinfo=UTC) - _EPOCH).total_seconds())
 _MAX_SECONDS = int((datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC) - _EPOCH).total_seconds())
+_DAY = timedelta(hours=24)
+_MINUTES = range(60)
 _PIECE = re.compile(r"([0-9]*)(?:\.([0-9]*))?(ns|us|µs|μs|ms|s|m|h)")
 _RFC3339 = re.compile(r"(\d{4})-(\d{2})-(\d{2})T(\d{2}):(\d{2}):(\d{2})(?:[.,](\d{1,}))?(Z|[+-]\d{2}:\d{2})", re.ASCII)
 _OFFSET = re.compile(r"([+-]?)(\d{2}):(\d{2})", re.ASCII)
@@ -81,7 +83,7 @@ def _zone(name: str) -> tzinfo:
     if offset is not None:
         sign, hours, minutes = offset.groups()
         delta = timedelta(hours=int(hours), minutes=int(minutes))
-        if delta < timedelta(hours=24):
+        if delta < _DAY:
             return timezone(-delta if sign == "-" else delta)
     try:
         return ZoneInfo(name)
@@ -124,6 +126,6 @@ def _offset_seconds(text: str) -> int:
     if text == "Z":
         return 0
     hours, minutes = int(text[1:3]), int(text[4:6])
-    if hours > 23 or minutes > 59:
+    if timedelta(hours=hours, minutes=minutes) >= _DAY or minutes not in _MINUTES:
         raise ValueError("time zone offset out of range")
     return (hours * 3600 + minutes * 60) * (-1 if text[0] == "-" else 1)

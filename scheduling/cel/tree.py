@@ -7,8 +7,9 @@ walks it remembers where it has been. `depth` is kept at construction, so that n
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from scheduling.cel.types import CelType
 
@@ -16,7 +17,7 @@ from scheduling.cel.types import CelType
 MAX_DEPTH = 250
 
 
-class TooDeep(Exception):  # noqa: N818  # named after the event
+class TooDeep(Exception):  # named after the event
     """An expression nests deeper than MAX_DEPTH."""
 
 
@@ -149,21 +150,46 @@ Node: TypeAlias = Literal | Ident | Select | Call | ListLiteral | MapLiteral | S
 ACCUMULATOR = "@result"
 
 
+_N = TypeVar("_N")
+
+
+def narrowed(node: object, kind: type[_N]) -> _N:
+    """The node as what the grammar or a macro has made it. Raises: TypeError where it is not, which is our fault."""
+    if not isinstance(node, kind):
+        raise TypeError(f"expected {kind.__name__}, found {type(node).__name__}")
+    return node
+
+
+def extends_accumulator(node: Call) -> bool:
+    """True for the call by which a macro appends to its accumulator, or counts."""
+    return (
+        bool(node.args)
+        and isinstance(node.args[0], Ident)
+        and node.args[0].name == ACCUMULATOR
+        and (node.function in ("_+_", "cel.@mapInsert"))
+    )
+
+
 def children(node: Node) -> tuple[Node, ...]:
     """The operands of a node, in the order of their text."""
-    if isinstance(node, Select):
-        return (node.operand,)
-    if isinstance(node, Call):
-        return node.operands
-    if isinstance(node, ListLiteral):
-        return node.elements
-    if isinstance(node, MapLiteral):
-        return tuple(part for entry in node.entries for part in (entry.key, entry.value))
-    if isinstance(node, StructLiteral):
-        return tuple(init.value for init in node.fields)
-    if isinstance(node, Comprehension):
-        return (node.iter_range, node.accu_init, node.loop_condition, node.loop_step, node.result)
-    return ()
+    read = _CHILDREN.get(type(node))
+    return read(node) if read is not None else ()
+
+
+_CHILDREN: Mapping[type, Callable[..., tuple[Node, ...]]] = {
+    Select: lambda node: (node.operand,),
+    Call: lambda node: node.operands,
+    ListLiteral: lambda node: node.elements,
+    MapLiteral: lambda node: tuple(part for entry in node.entries for part in (entry.key, entry.value)),
+    StructLiteral: lambda node: tuple(init.value for init in node.fields),
+    Comprehension: lambda node: (
+        node.iter_range,
+        node.accu_init,
+        node.loop_condition,
+        node.loop_step,
+        node.result,
+    ),
+}
 
 
 def walk(root: Node) -> list[Node]:

@@ -118,7 +118,7 @@ def describe(type_: CelType) -> str:
 @lru_cache(maxsize=512)
 def parse_type(text: str) -> CelType:
     """`map(string, <V>)` as a term. Names that are no built-in type are structs."""
-    return _term(iter(_TOKEN.findall(text) + [""]))[0]
+    return _term(iter([*_TOKEN.findall(text), ""]))[0]
 
 
 def _term(tokens: Iterator[str]) -> tuple[CelType, str]:

@@ -1,7 +1,7 @@
 """Which types fit which, and what their type parameters then stand for.
 
 A `Bindings` maps type parameters to types while one expression is checked. `assignable` tries to make one type fit
-another, binding parameters on the way; when it fails, nothing stays bound. Source of the rules: cel-go checker/types.go.
+another, binding parameters on the way; when it fails, nothing stays bound. Source: cel-go checker/types.go.
 """
 
 from __future__ import annotations

@@ -76,18 +76,16 @@ def _split_scheme(text: str) -> tuple[str, str]:
 
 def _refusal(text: str) -> str:
     """Why the text is no URL, or ""."""
-    if not text:
-        return "empty url"
-    if _CONTROL.search(text):
-        return "net/url: invalid control character in URL"
     scheme, rest = _split_scheme(text)
-    if not scheme and not text.startswith("/"):
-        return "missing protocol scheme" if text.startswith(":") else "invalid URI for request"
     before_query = rest.partition("?")[0]
-    if not before_query.startswith("/"):
-        return "invalid URI for request"
-    if _BAD_ESCAPE.search(before_query):
-        return "invalid URL escape"
-    if before_query.startswith("//") and not _HOST.fullmatch(before_query[2:].partition("/")[0].rpartition("@")[2]):
-        return "invalid character in host name"
-    return ""
+    authority = before_query[2:].partition("/")[0].rpartition("@")[2] if before_query.startswith("//") else ""
+    faults = (
+        (not text, "empty url"),
+        (_CONTROL.search(text), "net/url: invalid control character in URL"),
+        (text.startswith(":"), "missing protocol scheme"),
+        (not scheme and not text.startswith("/"), "invalid URI for request"),
+        (not before_query.startswith("/"), "invalid URI for request"),
+        (_BAD_ESCAPE.search(before_query), "invalid URL escape"),
+        (not _HOST.fullmatch(authority), "invalid character in host name"),
+    )
+    return next((reason for is_wrong, reason in faults if is_wrong), "")

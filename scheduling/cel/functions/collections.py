@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cmp_to_key
+from itertools import pairwise
 from typing import Any
 
 from scheduling.cel.equality import compare, contains, equals
@@ -71,8 +72,9 @@ def sort_by_keys(items: list[Any], keys: list[Any]) -> list[Any]:
         raise EvaluationError("list elements must be comparable")
     if any(type(key) is not type(keys[0]) for key in keys):
         raise EvaluationError("list elements must have the same type")
-    order = sorted(range(len(keys)), key=cmp_to_key(lambda first, second: compare(keys[first], keys[second])))
-    return [items[position] for position in order]
+    by_key = cmp_to_key(compare)
+    order = sorted(zip(keys, items, strict=True), key=lambda pair: by_key(pair[0]))
+    return [item for _, item in order]
 
 
 def distinct(items: list[Any]) -> list[Any]:
@@ -84,7 +86,7 @@ def distinct(items: list[Any]) -> list[Any]:
 
 
 def is_sorted(items: list[Any]) -> bool:
-    return all(compare(first, second) in (-1, 0) for first, second in zip(items, items[1:], strict=False))
+    return all(compare(first, second) in (-1, 0) for first, second in pairwise(items))
 
 
 def _total(zero: Any) -> Callable[[list[Any]], Any]:
@@ -134,7 +136,7 @@ def includes(target: Any, wanted: Any) -> bool:
 
 
 def insert_into(mapping: CelMap, *entry: Any) -> None:
-    """Inserts a key with its value, or all entries of a map, in place. Raises: EvaluationError for a key that is there."""
+    """Inserts a key with its value, or a map's entries, in place. Raises: EvaluationError for a key that is there."""
     added = ((key_value(key), value) for key, value in entry[0].items()) if len(entry) == 1 else (entry,)
     for key, value in added:
         kept = map_key(key)

@@ -16,6 +16,8 @@ from scheduling.cel.values import MAX_INT, MAX_UINT, MIN_INT, Uint
 _INT = re.compile(r"[+-]?[0-9]+", re.ASCII)
 _UINT = re.compile(r"[0-9]+", re.ASCII)
 _FLOAT = re.compile(r"(?i)[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?|inf(?:inity)?|nan)", re.ASCII)
+#: Go's 'g' format writes an exponent outside of these powers of ten.
+_LEAST_PLAIN_POWER, _GREATEST_PLAIN_POWER = -4, 5
 _BOOLS = {
     **dict.fromkeys(("1", "t", "T", "TRUE", "true", "True"), True),
     **dict.fromkeys(("0", "f", "F", "FALSE", "false", "False"), False),
@@ -96,7 +98,7 @@ def double_to_string(value: float) -> str:
         return "+Inf" if value > 0 else "-Inf"
     digits, power = _shortest_digits(abs(value))
     sign = "-" if math.copysign(1.0, value) < 0 else ""
-    if power < -4 or power >= 6:
+    if not _LEAST_PLAIN_POWER <= power <= _GREATEST_PLAIN_POWER:
         fraction = f".{digits[1:]}" if len(digits) > 1 else ""
         return f"{sign}{digits[0]}{fraction}e{'-' if power < 0 else '+'}{abs(power):02d}"
     if power < 0:
@@ -107,10 +109,8 @@ def double_to_string(value: float) -> str:
 
 def _shortest_digits(value: float) -> tuple[str, int]:
     """(significant digits, power of ten of the first of them)."""
-    parts = Decimal(repr(value)).as_tuple()
-    assert isinstance(parts.exponent, int)  # infinities and NaN never come here
-    digits = "".join(map(str, parts.digits))
-    return digits.rstrip("0") or "0", len(digits) - 1 + parts.exponent if value else 0
+    digits = "".join(map(str, Decimal(repr(value)).as_tuple().digits))
+    return digits.rstrip("0") or "0", Decimal(repr(value)).adjusted() if value else 0
 
 
 IMPLEMENTATIONS: Mapping[str, Callable[..., Any]] = {

@@ -201,7 +201,7 @@ def _scientific(value: Any, clause: Clause) -> str:
     if not math.isfinite(number):
         return _not_finite(number)
     mantissa, _, exponent = f"{number:.{clause.precision}e}".partition("e")
-    # English number formatting, as upstream's default locale has it: 1.234568 × 10⁰³ with narrow spaces.
+    # As upstream's default locale writes it: a times sign between narrow spaces, a raised exponent.
     return f"{mantissa}\u202f\u00d7\u202f10{exponent.removeprefix('+').translate(_SUPERSCRIPTS)}"
 
 
