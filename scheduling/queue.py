@@ -138,8 +138,9 @@ def reseed(view: View, now: datetime) -> None:
         cursor = Cursor.objects.select_for_update().get(name=CURSOR)
         wanted = {candidate.uid for candidate in view.candidates()}
         present = set(QueuedPod.objects.values_list("uid", flat=True))
-        _enter(view, wanted ^ present, now)
+        # Whoever waits may have been woken by what cannot be read any more.
         QueuedPod.objects.filter(state=UNSCHEDULABLE).update(state=ACTIVE, held_by=0, awaited=[])
+        _enter(view, wanted ^ present, now)
         cursor.revision = max(cursor.revision, view.revision)
         cursor.save(update_fields=["revision"])
 

@@ -10,19 +10,34 @@ from typing import Any, TypeVar, cast
 
 from msgspec import structs
 
-from claims.kinds.pod_statuses import PodCondition, PodResourceClaimStatus
+from claims.kinds.allocations import AllocationResult
+from claims.kinds.pod_statuses import PodCondition, PodResourceClaimStatus, PodStatus
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim
+from inventory.kinds.classes import DeviceClass
+from inventory.kinds.nodes import Node
+from inventory.kinds.slices import ResourceSlice
 from manciple.store import objects
 from manciple.wire.base import ApiObject
 from manciple.wire.machinery import Event
 from manciple.wire.registry import Kind, registry
 from scheduling.controllers import claims, garbage, reservations
+from scheduling.controllers.release import FINALIZER
 from scheduling.cycle import SchedulingWorker
 from scheduling.facts import gather
 from scheduling.invariants import violations
 from scheduling.models import QueuedPod
-from tests.builders import NAMESPACE, make_class, make_devices, make_namespace, make_node, make_slice
+from tests.builders import (
+    CLASS,
+    DRIVER,
+    NAMESPACE,
+    make_class,
+    make_devices,
+    make_meta,
+    make_namespace,
+    make_node,
+    make_slice,
+)
 
 ObjectT = TypeVar("ObjectT", bound=ApiObject)
 
@@ -106,6 +121,23 @@ class Cluster:
         self.later(11)
         self.settle()
 
+    def create_allocated(self, claim: ResourceClaim, allocation: AllocationResult) -> ResourceClaim:
+        """A claim with an allocation that somebody wrote by hand."""
+        made = self.create(claim)
+        metadata = structs.replace(made.metadata, finalizers=(FINALIZER,))
+        status = structs.replace(made.status, allocation=allocation)
+        return self.update(structs.replace(made, metadata=metadata, status=status))
+
+    def label(self, obj: ObjectT, key: str, value: str) -> ObjectT:
+        metadata = structs.replace(obj.metadata, labels={**obj.metadata.labels, key: value})
+        return self.update(structs.replace(obj, metadata=metadata))
+
+    def replace_pod(self, name: str) -> Pod:
+        """Delete a pod and create one of the same name that uses the same claims."""
+        old = self.pod(name)
+        self.delete(old)
+        return self.create(structs.replace(old, metadata=make_meta(name, NAMESPACE), status=PodStatus()))
+
     def label_namespace(self, name: str, labels: dict[str, str]) -> None:
         """Make the namespace with these labels."""
         self.create(make_namespace(name, labels=labels))
@@ -127,6 +159,15 @@ class Cluster:
 
     def claim(self, name: str) -> ResourceClaim:
         return self.get(ResourceClaim, name)
+
+    def node(self, name: str = "node-1") -> Node:
+        return self.get(Node, name)
+
+    def slice(self, node: str = "node-1") -> ResourceSlice:
+        return self.get(ResourceSlice, f"{node}-{DRIVER}")
+
+    def device_class(self) -> DeviceClass:
+        return self.get(DeviceClass, CLASS)
 
     def generated_claim(self, pod: str, entry: str = "gpu") -> ResourceClaim:
         """The claim that was made for an entry of the pod's claims."""

@@ -1,0 +1,255 @@
+"""The queue: who is tried when, who waits for what, and that no wake-up is lost."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from claims.kinds.pods import Pod, PodSchedulingGate
+from manciple.store.pruning import prune
+from scheduling import queue
+from scheduling.capture import ClusterState
+from scheduling.models import Cursor, QueuedPod
+from scheduling.queue import Done, Parked, Retry
+from scheduling.reasons import Hold, Reason, names_of
+from tests.builders import make_claim, make_container, make_node, make_pod, make_template
+from tests.scheduling.cluster import Cluster, with_spec
+
+DEVICES = Hold(reasons=Reason.DEVICES, message="no devices")
+
+
+def uid_of(cluster: Cluster, name: str) -> str:
+    return cluster.pod(name).metadata.uid
+
+
+def feed(cluster: Cluster) -> ClusterState:
+    state = ClusterState.captured()
+    queue.feed(state, cluster.now)
+    return state
+
+
+def park(cluster: Cluster, name: str, hold: Hold, state: ClusterState) -> None:
+    pod = cluster.pod(name)
+    outcome = Parked(uid=pod.metadata.uid, generation=pod.metadata.generation, hold=hold)
+    queue.settle([outcome], revision=state.revision, now=cluster.now)
+
+
+def test_pods_are_taken_by_priority_then_age(cluster: Cluster) -> None:
+    for name in ("old", "middle", "young"):
+        cluster.create(make_pod(name))
+    cluster.create(make_pod("urgent", priority=100))
+    feed(cluster)
+    taken = queue.take("worker", 10, cluster.now)
+    assert taken == [uid_of(cluster, name) for name in ("urgent", "old", "middle", "young")]
+
+
+def test_a_taken_pod_is_free_again_when_the_lease_is_over(cluster: Cluster) -> None:
+    cluster.create(make_pod("web"))
+    feed(cluster)
+    assert queue.take("first", 10, cluster.now) == [uid_of(cluster, "web")]
+    assert queue.take("second", 10, cluster.now) == []
+    cluster.later(queue.LEASE.total_seconds() + 1)
+    assert queue.take("second", 10, cluster.now) == [uid_of(cluster, "web")]
+
+
+def test_pods_of_other_schedulers_and_bound_pods_are_not_queued(cluster: Cluster) -> None:
+    cluster.create(make_node())
+    cluster.create(make_pod("theirs", scheduler_name="other"))
+    cluster.create(make_pod("bound", node="node-1"))
+    feed(cluster)
+    assert not QueuedPod.objects.exists()
+
+
+def test_a_gated_pod_waits_for_its_gates_and_nothing_else(cluster: Cluster) -> None:
+    cluster.create(make_node())
+    cluster.create(make_pod("web", scheduling_gates=(PodSchedulingGate(name="example.com/wait"),)))
+    cluster.settle()
+    assert names_of(Reason(cluster.queued("web").held_by)) == ("gated",)
+    assert cluster.events("FailedScheduling") == []
+
+    cluster.update(with_spec(cluster.pod("web"), scheduling_gates=()))
+    cluster.settle()
+    assert cluster.pod("web").spec.node_name == "node-1"
+
+
+def test_a_pod_without_its_claims_enters_the_queue_when_they_are_made(cluster: Cluster) -> None:
+    cluster.with_gpus()
+    cluster.create(make_pod("web", templates={"gpu": "one-gpu"}))
+    cluster.settle()
+    assert names_of(Reason(cluster.queued("web").held_by)) == ("claim-missing",)
+    assert [event.message for event in cluster.events("FailedResourceClaimCreation")] == [
+        'resource claim template "one-gpu": resourceclaimtemplates.resource.k8s.io "one-gpu" not found'
+    ]
+
+    cluster.create(make_template("one-gpu"))
+    cluster.settle()
+    assert cluster.pod("web").spec.node_name == "node-1"
+
+
+def test_a_pod_whose_claim_stays_away_is_told_so_after_a_moment(cluster: Cluster) -> None:
+    cluster.with_gpus()
+    cluster.create(make_pod("web", claims={"gpu": "training"}))
+    cluster.settle()
+    assert cluster.pod("web").status.conditions == ()
+    cluster.later(queue.EXPLAIN_AFTER.total_seconds() + 1)
+    cluster.worker.sweep()
+    cluster.settle()
+    assert cluster.why_pending("web") == (
+        '0/1 nodes are available: resourceclaim.resource.k8s.io "training" not found.'
+    )
+
+    cluster.create(make_claim("training"))
+    cluster.retry()
+    assert cluster.pod("web").spec.node_name == "node-1"
+
+
+def test_only_the_pod_that_awaits_the_claim_is_woken(cluster: Cluster) -> None:
+    for name in ("a", "b"):
+        cluster.create(make_pod(name, claims={"gpu": f"claim-{name}"}))
+    feed(cluster)
+    cluster.create(make_claim("claim-a"))
+    feed(cluster)
+    assert [cluster.queued(name).state for name in ("a", "b")] == ["active", "unschedulable"]
+
+
+def test_a_pod_that_fails_again_and_again_rests_longer_each_time(cluster: Cluster) -> None:
+    cluster.create(make_pod("web"))
+    rests = []
+    state = feed(cluster)
+    for _ in range(6):
+        queue.settle([Retry(uid=uid_of(cluster, "web"), message="conflict")], revision=state.revision, now=cluster.now)
+        rest = (cluster.queued("web").not_before or cluster.now) - cluster.now
+        rests.append(rest.total_seconds())
+        cluster.later(rest.total_seconds())
+    assert rests == [1, 2, 4, 8, 10, 10]
+
+
+def test_a_wake_up_during_the_rest_waits_for_its_end(cluster: Cluster) -> None:
+    cluster.create(make_pod("web"))
+    park(cluster, "web", DEVICES, feed(cluster))
+    cluster.with_gpus()
+    feed(cluster)
+    assert cluster.queued("web").state == "backoff"
+    assert queue.take("worker", 10, cluster.now) == []
+    cluster.later(1)
+    assert queue.take("worker", 10, cluster.now) == [uid_of(cluster, "web")]
+
+
+def test_an_event_between_decision_and_parking_is_not_lost(cluster: Cluster) -> None:
+    """The feed read it while the attempt ran, and found nobody waiting."""
+    cluster.create(make_pod("web"))
+    decided_on = feed(cluster)
+    queue.take("worker", 10, cluster.now)
+    cluster.with_gpus()
+    feed(cluster)
+    park(cluster, "web", DEVICES, decided_on)
+    assert cluster.queued("web").state == "backoff"
+
+
+def test_an_event_that_cannot_help_leaves_the_pod_parked(cluster: Cluster) -> None:
+    cluster.create(make_pod("web"))
+    decided_on = feed(cluster)
+    cluster.create(make_claim("unrelated"))
+    feed(cluster)
+    park(cluster, "web", DEVICES, decided_on)
+    assert cluster.queued("web").state == "unschedulable"
+
+
+def test_a_decision_older_than_the_log_is_tried_again(cluster: Cluster) -> None:
+    cluster.create(make_pod("web"))
+    decided_on = feed(cluster)
+    cluster.create(make_claim("unrelated"))
+    feed(cluster)
+    prune(older_than=timedelta(0), now=cluster.now + timedelta(days=1))
+    park(cluster, "web", DEVICES, decided_on)
+    assert cluster.queued("web").state == "backoff"
+
+
+def test_nobody_waits_longer_than_five_minutes(cluster: Cluster) -> None:
+    cluster.create(make_pod("web"))
+    state = feed(cluster)
+    park(cluster, "web", DEVICES, state)
+    cluster.later(queue.FLUSH_AFTER.total_seconds() - 1)
+    queue.sweep(state, cluster.now)
+    assert cluster.queued("web").state == "unschedulable"
+    cluster.later(2)
+    queue.sweep(state, cluster.now)
+    assert cluster.queued("web").state == "active"
+
+
+def test_the_sweep_makes_the_rows_match_the_pods(cluster: Cluster) -> None:
+    for name in ("kept", "lost"):
+        cluster.create(make_pod(name))
+    feed(cluster)
+    QueuedPod.objects.filter(name="lost").delete()
+    QueuedPod.objects.filter(name="kept").update(uid="left-over")
+    queue.sweep(ClusterState.captured(), cluster.now)
+    assert sorted(QueuedPod.objects.values_list("uid", flat=True)) == sorted(
+        uid_of(cluster, name) for name in ("kept", "lost")
+    )
+
+
+@pytest.mark.parametrize("lost", ["the rows", "the cursor", "both"])
+def test_a_lost_queue_is_seeded_anew(cluster: Cluster, lost: str) -> None:
+    cluster.create(make_node())
+    cluster.create(make_pod("web"))
+    feed(cluster)
+    if lost != "the cursor":
+        QueuedPod.objects.all().delete()
+    if lost != "the rows":
+        Cursor.objects.all().delete()
+    cluster.worker.sweep()
+    cluster.settle()
+    assert cluster.pod("web").spec.node_name == "node-1"
+
+
+def test_a_cursor_below_the_pruned_log_is_seeded_anew(cluster: Cluster) -> None:
+    cluster.create(make_node())
+    feed(cluster)
+    cluster.create(make_pod("web"))
+    prune(older_than=timedelta(0), now=cluster.now + timedelta(days=1))
+    cluster.settle()
+    assert cluster.pod("web").spec.node_name == "node-1"
+
+
+def test_bound_and_deleted_pods_leave_the_queue(cluster: Cluster) -> None:
+    cluster.create(make_node())
+    for name in ("bound", "deleted"):
+        cluster.create(make_pod(name))
+    feed(cluster)
+    cluster.update(with_spec(cluster.pod("bound"), node_name="node-1"))
+    cluster.delete(cluster.pod("deleted"))
+    feed(cluster)
+    assert not QueuedPod.objects.exists()
+
+
+def test_a_done_pod_loses_its_row(cluster: Cluster) -> None:
+    cluster.create(make_pod("web"))
+    state = feed(cluster)
+    queue.settle([Done(uid=uid_of(cluster, "web"))], revision=state.revision, now=cluster.now)
+    assert not QueuedPod.objects.exists()
+
+
+def test_a_finished_pod_makes_room_for_one_that_waits_for_cpu(cluster: Cluster) -> None:
+    cluster.create(make_node(capacity={"cpu": "4", "memory": "8Gi", "pods": "10"}))
+    hungry = [make_container(requests={"cpu": "3"})]
+    cluster.create(make_pod("first", containers=hungry))
+    cluster.settle()
+    cluster.create(make_pod("second", containers=hungry))
+    cluster.settle()
+    assert cluster.why_pending("second") == "0/1 nodes are available: 1 Insufficient cpu. still not schedulable"
+    cluster.finish("first")
+    cluster.retry()
+    assert cluster.get(Pod, "second").spec.node_name == "node-1"
+
+
+def test_a_refusal_that_says_the_same_again_is_counted_not_repeated(cluster: Cluster) -> None:
+    cluster.create(make_pod("web"))
+    cluster.settle()
+    revision = cluster.pod("web").metadata.resource_version
+    QueuedPod.objects.update(state="active")
+    cluster.settle()
+    assert cluster.pod("web").metadata.resource_version == revision
+    (event,) = cluster.events("FailedScheduling")
+    assert (event.count, event.type, event.message) == (2, "Warning", "no nodes available to schedule pods")

@@ -1,0 +1,242 @@
+"""Several workers at once, and crashes between any two steps: nothing is given twice, nothing is left undone."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+from django.db import connection, connections
+from msgspec import structs
+
+from claims.kinds.pods import Pod
+from claims.kinds.resource_claims import ResourceClaim
+from inventory.kinds.nodes import Taint
+from manciple.store import objects
+from scheduling import commit, cycle, queue
+from scheduling.capture import ClusterState
+from scheduling.controllers import claims, reservations
+from scheduling.models import Cursor, QueuedPod
+from tests.builders import make_allocation, make_claim, make_pod, make_result, make_selectors, make_template
+from tests.scheduling.cluster import Cluster, with_spec
+
+
+@pytest.fixture
+def shared_cluster(transactional_db: None) -> Iterator[Cluster]:
+    """A cluster whose database other threads see, too."""
+    made = Cluster()
+    yield made
+    assert made.violations() == {}
+
+
+def in_threads(*actions: Callable[[], object]) -> None:
+    """Run the actions at once, each with its own database connection; raises what they raise."""
+    start, failures = threading.Barrier(len(actions)), []
+
+    def run(action: Callable[[], object]) -> None:
+        try:
+            start.wait()
+            action()
+        except BaseException as error:
+            failures.append(error)
+        finally:
+            connections.close_all()
+
+    threads = [threading.Thread(target=run, args=(action,)) for action in actions]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failures:
+        raise failures[0]
+
+
+def test_two_workers_racing_never_give_a_device_twice(shared_cluster: Cluster) -> None:
+    cluster = shared_cluster
+    cluster.with_gpus("node-1", "node-2", each=8)
+    cluster.create(make_template("one-gpu"))
+    for number in range(40):
+        cluster.create(make_pod(f"pod-{number}", templates={"gpu": "one-gpu"}))
+    workers = [cluster.new_worker("a"), cluster.new_worker("b")]
+    in_threads(*(worker.run for worker in workers), claims.FOLLOWER.follow, claims.FOLLOWER.follow)
+    in_threads(*(worker.run for worker in workers))
+    cluster.retry()
+
+    held = [device for claim in cluster.all(ResourceClaim) for device in cluster.devices(claim)]
+    assert len(held) == len(set(held)) == 16
+    assert sum(bool(pod.spec.node_name) for pod in cluster.all(Pod)) == 16
+
+
+def test_workers_that_decided_on_the_same_state_conflict_on_one_pod_only(cluster: Cluster) -> None:
+    """Both see one free GPU; the second commit finds it gone, and places the pod that did not need it."""
+    cluster.with_gpus("node-1", each=1)
+    for name in ("one", "two"):
+        cluster.create(make_claim(name))
+        cluster.create(make_pod(name, claims={"gpu": name}))
+    cluster.create(make_pod("plain"))
+    first, second = ClusterState.captured(), ClusterState.captured()
+    queue.feed(first, cluster.now)
+    pods = {pod.metadata.name: pod for pod in cluster.all(Pod)}
+    here = [cycle.decide(first, pods["one"])]
+    there = [cycle.decide(second, pods["two"]), cycle.decide(second, pods["plain"])]
+    commit.commit(first, here, revision=first.revision, now=cluster.now)
+    outcomes = commit.commit(second, there, revision=second.revision, now=cluster.now)
+
+    assert [type(outcome).__name__ for outcome in outcomes] == ["Retry", "Done"]
+    assert cluster.pod("one").spec.node_name == "node-1"
+    assert cluster.pod("two").spec.node_name == ""
+    assert cluster.pod("plain").spec.node_name == "node-1"
+
+
+def test_a_pod_that_another_worker_bound_is_bound_once(cluster: Cluster) -> None:
+    cluster.with_gpus("node-1")
+    cluster.create(make_claim("training"))
+    cluster.create(make_pod("web", claims={"gpu": "training"}))
+    first, second = ClusterState.captured(), ClusterState.captured()
+    decisions = [[cycle.decide(state, cluster.pod("web"))] for state in (first, second)]
+    for state, decided in zip((first, second), decisions, strict=True):
+        commit.commit(state, decided, revision=state.revision, now=cluster.now)
+    assert len(cluster.claim("training").status.reserved_for) == 1
+    assert len(cluster.events("Scheduled")) == 1
+
+
+Change = Callable[[Cluster], object]
+
+#: what happens between decision and commit -> whether the pod is bound all the same
+MEANWHILE: dict[str, tuple[Change, bool]] = {
+    "the device was given to a claim written by hand": (
+        lambda cluster: cluster.create_allocated(make_claim("thief"), make_allocation(make_result("gpu-0"))),
+        False,
+    ),
+    "another device was given away": (
+        lambda cluster: cluster.create_allocated(make_claim("neighbour"), make_allocation(make_result("gpu-1"))),
+        True,
+    ),
+    "the slice lost its devices": (lambda cluster: cluster.update(with_spec(cluster.slice(), devices=())), False),
+    "the node was tainted": (
+        lambda cluster: cluster.update(with_spec(cluster.node(), taints=(Taint(key="busy", effect="NoSchedule"),))),
+        False,
+    ),
+    "the node was labelled": (lambda cluster: cluster.label(cluster.node(), "zone", "a"), True),
+    "the claim was deleted": (lambda cluster: cluster.delete(cluster.claim("training")), False),
+    "the claim was labelled": (lambda cluster: cluster.label(cluster.claim("training"), "team", "a"), True),
+    "the pod was labelled": (lambda cluster: cluster.label(cluster.pod("web"), "team", "a"), True),
+    "the pod was deleted": (lambda cluster: cluster.delete(cluster.pod("web")), False),
+    "the pod was replaced by another one of its name": (lambda cluster: cluster.replace_pod("web"), False),
+    "the class was changed to select nothing": (
+        lambda cluster: cluster.update(with_spec(cluster.device_class(), selectors=make_selectors(["false"]))),
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize("phrase", MEANWHILE)
+def test_a_placement_is_checked_against_what_happened_meanwhile(cluster: Cluster, phrase: str) -> None:
+    change, bound = MEANWHILE[phrase]
+    cluster.with_gpus("node-1", each=2)
+    cluster.create(make_claim("training"))
+    pod = cluster.create(make_pod("web", claims={"gpu": "training"}))
+    state = ClusterState.captured()
+    decision = cycle.decide(state, cluster.pod("web"))
+    change(cluster)
+    commit.commit(state, [decision], revision=state.revision, now=cluster.now)
+
+    now = cluster.find(Pod, "web")
+    assert bool(now and now.metadata.uid == pod.metadata.uid and now.spec.node_name) is bound
+
+
+class Crash(BaseException):
+    """A kill -9, as far as the process can tell."""
+
+
+def crashing(*_args: object, **_kwargs: object) -> None:
+    raise Crash
+
+
+#: where the worker dies
+CRASHES: dict[str, tuple[object, str]] = {
+    "after the queue was fed": (queue, "take"),
+    "after the pods were leased": (cycle, "decide"),
+    "before the batch is committed": (cycle, "commit"),
+    "in the middle of the commit": (queue, "settle"),
+}
+
+
+@pytest.mark.parametrize("phrase", CRASHES)
+def test_a_crash_of_the_worker_costs_time_only(cluster: Cluster, monkeypatch: pytest.MonkeyPatch, phrase: str) -> None:
+    cluster.with_gpus("node-1")
+    cluster.create(make_template("one-gpu"))
+    cluster.create(make_pod("web", templates={"gpu": "one-gpu"}))
+    claims.FOLLOWER.follow(cluster.clock)
+    module, function = CRASHES[phrase]
+    with monkeypatch.context() as patched:
+        patched.setattr(module, function, crashing)
+        with pytest.raises(Crash):
+            cluster.worker.run()
+    assert cluster.pod("web").spec.node_name == ""
+
+    cluster.later(queue.LEASE.total_seconds() + 1)
+    cluster.new_worker("successor").run()
+    assert cluster.pod("web").spec.node_name == "node-1"
+    assert QueuedPod.objects.count() == 0
+
+
+def test_a_crash_of_a_follower_leaves_its_events_to_the_next(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster.create(make_template("one-gpu"))
+    claims.FOLLOWER.follow(cluster.clock)
+    cluster.create(make_pod("web", templates={"gpu": "one-gpu"}))
+    before = Cursor.objects.get(name="claims").revision
+    with monkeypatch.context() as patched:
+        patched.setattr(claims, "_make", crashing)
+        with pytest.raises(Crash):
+            claims.FOLLOWER.follow(cluster.clock)
+    assert Cursor.objects.get(name="claims").revision == before
+
+    claims.FOLLOWER.follow(cluster.clock)
+    assert len(cluster.all(ResourceClaim)) == 1
+
+
+def test_a_claim_whose_name_was_lost_from_the_status_is_taken_up_again(cluster: Cluster) -> None:
+    cluster.create(make_template("one-gpu"))
+    cluster.create(make_pod("web", templates={"gpu": "one-gpu"}))
+    claims.FOLLOWER.follow(cluster.clock)
+    (made,) = cluster.all(ResourceClaim)
+    pod = cluster.pod("web")
+    cluster.update(structs.replace(pod, status=structs.replace(pod.status, resource_claim_statuses=())))
+    claims.FOLLOWER.follow(cluster.clock)
+    assert [claim.metadata.name for claim in cluster.all(ResourceClaim)] == [made.metadata.name]
+    assert cluster.generated_claim("web") == made
+
+
+def test_releasing_twice_at_once_releases_once(shared_cluster: Cluster) -> None:
+    cluster = shared_cluster
+    cluster.with_gpus("node-1")
+    for name in ("a", "b"):
+        cluster.create(make_claim(name))
+        cluster.create(make_pod(name, claims={"gpu": name}))
+    cluster.settle()
+    for name in ("a", "b"):
+        cluster.delete(cluster.pod(name))
+    in_threads(*[lambda: reservations.sweep(cluster.now)] * 3)
+    assert all(claim.status.allocation is None for claim in cluster.all(ResourceClaim))
+
+
+def test_a_batch_that_the_database_refuses_is_committed_pod_by_pod(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The constraint behind everything: it is made to fire by blinding the checks before it."""
+    cluster.with_gpus("node-1", each=2)
+    for name in ("one", "two"):
+        cluster.create(make_claim(name))
+        cluster.create(make_pod(name, claims={"gpu": name}))
+    state = ClusterState.captured()
+    queue.feed(state, cluster.now)
+    decisions = [cycle.decide(state, cluster.pod(name)) for name in ("one", "two")]
+    cluster.create_allocated(make_claim("thief"), make_allocation(make_result("gpu-0")))
+    monkeypatch.setattr(commit, "stale", lambda *_args: "")
+    outcomes = commit.commit(state, decisions, revision=state.revision, now=cluster.now)
+    assert [type(outcome).__name__ for outcome in outcomes] == ["Retry", "Done"]
+    assert cluster.pod("two").spec.node_name == "node-1"
+    assert not connection.needs_rollback
+    with objects.writing():
+        pass
