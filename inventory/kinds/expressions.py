@@ -26,9 +26,11 @@ def accept_all(_expression: str) -> str:
 _checkers: list[Checker] = [accept_all]
 
 
-def set_checker(checker: Checker) -> None:
-    """From now on `checker` judges every new or changed expression of this process."""
+def set_checker(checker: Checker) -> Checker:
+    """From now on `checker` judges every new or changed expression of this process; returns the one before."""
+    before = _checkers[0]
     _checkers[:] = [checker]
+    return before
 
 
 def validate_expression(expression: str, path: Path) -> list[FieldError]:
