@@ -40,10 +40,6 @@ def register(name: str, check: Check) -> None:
     _checks[name] = check
 
 
-def unregister(name: str) -> None:
-    _checks.pop(name, None)
-
-
 @dataclass(frozen=True, slots=True)
 class Health:
     """`failures`: check -> reason; `asked`: every check that ran, in order; `excluded`: those left out by request."""

@@ -86,7 +86,7 @@ class Api:
         if self._token:
             headers["Authorization"] = f"Bearer {self._token}"
         content = b"" if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
-        response = self._client.generic(method.upper(), path, content, content_type=content_type, headers=headers)
+        response: Any = self._client.generic(method.upper(), path, content, content_type=content_type, headers=headers)
         return Answer(response.status_code, response)
 
 

@@ -223,8 +223,7 @@ def test_an_update_that_changes_nothing_keeps_the_revision(api: Api) -> None:
 
 def test_a_status_is_written_through_its_own_path_only(api: Api) -> None:
     made = api.made(CLAIMS, claim())
-    status = {"devices": []}
-    made["status"] = status | {"reservedFor": []}
+    made["status"] = {"devices": [], "reservedFor": []}
     made["metadata"]["labels"] = {"a": "b"}
     assert "labels" not in api.put(f"{CLAIMS}/c/status", made).json["metadata"]
     assert api.get(f"{CLAIMS}/c/status").code == 200

@@ -1,0 +1,47 @@
+"""Probes."""
+
+from __future__ import annotations
+
+import pytest
+
+from manciple.api import health
+from tests.manciple.api.requests import Api
+
+
+@pytest.fixture
+def failing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A check that says why, and one whose reason is nobody's business."""
+
+    def waiting() -> None:
+        raise health.NotReady("no node is ready")
+
+    def secret() -> None:
+        raise RuntimeError("password=hunter2")
+
+    monkeypatch.setattr(health, "_checks", dict(health._checks))
+    health.register("nodes", waiting)
+    health.register("secret", secret)
+
+
+def test_all_is_well(api: Api) -> None:
+    assert api.get("/readyz").text == "ok"
+    assert api.get("/readyz?verbose").text == "[+]ping ok\n[+]database ok\nreadyz check passed\n"
+
+
+def test_a_failing_check_makes_unready_and_says_why_where_anybody_may_know(api: Api, failing: None) -> None:
+    answer = api.get("/readyz")
+    assert answer.code == 500
+    assert "[-]nodes failed: no node is ready\n" in answer.text
+    assert "[-]secret failed: reason withheld\n" in answer.text
+    assert answer.text.endswith("readyz check failed\n")
+
+
+def test_the_process_lives_whatever_it_waits_for(api: Api, failing: None) -> None:
+    assert api.get("/livez").code == 200
+
+
+def test_checks_are_excluded_and_asked_one_by_one(api: Api, failing: None) -> None:
+    assert api.get("/readyz?exclude=nodes&exclude=secret").code == 200
+    assert api.get("/readyz/nodes").code == 500
+    assert api.get("/readyz/database").code == 200
+    assert api.get("/readyz/nonsense").code == 404
