@@ -79,6 +79,11 @@ class _File(msgspec.Struct):
     claim: msgspec.Raw
 
 
+# Built here, in one thread: msgspec must not describe a struct to itself in two threads at once.
+_files = msgspec.json.Decoder(_File)
+_records = msgspec.json.Decoder(ClaimRecord)
+
+
 @dataclass(frozen=True, slots=True)
 class Quarantined:
     """A checkpoint file that could not be read. `moved_to`: where an operator finds it."""
@@ -155,12 +160,12 @@ def encode(record: ClaimRecord) -> bytes:
 def decode(content: bytes) -> ClaimRecord:
     """Raises: ValueError saying what is wrong with the file."""
     try:
-        file = msgspec.json.decode(content, type=_File)
+        file = _files.decode(content)
         if file.version != VERSION:
             raise ValueError(f"it has version {file.version}, this agent reads version {VERSION}")
         if file.checksum != _checksum(bytes(file.claim)):
             raise ValueError("its checksum does not fit its content")
-        return msgspec.json.decode(file.claim, type=ClaimRecord)
+        return _records.decode(file.claim)
     except msgspec.MsgspecError as error:
         raise ValueError(f"it cannot be decoded: {error}") from error
 

@@ -72,6 +72,12 @@ class _Status(msgspec.Struct):
     code: int = 0
 
 
+# Built here, in one thread: msgspec must not describe a struct to itself in two threads at once.
+_lists = msgspec.json.Decoder(_List)
+_events = msgspec.json.Decoder(_Event)
+_statuses = msgspec.json.Decoder(_Status)
+
+
 class Watch(Generic[Object]):
     """An open watch. Iterate it in one thread; `interrupt` it from any."""
 
@@ -83,7 +89,7 @@ class Watch(Generic[Object]):
         """Ends when the server ends the watch. Raises: ApiFailure (410 Expired among them)."""
         with _failures(f"watch {self._resource.plural}"):
             for line in self._response.iter_lines():
-                event = msgspec.json.decode(line, type=_Event)
+                event = _events.decode(line)
                 if event.type == "ERROR":
                     raise _failure_of(bytes(event.object), 500)
                 yield Change(event.type, codec.decode_text(self._resource.type, bytes(event.object)))
@@ -134,7 +140,8 @@ class Client:
         while True:
             params = _params(limit=str(PAGE), fieldSelector=field_selector, **{"continue": page.continue_})
             body = self._call("GET", resource.path(namespace=namespace), params=params)
-            answer = _decoded(body, _List)
+            with _failures("reading a list"):
+                answer = _lists.decode(body)
             items += (codec.decode_text(resource.type, bytes(item)) for item in answer.items)
             page = answer.metadata
             if not page.continue_:
@@ -233,11 +240,6 @@ def _body(resource: Resource[Object], obj: Object) -> bytes:
     return codec.encode(replace(obj, api_version=resource.api_version, kind=resource.kind))
 
 
-def _decoded(body: bytes, type_: type[_List]) -> _List:
-    with _failures("reading a list"):
-        return msgspec.json.decode(body, type=type_)
-
-
 @contextmanager
 def _failures(what: str) -> Iterator[None]:
     """Make what httpx and the decoder raise an ApiFailure."""
@@ -253,7 +255,7 @@ def _failures(what: str) -> Iterator[None]:
 
 def _failure_of(body: bytes, code: int) -> ApiFailure:
     try:
-        status = msgspec.json.decode(body, type=_Status)
+        status = _statuses.decode(body)
     except msgspec.MsgspecError:
         status = _Status()
     message = status.message or f"the API server answered {code}"

@@ -13,6 +13,7 @@ Source: apiserver/pkg/endpoints/handlers/create.go and rest.go (transformDecodeE
 from __future__ import annotations
 
 import re
+import threading
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal, TypeVar, cast
@@ -117,9 +118,14 @@ def to_builtins(obj: Any) -> dict[str, Any]:
 _encoder = msgspec.json.Encoder()
 
 
+#: msgspec describes a struct to itself when it is first decoded; two threads that do so at once crash the interpreter.
+_describing = threading.Lock()
+
+
 @cache
 def _decoder(type_: Any) -> msgspec.json.Decoder[Any]:
-    return msgspec.json.Decoder(type_)
+    with _describing:
+        return msgspec.json.Decoder(type_)
 
 
 def _check_identity(kind: Kind, api_version: Any, kind_name: Any) -> None:
@@ -143,6 +149,7 @@ def _identified(kind: Kind, value: ApiObject) -> ApiObject:
 
 def _decode_checked(type_: type[V], document: Any, *, strictness: Strictness, prefix: str) -> tuple[V, tuple[str, ...]]:
     findings: list[str] = []
+    _decoder(cast("Any", type_))
     try:
         value = msgspec.convert(normalize(type_, document, findings), type_)
     except (msgspec.ValidationError, Malformed) as error:

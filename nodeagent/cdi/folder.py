@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from nodeagent.cdi.spec import Spec
+from nodeagent.cdi.spec import Spec, decoder
 from nodeagent.disk import Disk
 
 _NAME = re.compile(r"k8s\.(?P<driver>[a-z0-9.-]+)-claim_(?P<uid>[^/]+)\.json")
@@ -55,7 +55,7 @@ class CdiFolder:
         if content is None:
             return False
         try:
-            msgspec.json.decode(content, type=Spec)
+            decoder.decode(content)
         except msgspec.MsgspecError:
             return False
         return True

@@ -106,6 +106,10 @@ class Spec(Value):
         return msgspec.structs.replace(draft, cdi_version=minimum_version(draft))
 
 
+#: Built here, in one thread: msgspec must not describe a struct to itself in two threads at once.
+decoder = msgspec.json.Decoder(Spec)
+
+
 def qualified_name(kind: str, device: str) -> str:
     """The CDI device id that a runtime is given: `vendor/class=device`."""
     return f"{kind}={device}"

@@ -71,6 +71,10 @@ class GpuConfig(Value):
     sharing: Sharing = Sharing(strategy="TimeSlicing")
 
 
+# Described here, in one thread: msgspec must not do it in two threads at once.
+msgspec.json.Decoder(GpuConfig)
+
+
 def gpu_device(node_name: str, index: int, *, count: int) -> Device:
     """GPU `index` of a node: the first half of `count` hangs on one PCIe root and NUMA node, the rest on another."""
     side = 0 if index < (count + 1) // 2 else 1

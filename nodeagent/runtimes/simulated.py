@@ -51,6 +51,10 @@ class _Pod(Value):
     containers: dict[str, _Run]
 
 
+# Built here, in one thread: msgspec must not describe a struct to itself in two threads at once.
+_decoder = msgspec.json.Decoder(_Pod)
+
+
 class SimulatedRuntime:
     """A `Runtime`. `folder`: where it keeps its notes; `clock`: POSIX seconds."""
 
@@ -151,7 +155,7 @@ class SimulatedRuntime:
         pods = {}
         for name in self._disk.names(self._folder, ".json"):
             try:
-                pods[name.removesuffix(".json")] = msgspec.json.decode(self._disk.read(self._folder / name), type=_Pod)
+                pods[name.removesuffix(".json")] = _decoder.decode(self._disk.read(self._folder / name))
             except msgspec.MsgspecError as error:
                 log.error("%s cannot be read: %s; its containers are started anew", self._folder / name, error)  # noqa: TRY400 - a damaged file, not a bug
         return pods
