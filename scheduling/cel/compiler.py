@@ -27,9 +27,10 @@ from typing import Any
 from scheduling.cel import functions, runtime
 from scheduling.cel.checker import CheckedTree
 from scheduling.cel.codegen import TooLong, Writer
+from scheduling.cel.comparisons import COMPARISONS, comparison, is_comparable
 from scheduling.cel.declarations import WRAPPERS
 from scheduling.cel.device import DeviceView
-from scheduling.cel.steps import AMPLIFYING
+from scheduling.cel.facts import INLINE_DEPTH, Facts, gives_bool, is_exact
 from scheduling.cel.tree import (
     Call,
     Comprehension,
@@ -40,16 +41,11 @@ from scheduling.cel.tree import (
     Node,
     Select,
     StructLiteral,
-    children,
-    extends_accumulator,
     narrowed,
-    walk,
 )
-from scheduling.cel.types import BOOL, INT, STRING, CelType, Kind
+from scheduling.cel.types import STRING, Kind
 from scheduling.cel.values import TypeValue
 
-#: Longer inline expressions are cut by variables; Python's parser limits how deep parentheses nest.
-_INLINE_DEPTH = 12
 _DEVICE = "device"
 _FIELDS = {
     "driver": "driver",
@@ -57,8 +53,6 @@ _FIELDS = {
     "capacity": "capacity",
     "allowMultipleAllocations": "allow_multiple_allocations",
 }
-_ORDERS = {"_<_": "<", "_<=_": "<=", "_>_": ">", "_>=_": ">="}
-_STATEMENTS = frozenset(("_&&_", "_||_", "_?_:_", "or", "orValue"))
 
 
 def compile_tree(tree: CheckedTree) -> Callable[[DeviceView], Any] | None:
@@ -67,9 +61,10 @@ def compile_tree(tree: CheckedTree) -> Callable[[DeviceView], Any] | None:
     None where its code would be too long, or where a call may build far more than it costs, which only the counting
     evaluator watches.
     """
-    if any(isinstance(node, Call) and _amplifies(tree, node) for node in walk(tree.root)):
+    facts = Facts(tree)
+    if facts.may_amplify():
         return None
-    compiler = _Compiler(tree)
+    compiler = _Compiler(tree, facts)
     try:
         name = compiler.writer.function([_DEVICE], lambda: compiler.emit(tree.root))
     except TooLong:
@@ -77,19 +72,13 @@ def compile_tree(tree: CheckedTree) -> Callable[[DeviceView], Any] | None:
     return compiler.writer.build(name)
 
 
-def _amplifies(tree: CheckedTree, node: Call) -> bool:
-    if node.function == "_+_":
-        return "add_list" in tree.references[node].overloads and not extends_accumulator(node)
-    return tree.references[node].function in AMPLIFYING
-
-
 class _Compiler:
-    def __init__(self, tree: CheckedTree) -> None:
+    def __init__(self, tree: CheckedTree, facts: Facts) -> None:
         self._tree = tree
+        self._facts = facts
         self.writer = Writer(dict(runtime.NAMES))
         #: a variable of the expression -> its Python name and whether it may hold an error
         self._variables: dict[str, tuple[str, bool]] = {}
-        self._inline: dict[Node, bool] = {}
         self._rules: dict[type, Callable[..., str]] = {
             Literal: lambda node: self.writer.constant(node.value),
             Ident: lambda node: self._name(node, node.name),
@@ -103,10 +92,10 @@ class _Compiler:
 
     def emit(self, node: Node) -> str:
         """Writes the statements that `node` needs and gives a Python expression for its value, to be used once."""
-        if self.writer.is_deep and not self._is_inline(node):
+        if self.writer.is_deep and not self._facts.is_inline(node):
             return self._outlined(node)
         text = self._rules[type(node)](node)
-        if node.depth % _INLINE_DEPTH == 0 and not text.isidentifier():
+        if node.depth % INLINE_DEPTH == 0 and not text.isidentifier():
             return self._kept(text)
         return text
 
@@ -122,19 +111,6 @@ class _Compiler:
         function = self.writer.function(parameters, lambda: rule(node))
         return f"{function}({', '.join(parameters)})"
 
-    def _is_inline(self, node: Node) -> bool:
-        if node not in self._inline:
-            self._inline[node] = self._decide_inline(node)
-        return self._inline[node]
-
-    def _decide_inline(self, node: Node) -> bool:
-        if isinstance(node, Comprehension) or node.depth % _INLINE_DEPTH == 0:
-            return False
-        if isinstance(node, Call) and node.function in _STATEMENTS:
-            return False
-        parts = self._operands(node) if isinstance(node, Call) else children(node)
-        return all(map(self._is_inline, parts))
-
     def _operands(self, node: Call) -> tuple[Node, ...]:
         return self._tree.operands(node)
 
@@ -142,7 +118,7 @@ class _Compiler:
         """The operands in order: those before one that needs statements are kept in variables."""
         texts: list[str] = []
         for node in nodes:
-            if not self._is_inline(node):
+            if not self._facts.is_inline(node):
                 texts = [text if text.isidentifier() else self._kept(text) for text in texts]
             texts.append(self.emit(node))
         return texts
@@ -162,27 +138,14 @@ class _Compiler:
         reference = self._tree.references.get(node)
         if reference is not None:
             return self._name(node, reference.name)
-        level = self._map_level(node.operand)
+        level = self._facts.map_level(node.operand)
         operand = self.emit(node.operand)
         key = self.writer.constant(node.field_name)
         if node.test_only:
             return f"({key} in {operand})" if level == 1 else f"is_present({operand}, {key})"
-        if self._is_device(node.operand):
+        if self._facts.is_device(node.operand):
             return f"{_DEVICE}.{_FIELDS[node.field_name]}"
         return f"{operand}[{key}]" if level is not None else f"lookup({operand}, {key})"
-
-    def _is_device(self, node: Node) -> bool:
-        return isinstance(node, Ident) and node.name == _DEVICE and _DEVICE not in self._variables
-
-    def _map_level(self, node: Node) -> int | None:
-        """0 for device.attributes and device.capacity, 1 for a map of one domain, None for all else."""
-        if isinstance(node, Select) and not node.test_only:
-            if self._is_device(node.operand) and node.field_name in ("attributes", "capacity"):
-                return 0
-            return 1 if self._map_level(node.operand) == 0 else None
-        if isinstance(node, Call) and node.function == "_[_]" and self._map_level(node.args[0]) == 0:
-            return 1 if self._tree.types[node.args[1]] == STRING else None
-        return None
 
     # calls
 
@@ -196,51 +159,25 @@ class _Compiler:
         shortcut = self._shortcut(function, operands)
         if shortcut is not None:
             return shortcut
-        exact = all(_is_exact(self._tree.types[operand]) for operand in operands)
+        exact = all(is_exact(self._tree.types[operand]) for operand in operands)
         bound = functions.bind(function, reference.overloads, exact=exact)
         return f"{self.writer.constant(bound)}({', '.join(self._all(operands))})"
 
     def _shortcut(self, function: str, operands: tuple[Node, ...]) -> str | None:
         """Python's own operator, where types allow it."""
-        if function in ("_==_", "_!=_"):
-            return self._equality(operands, negated=function == "_!=_")
-        if function in _ORDERS:
-            return self._order(_ORDERS[function], operands)
-        if function == "!_" and self._tree.types[operands[0]] == BOOL and _gives_bool(operands[0]):
+        if function == "!_" and gives_bool(operands[0]):
             return f"(not {self.emit(operands[0])})"
-        return None
-
-    def _equality(self, operands: tuple[Node, ...], *, negated: bool) -> str:
-        left, right = operands
-        types = (self._tree.types[left], self._tree.types[right])
-        literal_text = isinstance(right, Literal) and types[1] == STRING
-        if literal_text or types == (STRING, STRING):
-            texts = self._all(operands)
-            # A strict value refuses to be compared with text; all else is simply different from it.
-            return f"(not {texts[0]} == {texts[1]})" if negated else f"({texts[0]} == {texts[1]})"
-        texts = self._all(operands)
-        prefix = "not " if negated else ""
-        if isinstance(right, Literal) and types[1] == INT:
-            value = self.writer.fresh("v")
-            fast = f"{value} == {texts[1]} if ({value} := {texts[0]}).__class__ is int"
-            return f"({prefix}({fast} else equals({value}, {texts[1]})))"
-        return f"({prefix}equals({texts[0]}, {texts[1]}))"
-
-    def _order(self, operator: str, operands: tuple[Node, ...]) -> str | None:
-        left, right = operands
-        types = (self._tree.types[left], self._tree.types[right])
-        if types in ((STRING, STRING), (INT, INT)):
-            texts = self._all(operands)
-            return f"({texts[0]} {operator} {texts[1]})"
-        if not (isinstance(right, Literal) and types[1] == INT):
+        if function not in COMPARISONS:
+            return None
+        left, right = (self._tree.types[operand] for operand in operands)
+        literal = isinstance(operands[1], Literal)
+        if not is_comparable(function, left, right, literal=literal):
             return None
         texts = self._all(operands)
-        value = self.writer.fresh("v")
-        fast = f"{value} {operator} {texts[1]} if ({value} := {texts[0]}).__class__ is int"
-        return f"({fast} else {runtime.ORDERS[operator]}({value}, {texts[1]}))"
+        return comparison(function, left, right, texts, literal=literal, name=self.writer.fresh("v"))
 
     def index(self, node: Call) -> str:
-        level = self._map_level(node.args[0])
+        level = self._facts.map_level(node.args[0])
         container, key = self._all(node.args)
         if level is not None and self._tree.types[node.args[1]] == STRING:
             return f"{container}[{key}]"
@@ -273,12 +210,12 @@ class _Compiler:
         writer = self.writer
         caught = writer.fresh("x")
         with writer.block("try"):
-            value = self._finish(operand) if not _gives_bool(operand) else self.emit(operand)
+            value = self._finish(operand) if not gives_bool(operand) else self.emit(operand)
             test = value if decisive else f"not {value}"
-            with writer.block(f"if {test}" if _gives_bool(operand) else f"if {value} is {decisive}"):
+            with writer.block(f"if {test}" if gives_bool(operand) else f"if {value} is {decisive}"):
                 writer.line(f"{result} = {decisive}")
                 writer.line("break")
-            if not _gives_bool(operand):
+            if not gives_bool(operand):
                 with writer.block(f"if {value} is not {not decisive}"):
                     writer.line("raise no_such_overload()")
         with writer.block(f"except EvaluationError as {caught}"):
@@ -427,25 +364,6 @@ class _Compiler:
 
     def counted_one(self, node: Comprehension) -> str:
         return f"({self.collected(node, '0', self.count)} == 1)"
-
-
-def _is_exact(type_: CelType) -> bool:
-    """True when a value of this static type has it at run time too, in full."""
-    if type_.kind in (Kind.DYN, Kind.ANY, Kind.PARAM):
-        return False
-    return all(map(_is_exact, type_.params))
-
-
-_BOOL_CALLS = frozenset(("_==_", "_!=_", "_<_", "_<=_", "_>_", "_>=_", "!_", "@in", "_&&_", "_||_"))
-
-
-def _gives_bool(node: Node) -> bool:
-    """True when the value is a Python bool for sure."""
-    if isinstance(node, Call):
-        return node.function in _BOOL_CALLS and node.target is None
-    if isinstance(node, Comprehension):
-        return node.macro in ("all", "exists", "exists_one", "existsOne")
-    return isinstance(node, Select) and node.test_only
 
 
 _SPECIAL: dict[str, Callable[[_Compiler, Call], str]] = {

@@ -13,8 +13,6 @@ from scheduling.cel.values import CelMap, Optional, Uint, map_key, no_such_overl
 
 #: What a wrapper message without a value stands for, by the name of the type it wraps.
 ZEROS: Mapping[str, Any] = {"bool": False, "bytes": b"", "double": 0.0, "int": 0, "string": "", "uint": Uint(0)}
-#: Python's operator -> the name of the function that decides by the values' types
-ORDERS = {"<": "less", "<=": "less_equal", ">": "greater", ">=": "greater_equal"}
 
 
 def first_failure(first: EvaluationError | None, later: EvaluationError) -> EvaluationError:
