@@ -24,7 +24,8 @@ from scheduling.allocator.outcome import (
     Unallocatable,
     Undecided,
 )
-from scheduling.allocator.placement import Fit, Placement, Score, most_packed, place
+from scheduling.allocator.placement import Placement, place
+from scheduling.allocator.score import Fit, Score, most_packed
 from scheduling.allocator.snapshot import Inventory, Snapshot
 
 __all__ = [

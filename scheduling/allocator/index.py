@@ -1,6 +1,6 @@
 """Which of many nodes could meet a request, known without looking at each: bitsets over nodes, kept up with the usage.
 
-A `NodeIndex` belongs to one catalogue and one tuple of nodes; bit i stands for the i-th node by name. It follows the
+A `NodeIndex` belongs to one catalogue; bit i stands for the i-th node by name. It follows the
 inventory's log of changed pools: each entry recounts the nodes that see the pool. For every request signature that was
 asked for it keeps, lazily, how many free devices each node has, and for each count asked for the set of nodes that have
 as many. Nodes are also kept in buckets by their free devices, so that the most packed node is found first.
@@ -9,14 +9,18 @@ The index only narrows: the node that is chosen is searched as `allocate` search
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 
-from scheduling.allocator.masks import InUse, in_use, selected
+from scheduling.allocator.masks import InUse, in_use, selected, sharing
 from scheduling.allocator.outcome import NodeView
 from scheduling.allocator.pools import bits
 from scheduling.allocator.published import PoolKey
 from scheduling.allocator.requests import RequestPlan
+from scheduling.allocator.score import Fit, Score, most_packed
 from scheduling.allocator.snapshot import Snapshot
+
+#: Shapes of claims for which refusals are remembered.
+MAX_SHAPES = 1000
 
 
 class SignatureCounts:
@@ -67,15 +71,21 @@ class SignatureCounts:
 class NodeIndex:
     """See the module's docstring. One thread at a time, like the inventory that it follows."""
 
-    def __init__(self, snapshot: Snapshot, nodes: Sequence[NodeView]) -> None:
-        self.given = nodes
+    def __init__(self, snapshot: Snapshot, nodes: Iterable[NodeView]) -> None:
         self.nodes = tuple(sorted(nodes, key=lambda one: one.name))
-        self.all_nodes = (1 << len(self.nodes)) - 1
         self.features = snapshot.features
         self.devices = tuple(snapshot.on_node(node) for node in self.nodes)
         self.in_use: list[InUse] = [in_use(one, snapshot.usage, self.features) for one in self.devices]
+        self.sharing = any(sharing(one, self.features) for one in self.devices)
+        #: what was asked -> node number -> how often the node had changed when it was found not to fit
+        self.refuted: dict[Hashable, dict[int, int]] = {}
+        #: how often each node's free devices changed
+        self.stamps = [0] * len(self.nodes)
         #: numbers of the nodes whose free devices changed, in order
         self.changes: list[int] = []
+        self._numbers = {node.name: number for number, node in enumerate(self.nodes)}
+        #: the last sequence of nodes that was asked for, and its set
+        self._asked: tuple[Sequence[NodeView], int] = ((), 0)
         self._log = snapshot.log
         self._seen = snapshot.version
         self._signatures: dict[Hashable, SignatureCounts] = {}
@@ -87,6 +97,25 @@ class NodeIndex:
             for view in one.pools:
                 self._sees.setdefault(view.key, []).append(number)
 
+    def knows(self, nodes: Sequence[NodeView]) -> bool:
+        """Whether the index has all of these nodes, with the labels that they have now."""
+        if self._asked[0] is nodes and isinstance(nodes, tuple):
+            return True
+        mask = 0
+        for node in nodes:
+            number = self._numbers.get(node.name)
+            if number is None or (self.nodes[number] is not node and self.nodes[number] != node):
+                return False
+            mask |= 1 << number
+        self._asked = (nodes, mask)
+        return True
+
+    def mask_of(self, nodes: Sequence[NodeView]) -> int:
+        """The set of these nodes. Raises: KeyError for one that the index does not know."""
+        if not self.knows(nodes):
+            raise KeyError("unknown nodes")
+        return self._asked[1]
+
     def follow(self, snapshot: Snapshot) -> bool:
         """Catch up with the usage of `snapshot`. False where that is older than what the index has seen."""
         if snapshot.log is not self._log or snapshot.version < self._seen:
@@ -97,8 +126,18 @@ class NodeIndex:
             for number in self._sees.get(key, ()):
                 self.in_use[number] = in_use(self.devices[number], snapshot.usage, self.features)
                 self._file(number)
+                self.stamps[number] += 1
                 self.changes.append(number)
         return True
+
+    def refute(self, shape: Hashable, number: int) -> None:
+        """Remember that the node does not fit, as it is now."""
+        if len(self.refuted) > MAX_SHAPES:
+            self.refuted.clear()
+        self.refuted.setdefault(shape, {})[number] = self.stamps[number]
+
+    def is_refuted(self, shape: Hashable, number: int) -> bool:
+        return self.refuted.get(shape, {}).get(number) == self.stamps[number]
 
     def counts(self, plan: RequestPlan) -> SignatureCounts:
         """The counts of the request's signature."""
@@ -108,10 +147,14 @@ class NodeIndex:
             known = self._signatures[key] = SignatureCounts(plan, self)
         return known
 
-    def most_packed_first(self, among: int) -> Iterator[int]:
-        """The numbers of the nodes in `among`: fewest free devices first, then by name."""
-        for free in sorted(self._buckets):
-            yield from bits(self._buckets[free] & among)
+    def best_first(self, among: int, score: Score) -> Iterator[int]:
+        """The numbers of the nodes in `among`: highest score first, then by name."""
+        if score is most_packed:
+            for free in sorted(self._buckets):
+                yield from bits(self._buckets[free] & among)
+            return
+        scored = {number: score(Fit(node=self.nodes[number], free=self._free[number])) for number in bits(among)}
+        yield from sorted(scored, key=lambda number: -scored[number])
 
     def _file(self, number: int) -> None:
         """Put the node into the bucket of its free devices."""

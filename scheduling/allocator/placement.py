@@ -5,13 +5,14 @@ do, and whichever node is looked at first (the node first by name speaks). Other
 earlier alternatives of prioritized lists first, then the score, then the order by name. A node whose search was
 undecided does not hide one that fits; where none fits, the answer is undecided too.
 
-Where no error can come up, the score is the usual one and no list has alternatives, a `NodeIndex` gives the nodes in
-order of the score, and the first of them whose search finds a solution is the answer. Else every node is searched.
+A `NodeIndex` gives the nodes that have enough devices for every request by itself; they are searched best first, and
+the first that has a solution is the answer. Where an error could come up, or the claims ask for all devices or have
+more than one list of alternatives, every node is searched.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from claims.kinds.resource_claims import ResourceClaim
@@ -20,28 +21,9 @@ from scheduling.allocator.index import NodeIndex
 from scheduling.allocator.outcome import Failed, NodeView, Outcome, Unallocatable, Undecided
 from scheduling.allocator.problem import MAX_RESULTS, Problem, pose
 from scheduling.allocator.requests import ClaimPlan, RequestPlan
-from scheduling.allocator.search import DEFAULT_LIMIT, Solution, solve
+from scheduling.allocator.score import Fit, Score, most_packed
+from scheduling.allocator.search import DEFAULT_LIMIT, NoSolution, Solution, solve
 from scheduling.allocator.snapshot import Snapshot
-
-#: Tuples of nodes for which a catalogue keeps an index.
-MAX_INDEXES = 8
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fit:
-    """A node on which the claims can be met, for a score to judge."""
-
-    node: NodeView
-    #: devices that the node sees and nobody holds, before this allocation
-    free: int
-
-
-Score = Callable[[Fit], float]
-
-
-def most_packed(fit: Fit) -> float:
-    """Prefers the node with the fewest free devices, so that others stay whole for larger claims."""
-    return -fit.free
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,22 +43,17 @@ def place(
     claims: Sequence[ResourceClaim],
     nodes: Sequence[NodeView],
     *,
-    among: int | None = None,
     score: Score = most_packed,
     limit: int = DEFAULT_LIMIT,
 ) -> Placement:
     """Choose among `nodes`, which fit in every other respect. The same input gives the same answer.
 
-    Pass the same tuple of nodes again and again, and it is indexed; `among` then restricts it (bit i: nodes[i]; the
-    tuple must be sorted by name). A higher score is better; `limit` is per node.
+    A higher score is better; `limit` is per node. Fastest with the default score, and with the same `NodeView`s (best
+    the same tuple of them) from call to call.
     """
     plans = read_claims(snapshot, claims)
-    if score is most_packed and isinstance(nodes, tuple):
-        found = _by_index(snapshot, plans, nodes, among=among, limit=limit)
-        if found is not None:
-            return found
-    allowed = (node for number, node in enumerate(nodes) if among is None or among >> number & 1)
-    return _by_search(snapshot, plans, allowed, score=score, limit=limit)
+    found = _by_index(snapshot, plans, nodes, score=score, limit=limit)
+    return found or _by_search(snapshot, plans, nodes, score=score, limit=limit)
 
 
 # Every node ----------------------------------------------------------------------------------------------------------
@@ -123,57 +100,83 @@ def _overall(refusals: Mapping[str, Unallocatable | Failed | Undecided]) -> Outc
 
 
 def _by_index(
-    snapshot: Snapshot, plans: Sequence[ClaimPlan], nodes: tuple[NodeView, ...], *, among: int | None, limit: int
+    snapshot: Snapshot, plans: Sequence[ClaimPlan], nodes: Sequence[NodeView], *, score: Score, limit: int
 ) -> Placement | None:
     """None where the index cannot tell, or no node fits: then every node has to be asked, and to say why."""
-    requests = _plain_requests(plans)
-    if requests is None:
+    wanted = _indexable(plans)
+    index = _index(snapshot, nodes) if wanted is not None else None
+    if wanted is None or index is None:
         return None
-    index = _index(snapshot, nodes)
-    if index is None:
-        return None
-    feasible = index.all_nodes if among is None else among
-    for plan in requests:
-        counts = index.counts(plan)
-        feasible &= counts.at_least(plan.count)
-        if counts.erring:
+    among = index.mask_of(nodes)
+    for rank, requests in enumerate(wanted):
+        feasible = _feasible(index, requests, among=among)
+        if feasible is None:
             return None
-    for number in index.most_packed_first(feasible):
-        problem = pose(snapshot, plans, index.nodes[number], used=index.in_use[number])
-        if isinstance(problem, Failed):
-            return None
-        found = solve(problem, limit=limit)
-        if isinstance(found, Solution):
-            return Placement(node=problem.node, outcome=answer(problem, found))
+        found = _first_fit(snapshot, plans, index.best_first(feasible, score), index=index, limit=limit)
+        if found is None:
+            continue
+        # Another alternative than the counts allowed for: other nodes may do better.
+        return found[1] if found[0] == rank else None
     return None
 
 
-def _plain_requests(plans: Sequence[ClaimPlan]) -> list[RequestPlan] | None:
-    """All requests, if none has alternatives, an error or allocationMode All."""
-    requests: list[RequestPlan] = []
-    for claim in plans:
-        if claim.constraint_error:
-            return None
-        mine = [alternatives[0] for alternatives in claim.requests if len(alternatives) == 1]
-        if len(mine) < len(claim.requests) or any(one.error or one.everything for one in mine):
-            return None
-        if sum(one.count for one in mine) > MAX_RESULTS:
-            return None
-        requests += mine
-    return requests
+def _first_fit(
+    snapshot: Snapshot, plans: Sequence[ClaimPlan], numbers: Iterable[int], *, index: NodeIndex, limit: int
+) -> tuple[int, Placement] | None:
+    """(alternatives passed over, the placement) of the first node whose search finds a solution."""
+    shape: Hashable = None
+    for number in numbers:
+        if shape is not None and index.is_refuted(shape, number):
+            continue
+        problem = pose(snapshot, plans, index.nodes[number], used=index.in_use[number])
+        found = problem if isinstance(problem, Failed) else solve(problem, limit=limit)
+        if isinstance(found, Solution) and isinstance(problem, Problem):
+            return sum(found.chosen), Placement(node=problem.node, outcome=answer(problem, found))
+        shape = shape or tuple(claim.shape for claim in plans)
+        if isinstance(found, NoSolution):
+            index.refute(shape, number)
+    return None
 
 
-def _index(snapshot: Snapshot, nodes: tuple[NodeView, ...]) -> NodeIndex | None:
-    """The index of these nodes, caught up; made when the same tuple comes for the second time."""
-    memo = snapshot.catalogue.memo
-    key: Hashable = ("index", id(nodes))
-    known = memo.get(key)
-    if isinstance(known, NodeIndex) and known.given is nodes and known.follow(snapshot):
-        return known
-    if sum(1 for one in memo if isinstance(one, tuple) and one[0] == "index") >= MAX_INDEXES:
-        memo.clear()
-    if known is not nodes and not isinstance(known, NodeIndex):
-        memo[key] = nodes
+def _feasible(index: NodeIndex, requests: Sequence[RequestPlan], *, among: int) -> int | None:
+    """The nodes that have enough devices for every request by itself; None where a selector could err."""
+    wanted: dict[Hashable, int] = {}
+    for plan in requests:
+        counts = index.counts(plan)
+        if plan.admin or index.sharing:
+            among &= counts.at_least(plan.count)
+        else:
+            # Requests for the same devices do not share them.
+            wanted[plan.signature] = wanted.get(plan.signature, 0) + plan.count
+            among &= counts.at_least(wanted[plan.signature])
+        if counts.erring:
+            return None
+    return among
+
+
+def _indexable(plans: Sequence[ClaimPlan]) -> list[list[RequestPlan]] | None:
+    """The requests of all claims, once for each alternative of the one list of alternatives that there may be.
+
+    None where an error is certain or `allocationMode: All` is asked for, or where there are more lists.
+    """
+    lists = [alternatives for claim in plans for alternatives in claim.requests if len(alternatives) != 1]
+    if len(lists) > 1 or any(claim.constraint_error for claim in plans):
         return None
-    made = memo[key] = NodeIndex(snapshot, nodes)
+    for claim in plans:
+        if any(one.error or one.everything for alternatives in claim.requests for one in alternatives):
+            return None
+        if sum(min(one.count for one in alternatives) for alternatives in claim.requests) > MAX_RESULTS:
+            return None
+    fixed = [alternatives[0] for claim in plans for alternatives in claim.requests if len(alternatives) == 1]
+    return [[*fixed, one] for one in lists[0]] if lists else [fixed]
+
+
+def _index(snapshot: Snapshot, nodes: Sequence[NodeView]) -> NodeIndex | None:
+    """The catalogue's index, caught up and with all of these nodes. None for a snapshot older than the index."""
+    memo = snapshot.catalogue.memo
+    known = memo.get(NodeIndex)
+    if isinstance(known, NodeIndex) and known.knows(nodes):
+        return known if known.follow(snapshot) else None
+    others = known.nodes if isinstance(known, NodeIndex) else ()
+    made = memo[NodeIndex] = NodeIndex(snapshot, {node.name: node for node in (*others, *nodes)}.values())
     return made

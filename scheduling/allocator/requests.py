@@ -72,6 +72,17 @@ class ClaimPlan:
     constraints: tuple[ConstraintPlan, ...]
     constraint_error: str = ""
 
+    @property
+    def shape(self) -> Hashable:
+        """What decides whether a node fits: equal for claims that differ in names and configuration only."""
+        return (
+            tuple(tuple((one.signature, one.admin, one.count) for one in options) for options in self.requests),
+            tuple(
+                (rule.attribute, rule.distinct, tuple(rule.covers(one) for options in self.requests for one in options))
+                for rule in self.constraints
+            ),
+        )
+
 
 def plan_claim(claim: ResourceClaim, classes: Mapping[str, DeviceClass], features: Features) -> ClaimPlan:
     """Read one claim. Never fails: errors are kept where they stand."""
