@@ -12,8 +12,11 @@ class InventoryConfig(AppConfig):
 
     def ready(self) -> None:
         # Models can be imported from here on only.
-        from inventory import projectors  # noqa: PLC0415
+        from inventory import live, projectors  # noqa: PLC0415
+        from manciple.live import topics  # noqa: PLC0415
 
         for kind in KINDS:
             registry.register(kind)
         projectors.register()
+        topics.register("resourceslices.resource.k8s.io", live.slice_topics)
+        topics.register("deviceclasses.resource.k8s.io", live.class_topics)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Iterator
@@ -118,8 +119,6 @@ def test_a_tainted_device_shows_as_tainted(page: Page, up: Up, kubectl: Kubectl)
         "metadata": {"name": "fenced"},
         "spec": spec,
     }
-    import json
-
     kubectl("apply", "-f", "-", stdin=json.dumps(manifest))
     expect(page.locator('.tile[data-s="taint"]')).to_have_count(1, timeout=30_000)
     kubectl("delete", "resourceslice", "fenced")
@@ -183,7 +182,6 @@ def test_an_expression_that_does_not_compile_is_told_under_its_field_and_not_sav
     page.get_by_label("Name").fill("broken")
     page.get_by_label("Selector 1").fill("device.driver ==")
     expect(page.locator("#error-0")).to_contain_text("Line 1, column")
-    page.context.add_init_script("")  # nothing: the next step is a full page load
     with page.expect_response(lambda answer: answer.request.method == "POST" and answer.url.endswith("/classes/new")):
         page.get_by_role("button", name="Save class").click()
     expect(page.locator("#error-0")).to_contain_text("Line 1, column")
@@ -238,7 +236,6 @@ def test_a_page_whose_server_is_gone_says_how_old_it_is_and_catches_up(
     sign_in(page, up)
     wait_for("all devices free", lambda: tiles(page, "free") == 24)
     context.set_offline(True)
-    page.evaluate("void 0")
     kubectl("apply", "-f", str(EXAMPLE.path))
     kubectl("wait", "--for=condition=Ready", "-n", "demo", "pod/trainer", "--timeout=60s")
     context.set_offline(False)
