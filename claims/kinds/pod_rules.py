@@ -76,11 +76,12 @@ def _validate_spec(spec: PodSpec, metadata: ObjectMeta) -> Errors:
 
 def _validate_volume(volume: Volume, path: Path) -> Errors:
     found = required_or(names.check_dns_label, volume.name, path.child("name"))
-    sources = [name for name in VolumeSource.__struct_fields__ if getattr(volume, name) is not None]
+    pairs = zip(VolumeSource.__struct_fields__, VolumeSource.__struct_encode_fields__, strict=True)
+    sources = [shown for name, shown in pairs if getattr(volume, name) is not None]
     if not sources:
         found.append(required(path, "must specify a volume type"))
     elif len(sources) > 1:
-        found.append(forbidden(path.child(sources[1]), "may not specify more than 1 volume type"))
+        found.append(forbidden(path.child(sources[-1]), "may not specify more than 1 volume type"))
     if volume.host_path is not None and not volume.host_path.path:
         found.append(required(path.child("hostPath", "path")))
     return found

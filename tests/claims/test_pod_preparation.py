@@ -1,0 +1,315 @@
+"""Pods as they are stored: defaults, quality of service, grace, and how kubectl shows them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from claims.kinds.affinity import Toleration
+from claims.kinds.containers import Container, ContainerPort, EnvVar, EnvVarSource, HTTPGetAction, Probe
+from claims.kinds.pod_statuses import (
+    ContainerState,
+    ContainerStateRunning,
+    ContainerStateTerminated,
+    ContainerStateWaiting,
+    ContainerStatus,
+    PodCondition,
+    PodIP,
+    PodStatus,
+)
+from claims.kinds.pods import Pod, PodReadinessGate, PodSchedulingGate
+from claims.kinds.references import ObjectFieldSelector
+from claims.kinds.registration import POD
+from claims.kinds.volumes import ConfigMapVolumeSource, EmptyDirVolumeSource, Volume
+from tests.builders import make_container, make_pod, stored
+
+NOW = 1767225660.0  # 2026-01-01T00:01:00Z, a minute after everything here was created
+
+
+def made(**fields: Any) -> Pod:
+    prepared: Pod = POD.prepare_create(make_pod(**fields))
+    return prepared
+
+
+# Defaults ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_new_pod_is_pending_and_complete() -> None:
+    pod = made()
+    assert (pod.status.phase, pod.status.qos_class, pod.status.conditions) == ("Pending", "BestEffort", ())
+    spec = pod.spec
+    assert (spec.restart_policy, spec.dns_policy, spec.scheduler_name) == (
+        "Always",
+        "ClusterFirst",
+        "default-scheduler",
+    )
+    assert (spec.termination_grace_period_seconds, spec.enable_service_links, spec.priority) == (30, True, 0)
+    assert (spec.service_account_name, spec.service_account) == ("default", "default")
+    assert spec.security_context is not None
+    container = spec.containers[0]
+    assert (container.termination_message_path, container.termination_message_policy) == (
+        "/dev/termination-log",
+        "File",
+    )
+
+
+def test_what_the_author_said_stays() -> None:
+    spec = made(restart_policy="Never", termination_grace_period_seconds=0, priority=7, service_account_name="bob").spec
+    assert (spec.restart_policy, spec.termination_grace_period_seconds, spec.priority) == ("Never", 0, 7)
+    assert spec.service_account == "bob"
+
+
+def test_a_status_of_the_author_is_dropped() -> None:
+    pod = replace(make_pod(), status=PodStatus(phase="Running", pod_ip="10.0.0.1"))
+    assert POD.prepare_create(pod).status == PodStatus(phase="Pending", qos_class="BestEffort")
+
+
+@pytest.mark.parametrize(
+    ("image", "policy"),
+    [
+        ("busybox", "Always"),
+        ("busybox:latest", "Always"),
+        ("busybox:1.36", "IfNotPresent"),
+        ("localhost:5000/busybox", "Always"),
+        ("localhost:5000/busybox:1", "IfNotPresent"),
+        ("busybox@sha256:0123", "IfNotPresent"),
+    ],
+)
+def test_images_that_may_change_are_always_pulled(image: str, policy: str) -> None:
+    assert made(containers=[make_container(image=image)]).spec.containers[0].image_pull_policy == policy
+
+
+def test_containers_are_completed() -> None:
+    container = made(
+        containers=[
+            make_container(
+                limits={"cpu": "1", "memory": "1Gi"},
+                requests={"cpu": "500m"},
+                ports=(ContainerPort(container_port=80),),
+                env=(EnvVar(name="A", value_from=EnvVarSource(field_ref=ObjectFieldSelector(field_path="spec.x"))),),
+                readiness_probe=Probe(http_get=HTTPGetAction(port=80)),
+            )
+        ]
+    ).spec.containers[0]
+    assert container.resources.requests == {"cpu": "500m", "memory": "1Gi"}
+    assert (container.ports[0].protocol, container.ports[0].host_port) == ("TCP", 0)
+    source = container.env[0].value_from
+    assert source is not None
+    assert source.field_ref == ObjectFieldSelector(api_version="v1", field_path="spec.x")
+    assert container.readiness_probe == Probe(
+        http_get=HTTPGetAction(port=80, path="/", scheme="HTTP"),
+        timeout_seconds=1,
+        period_seconds=10,
+        success_threshold=1,
+        failure_threshold=3,
+    )
+
+
+def test_on_the_hosts_network_container_ports_are_host_ports() -> None:
+    container = make_container(ports=(ContainerPort(container_port=80),))
+    assert made(containers=[container], host_network=True).spec.containers[0].ports[0].host_port == 80
+
+
+def test_volumes_are_completed() -> None:
+    volumes = made(
+        volumes=(Volume(name="a"), Volume(name="b", config_map=ConfigMapVolumeSource(name="c")))
+    ).spec.volumes
+    assert volumes[0].empty_dir == EmptyDirVolumeSource()
+    assert volumes[1].config_map == ConfigMapVolumeSource(name="c", default_mode=0o644)
+
+
+def test_pods_bear_a_troubled_node_for_five_minutes() -> None:
+    added = made().spec.tolerations
+    assert [(one.key, one.operator, one.effect, one.toleration_seconds) for one in added] == [
+        ("node.kubernetes.io/not-ready", "Exists", "NoExecute", 300),
+        ("node.kubernetes.io/unreachable", "Exists", "NoExecute", 300),
+    ]
+    own = Toleration(key="node.kubernetes.io/not-ready", operator="Exists", effect="NoExecute", toleration_seconds=1)
+    assert len(made(tolerations=(own,)).spec.tolerations) == 2
+    everything = Toleration(operator="Exists")
+    assert made(tolerations=(everything,)).spec.tolerations == (everything,)
+
+
+def test_preparing_twice_changes_nothing() -> None:
+    pod = stored(made(claims={"gpu": "mine"}))
+    assert POD.prepare_update(pod, pod) == pod
+
+
+def test_a_gated_pod_says_so_until_its_last_gate_is_gone() -> None:
+    gated = stored(made(scheduling_gates=(PodSchedulingGate(name="x"),)))
+    assert [condition.reason for condition in gated.status.conditions] == ["SchedulingGated"]
+    assert cells(gated)["Status"] == "SchedulingGated"
+    free = POD.prepare_update(replace(gated, spec=replace(gated.spec, scheduling_gates=())), gated)
+    assert free.status.conditions == ()
+
+
+# Quality of service and grace ----------------------------------------------------------------------------------------
+
+FULL = {"cpu": "1", "memory": "1Gi"}
+
+
+@pytest.mark.parametrize(
+    ("containers", "expected"),
+    {
+        "nothing asked": ([make_container()], "BestEffort"),
+        "only devices asked": ([make_container(limits={"example.com/gpu": "1"})], "BestEffort"),
+        "zero asked": ([make_container(requests={"cpu": "0"})], "BestEffort"),
+        "all limited": ([make_container(limits=FULL)], "Guaranteed"),
+        "limited above what is asked": ([make_container(limits=FULL, requests={"cpu": "1m"})], "Burstable"),
+        "only cpu limited": ([make_container(limits={"cpu": "1"})], "Burstable"),
+        "one of two limited": ([make_container("a", limits=FULL), make_container("b")], "Burstable"),
+    }.values(),
+)
+def test_quality_of_service(containers: list[Container], expected: str) -> None:
+    assert made(containers=containers).status.qos_class == expected
+
+
+@pytest.mark.parametrize(
+    ("pod", "seconds"),
+    {
+        "never bound": (made(), 0),
+        "bound": (made(node="n"), 30),
+        "bound, its own grace": (made(node="n", termination_grace_period_seconds=5), 5),
+        "bound, none": (made(node="n", termination_grace_period_seconds=0), 0),
+        "bound, negative": (made(node="n", termination_grace_period_seconds=-1), 1),
+        "ended": (replace(made(node="n"), status=PodStatus(phase="Succeeded")), 0),
+    }.values(),
+)
+def test_grace_of_deletion(pod: Pod, seconds: int) -> None:
+    assert POD.grace_seconds(pod) == seconds
+
+
+def test_a_status_update_keeps_all_else() -> None:
+    old = stored(made())
+    new = replace(old, spec=replace(old.spec, node_name="n"), status=PodStatus(phase="Running"))
+    written = POD.subresources["status"].prepare_update(new, old)
+    assert (written.spec, written.status.phase, written.status.qos_class) == (old.spec, "Running", "BestEffort")
+
+
+# Columns -------------------------------------------------------------------------------------------------------------
+
+
+def cells(pod: Pod) -> dict[str, Any]:
+    return {column.name: column.cell(pod, NOW) for column in POD.columns}
+
+
+def waiting(reason: str, name: str = "main", **fields: Any) -> ContainerStatus:
+    return ContainerStatus(name=name, state=ContainerState(waiting=ContainerStateWaiting(reason=reason)), **fields)
+
+
+def running(name: str = "main", **fields: Any) -> ContainerStatus:
+    state = ContainerState(running=ContainerStateRunning())
+    return ContainerStatus(name=name, state=state, ready=True, started=True, **fields)
+
+
+def ended(name: str = "main", *, code: int = 0, reason: str = "", signal: int = 0) -> ContainerStatus:
+    state = ContainerStateTerminated(exit_code=code, reason=reason, signal=signal)
+    return ContainerStatus(name=name, state=ContainerState(terminated=state))
+
+
+def shown(phase: str, *containers: ContainerStatus, init: tuple[ContainerStatus, ...] = (), **status: Any) -> Pod:
+    """A pod of as many containers as there are statuses, and of two init containers where one has a status."""
+    spec_containers = [make_container(one.name) for one in containers] or [make_container()]
+    init_containers = (make_container("first"), make_container("second")) if init else ()
+    pod = stored(made(containers=spec_containers, init_containers=init_containers))
+    reported = PodStatus(phase=phase, container_statuses=containers, init_container_statuses=init, **status)
+    return replace(pod, status=reported)
+
+
+def deleted(pod: Pod) -> Pod:
+    return replace(pod, metadata=replace(pod.metadata, deletion_timestamp="2026-01-01T00:01:00Z"))
+
+
+READY = (PodCondition(type="Ready", status="True"),)
+
+
+@pytest.mark.parametrize(
+    ("pod", "status", "ready"),
+    {
+        "waiting for a node": (shown("Pending"), "Pending", "0/1"),
+        "being created": (shown("Pending", waiting("ContainerCreating")), "ContainerCreating", "0/1"),
+        "running": (shown("Running", running()), "Running", "1/1"),
+        "running in part": (
+            shown("Running", running("a"), waiting("CrashLoopBackOff", "b")),
+            "CrashLoopBackOff",
+            "1/2",
+        ),
+        "done": (shown("Succeeded", ended(reason="Completed")), "Completed", "0/1"),
+        "failed": (shown("Failed", ended(code=1, reason="Error")), "Error", "0/1"),
+        "failed without a word": (shown("Failed", ended(code=3)), "ExitCode:3", "0/1"),
+        "killed": (shown("Failed", ended(code=137, signal=9)), "Signal:9", "0/1"),
+        "evicted": (shown("Failed", reason="Evicted"), "Evicted", "0/1"),
+        "one of two done": (
+            shown("Running", ended("a", reason="Completed"), running("b"), conditions=READY),
+            "Running",
+            "1/2",
+        ),
+        "one of two done, not ready": (
+            shown("Running", ended("a", reason="Completed"), running("b")),
+            "NotReady",
+            "1/2",
+        ),
+        "initializing": (shown("Pending", init=(running("first"),)), "Init:0/2", "0/1"),
+        "initializing further": (
+            shown("Pending", init=(ended("first"), waiting("PodInitializing", "second"))),
+            "Init:1/2",
+            "0/1",
+        ),
+        "stuck initializing": (shown("Pending", init=(waiting("ErrImagePull", "first"),)), "Init:ErrImagePull", "0/1"),
+        "failed initializing": (shown("Failed", init=(ended("first", code=2),)), "Init:ExitCode:2", "0/1"),
+        "ending": (deleted(shown("Running", running())), "Terminating", "1/1"),
+        "ended and deleted": (deleted(shown("Succeeded", ended(reason="Completed"))), "Completed", "0/1"),
+        "on a lost node": (deleted(shown("Running", running(), reason="NodeLost")), "Unknown", "1/1"),
+    }.values(),
+)
+def test_the_status_column_of_pods(pod: Pod, status: str, ready: str) -> None:
+    assert (cells(pod)["Status"], cells(pod)["Ready"]) == (status, ready)
+
+
+def test_sidecars_count_as_containers() -> None:
+    sidecar = make_container("first", restart_policy="Always")
+    pod = stored(made(init_containers=(sidecar,)))
+    pod = replace(
+        pod,
+        status=PodStatus(phase="Running", init_container_statuses=(running("first"),), container_statuses=(running(),)),
+    )
+    assert (cells(pod)["Ready"], cells(pod)["Status"]) == ("2/2", "Running")
+
+
+def test_restarts_tell_when_the_last_one_was() -> None:
+    last = ContainerState(terminated=ContainerStateTerminated(finished_at="2026-01-01T00:00:50Z"))
+    assert cells(shown("Running", running(restart_count=2, last_state=last)))["Restarts"] == "2 (10s ago)"
+    assert cells(shown("Running", running(restart_count=2)))["Restarts"] == "2"
+    assert cells(shown("Running", running()))["Restarts"] == "0"
+
+
+def test_wide_columns_of_pods() -> None:
+    bare = cells(shown("Pending"))
+    assert [bare[name] for name in ("IP", "Node", "Nominated Node", "Readiness Gates")] == ["<none>"] * 4
+    gates = (PodReadinessGate(condition_type="Ready"), PodReadinessGate(condition_type="x/y"))
+    pod = stored(made(node="n1", readiness_gates=gates))
+    pod = replace(pod, status=PodStatus(phase="Running", pod_ip="10.0.0.1", conditions=READY, nominated_node_name="n2"))
+    wide = cells(pod)
+    assert [wide[name] for name in ("Age", "IP", "Node", "Nominated Node", "Readiness Gates")] == [
+        "60s",
+        "10.0.0.1",
+        "n1",
+        "n2",
+        "1/2",
+    ]
+
+
+def test_fields_by_which_pods_are_found() -> None:
+    pod = replace(made(node="n1"), status=PodStatus(phase="Running", pod_ips=(PodIP(ip="10.0.0.1"),)))
+    assert POD.selectable(pod) == {
+        "spec.nodeName": "n1",
+        "spec.restartPolicy": "Always",
+        "spec.schedulerName": "default-scheduler",
+        "spec.serviceAccountName": "default",
+        "spec.hostNetwork": "false",
+        "status.phase": "Running",
+        "status.podIP": "10.0.0.1",
+        "status.nominatedNodeName": "",
+    }

@@ -1,0 +1,151 @@
+"""What an update of a pod, and of its status, may change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from claims.kinds.affinity import (
+    Toleration,
+)
+from claims.kinds.pod_statuses import (
+    ContainerState,
+    ContainerStateTerminated,
+    ContainerStatus,
+    PodResourceClaimStatus,
+)
+from claims.kinds.pods import Pod, PodSchedulingGate
+from claims.kinds.registration import POD
+from manciple.wire.errors import FieldError
+from tests.builders import make_pod, stored
+
+STATUS = POD.subresources["status"]
+
+
+def texts(errors: Iterable[FieldError]) -> list[str]:
+    return [str(error) for error in errors]
+
+
+def assert_begins(found: list[str], expected: list[str]) -> None:
+    assert [text[: len(start)] for text, start in zip(found, expected, strict=True)] == expected
+
+
+OLD: Pod = stored(POD.prepare_create(make_pod(claims={"gpu": "mine"}, active_deadline_seconds=60)))
+
+
+def changed(**spec: Any) -> Pod:
+    return replace(OLD, spec=replace(OLD.spec, **spec))
+
+
+MORE = Toleration(key="a", operator="Exists")
+
+
+@pytest.mark.parametrize(
+    ("new", "expected"),
+    {
+        "nothing": (OLD, []),
+        "labels": (replace(OLD, metadata=replace(OLD.metadata, labels={"a": "b"})), []),
+        "an image": (changed(containers=(replace(OLD.spec.containers[0], image="other"),)), []),
+        "more tolerations": (changed(tolerations=(*OLD.spec.tolerations, MORE)), []),
+        "a shorter deadline": (changed(active_deadline_seconds=30), []),
+        "a longer deadline": (
+            changed(active_deadline_seconds=90),
+            ["spec.activeDeadlineSeconds: Invalid value: 90: must be less than or equal to previous value"],
+        ),
+        "no deadline": (changed(active_deadline_seconds=None), ['spec.activeDeadlineSeconds: Invalid value: "null"']),
+        "fewer tolerations": (changed(tolerations=()), ["spec: Forbidden: pod updates may not change fields other"]),
+        "a command": (
+            changed(containers=(replace(OLD.spec.containers[0], command=("x",)),)),
+            ["spec: Forbidden: pod updates may not change fields other than"],
+        ),
+        "the node": (changed(node_name="n"), ["spec: Forbidden: pod updates may not change fields other than"]),
+        "new gates": (
+            changed(scheduling_gates=(PodSchedulingGate(name="x"),)),
+            ["spec.schedulingGates: Forbidden: only deletion is allowed, but found new scheduling gates x"],
+        ),
+    }.values(),
+)
+def test_what_an_update_of_a_pod_may_change(new: Pod, expected: list[str]) -> None:
+    assert_begins(texts(POD.validate_update(new, OLD)), expected)
+
+
+def test_a_refused_update_names_the_fields() -> None:
+    (found,) = texts(POD.validate_update(changed(node_name="n", resource_claims=()), OLD))[-1:]
+    assert found.endswith("; changed: nodeName, resourceClaims")
+
+
+def test_a_gated_pod_may_be_let_go_and_narrowed() -> None:
+    gated = stored(POD.prepare_create(make_pod(scheduling_gates=(PodSchedulingGate(name="x"),))))
+    free = replace(gated, spec=replace(gated.spec, scheduling_gates=(), node_selector={"zone": "a"}))
+    assert POD.validate_update(free, gated) == []
+
+
+# Status --------------------------------------------------------------------------------------------------------------
+
+
+def ended(name: str = "main", code: int = 0) -> ContainerStatus:
+    return ContainerStatus(name=name, state=ContainerState(terminated=ContainerStateTerminated(exit_code=code)))
+
+
+def with_status(pod: Pod, **fields: Any) -> Pod:
+    return replace(pod, status=replace(pod.status, **fields))
+
+
+ONCE: Pod = stored(POD.prepare_create(make_pod(restart_policy="Never")))
+ON_FAILURE: Pod = stored(POD.prepare_create(make_pod(restart_policy="OnFailure")))
+RUNNING = ContainerStatus(name="main")
+
+
+@pytest.mark.parametrize(
+    ("new", "old", "expected"),
+    {
+        "running": (with_status(OLD, phase="Running"), OLD, []),
+        "its claim": (
+            with_status(
+                OLD, resource_claim_statuses=(PodResourceClaimStatus(name="gpu", resource_claim_name="mine-1"),)
+            ),
+            OLD,
+            [],
+        ),
+        "a claim it does not have": (
+            with_status(OLD, resource_claim_statuses=(PodResourceClaimStatus(name="nic"),)),
+            OLD,
+            ['status.resourceClaimStatuses[0].name: Invalid value: "nic": must match the name of an entry in'],
+        ),
+        "a claim twice": (
+            with_status(OLD, resource_claim_statuses=(PodResourceClaimStatus(name="gpu"),) * 2),
+            OLD,
+            ['status.resourceClaimStatuses[1].name: Duplicate value: "gpu"'],
+        ),
+        "an unknown phase": (
+            with_status(OLD, phase="Dreaming"),
+            OLD,
+            ['status.phase: Unsupported value: "Dreaming": supported values: "Failed", "Pending", "Running"'],
+        ),
+        "another quality of service": (
+            with_status(OLD, qos_class="Guaranteed"),
+            OLD,
+            ['status.qosClass: Invalid value: "Guaranteed": field is immutable'],
+        ),
+        "a node that cannot be": (
+            with_status(OLD, nominated_node_name="_"),
+            OLD,
+            ['status.nominatedNodeName: Invalid value: "_"'],
+        ),
+        "risen from the dead": (
+            with_status(ONCE, container_statuses=(RUNNING,)),
+            with_status(ONCE, container_statuses=(ended(),)),
+            ["status.containerStatuses[0].state: Forbidden: may not be transitioned to non-terminated state"],
+        ),
+        "restarted after a failure": (
+            with_status(ON_FAILURE, container_statuses=(RUNNING,)),
+            with_status(ON_FAILURE, container_statuses=(ended(code=1),)),
+            [],
+        ),
+    }.values(),
+)
+def test_what_a_status_of_a_pod_may_become(new: Pod, old: Pod, expected: list[str]) -> None:
+    assert_begins(texts(STATUS.validate_update(new, old)), expected)
