@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Collection
 
 from django.db import DatabaseError, InterfaceError, connection
+from kombu.exceptions import KombuError
 
 from manciple.store import announce, tail
 from scheduling import hints
@@ -89,7 +90,7 @@ class Dispatcher:
         while self._wait_beyond(position):
             try:
                 position = self._look(position)
-            except (DatabaseError, InterfaceError, OSError):
+            except (DatabaseError, InterfaceError, KombuError, OSError):
                 log.exception("could not send looks")
                 connection.close()
                 self._pause(RETRY_AFTER)

@@ -19,7 +19,7 @@ from inventory.kinds.nodes import Node
 from inventory.kinds.slices import ResourceSlice
 from manciple.store import objects
 from manciple.wire.base import ApiObject
-from manciple.wire.machinery import Event
+from manciple.wire.machinery import Event, Namespace
 from manciple.wire.registry import Kind, registry
 from scheduling.controllers import claims, garbage, reservations
 from scheduling.controllers.release import FINALIZER
@@ -137,6 +137,9 @@ class Cluster:
         old = self.pod(name)
         self.delete(old)
         return self.create(structs.replace(old, metadata=make_meta(name, NAMESPACE), status=PodStatus()))
+
+    def all_namespaces(self) -> dict[str, Namespace]:
+        return {one.metadata.name: one for one in self.all(Namespace)}
 
     def label_namespace(self, name: str, labels: dict[str, str]) -> None:
         """Make the namespace with these labels."""

@@ -1,0 +1,150 @@
+"""Commits become looks: which, how many, and that nothing about it can fail a commit."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from manciple.celery import app
+from manciple.store import announce
+from scheduling import dispatch, tasks
+from scheduling.beat import INTERVALS, beat_schedule, task_name
+from scheduling.dispatch import Dispatcher, looks_for
+from tests.builders import make_claim, make_node, make_pod, make_template
+from tests.scheduling.cluster import Cluster
+
+CLAIMS = "resourceclaims.resource.k8s.io"
+
+LOOKS: dict[str, tuple[tuple[str, str], set[str]]] = {
+    "a new pod": (("pods", "ADDED"), {"schedule", "sync_claims"}),
+    "a changed pod": (("pods", "MODIFIED"), {"schedule", "sync_claims", "release_claims"}),
+    "a pod that went": (
+        ("pods", "DELETED"),
+        {"schedule", "release_claims", "collect_garbage", "sweep_namespaces"},
+    ),
+    "a new template": (("resourceclaimtemplates.resource.k8s.io", "ADDED"), {"sync_claims"}),
+    "a changed claim": ((CLAIMS, "MODIFIED"), {"schedule", "release_claims"}),
+    "a renewed lease": (("leases.coordination.k8s.io", "MODIFIED"), set()),
+    "an event about something": (("events", "ADDED"), set()),
+    "a node that went": (
+        ("nodes", "DELETED"),
+        {"sweep_pods", "collect_garbage", "sweep_namespaces"},
+    ),
+    "a namespace on its way out": (("namespaces", "MODIFIED"), {"sweep_namespaces"}),
+}
+
+
+@pytest.mark.parametrize("phrase", LOOKS)
+def test_change_concerns(phrase: str) -> None:
+    change, expected = LOOKS[phrase]
+    assert set(looks_for([change])) == expected
+
+
+def test_every_task_has_an_interval_and_is_known_to_celery() -> None:
+    app.loader.import_default_modules()
+    assert {entry["task"] for entry in beat_schedule().values()} <= set(app.tasks)
+    assert {task_name(short) for short in dispatch.LOOKS} <= set(app.tasks)
+    assert set(dispatch.LOOKS) | set(dispatch.ON_ANY_DELETION) <= set(INTERVALS)
+
+
+def test_every_task_runs_on_an_empty_cluster(cluster: Cluster) -> None:
+    for short in INTERVALS:
+        getattr(tasks, short)()
+
+
+def test_the_tasks_alone_bring_a_pod_up_and_clean_up_after_it(cluster: Cluster) -> None:
+    cluster.with_gpus("node-1")
+    cluster.create(make_template("one-gpu"))
+    cluster.create(make_pod("web", templates={"gpu": "one-gpu"}))
+    tasks.sync_claims()
+    tasks.schedule()
+    claim = cluster.generated_claim("web")
+    assert cluster.pod("web").spec.node_name == "node-1"
+
+    cluster.delete(cluster.pod("web"))
+    tasks.release_claims()
+    assert cluster.find(type(claim), claim.metadata.name) is None
+
+
+class Sent:
+    """Collects what a dispatcher sends, and waits for it."""
+
+    def __init__(self) -> None:
+        self._tasks: queue.Queue[str] = queue.Queue()
+
+    def __call__(self, task: str) -> None:
+        self._tasks.put(task)
+
+    def until(self, task: str) -> list[str]:
+        """What was sent up to and including `task`; fails when it does not come."""
+        found = [self._tasks.get(timeout=10)]
+        while found[-1] != task_name(task):
+            found.append(self._tasks.get(timeout=10))
+        return found
+
+    def rest(self) -> list[str]:
+        return list(self._tasks.queue)
+
+
+@contextmanager
+def dispatching(send: Callable[[str], None]) -> Iterator[Dispatcher]:
+    dispatcher = Dispatcher(send)
+    dispatcher.start()
+    try:
+        yield dispatcher
+    finally:
+        dispatcher.stop()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_at_its_start_it_looks_at_everything_then_at_what_changes() -> None:
+    sent = Sent()
+    with dispatching(sent):
+        assert set(sent.until("prune")) == {task_name(short) for short in INTERVALS}
+        Cluster().create(make_node())
+        assert sent.until("schedule") == [task_name("schedule")]
+        Cluster().create(make_claim())
+        assert sent.until("schedule") == [task_name("schedule")]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_burst_of_commits_becomes_few_looks() -> None:
+    sent, commits = Sent(), 50
+    with dispatching(sent):
+        sent.until("prune")
+        for number in range(commits):
+            Cluster().create(make_pod(f"pod-{number}"))
+        Cluster().create(make_template("last"))
+        sent.until("sync_claims")
+        assert len(sent.rest()) < commits
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_broker_that_is_down_neither_fails_nor_delays_a_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dispatch, "RETRY_AFTER", 0.01)
+    down, attempts = threading.Event(), Sent()
+    down.set()
+
+    def send(task: str) -> None:
+        attempts(task)
+        if down.is_set():
+            raise ConnectionRefusedError
+
+    with dispatching(send):
+        attempts.until("schedule")
+        Cluster().create(make_node())
+        down.clear()
+        attempts.until("prune")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_after_its_end_it_hears_nothing() -> None:
+    sent = Sent()
+    with dispatching(sent):
+        sent.until("prune")
+    announce.announce(10**6)
+    assert sent.rest() == []
