@@ -25,6 +25,9 @@ from scheduling.allocator.usage import PoolUsage, UsageTable
 #: Changes that the log keeps; a new log makes indexes start anew.
 MAX_LOG = 1_000_000
 
+#: the labels that a node had, and what it saw
+NodeSight = tuple[Mapping[str, str], NodeDevices]
+
 
 class Catalogue:
     """The published pools and classes, and what each node sees of them. Never changes but for its caches."""
@@ -35,6 +38,7 @@ class Catalogue:
         features: Features,
         pools: Mapping[PoolKey, PublishedPool],
         classes: Mapping[str, DeviceClass],
+        views: Mapping[str, NodeSight] | None = None,
     ) -> None:
         self.features = features
         self.pools = pools
@@ -42,7 +46,7 @@ class Catalogue:
         self._by_node: dict[str, list[PublishedPool]] = {}
         self._floating: list[PublishedPool] = []
         self._counting: list[PublishedPool] = []
-        self._views: dict[str, tuple[Mapping[str, str], NodeDevices]] = {}
+        self._views: dict[str, NodeSight] = dict(views or {})
         #: what other modules derive from the catalogue and want to live as long; `placement` keeps its indexes here
         self.memo: dict[Hashable, Any] = {}
         for pool in pools.values():
@@ -57,6 +61,16 @@ class Catalogue:
             self._by_node.setdefault(name, []).append(pool)
         if counters:
             self._counting.append(pool)
+
+    def views_without(self, changed: Iterable[PublishedPool]) -> dict[str, NodeSight]:
+        """What nodes see, but for those that see one of these pools."""
+        names: set[str] = set()
+        for pool in changed:
+            named, floating, counters = pool.reach
+            if floating or counters:
+                return {}
+            names |= named
+        return {name: sight for name, sight in self._views.items() if name not in names}
 
     def on_node(self, node: NodeView) -> NodeDevices:
         """What the node sees, from the cache while its labels are the same."""
@@ -115,7 +129,9 @@ class Inventory:
         self._claims: dict[str, tuple[DeviceRequestAllocationResult, ...]] = {}
         self._usage = UsageTable()
         self._log: list[PoolKey] = []
+        #: the catalogue of what is published now (None: something changed), and the last one there was
         self._catalogue: Catalogue | None = None
+        self._last: Catalogue | None = None
 
     # Published content -----------------------------------------------------------------------------------------------
 
@@ -215,21 +231,21 @@ class Inventory:
 
     def _current(self) -> Catalogue:
         if self._catalogue is None:
-            self._rebuild_pools()
-            self._catalogue = Catalogue(features=self.features, pools=self._pools, classes=self._classes)
+            changed = self._rebuild_pools()
+            views = self._last.views_without(changed) if self._last is not None else None
+            self._catalogue = self._last = Catalogue(
+                features=self.features, pools=self._pools, classes=self._classes, views=views
+            )
         return self._catalogue
 
-    def _rebuild_pools(self) -> None:
-        if not self._stale:
-            return
+    def _rebuild_pools(self) -> list[PublishedPool]:
+        """Returns the pools that changed, as they were and as they are."""
         slices: dict[PoolKey, list[SliceContent]] = {key: [] for key in self._stale}
         for content in self._slices.values():
             if content.key in slices:
                 slices[content.key].append(content)
-        pools = dict(self._pools)
-        for key, contents in slices.items():
-            pools.pop(key, None)
-            if contents:
-                pools[key] = PublishedPool(key, contents)
-        self._pools = pools
+        before = self._pools
+        self._pools = {key: pool for key, pool in before.items() if key not in slices}
+        self._pools.update((key, PublishedPool(key, contents)) for key, contents in slices.items() if contents)
         self._stale = set()
+        return [table[key] for key in slices for table in (before, self._pools) if key in table]

@@ -142,3 +142,17 @@ def test_many_changes_leave_the_same_usage_as_a_fresh_start() -> None:
     assert isinstance(answer(inventory, make_claim()), Unallocatable)
     inventory.forget([f"uid-{one}" for one in held] + [f"uid-last-{number}" for number in range(free)])
     assert names(answer(inventory, make_claim(request(count=3)), node=NodeView("node-1"))) == [["d-0", "d-1", "d-0"]]
+
+
+def test_a_change_on_one_node_leaves_what_others_see_and_changes_what_it_sees() -> None:
+    inventory = make_inventory(*(make_slice("d-0", pool=name, nodeName=name) for name in ("node-1", "node-2")))
+    first, second = node("node-1"), node("node-2")
+    seen = [inventory.snapshot().on_node(one) for one in (first, second)]
+    inventory.apply_slice(make_slice("d-0", "d-1", pool="node-1"))
+    inventory.apply_class(make_class("other"))
+    assert inventory.snapshot().on_node(second) is seen[1]
+    assert inventory.snapshot().on_node(first) is not seen[0]
+    inventory.apply_slice(make_slice("x", pool="everywhere", allNodes=True))
+    assert names(answer(inventory, make_claim(request(count=2)), node=second)) == [["x", "d-0"]]
+    inventory.remove_slice("everywhere")
+    assert isinstance(answer(inventory, make_claim(request(count=2)), node=second), Unallocatable)
