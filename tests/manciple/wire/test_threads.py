@@ -10,20 +10,26 @@ ROOT = Path(__file__).resolve().parents[3]
 
 #: A fresh interpreter: msgspec describes a struct to itself only once in a process.
 PROGRAM = """
-import sys, threading
+import threading
+import msgspec
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim
 from manciple.wire import codec
 
-sys.setswitchinterval(1e-6)
+META = {"name": "p", "labels": {"a": "b"}, "ownerReferences": [{"name": "x"}]}
+CONTAINER = {"name": "c", "image": "i", "resources": {"claims": [{"name": "g"}]}}
+POD = {"metadata": META, "spec": {"containers": [CONTAINER]}, "status": {"conditions": [{"type": "Ready"}]}}
+DEVICES = {"requests": [{"name": "r", "exactly": {"deviceClassName": "c"}}]}
+CLAIM = {"metadata": META, "spec": {"devices": DEVICES}, "status": {"reservedFor": [{"uid": "u"}]}}
 start = threading.Barrier(16)
 
-def read(type_):
+def read(type_, document):
+    text = msgspec.json.encode(document)
     start.wait()
-    codec.decode_text(type_, b"{}")
-    codec.decode_value(type_, {})
+    codec.decode_text(type_, text)
+    codec.decode_value(type_, document)
 
-threads = [threading.Thread(target=read, args=(type_,)) for type_ in (Pod, ResourceClaim) * 8]
+threads = [threading.Thread(target=read, args=args) for args in ((Pod, POD), (ResourceClaim, CLAIM)) * 8]
 for thread in threads:
     thread.start()
 for thread in threads:
