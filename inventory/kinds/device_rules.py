@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -74,6 +75,16 @@ def validate_identifier(identifier: str, path: Path) -> Errors:
 
 def validate_qualified_name(name: str, path: Path) -> Errors:
     """An attribute's or capacity's name: an identifier, with or without `domain/` before it."""
+    return [] if _is_qualified_name(name) else _qualified_name_errors(name, path)
+
+
+@lru_cache(maxsize=16384)
+def _is_qualified_name(name: str) -> bool:
+    """Drivers repeat the same few names on every device."""
+    return not _qualified_name_errors(name, Path())
+
+
+def _qualified_name_errors(name: str, path: Path) -> Errors:
     domain, slash, identifier = name.partition("/")
     if not slash:
         return validate_identifier(name, path)

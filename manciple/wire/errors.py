@@ -5,8 +5,6 @@
 `Status` document. Validation collects every `FieldError`; `Invalid` carries them as causes.
 """
 
-# ruff: noqa: N818 - the classes are named by their metav1.StatusReason
-
 from __future__ import annotations
 
 import json
