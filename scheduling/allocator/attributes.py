@@ -14,7 +14,7 @@ from typing import Any
 
 from inventory.kinds.slices import DeviceAttribute
 from scheduling.allocator.pools import Generation
-from scheduling.allocator.published import PublishedDevice
+from scheduling.allocator.published import PublishedDevice, make_room
 
 #: ("int", 3), ("string", "x"), ...; (ODD, object()) for what equals nothing else
 AttributeValue = tuple[str, Any]
@@ -45,6 +45,7 @@ def groups_of(generation: Generation, attribute: str, *, lists: bool) -> Groups:
         for value in _values(device, attribute, lists=lists):
             carriers[value] = carriers.get(value, 0) | (1 << position)
             present |= 1 << position
+    make_room(generation.groups)
     groups = generation.groups[(attribute, lists)] = Groups(carriers, present)
     return groups
 

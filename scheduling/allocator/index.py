@@ -14,13 +14,10 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from scheduling.allocator.masks import InUse, in_use, selected, sharing
 from scheduling.allocator.outcome import NodeView
 from scheduling.allocator.pools import bits
-from scheduling.allocator.published import PoolKey
+from scheduling.allocator.published import PoolKey, make_room
 from scheduling.allocator.requests import RequestPlan
 from scheduling.allocator.score import Fit, Score, most_packed
 from scheduling.allocator.snapshot import Snapshot
-
-#: Shapes of claims for which refusals are remembered.
-MAX_SHAPES = 1000
 
 
 class SignatureCounts:
@@ -132,8 +129,7 @@ class NodeIndex:
 
     def refute(self, shape: Hashable, number: int) -> None:
         """Remember that the node does not fit, as it is now."""
-        if len(self.refuted) > MAX_SHAPES:
-            self.refuted.clear()
+        make_room(self.refuted)
         self.refuted.setdefault(shape, {})[number] = self.stamps[number]
 
     def is_refuted(self, shape: Hashable, number: int) -> bool:
@@ -144,6 +140,7 @@ class NodeIndex:
         key = (plan.signature, plan.admin)
         known = self._signatures.get(key)
         if known is None:
+            make_room(self._signatures)
             known = self._signatures[key] = SignatureCounts(plan, self)
         return known
 

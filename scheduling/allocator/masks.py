@@ -13,7 +13,7 @@ from scheduling.allocator.attributes import ODD, AttributeValue, groups_of
 from scheduling.allocator.capacity import Consumption, consumption, fits
 from scheduling.allocator.features import Features
 from scheduling.allocator.pools import KEEPING_AWAY, NodeDevices, PoolOnNode, bits
-from scheduling.allocator.published import PublishedDevice
+from scheduling.allocator.published import PublishedDevice, make_room
 from scheduling.allocator.requests import RequestPlan
 from scheduling.allocator.selectors import chosen, error_text
 from scheduling.allocator.usage import NO_USAGE, UsageTable
@@ -55,6 +55,7 @@ def selected(devices: NodeDevices, plan: RequestPlan, features: Features) -> tup
     """(devices that serve the request if nobody uses them, devices whose selectors err)."""
     known = devices.memo.get(plan.signature)
     if known is None:
+        make_room(devices.memo)
         candidates = errors = 0
         for view, shift in zip(devices.pools, devices.shifts, strict=True):
             if not view.trouble:
@@ -120,6 +121,7 @@ def consumed_by(device: PublishedDevice, plan: RequestPlan) -> Consumption | Non
     """What the request consumes of the device; computed once per device and amounts asked for."""
     known = device.consumptions
     if plan.capacity not in known:
+        make_room(known)
         known[plan.capacity] = consumption(device.published, plan.capacity)
     return known[plan.capacity]
 
@@ -129,6 +131,7 @@ def value_groups(devices: NodeDevices, attribute: str, features: Features) -> Va
     key = ("values", attribute)
     known = devices.memo.get(key)
     if known is None:
+        make_room(devices.memo)
         known = devices.memo[key] = _value_groups(devices, attribute, features)
     groups: ValueGroups = known
     return groups
@@ -151,8 +154,4 @@ def _value_groups(devices: NodeDevices, attribute: str, features: Features) -> V
 
 def device_error(plan: RequestPlan, view: PoolOnNode, position: int) -> str:
     """The text of the selector error on a device. `position`: in the pool's generation."""
-    generation = view.generation
-    for index, offset in enumerate(generation.offsets):
-        if generation.span(index) >> position & 1:
-            return error_text(plan.selectors, generation.devices[position], position - offset)
-    raise IndexError(position)
+    return error_text(plan.selectors, view.generation.devices[position])

@@ -17,7 +17,7 @@ from typing import Any
 from inventory.kinds.slices import CounterSet
 from scheduling.allocator.features import Features
 from scheduling.allocator.outcome import NodeView
-from scheduling.allocator.published import PoolKey, PublishedDevice, SliceContent
+from scheduling.allocator.published import PoolKey, PublishedDevice, SliceContent, make_room
 
 #: Taint effects that count; others, None among them, are ignored.
 KEEPING_AWAY = ("NoSchedule", "NoExecute")
@@ -170,6 +170,7 @@ class PublishedPool:
         memo = generation.views
         key = (relevant, hidden)
         if key not in memo:
+            make_room(memo)
             memo[key] = _build(generation, relevant, hidden=hidden, features=features)
         return memo[key]
 

@@ -6,9 +6,9 @@ verdicts, so that a verdict lives exactly as long as the devices that it was rea
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from inventory.kinds.node_selectors import NodeSelector
 from inventory.kinds.slices import CounterSet, Device, ResourceSlice
@@ -18,6 +18,16 @@ from manciple.wire.selectors import node_selector_matches
 from scheduling.allocator.features import Features
 from scheduling.allocator.outcome import NodeView
 from scheduling.cel import DeviceView
+
+#: Derived answers that one device, slice, pool, node or index keeps; past that many it starts anew. Selectors and
+#: amounts are what users write, so there is no end to them.
+MAX_KEPT = 512
+
+
+def make_room(kept: MutableMapping[Any, Any]) -> None:
+    """Call before adding to what is kept."""
+    if len(kept) >= MAX_KEPT:
+        kept.clear()
 
 
 class PoolKey(NamedTuple):

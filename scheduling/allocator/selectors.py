@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from scheduling.allocator.pools import Generation, bits
-from scheduling.allocator.published import PublishedDevice
+from scheduling.allocator.published import PublishedDevice, make_room
 from scheduling.cel import CompileError, EvaluationError, Selector, compile_selector
 
 
@@ -48,13 +48,13 @@ def chosen(generation: Generation, selectors: Sequence[SelectorRef], wanted: int
     return wanted, errors
 
 
-def error_text(selectors: Sequence[SelectorRef], device: PublishedDevice, position: int) -> str:
-    """What to tell of a device on which `chosen` reported an error. `position`: of the device in its slice."""
+def error_text(selectors: Sequence[SelectorRef], device: PublishedDevice) -> str:
+    """What to tell of a device on which `chosen` reported an error."""
     for selector in selectors:
         compiled = _compiled(selector.expression)
         if isinstance(compiled, CompileError):
             return f"{selector}: CEL compile error: {compiled}"
-        verdict = device.slice.verdicts[selector.expression][position]
+        verdict = _verdict(compiled, device)
         if isinstance(verdict, str):
             return f"{selector} on device {device}: CEL runtime error: {verdict}"
     raise LookupError(f"no selector errs on device {device}")
@@ -63,6 +63,7 @@ def error_text(selectors: Sequence[SelectorRef], device: PublishedDevice, positi
 def _judged(generation: Generation, expression: str, wanted: int) -> Verdicts:
     verdicts = generation.verdicts.get(expression)
     if verdicts is None:
+        make_room(generation.verdicts)
         verdicts = generation.verdicts[expression] = Verdicts()
     missing = wanted & ~verdicts.known
     if missing:
@@ -80,7 +81,10 @@ def _judge(generation: Generation, expression: str, missing: int, verdicts: Verd
         part = missing & generation.span(index)
         if not part:
             continue
-        known = content.verdicts.setdefault(expression, [None] * len(content.devices))
+        if expression not in content.verdicts:
+            make_room(content.verdicts)
+            content.verdicts[expression] = [None] * len(content.devices)
+        known = content.verdicts[expression]
         for position in bits(part >> offset):
             verdict = known[position]
             if verdict is None:
