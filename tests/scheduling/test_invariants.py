@@ -1,0 +1,278 @@
+"""Each invariant notices its violation, and names it; a sound cluster has none."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from django.core.management import CommandError, call_command
+from msgspec import structs
+
+from claims.kinds.pod_statuses import PodCondition
+from claims.kinds.pods import Pod
+from claims.kinds.resource_claims import ResourceClaim
+from inventory.kinds.slices import Counter, CounterSet, DeviceCounterConsumption
+from scheduling.controllers.release import FINALIZER
+from scheduling.facts import gather, node_files
+from scheduling.invariants import Facts, NodeFiles, violations
+from scheduling.management.commands import check_invariants
+from scheduling.replay import Replay
+from tests.builders import (
+    CREATED,
+    make_allocation,
+    make_claim,
+    make_consumer,
+    make_device,
+    make_node,
+    make_pod,
+    make_result,
+    make_slice,
+    stored,
+)
+from tests.scheduling.cluster import Cluster
+
+NOW = datetime.fromisoformat(CREATED)
+SHARE = "00000000-0000-4000-8000-00000000000"
+
+
+def held(name: str = "claim", *pods: Pod, protected: bool = True, **result: object) -> ResourceClaim:
+    allocation = make_allocation(make_result(**result))  # type: ignore[arg-type]
+    return stored(
+        make_claim(
+            name,
+            allocation=allocation,
+            reserved_for=[make_consumer(pod) for pod in pods],
+            finalizers=(FINALIZER,) if protected else (),
+        )
+    )
+
+
+def bound(name: str = "pod", claim: str = "claim", *, node: str = "node-1", phase: str = "Running") -> Pod:
+    pod = stored(make_pod(name, claims={"gpu": claim}, node=node))
+    conditions = (PodCondition(type="PodScheduled", status="True"),)
+    return structs.replace(pod, status=structs.replace(pod.status, phase=phase, conditions=conditions))
+
+
+POD = bound()
+SOUND = Facts(now=NOW, claims=(held("claim", POD),), pods=(POD,), nodes=(stored(make_node()),))
+
+
+def partitions(drawn: str) -> Facts:
+    """Two allocated partitions of a pool with 8 units, each drawing `drawn` of them."""
+    consumption = DeviceCounterConsumption(counter_set="memory", counters={"units": Counter(value=drawn)})
+    devices = [make_device(f"gpu-{number}", consumes_counters=(consumption,)) for number in (0, 1)]
+    counters = CounterSet(name="memory", counters={"units": Counter(value="8")})
+    slices = (
+        stored(make_slice("counters", devices=(), shared_counters=(counters,), slices=2)),
+        stored(make_slice("devices", devices=devices, slices=2)),
+    )
+    claims = (held("a", POD, device="gpu-0"), held("b", POD, device="gpu-1"))
+    return with_facts(SOUND, claims=claims, slices=slices, pods=(bound(claim="a"),))
+
+
+def shares(each: str) -> Facts:
+    """Two shares of a device with 80Gi."""
+    device = make_device("gpu-0", capacity={"memory": "80Gi"}, allow_multiple_allocations=True)
+    claims = tuple(
+        held(name, POD, device="gpu-0", share_id=f"{SHARE}{position}", consumed_capacity={"memory": each})
+        for position, name in enumerate(("a", "b"))
+    )
+    slices = (stored(make_slice(devices=[device])),)
+    return with_facts(SOUND, claims=claims, slices=slices, pods=(bound(claim="a"),))
+
+
+def with_facts(facts: Facts, **changes: object) -> Facts:
+    return replace(facts, **changes)  # type: ignore[arg-type]
+
+
+def with_files(prepared: set[str], described: set[str]) -> Facts:
+    files = NodeFiles(prepared=frozenset(prepared), described=frozenset(described))
+    return with_facts(SOUND, files={"node-1": files})
+
+
+UID = SOUND.claims[0].metadata.uid
+
+CASES: dict[str, tuple[Facts, list[str]]] = {
+    "a pod with its claim": (SOUND, []),
+    "nothing at all": (Facts(now=NOW), []),
+    "one device in two claims": (
+        with_facts(SOUND, claims=(*SOUND.claims, held("other", POD))),
+        ["device gpu.example.com/node-1/gpu-0 is allocated to default/claim, default/other"],
+    ),
+    "a device held and shared": (
+        with_facts(SOUND, claims=(*SOUND.claims, held("other", POD, share_id=f"{SHARE}0"))),
+        ["device gpu.example.com/node-1/gpu-0 is allocated to default/claim and shared by default/other"],
+    ),
+    "a device held and watched with admin access": (
+        with_facts(SOUND, claims=(*SOUND.claims, held("other", POD, admin_access=True))),
+        [],
+    ),
+    "shares that fit": (shares("40Gi"), []),
+    "shares that do not fit": (
+        shares("41Gi"),
+        ["capacity memory of device gpu.example.com/node-1/gpu-0 is consumed beyond what is published"],
+    ),
+    "partitions that fit": (partitions("4"), []),
+    "partitions that do not fit": (
+        partitions("5"),
+        ["counter memory/units of pool gpu.example.com/node-1 is drawn beyond what is published"],
+    ),
+    "allocated without the finalizer": (
+        with_facts(SOUND, claims=(held("claim", POD, protected=False),)),
+        [f"claim default/claim is allocated without the finalizer {FINALIZER}"],
+    ),
+    "reserved but not allocated": (
+        Facts(now=NOW, claims=(stored(make_claim(reserved_for=[make_consumer(POD)])),), pods=(POD,)),
+        [
+            "claim default/claim is reserved but not allocated",
+            "pod default/pod on node-1: claim claim is not allocated",
+        ],
+    ),
+    "a bound pod without its claim": (
+        with_facts(SOUND, claims=()),
+        ["pod default/pod on node-1: claim claim does not exist"],
+    ),
+    "a bound pod whose claim is not reserved for it": (
+        with_facts(SOUND, pods=(POD, bound("other"))),
+        ["pod default/other on node-1: claim claim is not reserved for it"],
+    ),
+    "a pod bound where its claim is not": (
+        with_facts(
+            SOUND,
+            pods=(bound(node="node-2"),),
+            nodes=(stored(make_node("node-1")), stored(make_node("node-2"))),
+        ),
+        ["pod default/pod on node-2: claim claim is not available there"],
+    ),
+    "a pod that a user bound by hand is its node's to refuse": (
+        with_facts(SOUND, pods=(POD, stored(make_pod("manual", claims={"gpu": "claim"}, node="node-1")))),
+        [],
+    ),
+    "a claim whose pod has finished": (
+        with_facts(SOUND, pods=(bound(phase="Succeeded"),)),
+        ["claim default/claim is allocated, and nobody holds it"],
+    ),
+    "a claim whose pod is gone": (
+        with_facts(SOUND, pods=()),
+        ["claim default/claim is allocated, and nobody holds it"],
+    ),
+    "prepared, described and used": (with_files({UID}, {UID}), []),
+    "prepared without a CDI file": (
+        with_files({UID}, set()),
+        [f"node node-1: claim {UID} is in the checkpoint but no CDI file"],
+    ),
+    "a CDI file without a record": (
+        with_files(set(), {UID}),
+        [
+            f"node node-1: claim {UID} is in a CDI file but not the checkpoint",
+            f"node node-1: claim {UID} is used by a running pod but not prepared",
+        ],
+    ),
+    "prepared for nobody": (
+        with_files({UID, "old"}, {UID, "old"}),
+        ["node node-1: claim old is prepared for no pod"],
+    ),
+}
+
+
+@pytest.mark.parametrize("phrase", CASES)
+def test_cluster(phrase: str) -> None:
+    facts, expected = CASES[phrase]
+    assert [sentence for found in violations(facts).values() for sentence in found] == expected
+
+
+@dataclass(frozen=True)
+class Entry:
+    """An event, or a live object, of the replay."""
+
+    revision: int
+    type: str = "ADDED"
+    uid: str = "u"
+    text: str = "{}"
+    resource: str = "pods"
+
+
+Log = list[Entry]
+REPLAYS: dict[str, tuple[Log, Log, Log, list[str]]] = {
+    "log and state agree": ([Entry(1), Entry(2, "MODIFIED", text="b")], [Entry(2, text="b")], [], []),
+    "deleted, and gone": ([Entry(1), Entry(2, "DELETED")], [], [], []),
+    "the state is behind the log": (
+        [Entry(1), Entry(2, "MODIFIED", text="b")],
+        [Entry(1)],
+        [],
+        ["pods u differs from its last event"],
+    ),
+    "it changed while we were reading": ([Entry(1)], [Entry(2, text="b")], [Entry(2, "MODIFIED", text="b")], []),
+    "deleted, but there": ([Entry(1, "DELETED")], [Entry(1)], [], ["pods u exists, but the log says it was deleted"]),
+    "there, but never logged": ([], [Entry(9)], [], ["pods u exists, but the log does not tell of it"]),
+    "logged, but not there": ([Entry(1)], [], [], ["pods u is gone, but the log does not say so"]),
+    "revisions out of order": (
+        [Entry(2), Entry(1, "MODIFIED")],
+        [Entry(1)],
+        [],
+        ["revision 1 of pods u comes after revision 2"],
+    ),
+    "created twice": ([Entry(1), Entry(2)], [Entry(2)], [], ["revision 2 of pods u is ADDED after ADDED"]),
+}
+
+
+@pytest.mark.parametrize("phrase", REPLAYS)
+def test_replay(phrase: str) -> None:
+    log, live, later, expected = REPLAYS[phrase]
+    replay = Replay()
+    replay.feed(log)
+    replay.compare_with(live, later)
+    assert list(replay.differences()) == expected
+
+
+def test_what_lies_on_the_nodes_disks_is_read_from_the_home_folder(tmp_path: Path) -> None:
+    claims, cdi = tmp_path / "nodes" / "node-1" / "claims", tmp_path / "cdi" / "node-1"
+    claims.mkdir(parents=True)
+    cdi.mkdir(parents=True)
+    for uid, state in (("a", "Prepared"), ("b", "Preparing")):
+        (claims / f"{uid}.json").write_text(json.dumps({"version": 1, "claim": {"uid": uid, "state": state}}))
+    (cdi / "k8s.gpu.example.com-claim_a.json").write_text("{}")
+    (cdi / "somebody-elses.json").write_text("{}")
+    assert node_files(tmp_path) == {"node-1": NodeFiles(prepared=frozenset("a"), described=frozenset("a"))}
+
+
+def run_command(*, patience: float = 0.0) -> str:
+    out = StringIO()
+    try:
+        call_command("check_invariants", patience=patience, stdout=out)
+    except CommandError as error:
+        out.write(f"exit {error.returncode}")
+    return out.getvalue()
+
+
+def test_the_command_prints_one_line_for_each_and_fails_on_a_violation(cluster: Cluster) -> None:
+    assert run_command().splitlines() == [
+        "ok       1 no device is given twice",
+        "ok       2 allocated claims are protected, reserved claims allocated",
+        "ok       3 bound pods have their claims",
+        "ok       5 claims that nobody holds are free",
+        "ok       6 nodes agree with their disks",
+        "ok       7 the log gives the state",
+    ]
+    claim = cluster.create_allocated(make_claim(), make_allocation())
+    cluster.update(structs.replace(claim, metadata=structs.replace(claim.metadata, finalizers=())))
+    printed = run_command().splitlines()
+    assert printed[1] == (
+        "VIOLATED 2 allocated claims are protected, reserved claims allocated: "
+        f"claim default/claim is allocated without the finalizer {FINALIZER}"
+    )
+    assert printed[-1] == "exit 1"
+    cluster.delete(cluster.claim("claim"))
+
+
+def test_a_violation_that_heals_within_the_patience_is_none(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = with_facts(SOUND, pods=())
+    looks: list[Callable[[], Facts]] = [lambda: broken, lambda: gather(NOW)]
+    monkeypatch.setattr(check_invariants, "gather", lambda *_args: looks.pop(0)())
+    monkeypatch.setattr(check_invariants, "LOOK_AGAIN", 0.0)
+    assert "VIOLATED" not in run_command(patience=60)
