@@ -188,7 +188,7 @@ def _read_amounts(amounts: Mapping[str, str], path: Path) -> tuple[dict[str, Qua
         read[name] = amount
         if amount.sign < 0:
             found.append(invalid(at, text, "must be greater than or equal to 0"))
-        if names.is_extended_resource_name(name) and not amount.is_integer:
+        if names.is_device_resource_name(name) and not amount.is_integer:
             found.append(invalid(at, text, "must be an integer"))
     return read, found
 
@@ -197,14 +197,14 @@ def _validate_resource_name(name: str, path: Path) -> Errors:
     found = each(names.check_label_key(name), path, name)
     if "/" not in name and name not in STANDARD_RESOURCES and not _is_hugepages(name):
         found.append(invalid(path, name, "must be a standard resource for containers"))
-    elif "/" in name and not names.is_extended_resource_name(name):
+    elif "/" in name and "kubernetes.io/" not in name and not names.is_extended_resource_name(name):
         found.append(invalid(path, name, "doesn't follow extended resource name standard"))
     return found
 
 
 def _validate_against_limit(name: str, amount: Quantity, limit: Quantity | None, path: Path) -> Errors:
     """A request is at most its limit; for what cannot be shared it is the limit."""
-    whole = names.is_extended_resource_name(name) or _is_hugepages(name)
+    whole = names.is_device_resource_name(name) or _is_hugepages(name)
     if limit is None:
         missing = required(path.child("limits"), "Limit must be set for non overcommit resources")
         return [missing] if whole else []

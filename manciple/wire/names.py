@@ -63,6 +63,9 @@ SUFFIX_LENGTH = 5
 #: A generated name is never longer than a DNS label: base cut to this length, then the suffix.
 GENERATED_BASE_MAX = DNS_LABEL_MAX - SUFFIX_LENGTH
 
+#: The resource name by which any DeviceClass can be asked for: this, and the class's name.
+DEVICE_CLASS_RESOURCE_PREFIX = "deviceclass.resource.kubernetes.io/"
+
 Messages = tuple[str, ...]
 
 
@@ -176,6 +179,11 @@ def is_extended_resource_name(text: str) -> bool:
     if "/" not in text or "kubernetes.io/" in text or text.startswith("requests."):
         return False
     return not check_label_key(f"requests.{text}")
+
+
+def is_device_resource_name(text: str) -> bool:
+    """Whether a container that names this resource asks for whole devices: an extended resource, or a class by name."""
+    return is_extended_resource_name(text) or text.startswith(DEVICE_CLASS_RESOURCE_PREFIX)
 
 
 def _as_prefix(text: str) -> str:

@@ -131,6 +131,18 @@ def test_a_pod_without_claims_says_so_to_its_containers() -> None:
                 'resources.requests[example.com/gpu]: Invalid value: "500m": must be an integer',
             ],
         ),
+        "devices of a class": (make_container(limits={"deviceclass.resource.kubernetes.io/gpu.example.com": "1"}), []),
+        "devices of a class without limit": (
+            make_container(requests={"deviceclass.resource.kubernetes.io/gpu.example.com": "1"}),
+            ["resources.limits: Required value: Limit must be set for non overcommit resources"],
+        ),
+        "a quota's name": (
+            make_container(limits={"requests.example.com/gpu": "1"}),
+            [
+                'resources.limits[requests.example.com/gpu]: Invalid value: "requests.example.com/gpu": doesn\'t follow',
+                'resources.requests[requests.example.com/gpu]: Invalid value: "requests.example.com/gpu": doesn\'t follow',
+            ],
+        ),
         "devices without limit": (
             make_container(requests={"example.com/gpu": "1"}),
             ["resources.limits: Required value: Limit must be set for non overcommit resources"],
