@@ -14,7 +14,6 @@ from __future__ import annotations
 import os
 from typing import Any, cast
 
-from a2wsgi import WSGIMiddleware
 from django.core.wsgi import get_wsgi_application
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "manciple.settings")
@@ -26,15 +25,16 @@ from channels.security.websocket import AllowedHostsOriginValidator  # noqa: E40
 from django.conf import settings  # noqa: E402
 
 from manciple.api.answers import BODY_LIMIT, body_too_large, error_answer  # noqa: E402
-from manciple.api.asgi_types import Application, Message, Receive, Scope, Send  # noqa: E402
+from manciple.api.asgi_types import Application, Receive, Scope, Send  # noqa: E402
 from manciple.api.fanout import close_streams  # noqa: E402
+from manciple.api.threads import ThreadedWsgi  # noqa: E402
 from manciple.api.watch import is_watch, watch  # noqa: E402
 from manciple.live.routing import websocket_urlpatterns  # noqa: E402
 from manciple.store.tail import Tail  # noqa: E402
 from manciple.wire.errors import TooLarge  # noqa: E402
 
 _routes: Any = websocket_urlpatterns
-_pages_and_rest = cast("Application", WSGIMiddleware(_django, workers=settings.API_THREADS))
+_pages_and_rest = ThreadedWsgi(_django, workers=settings.API_THREADS)
 _sockets = cast("Application", AllowedHostsOriginValidator(AuthMiddlewareStack(URLRouter(_routes))))
 
 
@@ -51,19 +51,13 @@ async def application(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 async def _serve_whole(scope: Scope, receive: Receive, send: Send) -> None:
-    """A request with its body in hand. A WSGI application reads as much as Content-Length says, so that is set."""
+    """A request that is taken to a thread once its body is in hand."""
     try:
         body = await _read_body(scope, receive)
     except TooLarge as error:
         await _answer_too_large(error, send)
         return
-    headers = [(name, value) for name, value in scope["headers"] if name.lower() != b"content-length"]
-    headers.append((b"content-length", str(len(body)).encode()))
-
-    async def receive_whole() -> Message:
-        return {"type": "http.request", "body": body, "more_body": False}
-
-    await _pages_and_rest({**scope, "headers": headers}, receive_whole, send)
+    await _pages_and_rest(scope, body, send)
 
 
 async def _read_body(scope: Scope, receive: Receive) -> bytes:
