@@ -136,11 +136,11 @@ def test_a_pod_without_claims_says_so_to_its_containers() -> None:
             make_container(requests={"deviceclass.resource.kubernetes.io/gpu.example.com": "1"}),
             ["resources.limits: Required value: Limit must be set for non overcommit resources"],
         ),
-        "a quota's name": (
-            make_container(limits={"requests.example.com/gpu": "1"}),
+        "the name of a quota": (
+            make_container(limits={"requests.a.b/c": "1"}),
             [
-                'resources.limits[requests.example.com/gpu]: Invalid value: "requests.example.com/gpu": doesn\'t follow',
-                'resources.requests[requests.example.com/gpu]: Invalid value: "requests.example.com/gpu": doesn\'t follow',
+                'resources.limits[requests.a.b/c]: Invalid value: "requests.a.b/c": doesn\'t follow extended resource',
+                'resources.requests[requests.a.b/c]: Invalid value: "requests.a.b/c": doesn\'t follow extended resource',
             ],
         ),
         "devices without limit": (
