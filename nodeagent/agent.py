@@ -17,7 +17,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Literal, NamedTuple
 
 import httpx
@@ -34,6 +33,7 @@ from nodeagent.drivers.protocol import Driver
 from nodeagent.events import EventRecorder
 from nodeagent.failures import AgentError
 from nodeagent.follow import Follower
+from nodeagent.health import known_health
 from nodeagent.podcache import PodCache
 from nodeagent.pods import PodWorker
 from nodeagent.prepare import Preparer
@@ -99,6 +99,7 @@ class Agent:
             preparer=self.preparer,
             runtime=self.runtime,
             events=EventRecorder(self._client, node=config.node_name, clock=clock),
+            health=lambda: known_health(self._drivers.values()),
             host_ip=config.node_ip,
             clock=clock,
         )
@@ -200,11 +201,15 @@ class Agent:
         if (driver := change.object.spec.driver) in self._drivers:
             self._queue.add(Key("slices", driver))
 
+    def _look_at_everything(self) -> None:
+        for key in self.everything():
+            self._queue.add(key)
+
     # Threads.
 
     def _start_threads(self) -> list[threading.Thread]:
         for driver in self._drivers.values():
-            driver.subscribe(partial(self._queue.add, Key("slices", driver.name)))
+            driver.subscribe(self._look_at_everything)
         targets = [*(follower.run for follower in self.followers), *[self._work_loop] * self.config.workers]
         threads = [threading.Thread(target=target, name=self.config.node_name, daemon=True) for target in targets]
         for thread in threads:
@@ -255,8 +260,7 @@ class Agent:
                 log.warning("node %s: sign of life: %s; trying again", self.config.node_name, error)
             if now - looked >= self.config.resync_seconds:
                 looked = now
-                for key in self.everything():
-                    self._queue.add(key)
+                self._look_at_everything()
 
     def _insist(self, step: Callable[[], None], stop: threading.Event) -> bool:
         """Repeat `step` until it works; False when told to stop before."""

@@ -141,9 +141,10 @@ def _ids(record: ClaimRecord | None, request: str) -> Iterator[str]:
     if record is None:
         return
     for device in record.devices:
-        if not request or _serves(device, request):
+        if serves(device, request):
             yield from device.cdi_device_ids
 
 
-def _serves(device: PreparedDevice, request: str) -> bool:
-    return not device.requests or any(request_matches(request, given) for given in device.requests)
+def serves(device: PreparedDevice, request: str) -> bool:
+    """Whether a container that names `request` of the claim, or no request (""), gets the device."""
+    return not request or not device.requests or any(request_matches(request, given) for given in device.requests)

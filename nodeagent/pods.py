@@ -28,6 +28,7 @@ from nodeagent.checkpoint import ClaimRecord
 from nodeagent.client import Client
 from nodeagent.events import EventRecorder
 from nodeagent.failures import AgentError, ApiFailure, ContainerFailed, PrepareFailed, PrepareRefused, StorageFailed
+from nodeagent.health import KnownHealth, resource_statuses
 from nodeagent.lifecycle import Ending, Plan, Start, plan
 from nodeagent.podcache import PodCache
 from nodeagent.podclaims import container_devices, is_terminal
@@ -53,6 +54,7 @@ class PodWorker:
         preparer: Preparer,
         runtime: Runtime,
         events: EventRecorder,
+        health: Callable[[], KnownHealth],
         host_ip: str,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -61,6 +63,7 @@ class PodWorker:
         self._preparer = preparer
         self._runtime = runtime
         self._events = events
+        self._health = health
         self._host_ip = host_ip
         self._clock = clock
 
@@ -128,7 +131,7 @@ class PodWorker:
         if step.ending:
             self._end(pod, step.ending)
             return None
-        self._report(pod, self._observed(pod, step))
+        self._report(pod, self._observed(pod, step, records=records))
         times = [at for at in (step.look_at, self._runtime.next_change(uid)) if at is not None]
         return max(0.0, min(times) - self._clock()) if times else None
 
@@ -153,14 +156,23 @@ class PodWorker:
             raise ContainerFailed("; ".join(f"container {name}: {why}" for name, why in trouble.items()))
 
     def _observed(
-        self, pod: Pod, step: Plan, *, prepared: bool = True, trouble: Mapping[str, str] | None = None
+        self,
+        pod: Pod,
+        step: Plan,
+        *,
+        prepared: bool = True,
+        trouble: Mapping[str, str] | None = None,
+        records: Mapping[str, ClaimRecord] | None = None,
     ) -> Observed:
+        known = self._health() if records else {}
+        containers = (*pod.spec.init_containers, *pod.spec.containers) if known else ()
         return Observed(
             runs=self._runtime.runs(pod.metadata.uid),
             prepared=prepared,
             initialized=step.initialized,
             waiting=step.waiting,
             trouble=trouble or {},
+            health={c.name: resource_statuses(c, records or {}, known) for c in containers},
         )
 
     # Reporting.

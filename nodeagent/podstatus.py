@@ -24,6 +24,7 @@ from claims.kinds.pod_statuses import (
     PodCondition,
     PodIP,
     PodStatus,
+    ResourceStatus,
 )
 from claims.kinds.pods import Pod
 from nodeagent.lifecycle import Ending, is_sidecar
@@ -36,7 +37,7 @@ class Observed:
     """How a pod stands on its node.
 
     prepared: its claims are ready, containers may start. waiting: containers that wait for their restart.
-    trouble: container name -> why it cannot be started.
+    trouble: container name -> why it cannot be started. health: container name -> the health of its devices.
     """
 
     runs: Mapping[str, ContainerRun] = field(default_factory=dict)
@@ -45,6 +46,7 @@ class Observed:
     waiting: frozenset[str] = frozenset()
     ending: Ending = ""
     trouble: Mapping[str, str] = field(default_factory=dict)
+    health: Mapping[str, tuple[ResourceStatus, ...]] = field(default_factory=dict)
 
 
 def pod_ip(pod_uid: str) -> str:
@@ -103,6 +105,7 @@ def _container_status(container: Container, seen: Observed) -> ContainerStatus:
         image=run.image,
         image_id=run.image,
         container_id=run.container_id,
+        allocated_resources_status=seen.health.get(container.name, ()),
     )
 
 

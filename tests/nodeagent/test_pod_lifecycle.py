@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.nodeagent.machine import Machine
-from tests.nodeagent.objects import container, pod
+from tests.nodeagent.objects import claim, container, pod
 
 
 def short(seconds: float = 5, code: int = 0) -> dict[str, Any]:
@@ -230,6 +230,23 @@ def test_a_readiness_gate_keeps_the_pod_from_being_ready(machine: Machine) -> No
     machine.settle()
 
     assert machine.condition("p", "Ready") == "True"
+
+
+def test_reports_device_health_with_custom_messages(machine: Machine) -> None:
+    machine.api.put("resourceclaims", claim("c", "gpu-0", "gpu-1", pods=("uid-p",)))
+    machine.api.put("pods", pod("p", container("all", "g"), container("one", "g/gpu1"), claims={"g": "c"}))
+    machine.settle()
+
+    machine.driver.report_health("gpu-1", "Unhealthy", "ECC error on bank 3")
+    machine.settle()
+
+    prefix = "k8s.gpu.example.com/claim=claim-c-gpu"
+    sick = {"resourceID": f"{prefix}-1", "health": "Unhealthy", "message": "ECC error on bank 3"}
+    reported = {name: s["allocatedResourcesStatus"] for name, s in statuses(machine).items()}
+    assert reported == {
+        "all": [{"name": "claim:g", "resources": [{"resourceID": f"{prefix}-0", "health": "Healthy"}, sick]}],
+        "one": [{"name": "claim:g/gpu1", "resources": [sick]}],
+    }
 
 
 def test_containers_see_their_environment_and_their_pod(machine: Machine) -> None:
