@@ -98,3 +98,10 @@ def test_a_ca_file_is_found_beside_the_kubeconfig(tmp_path: Path) -> None:
 def test_without_a_server_the_command_says_what_to_give(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--node-name", "n1"]) == 2
     assert "give --kubeconfig, or --server and --token-file" in capsys.readouterr().err
+
+
+def test_every_option_is_documented() -> None:
+    documentation = (Path(__file__).resolve().parents[2] / "docs" / "nodeagent.md").read_text()
+    options = {name for action in parser()._actions for name in action.option_strings if name.startswith("--")}
+
+    assert {name for name in options - {"--help"} if f"`{name}`" not in documentation} == set()
