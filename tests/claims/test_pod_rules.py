@@ -139,8 +139,8 @@ def test_a_pod_without_claims_says_so_to_its_containers() -> None:
         "the name of a quota": (
             make_container(limits={"requests.a.b/c": "1"}),
             [
-                'resources.limits[requests.a.b/c]: Invalid value: "requests.a.b/c": doesn\'t follow extended resource',
-                'resources.requests[requests.a.b/c]: Invalid value: "requests.a.b/c": doesn\'t follow extended resource',
+                'resources.limits[requests.a.b/c]: Invalid value: "requests.a.b/c": doesn\'t follow extended',
+                'resources.requests[requests.a.b/c]: Invalid value: "requests.a.b/c": doesn\'t follow extended',
             ],
         ),
         "devices without limit": (
