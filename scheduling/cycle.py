@@ -17,7 +17,8 @@ Steps 3 to 5 touch nothing outside the worker but the database, in step 4. A cra
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -51,24 +52,30 @@ class Report:
 
 
 class SchedulingWorker:
-    """One worker of this process: its name in leases, and its warm state. Calls from several threads take turns."""
+    """One worker of this process: its name in leases, and its warm state.
+
+    `run` may be called from several threads: one works, a call that finds it working only makes it look once more.
+    """
 
     def __init__(self, name: str, clock: Clock) -> None:
         self.name = name
         self._clock = clock
         self._state: ClusterState | None = None
         self._turn = threading.Lock()
+        self._asked = threading.Event()
 
-    def run(self, limit: int = 10_000) -> Report:
-        """Schedule until no pod is ready, or about `limit` were tried."""
+    def run(self) -> Report:
+        """Schedule until no pod is ready and nobody has asked again."""
         taken = settled = 0
-        with self._turn:
-            while taken < limit:
-                outcomes = self._cycle()
-                if not outcomes:
-                    break
-                taken += len(outcomes)
-                settled += sum(isinstance(outcome, Done) for outcome in outcomes)
+        self._asked.set()
+        while self._asked.is_set() and self._turn.acquire(blocking=False):
+            try:
+                self._asked.clear()
+                while outcomes := self._cycle():
+                    taken += len(outcomes)
+                    settled += sum(isinstance(outcome, Done) for outcome in outcomes)
+            finally:
+                self._turn.release()
         return Report(taken=taken, settled=settled)
 
     def sweep(self) -> int:
@@ -181,17 +188,24 @@ def _refused_by_nodes(
         for refusal in found:
             reasons |= REASON_OF_PLUGIN.get(refusal.plugin, Reason.NODE)
     for outcome in refusals.values():
-        texts.append([outcome.message])
+        texts.append([messages.CANNOT_ALLOCATE if isinstance(outcome, Unallocatable) else outcome.message])
         reasons |= Reason.DEVICES
     idle = _post_filter(pod, survey)
     message = messages.no_node_fits(
         nodes=len(state.nodes),
         node_reasons=texts,
+        detail=_detail(refusals.values()),
         post_filter=messages.DEALLOCATED if idle else messages.STILL_NOT_SCHEDULABLE,
     )
     awaited = frozenset(claim_key(claim.metadata.namespace, claim.metadata.name) for claim in survey.elsewhere)
     hold = Hold(reasons=reasons, awaited=awaited, message=message)
     return Refusal(pod=pod, hold=hold, condition=UNSCHEDULABLE, deallocate=idle)
+
+
+def _detail(refusals: Iterable[Unallocatable | Failed | Undecided]) -> str:
+    """The dominant reason that most nodes give for having no devices; the first by its text of several."""
+    counted = Counter(one.reasons[0].text for one in refusals if isinstance(one, Unallocatable) and one.reasons)
+    return min(counted, key=lambda text: (-counted[text], text), default="")
 
 
 def _post_filter(pod: Pod, survey: Survey) -> ResourceClaim | None:

@@ -19,12 +19,18 @@ SCHEDULER_NAME = "default-scheduler"
 
 
 def no_node_fits(
-    *, nodes: int, node_reasons: Iterable[Iterable[str]] = (), pod_reason: str = "", post_filter: str = ""
+    *,
+    nodes: int,
+    node_reasons: Iterable[Iterable[str]] = (),
+    pod_reason: str = "",
+    detail: str = "",
+    post_filter: str = "",
 ) -> str:
     """`0/3 nodes are available: 1 node(s) were unschedulable, 2 cannot allocate all claims. still not schedulable`.
 
     node_reasons: for each refused node, what spoke against it. pod_reason: what refused the pod before any node was
-    looked at; it stands in place of the nodes' reasons. post_filter: what PostFilter has to add.
+    looked at; it stands in place of the nodes' reasons. detail: a clause that says more about the most frequent one.
+    post_filter: what PostFilter has to add.
     """
     if nodes == 0 and not pod_reason:
         return NO_NODES
@@ -33,6 +39,8 @@ def no_node_fits(
         text += f" {pod_reason}."
     elif counted := Counter(reason for reasons in node_reasons for reason in reasons):
         text += f" {', '.join(sorted(f'{count} {reason}' for reason, count in counted.items()))}."
+    if detail:
+        text += f" {detail}."
     return f"{text} {post_filter}" if post_filter else text
 
 

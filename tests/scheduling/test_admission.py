@@ -9,7 +9,7 @@ from msgspec import structs
 
 from claims.admission import ADMIN_ACCESS_LABEL, check_admin_access
 from claims.kinds.resource_claims import ResourceClaim, ResourceClaimTemplate
-from manciple.api.admission import AdmissionRequest
+from manciple.api.admission import AdmissionRequest, Operation
 from manciple.api.identity import Identity
 from manciple.wire.errors import Invalid
 from tests.builders import make_allocation, make_claim, make_pod, make_request, make_result, make_template
@@ -26,7 +26,7 @@ def with_allocation(claim: ResourceClaim, *, admin_access: bool) -> ResourceClai
 
 def refusal(new: Any, old: Any = None) -> str:
     """The message of the refusal; "" when the write is admitted."""
-    operation = "CREATE" if old is None else "UPDATE"
+    operation: Operation = "CREATE" if old is None else "UPDATE"
     identity = Identity(name="alice", groups=("system:authenticated",))
     try:
         check_admin_access(

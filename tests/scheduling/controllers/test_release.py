@@ -22,7 +22,7 @@ def pod(name: str, *, phase: str = "Running", node: str = "node-1", deleting: bo
 
 def held_by(*pods: Pod, owner: Pod | None = None, deleting: bool = False) -> ResourceClaim:
     """An allocated claim, reserved for `pods`; generated for `owner` where one is given."""
-    references = ()
+    references: tuple[OwnerReference, ...] = ()
     if owner is not None:
         meta = owner.metadata
         references = (OwnerReference(api_version="v1", kind="Pod", name=meta.name, uid=meta.uid, controller=True),)
