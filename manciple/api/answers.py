@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -33,6 +34,10 @@ logger = logging.getLogger(__name__)
 JSON = "application/json"
 #: Largest request body, in bytes (upstream: MaxRequestBodyBytes of the generic API server).
 BODY_LIMIT = 3 * 1024 * 1024
+#: Characters of warnings that one answer may carry (upstream: the recorder of apiserver's filters/warning.go).
+WARNINGS_LIMIT = 4096
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
 def success(*, code: int = 200, details: Mapping[str, str] | None = None) -> dict[str, Any]:
@@ -75,8 +80,13 @@ def document_answer(document: Mapping[str, Any], *, code: int = 200, pretty: boo
 
 def warning_header(warnings: Iterable[str]) -> str:
     """The value of the Warning header (RFC 7234, code 299), each text quoted."""
-    quoted = (text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ") for text in warnings)
-    return ", ".join(f'299 - "{text}"' for text in quoted)
+    told: list[str] = []
+    for text in warnings:
+        quoted = _CONTROL.sub(" ", text).replace("\\", "\\\\").replace('"', '\\"')
+        told.append(f'299 - "{quoted}"')
+        if sum(map(len, told)) > WARNINGS_LIMIT:
+            return ", ".join(told[:-1])
+    return ", ".join(told)
 
 
 def error_answer(error: ApiError) -> HttpResponse:

@@ -11,13 +11,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-import orjson
-
 from manciple.api import bodies
 from manciple.api.options import Strictness
 from manciple.api.served import Served
 from manciple.wire import codec, patch, schema
-from manciple.wire.errors import BadRequest, UnsupportedMediaType
+from manciple.wire.errors import UnsupportedMediaType
 
 JSON_PATCH = "application/json-patch+json"
 MERGE_PATCH = "application/merge-patch+json"
@@ -56,10 +54,7 @@ def media_type(content_type: str) -> str:
 
 def read(served: Served, body: bytes, *, media: str, strictness: Strictness) -> Patch:
     """Raises: BadRequest for a body that is no JSON."""
-    try:
-        content = orjson.loads(body)
-    except orjson.JSONDecodeError as error:
-        raise BadRequest(f"error decoding patch: {error}") from error
+    content = codec.read_document(body, content_type="application/json")
     formats: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
         JSON_PATCH: lambda document: patch.json_patch(document, content),
         MERGE_PATCH: lambda document: patch.merge_patch(document, content),

@@ -20,6 +20,7 @@ from typing import TypeVar
 from urllib.parse import parse_qsl
 
 import orjson
+from django.db import close_old_connections
 
 from manciple.api import paths, shapes
 from manciple.api.answers import error_answer, status_of, unknown_path
@@ -272,7 +273,11 @@ async def _authenticate(headers: dict[str, str]) -> None:
 
 
 async def _in_reader(read: Callable[[], Found]) -> Found:
-    return await asyncio.get_running_loop().run_in_executor(readers, read)
+    def run() -> Found:
+        close_old_connections()  # a connection that broke since the last read must not fail this one
+        return read()
+
+    return await asyncio.get_running_loop().run_in_executor(readers, run)
 
 
 async def _refuse(error: ApiError, send: Send) -> None:

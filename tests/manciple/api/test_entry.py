@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 
 from manciple.api import tokens
+from manciple.api.answers import warning_header
 from manciple.api.models import Token
 from tests.manciple.api.requests import CLAIMS, NAMESPACES, Api, claim
 
@@ -152,3 +153,15 @@ def test_yaml_is_answered_where_it_is_asked_for(api: Api) -> None:
 
 def test_pretty_answers_are_indented(api: Api) -> None:
     assert '\n  "metadata": {' in api.get(f"{NAMESPACES}/default?pretty=true").text
+
+
+def test_warnings_are_one_safe_header_of_limited_length() -> None:
+    assert warning_header(['unknown field "a"', "b\r\nSet-Cookie: x"]) == (
+        '299 - "unknown field \\"a\\"", 299 - "b  Set-Cookie: x"'
+    )
+    assert len(warning_header([f"unknown field {number}" for number in range(10_000)])) < 5000
+
+
+def test_a_patch_of_too_much_nesting_is_refused(api: Api) -> None:
+    api.made(CLAIMS, claim())
+    assert api.patch(f"{CLAIMS}/c", b'{"a":' * 500 + b"1" + b"}" * 500).code == 400
