@@ -28,7 +28,17 @@ from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim
 from manciple.wire.errors import Expired
 from scheduling import messages, policy, queue
-from scheduling.allocator import Allocated, Failed, Features, Fit, NodeView, Unallocatable, Undecided, place
+from scheduling.allocator import (
+    Allocated,
+    Failed,
+    Features,
+    Fit,
+    NodeView,
+    Unallocatable,
+    Undecided,
+    most_packed,
+    place,
+)
 from scheduling.capture import ClusterState
 from scheduling.commit import commit
 from scheduling.conditions import SCHEDULER_ERROR, SCHEDULING_GATED, UNSCHEDULABLE
@@ -150,13 +160,16 @@ def _reserve(state: ClusterState, placement: Placement) -> Placement:
 def _score(state: ClusterState, pod: Pod) -> Callable[[Fit], float]:
     """What the pod would rather; then the node with the fewest free devices, so that others stay whole."""
     needs = policy.needs_of(pod)
+    if state.nodes.is_indifferent(needs):
+        return most_packed
     return lambda fit: state.nodes.preference(needs, fit.node.name) * 1_000_000 - fit.free
 
 
 def _quietest(state: ClusterState, pod: Pod, fitting: tuple[NodeView, ...]) -> str:
     """Without new devices to place: what the pod would rather; then the node with the fewest pods, first by name."""
-    needs = policy.needs_of(pod)
-    nodes = state.nodes
+    needs, nodes = policy.needs_of(pod), state.nodes
+    if nodes.is_indifferent(needs):
+        return min(fitting, key=lambda node: (nodes.pods_on(node.name), node.name)).name
     return min((-nodes.preference(needs, node.name), nodes.pods_on(node.name), node.name) for node in fitting)[2]
 
 

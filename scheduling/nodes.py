@@ -71,6 +71,8 @@ class NodeTable:
         self._pods: dict[str, tuple[str, Mapping[str, int]]] = {}
         self._shapes: dict[Hashable, _Shape] = {}
         self._journal: list[str] = []
+        #: nodes with a taint that pods would rather avoid
+        self._softly_tainted: set[str] = set()
 
     def __len__(self) -> int:
         return len(self._nodes)
@@ -85,11 +87,15 @@ class NodeTable:
         name = node.metadata.name
         self._nodes[name] = node
         self._views[name] = NodeView(name, node.metadata.labels)
+        self._softly_tainted.discard(name)
+        if any(taint.effect in policy.SOFT_EFFECTS for taint in node.spec.taints):
+            self._softly_tainted.add(name)
         self._changed(name)
 
     def remove(self, name: str) -> None:
         self._nodes.pop(name, None)
         self._views.pop(name, None)
+        self._softly_tainted.discard(name)
         self._changed(name)
 
     def place(self, pod: Pod, node: str) -> bool:
@@ -159,6 +165,10 @@ class NodeTable:
         """What the pod would rather, as one number; higher is better. A soft taint outweighs every affinity term."""
         taints, weight = policy.preference(needs, self._nodes[name])
         return taints * HEAVIEST_WISHES + weight
+
+    def is_indifferent(self, needs: PodNeeds) -> bool:
+        """Whether `preference` is the same for every node."""
+        return not needs.preferences and not self._softly_tainted
 
     def pods_on(self, name: str) -> int:
         return self._loads.get(name, _IDLE).pods

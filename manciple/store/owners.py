@@ -6,7 +6,7 @@ uid never comes back, so gone links stay gone, and finding garbage costs as much
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from manciple.store import bulk
 from manciple.store.models import OwnerLink, StoredObject
@@ -82,8 +82,16 @@ def _living(uids: Iterable[str]) -> dict[str, Key]:
     return {uid: (resource, namespace, name) for uid, resource, namespace, name in found}
 
 
-def dependents(owner_uid: str, kind: Kind) -> list[tuple[str, str]]:
-    """(namespace, name) of the live objects of `kind` that name the owner; committed ones only."""
-    owned = OwnerLink.objects.filter(owner_uid=owner_uid).values("object_id")
-    found = StoredObject.objects.filter(uid__in=owned, resource=kind.resource)
-    return list(found.order_by("event_id").values_list("namespace", "name"))
+def dependents(owner_uids: Collection[str], kind: Kind) -> dict[str, list[tuple[str, str]]]:
+    """owner uid -> (namespace, name) of the live objects of `kind` that name it, oldest first; committed ones only."""
+    links = dict[str, list[str]]()
+    for object_id, owner_uid in OwnerLink.objects.filter(owner_uid__in=owner_uids).values_list(
+        "object_id", "owner_uid"
+    ):
+        links.setdefault(object_id, []).append(owner_uid)
+    found: dict[str, list[tuple[str, str]]] = {}
+    owned = StoredObject.objects.filter(uid__in=links, resource=kind.resource).order_by("event_id")
+    for uid, namespace, name in owned.values_list("uid", "namespace", "name"):
+        for owner_uid in links[uid]:
+            found.setdefault(owner_uid, []).append((namespace, name))
+    return found

@@ -80,29 +80,35 @@ def sync(keys: Iterable[Key]) -> int:
 
 
 def _sync_batch(keys: Sequence[Key]) -> int:
-    changed = 0
     with objects.writing() as writer:
         writer.load(kind(PODS), keys)
-        for key in keys:
-            pod = cast("Pod | None", writer.get(kind(PODS), *key))
-            if pod is not None and pod.metadata.deletion_timestamp is None and not is_done(pod):
-                changed += _sync_pod(writer, pod)
-    return changed
+        pods = [pod for key in keys if (pod := _living(writer, key)) is not None]
+        made_before = owners.dependents([pod.metadata.uid for pod in pods], kind(CLAIMS))
+        writer.load(kind(CLAIMS), [key for claims in made_before.values() for key in claims])
+        return sum(_sync_pod(writer, pod, made_before.get(pod.metadata.uid, ())) for pod in pods)
 
 
-def _sync_pod(writer: Writer, pod: Pod) -> bool:
+def _living(writer: Writer, key: Key) -> Pod | None:
+    pod = writer.get(kind(PODS), *key)
+    if not isinstance(pod, Pod) or pod.metadata.deletion_timestamp is not None or is_done(pod):
+        return None
+    return pod
+
+
+def _sync_pod(writer: Writer, pod: Pod, owned: Sequence[Key]) -> bool:
+    """owned: the claims that name the pod as their owner."""
     try:
         with objects.writing():
-            return _complete(writer, pod)
+            return _complete(writer, pod, owned)
     except ApiError as error:
         _complain(writer, pod, error)
         return False
 
 
-def _complete(writer: Writer, pod: Pod) -> bool:
+def _complete(writer: Writer, pod: Pod, owned: Sequence[Key]) -> bool:
     made = {}
     for entry in pod.spec.resource_claims:
-        if entry.resource_claim_template_name and (name := _claim_to_record(writer, pod, entry)):
+        if entry.resource_claim_template_name and (name := _claim_to_record(writer, pod, entry, owned)):
             made[entry.name] = name
     following = _with_statuses(pod, made)
     if following is not pod:
@@ -111,7 +117,7 @@ def _complete(writer: Writer, pod: Pod) -> bool:
     return following is not pod or reserved
 
 
-def _claim_to_record(writer: Writer, pod: Pod, entry: PodResourceClaim) -> str:
+def _claim_to_record(writer: Writer, pod: Pod, entry: PodResourceClaim, owned: Sequence[Key]) -> str:
     """The name of the claim that now serves `entry`; "" where the pod's status is right as it is."""
     (reference,) = (reference for reference in references(pod) if reference.entry == entry.name)
     if not reference.needed:
@@ -120,17 +126,16 @@ def _claim_to_record(writer: Writer, pod: Pod, entry: PodResourceClaim) -> str:
         claim = _claim(writer, pod, reference.claim)
         if claim is not None and is_for_pod(claim, pod):
             return ""
-    existing = _made_before(writer, pod, entry)
-    return existing if existing else _make(writer, pod, entry)
+    return _made_before(writer, entry, owned) or _make(writer, pod, entry)
 
 
 def _claim(writer: Writer, pod: Pod, name: str) -> ResourceClaim | None:
     return cast("ResourceClaim | None", writer.get(kind(CLAIMS), pod.metadata.namespace, name))
 
 
-def _made_before(writer: Writer, pod: Pod, entry: PodResourceClaim) -> str:
+def _made_before(writer: Writer, entry: PodResourceClaim, owned: Sequence[Key]) -> str:
     """A claim made for this entry that the status does not tell of."""
-    for namespace, name in owners.dependents(pod.metadata.uid, kind(CLAIMS)):
+    for namespace, name in owned:
         claim = writer.get(kind(CLAIMS), namespace, name)
         if claim is not None and claim.metadata.annotations.get(POD_CLAIM_ANNOTATION) == entry.name:
             return name
