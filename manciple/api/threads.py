@@ -45,7 +45,8 @@ class ThreadedWsgi:
     async def __call__(self, scope: Scope, body: bytes, send: Send) -> None:
         """Answer one HTTP request whose body was read."""
         answer = await asyncio.get_running_loop().run_in_executor(self._threads, self._run, scope, body)
-        headers = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in answer.headers]
+        # Django writes cookies with a leading space, which a server of HTTP/1.1 refuses to send.
+        headers = [(name.lower().encode("latin-1"), value.strip().encode("latin-1")) for name, value in answer.headers]
         code = int(answer.status.partition(" ")[0])
         await send({"type": "http.response.start", "status": code, "headers": headers})
         await send({"type": "http.response.body", "body": answer.body, "more_body": False})

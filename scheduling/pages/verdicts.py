@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from claims.models import AllocatedDevice
+from inventory.kinds.slices import Device as PublishedDevice
 from inventory.kinds.slices import DeviceAttribute, DeviceCapacity
 from inventory.models import Device
 from manciple.wire import codec
@@ -97,11 +98,14 @@ def read_candidates() -> list[Candidate]:
             pool=pool,
             name=name,
             held=(driver, pool, name) in held,
-            view=DeviceView(
-                driver=driver,
-                attributes=codec.decode_value(dict[str, DeviceAttribute], attributes),
-                capacity=codec.decode_value(dict[str, DeviceCapacity], capacity),
-                allow_multiple_allocations=shared,
+            view=DeviceView.of(
+                driver,
+                PublishedDevice(
+                    name=name,
+                    attributes=codec.decode_value(dict[str, DeviceAttribute], attributes),
+                    capacity=codec.decode_value(dict[str, DeviceCapacity], capacity),
+                    allow_multiple_allocations=shared,
+                ),
             ),
         )
         for driver, pool, name, attributes, capacity, shared in rows

@@ -158,8 +158,11 @@
       if (tile) { tile.tabIndex = 0; tile.focus({ preventScroll: true }); }
     }
   };
-  const swap = (answer) => {
+  const swap = (answer, topics) => {
     const got = answer.firstElementChild;
+    const kept = new Set($$("li.node", got).map((line) => line.id));
+    const touched = $$("li.node", grid).filter((line) => line.dataset.topics.split(" ").some((topic) => topics.has(topic)));
+    if (touched.some((line) => !kept.has(line.id))) return false; // a line that is gone: draw the whole grid
     for (const line of $$("li.node", got)) {
       const old = document.getElementById(line.id);
       if (!old) return false; // a line that this page does not have yet: draw the whole grid
@@ -187,7 +190,7 @@
     topics.forEach((topic) => url.searchParams.append("topic", topic));
     url.searchParams.set("at", here().searchParams.get("at") || "");
     const answer = await fetch(url);
-    return answer.ok && swap(parse(await answer.text()));
+    return answer.ok && swap(parse(await answer.text()), topics);
   };
   let waiting = new Set(), whole = false, busy = false;
   const update = async () => {
