@@ -172,3 +172,24 @@ def test_everything_that_is_served_is_discovered(kubectl: Kubectl) -> None:
         "resourceclaimtemplates.resource.k8s.io",
         "resourceslices.resource.k8s.io",
     } <= set(served)
+
+
+NODE = "apiVersion: v1\nkind: Node\nmetadata: {name: n1}\n"
+
+
+def test_a_node_is_cordoned_tainted_and_drained(kubectl: Kubectl) -> None:
+    kubectl("create", "-f", "-", stdin=NODE)
+    kubectl("create", "-f", "-", stdin=POD.replace("spec:\n", "spec:\n  nodeName: n1\n"))
+    assert kubectl("taint", "nodes", "n1", "gpu=broken:NoSchedule") == "node/n1 tainted\n"
+    kubectl("drain", "n1", "--force", "--grace-period=0", "--timeout=30s")
+    spec = kubectl.json("get", "node", "n1")["spec"]
+    assert spec["unschedulable"] is True
+    assert {"key": "gpu", "value": "broken", "effect": "NoSchedule"} in spec["taints"]
+    assert kubectl("get", "pods", check=False) == "No resources found in default namespace.\n"
+
+
+def test_get_with_watch_prints_rows_as_they_come(kubectl: Kubectl) -> None:
+    kubectl("create", "-f", "-", stdin=CLAIM)
+    shown = kubectl("get", "resourceclaims", "--watch", "--request-timeout=2s", check=False)
+    assert shown.splitlines()[0].split() == ["NAME", "STATE", "AGE"]
+    assert shown.splitlines()[1].split()[:2] == ["gpu", "pending"]
