@@ -63,8 +63,7 @@ def _reason(plan: RequestPlan, *, wanted: int, text: str, funnel: tuple[Stage, .
 
 def _funnel(problem: Problem, request: RequestOnNode) -> tuple[Stage, ...]:
     """Counts summed over the pools. The stages are the same for all pools, in the same order."""
-    catalogue, plan = problem.snapshot.catalogue, request.plan
-    published = sum(len(pool.newest.devices) for pool in catalogue.pools.values())
+    published, plan = problem.snapshot.catalogue.device_count, request.plan
     healthy = [view for view in problem.devices.pools if not view.trouble]
     here = sum(len(view.generation.devices) for view in problem.devices.pools)
     complete = sum(len(view.generation.devices) for view in healthy)

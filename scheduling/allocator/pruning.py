@@ -56,8 +56,8 @@ class Pruner:
             masks.append(mask)
         return masks[::-1]
 
-    def key(self, step: int, alternative: int, *, index: int, last: int) -> Hashable:
-        """All of the state that the rest of the search depends on."""
+    def _key(self, step: int, alternative: int, *, index: int, last: int) -> Hashable:
+        """All of the state that the rest of the search depends on. The same when a choice opens and when it fails."""
         state = self._state
         claim = self._problem.steps[step][0]
         ahead = self._ahead[step]
@@ -76,14 +76,20 @@ class Pruner:
             state.ledger.state(),
         )
 
-    def remember_failure(self, key: Hashable) -> None:
+    def remember_failure(self, step: int, alternative: int, *, index: int, last: int) -> None:
+        """Call when a choice has no device left to try, and what it took is given back."""
         self._stumbled = True
         if len(self._failed) < MAX_REMEMBERED:
-            self._failed.add(key)
+            self._failed.add(self._key(step, alternative, index=index, last=last))
 
-    def promising(self, step: int, alternative: int, *, index: int, last: int, key: Hashable) -> int:
-        """The devices worth trying for this choice; 0 where the rest cannot be met whatever is chosen."""
-        if key in self._failed:
+    def promising(self, step: int, alternative: int, *, index: int, last: int) -> int:
+        """The devices worth trying for this choice; 0 where the rest cannot be met whatever is chosen.
+
+        Until something fails, only the very first choice is examined as a whole: nearly always it leads to a solution.
+        """
+        if not self._stumbled and (step or index):
+            return self._permitted(self._problem.steps[step][1][alternative])
+        if self._failed and self._key(step, alternative, index=index, last=last) in self._failed:
             return 0
         wanted = self._needs(step, alternative, index=index, last=last)
         if self._trivial:
@@ -93,6 +99,25 @@ class Pruner:
         if self._stumbled and not matchable(self._exclusive(wanted)):
             return 0
         return wanted[0].free
+
+    def _permitted(self, request: RequestOnNode) -> int:
+        """The candidates that the constraints do not refuse as they stand."""
+        permitted = request.candidates
+        for index in request.constraints:
+            permitted &= self._alive(index)
+        return permitted
+
+    def _alive(self, index: int) -> int:
+        """The devices that a constraint would take now."""
+        constraint, values = self._problem.constraints[index], self._state.values[index]
+        if constraint.plan.distinct:
+            values = constraint.all_values & ~values
+            if self._state.covered[index]:
+                values &= ~constraint.odd
+        mask = 0
+        for number in bits(values):
+            mask |= constraint.carriers[number]
+        return mask
 
     def _needs(self, step: int, alternative: int, *, index: int, last: int) -> list[_Need]:
         """The rest of this request first, then every later request that has no alternatives."""
@@ -127,18 +152,14 @@ class Pruner:
     def _narrow(self, index: int, covered: Sequence[_Need]) -> None:
         """Leave each covered request only devices with a value that can still serve all of them."""
         constraint = self._problem.constraints[index]
-        values = self._state.values[index]
         if constraint.plan.distinct:
-            alive = constraint.all_values & ~values
-            if self._state.covered[index]:
-                alive &= ~constraint.odd
+            allowed = self._alive(index)
         else:
-            alive = values
-        allowed = 0
-        for number in bits(alive):
-            carriers = constraint.carriers[number]
-            if constraint.plan.distinct or self._enough(carriers, covered):
-                allowed |= carriers
+            allowed = 0
+            for number in bits(self._state.values[index]):
+                carriers = constraint.carriers[number]
+                if self._enough(carriers, covered):
+                    allowed |= carriers
         for need in covered:
             if need.count:
                 need.free &= allowed

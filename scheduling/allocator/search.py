@@ -159,11 +159,9 @@ class _DeviceFrame:
         above = -1 << (last + 1)
         blocked = search.state.blocked(self._request, claim)
         self._remaining = (self._request.candidates | self._request.errors) & above & ~blocked
-        self._key: object = None
-        pruner = search.pruner
-        if pruner is not None:
-            self._key = pruner.key(step, alternative, index=index, last=last)
-            self._remaining &= pruner.promising(step, alternative, index=index, last=last, key=self._key)
+        self._last = last
+        if search.pruner is not None:
+            self._remaining &= search.pruner.promising(step, alternative, index=index, last=last)
 
     def advance(self) -> bool:
         search, request = self._search, self._request
@@ -180,7 +178,7 @@ class _DeviceFrame:
                 return True
             self._drop_equivalents()
         if search.pruner is not None:
-            search.pruner.remember_failure(self._key)
+            search.pruner.remember_failure(self._step, self._alternative, index=self._index, last=self._last)
         return False
 
     def _drop_equivalents(self) -> None:

@@ -49,6 +49,8 @@ class Catalogue:
         self._views: dict[str, NodeSight] = dict(views or {})
         #: what other modules derive from the catalogue and want to live as long; `placement` keeps its indexes here
         self.memo: dict[Hashable, Any] = {}
+        #: devices of the newest generations, whoever may use them
+        self.device_count = sum(len(pool.newest.devices) for pool in pools.values())
         for pool in pools.values():
             self._index(pool)
 

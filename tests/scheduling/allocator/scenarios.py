@@ -54,10 +54,8 @@ def pools(draw: st.DrawFn, *, name: str, partitionable: bool) -> list[Json]:
     """One pool of one or two slices, now and then with a slice missing or left over from before."""
     driver = draw(st.sampled_from(DRIVERS))
     counters = partitionable and draw(st.booleans())
-    target: Json = draw(
-        st.sampled_from([{"nodeName": "node-0"}, {"nodeName": "node-1"}, {"allNodes": True}, SOME_ZONE])
-    )
-    sizes = draw(st.lists(st.integers(0, 2), min_size=1, max_size=2))
+    target: Json = draw(st.sampled_from(TARGETS))
+    sizes = draw(st.lists(st.integers(1, 3), min_size=1, max_size=2))
     count = len(sizes) + counters + draw(rarely(10))
     slices, number = [], 0
     for index, size in enumerate(sizes):
@@ -78,6 +76,15 @@ def pools(draw: st.DrawFn, *, name: str, partitionable: bool) -> list[Json]:
 SOME_ZONE: Json = {
     "nodeSelector": {"nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}]}
 }
+
+#: Most pools are for everybody, so that few nodes see nothing at all.
+TARGETS: list[Json] = [
+    {"allNodes": True},
+    {"nodeName": "node-0"},
+    SOME_ZONE,
+    {"allNodes": True},
+    {"nodeName": "node-1"},
+]
 
 
 def _pool(name: str, generation: int, count: int) -> Json:

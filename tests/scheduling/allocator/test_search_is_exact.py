@@ -12,7 +12,7 @@ from tests.scheduling.allocator.checker import Json, violations
 from tests.scheduling.allocator.scenarios import scenarios
 
 THOROUGH = settings(
-    max_examples=400,
+    max_examples=200,
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
