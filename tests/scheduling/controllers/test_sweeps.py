@@ -1,0 +1,203 @@
+"""Controllers that look at everything: lost pods, old events, idle claims, orphans, terminating namespaces."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+import pytest
+
+from claims.kinds.pods import Pod
+from claims.kinds.resource_claims import ResourceClaim
+from inventory.kinds.nodes import Taint
+from manciple.api import namespace_deletion
+from manciple.store import objects
+from manciple.store.records import EventRecord
+from manciple.wire.machinery import Event
+from scheduling.controllers import claims, namespaces, podgc, pruning, reservations
+from scheduling.controllers.followers import Follower
+from scheduling.models import Cursor
+from tests.builders import make_allocation, make_claim, make_namespace, make_node, make_pod, make_template
+from tests.scheduling.cluster import Cluster, kind_of, with_spec
+
+# Pods -----------------------------------------------------------------------------------------------------------------
+
+OUT_OF_SERVICE = Taint(key="node.kubernetes.io/out-of-service", effect="NoExecute")
+
+
+def test_a_pod_whose_node_never_appears_is_given_up_after_a_while(cluster: Cluster) -> None:
+    cluster.create(make_pod("web", node="ghost"))
+    cluster.later(30)
+    assert podgc.sweep(cluster.now) == 0
+    cluster.later(20)
+    assert podgc.sweep(cluster.now) == 1
+    assert cluster.find(Pod, "web") is None
+
+
+def test_a_pod_of_a_node_that_went_gives_its_claim_back(cluster: Cluster) -> None:
+    cluster.with_gpus("node-1")
+    cluster.create(make_template("one-gpu"))
+    cluster.create(make_pod("web", templates={"gpu": "one-gpu"}))
+    cluster.settle()
+    cluster.delete(cluster.node())
+    cluster.later(60)
+    podgc.sweep(cluster.now)
+    cluster.settle()
+    assert cluster.all(ResourceClaim) == []
+
+
+@pytest.mark.parametrize(("taints", "gone"), [((), False), ((OUT_OF_SERVICE,), True)], ids=["up", "out of service"])
+def test_a_terminating_pod_waits_for_its_node_unless_that_is_out_of_service(
+    cluster: Cluster, taints: tuple[Taint, ...], gone: bool
+) -> None:
+    cluster.create(make_node())
+    cluster.create(make_pod("web", node="node-1"))
+    cluster.update(with_spec(cluster.node(), taints=taints))
+    cluster.delete(cluster.pod("web"), grace=30)
+    podgc.sweep(cluster.now)
+    assert (cluster.find(Pod, "web") is None) is gone
+
+
+def test_a_pod_with_a_node_is_left_alone(cluster: Cluster) -> None:
+    cluster.create(make_node())
+    cluster.create(make_pod("web", node="node-1"))
+    cluster.later(3600)
+    assert podgc.sweep(cluster.now) == 0
+
+
+# Events ---------------------------------------------------------------------------------------------------------------
+
+
+def test_events_go_an_hour_after_they_were_last_seen(cluster: Cluster) -> None:
+    cluster.create(make_pod("web"))
+    cluster.settle()
+    cluster.later(3599)
+    pruning.sweep(cluster.now)
+    assert len(cluster.all(Event)) == 1
+    cluster.later(2)
+    pruning.sweep(cluster.now)
+    assert cluster.all(Event) == []
+
+
+# Claims ---------------------------------------------------------------------------------------------------------------
+
+
+def test_an_allocation_that_nobody_reserves_is_given_up_by_the_sweep(cluster: Cluster) -> None:
+    cluster.create_allocated(make_claim("idle"), make_allocation())
+    reservations.sweep(cluster.now)
+    assert cluster.claim("idle").status.allocation is not None
+    cluster.later(61)
+    assert reservations.sweep(cluster.now) == 1
+    assert cluster.claim("idle").status.allocation is None
+
+
+def test_the_sweeps_find_what_the_followers_never_saw(cluster: Cluster) -> None:
+    cluster.with_gpus("node-1")
+    cluster.create(make_template("one-gpu"))
+    cluster.create(make_pod("web", templates={"gpu": "one-gpu"}))
+    assert claims.sweep(cluster.now) == 1
+    cluster.worker.run()
+    cluster.delete(cluster.pod("web"))
+    assert reservations.sweep(cluster.now) == 1
+    assert cluster.all(ResourceClaim) == []
+
+
+def test_a_claim_deleted_in_use_goes_when_its_pod_is_done(cluster: Cluster) -> None:
+    cluster.with_gpus("node-1")
+    cluster.create(make_claim("training"))
+    cluster.create(make_pod("web", claims={"gpu": "training"}))
+    cluster.settle()
+    cluster.delete(cluster.claim("training"))
+    cluster.settle()
+    assert cluster.claim("training").metadata.deletion_timestamp is not None
+    cluster.finish("web")
+    cluster.settle()
+    assert cluster.find(ResourceClaim, "training") is None
+
+
+def test_a_pod_bound_by_hand_gets_the_reservation_of_an_allocated_claim(cluster: Cluster) -> None:
+    cluster.with_gpus("node-1")
+    cluster.create_allocated(make_claim("training"), make_allocation())
+    cluster.create(make_pod("web", claims={"gpu": "training"}, node="node-1"))
+    cluster.settle()
+    assert [one.name for one in cluster.claim("training").status.reserved_for] == ["web"]
+
+
+# Namespaces -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_terminating_namespace_goes_when_its_pods_have_gone(cluster: Cluster) -> None:
+    cluster.with_gpus("node-1")
+    made = cluster.create(make_namespace("team"))
+    cluster.create(make_claim("training", namespace="team"))
+    cluster.create(make_pod("web", namespace="team", claims={"gpu": "training"}))
+    cluster.settle()
+    with objects.writing() as writer:
+        namespace_deletion.hold(writer, kind_of(made), "team")
+        writer.delete(kind_of(made), "", "team")
+    assert namespaces.sweep(cluster.now) == 0
+    pod = cluster.get(Pod, "web", "team")
+    assert pod.metadata.deletion_timestamp is not None
+    cluster.delete(pod)
+    cluster.settle()
+    namespaces.sweep(cluster.now)
+    assert "team" not in cluster.all_namespaces()
+
+
+# Followers ------------------------------------------------------------------------------------------------------------
+
+
+def follower(seen: list[str]) -> Follower:
+    def look(records: Sequence[EventRecord]) -> int:
+        seen.extend(record.name for record in records)
+        return 0
+
+    def sweep(_now: datetime) -> int:
+        seen.append("everything")
+        return 0
+
+    return Follower(name="test", resources=frozenset({"pods"}), look=look, sweep=sweep)
+
+
+def test_a_follower_sees_everything_first_then_each_event_once(cluster: Cluster) -> None:
+    seen: list[str] = []
+    one = follower(seen)
+    cluster.create(make_pod("before"))
+    one.follow(cluster.clock)
+    cluster.create(make_pod("a"))
+    cluster.create(make_node())
+    cluster.create(make_pod("b"))
+    one.follow(cluster.clock)
+    one.follow(cluster.clock)
+    assert seen == ["everything", "a", "b"]
+
+
+def test_a_follower_whose_cursor_is_leased_leaves_the_work_to_the_holder(cluster: Cluster) -> None:
+    seen: list[str] = []
+    one = follower(seen)
+    cluster.create(make_pod("a"))
+    Cursor.objects.create(name="test", worker="somebody", leased_until=cluster.now + timedelta(seconds=5))
+    one.follow(cluster.clock)
+    assert seen == []
+    cluster.later(6)
+    one.follow(cluster.clock)
+    assert seen == ["everything"]
+
+
+def test_what_comes_while_a_follower_looks_is_looked_at_before_it_returns(cluster: Cluster) -> None:
+    seen: list[str] = []
+
+    def look(records: Sequence[EventRecord]) -> int:
+        names = [record.name for record in records]
+        seen.extend(names)
+        if "a" in names:
+            cluster.create(make_pod("meanwhile"))
+        return 0
+
+    one = replace(follower(seen), look=look)
+    cluster.create(make_node())
+    one.follow(cluster.clock)
+    cluster.create(make_pod("a"))
+    one.follow(cluster.clock)
+    assert seen == ["everything", "a", "meanwhile"]
