@@ -9,17 +9,21 @@ An expression is parsed (`syntax`), typed against the declared functions (`check
 
 from scheduling.cel.declarations import Features
 from scheduling.cel.device import DeviceView
-from scheduling.cel.errors import CompileError, CostLimitExceeded, EvaluationError
+from scheduling.cel.errors import CelError, CompileError, CostLimitExceeded, EvaluationError
+from scheduling.cel.references import DeviceReference, projection
 from scheduling.cel.selector import COST_LIMIT, Selector, compile_new_selector, compile_selector
 
 __all__ = [
     "COST_LIMIT",
+    "CelError",
     "CompileError",
     "CostLimitExceeded",
+    "DeviceReference",
     "DeviceView",
     "EvaluationError",
     "Features",
     "Selector",
     "compile_new_selector",
     "compile_selector",
+    "projection",
 ]

@@ -1,6 +1,7 @@
 """Comparisons as Python expressions: Python's operator where the types make it mean the same, else a function.
 
-A value of an open type is asked for its class first: `v >= 16 if (v := ...).__class__ is int else greater_equal(v, 16)`.
+A value of an open type is asked for its class first, as in `v >= 16 if (v := ...).__class__ is int else
+greater_equal(v, 16)`.
 """
 
 from __future__ import annotations
