@@ -188,6 +188,4 @@ LOGGING = {
     # Answers below 500 are the client's business; "not found" is what every `kubectl apply` asks first.
     "loggers": {"django.request": {"level": "ERROR"}},
     "root": {"handlers": ["stderr"], "level": os.environ.get("MANCIPLE_LOG_LEVEL", "INFO")},
-    # Celery tells of every task that it receives and ends: several a second here, and none of them news.
-    "loggers": {name: {"level": "WARNING"} for name in ("celery.app.trace", "celery.worker.strategy", "celery.beat")},
 }
