@@ -185,7 +185,13 @@ LOGGING = {
     "disable_existing_loggers": False,
     "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"}},
     "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
-    # Answers below 500 are the client's business; "not found" is what every `kubectl apply` asks first.
-    "loggers": {"django.request": {"level": "ERROR"}},
+    "loggers": {
+        # Answers below 500 are the client's business; "not found" is what every `kubectl apply` asks first.
+        "django.request": {"level": "ERROR"},
+        # Celery tells of every task that it receives and ends: several a second here, and none of them news.
+        "celery.app.trace": {"level": "WARNING"},
+        "celery.worker.strategy": {"level": "WARNING"},
+        "celery.beat": {"level": "WARNING"},
+    },
     "root": {"handlers": ["stderr"], "level": os.environ.get("MANCIPLE_LOG_LEVEL", "INFO")},
 }
