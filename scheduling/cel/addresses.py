@@ -15,6 +15,7 @@ _AnyNetwork: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 _LINK_LOCAL_SCOPE = 0x02
 _FOUR_NUMBERS = re.compile(r"[0-9]+(\.[0-9]+){3}")
+_FEWER_NUMBERS = re.compile(r"[0-9]+(\.[0-9]+){1,2}")
 _LEADING_ZERO = re.compile(r"(?:^|\.)0[0-9]")
 _PREFIX = re.compile(r"0|[1-9][0-9]{0,2}")
 
@@ -105,6 +106,8 @@ def _why_not(text: str) -> str:
         if _LEADING_ZERO.search(text):
             return where + "IPv4 field has octet with leading zero"
         return where + "IPv4 field has value >255"
+    if _FEWER_NUMBERS.fullmatch(text):
+        return where + "IPv4 address too short"
     return where + "unable to parse IP"
 
 

@@ -11,9 +11,9 @@ from typing import Any
 from scheduling.cel.device import DeviceView
 from scheduling.cel.equality import has_key
 from scheduling.cel.errors import EvaluationError
-from scheduling.cel.functions.operators import index
+from scheduling.cel.functions.operators import index, list_position
 from scheduling.cel.kinds import go_name
-from scheduling.cel.values import NONE, CelMap, Optional, Uint, key_value, no_such_key, optional
+from scheduling.cel.values import NONE, CelMap, Optional, key_value, no_such_key, optional
 
 
 def lookup(operand: Any, key: Any) -> Any:
@@ -39,8 +39,8 @@ def lookup_optional(operand: Any, key: Any) -> Optional:
         except EvaluationError:
             return NONE
     if type(operand) is list:
-        inside = type(key) in (int, Uint) and 0 <= key < len(operand)
-        return optional(operand[key]) if inside else NONE
+        position = list_position(key)
+        return optional(operand[position]) if 0 <= position < len(operand) else NONE
     return NONE
 
 

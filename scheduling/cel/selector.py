@@ -88,9 +88,20 @@ class Selector:
 
 def not_bool(value: object) -> EvaluationError:
     name = type_name(value)
-    return EvaluationError(
-        f"CEL result of type {name} could not be converted to bool: type conversion error from {name} to 'bool'"
-    )
+    reason = _CONVERSION_ERRORS.get(name, f"type conversion error from '{name.rpartition('.')[2]}' to 'bool'")
+    return EvaluationError(f"CEL result of type {name} could not be converted to bool: {reason}")
+
+
+#: Each of cel-go's types has its own words for it.
+_CONVERSION_ERRORS = {
+    "int": "unsupported type conversion from 'int' to bool",
+    "uint": "unsupported type conversion from 'uint' to bool",
+    "double": "type conversion error from Double to 'bool'",
+    "string": "unsupported native conversion from string to 'bool'",
+    "bytes": "type conversion error from Bytes to 'bool'",
+    "list": "type conversion error from list to 'bool'",
+    "map": "type conversion error from map to 'bool'",
+}
 
 
 def compile_selector(expression: str) -> Selector:

@@ -7,6 +7,7 @@ from typing import Any
 
 from scheduling.cel.equality import equals
 from scheduling.cel.errors import CostLimitExceeded, EvaluationError
+from scheduling.cel.kinds import type_name
 from scheduling.cel.times import Duration, Timestamp
 from scheduling.cel.values import MAX_INT, MAX_UINT, MIN_INT, CelMap, Uint, map_key, no_such_overload, overflow
 
@@ -146,12 +147,19 @@ def index(container: Any, key: Any) -> Any:
         return _map_index(container, key)
     if type(container) is not list:
         raise no_such_overload()
-    position = int(key) if type(key) in (int, Uint) or (type(key) is float and key.is_integer()) else None
-    if position is None:
-        raise EvaluationError(f"unsupported index type '{type(key).__name__}' in list")
+    position = list_position(key)
     if not 0 <= position < len(container):
         raise EvaluationError(f"index out of bounds: {position}")
     return container[position]
+
+
+def list_position(key: Any) -> int:
+    """Raises: EvaluationError for a key that is no place in any list."""
+    if type(key) in (int, Uint) or (type(key) is float and key.is_integer()):
+        return int(key)
+    if type(key) is float:
+        raise EvaluationError(f"unsupported index value {key:g} in list")
+    raise EvaluationError(f"unsupported index type '{type_name(key)}' in list")
 
 
 def _map_index(mapping: CelMap, key: Any) -> Any:

@@ -16,6 +16,12 @@ FAILING = {
     "0u - 1u > 0u": "unsigned integer overflow",
     "int(9e18 * 2.0) > 0": "integer overflow",
     "[1][1] == 1": "index out of bounds: 1",
+    "[1][dyn('a')] == 1": "unsupported index type 'string' in list",
+    "dyn(1)": "CEL result of type int could not be converted to bool: unsupported type conversion from 'int' to bool",
+    "dyn(semver('1.0.0'))": (
+        "CEL result of type kubernetes.Semver could not be converted to bool: "
+        "type conversion error from 'Semver' to 'bool'"
+    ),
     "dyn(1) + dyn('a') == dyn(1)": "no such overload",
     "dyn(1) < dyn('a')": "no such overload",
     "optional.none().value() == 1": "optional.none() dereference",
@@ -25,7 +31,7 @@ FAILING = {
     "[].min() == 1": "min called on empty list",
     'device.attributes["gpu.example.com"].version == "1.30.2"': "no such overload",
     'device.attributes["gpu.example.com"].model': (
-        "CEL result of type string could not be converted to bool: type conversion error from string to 'bool'"
+        "CEL result of type string could not be converted to bool: unsupported native conversion from string to 'bool'"
     ),
     'device.attributes["gpu.example.com"].model.all(x, true)': "got 'types.String', expected iterable type",
     "['a', 'b'].transformMapEntry(i, v, {'k': i}).size() == 1": "insert failed: key k already exists",
