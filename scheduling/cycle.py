@@ -91,7 +91,11 @@ class SchedulingWorker:
     def sweep(self) -> int:
         """Flush pods that waited for long, and make the queue's rows match the pods there are."""
         with self._turn:
-            return queue.sweep(self._current(), self._clock())
+            changed = queue.sweep(self._current(), self._clock())
+        if self._asked.is_set():
+            # Somebody asked for a run meanwhile and went away, trusting whoever works to do it.
+            self.run()
+        return changed
 
     def _cycle(self) -> list[Outcome]:
         try:

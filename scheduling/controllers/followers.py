@@ -24,6 +24,8 @@ from scheduling.models import Cursor
 #: Events looked at under one lease.
 BATCH = 500
 LEASE = timedelta(seconds=15)
+#: Of `Cursor.worker`.
+NAME_LENGTH = 64
 
 Clock = Callable[[], datetime]
 
@@ -34,7 +36,7 @@ def utc_now() -> datetime:
 
 def worker_name() -> str:
     """Who we are: unique among the threads that are alive, on one machine."""
-    return f"{os.uname().nodename}-{os.getpid()}-{threading.get_ident()}"
+    return f"{os.uname().nodename}-{os.getpid()}-{threading.get_ident()}"[-NAME_LENGTH:]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -219,6 +219,19 @@ def test_a_second_call_while_one_runs_hands_its_work_over(cluster: Cluster, monk
     assert cluster.pod("late").spec.node_name == "node-1"
 
 
+def test_a_call_during_the_sweep_is_made_up_for(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster.create(make_node())
+
+    def sweep(*_args: object) -> int:
+        cluster.create(make_pod("late"))
+        assert cluster.worker.run().taken == 0
+        return 0
+
+    monkeypatch.setattr("scheduling.queue.sweep", sweep)
+    cluster.worker.sweep()
+    assert cluster.pod("late").spec.node_name == "node-1"
+
+
 # The node table ------------------------------------------------------------------------------------------------------
 
 
