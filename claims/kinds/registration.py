@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from msgspec import structs
+
 from claims.kinds import claim_preparation, claim_rules, pod_preparation, pod_rules
 from claims.kinds.claim_columns import CLAIM_COLUMNS
 from claims.kinds.conversion import CLAIM_VERSIONS, TEMPLATE_VERSIONS
 from claims.kinds.pod_columns import POD_COLUMNS
-from claims.kinds.pods import Pod
+from claims.kinds.pods import Pod, PodSpec
 from claims.kinds.resource_claims import ResourceClaim, ResourceClaimTemplate
 from manciple.wire.registry import Kind, Subresource
 from manciple.wire.tables import DEFAULT_COLUMNS
@@ -70,6 +72,12 @@ def selectable_pod(pod: Pod) -> Mapping[str, str]:
     }
 
 
+def what_pods_ask(pod: Pod) -> PodSpec:
+    """What a pod's generation counts the changes of. Binding it to a node is not one: conditions that were written for
+    the first generation stay current, and `kubectl wait` believes them (upstream: pods run at generation 1)."""
+    return structs.replace(pod.spec, node_name="")
+
+
 POD = Kind(
     group="",
     version="v1",
@@ -92,7 +100,7 @@ POD = Kind(
     },
     selectable=selectable_pod,
     columns=POD_COLUMNS,
-    generation_of=lambda pod: pod.spec,
+    generation_of=what_pods_ask,
     grace_seconds=pod_preparation.grace_seconds,
     description="Containers that run together on one node.",
 )

@@ -313,3 +313,12 @@ def test_fields_by_which_pods_are_found() -> None:
         "status.podIP": "10.0.0.1",
         "status.nominatedNodeName": "",
     }
+
+
+def test_binding_a_pod_leaves_its_generation_so_that_conditions_stay_current() -> None:
+    waiting = make_pod()
+    bound = replace(waiting, spec=replace(waiting.spec, node_name="node-1"))
+    changed = replace(waiting, spec=replace(waiting.spec, active_deadline_seconds=5))
+    assert POD.generation_of is not None
+    assert POD.generation_of(bound) == POD.generation_of(waiting)
+    assert POD.generation_of(changed) != POD.generation_of(waiting)
