@@ -11,7 +11,7 @@ INTERVALS = {
     "sync_claims": 2.0,
     "release_claims": 2.0,
     "collect_garbage": 5.0,
-    "sweep_namespaces": 5.0,
+    "sweep_namespaces": 2.0,
     "sweep_nodes": 5.0,
     "sweep_queue": 5.0,
     "sweep_pods": 20.0,

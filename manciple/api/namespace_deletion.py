@@ -1,20 +1,23 @@
 """How a namespace ends: together with all that is in it.
 
 A deleted namespace stays, Terminating, until nothing is left in it: a finalizer (`FINALIZER`) holds it from the moment
-of its deletion. `sweep` deletes what terminating namespaces hold and lets those go that are empty. It is asked right
-after the delete, and again by a periodic task for what needs time (pods with grace, finalizers of others).
-Source: pkg/registry/core/namespace/storage, pkg/controller/namespace/deletion.
+of its deletion. `sweep`, asked by a periodic task, lets those go that are empty, and deletes what the others hold once
+they have been terminating for `PATIENCE`: `kubectl delete -f` of a file that names a namespace and what is in it
+deletes one after the other, and should find each.
+Source: pkg/registry/core/namespace/storage, pkg/controller/namespace (namespaceDeletionGracePeriod).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import datetime, timedelta
 from itertools import islice
 
 from msgspec import structs
 
 from manciple.store import objects
 from manciple.store.records import Stored
+from manciple.wire import codec
 from manciple.wire.errors import Conflict
 from manciple.wire.machinery import Namespace
 from manciple.wire.machinery_kinds import KUBERNETES_FINALIZER
@@ -25,6 +28,8 @@ RESOURCE = "namespaces"
 FINALIZER = KUBERNETES_FINALIZER
 #: Objects deleted in one transaction: other writers wait no longer than these take.
 BATCH = 100
+#: How long whoever deleted a namespace has to delete its contents themselves.
+PATIENCE = timedelta(seconds=5)
 
 
 def hold(writer: objects.Writer, kind: Kind, name: str, *, resource_version: str = "") -> None:
@@ -48,16 +53,29 @@ def hold(writer: objects.Writer, kind: Kind, name: str, *, resource_version: str
     writer.update(kind, held)
 
 
-def sweep() -> int:
-    """Empty every terminating namespace as far as possible; returns how many are gone now."""
-    page = objects.list(registry.by_resource(RESOURCE))
-    return sum(finish(item.name) for item in page.items if item.deleting)
+def sweep(now: datetime) -> int:
+    """Bring every terminating namespace as far as it may be by `now`; returns how many are gone."""
+    kind = registry.by_resource(RESOURCE)
+    leaving = [codec.decode_text(Namespace, item.text) for item in objects.list(kind).items if item.deleting]
+    return sum(_finish(namespace, now) for namespace in leaving)
 
 
-def finish(name: str) -> bool:
-    """Delete what is in the terminating namespace `name`; True when nothing was left and it may go."""
+def _finish(namespace: Namespace, now: datetime) -> bool:
+    """True when nothing was left in it and it is gone."""
+    name, since = namespace.metadata.name, namespace.metadata.deletion_timestamp
+    if since is None or now - datetime.fromisoformat(since) < PATIENCE:
+        return release_if_empty(name)
     left = sum(_delete_contents(kind, name) for kind in registry if kind.namespaced)
     return not left and _release(name)
+
+
+def release_if_empty(name: str) -> bool:
+    """Let a terminating namespace go if nothing is in it; True when it is gone."""
+    return _is_empty(name) and _release(name)
+
+
+def _is_empty(name: str) -> bool:
+    return not any(objects.list(kind, namespace=name, limit=1).items for kind in registry if kind.namespaced)
 
 
 def _delete_contents(kind: Kind, namespace: str) -> int:
@@ -88,7 +106,7 @@ def _release(name: str) -> bool:
         if not isinstance(namespace, Namespace) or namespace.metadata.deletion_timestamp is None:
             return False
         # No writer can put anything in while this transaction lasts, and none does after: the namespace is terminating.
-        if any(objects.list(one, namespace=name, limit=1).items for one in registry if one.namespaced):
+        if not _is_empty(name):
             return False
         released = _released(namespace)
         writer.update(kind, released)

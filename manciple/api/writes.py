@@ -183,7 +183,7 @@ def delete(
             propagation=propagation_of(options),
         )
     if ends_namespace and not dry_run:
-        namespace_deletion.finish(name)
+        namespace_deletion.release_if_empty(name)
     return deletion
 
 

@@ -7,6 +7,6 @@ from datetime import datetime
 from manciple.api import namespace_deletion
 
 
-def sweep(now: datetime) -> int:  # noqa: ARG001 - every controller is swept at a time
+def sweep(now: datetime) -> int:
     """Returns how many namespaces went."""
-    return namespace_deletion.sweep()
+    return namespace_deletion.sweep(now)

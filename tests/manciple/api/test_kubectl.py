@@ -125,7 +125,6 @@ def test_delete_waits_until_the_object_is_gone(kubectl: Kubectl) -> None:
 
 def test_namespaces_are_made_and_deleted(kubectl: Kubectl) -> None:
     assert kubectl("create", "ns", "team") == "namespace/team created\n"
-    kubectl("create", "-n", "team", "-f", "-", stdin=POD)
     assert kubectl("delete", "ns", "team", "--timeout=60s") == 'namespace "team" deleted\n'
     assert "NotFound" in kubectl("get", "ns", "team", check=False)
 

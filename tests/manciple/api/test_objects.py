@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 
 import pytest
 
+from manciple.api import namespace_deletion
 from tests.manciple.api.requests import (
     CLAIMS,
     CLASSES,
@@ -99,18 +101,33 @@ def test_nothing_is_created_in_a_namespace_that_is_being_deleted(api: Api) -> No
 
 
 def test_a_namespace_ends_when_its_last_object_is_gone(api: Api) -> None:
-    from manciple.api import namespace_deletion
-
     api.made(NAMESPACES, namespace("leaving"))
     leaving = CLAIMS.replace("default", "leaving")
     api.made(leaving, claim(finalizers=["example.com/stay"]))
     api.made(leaving, claim(name="quick"))
     api.delete(f"{NAMESPACES}/leaving")
+    later = datetime.now(UTC) + namespace_deletion.PATIENCE
+    assert namespace_deletion.sweep(later) == 0
     assert api.get(f"{leaving}/quick").code == 404
-    assert namespace_deletion.sweep() == 0
     api.patch(f"{leaving}/c", {"metadata": {"finalizers": None}})
-    assert namespace_deletion.sweep() == 1
+    assert namespace_deletion.sweep(later) == 1
     assert api.get(f"{NAMESPACES}/leaving").code == 404
+
+
+def test_a_file_with_a_namespace_and_its_contents_is_deleted_without_a_miss(api: Api) -> None:
+    api.made(NAMESPACES, namespace("leaving"))
+    leaving = CLAIMS.replace("default", "leaving")
+    api.made(leaving, claim())
+    api.delete(f"{NAMESPACES}/leaving")
+    assert namespace_deletion.sweep(datetime.now(UTC)) == 0
+    assert api.delete(f"{leaving}/c").code == 200  # kubectl gets there in its own time, and finds it
+    assert namespace_deletion.sweep(datetime.now(UTC)) == 1  # and nobody waits longer than that takes
+
+
+def test_an_empty_namespace_goes_at_once(api: Api) -> None:
+    api.made(NAMESPACES, namespace("empty"))
+    api.delete(f"{NAMESPACES}/empty")
+    assert api.get(f"{NAMESPACES}/empty").code == 404
 
 
 def test_the_namespaces_of_every_cluster_stay(api: Api) -> None:

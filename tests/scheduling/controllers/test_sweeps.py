@@ -137,6 +137,8 @@ def test_a_terminating_namespace_goes_when_its_pods_have_gone(cluster: Cluster) 
         namespace_deletion.hold(writer, kind_of(made), "team")
         writer.delete(kind_of(made), "", "team")
     assert namespaces.sweep(cluster.now) == 0
+    cluster.later(namespace_deletion.PATIENCE.total_seconds())
+    assert namespaces.sweep(cluster.now) == 0
     pod = cluster.get(Pod, "web", "team")
     assert pod.metadata.deletion_timestamp is not None
     cluster.delete(pod)
