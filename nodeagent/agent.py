@@ -3,8 +3,9 @@
     1. read what the last agent of this node left on the disk: checkpoint, CDI files, containers
     2. register the node
     3. delete the slices of its drivers, publish them anew
-    4. watch the node's pods and slices; whatever changes is put on the queue by name
-    5. workers take names from the queue and bring each pod, each driver's slices, to what they should be
+    4. watch the node itself, its pods and slices; whatever changes is put on the queue by name
+    5. workers take names from the queue and bring each pod, each driver's slices, to what they should be; a Node that
+       somebody deleted is registered anew
     6. renew the lease, report the node, and now and then look at everything, until told to stop
 
 Every step compares what should be with what is, so it does not matter how often or in which order it runs, nor what
@@ -22,6 +23,7 @@ from typing import Literal, NamedTuple
 import httpx
 
 from claims.kinds.pods import Pod
+from inventory.kinds.nodes import Node
 from inventory.kinds.slices import ResourceSlice
 from nodeagent.cdi import CdiFolder
 from nodeagent.cdi.registry import CdiRegistry
@@ -39,7 +41,7 @@ from nodeagent.pods import PodWorker
 from nodeagent.prepare import Preparer
 from nodeagent.publish import Publisher
 from nodeagent.registration import Registration
-from nodeagent.resources import CLAIMS, PODS, SLICES
+from nodeagent.resources import CLAIMS, NODES, PODS, SLICES
 from nodeagent.runtimes.protocol import Runtime
 from nodeagent.runtimes.simulated import SimulatedRuntime
 from nodeagent.workqueue import WorkQueue
@@ -51,9 +53,9 @@ STOP_SECONDS = 5.0
 
 
 class Key(NamedTuple):
-    """A piece of work. `name`: a pod's uid, or a driver's name; the claims that nobody uses have none."""
+    """A piece of work. `name`: a pod's uid, or a driver's name; the node and the claims that nobody uses have none."""
 
-    kind: Literal["pod", "slices", "unused"]
+    kind: Literal["node", "pod", "slices", "unused"]
     name: str = ""
 
 
@@ -103,7 +105,19 @@ class Agent:
             host_ip=config.node_ip,
             clock=clock,
         )
-        self.followers = (
+        self.followers = self._make_followers()
+
+    def _make_followers(self) -> tuple[Follower[Node], Follower[Pod], Follower[ResourceSlice]]:
+        """Step 4: of the node itself, its pods and its slices."""
+        config = self.config
+        return (
+            Follower(
+                self._client,
+                NODES,
+                field_selector=f"metadata.name={config.node_name}",
+                replace=self._nodes_listed,
+                change=self._node_changed,
+            ),
             Follower(
                 self._client,
                 PODS,
@@ -154,6 +168,8 @@ class Agent:
     def work(self, key: Key) -> float | None:
         """Step 5, for one piece of work. Returns in how many seconds to look again. Raises: AgentError."""
         match key.kind:
+            case "node":
+                self.register()
             case "pod":
                 return self._worker.sync(key.name)
             case "slices":
@@ -177,6 +193,18 @@ class Agent:
         return tuple(users)
 
     # What the watches say.
+
+    def _nodes_listed(self, nodes: Sequence[Node]) -> None:
+        for node in nodes:
+            self._registration.seen(node)
+        if not nodes:
+            self._queue.add(Key("node"))
+
+    def _node_changed(self, change: Change[Node]) -> None:
+        if change.type == "DELETED":
+            self._queue.add(Key("node"))
+        else:
+            self._registration.seen(change.object)
 
     def _pods_listed(self, pods: Sequence[Pod]) -> None:
         """Also wakes the pods that vanished while nobody watched."""

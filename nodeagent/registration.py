@@ -92,7 +92,7 @@ def _conditions(old: tuple[NodeCondition, ...], now: float) -> tuple[NodeConditi
 
 
 class Registration:
-    """Keeps the Node and its Lease. One thread writes; others read `view` and `owner`. `clock`: POSIX seconds."""
+    """Keeps the Node and its Lease, and knows the Node as the API last showed it. `clock`: POSIX seconds."""
 
     def __init__(
         self, client: Client, config: AgentConfig, *, runtime: str, clock: Callable[[], float] = time.time
@@ -111,6 +111,10 @@ class Registration:
         """The Node as the owner of what lies on it."""
         meta = self._node.metadata
         return OwnerReference(api_version="v1", kind="Node", name=meta.name, uid=meta.uid, controller=True)
+
+    def seen(self, node: Node) -> None:
+        """What the watch says of the Node: others label it."""
+        self._node = node
 
     def report(self) -> None:
         """Create or bring up to date the Node, and report its status. Raises: ApiFailure."""

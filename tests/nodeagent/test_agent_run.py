@@ -164,3 +164,33 @@ def test_the_node_is_registered_with_a_lease(api: FakeApi, tmp_path: Path) -> No
     assert lease is not None
     assert lease["spec"]["holderIdentity"] == NODE
     assert lease["metadata"]["ownerReferences"][0]["uid"] == node["metadata"]["uid"]
+
+
+def test_a_node_that_somebody_deletes_is_registered_anew(api: FakeApi, tmp_path: Path) -> None:
+    with running(agent_of(api, tmp_path)):
+        before = api.find("nodes", NODE, "")
+        api.delete("nodes", NODE, "", grace=0)
+
+        eventually(api, lambda: "status" in (api.find("nodes", NODE, "") or {}))
+
+    after = api.find("nodes", NODE, "")
+    assert before is not None
+    assert after is not None
+    assert after["metadata"]["uid"] != before["metadata"]["uid"]
+    assert {c["type"]: c["status"] for c in after["status"]["conditions"]}["Ready"] == "True"
+
+
+def test_a_label_that_the_node_got_later_counts_for_allocations(api: FakeApi, tmp_path: Path) -> None:
+    on_rack = claim("c", "gpu-0", pods=("uid-p",))
+    rack = {"key": "rack", "operator": "In", "values": ["7"]}
+    on_rack["status"]["allocation"]["nodeSelector"] = {"nodeSelectorTerms": [{"matchExpressions": [rack]}]}
+    with running(agent_of(api, tmp_path)):
+        node = api.find("nodes", NODE, "")
+        assert node is not None
+        node["metadata"]["labels"]["rack"] = "7"
+        api.put("nodes", node)
+
+        api.put("resourceclaims", on_rack)
+        api.put("pods", pod("p", claims={"gpus": "c"}))
+
+        eventually(api, lambda: is_ready(api, "p"))
