@@ -19,7 +19,7 @@ REDIS_URL = os.environ.get("MANCIPLE_REDIS_URL", "")
 
 
 def secret_key() -> str:
-    """The signing key: from the environment, else from HOME/secret-key (made by `manage.py up`), else for this run only."""
+    """The signing key: from the environment, else HOME/secret-key (`manage.py up` makes it), else for this run only."""
     if given := os.environ.get("MANCIPLE_SECRET_KEY"):
         return given
     kept = HOME / "secret-key"

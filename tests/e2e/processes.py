@@ -23,7 +23,7 @@ PATIENCE = 90.0
 T = TypeVar("T")
 
 
-def wait_for(what: str, condition: Callable[[], T], *, timeout: float = PATIENCE) -> T:
+def wait_for(what: str, condition: Callable[[], T | None], *, timeout: float = PATIENCE) -> T:
     """The first truthy answer of `condition`; a failure says `what` was waited for and the last answer."""
     end = time.monotonic() + timeout
     while True:
