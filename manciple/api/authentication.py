@@ -6,13 +6,14 @@ token gets in, discovery included; only health and version answer anybody.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from rest_framework.authentication import BaseAuthentication
 from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 
-from manciple.api import tokens
+from manciple.api import impersonation, tokens
 from manciple.api.identity import Identity
 from manciple.wire.errors import Unauthorized
 
@@ -22,25 +23,26 @@ if TYPE_CHECKING:  # DRF's views load the authentication classes of the settings
 CHALLENGE = 'Bearer realm="manciple"'
 
 
-def identify_header(authorization: str) -> Identity | None:
-    """Whose request this is, by its Authorization header; None where the header is absent or of another scheme.
+def identify_headers(headers: Mapping[str, str]) -> Identity | None:
+    """In whose name this request is made; None where there is no Authorization header, or one of another scheme.
 
-    Raises: Unauthorized for a bearer token that nobody holds.
+    headers: by names in lower case, or a mapping that does not mind.
+    Raises: Unauthorized for a bearer token that nobody holds; Forbidden, BadRequest (see `impersonation`).
     """
-    scheme, _, token = authorization.partition(" ")
+    scheme, _, token = headers.get("authorization", "").partition(" ")
     if scheme.lower() != "bearer" or not token.strip():
         return None
     identity = tokens.identify(token.strip())
     if identity is None:
         raise Unauthorized("Unauthorized")
-    return identity
+    return impersonation.acting(identity, headers)
 
 
 class BearerToken(BaseAuthentication):
     """`Authorization: Bearer TOKEN` -> `request.user` is an Identity."""
 
     def authenticate(self, request: Request) -> tuple[Identity, None] | None:
-        identity = identify_header(request.headers.get("Authorization", ""))
+        identity = identify_headers(request.headers)
         return (identity, None) if identity else None
 
     def authenticate_header(self, request: Request) -> str:  # noqa: ARG002 - DRF's signature

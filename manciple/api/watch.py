@@ -25,7 +25,7 @@ from django.db import close_old_connections
 from manciple.api import paths, shapes
 from manciple.api.answers import error_answer, status_of, unknown_path
 from manciple.api.asgi_types import Receive, Scope, Send
-from manciple.api.authentication import identify_header
+from manciple.api.authentication import identify_headers
 from manciple.api.fanout import Hub, SharedEvent, Watcher, readers
 from manciple.api.negotiation import Form, wanted_form
 from manciple.api.options import ListOptions, list_options, truth
@@ -267,7 +267,7 @@ async def _closed_with_client(watcher: Watcher, receive: Receive) -> AsyncIterat
 
 async def _authenticate(headers: dict[str, str]) -> None:
     """Raises: Unauthorized."""
-    identity = await _in_reader(lambda: identify_header(headers.get("authorization", "")))
+    identity = await _in_reader(lambda: identify_headers(headers))
     if identity is None:
         raise Unauthorized("Unauthorized")
 
@@ -288,7 +288,12 @@ async def _refuse(error: ApiError, send: Send) -> None:
 
 
 def _headers(scope: Scope) -> dict[str, str]:
-    return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+    """By names in lower case; a repeated one is one list (RFC 9110, 5.3)."""
+    found: dict[str, str] = {}
+    for name, value in scope["headers"]:
+        key, text = name.decode("latin-1").lower(), value.decode("latin-1")
+        found[key] = f"{found[key]},{text}" if key in found else text
+    return found
 
 
 def _query(scope: Scope) -> dict[str, str]:
