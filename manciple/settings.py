@@ -184,10 +184,12 @@ LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
     "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"}},
+    # Answers above 499 that were made on purpose (a /readyz that says no, a 504) are no errors; what was raised is.
+    "filters": {"raised": {"()": "django.utils.log.CallbackFilter", "callback": lambda record: bool(record.exc_info)}},
     "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
     "loggers": {
         # Answers below 500 are the client's business; "not found" is what every `kubectl apply` asks first.
-        "django.request": {"level": "ERROR"},
+        "django.request": {"level": "ERROR", "filters": ["raised"]},
         # Celery tells of every task that it receives and ends: several a second here, and none of them news.
         "celery.app.trace": {"level": "WARNING"},
         "celery.worker.strategy": {"level": "WARNING"},

@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import parse_qs
 
 from asgiref.sync import sync_to_async
-from channels.generic.websocket import AsyncJsonWebsocketConsumer
+from channels.generic.websocket import AsyncJsonWebsocketConsumer, AsyncWebsocketConsumer
 
 from manciple.live.relay import Change, Relay, relay
 
@@ -19,6 +19,13 @@ from manciple.live.relay import Change, Relay, relay
 GATHERING_TIME = 0.04
 #: Close code for somebody who is not signed in; the page then asks to sign in again instead of reconnecting.
 NOT_SIGNED_IN = 4401
+
+
+class ClosedDoor(AsyncWebsocketConsumer):
+    """Refuses (HTTP 403) whoever opens a socket where none is served: `kubectl exec` tries one before it asks again."""
+
+    async def connect(self) -> None:
+        await self.close()
 
 
 class LiveConsumer(AsyncJsonWebsocketConsumer):

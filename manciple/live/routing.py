@@ -1,7 +1,10 @@
 """Where browsers connect."""
 
-from django.urls import path
+from django.urls import path, re_path
 
-from manciple.live.consumers import LiveConsumer
+from manciple.live.consumers import ClosedDoor, LiveConsumer
 
-websocket_urlpatterns = [path("live", LiveConsumer.as_asgi())]  # type: ignore[arg-type]  # Channels routes by Django's path()
+websocket_urlpatterns = [
+    path("live", LiveConsumer.as_asgi()),  # type: ignore[arg-type]  # Channels routes by Django's path()
+    re_path("", ClosedDoor.as_asgi()),  # type: ignore[arg-type]
+]

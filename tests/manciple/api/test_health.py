@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import pytest
 
 from manciple.api import health
@@ -34,6 +36,11 @@ def test_a_failing_check_makes_unready_and_says_why_where_anybody_may_know(api: 
     assert "[-]nodes failed: no node is ready\n" in answer.text
     assert "[-]secret failed: reason withheld\n" in answer.text
     assert answer.text.endswith("readyz check failed\n")
+
+
+def test_a_probe_that_says_no_is_no_error_in_the_log(api: Api, failing: None, caplog: pytest.LogCaptureFixture) -> None:
+    api.get("/readyz")
+    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
 
 
 def test_the_process_lives_whatever_it_waits_for(api: Api, failing: None) -> None:
