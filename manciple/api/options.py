@@ -145,10 +145,7 @@ def _field_selector(kind: Kind, text: str) -> FieldSelector:
     known = {"metadata.name", "metadata.namespace", *kind.selectable(kind.type())}
     for requirement in selector.requirements:
         if requirement.field not in known:
-            raise BadRequest(
-                f"Unable to find {kind.api_version}, Resource={kind.plural} that match label selector "
-                f'"", field selector "{text}": field label not supported: {requirement.field}'
-            )
+            raise BadRequest(f"field label not supported: {requirement.field}")
     return selector
 
 

@@ -44,6 +44,7 @@ def _review_paths() -> Iterator[URLPattern]:
 urlpatterns: list[URLPattern] = [
     *_health_paths(),
     path("version", operations.VersionView.as_view()),
+    path("version/", operations.VersionView.as_view()),
     *_discovery_paths(),
     *_review_paths(),
     re_path(r"^api/v1/.+$", views.ResourceView.as_view()),

@@ -88,8 +88,10 @@ class ResourceView(ApiView):
         super().initial(request, *args, **kwargs)
         path = paths.parse(request.path)
         served = path.served() if path else None
-        if path is None or served is None or not _known_subresource(path, served):
+        if path is None or served is None:
             raise unknown_path()
+        if not _known_subresource(path, served):
+            raise unknown_path(f"{path.plural}/{path.subresource}")
         self.where: ResourcePath = path
         self.served: Served = served
 

@@ -112,7 +112,7 @@ class ApiError(Exception):
     """An error with its place in Kubernetes' table of reasons.
 
     code: the HTTP status; reason: metav1.StatusReason; message: a whole sentence naming the object;
-    details: StatusDetails as JSON.
+    details: StatusDetails as JSON. An empty one is told as well: client-go reads it without asking whether it is there.
     """
 
     code = 500
@@ -134,7 +134,7 @@ class ApiError(Exception):
             "reason": self.reason,
             "code": self.code,
         }
-        if self.details:
+        if self.details is not None:
             document["details"] = self.details
         return document
 

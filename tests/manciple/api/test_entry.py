@@ -9,9 +9,9 @@ import pytest
 from manciple.api import tokens
 from manciple.api.answers import warning_header
 from manciple.api.models import Token
-from tests.manciple.api.requests import CLAIMS, NAMESPACES, Api, claim
+from tests.manciple.api.requests import CLAIMS, NAMESPACES, PODS, Api, claim
 
-OPEN = ["/version", "/healthz", "/livez", "/readyz", "/readyz/ping"]
+OPEN = ["/version", "/version/", "/healthz", "/livez", "/readyz", "/readyz/ping"]
 CLOSED = ["/api", "/apis", "/api/v1", "/apis/resource.k8s.io/v1", "/openapi/v3", "/openapi/v2", NAMESPACES, "/api/v1/x"]
 
 
@@ -74,7 +74,6 @@ UNKNOWN = {
     "a resource that nobody serves": "/api/v1/nonsense",
     "a group that nobody serves": "/apis/nonsense.example.com/v1",
     "a version that nobody serves": "/apis/resource.k8s.io/v9/deviceclasses",
-    "a subresource that the kind does not have": f"{NAMESPACES}/default/scale",
     "a cluster's kind in a namespace": "/apis/resource.k8s.io/v1/namespaces/default/deviceclasses",
     "a namespaced object without its namespace": "/api/v1/pods/p",
     "a path below nothing": "/api/v2",
@@ -86,6 +85,14 @@ def test_an_unknown_path_is_a_status(api: Api, path: str) -> None:
     answer = api.get(path)
     assert (answer.code, answer.reason) == (404, "NotFound")
     assert answer.message == "the server could not find the requested resource"
+    assert answer.json["details"] == {}, "kubectl debug reads the name in it"
+
+
+@pytest.mark.parametrize("subresource", ["log", "exec", "attach", "ephemeralcontainers"])
+def test_a_subresource_that_is_not_served_is_named(api: Api, subresource: str) -> None:
+    answer = api.get(f"{PODS}/p/{subresource}")
+    assert (answer.code, answer.reason, answer.json["details"]) == (404, "NotFound", {})
+    assert answer.message == f"the server could not find the requested resource: it does not serve pods/{subresource}"
 
 
 WRONG_METHODS = {

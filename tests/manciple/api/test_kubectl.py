@@ -134,6 +134,17 @@ def test_who_am_i_and_may_i(kubectl: Kubectl) -> None:
     assert "system:masters" in kubectl("auth", "whoami")
 
 
+def test_an_administrator_asks_in_the_name_of_another(kubectl: Kubectl) -> None:
+    assert "bob" in kubectl("auth", "whoami", "--as=bob", "--as-group=team")
+
+
+def test_what_needs_a_shell_or_a_log_is_refused_clearly(kubectl: Kubectl) -> None:
+    kubectl("create", "-f", "-", stdin=POD)
+    assert "it does not serve pods/log" in kubectl("logs", "web", check=False)
+    assert "it does not serve pods/exec" in kubectl("exec", "web", "--", "ls", check=False)
+    assert "ephemeral containers are disabled" in kubectl("debug", "web", "--image=busybox", check=False)
+
+
 def test_explain_reads_the_types(kubectl: Kubectl) -> None:
     assert "deviceClassName" in kubectl("explain", "resourceclaim.spec.devices.requests.exactly")
     assert "FIELD: containers <[]Container>" in kubectl("explain", "pods.spec.containers")

@@ -51,6 +51,12 @@ def test_pods_are_selected_by_node(api: Api) -> None:
     assert names(api.get("/api/v1/pods?fieldSelector=spec.nodeName=")) == ["p"]
 
 
+def test_a_field_that_cannot_be_selected_is_named_once(api: Api) -> None:
+    # kubectl puts the selectors in front of whatever the server says.
+    answer = api.get(f"{PODS}?fieldSelector=spec.color=red")
+    assert answer.message == "field label not supported: spec.color"
+
+
 WRONG_QUERIES = {
     "a label selector that cannot be read": ("labelSelector=a+in", 400),
     "a field that the kind does not have": ("fieldSelector=spec.color=red", 400),
