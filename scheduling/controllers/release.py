@@ -19,6 +19,7 @@ from msgspec import structs
 
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim, ResourceClaimConsumerReference, ResourceClaimStatus
+from manciple.wire.validation import ORPHAN_FINALIZER
 from scheduling.hints import FINISHED_PHASES
 from scheduling.pod_claims import controller_of
 
@@ -74,7 +75,10 @@ def _owner_is_done(claim: ResourceClaim, find_pod: FindPod) -> bool:
     if owner is None:
         return False
     pod = find_pod(owner[0])
-    return pod is None or pod.metadata.uid != owner[1] or is_done(pod)
+    if pod is None or pod.metadata.uid != owner[1]:
+        return True
+    # A pod that is to leave orphans leaves its claims as well; the garbage collector takes its name off them.
+    return is_done(pod) and ORPHAN_FINALIZER not in pod.metadata.finalizers
 
 
 def _deleting(claim: ResourceClaim) -> bool:

@@ -59,6 +59,7 @@ def told(step: Release | None) -> str:
 
 A, B = pod("a"), pod("b")
 DONE, UNBOUND = pod("a", phase="Succeeded"), pod("a", node="", phase="Pending", deleting=True)
+ORPHANING = structs.replace(DONE, metadata=structs.replace(DONE.metadata, finalizers=("orphan",)))
 OTHER_CONSUMER = ResourceClaimConsumerReference(api_group="example.com", resource="jobs", name="j", uid="u")
 
 CASES: dict[str, tuple[ResourceClaim, tuple[Pod, ...], str]] = {
@@ -82,6 +83,7 @@ CASES: dict[str, tuple[ResourceClaim, tuple[Pod, ...], str]] = {
     "generated, its pod runs": (held_by(A, owner=A), (A,), "stays"),
     "generated, its pod has succeeded": (held_by(A, owner=A), (DONE,), "free; deleted"),
     "generated, its pod is gone": (held_by(A, owner=A), (), "free; deleted"),
+    "generated, its pod has ended and is to leave orphans": (held_by(A, owner=A), (ORPHANING,), "free"),
     "generated, its pod is gone, another one uses it": (
         held_by(A, B, owner=A),
         (B,),
