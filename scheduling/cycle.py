@@ -220,8 +220,13 @@ def _refused_by_nodes(
 
 
 def _detail(refusals: Iterable[Unallocatable | Failed | Undecided]) -> str:
-    """The dominant reason that most nodes give for having no devices; the first by its text of several."""
-    counted = Counter(one.reasons[0].text for one in refusals if isinstance(one, Unallocatable) and one.reasons)
+    """Why the nodes that came closest have no devices; of several such reasons the one that most give, first by text.
+
+    Nodes that have nothing of the kind are many, and what they lack is no news.
+    """
+    dominant = [one.reasons[0] for one in refusals if isinstance(one, Unallocatable) and one.reasons]
+    closest = max((reason.progress for reason in dominant), default=0)
+    counted = Counter(reason.text for reason in dominant if reason.progress == closest)
     return min(counted, key=lambda text: (-counted[text], text), default="")
 
 

@@ -8,7 +8,7 @@ met.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from scheduling.allocator.masks import intolerable
 from scheduling.allocator.outcome import Reason, Stage
@@ -17,12 +17,15 @@ from scheduling.allocator.problem import Problem, RequestOnNode
 from scheduling.allocator.requests import ClaimPlan, RequestPlan
 from scheduling.allocator.selectors import chosen
 
+#: The stage that the pools with a trouble do not pass.
+COMPLETE = "in a complete pool"
+
 
 def explain(problem: Problem) -> tuple[Reason, ...]:
     """A reason for every request that cannot be met on its own; else one for what the requests ask for together."""
     reasons = [reason for _, alternatives in problem.steps for reason in _missing(problem, alternatives)]
     if reasons:
-        return tuple(sorted(reasons, key=lambda reason: _progress(reason.funnel)))
+        return tuple(sorted(reasons, key=lambda reason: reason.progress))
     return tuple(_together(problem))
 
 
@@ -32,7 +35,7 @@ def _missing(problem: Problem, alternatives: tuple[RequestOnNode, ...]) -> Itera
     if len(short) == len(alternatives):
         for request in short:
             funnel = _funnel(problem, request)
-            yield _reason(request.plan, wanted=_wanted(request), text=_text(request, funnel), funnel=funnel)
+            yield _reason(request.plan, wanted=_wanted(request), text=_text(problem, request, funnel), funnel=funnel)
 
 
 def _is_short(request: RequestOnNode) -> bool:
@@ -43,11 +46,6 @@ def _is_short(request: RequestOnNode) -> bool:
 
 def _wanted(request: RequestOnNode) -> int:
     return 0 if request.plan.everything else request.count
-
-
-def _progress(funnel: tuple[Stage, ...]) -> int:
-    """How many stages still had devices: fewer means further from being met."""
-    return sum(1 for stage in funnel if stage.left)
 
 
 def _reason(plan: RequestPlan, *, wanted: int, text: str, funnel: tuple[Stage, ...]) -> Reason:
@@ -69,7 +67,7 @@ def _funnel(problem: Problem, request: RequestOnNode) -> tuple[Stage, ...]:
     complete = sum(len(view.generation.devices) for view in healthy)
     stages = [
         Stage("published", published),
-        Stage("in a complete pool", published - here + complete, _troubles(problem)),
+        Stage(COMPLETE, published - here + complete, _troubles(view for view in problem.devices.pools if view.trouble)),
         Stage("visible from the node", sum(view.visible.bit_count() for view in healthy), problem.node.name),
     ]
     left = {view: view.visible & _allowed(problem, view) for view in healthy}
@@ -97,22 +95,32 @@ def _count(left: Mapping[PoolOnNode, int]) -> int:
     return sum(mask.bit_count() for mask in left.values())
 
 
-def _troubles(problem: Problem) -> str:
-    return "; ".join(
-        f"pool {view.key} is {view.trouble}: {view.detail}" for view in problem.devices.pools if view.trouble
-    )
+def _troubles(views: Iterable[PoolOnNode]) -> str:
+    return "; ".join(f"pool {view.key} is {view.trouble}: {view.detail}" for view in views)
 
 
-def _text(request: RequestOnNode, funnel: tuple[Stage, ...]) -> str:
+def _text(problem: Problem, request: RequestOnNode, funnel: tuple[Stage, ...]) -> str:
     """The stage at which the devices fell below what is wanted, in plain words."""
     plan = request.plan
     wanted = max(request.count, 1)
     before = funnel[0]
     for stage in funnel:
         if stage.left < wanted:
-            return _sentence(plan, before, stage, wanted=wanted)
+            sentence = _sentence(plan, before, stage, wanted=wanted)
+            return sentence if stage.name == COMPLETE else f"{sentence}{_withheld(problem, plan)}"
         before = stage
     return "not all of the devices that match can be had"
+
+
+def _withheld(problem: Problem, plan: RequestPlan) -> str:
+    """The pools that cannot be used although the selectors choose devices of theirs."""
+    views = [view for view in problem.devices.pools if view.trouble]
+    matching = [view for view in views if chosen(view.generation, plan.selectors, _all(view))[0]]
+    return f"; {_troubles(matching)}" if matching else ""
+
+
+def _all(view: PoolOnNode) -> int:
+    return (1 << len(view.generation.devices)) - 1
 
 
 def _sentence(plan: RequestPlan, before: Stage, stage: Stage, *, wanted: int) -> str:
@@ -120,7 +128,7 @@ def _sentence(plan: RequestPlan, before: Stage, stage: Stage, *, wanted: int) ->
     if stage.name == "published":
         return f"{wanted} wanted, but only {stage.left} devices are published in the cluster"
     what = {
-        "in a complete pool": f"the resource pools are not usable ({stage.clause})",
+        COMPLETE: f"the resource pools are not usable ({stage.clause})",
         "visible from the node": f"node {stage.clause} sees too few devices",
         "not tainted": f"devices of class {plan.class_name} are tainted and the request does not tolerate it",
         "free": f"devices of class {plan.class_name} are in use, or have too little capacity left",

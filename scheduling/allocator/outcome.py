@@ -8,6 +8,7 @@ cache.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -45,7 +46,12 @@ class Reason:
     device_class: str
     wanted: int  # devices asked for; 0 stands for "all"
     text: str  # a whole clause in plain words, without a final stop
-    funnel: tuple[Stage, ...] = ()
+    funnel: tuple[Stage, ...] = ()  # none where each request could be met on its own
+
+    @property
+    def progress(self) -> float:
+        """How many stages still had devices: the fewer, the further the request is from being met."""
+        return sum(1 for stage in self.funnel if stage.left) if self.funnel else math.inf
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -114,6 +114,17 @@ def test_every_node_says_why_it_does_not_fit(cluster: Cluster) -> None:
     )
 
 
+def test_the_node_that_came_closest_is_explained(cluster: Cluster) -> None:
+    cluster.with_gpus("full", each=1)
+    for name in ("bare-1", "bare-2"):
+        cluster.create(make_node(name))
+    for name in ("first", "second"):
+        cluster.create(make_claim(name))
+        cluster.create(make_pod(name, claims={"gpu": name}))
+        cluster.settle()
+    assert "devices of class gpu.example.com are in use" in cluster.why_pending("second")
+
+
 def test_devices_are_packed_pods_without_devices_spread(cluster: Cluster) -> None:
     cluster.with_gpus("node-1", "node-2", each=2)
     cluster.create(make_template("one-gpu"))

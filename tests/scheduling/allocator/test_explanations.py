@@ -55,6 +55,19 @@ def _no(inventory: Inventory, *requests: Json, on: str = "node-1", match: str = 
             id="a selector that matches nothing",
         ),
         pytest.param(
+            (CARDS, make_slice(device("d-3", model="C"), pool="pool-2", count=2)),
+            request(where=MODEL.format("C")),
+            f"request selector #0 matches too few devices ({MODEL.format('C')}); 1 wanted, 0 left of 3; "
+            "pool gpu.example.com/pool-2 is incomplete: 1 of 2 slices of generation 1",
+            id="a selector that only a device of an incomplete pool matches",
+        ),
+        pytest.param(
+            (CARDS, make_slice(device("d-3", model="D"), pool="pool-2", count=2)),
+            request(where=MODEL.format("C")),
+            f"request selector #0 matches too few devices ({MODEL.format('C')}); 1 wanted, 0 left of 3",
+            id="a selector that no device of an incomplete pool matches",
+        ),
+        pytest.param(
             (CARDS,),
             request(count=3, where=MODEL.format("A")),
             f"request selector #0 matches too few devices ({MODEL.format('A')}); 3 wanted, 2 left of 3",
