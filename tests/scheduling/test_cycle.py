@@ -17,10 +17,12 @@ from tests.builders import (
     make_allocation,
     make_claim,
     make_container,
+    make_devices,
     make_node,
     make_node_selector,
     make_pod,
     make_result,
+    make_slice,
     make_template,
     stored,
 )
@@ -116,8 +118,9 @@ def test_every_node_says_why_it_does_not_fit(cluster: Cluster) -> None:
 
 def test_the_node_that_came_closest_is_explained(cluster: Cluster) -> None:
     cluster.with_gpus("full", each=1)
-    for name in ("bare-1", "bare-2"):
+    for name in ("other-1", "other-2"):
         cluster.create(make_node(name))
+        cluster.create(make_slice(node=name, driver="nic.example.org", devices=make_devices(1)))
     for name in ("first", "second"):
         cluster.create(make_claim(name))
         cluster.create(make_pod(name, claims={"gpu": name}))
