@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from socket import gethostname
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -28,7 +29,8 @@ def secret_key() -> str:
 
 SECRET_KEY = secret_key()
 DEBUG = False
-ALLOWED_HOSTS = os.environ.get("MANCIPLE_ALLOWED_HOSTS", "*").split(",")
+#: Names the pages answer to. A page open elsewhere must not reach a dashboard on loopback by a name of its own.
+ALLOWED_HOSTS = os.environ.get("MANCIPLE_ALLOWED_HOSTS", f"localhost,127.0.0.1,[::1],{gethostname()}").split(",")
 
 INSTALLED_APPS = [
     "django.contrib.auth",

@@ -38,6 +38,11 @@ class Address:
         return cls(host.strip("[]"), int(port))
 
     @property
+    def listens_everywhere(self) -> bool:
+        """On every address of this machine, so under any name that somebody may have given it."""
+        return self.host in {"0.0.0.0", "::"}  # noqa: S104 - a comparison, not a bind
+
+    @property
     def url_host(self) -> str:
         """The host as it stands in a URL that this machine can open."""
         host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)  # noqa: S104 - a comparison, not a bind

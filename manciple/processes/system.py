@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from django.conf import settings
 from django.core.management import call_command
 from django.db import close_old_connections, connections
 
@@ -96,6 +97,7 @@ class System:
         )
         self._listeners.add(api_socket, tls=Tls(certificate=files.certificate, key=files.key))
         self._listeners.add(web_socket)
+        settings.ALLOWED_HOSTS.append("*" if web.listens_everywhere else web.url_host)
         nodes = Nodes(self._home, server=server, names=names, stopping=self._stopping)
         self._nodes = nodes
         with self._working(nodes):

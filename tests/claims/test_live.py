@@ -1,0 +1,54 @@
+"""Which pools a claim's event touches: those it holds, and those it held."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+
+import pytest
+
+from claims.live import ClaimTopics
+from manciple.store.tail import EventRecord
+
+pytestmark = pytest.mark.django_db
+
+
+def event(type_: str, pools: Iterable[str] = (), uid: str = "u1") -> EventRecord:
+    results = [{"driver": "gpu.example.com", "pool": pool, "device": "gpu-0"} for pool in pools]
+    status = {"allocation": {"devices": {"results": results}}} if results else {}
+    return EventRecord(
+        revision=1,
+        type=type_,
+        resource="resourceclaims.resource.k8s.io",
+        namespace="default",
+        name="c",
+        uid=uid,
+        text=json.dumps({"status": status}),
+        labels={},
+        fields={},
+        previous_labels=None,
+        previous_fields=None,
+    )
+
+
+def test_an_allocation_touches_its_pools_and_so_does_its_end() -> None:
+    topics = ClaimTopics()
+    assert set(topics(event("ADDED"))) == set()
+    both = {"pool:gpu.example.com/n1", "pool:gpu.example.com/n2"}
+    assert set(topics(event("MODIFIED", ["n1", "n2"]))) == both
+    assert set(topics(event("MODIFIED"))) == both
+    assert set(topics(event("MODIFIED"))) == set()
+
+
+def test_deleting_an_allocated_claim_touches_its_pools_though_the_last_document_still_names_them() -> None:
+    topics = ClaimTopics()
+    topics(event("ADDED", ["n1"]))
+    assert set(topics(event("DELETED", ["n1"]))) == {"pool:gpu.example.com/n1"}
+    assert set(topics(event("MODIFIED", uid="u1"))) == set()
+
+
+def test_claims_are_kept_apart() -> None:
+    topics = ClaimTopics()
+    topics(event("ADDED", ["n1"], uid="u1"))
+    topics(event("ADDED", ["n2"], uid="u2"))
+    assert set(topics(event("MODIFIED", uid="u2"))) == {"pool:gpu.example.com/n2"}

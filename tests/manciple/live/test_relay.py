@@ -1,0 +1,98 @@
+"""The relay: each batch of the log becomes topics for every open page; a page that was away hears what it missed."""
+
+from __future__ import annotations
+
+import pytest
+
+from manciple.live import relay as relay_module
+from manciple.live import topics
+from manciple.live.relay import Change, Relay
+from manciple.store.tail import EventRecord
+
+RESOURCE = "things.example.com"
+
+
+@pytest.fixture(autouse=True)
+def registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topics, "_registered", {})
+    topics.register(RESOURCE, lambda record: (f"thing:{record.name}",))
+
+
+def record(revision: int, name: str = "a", resource: str = RESOURCE) -> EventRecord:
+    return EventRecord(
+        revision=revision,
+        type="MODIFIED",
+        resource=resource,
+        namespace="",
+        name=name,
+        uid=name,
+        text="{}",
+        labels={},
+        fields={},
+        previous_labels=None,
+        previous_fields=None,
+    )
+
+
+def test_every_listener_hears_the_topics_of_a_batch_once() -> None:
+    relay = Relay(10)
+    first: list[Change] = []
+    second: list[Change] = []
+    relay.join(first.append, after=10)
+    relay.join(second.append, after=10)
+    relay.receive([record(11, "a"), record(12, "b"), record(13, "a")])
+    assert first == second == [Change(13, frozenset({"thing:a", "thing:b"}))]
+
+
+def test_a_batch_that_no_page_shows_still_moves_the_revision() -> None:
+    relay = Relay(10)
+    heard: list[Change] = []
+    relay.join(heard.append, after=10)
+    relay.receive([record(11, resource="leases")])
+    assert heard == [Change(11, frozenset())]
+
+
+def test_a_page_that_comes_back_hears_what_it_missed() -> None:
+    relay = Relay(10)
+    relay.receive([record(11, "a")])
+    relay.receive([record(12, "b")])
+    relay.receive([record(13, "c")])
+    assert relay.join(lambda _: None, after=11) == Change(13, frozenset({"thing:b", "thing:c"}))
+
+
+@pytest.mark.parametrize("after", [-1, 9, 99], ids=["it never had one", "too old", "of another database"])
+def test_a_page_whose_revision_is_unknown_fetches_everything(after: int) -> None:
+    relay = Relay(10)
+    assert relay.join(lambda _: None, after=after).everything
+
+
+def test_changes_are_forgotten_in_order_and_pages_older_than_that_fetch_everything(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(relay_module, "KEPT_CHANGES", 2)
+    relay = Relay(10)
+    for revision in (11, 12, 13):
+        relay.receive([record(revision)])
+    assert relay.join(lambda _: None, after=10).everything
+    assert not relay.join(lambda _: None, after=11).everything
+
+
+def test_a_page_that_left_hears_nothing_more() -> None:
+    relay = Relay(10)
+    heard: list[Change] = []
+    relay.join(heard.append, after=10)
+    relay.leave(heard.append)
+    relay.receive([record(11)])
+    assert heard == []
+
+
+def test_topics_that_fail_cost_the_others_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_record: EventRecord) -> tuple[str, ...]:
+        raise KeyError("spec")
+
+    topics.register("broken.example.com", fail)
+    relay = Relay(10)
+    heard: list[Change] = []
+    relay.join(heard.append, after=10)
+    relay.receive([record(11, resource="broken.example.com"), record(12, "b")])
+    assert heard == [Change(12, frozenset({"thing:b"}))]

@@ -1,0 +1,40 @@
+"""Addresses as they stand on the command line, and ports that are taken."""
+
+from __future__ import annotations
+
+import pytest
+
+from manciple.processes.listeners import Address, AddressInUse, bind
+
+
+@pytest.mark.parametrize(
+    ("text", "address", "url_host"),
+    [
+        ("127.0.0.1:8000", Address("127.0.0.1", 8000), "127.0.0.1"),
+        ("[::1]:0", Address("::1", 0), "[::1]"),
+        ("0.0.0.0:6443", Address("0.0.0.0", 6443), "127.0.0.1"),
+        ("lab.example.org:80", Address("lab.example.org", 80), "lab.example.org"),
+    ],
+)
+def test_an_address_is_read_and_told_as_a_url_would(text: str, address: Address, url_host: str) -> None:
+    assert Address.parse(text) == address
+    assert address.url_host == url_host
+
+
+@pytest.mark.parametrize("text", ["8000", ":8000", "127.0.0.1", "127.0.0.1:", "127.0.0.1:x", "127.0.0.1:65536"])
+def test_what_is_no_address_is_refused_with_an_example(text: str) -> None:
+    with pytest.raises(ValueError, match=r"is not HOST:PORT, for example"):
+        Address.parse(text)
+
+
+def test_a_taken_port_is_told_with_its_address() -> None:
+    taken = bind(Address("127.0.0.1", 0))
+    port = taken.getsockname()[1]
+    with pytest.raises(AddressInUse, match=f"cannot listen on 127.0.0.1:{port}"):
+        bind(Address("127.0.0.1", port))
+    taken.close()
+
+
+@pytest.mark.parametrize(("host", "everywhere"), [("0.0.0.0", True), ("::", True), ("127.0.0.1", False)])
+def test_an_address_tells_whether_it_listens_everywhere(host: str, everywhere: bool) -> None:
+    assert Address(host, 1).listens_everywhere is everywhere
