@@ -1,0 +1,1 @@
+"""What `bench/end_to_end.py` measures: one module a way of measuring, and what they share."""

@@ -1,0 +1,65 @@
+"""Fills an empty store with a cluster: nodes with GPUs, a class, a template, and pods that ask for one GPU each.
+
+Objects are prepared as the API prepares them and written through the store, a hundred in a transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from manciple.store import bulk, objects
+from manciple.wire.base import ApiObject
+from manciple.wire.registry import registry
+from tests.builders import (
+    NAMESPACE,
+    make_class,
+    make_device,
+    make_namespace,
+    make_node,
+    make_pod,
+    make_slice,
+    make_template,
+)
+
+TEMPLATE = "one-gpu"
+#: Objects in one transaction.
+BATCH = 100
+
+
+def create(made: Iterable[ApiObject]) -> None:
+    """Store new objects of any kinds."""
+    for chunk in bulk.chunks(made, BATCH):
+        with objects.writing() as writer:
+            for obj in chunk:
+                kind = registry.find_kind(obj.api_version, obj.kind)
+                assert kind is not None, obj.kind
+                writer.create(kind, kind.prepare_create(obj))
+
+
+def fill(*, nodes: int, devices: int) -> None:
+    """Everything but pods; one pool of `devices` GPUs a node, with eight attributes each, as drivers publish them."""
+    create([make_namespace(NAMESPACE), make_class(), make_template(TEMPLATE)])
+    gpus = [
+        make_device(
+            f"gpu-{number}",
+            attributes={
+                "index": number,
+                "model": "A100",
+                "memory": 80,
+                "numa": number // 4,
+                "healthy": True,
+                "family": "ampere",
+                "firmware": "92.00.45.00.03",
+                "uuid": f"GPU-{number:08}",
+            },
+            capacity={"memory": "80Gi"},
+        )
+        for number in range(devices)
+    ]
+    create(make_node(f"node-{number:05}") for number in range(nodes))
+    create(make_slice(node=f"node-{number:05}", devices=gpus) for number in range(nodes))
+
+
+def pods(count: int, *, prefix: str = "pod") -> Iterable[ApiObject]:
+    """Pods that get one GPU each, by template."""
+    return (make_pod(f"{prefix}-{number:06}", templates={"gpu": TEMPLATE}) for number in range(count))

@@ -1,0 +1,53 @@
+"""How many pods a second one worker process takes from created to bound, on an empty PostgreSQL.
+
+The pods are there when the clock starts. Their claims are made first (`claims`), then all are scheduled
+(`scheduling`); `total` counts both, one after the other, as one process on one core would do them. With workers, real
+worker processes do it, side by side, and the clock runs from the first pod's creation to the last pod's binding.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from cases import cluster
+from cases.figures import Figure
+
+from claims.models import AllocatedDevice, Pod
+from scheduling.controllers import claims
+from scheduling.controllers.followers import utc_now
+from scheduling.cycle import SchedulingWorker
+
+
+def _timed(step: Callable[[], Any]) -> float:
+    start = time.perf_counter()
+    step()
+    return time.perf_counter() - start
+
+
+def measure(*, nodes: int, devices: int, pods: int, budget: float) -> list[Figure]:
+    """Everything in this process. The worker is warm: it has scheduled one pod before."""
+    cluster.fill(nodes=nodes, devices=devices)
+    worker = SchedulingWorker("bench", utc_now)
+    cluster.create(cluster.pods(1, prefix="warm"))
+    claims.FOLLOWER.follow()
+    worker.run()
+    creating = _timed(lambda: cluster.create(cluster.pods(pods)))
+    claiming = _timed(claims.FOLLOWER.follow)
+    scheduling = _timed(worker.run)
+    bound = Pod.objects.exclude(node_name="").count()
+    assert bound == AllocatedDevice.objects.count() == pods + 1, f"{bound} of {pods + 1} pods are bound"
+    size = f"{nodes} nodes x {devices}"
+    return [
+        Figure(name=f"{size}: creating pods", value=pods / creating, unit="pods/s"),
+        Figure(name=f"{size}: claims from a template", value=pods / claiming, unit="pods/s"),
+        Figure(name=f"{size}: scheduling", value=pods / scheduling, unit="pods/s"),
+        Figure(
+            name=f"{size}: claims and scheduling",
+            value=pods / (claiming + scheduling),
+            unit="pods/s",
+            budget=budget,
+            at_least=True,
+        ),
+    ]

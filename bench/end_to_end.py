@@ -1,0 +1,105 @@
+"""How fast the whole system is: `python bench/end_to_end.py` prints every figure beside its budget.
+
+Each case runs in a process of its own, on a PostgreSQL (and Redis) that it starts on free ports and stops again:
+
+    throughput  pods created from a template -> claims -> allocated -> bound
+    large       the same with 5,000 nodes of 20 devices
+    latency     POST pod -> bound, seen through a watch, at a steady rate: API process, beat, two workers
+    page        the device page's server time, whole and for one pool
+    live        commit -> message on an open page's WebSocket
+
+`--case NAME` runs one of them, `--json` prints it as a line of JSON. The machine's load is told with each case,
+because figures taken on a busy machine compare only with each other.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import asdict
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from cases.figures import Figure
+
+from tests import services
+
+Options = argparse.Namespace
+
+
+def _throughput(options: Options) -> list[Figure]:
+    from cases import throughput  # noqa: PLC0415 - Django is set up by now
+
+    return throughput.measure(
+        nodes=options.nodes or 500, devices=options.devices or 10, pods=options.pods or 3000, budget=1000
+    )
+
+
+def _large(options: Options) -> list[Figure]:
+    from cases import throughput  # noqa: PLC0415
+
+    return throughput.measure(
+        nodes=options.nodes or 5000, devices=options.devices or 20, pods=options.pods or 3000, budget=500
+    )
+
+
+CASES: dict[str, Callable[[Options], list[Figure]]] = {
+    "throughput": _throughput,
+    "large": _large,
+}
+
+
+def _run(name: str, options: Options) -> list[Figure]:
+    with ExitStack() as servers:
+        home = servers.enter_context(tempfile.TemporaryDirectory())
+        os.environ["DJANGO_SETTINGS_MODULE"] = "manciple.settings"
+        os.environ["MANCIPLE_HOME"] = home
+        os.environ["MANCIPLE_SECRET_KEY"] = "of a benchmark, forty characters long...."
+        os.environ["MANCIPLE_LOG_LEVEL"] = "WARNING"
+        os.environ["MANCIPLE_DATABASE_URL"] = servers.enter_context(services.postgresql()).url
+        if name in {"latency", "live"}:
+            os.environ["MANCIPLE_REDIS_URL"] = servers.enter_context(services.redis_server()).url
+        import django  # noqa: PLC0415 - its settings are read from the environment
+        from django.core.management import call_command  # noqa: PLC0415
+
+        django.setup()
+        call_command("migrate", verbosity=0)
+        return CASES[name](options)
+
+
+def _told(name: str, options: Options) -> None:
+    figures = _run(name, options)
+    load = os.getloadavg()[0]
+    if options.json:
+        print(json.dumps({"case": name, "load": load, "figures": [asdict(figure) for figure in figures]}))
+        return
+    print(f"-- {name} (load average {load:.1f}, {os.cpu_count()} cores)")
+    for figure in figures:
+        print(figure.row())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--case", choices=tuple(CASES))
+    parser.add_argument("--nodes", type=int)
+    parser.add_argument("--devices", type=int)
+    parser.add_argument("--pods", type=int)
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    if options.case is not None:
+        _told(options.case, options)
+        return
+    for name in CASES:
+        subprocess.run([sys.executable, __file__, "--case", name, *sys.argv[1:]], check=True)
+
+
+if __name__ == "__main__":
+    main()
