@@ -24,7 +24,7 @@ from msgspec import structs
 from manciple.wire import documents, protobuf
 from manciple.wire.base import ApiObject, Value
 from manciple.wire.errors import BadRequest
-from manciple.wire.normalization import Malformed, normalize
+from manciple.wire.normalization import Findings, normalize
 from manciple.wire.registry import Kind
 
 Strictness = Literal["Strict", "Warn", "Ignore"]
@@ -148,15 +148,18 @@ def _identified(kind: Kind, value: ApiObject) -> ApiObject:
 
 
 def _decode_checked(type_: type[V], document: Any, *, strictness: Strictness, prefix: str) -> tuple[V, tuple[str, ...]]:
-    findings: list[str] = []
+    findings = Findings()
     _decoder(cast("Any", type_))
+    fitted = normalize(type_, document, findings)
+    unknown = findings.strict if strictness == "Strict" else []
+    strictly = [f"strict decoding error: {', '.join(unknown)}"] if unknown else []
+    if findings.wrong or strictly:
+        raise BadRequest(f"{prefix}: {', '.join([*findings.wrong, *strictly])}")
     try:
-        value = msgspec.convert(normalize(type_, document, findings), type_)
-    except (msgspec.ValidationError, Malformed) as error:
+        value = msgspec.convert(fitted, type_)
+    except msgspec.ValidationError as error:
         raise BadRequest(f"{prefix}: {_in_words(str(error))}") from error
-    if findings and strictness == "Strict":
-        raise BadRequest(f"{prefix}: strict decoding error: {', '.join(findings)}")
-    return value, tuple(findings) if strictness == "Warn" else ()
+    return value, tuple(findings.strict) if strictness == "Warn" else ()
 
 
 def _in_words(message: str) -> str:

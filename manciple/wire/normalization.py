@@ -2,15 +2,16 @@
 
 - null stands for absent: members are dropped, elements become their zero value;
 - amounts may be JSON numbers and become text; times become UTC text in the precision of their type;
-- unknown and repeated fields are collected with their paths, in document order, and dropped.
-What has the wrong type ends the reading, with its path, in the words of Go's decoder. Each type is compiled once to a
-function over its declarations.
+- unknown and repeated fields are collected with their paths, in document order, and dropped;
+- values of the wrong type are collected with their paths, in the words of Go's decoder, which tells only the first.
+Each type is compiled once to a function over its declarations.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
 from functools import cache
@@ -24,18 +25,30 @@ from manciple.wire.documents import RepeatedKeys
 
 _RFC3339 = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?(Z|[+-][0-9]{2}:[0-9]{2})")
 
-#: (raw, path, findings) -> the normalised value
-Normalizer = Callable[[Any, str, list[str]], Any]
+#: Wrong values that one answer tells of.
+MOST_WRONG = 20
 
 
-class Malformed(ValueError):
-    """A value that its type cannot take; the message names the path."""
+@dataclass(slots=True)
+class Findings:
+    """What is wrong with one document. `strict`: unknown and repeated fields; `wrong`: values no type can take."""
+
+    strict: list[str] = field(default_factory=list)
+    wrong: list[str] = field(default_factory=list)
+
+    def mismatch(self, raw: Any, path: str, expected: str) -> None:
+        """Note a value of the wrong type; what is returned in its place is never looked at."""
+        got = next((name for types, name in _JSON_NAMES if isinstance(raw, types)), "null")
+        into = f"field {path}" if path else "a value"
+        self.note(f"json: cannot unmarshal {got} into {into} of type {expected}")
+
+    def note(self, wrong: str) -> None:
+        if len(self.wrong) < MOST_WRONG:
+            self.wrong.append(wrong)
 
 
-def _mismatch(raw: Any, path: str, expected: str) -> Malformed:
-    got = next((name for types, name in _JSON_NAMES if isinstance(raw, types)), "null")
-    into = f"field {path}" if path else "a value"
-    return Malformed(f"json: cannot unmarshal {got} into {into} of type {expected}")
+#: (raw, path, findings) -> the normalised value; worth nothing once something wrong was found
+Normalizer = Callable[[Any, str, Findings], Any]
 
 
 _JSON_NAMES: tuple[tuple[Any, str], ...] = (
@@ -47,11 +60,11 @@ _JSON_NAMES: tuple[tuple[Any, str], ...] = (
 )
 
 
-def normalize(type_: Any, document: Any, findings: list[str]) -> Any:
-    """`document` fit for `msgspec.convert(..., type_)`; strict-decoding texts are appended to `findings`.
+def normalize(type_: Any, document: Any, findings: Findings) -> Any:
+    """`document` fit for `msgspec.convert(..., type_)`, unless `findings` tells of something wrong afterwards.
 
-    type_: a `Value` subclass, or a dict or tuple of them. Raises: Malformed. Only the range of an integer is left for
-    the conversion to check.
+    type_: a `Value` subclass, or a dict or tuple of them. Only the range of an integer is left for the conversion to
+    check.
     """
     return _of_type(type_)(document, "", findings)
 
@@ -67,18 +80,18 @@ def _of_type(type_: Any) -> Normalizer:
 def _value(type_: type[Value]) -> Normalizer:
     members: dict[str, Normalizer] = {}
 
-    def normalize_value(raw: Any, path: str, findings: list[str]) -> Any:
+    def normalize_value(raw: Any, path: str, findings: Findings) -> Any:
         if not isinstance(raw, dict):
-            raise _mismatch(raw, path, type_.__name__)
+            return findings.mismatch(raw, path, type_.__name__)
         if not members:  # filled on first use, because types may contain themselves
-            members.update({field.name: _member(field) for field in declarations(type_)})
+            members.update({declared.name: _member(declared) for declared in declarations(type_)})
         fitted = {}
         repeated = _report_repeated(raw, path, findings)
         for key, item in raw.items():
             member = members.get(key)
             if member is None:
                 if key not in repeated:
-                    findings.append(f'unknown field "{_join(path, key)}"')
+                    findings.strict.append(f'unknown field "{_join(path, key)}"')
             elif item is not None:
                 fitted[key] = member(item, _join(path, key), findings)
         return fitted
@@ -86,10 +99,10 @@ def _value(type_: type[Value]) -> Normalizer:
     return normalize_value
 
 
-def _report_repeated(raw: dict[str, Any], path: str, findings: list[str]) -> tuple[str, ...]:
+def _report_repeated(raw: dict[str, Any], path: str, findings: Findings) -> tuple[str, ...]:
     if not isinstance(raw, RepeatedKeys):
         return ()
-    findings += [f'duplicate field "{_join(path, key)}"' for key in raw.repeated]
+    findings.strict += [f'duplicate field "{_join(path, key)}"' for key in raw.repeated]
     return raw.repeated
 
 
@@ -97,22 +110,22 @@ def _join(path: str, key: str) -> str:
     return f"{path}.{key}" if path else key
 
 
-def _member(field: Declaration) -> Normalizer:
-    return _contained(field.shape, field.encoding)
+def _member(declared: Declaration) -> Normalizer:
+    return _contained(declared.shape, declared.encoding)
 
 
 def _contained(shape: Shape, encoding: str) -> Normalizer:
     element = _element(shape, encoding)
     zero = _ZEROS.get(shape.element, {})
 
-    def normalize_list(raw: Any, path: str, findings: list[str]) -> Any:
+    def normalize_list(raw: Any, path: str, findings: Findings) -> Any:
         if not isinstance(raw, list | tuple):
-            raise _mismatch(raw, path, "array")
+            return findings.mismatch(raw, path, "array")
         return [zero if item is None else element(item, f"{path}[{at}]", findings) for at, item in enumerate(raw)]
 
-    def normalize_map(raw: Any, path: str, findings: list[str]) -> Any:
+    def normalize_map(raw: Any, path: str, findings: Findings) -> Any:
         if not isinstance(raw, dict):
-            raise _mismatch(raw, path, "map")
+            return findings.mismatch(raw, path, "map")
         _report_repeated(raw, path, findings)
         return {key: zero if item is None else element(item, _join(path, key), findings) for key, item in raw.items()}
 
@@ -129,29 +142,29 @@ def _element(shape: Shape, encoding: str) -> Normalizer:
 
 
 def _plain(type_: type, expected: str) -> Normalizer:
-    def normalize_plain(raw: Any, path: str, findings: list[str]) -> Any:  # noqa: ARG001  # the signature of all
+    def normalize_plain(raw: Any, path: str, findings: Findings) -> Any:
         if type(raw) is not type_:  # bool is an int to isinstance()
-            raise _mismatch(raw, path, expected)
+            return findings.mismatch(raw, path, expected)
         return raw
 
     return normalize_plain
 
 
-def _any(raw: Any, path: str, findings: list[str]) -> Any:  # noqa: ARG001
+def _any(raw: Any, path: str, findings: Findings) -> Any:  # noqa: ARG001
     return raw
 
 
-def _int_or_string(raw: Any, path: str, findings: list[str]) -> Any:  # noqa: ARG001
+def _int_or_string(raw: Any, path: str, findings: Findings) -> Any:
     if isinstance(raw, bool) or not isinstance(raw, int | str):
-        raise _mismatch(raw, path, "int or string")
+        return findings.mismatch(raw, path, "int or string")
     return raw
 
 
-def _quantity(raw: Any, path: str, findings: list[str]) -> Any:  # noqa: ARG001
+def _quantity(raw: Any, path: str, findings: Findings) -> Any:
     if isinstance(raw, str):
         return raw
     if isinstance(raw, bool) or not isinstance(raw, int | float):
-        raise _mismatch(raw, path, "Quantity")
+        return findings.mismatch(raw, path, "Quantity")
     return format(Decimal(str(raw)), "f") if isinstance(raw, float) else str(raw)
 
 
@@ -166,13 +179,13 @@ def time_text(raw: str, *, micro: bool) -> str:
 def _time(micro: bool) -> Normalizer:
     canonical = len("2006-01-02T15:04:05.000000Z") if micro else len("2006-01-02T15:04:05Z")
 
-    def normalize_time(raw: Any, path: str, findings: list[str]) -> Any:  # noqa: ARG001
+    def normalize_time(raw: Any, path: str, findings: Findings) -> Any:
         if not isinstance(raw, str):
-            raise _mismatch(raw, path, "Time")
+            return findings.mismatch(raw, path, "Time")
         try:
             text = time_text(raw, micro=micro)
         except (ValueError, OverflowError) as error:
-            raise Malformed(f"{path}: {error}") from error
+            return findings.note(f"{path}: {error}")
         return raw if len(raw) == canonical and raw.endswith("Z") else text
 
     return normalize_time

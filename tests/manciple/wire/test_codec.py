@@ -106,6 +106,25 @@ def test_a_wrong_type_is_named_with_its_path(name: str) -> None:
     assert refusal(json.dumps(document).encode()) == f"{PREFIX}json: cannot unmarshal {expected}"
 
 
+def test_every_wrong_type_is_named_besides_the_unknown_fields() -> None:
+    requests = [{"exactly": {"count": "two", "adminAccess": 1}, "colour": "red"}, "b"]
+    told = refusal(json.dumps({"spec": {"devices": {"requests": requests}}}).encode(), strictness="Strict")
+    path = "spec.devices.requests"
+    assert told == PREFIX + ", ".join(
+        (
+            f"json: cannot unmarshal string into field {path}[0].exactly.count of type int",
+            f"json: cannot unmarshal number into field {path}[0].exactly.adminAccess of type bool",
+            f"json: cannot unmarshal string into field {path}[1] of type DeviceRequest",
+            f'strict decoding error: unknown field "{path}[0].colour"',
+        )
+    )
+
+
+def test_an_answer_names_no_more_wrong_values_than_a_reader_wants() -> None:
+    told = refusal(json.dumps({"metadata": {"finalizers": [1] * 100_000}}).encode())
+    assert told.count("cannot unmarshal") == 20
+
+
 def test_an_integer_beyond_its_width_is_refused_with_its_path() -> None:
     assert "field metadata.generation" in refusal(b'{"metadata":{"generation":9223372036854775808}}')
     with pytest.raises(BadRequest, match=r"spec\.priority"):
