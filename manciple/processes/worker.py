@@ -13,6 +13,7 @@ from celery.worker import WorkController
 from celery.worker import state as worker_state
 
 from manciple.celery import app
+from scheduling.beat import task_name
 
 #: Two tasks at once: a long allocation does not hold up the claim controllers, and SQLite has one writer anyway.
 CONCURRENCY = 2
@@ -47,5 +48,6 @@ class EmbeddedWorker:
         """Let running tasks end, then return; after `timeout` seconds return anyway (tasks are safe to cut short)."""
         self._beat.stop(wait=False)
         worker_state.should_stop = 0
+        app.send_task(task_name("schedule"))  # any message: the worker looks at its flag when one arrives, or after 2 s
         for thread in self._threads:
             thread.join(timeout)
