@@ -91,6 +91,33 @@ def assert_cdi_files_are_valid(home: Path, claims: list[dict[str, Any]]) -> None
         assert [path for path in files if uid in path.name], f"no CDI file for claim {uid} among {list(files)}"
 
 
+def assert_containers_got_their_devices(kubectl: Kubectl, home: Path, manifest: Manifest) -> None:
+    """Each container was started with exactly the CDI devices of the requests that it names, and no others."""
+    for namespace, name in manifest.pods:
+        pod = kubectl.json("get", "pod", "-n", namespace, name)
+        started = json.loads(next(home.glob(f"nodes/*/containers/{pod['metadata']['uid']}.json")).read_text())
+        for container in pod["spec"]["containers"]:
+            wanted = {
+                device
+                for reference in container.get("resources", {}).get("claims", ())
+                for device in _devices_of(kubectl, pod, reference)
+            }
+            assert set(started["containers"][container["name"]]["cdiDevices"]) == wanted
+
+
+def _devices_of(kubectl: Kubectl, pod: dict[str, Any], reference: dict[str, str]) -> list[str]:
+    """The CDI devices of a container's `resources.claims` entry: of one request, or of the whole claim."""
+    statuses = pod["status"].get("resourceClaimStatuses", ())
+    names = {entry["name"]: entry.get("resourceClaimName") for entry in pod["spec"]["resourceClaims"]}
+    names |= {entry["name"]: entry["resourceClaimName"] for entry in statuses}
+    claim = kubectl.json("get", "resourceclaim", "-n", pod["metadata"]["namespace"], names[reference["name"]])
+    return [
+        f"k8s.{result['driver']}/claim={claim['metadata']['uid']}-{result['device']}"
+        for result in claim["status"]["allocation"]["devices"]["results"]
+        if reference.get("request") in {None, result["request"]}
+    ]
+
+
 def assert_all_is_given_back(kubectl: Kubectl, home: Path, manifest: Manifest) -> None:
     """After the delete: the namespaces' claims are gone or pending, and no CDI file of them is left."""
     namespaces = {namespace for namespace, _ in manifest.pods}

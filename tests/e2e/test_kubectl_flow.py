@@ -12,6 +12,7 @@ from tests.e2e.flow import (
     assert_all_is_given_back,
     assert_cdi_files_are_valid,
     assert_claims_are_held,
+    assert_containers_got_their_devices,
     assert_no_device_is_given_twice,
     claims_in,
     run_manifest,
@@ -36,6 +37,7 @@ def test_every_pod_of_a_manifest_runs_with_its_devices_and_gives_them_back(
     claims = assert_claims_are_held(kubectl, manifest)
     assert_no_device_is_given_twice(claims)
     assert_cdi_files_are_valid(up.home, claims)
+    assert_containers_got_their_devices(kubectl, up.home, manifest)
     kubectl("delete", "-f", str(manifest.path), "--ignore-not-found", "--timeout=90s")
     if manifest.name == "two-pods":
         assert kubectl("get", "pods", "-n", "demo", "--no-headers", "--ignore-not-found") == ""

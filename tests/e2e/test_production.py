@@ -18,6 +18,7 @@ from tests.e2e.flow import (
     assert_all_is_given_back,
     assert_cdi_files_are_valid,
     assert_claims_are_held,
+    assert_containers_got_their_devices,
     run_manifest,
 )
 from tests.e2e.kubectl import Kubectl
@@ -153,6 +154,7 @@ def test_the_flow_passes_with_every_part_a_process_of_its_own(installation: Inst
     for manifest in MANIFESTS:
         run_manifest(kubectl, manifest)
         assert_cdi_files_are_valid(installation.home, assert_claims_are_held(kubectl, manifest))
+        assert_containers_got_their_devices(kubectl, installation.home, manifest)
     installation.manage("check_invariants")
     for manifest in MANIFESTS:
         kubectl("delete", "-f", str(manifest.path), "--timeout=90s")
