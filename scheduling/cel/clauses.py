@@ -1,0 +1,198 @@
+"""Why a selector does not choose a device: the first operand of its `&&` that is false, and what the device has there.
+
+Asked only when somebody wants to know, never while devices are searched: operands are compiled as expressions of their
+own, by the same compiler, and kept by their text as all are. A comparison with a literal (`memory >= 200Gi`, in any of
+its spellings: operators, compareTo, isGreaterThan) is taken apart, so that many devices can be summed up: "the most any
+of them has is 192Gi".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cmp_to_key, lru_cache
+from operator import attrgetter
+from typing import Any
+
+from manciple.wire.quantity import NANO, Format, Quantity
+from scheduling.cel.checker import CheckedTree, check
+from scheduling.cel.declarations import stored_environment
+from scheduling.cel.device import DeviceView
+from scheduling.cel.errors import CompileError, CostLimitExceeded, EvaluationError
+from scheduling.cel.interpreter import plan
+from scheduling.cel.operands import operands
+from scheduling.cel.quantities import Amount
+from scheduling.cel.references import device_references
+from scheduling.cel.selector import COST_LIMIT, Selector, compile_selector
+from scheduling.cel.semver import Semver
+from scheduling.cel.steps import Frame, Step
+from scheduling.cel.syntax import parse
+from scheduling.cel.tree import Call, Ident, Literal, Node, walk
+from scheduling.cel.values import Uint
+
+_OPERATORS = {"_==_": "==", "_!=_": "!=", "_<_": "<", "_<=_": "<=", "_>_": ">", "_>=_": ">="}
+_MIRRORED = {"==": "==", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+_METHODS = {"isGreaterThan": ">", "isLessThan": "<"}
+_LITERAL_CALLS = frozenset(("quantity", "semver", "int", "double", "string", "uint"))
+#: How many taken-apart comparisons are kept.
+KEPT = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """`subject operator limit` as a person would write it: `memory >= 200Gi`."""
+
+    subject: str  # the attribute's or capacity's name without its domain, or "driver"
+    operator: str  # ==, !=, <, <=, > or >=
+    limit: str  # strings in quotes, quantities and versions as written
+    _value: Step = field(repr=False, compare=False)
+
+    def __str__(self) -> str:
+        return f"{self.subject} {self.operator} {self.limit}"
+
+    def value(self, device: DeviceView) -> Any:
+        """What the device has, as a run-time value; None where it has nothing there."""
+        try:
+            value = self._value(Frame(device, COST_LIMIT))
+        except CostLimitExceeded:
+            return None
+        return None if isinstance(value, EvaluationError) else value
+
+
+@dataclass(frozen=True, slots=True)
+class Clause:
+    """One operand of a selector that was false."""
+
+    text: str  # as the user wrote it
+    comparison: Comparison | None = None  # where it is a comparison of something of the device with a literal
+
+    def __str__(self) -> str:
+        return str(self.comparison) if self.comparison else self.text
+
+
+def first_false(selector: Selector, device: DeviceView) -> Clause | None:
+    """The first operand that is false on the device; None where the selector chooses it or fails on it."""
+    try:
+        if selector.matches(device):
+            return None
+    except EvaluationError:
+        return None
+    texts = operands(selector.expression)
+    return clause_of(next((text for text in texts if _is_false(text, device)), selector.expression.strip()))
+
+
+def _is_false(text: str, device: DeviceView) -> bool:
+    """An operand that fails does not decide: another one was false."""
+    try:
+        return not compile_selector(text).matches(device)
+    except (CompileError, EvaluationError):
+        return False
+
+
+@lru_cache(maxsize=KEPT)
+def clause_of(text: str) -> Clause:
+    """The clause with this text, taken apart where it is a simple comparison."""
+    try:
+        tree, problems = check(parse(text), stored_environment())
+    except CompileError:
+        return Clause(text)
+    return Clause(text) if problems else Clause(text, _comparison(tree))
+
+
+def _comparison(tree: CheckedTree) -> Comparison | None:
+    root = tree.root
+    if not isinstance(root, Call):
+        return None
+    found = _operator(root)
+    if found is None:
+        return None
+    operator, left, right = found
+    if _literal(left) and not _literal(right):
+        operator, left, right = _MIRRORED[operator], right, left
+    name = _subject(replace(tree, root=left))
+    limit = _literal(right)
+    if not name or not limit:
+        return None
+    try:
+        return Comparison(name, operator, limit, plan(replace(tree, root=left)))
+    except CompileError:
+        return None
+
+
+def _operator(root: Call) -> tuple[str, Node, Node] | None:
+    """(operator, left, right) of `a >= b`, `a.compareTo(b) >= 0` or `a.isGreaterThan(b)`."""
+    if root.function in _METHODS and root.target is not None and len(root.args) == 1:
+        return _METHODS[root.function], root.target, root.args[0]
+    operator = _OPERATORS.get(root.function)
+    if operator is None:
+        return None
+    left, right = root.args
+    ordered = isinstance(left, Call) and left.function == "compareTo" and left.target is not None
+    if ordered and isinstance(right, Literal) and right.value == 0 and isinstance(left, Call) and left.target:
+        return operator, left.target, left.args[0]
+    return operator, left, right
+
+
+def _subject(tree: CheckedTree) -> str:
+    """The one thing of the device that a tree looks at; "" where that is not one, or variables play a part."""
+    if any(isinstance(node, Ident) and node.name != "device" for node in walk(tree.root)):
+        return ""
+    references = device_references(tree) or ()
+    names = {reference.identifier or ("" if reference.domain else reference.field) for reference in references}
+    name = names.pop() if len(names) == 1 else ""
+    return "" if name in ("attributes", "capacity") else name
+
+
+def _literal(node: Node) -> str:
+    """A literal, or `quantity("200Gi")` and its kin, as a person writes the value; "" for anything else."""
+    if isinstance(node, Call) and node.function in _LITERAL_CALLS and node.target is None and len(node.args) == 1:
+        inner = node.args[0]
+        if not isinstance(inner, Literal):
+            return ""
+        return str(inner.value) if node.function != "string" else _literal(inner)
+    return shown(node.value) if isinstance(node, Literal) else ""
+
+
+def shown(value: Any) -> str:
+    """A run-time value as a person writes it: strings in quotes, quantities with a fitting unit."""
+    write = _WRITTEN.get(type(value), str)
+    return write(value)
+
+
+#: 1 Ki in nanos
+_KI = 1024 * NANO
+
+
+def _version(value: Semver) -> str:
+    text = f"{value.major}.{value.minor}.{value.patch}"
+    if value.prerelease:
+        text += "-" + ".".join(word or str(number) for _, number, word in value.prerelease)
+    return text + (f"+{'.'.join(value.build)}" if value.build else "")
+
+
+def _amount(value: Amount) -> str:
+    family = Format.DECIMAL_SI if value.nanos % _KI else Format.BINARY_SI
+    return Quantity(value.nanos, family).canonical()
+
+
+_WRITTEN: dict[type, Callable[[Any], str]] = {
+    bool: lambda value: "true" if value else "false",
+    Uint: lambda value: str(int(value)),
+    str: lambda value: f'"{value}"',
+    list: lambda value: f"[{', '.join(map(shown, value))}]",
+    Amount: _amount,
+    Semver: _version,
+}
+
+
+def extremes(values: Sequence[Any]) -> tuple[Any, Any] | None:
+    """The least and the greatest of run-time values; None where they have no common order."""
+    types = {type(value) for value in values}
+    order: Callable[[Any], Any] | None = None
+    if types == {Amount}:
+        order = attrgetter("nanos")
+    elif types == {Semver}:
+        order = cmp_to_key(Semver.compare)
+    elif types and types <= {int, float, Uint}:
+        order = float
+    return (min(values, key=order), max(values, key=order)) if order else None
