@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 
 from django.conf import settings
@@ -91,10 +92,11 @@ class _Batch:
         self._now = now
 
     def load(self, decisions: Sequence[Decision]) -> None:
-        """Read everything that will be asked for in two queries."""
+        """Read everything that will be asked for in three queries."""
         self._writer.load(kind(PODS), [key_of(decision.pod) for decision in decisions])
         claims = [claim for d in decisions if isinstance(d, Placement) for claim in d.claims]
         self._writer.load(kind(CLAIMS), [key_of(claim) for claim in claims])
+        event_recorder.load(self._writer, filter(None, map(_note, decisions)))
 
     def write(self, decision: Decision) -> Outcome:
         uid = decision.pod.metadata.uid
@@ -125,8 +127,7 @@ class _Batch:
             self._bind_claim(claim, pod, placement.allocations.get(claim.metadata.uid))
         bound = scheduled(pod, placement.node, timestamp(self._now))
         self._writer.update(kind(PODS), bound)
-        full_name = f"{pod.metadata.namespace}/{pod.metadata.name}"
-        self._tell(bound, "Scheduled", messages.assigned(full_name, placement.node))
+        self._tell(bound, placement)
         return Done(uid=pod.metadata.uid)
 
     def _check(self, pod: Pod, placement: Placement) -> None:
@@ -173,8 +174,7 @@ class _Batch:
         uid, generation, message = pod.metadata.uid, pod.metadata.generation, refusal.hold.message
         told = not_scheduled(pod, reason=refusal.condition, message=message, now=timestamp(self._now))
         self._writer.update(kind(PODS), told)
-        if refusal.condition != SCHEDULING_GATED:
-            self._tell(pod, "FailedScheduling", message)
+        self._tell(pod, refusal)
         if refusal.deallocate is not None and self._deallocate(refusal.deallocate, pod):
             return Retry(uid=uid, message=message)
         return Parked(uid=uid, generation=generation, hold=refusal.hold)
@@ -189,15 +189,21 @@ class _Batch:
         self._writer.update(kind(CLAIMS), deallocated(claim))
         return True
 
-    def _tell(self, pod: Pod, reason: str, message: str) -> None:
-        note = Note(
-            regarding=pod,
-            type="Normal" if reason == "Scheduled" else "Warning",
-            reason=reason,
-            message=message,
-            component=messages.SCHEDULER_NAME,
-        )
-        event_recorder.record(self._writer, note, now=self._now)
+    def _tell(self, pod: Pod, decision: Decision) -> None:
+        if (note := _note(decision)) is not None:
+            event_recorder.record(self._writer, replace(note, regarding=pod), now=self._now)
+
+
+def _note(decision: Decision) -> Note | None:
+    """The event that tells of `decision`, if one does: a gated pod is not refused anything."""
+    pod, component = decision.pod, messages.SCHEDULER_NAME
+    if isinstance(decision, Placement):
+        message = messages.assigned(f"{pod.metadata.namespace}/{pod.metadata.name}", decision.node)
+        return Note(regarding=pod, reason="Scheduled", message=message, component=component)
+    if decision.condition == SCHEDULING_GATED:
+        return None
+    message = decision.hold.message
+    return Note(regarding=pod, type="Warning", reason="FailedScheduling", message=message, component=component)
 
 
 def _devices_of(claim: ResourceClaim) -> AllocationResult | None:

@@ -13,7 +13,6 @@ from typing import Any
 
 from cases import cluster
 from cases.figures import Figure
-
 from claims.models import AllocatedDevice, Pod
 from scheduling.controllers import claims
 from scheduling.controllers.followers import utc_now

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from manciple.store import rows
 from manciple.store.documents import decode
 from manciple.store.listing import list_objects
-from manciple.store.records import Change, Deletion, Page, Propagation, Selector, Stored
+from manciple.store.records import Change, Deletion, Page, Propagation, Selector, Stored, Written
 from manciple.store.writer import Sources, Writer, writing
 from manciple.wire.registry import Kind
 
@@ -24,6 +24,7 @@ __all__ = [
     "Sources",
     "Stored",
     "Writer",
+    "Written",
     "decode",
     "get",
     "get_by_uid",

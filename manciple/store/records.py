@@ -69,6 +69,15 @@ class Change:
     previous: ApiObject | None  # as committed before the transaction; None on ADDED
 
 
+class Written(NamedTuple):
+    """One write of a transaction, as the log will tell it."""
+
+    revision: int
+    type: EventType
+    resource: str
+    object: ApiObject  # as stored, with its revision; on DELETED the last one
+
+
 class Deletion(NamedTuple):
     """The answer to a delete: the object as it is now, and whether it is gone (else finalizers or grace hold it)."""
 

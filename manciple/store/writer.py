@@ -23,7 +23,7 @@ from django.db import transaction
 
 from manciple.store import announce, documents, metadata, persistence, projectors, rows
 from manciple.store.persistence import Current, NetChange, NewEvent
-from manciple.store.records import Change, Deletion, EventType, Propagation, Selector
+from manciple.store.records import Change, Deletion, EventType, Propagation, Selector, Written
 from manciple.wire import names
 from manciple.wire.base import ApiObject
 from manciple.wire.errors import AlreadyExists, NotFound
@@ -61,11 +61,20 @@ class Writer:
         self._events: list[NewEvent] = []
         #: (key, what was known before) of every write, oldest first
         self._journal: list[tuple[Key, Current | None]] = []
+        #: names drawn beforehand, by (resource, namespace, generateName)
+        self._drawn: dict[Key, list[str]] = {}
 
     @property
     def revision(self) -> int:
         """The newest revision, this transaction's own writes included."""
         return self._revision
+
+    @property
+    def written(self) -> tuple[Written, ...]:
+        """Every write so far, oldest first: what the log will say of this transaction once it is committed."""
+        return tuple(
+            Written(event.revision, event.type, event.kind.resource, event.current.object) for event in self._events
+        )
 
     # Reading ---------------------------------------------------------------------------------------------------------
 
@@ -91,6 +100,13 @@ class Writer:
             self._remember(kind, row)
             wanted.discard(row.key)
         self._known.update({(kind.resource, *key): None for key in wanted})
+
+    def draw_names(self, kind: Kind, wanted: Iterable[tuple[str, str]]) -> None:
+        """Draw a name for each (namespace, generateName), and see in one query which are free; `create` takes these."""
+        drawn = [(namespace, base, self._sources.name_from(base)) for namespace, base in wanted]
+        self.load(kind, [(namespace, name) for namespace, _, name in drawn])
+        for namespace, base, name in drawn:
+            self._drawn.setdefault((kind.resource, namespace, base), []).append(name)
 
     def list(
         self, kind: Kind, *, namespace: str = "", labels: Selector | None = None, fields: Selector | None = None
@@ -222,9 +238,9 @@ class Writer:
         base, namespace = obj.metadata.generate_name, obj.metadata.namespace
         if not base:
             raise metadata.name_required(kind)
-        name = ""
+        name, drawn = "", self._drawn.get((kind.resource, namespace, base), [])
         for _ in range(NAME_ATTEMPTS):
-            name = self._sources.name_from(base)
+            name = drawn.pop() if drawn else self._sources.name_from(base)
             if self._current(kind, namespace, name) is None:
                 return name
         why = "the server was not able to generate a unique name for the object"

@@ -27,7 +27,7 @@ from manciple.store.records import EventRecord
 from manciple.wire.errors import ApiError, FieldError, Invalid, NotFound
 from scheduling import event_recorder
 from scheduling.controllers.followers import Follower, utc_now
-from scheduling.controllers.generation import POD_CLAIM_ANNOTATION, claim_for
+from scheduling.controllers.generation import POD_CLAIM_ANNOTATION, claim_for, generate_name
 from scheduling.controllers.release import is_done
 from scheduling.pod_claims import can_be_reserved, consumer, controller_of, is_for_pod, is_reserved_for, references
 from scheduling.resources import CLAIMS, NAMESPACES, PODS, TEMPLATES, Key, decoded, key_of, kind, listed
@@ -85,6 +85,7 @@ def _sync_batch(keys: Sequence[Key]) -> int:
         pods = [pod for key in keys if (pod := _living(writer, key)) is not None]
         made_before = owners.dependents([pod.metadata.uid for pod in pods], kind(CLAIMS))
         writer.load(kind(CLAIMS), [key for claims in made_before.values() for key in claims])
+        writer.draw_names(kind(CLAIMS), [base for pod in pods for base in _names_wanted(pod)])
         return sum(_sync_pod(writer, pod, made_before.get(pod.metadata.uid, ())) for pod in pods)
 
 
@@ -93,6 +94,13 @@ def _living(writer: Writer, key: Key) -> Pod | None:
     if not isinstance(pod, Pod) or pod.metadata.deletion_timestamp is not None or is_done(pod):
         return None
     return pod
+
+
+def _names_wanted(pod: Pod) -> Iterable[Key]:
+    """(namespace, generateName) of the claims that `pod` alone tells are missing."""
+    for reference in references(pod):
+        if reference.needed and reference.claim is None:
+            yield pod.metadata.namespace, generate_name(pod.metadata.name, reference.entry)
 
 
 def _sync_pod(writer: Writer, pod: Pod, owned: Sequence[Key]) -> bool:

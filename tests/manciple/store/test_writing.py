@@ -10,6 +10,7 @@ from django.test.utils import CaptureQueriesContext
 from msgspec import structs
 
 from manciple.store import announce, objects, projectors, tail
+from manciple.store.objects import Sources
 from manciple.store.records import Change
 from manciple.wire.base import ApiObject
 from manciple.wire.errors import Conflict, NotFound
@@ -118,6 +119,31 @@ def test_loading_many_saves_the_queries_of_getting_each() -> None:
             found = [writer.get(NOTES, "home", name) for name in ("a", "b", "missing")]
     assert [obj.metadata.name if obj else None for obj in found] == ["a", "b", None]
     assert len(queries) == 0
+
+
+def test_names_drawn_beforehand_cost_their_creates_no_query() -> None:
+    names = iter(["1", "taken", "2", "2", "3"])
+    with objects.writing() as writer:
+        writer.create(NOTES, note("n-taken"))
+    with objects.writing(sources=Sources(name_from=lambda base: base + next(names))) as writer:
+        writer.draw_names(NOTES, [("home", "n-")] * 3)
+        with CaptureQueriesContext(connection) as queries:
+            made = [writer.create(NOTES, note(generate_name="n-")).metadata.name for _ in range(2)]
+        made.append(writer.create(NOTES, note(generate_name="n-")).metadata.name)
+    assert made == ["n-2", "n-1", "n-3"]  # "n-taken" was not free, and neither was the second "n-2"
+    assert len(queries) == 0
+
+
+def test_a_writer_tells_what_it_wrote() -> None:
+    with objects.writing() as writer:
+        first = writer.create(NOTES, note("a"))
+        with pytest.raises(NotFound), objects.writing():
+            writer.create(NOTES, note("b"))
+            writer.delete(NOTES, "home", "missing")
+        gone = writer.delete(NOTES, "home", "a")
+    told = [(one.revision, one.type, one.resource, one.object.metadata.name) for one in writer.written]
+    assert told == [(event.revision, event.type, event.resource, event.name) for event in tail.read_after(0)]
+    assert [one.object.metadata.uid for one in writer.written] == [first.metadata.uid, gone.object.metadata.uid]
 
 
 def test_the_cost_of_a_transaction_does_not_grow_with_its_writes() -> None:
