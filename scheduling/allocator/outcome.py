@@ -9,23 +9,26 @@ cache.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from claims.kinds.allocations import AllocationResult
+from scheduling.allocator.nodeview import NodeView
+
+__all__ = [
+    "Allocated",
+    "Failed",
+    "NodeView",
+    "Outcome",
+    "Reason",
+    "Stage",
+    "Unallocatable",
+    "Undecided",
+]
 
 #: Upstream's words for "no" (plugin DynamicResources, filter).
 CANNOT_ALLOCATE = "cannot allocate all claims"
 #: Upstream's words when nothing fits and some pool could not be used.
 INVALID_POOLS = "invalid resource pools were encountered"
-
-
-@dataclass(frozen=True, slots=True)
-class NodeView:
-    """What allocation needs to know of a node."""
-
-    name: str
-    labels: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

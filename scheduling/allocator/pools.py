@@ -16,7 +16,7 @@ from typing import Any
 
 from inventory.kinds.slices import CounterSet
 from scheduling.allocator.features import Features
-from scheduling.allocator.outcome import NodeView
+from scheduling.allocator.nodeview import NodeView
 from scheduling.allocator.published import PoolKey, PublishedDevice, SliceContent, make_room
 
 #: Taint effects that count; others, None among them, are ignored.

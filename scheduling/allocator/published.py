@@ -16,7 +16,7 @@ from inventory.kinds.taints import DeviceTaint, DeviceTaintRule
 from manciple.wire.quantity import Quantity
 from manciple.wire.selectors import node_selector_matches
 from scheduling.allocator.features import Features
-from scheduling.allocator.outcome import NodeView
+from scheduling.allocator.nodeview import NodeView
 from scheduling.cel import DeviceView
 
 #: Derived answers that one device, slice, pool, node or index keeps; past that many it starts anew. Selectors and
