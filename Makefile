@@ -5,7 +5,7 @@ PYTHON := .venv/bin/python
 # More workers than two only help on machines with more than two cores.
 TEST_WORKERS ?= 2
 
-.PHONY: run test lint types bench bench-allocator fresh migrations screenshots clean
+.PHONY: run test lint types bench bench-allocator fuzz fresh migrations screenshots clean
 
 run: .venv/.runtime
 	@$(PYTHON) manage.py up $(ARGS)
@@ -26,6 +26,10 @@ bench: .venv/.tests
 
 bench-allocator: .venv/.tests
 	@$(PYTHON) bench/allocator.py $(ARGS)
+
+# Fuzz the expression language; MINUTES says for how long.
+fuzz: .venv/.tests
+	@$(PYTHON) -m tests.scheduling.cel.fuzz --minutes $(or $(MINUTES),10)
 
 # Clone what is committed into an empty directory and test it there.
 fresh:
