@@ -21,8 +21,10 @@ PACKAGE = "io.k8s.api.resource.v1"
 class DeviceRequestAllocationResult(Value):
     """One device, given for one request.
 
-    request: "request" or "request/subrequest". tolerations, binding conditions and skip_node_operations: copies from
-    the time of the allocation. share_id: a UUID that tells apart the allocations of a device with multiple ones.
+    request: "request" or "request/subrequest". driver, pool, device: together they name the device.
+    admin_access: given for monitoring; others may hold the device.
+    tolerations, binding_conditions, binding_failure_conditions, skip_node_operations: copies from the time of the
+    allocation. share_id: a UUID that tells apart the allocations of a device with multiple ones.
     consumed_capacity: how much this allocation takes of each capacity; only with multiple allocations.
     """
 
@@ -40,7 +42,10 @@ class DeviceRequestAllocationResult(Value):
 
 
 class DeviceAllocationConfiguration(DeviceConfiguration):
-    """A configuration that applies to the named requests. `source`: FromClass or FromClaim."""
+    """A configuration that applies to the named requests.
+
+    source: FromClass or FromClaim. requests: those that it is for; all of the claim when empty.
+    """
 
     EMBEDS: ClassVar = (DeviceConfiguration, 3)
 
@@ -49,14 +54,21 @@ class DeviceAllocationConfiguration(DeviceConfiguration):
 
 
 class DeviceAllocationResult(Value):
-    """The devices given (at most 32) and their configuration, classes first (at most 64)."""
+    """The devices given and their configuration.
+
+    results: at most 32. config: those of the classes first, then those of the claim; at most 64.
+    """
 
     results: Annotated[tuple[DeviceRequestAllocationResult, ...], pb(1)] = ()
     config: Annotated[tuple[DeviceAllocationConfiguration, ...], pb(2)] = ()
 
 
 class AllocationResult(Value):
-    """What was given, and where it is available: on every node when node_selector is None."""
+    """What was given, and where it is available.
+
+    node_selector: the nodes on which the devices are available; every node without one.
+    allocation_timestamp: when they were given.
+    """
 
     devices: Annotated[DeviceAllocationResult, pb(1)] = DeviceAllocationResult()
     node_selector: Annotated[NodeSelector | None, pb(3)] = None
@@ -64,7 +76,11 @@ class AllocationResult(Value):
 
 
 class NetworkDeviceData(Value):
-    """What a driver tells of a network device. `ips` are in CIDR notation; at most 16."""
+    """What a driver tells of a network device.
+
+    interface_name: in the pod's network namespace. ips: in CIDR notation; at most 16.
+    hardware_address: such as a MAC address.
+    """
 
     interface_name: Annotated[str, pb(1)] = ""
     ips: Annotated[tuple[str, ...], pb(2)] = ()
@@ -72,7 +88,11 @@ class NetworkDeviceData(Value):
 
 
 class AllocatedDeviceStatus(Value):
-    """A driver's report on one allocated device. `data`: any JSON object, at most 10 KiB."""
+    """A driver's report on one allocated device.
+
+    driver, pool, device, share_id: together they name the allocation. conditions: as the driver sees them; at most 8.
+    data: any JSON object, at most 10 KiB.
+    """
 
     driver: Annotated[str, pb(1)] = ""
     pool: Annotated[str, pb(2)] = ""

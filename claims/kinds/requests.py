@@ -15,7 +15,10 @@ PACKAGE = "io.k8s.api.resource.v1"
 
 
 class CapacityRequirements(Value):
-    """How much of each capacity one device must give, by qualified name."""
+    """How much of each capacity one device must give.
+
+    requests: the least amounts, by the qualified name of the capacity.
+    """
 
     requests: Annotated[dict[str, QuantityText], pb(1, encoding="quantity")] = {}
 
@@ -23,6 +26,7 @@ class CapacityRequirements(Value):
 class ExactDeviceRequest(Value):
     """Devices of one class.
 
+    device_class_name: the DeviceClass that the devices belong to; required.
     selectors: all must hold, besides the class's; at most 32. allocation_mode: ExactCount (the default) or All.
     count: devices wanted with ExactCount; 1 by default. admin_access: also devices that others hold, for monitoring.
     """
@@ -37,7 +41,11 @@ class ExactDeviceRequest(Value):
 
 
 class DeviceSubRequest(Value):
-    """One alternative of a prioritized list; otherwise as ExactDeviceRequest. Referred to as "request/subrequest"."""
+    """One alternative of a prioritized list; otherwise as ExactDeviceRequest. Referred to as "request/subrequest".
+
+    name: a DNS label, unique in the request. device_class_name: the DeviceClass that the devices belong to; required.
+    allocation_mode: ExactCount (the default) or All. count: devices wanted with ExactCount; 1 by default.
+    """
 
     name: Annotated[str, pb(1)] = ""
     device_class_name: Annotated[str, pb(2)] = ""
@@ -49,7 +57,11 @@ class DeviceSubRequest(Value):
 
 
 class DeviceRequest(Value):
-    """One request of a claim: `exactly` this, or the first of up to 8 alternatives that fits."""
+    """One request of a claim: `exactly` this, or the first of up to 8 alternatives that fits.
+
+    name: a DNS label, unique in the claim; constraints, configurations and containers refer to it.
+    first_available: alternatives in the order of preference; the first that can be met is taken. At most 8.
+    """
 
     name: Annotated[str, pb(1)] = ""
     exactly: Annotated[ExactDeviceRequest | None, pb(2)] = None
@@ -57,8 +69,9 @@ class DeviceRequest(Value):
 
 
 class DeviceConstraint(Value):
-    """What the devices of several requests must have in common, or must not. `requests` empty means all requests.
+    """What the devices of several requests must have in common, or must not.
 
+    requests: the requests, or "request/subrequest", that it holds for; all of the claim when empty.
     match_attribute: all have this attribute with one value; distinct_attribute: no two have the same value.
     """
 
@@ -68,7 +81,10 @@ class DeviceConstraint(Value):
 
 
 class DeviceClaimConfiguration(DeviceConfiguration):
-    """A configuration for the devices of the named requests; of all when none is named."""
+    """A configuration for the devices of the named requests; of all when none is named.
+
+    requests: the requests, or "request/subrequest", that it is for; all of the claim when empty.
+    """
 
     EMBEDS: ClassVar = (DeviceConfiguration, 2)
 

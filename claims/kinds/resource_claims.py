@@ -15,7 +15,11 @@ PACKAGE = "io.k8s.api.resource.v1"
 
 
 class ResourceClaimConsumerReference(Value):
-    """Who may use the claim: an object of the claim's namespace. `api_group` is empty for core."""
+    """Who may use the claim: an object of the claim's namespace.
+
+    api_group: the group of the object's kind; empty for core. resource: the plural of its kind, such as "pods".
+    name: of the object. uid: of the object; one of the same name made later is another.
+    """
 
     api_group: Annotated[str, pb(1)] = ""
     resource: Annotated[str, pb(3)] = ""
@@ -30,7 +34,10 @@ class ResourceClaimSpec(Value):
 
 
 class ResourceClaimStatus(Value):
-    """What was given, who may use it (at most 256), and what the drivers report about it."""
+    """What was given, who may use it, and what the drivers report about it.
+
+    reserved_for: who may use the devices; at most 256. An allocated claim that is reserved for nobody is given up.
+    """
 
     allocation: Annotated[AllocationResult | None, pb(1)] = None
     reserved_for: Annotated[tuple[ResourceClaimConsumerReference, ...], pb(2, merge_key="uid")] = ()
@@ -45,7 +52,10 @@ class ResourceClaim(ApiObject):
 
 
 class ResourceClaimTemplateSpec(Value):
-    """The claim to be made; only labels and annotations of `metadata` are taken over."""
+    """The claim to be made.
+
+    metadata: labels and annotations of the claims; nothing else of it is taken over.
+    """
 
     metadata: Annotated[ObjectMeta, pb(1)] = ObjectMeta()
     spec: Annotated[ResourceClaimSpec, pb(2)] = always(ResourceClaimSpec())

@@ -13,7 +13,11 @@ PACKAGE = "io.k8s.api.resource.v1"
 
 
 class CELDeviceSelector(Value):
-    """A CEL expression over one `device`: true selects it. At most 10 KiB, at a bounded cost."""
+    """A CEL expression over one `device`.
+
+    expression: true selects the device. At most 10 KiB, at a bounded cost. It sees device.driver,
+    device.attributes[DOMAIN].NAME, device.capacity[DOMAIN].NAME and device.allowMultipleAllocations.
+    """
 
     expression: Annotated[str, pb(1)] = ""
 
@@ -25,7 +29,10 @@ class DeviceSelector(Value):
 
 
 class OpaqueDeviceConfiguration(Value):
-    """Parameters that only the named driver understands. `parameters`: any JSON object, at most 10 KiB."""
+    """Parameters that only the named driver understands.
+
+    driver: whose parameters these are. parameters: any JSON object, at most 10 KiB.
+    """
 
     driver: Annotated[str, pb(1)] = ""
     parameters: Annotated[Raw, pb(2, encoding="raw")] = None

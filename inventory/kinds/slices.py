@@ -18,7 +18,13 @@ PACKAGE = "io.k8s.api.resource.v1"
 
 
 class DeviceAttribute(Value):
-    """A property of a device. Exactly one field is set; versions are semantic versions; text has at most 64 bytes."""
+    """A property of a device. Exactly one field is set.
+
+    int_value: a number. bool_value: a truth. string_value: a text of at most 64 bytes.
+    version_value: a semantic version (semver.org 2.0.0) of at most 64 bytes.
+    int_values: several numbers. bool_values: several truths. string_values: several texts.
+    version_values: several semantic versions.
+    """
 
     int_value: Annotated[Int64 | None, pb(2)] = msgspec.field(default=None, name="int")
     bool_value: Annotated[bool | None, pb(3)] = msgspec.field(default=None, name="bool")
@@ -31,7 +37,10 @@ class DeviceAttribute(Value):
 
 
 class CapacityRequestPolicyRange(Value):
-    """Amounts from `min` to `max` (unbounded when absent) in steps of `step` above `min`; requests round up."""
+    """Amounts in steps above a least one; requests round up.
+
+    min: the least amount. max: the greatest; unbounded when absent. step: what lies between two amounts.
+    """
 
     min: Annotated[QuantityText | None, pb(1, encoding="quantity")] = None
     max: Annotated[QuantityText | None, pb(2, encoding="quantity")] = None
@@ -41,7 +50,7 @@ class CapacityRequestPolicyRange(Value):
 class CapacityRequestPolicy(Value):
     """How a share of a capacity may be asked for: from a sorted list of values (at most 10), or from a range.
 
-    default: what a request without an amount consumes.
+    default: what a request without an amount consumes. valid_values: the amounts, ascending; at most 10.
     """
 
     default: Annotated[QuantityText | None, pb(1, encoding="quantity")] = None
@@ -50,27 +59,39 @@ class CapacityRequestPolicy(Value):
 
 
 class DeviceCapacity(Value):
-    """How much of something a device has. What is consumed is counted from the allocations, never written here."""
+    """How much of something a device has. What is consumed is counted from the allocations, never written here.
+
+    value: the amount.
+    """
 
     value: Annotated[QuantityText, pb(1, encoding="quantity")] = always("0")
     request_policy: Annotated[CapacityRequestPolicy | None, pb(2)] = None
 
 
 class Counter(Value):
-    """An amount of a shared counter."""
+    """An amount of a shared counter.
+
+    value: the amount.
+    """
 
     value: Annotated[QuantityText, pb(1, encoding="quantity")] = always("0")
 
 
 class CounterSet(Value):
-    """Counters that the devices of a pool draw from together; at most 32."""
+    """Counters that the devices of a pool draw from together; at most 32.
+
+    name: a DNS label, unique in the pool. counters: by name.
+    """
 
     name: Annotated[str, pb(1)] = ""
     counters: Annotated[dict[str, Counter], pb(2)] = {}
 
 
 class DeviceCounterConsumption(Value):
-    """What one device takes from one counter set while it is allocated."""
+    """What one device takes from one counter set while it is allocated.
+
+    counter_set: the name of a counter set of the pool. counters: by name.
+    """
 
     counter_set: Annotated[str, pb(1)] = ""
     counters: Annotated[dict[str, Counter], pb(2)] = {}
@@ -79,7 +100,8 @@ class DeviceCounterConsumption(Value):
 class NodeAllocatableMapping(Value):
     """How an allocation is itself an amount of a node's resource (a CPU driver's devices are CPUs).
 
-    The amount is consumed capacity `capacity_key` times `capacity_multiplier`, or devices times `device_multiplier`.
+    capacity_key: the capacity whose consumed amount counts. capacity_multiplier: what that amount is multiplied by.
+    device_multiplier: what the number of devices is multiplied by, where no capacity is named.
     """
 
     capacity_key: Annotated[str | None, pb(1)] = None
@@ -88,7 +110,10 @@ class NodeAllocatableMapping(Value):
 
 
 class NodeAllocatableOverhead(Value):
-    """What using the device costs of a node's resource: once per pod, and once per container that names the claim."""
+    """What using the device costs of a node's resource.
+
+    per_pod: once for each pod. per_container: once for each container that names the claim.
+    """
 
     per_pod: Annotated[QuantityText | None, pb(1, encoding="quantity")] = None
     per_container: Annotated[QuantityText | None, pb(2, encoding="quantity")] = None
@@ -108,6 +133,7 @@ class Device(Value):
     driver's; at most 32 together. node_name, node_selector, all_nodes: one is set when the slice says
     per_device_node_selection. binds_to_node: an allocation is good only on the node it was made for.
     binding_conditions: the claim's device conditions that must be True before the pod is bound; at most 4.
+    binding_failure_conditions: those of which none may be True then; at most 4.
     allow_multiple_allocations: several requests may share the device by capacity.
     node_allocatable_resources: by the name of a node's resource ("cpu").
     """
@@ -130,6 +156,7 @@ class Device(Value):
 class ResourcePool(Value):
     """The pool that a slice belongs to.
 
+    name: such as the node's; unique for the driver.
     generation: raised by the driver with every change; only the slices of the highest count.
     resource_slice_count: how many slices of this generation make the pool complete.
     """
@@ -143,6 +170,10 @@ class ResourceSliceSpec(Value):
     """The devices (at most 128) or the counter sets (at most 8) of one slice, and where they are available.
 
     Exactly one of node_name, node_selector, all_nodes and per_device_node_selection is set.
+    driver: a DNS subdomain; the same in every version of the driver. node_name: the one node that has the devices.
+    node_selector: the nodes that have access to them. all_nodes: every node has access to them.
+    per_device_node_selection: each device tells its nodes itself. devices: at most 128; 64 where they have taints or
+    consume counters. shared_counters: at most 8; such a slice has no devices.
     partition_type_attribute: the attribute by which partitions are counted in a pool's status.
     skip_node_operations: what a node need not ask the driver for: NodePrepareResources, NodeUnprepareResources or "*".
     """

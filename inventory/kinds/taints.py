@@ -29,8 +29,9 @@ class DeviceTaint(Value):
 class DeviceToleration(Value):
     """What lets a request use a tainted device.
 
-    operator: Equal (the default) or Exists; an empty key with Exists tolerates every taint; an empty effect matches
-    every effect. toleration_seconds: how long NoExecute is borne after the taint was added; None means forever, zero
+    key: of the taint; an empty one with Exists tolerates every taint. operator: Equal (the default) or Exists.
+    value: of the taint, for Equal. effect: of the taint; an empty one stands for every effect.
+    toleration_seconds: how long NoExecute is borne after the taint was added; None means forever, zero
     and below means not at all.
     """
 
@@ -42,7 +43,10 @@ class DeviceToleration(Value):
 
 
 class DeviceTaintSelector(Value):
-    """Which devices a rule taints: every field that is set must match; none set matches every device."""
+    """Which devices a rule taints: every field that is set must match; none set matches every device.
+
+    driver: of the device. pool: of the device. device: its name.
+    """
 
     driver: Annotated[str | None, pb(2)] = None
     pool: Annotated[str | None, pb(3)] = None

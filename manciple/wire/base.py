@@ -89,7 +89,12 @@ def always(zero: Field) -> Field:
 
 
 class OwnerReference(Value):
-    """metav1.OwnerReference."""
+    """metav1.OwnerReference: an object without which this one is of no use.
+
+    api_version: of the owner, GROUP/VERSION. kind: of the owner. name: of the owner. uid: of the owner.
+    controller: it is this owner that manages the object. block_owner_deletion: a foreground deletion of the owner
+    waits for the object.
+    """
 
     api_version: Annotated[str, pb(5)] = ""
     kind: Annotated[str, pb(1)] = ""
@@ -112,7 +117,17 @@ class ManagedFieldsEntry(Value):
 
 
 class ObjectMeta(Value):
-    """metav1.ObjectMeta. Timestamps are RFC 3339 text in UTC with seconds, as they stand on the wire."""
+    """metav1.ObjectMeta. Timestamps are RFC 3339 text in UTC with seconds, as they stand on the wire.
+
+    name: unique in the namespace and kind. generate_name: a prefix; the server makes the name when there is none.
+    namespace: empty for kinds that live in none. self_link: no longer served. uid: unlike that of any other object,
+    ever. resource_version: changes with every write; a write that names an older one is refused. generation: changes
+    with the wanted state. creation_timestamp: set by the server. deletion_timestamp: set by a deletion that
+    finalizers or grace hold. deletion_grace_period_seconds: how long the object may take to end. labels: what
+    selectors look at. annotations: any text, for tools. owner_references: the object goes when all owners are gone.
+    finalizers: a deleted object stays until these are taken off. managed_fields: who set which field, for
+    server-side apply.
+    """
 
     name: Annotated[str, pb(1)] = ""
     generate_name: Annotated[str, pb(2)] = ""

@@ -185,7 +185,9 @@ class _Collection:
     def _object(self, type_: type[Value]) -> Schema:
         texts = _descriptions(type_)
         properties = {
-            declared.name: self._property(declared, texts.get(declared.attribute, ""))
+            declared.name: self._property(
+                declared, texts.get(declared.attribute) or _summary_of(declared.shape.element)
+            )
             for declared in declarations(type_)
         }
         schema: Schema = {"description": _summary(type_), "type": "object"}
@@ -261,6 +263,11 @@ def _list_extensions(declared: Declaration) -> Schema:
 
 def _summary(type_: type[Value]) -> str:
     return " ".join(cleandoc(type_.__doc__ or "").partition("\n\n")[0].split())
+
+
+def _summary_of(element: Any) -> str:
+    """What a field is told to be that its own type says nothing of: what its value's type says of itself."""
+    return _summary(element) if isinstance(element, type) and issubclass(element, Value) else ""
 
 
 @cache

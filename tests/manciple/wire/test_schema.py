@@ -81,7 +81,8 @@ def test_a_version_with_the_shape_of_another_has_schemas_of_its_own_for_its_kind
 
 
 def test_scalars_have_their_formats() -> None:
-    attribute = V3["io.k8s.api.resource.v1.DeviceAttribute"]["properties"]
+    properties = V3["io.k8s.api.resource.v1.DeviceAttribute"]["properties"]
+    attribute = {name: {k: v for k, v in one.items() if k != "description"} for name, one in properties.items()}
     assert attribute["int"] == {"type": "integer", "format": "int64"}
     assert attribute["bool"] == {"type": "boolean"}
     assert attribute["strings"] == {"type": "array", "items": {"type": "string"}, "x-kubernetes-list-type": "atomic"}
@@ -96,15 +97,28 @@ def test_amounts_and_ports_take_numbers_and_texts() -> None:
     assert V3[quantity]["oneOf"] == [{"type": "string"}, {"type": "number"}]
     assert V3[port]["format"] == "int-or-string"
     assert (V2[quantity]["type"], V2[port]["format"]) == ("string", "int-or-string")
-    assert V3["io.k8s.api.resource.v1.Counter"]["properties"]["value"] == {"$ref": f"#/components/schemas/{quantity}"}
+    value = V3["io.k8s.api.resource.v1.Counter"]["properties"]["value"]
+    assert value["allOf"] == [{"$ref": f"#/components/schemas/{quantity}"}]
 
 
 def test_a_description_of_a_field_comes_from_the_docstring_of_its_type() -> None:
     request = V3["io.k8s.api.resource.v1.ExactDeviceRequest"]["properties"]
     assert request["count"]["description"] == "Devices wanted with ExactCount; 1 by default."
-    assert "description" not in request["tolerations"]
+    assert request["tolerations"]["description"] == "What lets a request use a tainted device."
     device = V3["io.k8s.api.resource.v1.Device"]["properties"]
     assert device["attributes"]["description"] == device["capacity"]["description"]
+
+
+def test_kubectl_explains_every_field_of_the_device_api() -> None:
+    explained = {name: one for name, one in V3.items() if ".api.resource.v1." in name or name.endswith("ObjectMeta")}
+    assert len(explained) > 40
+    silent = [
+        f"{name}.{field}"
+        for name, one in explained.items()
+        for field, described in one.get("properties", {}).items()
+        if not described.get("description")
+    ]
+    assert silent == []
 
 
 def test_v3_puts_a_described_reference_into_all_of_and_v2_beside() -> None:
