@@ -2,15 +2,19 @@
 
 `captured()` reads every document that scheduling depends on; `advance()` applies what the log has since. Every
 application replaces what was known of one object by its document, so applying an event twice, or after a newer listing,
-ends in the same state. What the worker itself decides is laid over it (`assume`) until the commit comes back as events:
-the pods it placed count on their nodes, the devices it gave out are taken, the claims look allocated and reserved.
-One thread at a time.
+ends in the same state. What the worker itself decides is laid over it (`assume`): the pods it placed count on their
+nodes, the devices it gave out are taken, the claims look allocated and reserved. What it commits it applies at once
+(`absorb`) and never reads back from the log. The last events are kept as the queue's news. One thread at a time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import UTC, datetime
+from itertools import islice
+from typing import Any
 
 from msgspec import structs
 
@@ -20,23 +24,28 @@ from inventory.kinds.classes import DeviceClass
 from inventory.kinds.nodes import Node
 from inventory.kinds.slices import ResourceSlice
 from manciple.store import objects, tail
-from manciple.store.records import EventRecord, Stored
+from manciple.store.records import EventRecord, Written
 from manciple.wire.registry import registry
-from scheduling import pod_claims
+from scheduling import hints, pod_claims
 from scheduling.allocator import Features, Inventory, Snapshot
 from scheduling.controllers.release import is_done
+from scheduling.hints import About, News
 from scheduling.messages import SCHEDULER_NAME
 from scheduling.nodes import NodeTable
 from scheduling.plans import Drift, Placement
 from scheduling.pod_claims import consumer, is_reserved_for
 from scheduling.queue import Candidate
 from scheduling.reasons import Hold
-from scheduling.resources import CLAIMS, CLASSES, NODES, PODS, SLICES, Key, decoded, key_of
+from scheduling.resources import CLAIMS, CLASSES, NODES, PODS, SLICES, TAINT_RULES, Key, key_of
 
 #: In the order in which they are loaded: what is published before what is asked for.
 RESOURCES = (NODES, CLASSES, SLICES, CLAIMS, PODS)
+#: What is read of the log: taint rules change no state here, but may help a waiting pod.
+FOLLOWED = (*RESOURCES, TAINT_RULES)
 #: Events applied at a time.
 BATCH = 2000
+#: Events kept for the queue; who asks for older ones reads the log.
+REMEMBERED = 4000
 
 
 class ClusterState:
@@ -57,14 +66,17 @@ class ClusterState:
         self._assumed_pods: dict[str, Pod] = {}
         #: what was written since `begin`, as far as a decision can lean on it
         self.drift = Drift()
-        self._applying: dict[str, Callable[[Stored | EventRecord], None]] = {
+        #: every event of `FOLLOWED` above `_news_floor`, up to `revision`, oldest first
+        self._news: deque[News] = deque()
+        self._news_floor = 0
+        self._applying: dict[str, Callable[[Any], None]] = {
             NODES: self._apply_node,
             PODS: self._apply_pod,
             CLASSES: self._apply_class,
             SLICES: self._apply_slice,
             CLAIMS: self._apply_claim,
         }
-        self._forgetting: dict[str, Callable[[EventRecord], None]] = {
+        self._forgetting: dict[str, Callable[[Any], None]] = {
             NODES: self._forget_node,
             PODS: self._forget_pod,
             CLASSES: self._forget_class,
@@ -79,10 +91,11 @@ class ClusterState:
         """The cluster as it is now, from its documents."""
         state = cls(features)
         # The log is read from here on, so whatever changes during the listings is seen again.
-        state.revision = tail.latest_revision()
+        state.revision = state._news_floor = tail.latest_revision()
         for resource in RESOURCES:
-            for stored in objects.list(registry.by_resource(resource)).items:
-                state._apply(stored)
+            kind = registry.by_resource(resource)
+            for stored in objects.list(kind).items:
+                state._applying[resource](objects.decode(kind, stored.text))
         state.begin()
         return state
 
@@ -98,35 +111,44 @@ class ClusterState:
         """
         while True:
             latest = tail.latest_revision()
-            records = tail.read_after(self.revision, resources=RESOURCES, limit=BATCH) if latest > self.revision else []
+            records = tail.read_after(self.revision, resources=FOLLOWED, limit=BATCH) if latest > self.revision else []
             for record in records:
-                self._apply_event(record)
+                self._apply(_as_written(record))
             if len(records) < BATCH:
                 self.revision = max(latest, self.revision, records[-1].revision if records else 0)
                 return
             self.revision = records[-1].revision
 
-    def _apply_event(self, record: EventRecord) -> None:
-        if record.type == "DELETED":
-            self._forgetting[record.resource](record)
-        else:
-            self._apply(record)
+    def absorb(self, written: Sequence[Written]) -> None:
+        """Apply what this worker has committed itself, in the transaction in which it advanced last."""
+        for write in written:
+            if write.resource in FOLLOWED:
+                self._apply(write)
+            self.revision = max(write.revision, self.revision)
 
-    def _apply(self, source: Stored | EventRecord) -> None:
-        self._applying[source.resource](source)
+    def _apply(self, write: Written) -> None:
+        apply = (self._forgetting if write.type == "DELETED" else self._applying).get(write.resource)
+        if apply is not None:
+            apply(write.object)
+        meta = write.object.metadata
+        about = About(meta.namespace, meta.name, meta.uid)
+        self._news.append(
+            hints.news_about(write.object, about, revision=write.revision, resource=write.resource, type_=write.type)
+        )
+        if len(self._news) > REMEMBERED:
+            self._news_floor = self._news.popleft().revision
 
     # Nodes and pods --------------------------------------------------------------------------------------------------
 
-    def _apply_node(self, source: Stored | EventRecord) -> None:
-        self.nodes.put(decoded(source, Node))
-        self.drift.nodes.add(source.name)
+    def _apply_node(self, node: Node) -> None:
+        self.nodes.put(node)
+        self.drift.nodes.add(node.metadata.name)
 
-    def _forget_node(self, record: EventRecord) -> None:
-        self.nodes.remove(record.name)
-        self.drift.nodes.add(record.name)
+    def _forget_node(self, node: Node) -> None:
+        self.nodes.remove(node.metadata.name)
+        self.drift.nodes.add(node.metadata.name)
 
-    def _apply_pod(self, source: Stored | EventRecord) -> None:
-        pod = decoded(source, Pod)
+    def _apply_pod(self, pod: Pod) -> None:
         uid = pod.metadata.uid
         self._forget_assumed_pod(uid)
         self.pending.pop(uid, None)
@@ -138,10 +160,11 @@ class ClusterState:
         elif pod.metadata.deletion_timestamp is None and (pod.spec.scheduler_name or SCHEDULER_NAME) == SCHEDULER_NAME:
             self.pending[uid] = pod
 
-    def _forget_pod(self, record: EventRecord) -> None:
-        self._forget_assumed_pod(record.uid)
-        self.pending.pop(record.uid, None)
-        self.nodes.remove_pod(record.uid)
+    def _forget_pod(self, pod: Pod) -> None:
+        uid = pod.metadata.uid
+        self._forget_assumed_pod(uid)
+        self.pending.pop(uid, None)
+        self.nodes.remove_pod(uid)
 
     def _forget_assumed_pod(self, uid: str) -> None:
         if self._assumed_pods.pop(uid, None) is not None:
@@ -149,36 +172,35 @@ class ClusterState:
 
     # Devices and claims ----------------------------------------------------------------------------------------------
 
-    def _apply_class(self, source: Stored | EventRecord) -> None:
-        self._inventory.apply_class(decoded(source, DeviceClass))
-        self._classes.add(source.name)
+    def _apply_class(self, device_class: DeviceClass) -> None:
+        self._inventory.apply_class(device_class)
+        self._classes.add(device_class.metadata.name)
         self.drift.rules = True
 
-    def _forget_class(self, record: EventRecord) -> None:
-        self._inventory.remove_class(record.name)
-        self._classes.discard(record.name)
+    def _forget_class(self, device_class: DeviceClass) -> None:
+        self._inventory.remove_class(device_class.metadata.name)
+        self._classes.discard(device_class.metadata.name)
         self.drift.rules = True
 
-    def _apply_slice(self, source: Stored | EventRecord) -> None:
-        published = decoded(source, ResourceSlice)
+    def _apply_slice(self, published: ResourceSlice) -> None:
+        name = published.metadata.name
         self._inventory.apply_slice(published)
         self.drift.slice_changed(published)
-        self._counting.pop(source.name, None)
+        self._counting.pop(name, None)
         if published.spec.shared_counters or any(device.consumes_counters for device in published.spec.devices):
-            self._counting[source.name] = (published.spec.driver, published.spec.pool.name)
+            self._counting[name] = (published.spec.driver, published.spec.pool.name)
 
-    def _forget_slice(self, record: EventRecord) -> None:
-        self._inventory.remove_slice(record.name)
-        self._counting.pop(record.name, None)
-        self.drift.slice_changed(decoded(record, ResourceSlice))
+    def _forget_slice(self, published: ResourceSlice) -> None:
+        self._inventory.remove_slice(published.metadata.name)
+        self._counting.pop(published.metadata.name, None)
+        self.drift.slice_changed(published)
 
     @property
     def counting_pools(self) -> Collection[tuple[str, str]]:
         """(driver, pool) of the pools whose devices draw on shared counters."""
         return frozenset(self._counting.values())
 
-    def _apply_claim(self, source: Stored | EventRecord) -> None:
-        claim = decoded(source, ResourceClaim)
+    def _apply_claim(self, claim: ResourceClaim) -> None:
         known = self._claims.get(key_of(claim))
         assumed = self._assumed_claims.pop(key_of(claim), None)
         if known is None or known.status.allocation != claim.status.allocation:
@@ -188,12 +210,19 @@ class ClusterState:
             self._inventory.apply_claim(claim)
         self._claims[key_of(claim)] = claim
 
-    def _forget_claim(self, record: EventRecord) -> None:
-        self._claims.pop((record.namespace, record.name), None)
-        self._assumed_claims.pop((record.namespace, record.name), None)
-        self._inventory.remove_claim(record.uid)
+    def _forget_claim(self, claim: ResourceClaim) -> None:
+        self._claims.pop(key_of(claim), None)
+        self._assumed_claims.pop(key_of(claim), None)
+        self._inventory.remove_claim(claim.metadata.uid)
 
     # What the queue asks (queue.View) --------------------------------------------------------------------------------
+
+    def news_after(self, revision: int) -> Sequence[News] | None:
+        """What happened after `revision`, as far as this state has come; None when that is no longer remembered."""
+        if revision < self._news_floor:
+            return None
+        older = bisect_right(self._news, revision, key=lambda one: one.revision)
+        return list(islice(self._news, older, None))
 
     def candidates(self) -> Iterable[Candidate]:
         return (_candidate(pod) for pod in self.pending.values())
@@ -249,6 +278,11 @@ class ClusterState:
                 self._inventory.remove_claim(assumed.metadata.uid)
         self._assumed_pods.clear()
         self._assumed_claims.clear()
+
+
+def _as_written(record: EventRecord) -> Written:
+    obj = objects.decode(registry.by_resource(record.resource), record.text)
+    return Written(record.revision, record.type, record.resource, obj)
 
 
 def _as_placed(claim: ResourceClaim, placement: Placement) -> ResourceClaim:

@@ -4,6 +4,7 @@ Inside the transaction the writer's lock keeps everybody else out. The state is 
 what came since the decisions were made is its drift. Then every decision is checked against the objects as they
 are now and written: claims (finalizer, allocation, reservation), the pod (nodeName, condition), the event that tells of
 it, and the pod's row in the queue. A decision that does not hold any more is undone alone and its pod tried again.
+After the commit, the state takes over what was written.
 
 The database's own constraint on exclusive devices stands behind all this. Should it ever refuse a batch, the batch is
 committed pod by pod, so that it too costs only the pod that it concerns.
@@ -80,6 +81,7 @@ def _commit_together(
         batch.load(decisions)
         outcomes: list[Outcome] = [*gone, *(batch.write(decision) for decision in decisions)]
         queue.settle(outcomes, revision=revision, now=now)
+    state.absorb(writer.written)
     return outcomes
 
 

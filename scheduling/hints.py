@@ -1,8 +1,9 @@
 """Queueing hints: which event can make which waiting pod schedulable.
 
-In: one record of the event log, looked at just far enough to judge it (`Glance`). Out: `Wake`s, each naming the
-reasons that the event may lift and, where it concerns one object or one pod, which. `Wakes` matches those of many
-events against a waiting pod. A hint errs on the side of waking: the cycle looks at the pod again, nothing more.
+In: one record of the event log, looked at just far enough to judge it (`Glance`; the typed objects that a worker has
+decoded anyway serve as well). Out: `Wake`s, each naming the reasons that the event may lift and, where it concerns one
+object or one pod, which. `Wakes` matches those of many events against a waiting pod. A hint errs on the side of waking:
+the cycle looks at the pod again, nothing more.
 
 The table `RULES` is the whole policy (KEP-4381 "EventsToRegister"; upstream:
 pkg/scheduler/framework/plugins/dynamicresources/dynamicresources.go, noderesources/fit.go). PURE.
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -28,6 +29,8 @@ EVERYTHING = Reason(sum(Reason))
 class LogRecord(Protocol):
     """What a hint reads of `manciple.store.tail.EventRecord`."""
 
+    @property
+    def revision(self) -> int: ...
     @property
     def type(self) -> str: ...
     @property
@@ -86,43 +89,62 @@ class Waiting:
     hold: Hold
 
 
-Rule = Callable[[LogRecord, Glance], Iterable[Wake]]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class News:
+    """What one event of the log means to the queue; kept by workers for as long as somebody may ask."""
+
+    revision: int
+    resource: str
+    uid: str
+    wakes: tuple[Wake, ...]
 
 
-def _claim_added(record: LogRecord, _seen: Glance) -> Iterable[Wake]:
-    yield Wake(reasons=Reason.CLAIM_MISSING, key=claim_key(record.namespace, record.name))
+class About(NamedTuple):
+    """Which object an event is about."""
+
+    namespace: str
+    name: str
+    uid: str
 
 
-def _claim_modified(record: LogRecord, seen: Glance) -> Iterable[Wake]:
-    key = claim_key(record.namespace, record.name)
+#: `seen`: the object, or a `Glance` of it
+Rule = Callable[[About, Any], Iterable[Wake]]
+
+
+def _claim_added(about: About, _seen: Any) -> Iterable[Wake]:
+    yield Wake(reasons=Reason.CLAIM_MISSING, key=claim_key(about.namespace, about.name))
+
+
+def _claim_modified(about: About, seen: Any) -> Iterable[Wake]:
+    key = claim_key(about.namespace, about.name)
     yield Wake(reasons=Reason.CLAIM_BUSY | Reason.CLAIM_ELSEWHERE | Reason.ERROR, key=key)
     if seen.status.allocation is None:
         yield Wake(reasons=Reason.DEVICES)
 
 
-def _claim_deleted(record: LogRecord, _seen: Glance) -> Iterable[Wake]:
-    yield Wake(reasons=Reason.CLAIM_BUSY, key=claim_key(record.namespace, record.name))
+def _claim_deleted(about: About, _seen: Any) -> Iterable[Wake]:
+    yield Wake(reasons=Reason.CLAIM_BUSY, key=claim_key(about.namespace, about.name))
     yield Wake(reasons=Reason.DEVICES)
 
 
-def _class_added(record: LogRecord, _seen: Glance) -> Iterable[Wake]:
-    yield Wake(reasons=Reason.CLASS_MISSING, key=class_key(record.name))
+def _class_added(about: About, _seen: Any) -> Iterable[Wake]:
+    yield Wake(reasons=Reason.CLASS_MISSING, key=class_key(about.name))
 
 
-def _pod_freed(_record: LogRecord, seen: Glance) -> Iterable[Wake]:
+def _pod_freed(_about: About, seen: Any) -> Iterable[Wake]:
     if seen.spec.node_name:
         yield Wake(reasons=Reason.RESOURCES)
 
 
-def _pod_modified(record: LogRecord, seen: Glance) -> Iterable[Wake]:
+def _pod_modified(about: About, seen: Any) -> Iterable[Wake]:
     if not seen.spec.node_name:
-        yield Wake(reasons=OWN_STATUS, uid=record.uid, generation=seen.metadata.generation)
+        yield Wake(reasons=OWN_STATUS, uid=about.uid, generation=seen.metadata.generation)
     elif seen.status.phase in FINISHED_PHASES:
         yield Wake(reasons=Reason.RESOURCES)
 
 
 def _always(reasons: Reason) -> Rule:
-    def rule(_record: LogRecord, _seen: Glance) -> Iterable[Wake]:
+    def rule(_about: About, _seen: Any) -> Iterable[Wake]:
         yield Wake(reasons=reasons)
 
     return rule
@@ -154,26 +176,32 @@ RULES: dict[tuple[str, str], Rule] = {
 RESOURCES = frozenset(resource for resource, _ in RULES)
 
 
-def wakes_of(record: LogRecord) -> tuple[Wake, ...]:
-    """What `record` may wake; empty for events that help nobody."""
-    rule = RULES.get((record.resource, record.type))
-    if rule is None:
-        return ()
-    return tuple(rule(record, _decoder.decode(record.text)))
+def news_of(record: LogRecord) -> News:
+    """What `record` means to the queue; without wakes for events that help nobody."""
+    seen = _decoder.decode(record.text) if (record.resource, record.type) in RULES else None
+    about = About(record.namespace, record.name, record.uid)
+    return news_about(seen, about, revision=record.revision, resource=record.resource, type_=record.type)
+
+
+def news_about(seen: Any, about: About, *, revision: int, resource: str, type_: str) -> News:
+    """The same where the object itself is at hand."""
+    rule = RULES.get((resource, type_))
+    wakes = () if rule is None else tuple(rule(about, seen))
+    return News(revision=revision, resource=resource, uid=about.uid, wakes=wakes)
 
 
 class Wakes:
     """What a stretch of the log may wake, indexed so that a waiting pod is judged without walking the events."""
 
-    def __init__(self, records: Iterable[LogRecord]) -> None:
+    def __init__(self, news: Iterable[News]) -> None:
         #: reasons lifted for whoever is held by them
         self.anywhere = Reason(0)
         #: key -> reasons lifted for those who await it
         self.by_key: dict[str, Reason] = {}
         #: pod uid -> (reasons lifted, newest generation)
         self.by_uid: dict[str, tuple[Reason, int]] = {}
-        for record in records:
-            for wake in wakes_of(record):
+        for one in news:
+            for wake in one.wakes:
                 self._add(wake)
 
     def _add(self, wake: Wake) -> None:

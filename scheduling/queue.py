@@ -32,7 +32,7 @@ from manciple.store import tail
 from manciple.wire.errors import Expired
 from scheduling import hints
 from scheduling.backoff import backoff_seconds
-from scheduling.hints import Waiting, Wakes
+from scheduling.hints import News, Waiting, Wakes
 from scheduling.models import Cursor, QueuedPod
 from scheduling.reasons import Hold, Reason
 
@@ -68,6 +68,7 @@ class View(Protocol):
 
     @property
     def revision(self) -> int: ...
+    def news_after(self, revision: int) -> Sequence[News] | None: ...
     def candidates(self) -> Iterable[Candidate]: ...
     def candidate(self, uid: str) -> Candidate | None: ...
     def pre_enqueue(self, uid: str) -> Hold | None: ...
@@ -119,16 +120,24 @@ def _feed_once(view: View, now: datetime) -> int:
     with transaction.atomic():
         cursor = Cursor.objects.select_for_update().get(name=CURSOR)
         try:
-            records = tail.read_after(cursor.revision, resources=hints.RESOURCES, limit=BATCH)
+            news = _news(view, cursor.revision)
         except Expired:
             reseed(view, now)
             return 0
-        seen = [record for record in records if record.revision <= view.revision]
-        _enter(view, (record.uid for record in seen if record.resource == "pods"), now)
+        seen = [one for one in news if one.revision <= view.revision]
+        _enter(view, (one.uid for one in seen if one.resource == "pods"), now)
         _wake(view, Wakes(seen), now)
-        cursor.revision = records[-1].revision if len(seen) == BATCH else max(cursor.revision, view.revision)
+        cursor.revision = seen[-1].revision if len(seen) == BATCH else max(cursor.revision, view.revision)
         cursor.save(update_fields=["revision"])
     return len(seen)
+
+
+def _news(view: View, revision: int) -> Sequence[News]:
+    """At most BATCH events after `revision`: as the worker remembers them, else from the log. Raises: Expired."""
+    remembered = view.news_after(revision)
+    if remembered is not None:
+        return remembered[:BATCH]
+    return [hints.news_of(record) for record in tail.read_after(revision, resources=hints.RESOURCES, limit=BATCH)]
 
 
 def reseed(view: View, now: datetime) -> None:
@@ -222,7 +231,7 @@ def _missed(revision: int) -> Wakes | None:
         return None
     if len(records) == BATCH:
         return None
-    return Wakes(record for record in records if record.revision <= cursor.revision)
+    return Wakes(hints.news_of(record) for record in records if record.revision <= cursor.revision)
 
 
 def _park(row: QueuedPod, outcome: Parked, missed: Wakes | None, now: datetime) -> None:

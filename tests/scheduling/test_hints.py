@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from scheduling.hints import RULES, Waiting, Wakes, wakes_of
+from scheduling.hints import RULES, Waiting, Wakes, news_of
 from scheduling.reasons import Hold, Reason, claim_key, class_key, names_of
 
 CLAIMS = "resourceclaims.resource.k8s.io"
@@ -24,9 +24,10 @@ class Record:
     namespace: str = "default"
     uid: str = "uid-thing"
     text: str = "{}"
+    revision: int = 7
 
 
-def record(type_: str, resource: str, document: dict[str, Any] | None = None, **names: str) -> Record:
+def record(type_: str, resource: str, document: dict[str, Any] | None = None, **names: Any) -> Record:
     return Record(type=type_, resource=resource, text=json.dumps(document or {}), **names)
 
 
@@ -119,12 +120,12 @@ CASES: dict[str, tuple[Record, Waiting, bool]] = {
 @pytest.mark.parametrize("phrase", CASES)
 def test_event_wakes_pod(phrase: str) -> None:
     event, pod, expected = CASES[phrase]
-    assert Wakes([event]).helps(pod) is expected
+    assert Wakes([news_of(event)]).helps(pod) is expected
 
 
 def test_every_reason_but_a_gate_is_lifted_by_some_event_of_another_object() -> None:
     lifted = Reason(0)
     for resource, type_ in RULES:
-        for wake in wakes_of(record(type_, resource, BOUND)):
+        for wake in news_of(record(type_, resource, BOUND)).wakes:
             lifted |= wake.reasons
     assert names_of(Reason(sum(Reason)) & ~lifted) == ("gated",)
