@@ -60,7 +60,7 @@ def page(chromium: Browser, up: Up) -> Iterator[Page]:
 
 
 def sign_in(page: Page, up: Up) -> None:
-    page.goto(f"{up.web}/devices")
+    page.goto(up.web)  # the address that `make run` prints
     page.get_by_label("Name").fill(up.user)
     page.get_by_label("Password").fill(up.password)
     page.get_by_role("button", name="Sign in").click()
@@ -74,7 +74,7 @@ def tiles(page: Page, state: str) -> int:
 def test_nobody_sees_a_page_without_signing_in(chromium: Browser, up: Up) -> None:
     context = chromium.new_context()
     page = context.new_page()
-    for path in ("/devices", "/classes", "/devices/lines", "/classes/new"):
+    for path in ("/", "/devices", "/classes", "/devices/lines", "/classes/new"):
         page.goto(f"{up.web}{path}")
         assert "/login" in page.url
     context.close()
