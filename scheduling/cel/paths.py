@@ -5,7 +5,8 @@ Both evaluators use these. What is not there is an error of the language; behind
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from operator import attrgetter
 from typing import Any
 
 from scheduling.cel.device import DeviceView
@@ -32,7 +33,7 @@ def lookup_optional(operand: Any, key: Any) -> Optional:
     if type(operand) is Optional:
         return lookup_optional(operand.value, key) if operand.present else NONE
     if type(operand) is DeviceView:
-        return optional(_device_field(operand, key))
+        return optional(_device_field(operand, key)) if _is_device_field(key) else NONE
     if isinstance(operand, CelMap):
         try:
             return optional(index(operand, key))
@@ -49,14 +50,27 @@ def is_present(operand: Any, name: str) -> bool:
     if type(operand) is Optional:
         return operand.present and is_present(operand.value, name)
     if type(operand) is DeviceView:
-        return True
+        return _is_device_field(name)
     return isinstance(operand, CelMap) and has_key(operand, name)
 
 
-def _device_field(device: DeviceView, name: str) -> Any:
-    if name == "allowMultipleAllocations":
-        return device.allow_multiple_allocations
-    return getattr(device, name)
+#: The fields of `device`, under the names that expressions use. Past dyn() any key may be asked for.
+_DEVICE_FIELDS: dict[str, Callable[[DeviceView], Any]] = {
+    "driver": attrgetter("driver"),
+    "attributes": attrgetter("attributes"),
+    "capacity": attrgetter("capacity"),
+    "allowMultipleAllocations": attrgetter("allow_multiple_allocations"),
+}
+
+
+def _is_device_field(key: Any) -> bool:
+    return isinstance(key, str) and key in _DEVICE_FIELDS
+
+
+def _device_field(device: DeviceView, key: Any) -> Any:
+    if not _is_device_field(key):
+        raise no_such_key(key)
+    return _DEVICE_FIELDS[key](device)
 
 
 def rounds(container: Any, variables: int) -> Iterable[tuple[Any, ...]]:

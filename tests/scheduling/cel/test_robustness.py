@@ -104,6 +104,26 @@ def test_operations_on_values_of_any_type_bring_no_other_exception(tree: str, sh
     ask(shape.format(tree), gpu())
 
 
+@pytest.mark.parametrize(
+    ("expression", "value"),
+    [
+        ("dyn(device).driver == 'gpu.example.com'", True),
+        ("dyn(device)[?'fault'].hasValue()", False),
+        ("dyn(device).?a.hasValue()", False),
+        ("dyn(device)[?dyn(1)].hasValue()", False),
+        ("has(dyn(device).nothing)", False),
+    ],
+)
+def test_a_device_behind_dyn_is_a_map_of_its_fields(expression: str, value: bool) -> None:
+    assert verdict(expression) is value
+
+
+@pytest.mark.parametrize("expression", ["dyn(device).fault == ''", "dyn(device).a == 1", "dyn(device)[dyn(1)] == 1"])
+def test_a_device_behind_dyn_has_no_other_keys(expression: str) -> None:
+    with pytest.raises(EvaluationError, match="no such key"):
+        compile_selector(expression).matches(gpu())
+
+
 RUNAWAYS = {
     "nested folds": "lists.range(1000).all(a, lists.range(1000).all(b, lists.range(1000).all(c, a + b + c >= 0)))",
     "lists that double": "cel.bind(a, lists.range(100000), a.map(x, a + a).size() > 0)",
