@@ -1,68 +1,102 @@
 """Which of many nodes could meet a request, known without looking at each: bitsets over nodes, kept up with the usage.
 
-A `NodeIndex` belongs to one catalogue; bit i stands for the i-th node by name. It follows the
-inventory's log of changed pools: each entry recounts the nodes that see the pool. For every request signature that was
-asked for it keeps, lazily, how many free devices each node has, and for each count asked for the set of nodes that have
-as many. Nodes are also kept in buckets by their free devices, so that the most packed node is found first.
-The index only narrows: the node that is chosen is searched as `allocate` searches it.
+A `NodeIndex` belongs to one catalogue; bit i stands for the i-th node by name. It follows the usage log: each entry
+changes what is taken on the nodes that see the pool. For every request signature that was asked for it keeps, lazily,
+how many free devices each node has, and for each count asked for the set of nodes that have as many. Allocations do not
+touch these sets: they stay a superset, and whoever finds that a chosen node has less says so (`correct`). What may make
+a node fit again is a release; the index lists them, and each reader remembers how far it has read.
+Nodes are also kept in buckets by their free devices, so that the most packed node is found first.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections.abc import Hashable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
+from inventory.kinds.node_selectors import NodeSelector
 from scheduling.allocator.masks import InUse, in_use, selected, sharing
 from scheduling.allocator.outcome import NodeView
-from scheduling.allocator.pools import bits
+from scheduling.allocator.pools import Generation, bits
 from scheduling.allocator.published import PoolKey, make_room
 from scheduling.allocator.requests import RequestPlan
+from scheduling.allocator.results import only_on
 from scheduling.allocator.score import Fit, Score, most_packed
 from scheduling.allocator.snapshot import Snapshot
+from scheduling.allocator.usage import PoolUsage, UsageTable
+
+#: Releases listed before all that was derived from them is forgotten, and the list starts anew.
+MAX_RELEASES = 200_000
 
 
 class SignatureCounts:
-    """Free devices per node for one request signature."""
+    """Free devices per node for one request signature: at most so many, see the module's docstring."""
 
     def __init__(self, plan: RequestPlan, index: NodeIndex) -> None:
-        self._plan = plan
         self._index = index
-        self._counts = [0] * len(index.nodes)
+        self.admin = plan.admin
+        #: per node, the devices that serve the request if nobody holds them
+        self.candidates: list[int] = []
+        #: node -> devices on which a selector errs
+        self._errors: dict[int, int] = {}
+        for number, devices in enumerate(index.devices):
+            candidates, errors = selected(devices, plan, index.features)
+            self.candidates.append(candidates)
+            if errors:
+                self._errors[number] = errors
+        self._counts = [self.free_on(number).bit_count() for number in range(len(index.nodes))]
         self._at_least: dict[int, int] = {}
-        self._seen = len(index.changes)
-        #: nodes on which a selector would err on a device that is free
-        self.erring = 0
-        for number in range(len(index.nodes)):
-            self._recount(number)
+        self._read = len(index.releases)
+
+    def free_on(self, number: int) -> int:
+        """The devices of the node that serve the request now."""
+        return self.candidates[number] if self.admin else self.candidates[number] & ~self._index.taken[number]
+
+    @property
+    def errs(self) -> bool:
+        """Whether there is any device on which a selector errs."""
+        return bool(self._errors)
+
+    def errs_on(self, among: int) -> bool:
+        """Whether a selector errs on a device of these nodes that a search would look at."""
+        taken = self._index.taken
+        return any(
+            among >> number & 1 and (errors if self.admin else errors & ~taken[number])
+            for number, errors in self._errors.items()
+        )
 
     def at_least(self, count: int) -> int:
-        """The nodes with at least `count` free devices that serve the request."""
-        self.catch_up()
+        """The nodes that may have `count` free devices that serve the request; no other node has."""
+        releases = self._index.releases
+        if self._read != len(releases):
+            for number, freed in releases[self._read :]:
+                if freed & self.candidates[number]:
+                    self.correct(number, self.free_on(number).bit_count())
+            self._read = len(releases)
         known = self._at_least.get(count)
         if known is None:
-            known = 0
-            for number, has in enumerate(self._counts):
-                known |= (has >= count) << number
-            self._at_least[count] = known
+            make_room(self._at_least)
+            known = self._at_least[count] = sum(1 << number for number, has in enumerate(self._counts) if has >= count)
         return known
 
-    def catch_up(self) -> None:
-        changes = self._index.changes
-        if self._seen != len(changes):
-            for number in set(changes[self._seen :]):
-                self._recount(number)
-            self._seen = len(changes)
-
-    def _recount(self, number: int) -> None:
-        index = self._index
-        candidates, errors = selected(index.devices[number], self._plan, index.features)
-        taken = 0 if self._plan.admin else index.in_use[number].taken
-        bit = 1 << number
-        self.erring = self.erring | bit if errors & ~taken else self.erring & ~bit
-        before, now = self._counts[number], (candidates & ~taken).bit_count()
+    def correct(self, number: int, now: int) -> None:
+        """The node was looked at: it has exactly `now`."""
+        if self._counts[number] == now:
+            return
         self._counts[number] = now
-        if before != now:
-            for count, nodes in self._at_least.items():
-                self._at_least[count] = nodes | bit if now >= count else nodes & ~bit
+        bit = 1 << number
+        for count, nodes in self._at_least.items():
+            self._at_least[count] = nodes | bit if now >= count else nodes & ~bit
+
+
+class _Spot(NamedTuple):
+    """A pool on a node."""
+
+    number: int
+    generation: Generation
+    shift: int
+    span: int  # its bits on the node
+    shareable: int  # its devices that several requests may use
 
 
 class NodeIndex:
@@ -72,39 +106,62 @@ class NodeIndex:
         self.nodes = tuple(sorted(nodes, key=lambda one: one.name))
         self.features = snapshot.features
         self.devices = tuple(snapshot.on_node(node) for node in self.nodes)
-        self.in_use: list[InUse] = [in_use(one, snapshot.usage, self.features) for one in self.devices]
+        used = [in_use(one, snapshot.usage, self.features) for one in self.devices]
+        #: per node, as in `masks.InUse`
+        self.taken = [one.taken for one in used]
+        self.shared_out = [one.shared_out for one in used]
+        #: per node, the devices of which more than "free" has to be known: shared ones, and those that draw on counters
+        self.special = [sharing(one, self.features) | one.consuming for one in self.devices]
         self.sharing = any(sharing(one, self.features) for one in self.devices)
-        #: what was asked -> node number -> how often the node had changed when it was found not to fit
-        self.refuted: dict[Hashable, dict[int, int]] = {}
-        #: how often each node's free devices changed
-        self.stamps = [0] * len(self.nodes)
-        #: numbers of the nodes whose free devices changed, in order
-        self.changes: list[int] = []
+        #: (node, devices that came free), in order
+        self.releases: list[tuple[int, int]] = []
+        #: what `shapes` keeps here, by what was asked
+        self.shapes: dict[bytes, Any] = {}
         self._numbers = {node.name: number for number, node in enumerate(self.nodes)}
         #: the last sequence of nodes that was asked for, and its set
         self._asked: tuple[Sequence[NodeView], int] = ((), 0)
-        self._log = snapshot.log
-        self._seen = snapshot.version
+        self._log, self._seen = snapshot.usage.log, snapshot.usage.version
         self._signatures: dict[Hashable, SignatureCounts] = {}
+        self._selectors: list[NodeSelector | None] = [None] * len(self.nodes)
         self._free = [-1] * len(self.nodes)
         self._buckets: dict[int, int] = {}
-        self._sees: dict[PoolKey, list[int]] = {}
-        for number, one in enumerate(self.devices):
+        self._levels: list[int] = []
+        self._spots: dict[PoolKey, list[_Spot]] = {}
+        for number in range(len(self.nodes)):
             self._file(number)
-            for view in one.pools:
-                self._sees.setdefault(view.key, []).append(number)
+            for spot in self._spots_of(number):
+                self._spots.setdefault(spot.generation.key, []).append(spot)
+
+    def _spots_of(self, number: int) -> Iterator[_Spot]:
+        devices = self.devices[number]
+        for view, shift in zip(devices.pools, devices.shifts, strict=True):
+            span = ((1 << len(view.generation.devices)) - 1) << shift
+            shareable = view.generation.shared if self.features.consumable_capacity else 0
+            yield _Spot(number, view.generation, shift, span, shareable)
+
+    def selector(self, number: int) -> NodeSelector:
+        """What selects the node alone, made once."""
+        known = self._selectors[number]
+        if known is None:
+            known = self._selectors[number] = only_on(self.nodes[number])
+        return known
+
+    def used_on(self, number: int) -> InUse:
+        return InUse(self.taken[number], self.shared_out[number])
+
+    # Which nodes are asked for ---------------------------------------------------------------------------------------
 
     def knows(self, nodes: Sequence[NodeView]) -> bool:
         """Whether the index has all of these nodes, with the labels that they have now."""
         if self._asked[0] is nodes and isinstance(nodes, tuple):
             return True
-        mask = 0
+        members = bytearray(len(self.nodes) // 8 + 1)
         for node in nodes:
             number = self._numbers.get(node.name)
             if number is None or (self.nodes[number] is not node and self.nodes[number] != node):
                 return False
-            mask |= 1 << number
-        self._asked = (nodes, mask)
+            members[number >> 3] |= 1 << (number & 7)
+        self._asked = (nodes, int.from_bytes(members, "little"))
         return True
 
     def mask_of(self, nodes: Sequence[NodeView]) -> int:
@@ -113,27 +170,82 @@ class NodeIndex:
             raise KeyError("unknown nodes")
         return self._asked[1]
 
+    @property
+    def age(self) -> int:
+        """`UsageTable.age` of what the index has seen."""
+        return self._log.began + self._seen
+
+    # Keeping up ------------------------------------------------------------------------------------------------------
+
     def follow(self, snapshot: Snapshot) -> bool:
-        """Catch up with the usage of `snapshot`. False where that is older than what the index has seen."""
-        if snapshot.log is not self._log or snapshot.version < self._seen:
+        """Catch up with the usage of `snapshot`. False where the log does not reach from what was seen to there."""
+        usage = snapshot.usage
+        if usage.log is self._log:
+            if usage.version == self._seen:
+                return True
+            if usage.version < self._seen:
+                return False
+            changes = usage.log.entries[self._seen : usage.version]
+        elif usage.log.previous is self._log:
+            changes = self._log.entries[self._seen :] + usage.log.entries[: usage.version]
+        else:
             return False
-        changed = self._log[self._seen : snapshot.version]
-        self._seen = snapshot.version
-        for key in set(changed):
-            for number in self._sees.get(key, ()):
-                self.in_use[number] = in_use(self.devices[number], snapshot.usage, self.features)
-                self._file(number)
-                self.stamps[number] += 1
-                self.changes.append(number)
+        self._log, self._seen = usage.log, usage.version
+        self._apply(changes, usage)
+        if len(self.releases) > MAX_RELEASES:
+            self.releases = []
+            self._signatures = {}
+            self.shapes = {}
         return True
 
-    def refute(self, shape: Hashable, number: int) -> None:
-        """Remember that the node does not fit, as it is now."""
-        make_room(self.refuted)
-        self.refuted.setdefault(shape, {})[number] = self.stamps[number]
+    def _apply(self, changes: Sequence[tuple[PoolKey, PoolUsage]], usage: UsageTable) -> None:
+        done = set()
+        for key, before in changes:
+            if key in done:
+                continue
+            done.add(key)
+            now = usage.get(key)
+            for spot in self._spots.get(key, ()):
+                self._recount(spot, before, now)
 
-    def is_refuted(self, shape: Hashable, number: int) -> bool:
-        return self.refuted.get(shape, {}).get(number) == self.stamps[number]
+    def _recount(self, spot: _Spot, before: PoolUsage, now: PoolUsage) -> None:
+        number, generation, shift, span, shareable = spot
+        exclusive, shares = now.masks(generation)
+        old = self.taken[number]
+        new = self.taken[number] = old & ~span | (exclusive | (shares & ~shareable)) << shift
+        freed = old & ~new
+        if before.shares is not now.shares:
+            self.shared_out[number] = self.shared_out[number] & ~span | shares << shift
+            freed = span
+        elif freed and generation.consuming:
+            # Counters came back with it, which other devices draw on.
+            freed = span
+        if freed:
+            self.releases.append((number, freed))
+        if new != old:
+            self._file(number)
+
+    def _file(self, number: int) -> None:
+        """Put the node into the bucket of its free devices."""
+        free = (self.devices[number].visible & ~self.taken[number]).bit_count()
+        before, bit = self._free[number], 1 << number
+        if free == before:
+            return
+        if before >= 0:
+            left = self._buckets[before] ^ bit
+            if left:
+                self._buckets[before] = left
+            else:
+                del self._buckets[before]
+                del self._levels[bisect_left(self._levels, before)]
+        if free in self._buckets:
+            self._buckets[free] |= bit
+        else:
+            self._buckets[free] = bit
+            insort(self._levels, free)
+        self._free[number] = free
+
+    # Asking ----------------------------------------------------------------------------------------------------------
 
     def counts(self, plan: RequestPlan) -> SignatureCounts:
         """The counts of the request's signature."""
@@ -147,23 +259,12 @@ class NodeIndex:
     def best_first(self, among: int, score: Score) -> Iterator[int]:
         """The numbers of the nodes in `among`: highest score first, then by name."""
         if score is most_packed:
-            for free in sorted(self._buckets):
-                yield from bits(self._buckets[free] & among)
+            for free in self._levels:
+                here = self._buckets[free] & among
+                while here:
+                    low = here & -here
+                    yield low.bit_length() - 1
+                    here ^= low
             return
         scored = {number: score(Fit(node=self.nodes[number], free=self._free[number])) for number in bits(among)}
         yield from sorted(scored, key=lambda number: -scored[number])
-
-    def _file(self, number: int) -> None:
-        """Put the node into the bucket of its free devices."""
-        free = (self.devices[number].visible & ~self.in_use[number].taken).bit_count()
-        before, bit = self._free[number], 1 << number
-        if free == before:
-            return
-        if before >= 0:
-            left = self._buckets[before] & ~bit
-            if left:
-                self._buckets[before] = left
-            else:
-                del self._buckets[before]
-        self._buckets[free] = self._buckets.get(free, 0) | bit
-        self._free[number] = free

@@ -12,17 +12,19 @@ more than one list of alternatives, every node is searched.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from claims.kinds.resource_claims import ResourceClaim
 from scheduling.allocator.allocation import answer, read_claims
+from scheduling.allocator.direct import Answer, direct_results, first_devices
 from scheduling.allocator.index import NodeIndex
-from scheduling.allocator.outcome import Failed, NodeView, Outcome, Unallocatable, Undecided
-from scheduling.allocator.problem import MAX_RESULTS, Problem, pose
-from scheduling.allocator.requests import ClaimPlan, RequestPlan
+from scheduling.allocator.outcome import Allocated, Failed, NodeView, Outcome, Unallocatable, Undecided
+from scheduling.allocator.problem import Problem, pose
+from scheduling.allocator.requests import ClaimPlan
 from scheduling.allocator.score import Fit, Score, most_packed
 from scheduling.allocator.search import DEFAULT_LIMIT, NoSolution, Solution, solve
+from scheduling.allocator.shapes import Shape, Variant, shape_of
 from scheduling.allocator.snapshot import Snapshot
 
 
@@ -51,9 +53,8 @@ def place(
     A higher score is better; `limit` is per node. Fastest with the default score, and with the same `NodeView`s (best
     the same tuple of them) from call to call.
     """
-    plans = read_claims(snapshot, claims)
-    found = _by_index(snapshot, plans, nodes, score=score, limit=limit)
-    return found or _by_search(snapshot, plans, nodes, score=score, limit=limit)
+    found = _by_index(snapshot, claims, nodes, score=score, limit=limit)
+    return found or _by_search(snapshot, read_claims(snapshot, claims), nodes, score=score, limit=limit)
 
 
 # Every node ----------------------------------------------------------------------------------------------------------
@@ -100,83 +101,71 @@ def _overall(refusals: Mapping[str, Unallocatable | Failed | Undecided]) -> Outc
 
 
 def _by_index(
-    snapshot: Snapshot, plans: Sequence[ClaimPlan], nodes: Sequence[NodeView], *, score: Score, limit: int
+    snapshot: Snapshot, claims: Sequence[ResourceClaim], nodes: Sequence[NodeView], *, score: Score, limit: int
 ) -> Placement | None:
     """None where the index cannot tell, or no node fits: then every node has to be asked, and to say why."""
-    wanted = _indexable(plans)
-    index = _index(snapshot, nodes) if wanted is not None else None
-    if wanted is None or index is None:
+    index = _index(snapshot, nodes)
+    if index is None:
         return None
+    shape = shape_of(claims, snapshot, index)
     among = index.mask_of(nodes)
-    for rank, requests in enumerate(wanted):
-        feasible = _feasible(index, requests, among=among)
-        if feasible is None:
-            return None
-        found = _first_fit(snapshot, plans, index.best_first(feasible, score), index=index, limit=limit)
-        if found is None:
-            continue
-        # Another alternative than the counts allowed for: other nodes may do better.
-        return found[1] if found[0] == rank else None
-    return None
-
-
-def _first_fit(
-    snapshot: Snapshot, plans: Sequence[ClaimPlan], numbers: Iterable[int], *, index: NodeIndex, limit: int
-) -> tuple[int, Placement] | None:
-    """(alternatives passed over, the placement) of the first node whose search finds a solution."""
-    shape: Hashable = None
-    for number in numbers:
-        if shape is not None and index.is_refuted(shape, number):
-            continue
-        problem = pose(snapshot, plans, index.nodes[number], used=index.in_use[number])
-        found = problem if isinstance(problem, Failed) else solve(problem, limit=limit)
-        if isinstance(found, Solution) and isinstance(problem, Problem):
-            return sum(found.chosen), Placement(node=problem.node, outcome=answer(problem, found))
-        shape = shape or tuple(claim.shape for claim in plans)
-        if isinstance(found, NoSolution):
-            index.refute(shape, number)
-    return None
-
-
-def _feasible(index: NodeIndex, requests: Sequence[RequestPlan], *, among: int) -> int | None:
-    """The nodes that have enough devices for every request by itself; None where a selector could err."""
-    wanted: dict[Hashable, int] = {}
-    for plan in requests:
-        counts = index.counts(plan)
-        if plan.admin or index.sharing:
-            among &= counts.at_least(plan.count)
-        else:
-            # Requests for the same devices do not share them.
-            wanted[plan.signature] = wanted.get(plan.signature, 0) + plan.count
-            among &= counts.at_least(wanted[plan.signature])
-        if counts.erring:
-            return None
-    return among
-
-
-def _indexable(plans: Sequence[ClaimPlan]) -> list[list[RequestPlan]] | None:
-    """The requests of all claims, once for each alternative of the one list of alternatives that there may be.
-
-    None where an error is certain or `allocationMode: All` is asked for, or where there are more lists.
-    """
-    lists = [alternatives for claim in plans for alternatives in claim.requests if len(alternatives) != 1]
-    if len(lists) > 1 or any(claim.constraint_error for claim in plans):
+    if shape.errs_on(among):
         return None
-    for claim in plans:
-        if any(one.error or one.everything for alternatives in claim.requests for one in alternatives):
+    asked = _Asked(snapshot, claims, shape=shape, index=index, limit=limit)
+    for variant in shape.variants:
+        for number in index.best_first(variant.feasible(among), score):
+            placement = asked.on_node(variant, number)
+            if placement is not None:
+                return placement
+    return None
+
+
+class _Asked:
+    """Claims whose shape the index knows, to be met on one node after the other."""
+
+    def __init__(
+        self, snapshot: Snapshot, claims: Sequence[ResourceClaim], *, shape: Shape, index: NodeIndex, limit: int
+    ) -> None:
+        self._snapshot = snapshot
+        self._claims = claims
+        self._shape = shape
+        self._index = index
+        self._limit = limit
+
+    def on_node(self, variant: Variant, number: int) -> Placement | None:
+        """None where the node does not meet this variant. No earlier variant can be met on any node."""
+        found = first_devices(variant, self._index, number)
+        if found is Answer.HOPELESS:
+            variant.give_up(number)
             return None
-        if sum(min(one.count for one in alternatives) for alternatives in claim.requests) > MAX_RESULTS:
-            return None
-    fixed = [alternatives[0] for claim in plans for alternatives in claim.requests if len(alternatives) == 1]
-    return [[*fixed, one] for one in lists[0]] if lists else [fixed]
+        if found is not Answer.UNSURE:
+            results = direct_results(self._claims, variant, found, index=self._index, number=number)
+            if results is not None:
+                trials = sum(map(len, found))
+                return Placement(node=self._index.nodes[number], outcome=Allocated(results=results, trials=trials))
+        return self._by_search(variant, number)
+
+    def _by_search(self, variant: Variant, number: int) -> Placement | None:
+        index = self._index
+        plans = self._shape.plans(self._claims)
+        problem = pose(self._snapshot, plans, index.nodes[number], used=index.used_on(number))
+        found = problem if isinstance(problem, Failed) else solve(problem, limit=self._limit)
+        if isinstance(found, NoSolution):
+            variant.give_up(number)
+        if isinstance(found, Solution) and isinstance(problem, Problem) and sum(found.chosen) == variant.rank:
+            return Placement(node=problem.node, outcome=answer(problem, found))
+        return None
 
 
 def _index(snapshot: Snapshot, nodes: Sequence[NodeView]) -> NodeIndex | None:
     """The catalogue's index, caught up and with all of these nodes. None for a snapshot older than the index."""
     memo = snapshot.catalogue.memo
     known = memo.get(NodeIndex)
-    if isinstance(known, NodeIndex) and known.knows(nodes):
-        return known if known.follow(snapshot) else None
+    if isinstance(known, NodeIndex):
+        if snapshot.usage.age < known.age:
+            return None
+        if known.knows(nodes) and known.follow(snapshot):
+            return known
     others = known.nodes if isinstance(known, NodeIndex) else ()
     made = memo[NodeIndex] = NodeIndex(snapshot, {node.name: node for node in (*others, *nodes)}.values())
     return made

@@ -107,6 +107,7 @@ class SliceContent:
         "node_names",
         "per_device",
         "per_device_named",
+        "pinned",
         "published",
         "skip_node_operations",
         "slice_count",
@@ -123,6 +124,8 @@ class SliceContent:
         self.slice_count = spec.pool.resource_slice_count
         self.targeting = _targeting(spec)
         self.per_device = bool(spec.per_device_node_selection)
+        #: all its devices are on one node
+        self.pinned = bool(self.targeting.node_name) and not self.per_device
         #: the field is there, even if false: such a slice needs the partitionable devices feature
         self.per_device_named = spec.per_device_node_selection is not None
         self.counter_sets: tuple[CounterSet, ...] = spec.shared_counters

@@ -72,22 +72,20 @@ class ClaimPlan:
     constraints: tuple[ConstraintPlan, ...]
     constraint_error: str = ""
 
-    @property
-    def shape(self) -> Hashable:
-        """What decides whether a node fits: equal for claims that differ in names and configuration only."""
-        return (
-            tuple(tuple((one.signature, one.admin, one.count) for one in options) for options in self.requests),
-            tuple(
-                (rule.attribute, rule.distinct, tuple(rule.covers(one) for options in self.requests for one in options))
-                for rule in self.constraints
-            ),
+    def of(self, claim: ResourceClaim) -> ClaimPlan:
+        """The same plan for another claim that asks for the same. Its requests keep the first claim's name."""
+        return ClaimPlan(
+            name=_name(claim),
+            claim=claim,
+            requests=self.requests,
+            constraints=self.constraints,
+            constraint_error=self.constraint_error,
         )
 
 
 def plan_claim(claim: ResourceClaim, classes: Mapping[str, DeviceClass], features: Features) -> ClaimPlan:
     """Read one claim. Never fails: errors are kept where they stand."""
-    meta, wanted = claim.metadata, claim.spec.devices
-    name = f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name
+    wanted, name = claim.spec.devices, _name(claim)
     error = ""
     for index, constraint in enumerate(wanted.constraints):
         if not error and constraint.match_attribute is None and constraint.distinct_attribute is None:
@@ -99,6 +97,11 @@ def plan_claim(claim: ResourceClaim, classes: Mapping[str, DeviceClass], feature
         constraints=() if error else tuple(_constraint(one) for one in wanted.constraints),
         constraint_error=error,
     )
+
+
+def _name(claim: ResourceClaim) -> str:
+    meta = claim.metadata
+    return f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name
 
 
 def _constraint(constraint: DeviceConstraint) -> ConstraintPlan:

@@ -10,12 +10,15 @@ from __future__ import annotations
 import uuid
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from claims.kinds.allocations import (
     AllocationResult,
     DeviceAllocationConfiguration,
     DeviceAllocationResult,
     DeviceRequestAllocationResult,
 )
+from claims.kinds.resource_claims import ResourceClaim
 from inventory.kinds.node_selectors import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
 from scheduling.allocator.outcome import Failed, NodeView
 from scheduling.allocator.problem import Problem
@@ -49,19 +52,29 @@ def build_results(problem: Problem, solution: Solution) -> tuple[AllocationResul
 
 def _device_result(problem: Problem, claim: ClaimPlan, taken: Taken) -> DeviceRequestAllocationResult:
     device, plan = problem.devices.device(taken.position), taken.request.plan
-    conditions = problem.snapshot.features.binding_conditions
+    result = exclusive_result(plan, device, conditions=problem.snapshot.features.binding_conditions)
+    if taken.consumed is None and not plan.admin:
+        return result
     consumed = taken.consumed
+    return replace(
+        result,
+        admin_access=True if plan.admin else None,
+        share_id=_share_id(claim, plan, device) if consumed is not None else None,
+        consumed_capacity={name: amount.canonical() for name, amount in (consumed or {}).items()},
+    )
+
+
+def exclusive_result(plan: RequestPlan, device: PublishedDevice, *, conditions: bool) -> DeviceRequestAllocationResult:
+    """A device that the request has for itself. conditions: whether binding conditions are copied."""
+    published = device.published
     return DeviceRequestAllocationResult(
         request=plan.full_name,
         driver=device.key.driver,
         pool=device.key.name,
-        device=device.name,
-        admin_access=True if plan.admin else None,
+        device=published.name,
         tolerations=plan.tolerations,
-        binding_conditions=device.published.binding_conditions if conditions else (),
-        binding_failure_conditions=device.published.binding_failure_conditions if conditions else (),
-        share_id=_share_id(claim, plan, device) if consumed is not None else None,
-        consumed_capacity={name: amount.canonical() for name, amount in (consumed or {}).items()},
+        binding_conditions=published.binding_conditions if conditions else (),
+        binding_failure_conditions=published.binding_failure_conditions if conditions else (),
         skip_node_operations=device.slice.skip_node_operations,
     )
 
@@ -72,22 +85,36 @@ def _share_id(claim: ClaimPlan, plan: RequestPlan, device: PublishedDevice) -> s
 
 
 def configuration(claim: ClaimPlan, chosen: Sequence[RequestPlan]) -> tuple[DeviceAllocationConfiguration, ...]:
-    """Class configurations once per class in request order, then those of the claim that cover a chosen request.
+    """Class configurations once per class in request order, then those of the claim that cover a chosen request."""
+    return class_configuration(chosen) + claim_configuration(claim.claim, chosen)
 
-    `requests` is left empty where all chosen requests are covered; else a claim's configuration keeps its own names.
-    """
+
+def class_configuration(chosen: Sequence[RequestPlan]) -> tuple[DeviceAllocationConfiguration, ...]:
+    """`requests` is left empty where all chosen requests are of the class."""
     entries: list[DeviceAllocationConfiguration] = []
     for plan in _first_of_each_class(chosen):
         users = tuple(one.full_name for one in chosen if one.class_name == plan.class_name)
         named = () if len(users) == len(chosen) else users
         for config in plan.device_class.spec.config if plan.device_class else ():
             entries.append(DeviceAllocationConfiguration(source="FromClass", requests=named, opaque=config.opaque))
-    for given in claim.claim.spec.devices.config:
-        names = frozenset(given.requests)
-        covered = [one for one in chosen if not names or not names.isdisjoint({one.parent or one.name, one.full_name})]
-        if covered or not names:
-            named = () if len(covered) == len(chosen) else given.requests
-            entries.append(DeviceAllocationConfiguration(source="FromClaim", requests=named, opaque=given.opaque))
+    return tuple(entries)
+
+
+def claim_configuration(
+    claim: ResourceClaim, chosen: Sequence[RequestPlan]
+) -> tuple[DeviceAllocationConfiguration, ...]:
+    """`requests` is left empty where all chosen requests are covered; else it is taken over as it stands."""
+    entries: list[DeviceAllocationConfiguration] = []
+    for given in claim.spec.devices.config:
+        named = given.requests
+        if named:
+            names = frozenset(named)
+            covered = [one for one in chosen if not names.isdisjoint({one.parent or one.name, one.full_name})]
+            if not covered:
+                continue
+            if len(covered) == len(chosen):
+                named = ()
+        entries.append(DeviceAllocationConfiguration(source="FromClaim", requests=named, opaque=given.opaque))
     return tuple(entries)
 
 
@@ -105,8 +132,7 @@ def node_selector(devices: Sequence[PublishedDevice], node: NodeView) -> NodeSel
     for device in devices:
         targeting = device.targeting
         if targeting.node_name or device.published.binds_to_node:
-            here = NodeSelectorRequirement(key="metadata.name", operator="In", values=(node.name,))
-            return NodeSelector(node_selector_terms=(NodeSelectorTerm(match_fields=(here,)),))
+            return only_on(node)
         terms = targeting.node_selector.node_selector_terms if targeting.node_selector else ()
         if len(terms) > 1:
             return f"unsupported ResourceSlice.NodeSelector with {len(terms)} terms"
@@ -117,6 +143,11 @@ def node_selector(devices: Sequence[PublishedDevice], node: NodeView) -> NodeSel
         return None
     term = NodeSelectorTerm(match_expressions=tuple(expressions), match_fields=tuple(fields))
     return NodeSelector(node_selector_terms=(term,))
+
+
+def only_on(node: NodeView) -> NodeSelector:
+    here = NodeSelectorRequirement(key="metadata.name", operator="In", values=(node.name,))
+    return NodeSelector(node_selector_terms=(NodeSelectorTerm(match_fields=(here,)),))
 
 
 def _merge(new: Sequence[NodeSelectorRequirement], known: list[NodeSelectorRequirement]) -> None:

@@ -8,7 +8,6 @@ content is shared and never changes, and the usage table is a value.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from claims.kinds.allocations import AllocationResult, DeviceRequestAllocationResult
@@ -20,10 +19,7 @@ from scheduling.allocator.features import Features
 from scheduling.allocator.outcome import NodeView
 from scheduling.allocator.pools import NodeDevices, PublishedPool
 from scheduling.allocator.published import PoolKey, SliceContent, tainted_by
-from scheduling.allocator.usage import PoolUsage, UsageTable
-
-#: Changes that the log keeps; a new log makes indexes start anew.
-MAX_LOG = 1_000_000
+from scheduling.allocator.usage import PoolUsage, UsageLog, UsageTable
 
 #: the labels that a node had, and what it saw
 NodeSight = tuple[Mapping[str, str], NodeDevices]
@@ -93,15 +89,14 @@ class Catalogue:
                 yield pool
 
 
-@dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Everything that allocation depends on, but for the claims and the node."""
+    """Everything that allocation depends on, but for the claims and the node. A value."""
 
-    catalogue: Catalogue
-    usage: UsageTable
-    #: pools whose usage changed, in order; `usage` is that after the first `version` entries
-    log: Sequence[PoolKey] = ()
-    version: int = 0
+    __slots__ = ("catalogue", "usage")
+
+    def __init__(self, catalogue: Catalogue, usage: UsageTable) -> None:
+        self.catalogue = catalogue
+        self.usage = usage
 
     @property
     def features(self) -> Features:
@@ -129,8 +124,7 @@ class Inventory:
         self._classes: dict[str, DeviceClass] = {}
         self._rules: dict[str, DeviceTaintRule] = {}
         self._claims: dict[str, tuple[DeviceRequestAllocationResult, ...]] = {}
-        self._usage = UsageTable()
-        self._log: list[PoolKey] = []
+        self._usage = UsageLog()
         #: the catalogue of what is published now (None: something changed), and the last one there was
         self._catalogue: Catalogue | None = None
         self._last: Catalogue | None = None
@@ -213,13 +207,12 @@ class Inventory:
         held = self._claims.get(uid, ())
         if held == results:
             return
-        if len(self._log) > MAX_LOG:
-            self._log = []
-        self._log.extend(PoolKey(one.driver, one.pool) for one in (*held, *results))
-        if held:
-            self._usage = self._usage.counted(held, sign=-1)
-        if results:
-            self._usage = self._usage.counted(results, sign=1)
+        if self._usage.is_long:
+            self._usage = self._usage.continued()
+        for one in held:
+            self._usage.count(one, sign=-1)
+        for one in results:
+            self._usage.count(one, sign=1)
         if results:
             self._claims[uid] = tuple(results)
         else:
@@ -229,7 +222,7 @@ class Inventory:
 
     def snapshot(self) -> Snapshot:
         """The state now. Later changes to the inventory do not show in it."""
-        return Snapshot(self._current(), self._usage, self._log, len(self._log))
+        return Snapshot(self._current(), UsageTable(self._usage, len(self._usage.entries)))
 
     def _current(self) -> Catalogue:
         if self._catalogue is None:

@@ -45,18 +45,26 @@ class PoolUsage:
 
     def masks(self, generation: Generation) -> tuple[int, int]:
         """(devices allocated exclusively, devices with shares), as bits of `generation`."""
-        if self._masks is None or self._masks[0] is not generation:
+        known = self._masks
+        if known is None or known[0] is not generation:
             names = generation.bits_by_name
-            self._masks = (generation, _mask(self.taken, names), _mask(self.shares, names))
-        return self._masks[1], self._masks[2]
+            known = self._masks = (generation, _mask(self.taken, names), _mask(self.shares, names))
+        return known[1], known[2]
 
     def with_device(self, device: str, *, sign: int) -> PoolUsage:
         """One exclusive allocation more (sign 1) or less (sign -1)."""
         taken = dict(self.taken)
-        taken[device] = taken.get(device, 0) + sign
-        if taken[device] <= 0:
-            del taken[device]
-        return PoolUsage(taken, self.shares)
+        left = taken.get(device, 0) + sign
+        if left > 0:
+            taken[device] = left
+        else:
+            taken.pop(device, None)
+        made = PoolUsage(taken, self.shares)
+        known = self._masks
+        if known is not None and len(taken) != len(self.taken):
+            # One device came or went: its bit changes.
+            made._masks = (known[0], known[1] ^ known[0].bits_by_name.get(device, 0), known[2])
+        return made
 
     def with_share(self, device: str, consumed: Mapping[str, int], *, sign: int) -> PoolUsage:
         """One share more (sign 1) or less (sign -1)."""
@@ -77,37 +85,79 @@ def _mask(devices: Iterable[str], names: Mapping[str, int]) -> int:
 NO_USAGE = PoolUsage({}, {})
 
 
+class UsageLog:
+    """The usage of every pool, which changes, with the log by which what it was before can still be told.
+
+    Entry i of `entries` is (pool, its usage before the change number i). The owner starts a new log (`continued`) once
+    this one has grown `long`; whoever still reads at an earlier version keeps this one.
+    """
+
+    __slots__ = ("_now", "began", "entries", "previous")
+
+    #: Entries after which a log is long: each holds the usage of a pool as it was.
+    LONG = 16_384
+
+    def __init__(self, now: dict[PoolKey, PoolUsage] | None = None, *, previous: UsageLog | None = None) -> None:
+        self._now = now or {}
+        #: the log that this one goes on from
+        self.previous = previous
+        #: changes that were counted before this log
+        self.began: int = previous.began + len(previous.entries) if previous is not None else 0
+        self.entries: list[tuple[PoolKey, PoolUsage]] = []
+
+    @property
+    def is_long(self) -> bool:
+        return len(self.entries) > self.LONG
+
+    def continued(self) -> UsageLog:
+        """A log with the same usage. Of the past it knows this log alone."""
+        self.previous = None
+        return UsageLog(dict(self._now), previous=self)
+
+    def count(self, result: DeviceRequestAllocationResult, *, sign: int) -> None:
+        """Count `result` in (sign 1) or out (sign -1)."""
+        if result.admin_access:
+            return
+        key = PoolKey(result.driver, result.pool)
+        before = self._now.get(key, NO_USAGE)
+        self.entries.append((key, before))
+        if result.share_id is None:
+            self._now[key] = before.with_device(result.device, sign=sign)
+        else:
+            consumed = {name: Quantity.parse(text).nanos for name, text in result.consumed_capacity.items()}
+            self._now[key] = before.with_share(result.device, consumed, sign=sign)
+
+    def latest(self, key: PoolKey) -> PoolUsage:
+        """Of a pool that nobody has devices of, an empty one."""
+        return self._now.get(key, NO_USAGE)
+
+
 class UsageTable:
-    """The usage of every pool, as a value: a large table that is shared, and a few newer entries over it."""
+    """The usage as it was after the first `version` changes of `log`: a value, though the log goes on."""
 
-    __slots__ = ("_base", "_newer")
+    __slots__ = ("_undone", "log", "version")
 
-    #: newer entries that are carried along before they are merged into a table of their own
-    MAX_NEWER = 128
+    def __init__(self, log: UsageLog, version: int) -> None:
+        self.log = log
+        self.version = version
+        #: pools that changed since, as they were; up to which version that was read
+        self._undone: tuple[int, dict[PoolKey, PoolUsage]] = (version, {})
 
-    def __init__(self, base: Mapping[PoolKey, PoolUsage] | None = None) -> None:
-        self._base: Mapping[PoolKey, PoolUsage] = base or {}
-        self._newer: Mapping[PoolKey, PoolUsage] = {}
+    @property
+    def age(self) -> int:
+        """Changes before it: of two tables of one inventory, the later one has more."""
+        return self.log.began + self.version
 
     def get(self, key: PoolKey) -> PoolUsage:
         """Of a pool that nobody has devices of, an empty one."""
-        return self._newer.get(key) or self._base.get(key) or NO_USAGE
+        if len(self.log.entries) != self._undone[0]:
+            self._read_on()
+        before = self._undone[1].get(key)
+        return self.log.latest(key) if before is None else before
 
-    def counted(self, results: Iterable[DeviceRequestAllocationResult], *, sign: int) -> UsageTable:
-        """The table with `results` counted in (sign 1) or out (sign -1)."""
-        newer = dict(self._newer)
-        for result in results:
-            if result.admin_access:
-                continue
-            key = PoolKey(result.driver, result.pool)
-            before = newer.get(key) or self.get(key)
-            if result.share_id is None:
-                newer[key] = before.with_device(result.device, sign=sign)
-            else:
-                consumed = {name: Quantity.parse(text).nanos for name, text in result.consumed_capacity.items()}
-                newer[key] = before.with_share(result.device, consumed, sign=sign)
-        if len(newer) > self.MAX_NEWER:
-            return UsageTable({**self._base, **newer})
-        table = UsageTable(self._base)
-        table._newer = newer
-        return table
+    def _read_on(self) -> None:
+        """The first change of a pool since the version tells what the pool was."""
+        read, undone = self._undone
+        for key, before in self.log.entries[read:]:
+            undone.setdefault(key, before)
+        self._undone = (len(self.log.entries), undone)

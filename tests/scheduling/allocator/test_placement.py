@@ -127,7 +127,7 @@ def test_an_older_snapshot_is_answered_as_it_was() -> None:
 
 def test_a_search_that_was_stopped_is_undecided_where_no_other_node_fits() -> None:
     inventory, nodes = _cluster(4, 1)
-    claim = make_claim(request(count=3))
+    claim = make_claim(request(count=2), constraints=[{"distinctAttribute": "gpu.example.com/group"}])
     assert isinstance(place(inventory.snapshot(), [claim], nodes, limit=1).outcome, Undecided)
     assert isinstance(allocate(inventory.snapshot(), [claim], nodes[0], limit=3), Allocated)
 
