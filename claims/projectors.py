@@ -149,21 +149,27 @@ def claim_names(pod: PodObject) -> tuple[str, ...]:
 
 
 def project_pods(changes: Sequence[Change]) -> None:
-    removed, written = differences(changes, pod_row)
-    bulk.delete(Pod, ["uid"], [(row.uid,) for row in removed])
-    bulk.insert(Pod, PodRow._fields, written)
+    _bring_in_line(Pod, PodRow._fields, *differences(changes, pod_row))
 
 
 def project_claims(changes: Sequence[Change]) -> None:
-    removed, written = differences(changes, claim_row)
-    bulk.delete(Claim, ["uid"], [(row.uid,) for row in removed])
-    bulk.insert(Claim, ClaimRow._fields, written)
+    _bring_in_line(Claim, ClaimRow._fields, *differences(changes, claim_row))
     released, reserved = _several(changes, reservation_rows)
     bulk.delete(Reservation, ["claim_id"], released)
     bulk.insert(Reservation, ReservationRow._fields, reserved)
     freed, given = _several(changes, device_rows)
     bulk.delete(AllocatedDevice, ["claim_id"], freed)
     _give(given, names={change.object.metadata.uid: change.object.metadata for change in changes})
+
+
+def _bring_in_line(
+    model: type[Pod] | type[Claim], columns: Sequence[str], removed: Sequence[Any], written: Sequence[Any]
+) -> None:
+    """Write rows that begin with uid, namespace and name. One that comes again has changed in the other columns."""
+    before, after = {row.uid for row in removed}, {row.uid for row in written}
+    bulk.delete(model, ["uid"], [(uid,) for uid in before - after])
+    bulk.insert(model, columns, [row for row in written if row.uid not in before])
+    bulk.update(model, "uid", columns[3:], [(row.uid, *row[3:]) for row in written if row.uid in before])
 
 
 def _several(changes: Sequence[Change], rows_of: Any) -> tuple[list[tuple[str]], list[Any]]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from manciple.store import documents
-from manciple.store.bulk import chunks, fetch, values_table
+from manciple.store.bulk import chunks, fetch, given_table
 from manciple.store.records import Stored
 
 #: A store nobody has written to: revision 0 means "any" to clients, so the first list answers 1.
@@ -96,9 +96,8 @@ def by_uid(resource: str, uid: str) -> Row | None:
 def by_keys(resource: str, keys: Iterable[tuple[str, str]]) -> Iterator[Row]:
     """The live objects among `keys` (namespace, name)."""
     for chunk in chunks(keys, CHUNK):
-        wanted = [part for key in chunk for part in key]
-        statement = f"{values_table(('namespace', 'name'), chunk)} {_SEVERAL}"
-        yield from map(_row, fetch(statement, (*wanted, resource)))
+        given, parameters = given_table(("namespace", "name"), chunk)
+        yield from map(_row, fetch(f"{given} {_SEVERAL}", (*parameters, resource)))
 
 
 def _where(namespace: str, after: tuple[str, str] | None) -> tuple[str, list[str]]:
