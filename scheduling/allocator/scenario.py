@@ -37,6 +37,11 @@ def run_scenario(scenario: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_snapshot(scenario: Mapping[str, Any]) -> Snapshot:
+    """The state that the scenario tells of. Raises: as `read_inventory`."""
+    return read_inventory(scenario).snapshot()
+
+
+def read_inventory(scenario: Mapping[str, Any]) -> Inventory:
     """Raises: the codec's error, with its path, for what is not a slice, class or claim."""
     inventory = Inventory(Features.from_upstream(scenario.get("features") or {}))
     for published in _named_apart(scenario.get("slices") or ()):
@@ -50,7 +55,7 @@ def read_snapshot(scenario: Mapping[str, Any]) -> Snapshot:
     for number, result in enumerate(_loose_allocations(scenario)):
         allocation = AllocationResult(devices=DeviceAllocationResult(results=(result,)))
         inventory.assume([(f"loose allocation {number}", allocation)])
-    return inventory.snapshot()
+    return inventory
 
 
 def _named_apart(slices: Sequence[Any]) -> Iterator[ResourceSlice]:
