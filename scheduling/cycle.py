@@ -17,7 +17,6 @@ Steps 3 to 5 touch nothing outside the worker but the database, in step 4. A cra
 from __future__ import annotations
 
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -37,6 +36,7 @@ from scheduling.allocator import (
     Unallocatable,
     Undecided,
     most_packed,
+    overall,
     place,
 )
 from scheduling.capture import ClusterState
@@ -220,14 +220,9 @@ def _refused_by_nodes(
 
 
 def _detail(refusals: Iterable[Unallocatable | Failed | Undecided]) -> str:
-    """Why the nodes that came closest have no devices; of several such reasons the one that most give, first by text.
-
-    Nodes that have nothing of the kind are many, and what they lack is no news.
-    """
-    dominant = [one.reasons[0] for one in refusals if isinstance(one, Unallocatable) and one.reasons]
-    closest = max((reason.progress for reason in dominant), default=0)
-    counted = Counter(reason.text for reason in dominant if reason.progress == closest)
-    return min(counted, key=lambda text: (-counted[text], text), default="")
+    """The dominant reason, as a sentence without its final stop."""
+    found = overall([one for one in refusals if isinstance(one, Unallocatable)], names_claim=True)
+    return messages.sentence(found.cause) if found else ""
 
 
 def _post_filter(pod: Pod, survey: Survey) -> ResourceClaim | None:

@@ -18,6 +18,16 @@ STILL_NOT_SCHEDULABLE = "still not schedulable"
 SCHEDULER_NAME = "default-scheduler"
 
 
+#: Characters that a dominant reason may have: condition and event must hold it with what stands around it.
+LONGEST_DETAIL = 700
+
+
+def sentence(clause: str) -> str:
+    """A clause as a sentence without its final stop, of bounded length."""
+    text = clause if len(clause) <= LONGEST_DETAIL else f"{clause[: LONGEST_DETAIL - 1]}…"
+    return text[:1].upper() + text[1:]
+
+
 def no_node_fits(
     *,
     nodes: int,

@@ -5,6 +5,7 @@
     match outcome:
         case Allocated(results=results): ...     # one AllocationResult per claim, to commit
         case Unallocatable(reasons=reasons): ... # "no" on this node, with the funnel of each request
+                                                 # overall(refusals): the reason of several nodes, in plain words
         case Failed(error=text): ...             # a claim, class or pool is wrong
         case Undecided(): ...                    # stopped at the step limit: retry
     place(inventory.snapshot(), claims, nodes)   # the same over many nodes: Placement(node, outcome, refusals)
@@ -13,6 +14,7 @@ Where Kubernetes' reference allocator allocates, the same devices come out, in t
 """
 
 from scheduling.allocator.allocation import allocate
+from scheduling.allocator.dominance import overall
 from scheduling.allocator.features import Features
 from scheduling.allocator.outcome import (
     Allocated,
@@ -45,5 +47,6 @@ __all__ = [
     "Undecided",
     "allocate",
     "most_packed",
+    "overall",
     "place",
 ]

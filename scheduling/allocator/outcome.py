@@ -9,10 +9,14 @@ cache.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from claims.kinds.allocations import AllocationResult
 from scheduling.allocator.nodeview import NodeView
+from scheduling.allocator.requests import RequestPlan
+from scheduling.allocator.sentences import Finding, finding
+from scheduling.allocator.stages import Funnel, Shortage, Stage, merged, most_left
 
 __all__ = [
     "Allocated",
@@ -27,34 +31,66 @@ __all__ = [
 
 #: Upstream's words for "no" (plugin DynamicResources, filter).
 CANNOT_ALLOCATE = "cannot allocate all claims"
+#: What to do where requests stand in each other's way.
+APART = "Drop or loosen what ties the devices together, or accept more devices."
 #: Upstream's words when nothing fits and some pool could not be used.
 INVALID_POOLS = "invalid resource pools were encountered"
-
-
-@dataclass(frozen=True, slots=True)
-class Stage:
-    """One step of the funnel: how many devices were left after it, and what it asked."""
-
-    name: str  # "published", "in a complete pool", "visible from the node", "class selector #0", ...
-    left: int
-    clause: str = ""  # the selector's expression, the taint, the constraint
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reason:
     """Why one request of one claim gets no device on one node."""
 
-    claim: str  # "namespace/name"
-    request: str  # "request" or "request/subrequest"
-    device_class: str
-    wanted: int  # devices asked for; 0 stands for "all"
-    text: str  # a whole clause in plain words, without a final stop
-    funnel: tuple[Stage, ...] = ()  # none where each request could be met on its own
+    plan: RequestPlan = field(repr=False)
+    node: str
+    wanted: int  # devices asked for; where "all" are, as many as there are, at least 1
+    funnel: Funnel
+    #: why requests that could be met one by one cannot be met together; "" where this one is short by itself
+    conflict: str = ""
+
+    @property
+    def claim(self) -> str:
+        """`namespace/name`"""
+        return self.plan.claim
+
+    @property
+    def request(self) -> str:
+        """`request` or `request/subrequest`"""
+        return self.plan.full_name
+
+    @property
+    def device_class(self) -> str:
+        return self.plan.class_name
 
     @property
     def progress(self) -> float:
         """How many stages still had devices: the fewer, the further the request is from being met."""
-        return sum(1 for stage in self.funnel if stage.left) if self.funnel else math.inf
+        return math.inf if self.conflict else sum(1 for stage in self.funnel if stage.left)
+
+    @property
+    def text(self) -> str:
+        """A whole clause in plain words, without a final stop. Worked out anew each time it is read."""
+        return str(finding_of((self,), names_claim=True))
+
+
+def finding_of(reasons: Sequence[Reason], *, names_claim: bool = False) -> Finding:
+    """The cause and the next step of one request's reasons on one or several nodes."""
+    if reasons[0].conflict:
+        return Finding(reasons[0].conflict, APART)
+    return finding(shortage(reasons, names_claim=names_claim))
+
+
+def shortage(reasons: Sequence[Reason], *, names_claim: bool = False) -> Shortage:
+    """One request's reasons on one or several nodes as one."""
+    funnels = [reason.funnel for reason in reasons]
+    return Shortage(
+        plan=reasons[0].plan,
+        wanted=max(reason.wanted for reason in reasons),
+        funnel=merged(funnels),
+        most=most_left(funnels),
+        nodes=tuple(reason.node for reason in reasons),
+        names_claim=names_claim,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

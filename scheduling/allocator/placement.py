@@ -12,7 +12,8 @@ more than one list of alternatives, every node is searched.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from claims.kinds.resource_claims import ResourceClaim
@@ -92,9 +93,16 @@ def _overall(refusals: Mapping[str, Unallocatable | Failed | Undecided]) -> Outc
         return Undecided(trials=sum(one.trials for one in undecided))
     if not refusals:
         return Unallocatable()
-    texts = [one.message for one in refusals.values()]
-    commonest = max(texts, key=texts.count)
-    return next(one for one in refusals.values() if one.message == commonest)
+    counted = Counter(map(_gist, refusals.values()))
+    commonest = max(counted, key=counted.__getitem__)
+    return next(one for one in refusals.values() if _gist(one) == commonest)
+
+
+def _gist(refusal: Unallocatable | Failed | Undecided) -> Hashable:
+    """What tells refusals apart, without the cost of their words."""
+    if isinstance(refusal, Unallocatable):
+        return tuple((reason.claim, reason.request, reason.progress) for reason in refusal.reasons[:1])
+    return refusal.message
 
 
 # By index ------------------------------------------------------------------------------------------------------------

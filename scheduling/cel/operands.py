@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 
 _TOKEN = re.compile(
     r"""(?P<comment>//[^\n]*)
@@ -21,6 +22,11 @@ _TOKEN = re.compile(
 )
 
 
+#: How many expressions are kept cut.
+KEPT = 1024
+
+
+@lru_cache(maxsize=KEPT)
 def operands(expression: str) -> tuple[str, ...]:
     """What must all be true, in order, each as it is written, without the blanks and parentheses around it.
 

@@ -111,8 +111,8 @@ def test_every_node_says_why_it_does_not_fit(cluster: Cluster) -> None:
     cluster.settle()
     assert cluster.why_pending("web") == (
         "0/5 nodes are available: 1 Insufficient cpu, 1 node(s) had untolerated taint {dedicated: a}, "
-        "1 node(s) were unschedulable, 2 cannot allocate all claims. claim default/training, request gpu: node full "
-        "sees too few devices; 1 wanted, 0 left of 4. still not schedulable"
+        "1 node(s) were unschedulable, 2 cannot allocate all claims. Request `gpu` of claim `default/training` "
+        "wants 1 device, and the nodes in question see none of the 4 in the cluster. still not schedulable"
     )
 
 
@@ -125,7 +125,7 @@ def test_the_node_that_came_closest_is_explained(cluster: Cluster) -> None:
         cluster.create(make_claim(name))
         cluster.create(make_pod(name, claims={"gpu": name}))
         cluster.settle()
-    assert "devices of class gpu.example.com are in use" in cluster.why_pending("second")
+    assert "`default/second` accepts only 1 device and it is held" in cluster.why_pending("second")
 
 
 def test_devices_are_packed_pods_without_devices_spread(cluster: Cluster) -> None:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import pytest
 
 from inventory.kinds.slices import ResourceSlice
-from scheduling.allocator import Failed, Inventory, Unallocatable
+from scheduling.allocator import Allocated, Failed, Inventory, Unallocatable
+from scheduling.allocator.outcome import finding_of
+from scheduling.allocator.sentences import Finding
 from tests.scheduling.allocator.cases import (
+    GPU,
     Json,
     answer,
     device,
@@ -19,8 +22,14 @@ from tests.scheduling.allocator.cases import (
     request,
 )
 
-MODEL = 'device.attributes["gpu.example.com"].model == "{}"'
-CARDS = make_slice(device("d-0", model="A", root="x"), device("d-1", model="A", root="y"), device("d-2", model="B"))
+ATTRIBUTES = 'device.attributes["gpu.example.com"]'
+MODEL = ATTRIBUTES + '.model == "{}"'
+MEMORY = f"{ATTRIBUTES}.memory"
+CARDS = make_slice(
+    device("d-0", model="A", memory=40, root="x"),
+    device("d-1", model="A", memory=40, root="y"),
+    device("d-2", model="B", memory=80),
+)
 
 
 def _no(inventory: Inventory, *requests: Json, on: str = "node-1", match: str = "") -> Unallocatable:
@@ -29,76 +38,185 @@ def _no(inventory: Inventory, *requests: Json, on: str = "node-1", match: str = 
     return outcome
 
 
+ALL = {"name": "r", "exactly": {"deviceClassName": "gpu", "allocationMode": "All"}}
+SHARED = {"name": "s-0", "allowMultipleAllocations": True, "capacity": {"memory": {"value": "80Gi"}}}
+
+
+def _because(inventory: Inventory, *requests: Json, match: str = "", nodes: tuple[str, ...] = ("node-1",)) -> Finding:
+    """What a person reads of the first reason of these nodes together."""
+    outcomes = [_no(inventory, *requests, on=one, match=match) for one in nodes]
+    return finding_of([outcome.reasons[0] for outcome in outcomes])
+
+
+def _give(inventory: Inventory, count: int, *, to: str = "alice", on: str = "node-1") -> None:
+    """Let `to` hold so many devices of a node."""
+    outcome = answer(inventory, make_claim(request(count=count), name=to), node=node(on))
+    assert isinstance(outcome, Allocated)
+    inventory.assume([(to, outcome.results[0])])
+
+
 @pytest.mark.parametrize(
-    ("published", "wanted", "text"),
+    ("published", "wanted", "cause", "next_step"),
     [
         pytest.param(
-            (), request(), "1 wanted, but only 0 devices are published in the cluster", id="nothing published"
+            (),
+            request(),
+            "no node publishes a device yet, and request `r` wants 1",
+            "Start a node agent with a driver for these devices.",
+            id="nothing published",
+        ),
+        pytest.param(
+            (CARDS,),
+            request(count=4),
+            "request `r` wants 4, and only 3 devices are published",
+            "Ask for fewer devices, or add some.",
+            id="less published than wanted",
         ),
         pytest.param(
             (make_slice("d-0", count=2),),
             request(),
-            "the resource pools are not usable (pool gpu.example.com/pool-1 is incomplete: "
-            "1 of 2 slices of generation 1); 1 wanted, 0 left of 1",
+            "request `r` wants 1 device, and every published device is in a pool that cannot be used: "
+            "pool `gpu.example.com/pool-1` is incomplete (1 of 2 slices of generation 1)",
+            "Look at driver `gpu.example.com`: it has to publish the slices that are missing.",
             id="an incomplete pool",
         ),
         pytest.param(
             (make_slice("d-0", nodeName="node-2"),),
             request(),
-            "node node-1 sees too few devices; 1 wanted, 0 left of 1",
+            "request `r` wants 1 device, and node `node-1` does not see the only one in the cluster",
+            "Let the pod run on nodes that have such devices, or give its nodes some.",
             id="another node's devices",
         ),
         pytest.param(
             (CARDS,),
             request(where=MODEL.format("C")),
-            f"request selector #0 matches too few devices ({MODEL.format('C')}); 1 wanted, 0 left of 3",
+            "request `r` accepts none of the 3 devices that node `node-1` sees: "
+            '`model == "C"` refuses all 3; they have "A" (2) and "B" (1)',
+            'Ask for what there is, such as `model == "A"`, or add devices with "C".',
             id="a selector that matches nothing",
         ),
         pytest.param(
-            (CARDS, make_slice(device("d-3", model="C"), pool="pool-2", count=2)),
+            (CARDS,),
+            request(device_class="cards", where=f"device.driver == 'gpu.example.com' && {MEMORY} >= 200"),
+            "request `r` accepts none of the 3 devices of class `cards`: "
+            "`memory >= 200` refuses all 3; the most any of them has is 80",
+            "Ask for 80 or less, or add devices that have more `memory`.",
+            id="an amount that no device has",
+        ),
+        pytest.param(
+            (CARDS,),
+            request(device_class="cards", where=f"{MEMORY} < 30"),
+            "request `r` accepts none of the 3 devices of class `cards`: "
+            "`memory < 30` refuses all 3; the least any of them has is 40",
+            "Allow 40 or more, or add devices that have less `memory`.",
+            id="an amount that every device exceeds",
+        ),
+        pytest.param(
+            (CARDS,),
+            request(where=f'"power" in {ATTRIBUTES}'),
+            "request `r` accepts none of the 3 devices that node `node-1` sees: "
+            f'`"power" in {ATTRIBUTES}` refuses all 3',
+            "Loosen the selector of request `r`, or add devices that it accepts.",
+            id="a clause that compares nothing",
+        ),
+        pytest.param(
+            (CARDS, make_slice(device("d-3", model="C", memory=1), pool="pool-2", count=2)),
             request(where=MODEL.format("C")),
-            f"request selector #0 matches too few devices ({MODEL.format('C')}); 1 wanted, 0 left of 3; "
-            "pool gpu.example.com/pool-2 is incomplete: 1 of 2 slices of generation 1",
+            "request `r` accepts none of the 3 devices that node `node-1` sees: "
+            '`model == "C"` refuses all 3; they have "A" (2) and "B" (1); '
+            "pool `gpu.example.com/pool-2` is incomplete (1 of 2 slices of generation 1)",
+            "Look at driver `gpu.example.com`: it has to publish the slices that are missing.",
             id="a selector that only a device of an incomplete pool matches",
         ),
         pytest.param(
             (CARDS, make_slice(device("d-3", model="D"), pool="pool-2", count=2)),
             request(where=MODEL.format("C")),
-            f"request selector #0 matches too few devices ({MODEL.format('C')}); 1 wanted, 0 left of 3",
+            "request `r` accepts none of the 3 devices that node `node-1` sees: "
+            '`model == "C"` refuses all 3; they have "A" (2) and "B" (1)',
+            'Ask for what there is, such as `model == "A"`, or add devices with "C".',
             id="a selector that no device of an incomplete pool matches",
         ),
         pytest.param(
             (CARDS,),
             request(count=3, where=MODEL.format("A")),
-            f"request selector #0 matches too few devices ({MODEL.format('A')}); 3 wanted, 2 left of 3",
+            "request `r` accepts only 2 of the 3 devices that node `node-1` sees, and it wants 3: "
+            '`model == "A"` refuses the other 1; it has "B"',
+            "Ask for fewer devices, loosen the selector of request `r`, or add devices that it accepts.",
             id="a selector that matches too little",
         ),
         pytest.param(
             (CARDS,),
             request(device_class="b", count=2),
-            f"class selector #0 of class b matches too few devices ({MODEL.format('B')}); 2 wanted, 1 left of 3",
+            "class `b` of request `r` selects only 1 of the 3 devices that node `node-1` sees, and it wants 2: "
+            '`model == "B"` refuses the other 2; they have "A"',
+            "Change the selector of class `b`, ask for another class, or add devices that it selects.",
             id="a class that matches too little",
+        ),
+        pytest.param(
+            (make_slice(SHARED),),
+            request(capacity={"requests": {"memory": "100Gi"}}),
+            "request `r` asks for 100Gi of `memory`, and not even the one device that it accepts can give that much",
+            "Ask for less, or add devices that are larger.",
+            id="a share larger than the device",
         ),
     ],
 )
-def test_the_clause_that_dropped_the_last_devices_is_named(
-    published: tuple[ResourceSlice, ...], wanted: Json, text: str
-) -> None:
-    inventory = make_inventory(*published, classes=(make_class(), make_class("b", MODEL.format("B"))))
-    assert _no(inventory, wanted).message == f"cannot allocate all claims: claim default/claim, request r: {text}"
+def test_what_a_person_reads(published: tuple[ResourceSlice, ...], wanted: Json, cause: str, next_step: str) -> None:
+    classes = (make_class(), make_class("b", MODEL.format("B")), make_class("cards", "device.driver != ''"))
+    inventory = make_inventory(*published, classes=classes)
+    assert _because(inventory, wanted) == Finding(cause, next_step)
 
 
-def test_taints_and_other_holders_are_told_apart() -> None:
-    inventory = make_inventory(make_slice("d-0"))
-    inventory.apply_taint_rule(make_rule("repair"))
-    assert (
-        "are tainted and the request does not tolerate it; 1 wanted, 0 left of 1" in _no(inventory, request()).message
+@pytest.mark.parametrize(
+    ("held", "wanted", "cause"),
+    [
+        pytest.param(1, request(count=3), "request `r` accepts only 3 devices, of which 2 are free, and it wants 3"),
+        pytest.param(3, request(), "request `r` accepts only 3 devices and all 3 are held"),
+        pytest.param(1, ALL, "request `r` accepts only 3 devices, of which 2 are free, and it asks for all of them"),
+    ],
+)
+def test_devices_that_others_hold(held: int, wanted: Json, cause: str) -> None:
+    inventory = make_inventory(CARDS)
+    _give(inventory, held)
+    waiting = "Wait until one is given back, accept other devices, or add some."
+    assert _because(inventory, wanted) == Finding(cause, waiting)
+
+
+def test_taints_are_named() -> None:
+    inventory = make_inventory(CARDS)
+    inventory.apply_taint_rule(make_rule("repair", device="d-0"))
+    assert str(_because(inventory, request(count=3))) == (
+        "request `r` accepts 3 devices, of which 2 are not tainted, and it wants 3 (the others: `broken:NoSchedule`)"
     )
-    inventory.remove_taint_rule("repair")
-    taken = answer(inventory, make_claim(name="alice"))
-    assert not isinstance(taken, (Unallocatable, Failed))
-    inventory.assume([("alice", taken.results[0])])  # type: ignore[union-attr]
-    assert "are in use, or have too little capacity left; 1 wanted, 0 left of 1" in _no(inventory, request()).message
+    inventory.apply_taint_rule(make_rule("repair"))
+    assert _because(inventory, request(count=2)) == Finding(
+        "request `r` accepts only 3 devices and all 3 are tainted (`broken:NoSchedule`)",
+        "Add a toleration for `broken` to the request, or have the taint taken away.",
+    )
+
+
+def test_what_several_nodes_have_is_added_up_and_shared_devices_count_once() -> None:
+    everywhere = make_slice("x", pool="net", allNodes=True)
+    inventory = make_inventory(make_slice("a", "b"), make_slice("c", "d", pool="p2", nodeName="node-2"), everywhere)
+    _give(inventory, 1)
+    _give(inventory, 1, to="bob", on="node-2")
+    assert str(_because(inventory, request(count=3), nodes=("node-1", "node-2"))) == (
+        "request `r` accepts 5 devices and 3 are free, but no node has more than 2 of them free, "
+        "and it wants 3 on one node"
+    )
+
+
+def test_a_reason_names_claim_and_request() -> None:
+    reason = _no(make_inventory(CARDS), request(where=MODEL.format("C"))).reasons[0]
+    assert reason.text.startswith("request `r` of claim `default/claim` accepts none of the 3 devices")
+    assert (reason.claim, reason.request, reason.device_class) == ("default/claim", "r", "gpu")
+
+
+def test_long_expressions_are_quoted_in_part() -> None:
+    long = " || ".join(MODEL.format(f"X{number}") for number in range(100))
+    text = _no(make_inventory(CARDS), request(where=long)).message
+    assert "…`" in text
+    assert len(text) < 400
 
 
 def test_the_funnel_counts_what_is_left_after_each_question() -> None:
@@ -116,20 +234,74 @@ def test_the_funnel_counts_what_is_left_after_each_question() -> None:
         ("not tainted", 1),
         ("free", 1),
     ]
+    assert reason.progress == 7
 
 
-def test_a_constraint_that_nothing_satisfies_is_named() -> None:
-    outcome = _no(make_inventory(CARDS), request(count=2, where=MODEL.format("A")), match="gpu.example.com/root")
+@pytest.mark.parametrize(
+    ("attribute", "text"),
+    [
+        pytest.param(
+            "gpu.example.com/root",
+            "claim `default/claim` wants 2 devices with the same `gpu.example.com/root`, "
+            "and no two of the free ones share a value",
+            id="all differ",
+        ),
+        pytest.param(
+            "gpu.example.com/nothing",
+            "none of the devices that claim `default/claim` accepts has `gpu.example.com/nothing`, "
+            "which must be the same for 2",
+            id="none has it",
+        ),
+    ],
+)
+def test_a_constraint_that_nothing_satisfies_is_named(attribute: str, text: str) -> None:
+    outcome = _no(make_inventory(CARDS), request(count=2, where=MODEL.format("A")), match=attribute)
+    assert outcome.reasons[0].text == text
+
+
+def test_devices_that_do_not_differ_are_named() -> None:
+    claim = make_claim(request(count=2, where=MODEL.format("A")), constraints=[{"distinctAttribute": f"{GPU}/model"}])
+    outcome = answer(make_inventory(CARDS), claim)
+    assert isinstance(outcome, Unallocatable)
     assert outcome.reasons[0].text == (
-        "claim default/claim: no devices that the requests match satisfy matchAttribute gpu.example.com/root together"
+        "claim `default/claim` wants 2 devices that differ in `gpu.example.com/model`, "
+        "and the free ones have only 1 value"
+    )
+
+
+def test_constraints_that_only_together_cannot_be_met_are_named_together() -> None:
+    cards = make_slice(
+        device("d-0", root="x", numa=0), device("d-1", root="x", numa=1), device("d-2", root="y", numa=1)
+    )
+    rules = [{"matchAttribute": f"{GPU}/root"}, {"matchAttribute": f"{GPU}/numa"}]
+    outcome = answer(make_inventory(cards), make_claim(request(count=2), constraints=rules))
+    assert isinstance(outcome, Unallocatable)
+    assert outcome.reasons[0].text == (
+        "no devices that claim `default/claim` accepts satisfy `matchAttribute: gpu.example.com/root` "
+        "and `matchAttribute: gpu.example.com/numa` together"
+    )
+
+
+def test_counters_that_are_drawn_up_are_said() -> None:
+    drawn = [{"counterSet": "card", "counters": {"memory": {"value": "30Gi"}}}]
+    parts = [{"name": name, "consumesCounters": drawn} for name in ("p-0", "p-1")]
+    counters = [{"name": "card", "counters": {"memory": {"value": "40Gi"}}}]
+    inventory = make_inventory(
+        make_slice(*parts, name="parts", count=2), make_slice(name="counters", count=2, sharedCounters=counters)
+    )
+    assert _no(inventory, request(count=2)).reasons[0].text == (
+        "the 2 devices that request `r` accepts draw on shared counters, "
+        "and what is left of these does not serve 2 of them together"
+    )
+    _give(inventory, 1)
+    assert _no(inventory, request()).reasons[0].text == (
+        "the 1 devices that request `r` accepts draw on shared counters, and what is left of these serves none of them"
     )
 
 
 def test_requests_that_compete_are_told_so() -> None:
     outcome = _no(make_inventory(CARDS), request("a", count=2), request("b", count=2))
-    assert outcome.reasons[0].text == (
-        "claim default/claim: each request has enough devices for itself, but not all of them together"
-    )
+    assert outcome.reasons[0].text == "its requests want 4 devices together, and only 3 of the free ones serve them"
 
 
 def test_the_request_that_is_furthest_from_being_met_comes_first() -> None:

@@ -90,7 +90,7 @@ def test_where_no_node_fits_every_node_says_why() -> None:
     placement = place(inventory.snapshot(), [make_claim(request(count=3))], nodes)
     assert placement.node is None
     assert isinstance(placement.outcome, Unallocatable)
-    assert {name: "sees too few devices" in one.message for name, one in placement.refusals.items()} == {
+    assert {name: f"`{name}` sees" in one.message for name, one in placement.refusals.items()} == {
         "node-0": True,
         "node-1": True,
     }

@@ -1,0 +1,40 @@
+"""The one reason that a person should read first, out of those that several nodes give."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+from scheduling.allocator.outcome import Reason, Unallocatable, finding_of
+from scheduling.allocator.sentences import Finding
+
+
+def dominant(refusals: Iterable[Unallocatable]) -> tuple[Reason, ...]:
+    """The reasons of one request, of all nodes where it is short: those of the nodes that came closest decide which.
+
+    Nodes that have nothing of the kind are many, and what they lack is no news. Of requests that came equally close,
+    the one that holds most nodes; then the first by name.
+    """
+    leading = [one.reasons[0] for one in refusals if one.reasons]
+    closest = max((reason.progress for reason in leading), default=0)
+    by_request: dict[tuple[str, str], list[Reason]] = defaultdict(list)
+    for reason in leading:
+        if reason.progress == closest:
+            by_request[reason.claim, reason.request].append(reason)
+    if not by_request:
+        return ()
+    key = min(by_request, key=lambda one: (-len(by_request[one]), one))
+    if by_request[key][0].conflict:
+        return tuple(by_request[key])
+    return tuple(reason for reason in leading if (reason.claim, reason.request) == key and not reason.conflict)
+
+
+def overall(refusals: Sequence[Unallocatable], *, names_claim: bool = False) -> Finding | None:
+    """The dominant reason's words; None where nobody gave any."""
+    reasons = dominant(refusals)
+    if not reasons:
+        return None
+    found = finding_of(reasons, names_claim=names_claim)
+    if len(reasons) == len(refusals) or reasons[0].conflict:
+        return found
+    return Finding(f"{found.cause} (on {len(reasons)} of {len(refusals)} nodes)", found.next_step)
