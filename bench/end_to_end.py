@@ -50,9 +50,32 @@ def _large(options: Options) -> list[Figure]:
     )
 
 
+def _latency(options: Options) -> list[Figure]:
+    from cases import latency  # noqa: PLC0415
+
+    return latency.measure(
+        nodes=options.nodes or 100, devices=options.devices or 10, rate=options.rate, seconds=options.seconds
+    )
+
+
+def _page(options: Options) -> list[Figure]:
+    from cases import pages  # noqa: PLC0415
+
+    return pages.measure_page(nodes=options.nodes or 500, devices=options.devices or 10)
+
+
+def _live(options: Options) -> list[Figure]:
+    from cases import pages  # noqa: PLC0415
+
+    return pages.measure_live(nodes=options.nodes or 500, devices=options.devices or 10, changes=100)
+
+
 CASES: dict[str, Callable[[Options], list[Figure]]] = {
     "throughput": _throughput,
     "large": _large,
+    "latency": _latency,
+    "page": _page,
+    "live": _live,
 }
 
 
@@ -91,6 +114,8 @@ def main() -> None:
     parser.add_argument("--nodes", type=int)
     parser.add_argument("--devices", type=int)
     parser.add_argument("--pods", type=int)
+    parser.add_argument("--rate", type=float, default=20.0, help="pods a second (latency)")
+    parser.add_argument("--seconds", type=float, default=15.0, help="for so long (latency)")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     if options.case is not None:

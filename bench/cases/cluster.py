@@ -6,14 +6,17 @@ Objects are prepared as the API prepares them and written through the store, a h
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
 
 from manciple.store import bulk, objects
 from manciple.wire.base import ApiObject
+from manciple.wire.machinery import Lease, LeaseSpec
 from manciple.wire.registry import registry
 from tests.builders import (
     NAMESPACE,
     make_class,
     make_device,
+    make_meta,
     make_namespace,
     make_node,
     make_pod,
@@ -22,6 +25,8 @@ from tests.builders import (
 )
 
 TEMPLATE = "one-gpu"
+#: Where nodes keep their leases.
+LEASES = "kube-node-lease"
 #: Objects in one transaction.
 BATCH = 100
 
@@ -56,8 +61,18 @@ def fill(*, nodes: int, devices: int) -> None:
         )
         for number in range(devices)
     ]
-    create(make_node(f"node-{number:05}") for number in range(nodes))
-    create(make_slice(node=f"node-{number:05}", devices=gpus) for number in range(nodes))
+    names = [f"node-{number:05}" for number in range(nodes)]
+    create([make_namespace(LEASES)])
+    create(map(_lease, names))
+    create(map(make_node, names))
+    create(make_slice(node=name, devices=gpus) for name in names)
+
+
+def _lease(node: str) -> Lease:
+    """No agent runs here: this sign of life of the node lasts longer than any measurement."""
+    until = datetime.now(UTC) + timedelta(hours=1)
+    spec = LeaseSpec(holder_identity=node, renew_time=until.strftime("%Y-%m-%dT%H:%M:%S.%fZ"))
+    return Lease(api_version="coordination.k8s.io/v1", kind="Lease", metadata=make_meta(node, LEASES), spec=spec)
 
 
 def pods(count: int, *, prefix: str = "pod") -> Iterable[ApiObject]:

@@ -1,0 +1,79 @@
+"""A production installation on this machine: API process, beat and workers, on the PostgreSQL and Redis given."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from io import StringIO
+from pathlib import Path
+
+import httpx
+from django.conf import settings
+from django.core.management import call_command
+
+from manciple.api import kubeconfig
+from tests.e2e.processes import Process
+from tests.services import free_port
+
+#: Seconds that everything has to start.
+PATIENCE = 60.0
+CELERY = (str(Path(sys.executable).parent / "celery"), "-A", "manciple")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Installation:
+    """Where the processes are reached. `processes` by name: api, beat, worker-1, ..."""
+
+    api: str  # URL, with TLS
+    web: str  # URL
+    token: str
+    authority: Path
+    processes: dict[str, Process]
+
+
+@contextmanager
+def installed(*, workers: int) -> Iterator[Installation]:
+    """Started when entered: the API is ready and every worker consumes."""
+    home = Path(settings.HOME)
+    api, web = (f"127.0.0.1:{free_port()}" for _ in range(2))
+    call_command("bootstrap", "--server", f"https://{api}", verbosity=0, stdout=StringIO())
+    commands = {
+        "api": [sys.executable, "manage.py", "serve", "--api", api, "--web", web],
+        "beat": [*CELERY, "beat", "--scheduler", "celery.beat.Scheduler", "--schedule", str(home / "beat")],
+    }
+    for number in range(1, workers + 1):
+        options = ["--pool", "threads", "--concurrency", "2", "--hostname", f"worker-{number}", "--loglevel", "INFO"]
+        commands[f"worker-{number}"] = [*CELERY, "worker", *options]
+    processes = {name: Process(command).start() for name, command in commands.items()}
+    try:
+        wait_until(lambda: _answers(f"http://{web}/readyz"))
+        for number in range(1, workers + 1):
+            processes[f"worker-{number}"].line(r"ready\.")
+        yield Installation(
+            api=f"https://{api}",
+            web=f"http://{web}",
+            token=kubeconfig.read_token((home / "kubeconfig").read_text()) or "",
+            authority=home / "ca.crt",
+            processes=processes,
+        )
+    finally:
+        for process in processes.values():
+            process.kill()
+
+
+def wait_until(condition: Callable[[], bool], *, patience: float = PATIENCE) -> None:
+    end = time.monotonic() + patience
+    while not condition():
+        if time.monotonic() > end:
+            raise TimeoutError(f"{condition} stayed false for {patience:.0f} s")
+        time.sleep(0.05)
+
+
+def _answers(url: str) -> bool:
+    try:
+        return httpx.get(url).status_code == httpx.codes.OK
+    except httpx.HTTPError:
+        return False
