@@ -11,7 +11,8 @@ from dataclasses import replace
 
 from scheduling.cel.types import DYN, CelType, Kind, is_dynamic
 
-_NULLABLE = (Kind.NULL, Kind.STRUCT, Kind.OPAQUE, Kind.WRAPPER, Kind.TIME)
+#: Types that null is assignable to, as in cel-go: an operand of such a type may be null when it is evaluated.
+NULLABLE = (Kind.NULL, Kind.STRUCT, Kind.OPAQUE, Kind.WRAPPER, Kind.TIME)
 
 
 class Bindings:
@@ -65,7 +66,7 @@ class Bindings:
 
     def _fit_concrete(self, given: CelType, wanted: CelType) -> bool:
         if given.kind is Kind.NULL:
-            return wanted.kind in _NULLABLE
+            return wanted.kind in NULLABLE
         if given.kind is Kind.WRAPPER:
             return self._fit(given.params[0], wanted.params[0] if wanted.kind is Kind.WRAPPER else wanted)
         if wanted.kind is Kind.WRAPPER:

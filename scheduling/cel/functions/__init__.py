@@ -18,6 +18,7 @@ from scheduling.cel.functions import collections, conversions, kubernetes, momen
 from scheduling.cel.kinds import is_a, type_name, type_of
 from scheduling.cel.quantities import Amount
 from scheduling.cel.semver import Semver
+from scheduling.cel.unification import NULLABLE
 from scheduling.cel.values import TypeValue, Uint
 
 Function = Callable[..., Any]
@@ -64,7 +65,8 @@ def bind(function: str, overload_ids: Sequence[str], *, exact: bool) -> Function
         return OPERATORS[function]
     declared = all_functions()[function]
     chosen = [overload for overload in declared if overload.id in overload_ids]
-    if len(chosen) == 1 and exact and chosen[0].id in _BY_OVERLOAD:
+    may_be_null = any(argument.kind in NULLABLE for overload in chosen for argument in overload.args)
+    if len(chosen) == 1 and exact and not may_be_null and chosen[0].id in _BY_OVERLOAD:
         return _BY_OVERLOAD[chosen[0].id]
     if len(chosen) == 1 and chosen[0].id in _BY_OVERLOAD:
         return _guarded(chosen[0], _BY_OVERLOAD[chosen[0].id])

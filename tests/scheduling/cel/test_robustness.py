@@ -124,6 +124,25 @@ def test_a_device_behind_dyn_has_no_other_keys(expression: str) -> None:
         compile_selector(expression).matches(gpu())
 
 
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "sign(null) == 0",
+        "(device.driver == 'a' ? quantity('1') : null).isGreaterThan(quantity('1'))",
+        "quantity('1').isLessThan(null)",
+        "semver('1.0.0').compareTo(null) == 0",
+        "(true ? null : timestamp(0)).getHours() == 0",
+        "(true ? null : duration('1s')).getSeconds() == 0",
+        "ip.isCanonical(null) || family(null) == 4",
+        "(true ? null : ip('::1')).family() == 6",
+        "url('/a').getHost() == '' && (true ? null : url('/a')).getHost() == ''",
+    ],
+)
+def test_null_where_a_type_may_be_null_has_no_overload(expression: str) -> None:
+    with pytest.raises((CompileError, EvaluationError), match=r"no such overload|no matching overload|undeclared"):
+        compile_selector(expression).matches(gpu())
+
+
 RUNAWAYS = {
     "nested folds": "lists.range(1000).all(a, lists.range(1000).all(b, lists.range(1000).all(c, a + b + c >= 0)))",
     "lists that double": "cel.bind(a, lists.range(100000), a.map(x, a + a).size() > 0)",
