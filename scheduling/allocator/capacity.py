@@ -10,34 +10,74 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache
 
-from inventory.kinds.slices import CapacityRequestPolicy, CapacityRequestPolicyRange, Device, DeviceCapacity
+from inventory.kinds.slices import CapacityRequestPolicy, CapacityRequestPolicyRange, DeviceCapacity
 from manciple.wire.quantity import Quantity
 
 #: capacity name -> amount
 Consumption = Mapping[str, Quantity]
+#: capacity name, quantity text; sorted
+Asked = tuple[tuple[str, str], ...]
+
+#: Different amounts asked for that are kept.
+MAX_ASKED = 512
 
 
-def consumption(device: Device, asked: tuple[tuple[str, str], ...]) -> Consumption | None:
-    """What a request for `asked` (name -> quantity text, sorted) takes; None where the device cannot serve it."""
-    wanted = dict(asked)
-    if any(name not in device.capacity for name in wanted):
+class Capacities:
+    """The capacities of a device, one object for all devices with equal ones, and what was derived from them."""
+
+    __slots__ = ("_consumed", "published", "readable", "totals")
+
+    def __init__(self, published: Mapping[str, DeviceCapacity]) -> None:
+        #: by name, as in `Device.capacity`
+        self.published = dict(published)
+        #: asked (name -> quantity text, sorted) -> what is consumed, and whether all of the device has so much
+        self._consumed: dict[Asked, tuple[Consumption | None, bool]] = {}
+        #: capacity name -> nanos
+        self.totals: dict[str, int] = {}
+        #: whether every amount is a quantity
+        self.readable = True
+        for name, capacity in published.items():
+            try:
+                self.totals[name] = Quantity.parse(capacity.value).nanos
+            except ValueError:
+                self.readable = False
+
+    def consumption(self, asked: Asked) -> Consumption | None:
+        """What a request for `asked` takes; None where a device with these capacities cannot serve it."""
+        return self._known(asked)[0]
+
+    def serves(self, asked: Asked) -> bool:
+        """Whether a device of which nothing is consumed serves the request."""
+        return self._known(asked)[1]
+
+    def _known(self, asked: Asked) -> tuple[Consumption | None, bool]:
+        known = self._consumed.get(asked)
+        if known is None:
+            if len(self._consumed) >= MAX_ASKED:
+                self._consumed.clear()
+            taken = _consumption(self.published, dict(asked))
+            known = self._consumed[asked] = (taken, taken is not None and self.fits(taken))
+        return known
+
+    def fits(self, taken: Consumption, *consumed: Mapping[str, int]) -> bool:
+        """Whether `taken` fits beside what is `consumed` already (capacity name -> nanos)."""
+        for name, amount in taken.items():
+            total = amount.nanos + sum(one.get(name, 0) for one in consumed)
+            if total > self.totals[name]:
+                return False
+        return True
+
+
+def _consumption(published: Mapping[str, DeviceCapacity], wanted: Mapping[str, str]) -> Consumption | None:
+    if any(name not in published for name in wanted):
         return None
     taken: dict[str, Quantity] = {}
-    for name, capacity in device.capacity.items():
+    for name, capacity in published.items():
         amount = _consumed(wanted.get(name), capacity)
         if amount is None:
             return None
         taken[name] = amount
     return taken
-
-
-def fits(device: Device, taken: Consumption, *consumed: Mapping[str, int]) -> bool:
-    """Whether `taken` fits beside what is `consumed` already (capacity name -> nanos)."""
-    for name, amount in taken.items():
-        total = amount.nanos + sum(one.get(name, 0) for one in consumed)
-        if total > Quantity.parse(device.capacity[name].value).nanos:
-            return False
-    return True
 
 
 def _consumed(asked: str | None, capacity: DeviceCapacity) -> Quantity | None:

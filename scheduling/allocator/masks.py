@@ -10,10 +10,9 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from scheduling.allocator.attributes import ODD, AttributeValue, groups_of
-from scheduling.allocator.capacity import Consumption, consumption, fits
 from scheduling.allocator.features import Features
 from scheduling.allocator.pools import KEEPING_AWAY, NodeDevices, PoolOnNode, bits
-from scheduling.allocator.published import PublishedDevice, make_room
+from scheduling.allocator.published import make_room
 from scheduling.allocator.requests import RequestPlan
 from scheduling.allocator.selectors import chosen, error_text
 from scheduling.allocator.usage import NO_USAGE, UsageTable
@@ -97,12 +96,10 @@ def serving(view: PoolOnNode, plan: RequestPlan, mask: int, features: Features) 
     """Devices whose capacity serves the request as long as nobody consumes it."""
     if not features.consumable_capacity:
         return mask
-    able = 0 if plan.capacity else mask & ~view.generation.measured
-    for position in bits(mask & ~able):
-        device = view.generation.devices[position]
-        taken = consumed_by(device, plan)
-        if taken is not None and fits(device.published, taken):
-            able |= 1 << position
+    able = 0
+    for capacities, devices in view.generation.by_capacity:
+        if mask & devices and capacities.serves(plan.capacity):
+            able |= mask & devices
     return able
 
 
@@ -111,19 +108,10 @@ def with_room(devices: NodeDevices, plan: RequestPlan, mask: int, *, shared_out:
     for position in bits(mask & shared_out):
         device = devices.device(position)
         shares = usage.get(device.key).shares[device.name]
-        taken = consumed_by(device, plan)
-        if taken is None or not fits(device.published, taken, shares.consumed):
+        taken = device.capacities.consumption(plan.capacity)
+        if taken is None or not device.capacities.fits(taken, shares.consumed):
             mask &= ~(1 << position)
     return mask
-
-
-def consumed_by(device: PublishedDevice, plan: RequestPlan) -> Consumption | None:
-    """What the request consumes of the device; computed once per device and amounts asked for."""
-    known = device.consumptions
-    if plan.capacity not in known:
-        make_room(known)
-        known[plan.capacity] = consumption(device.published, plan.capacity)
-    return known[plan.capacity]
 
 
 def value_groups(devices: NodeDevices, attribute: str, features: Features) -> ValueGroups:

@@ -15,9 +15,10 @@ from functools import cached_property
 from typing import Any
 
 from inventory.kinds.slices import CounterSet
+from scheduling.allocator.capacity import Capacities
 from scheduling.allocator.features import Features
 from scheduling.allocator.nodeview import NodeView
-from scheduling.allocator.published import PoolKey, PublishedDevice, SliceContent, make_room
+from scheduling.allocator.published import PoolKey, PublishedDevice, SliceContent, Verdicts, make_room
 
 #: Taint effects that count; others, None among them, are ignored.
 KEEPING_AWAY = ("NoSchedule", "NoExecute")
@@ -43,7 +44,7 @@ class Generation:
         self.offsets = _offsets(self.slices)
         self.devices: tuple[PublishedDevice, ...] = tuple(device for one in self.slices for device in one.devices)
         #: CEL expression -> verdicts on these devices; `selectors` fills it
-        self.verdicts: dict[str, Any] = {}
+        self.verdicts: dict[str, Verdicts] = {}
         #: attribute name -> value groups of these devices; `attributes` fills it
         self.groups: dict[tuple[str, bool], Any] = {}
         self.views: dict[tuple[frozenset[int], int], PoolOnNode] = {}
@@ -72,9 +73,12 @@ class Generation:
         return self._where(lambda device: bool(device.published.consumes_counters))
 
     @cached_property
-    def measured(self) -> int:
-        """Devices with capacities."""
-        return self._where(lambda device: bool(device.published.capacity))
+    def by_capacity(self) -> tuple[tuple[Capacities, int], ...]:
+        """The devices by what capacities they have."""
+        masks: dict[Capacities, int] = {}
+        for position, device in enumerate(self.devices):
+            masks[device.capacities] = masks.get(device.capacities, 0) | (1 << position)
+        return tuple(masks.items())
 
     @cached_property
     def tainted(self) -> int:

@@ -6,16 +6,19 @@ verdicts, so that a verdict lives exactly as long as the devices that it was rea
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Iterable, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import msgspec
+
 from inventory.kinds.node_selectors import NodeSelector
-from inventory.kinds.slices import CounterSet, Device, ResourceSlice
+from inventory.kinds.slices import CounterSet, Device, ResourceSlice, ResourceSliceSpec
 from inventory.kinds.taints import DeviceTaint, DeviceTaintRule
-from manciple.wire.quantity import Quantity
 from manciple.wire.selectors import node_selector_matches
+from scheduling.allocator.capacity import Capacities
 from scheduling.allocator.features import Features
+from scheduling.allocator.interning import Interner
 from scheduling.allocator.nodeview import NodeView
 from scheduling.cel import DeviceView
 
@@ -61,26 +64,37 @@ class Targeting:
         return bool(self.node_name) or self.all_nodes or self.node_selector is not None
 
 
-class PublishedDevice:
-    """A device as the search sees it. `view` is made when a selector first looks at the device."""
+class SliceHead:
+    """What the devices of a slice have in common."""
 
-    __slots__ = ("_view", "consumptions", "key", "published", "slice", "taints")
+    __slots__ = ("key", "per_device", "pinned", "skip_node_operations", "targeting")
 
-    def __init__(self, *, key: PoolKey, published: Device, origin: SliceContent, taints: Sequence[DeviceTaint]) -> None:
-        self.key = key
-        self.published = published
-        self.slice = origin
-        #: the driver's own, then those of taint rules
-        self.taints = (*published.taints, *taints)
-        self._view: DeviceView | None = None
-        #: amounts asked for (name, quantity text) -> what is consumed, or None; `problem` fills it
-        self.consumptions: dict[tuple[tuple[str, str], ...], Mapping[str, Quantity] | None] = {}
+    def __init__(self, spec: ResourceSliceSpec) -> None:
+        self.key = PoolKey(spec.driver, spec.pool.name)
+        self.targeting = _targeting(spec)
+        #: each device says by itself which nodes it is for
+        self.per_device = bool(spec.per_device_node_selection)
+        #: all devices are on one node
+        self.pinned = bool(self.targeting.node_name) and not self.per_device
+        self.skip_node_operations = spec.skip_node_operations
+
+
+class PublishedDevice(msgspec.Struct, frozen=True, eq=False, gc=False, kw_only=True):
+    """A device as the search sees it. Compared by identity; nothing that it holds leads back to it (`gc=False`)."""
+
+    key: PoolKey
+    published: Device
+    slice: SliceHead
+    #: the driver's own, then those of taint rules
+    taints: tuple[DeviceTaint, ...]
+    capacities: Capacities
+    #: whether selectors can be evaluated on it at all
+    readable: bool
 
     @property
     def view(self) -> DeviceView:
-        if self._view is None:
-            self._view = DeviceView.of(self.key.driver, self.published)
-        return self._view
+        """What an expression sees. Made anew each time: verdicts are kept, views are not."""
+        return DeviceView.of(self.key.driver, self.published)
 
     @property
     def name(self) -> str:
@@ -95,6 +109,15 @@ class PublishedDevice:
         return f"{self.key}/{self.published.name}"
 
 
+@dataclass(slots=True)
+class Verdicts:
+    """What one expression says of devices, a bit per device. Filled on demand."""
+
+    known: int = 0
+    match: int = 0
+    error: int = 0
+
+
 class SliceContent:
     """A ResourceSlice with the taints that rules add to it. Compared by identity: a new version is a new content."""
 
@@ -102,40 +125,45 @@ class SliceContent:
         "counter_sets",
         "devices",
         "generation",
+        "interner",
         "key",
         "name",
-        "node_names",
         "per_device",
         "per_device_named",
-        "pinned",
         "published",
-        "skip_node_operations",
         "slice_count",
         "targeting",
         "verdicts",
     )
 
-    def __init__(self, published: ResourceSlice, rules: Sequence[DeviceTaintRule] = ()) -> None:
+    def __init__(self, published: ResourceSlice, interner: Interner, rules: Sequence[DeviceTaintRule] = ()) -> None:
+        published, read = interner.published(published)
         spec = published.spec
+        head = SliceHead(spec)
+        self.interner = interner
         self.published = published
         self.name = published.metadata.name
-        self.key = PoolKey(spec.driver, spec.pool.name)
+        self.key = head.key
         self.generation = spec.pool.generation
         self.slice_count = spec.pool.resource_slice_count
-        self.targeting = _targeting(spec)
-        self.per_device = bool(spec.per_device_node_selection)
-        #: all its devices are on one node
-        self.pinned = bool(self.targeting.node_name) and not self.per_device
+        self.targeting = head.targeting
+        self.per_device = head.per_device
         #: the field is there, even if false: such a slice needs the partitionable devices feature
         self.per_device_named = spec.per_device_node_selection is not None
         self.counter_sets: tuple[CounterSet, ...] = spec.shared_counters
-        self.skip_node_operations = spec.skip_node_operations
         self.devices = tuple(
-            PublishedDevice(key=self.key, published=one, origin=self, taints=_added(rules, self.key, one))
-            for one in spec.devices
+            PublishedDevice(
+                key=self.key,
+                published=one,
+                slice=head,
+                taints=(*one.taints, *_added(rules, self.key, one)),
+                capacities=capacities,
+                readable=readable,
+            )
+            for one, (capacities, readable) in zip(spec.devices, read, strict=True)
         )
-        #: CEL expression -> the verdict on each device: True, False, the text of an error, or None where nobody asked
-        self.verdicts: dict[str, list[bool | str | None]] = {}
+        #: CEL expression -> the verdicts on these devices
+        self.verdicts: dict[str, Verdicts] = {}
 
     def targets(self, node: NodeView, features: Features) -> bool:
         """Whether the slice is relevant for the node. Slices with counter sets are relevant everywhere."""

@@ -1,7 +1,8 @@
 """Which devices the CEL selectors of a class and a request choose.
 
-A verdict of one expression on one published device is reached once and kept with the slice (`SliceContent.verdicts`);
-for a pool's generation the verdicts are collected into three ints: known, match, error. A request's selectors are ANDed
+A verdict of one expression is reached once for all devices that are alike in what the expression looks at
+(`Interner.verdicts`). The verdicts on the devices of a slice, and of a pool's generation, are three ints: known, match,
+error. A request's selectors are ANDed
 lazily, class first: a later one errs only on devices that the earlier ones chose.
 """
 
@@ -11,8 +12,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from scheduling.allocator.pools import Generation, bits
-from scheduling.allocator.published import PublishedDevice, make_room
+from scheduling.allocator.projections import looking_at
+from scheduling.allocator.published import PublishedDevice, SliceContent, Verdicts, make_room
 from scheduling.cel import CompileError, EvaluationError, Selector, compile_selector
+
+#: Kinds of devices of which an expression's verdict is kept.
+MAX_ALIKE = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,15 +30,6 @@ class SelectorRef:
 
     def __str__(self) -> str:
         return f"{self.owner}: selector #{self.index}"
-
-
-@dataclass(slots=True)
-class Verdicts:
-    """What one expression says of the devices of a generation, a bit per device. Filled on demand."""
-
-    known: int = 0
-    match: int = 0
-    error: int = 0
 
 
 def chosen(generation: Generation, selectors: Sequence[SelectorRef], wanted: int) -> tuple[int, int]:
@@ -72,27 +68,51 @@ def _judged(generation: Generation, expression: str, wanted: int) -> Verdicts:
 
 
 def _judge(generation: Generation, expression: str, missing: int, verdicts: Verdicts) -> None:
-    compiled = _compiled(expression)
-    verdicts.known |= missing
-    if isinstance(compiled, CompileError):
-        verdicts.error |= missing
-        return
     for index, (content, offset) in enumerate(zip(generation.slices, generation.offsets, strict=True)):
         part = missing & generation.span(index)
-        if not part:
-            continue
-        if expression not in content.verdicts:
-            make_room(content.verdicts)
-            content.verdicts[expression] = [None] * len(content.devices)
-        known = content.verdicts[expression]
-        for position in bits(part >> offset):
-            verdict = known[position]
-            if verdict is None:
-                verdict = known[position] = _verdict(compiled, content.devices[position])
-            if verdict is True:
-                verdicts.match |= 1 << (position + offset)
-            elif verdict is not False:
-                verdicts.error |= 1 << (position + offset)
+        if part:
+            found = _judged_in(content, expression, part >> offset)
+            verdicts.match |= (found.match << offset) & part
+            verdicts.error |= (found.error << offset) & part
+    verdicts.known |= missing
+
+
+def _judged_in(content: SliceContent, expression: str, wanted: int) -> Verdicts:
+    verdicts = content.verdicts.get(expression)
+    if verdicts is None:
+        make_room(content.verdicts)
+        verdicts = content.verdicts[expression] = Verdicts()
+    missing = wanted & ~verdicts.known
+    if missing:
+        verdicts.known |= missing
+        compiled = _compiled(expression)
+        if isinstance(compiled, CompileError):
+            verdicts.error |= missing
+        else:
+            _evaluate(content, compiled, missing, verdicts)
+    return verdicts
+
+
+def _evaluate(content: SliceContent, compiled: Selector, missing: int, verdicts: Verdicts) -> None:
+    """Once for all devices of the inventory that are alike in what the expression looks at."""
+    shared = content.interner.verdicts
+    known = shared.get(compiled.expression)
+    if known is None:
+        make_room(shared)
+        known = shared[compiled.expression] = {}
+    look = looking_at(compiled.references, content.key.driver)
+    for position in bits(missing):
+        device = content.devices[position]
+        seen = look(device.published) if look is not None and device.readable else None
+        verdict = None if seen is None else known.get(seen)
+        if verdict is None:
+            verdict = _verdict(compiled, device)
+            if seen is not None and len(known) < MAX_ALIKE:
+                known[seen] = verdict
+        if verdict is True:
+            verdicts.match |= 1 << position
+        elif verdict is not False:
+            verdicts.error |= 1 << position
 
 
 def _compiled(expression: str) -> Selector | CompileError:

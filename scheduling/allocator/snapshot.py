@@ -16,6 +16,7 @@ from inventory.kinds.classes import DeviceClass
 from inventory.kinds.slices import ResourceSlice
 from inventory.kinds.taints import DeviceTaintRule
 from scheduling.allocator.features import Features
+from scheduling.allocator.interning import Interner
 from scheduling.allocator.outcome import NodeView
 from scheduling.allocator.pools import NodeDevices, PublishedPool
 from scheduling.allocator.published import PoolKey, SliceContent, tainted_by
@@ -118,6 +119,7 @@ class Inventory:
 
     def __init__(self, features: Features | None = None) -> None:
         self.features = features or Features()
+        self._interner = Interner()
         self._slices: dict[str, SliceContent] = {}
         self._pools: dict[PoolKey, PublishedPool] = {}
         self._stale: set[PoolKey] = set()
@@ -133,7 +135,7 @@ class Inventory:
 
     def apply_slice(self, published: ResourceSlice) -> None:
         """Add a slice, or replace the one of its name."""
-        content = SliceContent(published, self._taint_rules)
+        content = SliceContent(published, self._interner, self._taint_rules)
         before = self._slices.get(content.name)
         if before is not None:
             self._touch(before.key)
@@ -174,7 +176,7 @@ class Inventory:
         rules = self._taint_rules
         for name, content in self._slices.items():
             if any(tainted_by(rule, content.key) for rule in changed):
-                fresh = SliceContent(content.published, rules)
+                fresh = SliceContent(content.published, self._interner, rules)
                 fresh.verdicts = content.verdicts
                 self._slices[name] = fresh
                 self._touch(content.key)

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from scheduling.allocator.capacity import Consumption, fits
+from scheduling.allocator.capacity import Consumption
 from scheduling.allocator.counters import CounterLedger
-from scheduling.allocator.masks import consumed_by
 from scheduling.allocator.problem import ConstraintOnNode, Problem, RequestOnNode
 
 
@@ -70,7 +69,7 @@ class SearchState:
         charged = bool(bit & self._problem.consuming) and not (share and self._is_shared_out(position))
         if charged and not self.ledger.charge(position):
             return False
-        consumed = consumed_by(self._problem.devices.device(position), request.plan) if share else None
+        consumed = self._consumption(request, position) if share else None
         before = self._constrain(request, position)
         if before is None or (consumed is not None and not self._has_room(position, consumed)):
             self.refused_by_constraint = before is None
@@ -121,8 +120,11 @@ class SearchState:
     def _has_room(self, position: int, consumed: Consumption) -> bool:
         """Beside the allocated shares and those of this search."""
         now = ({name: amount.nanos for name, amount in one.items()} for one in self.shares.get(position, ()))
-        device = self._problem.devices.device(position).published
-        return fits(device, consumed, self._problem.consumed_before(position), *now)
+        capacities = self._problem.devices.device(position).capacities
+        return capacities.fits(consumed, self._problem.consumed_before(position), *now)
+
+    def _consumption(self, request: RequestOnNode, position: int) -> Consumption | None:
+        return self._problem.devices.device(position).capacities.consumption(request.plan.capacity)
 
     def _constrain(self, request: RequestOnNode, position: int) -> tuple[tuple[int, int], ...] | None:
         """Put the device under the request's constraints; what to restore, or None (nothing changed) if one refuses."""

@@ -8,7 +8,7 @@ An expression is parsed (`syntax`), typed against the declared functions (`check
 """
 
 from scheduling.cel.declarations import Features
-from scheduling.cel.device import DeviceView
+from scheduling.cel.device import DeviceView, is_readable
 from scheduling.cel.errors import CelError, CompileError, CostLimitExceeded, EvaluationError
 from scheduling.cel.references import DeviceReference, projection
 from scheduling.cel.selector import COST_LIMIT, Selector, compile_new_selector, compile_selector
@@ -25,5 +25,6 @@ __all__ = [
     "Selector",
     "compile_new_selector",
     "compile_selector",
+    "is_readable",
     "projection",
 ]

@@ -96,6 +96,15 @@ def attribute_value(attribute: DeviceAttribute) -> Any:
     raise ValueError("unsupported attribute value")
 
 
+def is_readable(attribute: DeviceAttribute) -> bool:
+    """Whether it has a value that expressions can work with. If not, every expression fails on its device."""
+    try:
+        attribute_value(attribute)
+    except ValueError:
+        return False
+    return True
+
+
 def _lists(attribute: DeviceAttribute) -> tuple[tuple[tuple[Any, ...], Callable[[Any], Any]], ...]:
     return (
         (attribute.int_values, int),
