@@ -14,3 +14,7 @@ class SchedulingConfig(AppConfig):
     def ready(self) -> None:
         # Validation of selectors asks the environment that will evaluate them.
         expressions.set_checker(checker(settings.FEATURE_GATES))
+        # Models can be imported from here on only.
+        from scheduling.explanations import registration  # noqa: PLC0415
+
+        registration.register()

@@ -23,9 +23,10 @@ LONGEST_DETAIL = 700
 
 
 def sentence(clause: str) -> str:
-    """A clause as a sentence without its final stop, of bounded length."""
+    """A clause as a sentence without its final stop, of bounded length. A resource's name stays as it is."""
     text = clause if len(clause) <= LONGEST_DETAIL else f"{clause[: LONGEST_DETAIL - 1]}…"
-    return text[:1].upper() + text[1:]
+    first = text.partition(" ")[0]
+    return text if "." in first else text[:1].upper() + text[1:]
 
 
 def no_node_fits(

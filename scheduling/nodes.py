@@ -80,6 +80,11 @@ class NodeTable:
     def __contains__(self, name: str) -> bool:
         return name in self._nodes
 
+    @property
+    def views(self) -> tuple[NodeView, ...]:
+        """Every node, by name."""
+        return tuple(self._views[name] for name in sorted(self._views))
+
     # Changing --------------------------------------------------------------------------------------------------------
 
     def put(self, node: Node) -> None:

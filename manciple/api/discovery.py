@@ -1,8 +1,9 @@
 """What clients ask first: which groups, versions and resources there are, and what can be done with each.
 
 Everything is derived from the registry; the few resources that are no stored kind (reviews, bindings, evictions) stand
-in two tables here. Both forms are served: the legacy documents (`/api`, `/apis`, `/apis/G/V`), and the aggregated one
-for clients whose Accept says `as=APIGroupDiscoveryList` with `v=v2`.
+in two tables here, what is computed when it is asked for in `subresources`. Both forms are served: the legacy documents
+(`/api`, `/apis`, `/apis/G/V`), and the aggregated one for clients whose Accept says `as=APIGroupDiscoveryList` with
+`v=v2`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from manciple.api import served
+from manciple.api import served, subresources
 from manciple.api.served import Served
 
 VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
@@ -110,6 +111,15 @@ def _lines(one: Served) -> Iterator[Resource]:
             verbs=SUBRESOURCE_VERBS.get(name, ("get", "patch", "update")),
         )
     yield from CONNECTIONS.get((kind.group, one.version, kind.plural), ())
+    for computed in subresources.of(kind):
+        yield Resource(
+            name=f"{kind.plural}/{computed.name}",
+            kind=computed.kind,
+            namespaced=kind.namespaced,
+            verbs=("get",),
+            group=computed.group,
+            version=computed.version,
+        )
 
 
 # The legacy documents -------------------------------------------------------------------------------------------------

@@ -27,6 +27,7 @@ from manciple.api import (
     reads,
     reviews,
     shapes,
+    subresources,
     writes,
 )
 from manciple.api.answers import (
@@ -103,6 +104,8 @@ class ResourceView(ApiView):
         form = _form(request)
         if connections.find(self.kind, self.where.subresource):
             raise unsupported_method()
+        if computed := subresources.find(self.kind, self.where.subresource):
+            return document_answer(computed.answer(self.where.namespace, self.where.name), pretty=form.pretty)
         if not self.where.name:
             return self._list(request, form)
         stored = reads.get(
@@ -228,7 +231,8 @@ class ResourceView(ApiView):
         return _finished(shapes.list_text(self.served, page, form, now=time.time()), form)
 
     def _need_object(self) -> None:
-        if not self.where.name or connections.find(self.kind, self.where.subresource):
+        below = self.where.subresource
+        if not self.where.name or connections.find(self.kind, below) or subresources.find(self.kind, below):
             raise unsupported_method()
 
     def _decoded(self, request: Request, strictness: options.Strictness) -> bodies.Decoded:
@@ -266,7 +270,9 @@ def _deleted_status(kind: Kind, obj: Any) -> str:
 
 def _known_subresource(path: ResourcePath, served: Served) -> bool:
     name = path.subresource
-    return not name or name in served.kind.subresources or connections.find(served.kind, name) is not None
+    if not name or name in served.kind.subresources:
+        return True
+    return connections.find(served.kind, name) is not None or subresources.find(served.kind, name) is not None
 
 
 def _manager(request: Request, wanted: options.WriteOptions) -> str:

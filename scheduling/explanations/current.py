@@ -1,0 +1,201 @@
+"""Explains pods and claims as they are now: from a cluster state that this process keeps warm once somebody asked.
+
+The first question reads every document that scheduling depends on; later ones apply what the log has since. One
+question is answered at a time. Nothing is written.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from django.conf import settings
+
+from claims.kinds.pods import Pod
+from claims.kinds.resource_claims import ResourceClaim
+from manciple.store import objects, tail
+from manciple.wire.base import ApiObject
+from manciple.wire.errors import Expired, NotFound
+from scheduling.allocator import Features
+from scheduling.allocator.sentences import Finding
+from scheduling.capture import ClusterState
+from scheduling.controllers.release import is_done
+from scheduling.explanations import causes
+from scheduling.explanations.documents import Explanation, document
+from scheduling.explanations.report import Report, report
+from scheduling.messages import SCHEDULER_NAME
+from scheduling.pod_claims import claim_names
+from scheduling.reasons import Hold
+from scheduling.resources import CLAIMS, PODS, decoded, kind
+
+_ObjectT = TypeVar("_ObjectT", bound=ApiObject)
+
+#: Devices and pods that are named in one sentence.
+NAMED = 3
+
+_asking = threading.Lock()
+_state: ClusterState | None = None
+
+
+@contextmanager
+def _cluster() -> Iterator[ClusterState]:
+    """The state, up to date, for one question."""
+    global _state  # noqa: PLW0603 - one state for all questions of the process
+    with _asking:
+        state, _state = _state, None  # a question that fails half-way leaves no half-applied state behind
+        if state is not None:
+            state = _caught_up(state)
+        if state is None:
+            state = ClusterState.captured(Features.from_gates(settings.FEATURE_GATES))
+        yield state
+        _state = state
+
+
+def _caught_up(state: ClusterState) -> ClusterState | None:
+    """None where the log does not lead from there to now: it was pruned, or an older database was put back."""
+    if state.revision > tail.latest_revision():
+        return None
+    try:
+        state.begin()
+    except Expired:
+        return None
+    return state
+
+
+def forget() -> None:
+    """Drop the state; the next question reads everything anew."""
+    global _state  # noqa: PLW0603
+    with _asking:
+        _state = None
+
+
+def explain_pod(namespace: str, name: str) -> Explanation:
+    """Raises: NotFound."""
+    with _cluster() as state:
+        pod = _found(PODS, Pod, namespace, name)
+        settled = _settled(pod)
+        if settled is not None:
+            where, reason = settled
+            held = tuple(_allocated(pod))
+            return Explanation(
+                about=pod, revision=state.revision, state=where, reason=reason, node=pod.spec.node_name, held=held
+            )
+        return _waiting(state, pod)
+
+
+def explain_claim(namespace: str, name: str) -> Explanation:
+    """Raises: NotFound."""
+    with _cluster() as state:
+        claim = _found(CLAIMS, ResourceClaim, namespace, name)
+        if claim.status.allocation is not None:
+            return Explanation(
+                about=claim, revision=state.revision, state="Allocated", reason=_holding(claim), held=(claim,)
+            )
+        found = report(state.snapshot(), [claim], nodes=state.nodes.views, refused={})
+        if found.finding is None:
+            return _explained(
+                state,
+                claim,
+                reason=f"{_counted(found)} could give it devices; it gets them when a pod that uses it is scheduled",
+                next_step="Create a pod that names the claim, or look at the pod that does.",
+                where="Schedulable",
+                report=found,
+            )
+        return _explained(state, claim, reason=found.finding.cause, next_step=found.finding.next_step, report=found)
+
+
+def _counted(found: Report) -> str:
+    fitting, nodes = len(found.fitting), len(found.nodes)
+    return f"{fitting} of {nodes} nodes" if nodes > 1 else f"node `{found.fitting[0]}`"
+
+
+def pod_document(namespace: str, name: str) -> Mapping[str, Any]:
+    return document(explain_pod(namespace, name))
+
+
+def claim_document(namespace: str, name: str) -> Mapping[str, Any]:
+    return document(explain_claim(namespace, name))
+
+
+def _waiting(state: ClusterState, pod: Pod) -> Explanation:
+    claims = state.pre_filter(pod)
+    if isinstance(claims, Hold):
+        finding = causes.of_hold(claims)
+        return _explained(state, pod, reason=finding.cause, next_step=finding.next_step)
+    held = tuple(claim for claim in claims if claim.status.allocation is not None)
+    wanting = [claim for claim in claims if claim.status.allocation is None]
+    survey = state.nodes.survey(pod, held)
+    found = report(state.snapshot(), wanting, nodes=state.nodes.views, refused=dict(survey.refused))
+    finding = found.finding or Finding("a node fits; it is being scheduled", "")
+    return _explained(
+        state,
+        pod,
+        reason=finding.cause,
+        next_step=finding.next_step,
+        where="Waiting" if found.finding else "Schedulable",
+        report=found,
+        held=held,
+    )
+
+
+def _explained(
+    state: ClusterState,
+    about: ApiObject,
+    *,
+    reason: str,
+    next_step: str,
+    where: str = "Waiting",
+    report: Report | None = None,
+    held: tuple[ResourceClaim, ...] = (),
+) -> Explanation:
+    return Explanation(
+        about=about,
+        revision=state.revision,
+        state=where,
+        reason=reason,
+        next_step=next_step,
+        report=report,
+        held=held,
+    )
+
+
+def _settled(pod: Pod) -> tuple[str, str] | None:
+    """(state, reason) of a pod that no longer waits for this scheduler, or never did."""
+    if is_done(pod):
+        return "Ended", f"it has ended: {pod.status.phase}"
+    if pod.metadata.deletion_timestamp is not None:
+        return "Deleting", "it is being deleted"
+    if pod.spec.node_name:
+        return "Bound", f"it is bound to node `{pod.spec.node_name}`"
+    scheduler = pod.spec.scheduler_name or SCHEDULER_NAME
+    if scheduler != SCHEDULER_NAME:
+        return "Unmanaged", f"scheduler `{scheduler}` places it, not this one"
+    return None
+
+
+def _holding(claim: ResourceClaim) -> str:
+    allocation = claim.status.allocation
+    results = allocation.devices.results if allocation else ()
+    named = ", ".join(f"`{one.driver}/{one.pool}/{one.device}`" for one in results[:NAMED])
+    more = f" and {len(results) - NAMED} more" if len(results) > NAMED else ""
+    users = ", ".join(f"`{one.name}`" for one in claim.status.reserved_for[:NAMED])
+    return f"it holds {named}{more}" + (f", for {users}" if users else ", and nobody uses it")
+
+
+def _allocated(pod: Pod) -> Iterator[ResourceClaim]:
+    """The pod's claims that hold devices."""
+    for name in claim_names(pod):
+        stored = objects.get(kind(CLAIMS), pod.metadata.namespace, name)
+        if stored is not None:
+            claim = decoded(stored, ResourceClaim)
+            if claim.status.allocation is not None:
+                yield claim
+
+
+def _found(resource: str, type_: type[_ObjectT], namespace: str, name: str) -> _ObjectT:
+    stored = objects.get(kind(resource), namespace, name)
+    if stored is None:
+        raise NotFound.of(resource, name)
+    return decoded(stored, type_)

@@ -1,0 +1,152 @@
+"""The Explanation that the API serves, from a report. PURE.
+
+kind: Explanation, apiVersion: manciple.dev/v1alpha1
+involvedObject: what is explained; resourceVersion: the state that was looked at
+state: Waiting, Schedulable, Bound, Allocated, Ended, Deleting or Unmanaged; reason, nextStep, hints: for people
+requests: the funnel of each over all eligible nodes; nodes: each node's answer; allocations: what is held already
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from claims.kinds.resource_claims import ResourceClaim
+from manciple.wire.base import ApiObject
+from scheduling.allocator import Allocated, Unallocatable
+from scheduling.allocator.drops import Drop, drops
+from scheduling.allocator.stages import Funnel, Stage
+from scheduling.explanations.report import NodeReport, Report, RequestReport
+from scheduling.messages import sentence
+
+GROUP, VERSION, KIND = "manciple.dev", "v1alpha1", "Explanation"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """What is to be said of one pod or claim."""
+
+    about: ApiObject
+    revision: int
+    state: str
+    reason: str  # a clause; "" where nothing has to be said
+    next_step: str = ""
+    node: str = ""  # where a pod is bound
+    report: Report | None = None
+    held: tuple[ResourceClaim, ...] = field(default=())  # claims that are allocated
+
+    @property
+    def is_waiting(self) -> bool:
+        return self.state == "Waiting"
+
+
+def document(explained: Explanation) -> dict[str, Any]:
+    """The JSON document; empty fields are left out."""
+    about, report = explained.about, explained.report or Report(finding=None)
+    meta = about.metadata
+    made = {
+        "kind": KIND,
+        "apiVersion": f"{GROUP}/{VERSION}",
+        "metadata": {"namespace": meta.namespace, "name": meta.name, "resourceVersion": str(explained.revision)},
+        "involvedObject": {
+            "apiVersion": about.api_version,
+            "kind": about.kind,
+            "namespace": meta.namespace,
+            "name": meta.name,
+            "uid": meta.uid,
+        },
+        "state": explained.state,
+        "reason": f"{sentence(explained.reason)}." if explained.reason else "",
+        "nextStep": explained.next_step,
+        "nodeName": explained.node,
+        "hints": list(report.hints),
+        "allocations": [_held(claim) for claim in explained.held],
+        "requests": [_request(one) for one in report.requests],
+        "nodes": [_node(one) for one in report.nodes],
+    }
+    return {name: value for name, value in made.items() if value not in ("", [])}
+
+
+def _held(claim: ResourceClaim) -> dict[str, Any]:
+    allocation = claim.status.allocation
+    results = allocation.devices.results if allocation else ()
+    return {
+        "claim": f"{claim.metadata.namespace}/{claim.metadata.name}",
+        "devices": [
+            {"request": one.request, "driver": one.driver, "pool": one.pool, "device": one.device} for one in results
+        ],
+        "reservedFor": [{"resource": one.resource, "name": one.name} for one in claim.status.reserved_for],
+    }
+
+
+def _request(one: RequestReport) -> dict[str, Any]:
+    return {
+        "claim": one.plan.claim,
+        "request": one.plan.full_name,
+        "deviceClassName": one.plan.class_name,
+        **({"allocationMode": "All"} if one.plan.everything else {"count": one.wanted}),
+        "met": one.met,
+        "decisive": one.decisive,
+        "stages": list(_stages(one.funnel)),
+    }
+
+
+def _stages(funnel: Funnel) -> Iterator[dict[str, Any]]:
+    before = funnel[0]
+    for stage in funnel:
+        yield {**_count(stage), "lost": before.left - stage.left} | _detail(before, stage)
+        before = stage
+
+
+def _count(stage: Stage) -> dict[str, Any]:
+    return {"name": stage.name, "left": stage.left}
+
+
+def _detail(before: Stage, stage: Stage) -> dict[str, Any]:
+    if stage.troubles:
+        pools = [
+            {"driver": one.key.driver, "pool": one.key.name, "trouble": one.trouble, "detail": one.detail}
+            | {"devices": one.devices, "matching": one.matching}
+            for one in stage.troubles
+        ]
+        return {"pools": pools}
+    if stage.selector is None:
+        return {"asked": stage.clause} if stage.clause else {}
+    refused = drops(stage.selector, before.devices - stage.devices)
+    return {"expression": stage.selector.expression, "refusedBy": [_drop(one) for one in refused]}
+
+
+def _drop(drop: Drop) -> dict[str, Any]:
+    made: dict[str, Any] = {"clause": drop.clause.text, "short": str(drop.clause), "devices": drop.count}
+    if drop.values:
+        made["values"] = [{"value": value, "devices": count} for value, count in drop.values]
+    ends = {"least": drop.least, "greatest": drop.greatest}
+    return made | {name: text for name, text in ends.items() if text} | {"example": drop.one_device}
+
+
+def _node(node: NodeReport) -> dict[str, Any]:
+    outcome = node.examination.outcome
+    made: dict[str, Any] = {"name": node.name, "fits": node.fits}
+    if node.refusals:
+        made["refusals"] = [{"plugin": one.plugin, "message": one.message} for one in node.refusals]
+    match outcome:
+        case Allocated(results=results):
+            made["devices"] = [
+                f"{one.driver}/{one.pool}/{one.device}" for result in results for one in result.devices.results
+            ]
+        case Unallocatable(reasons=reasons):
+            made["reason"] = f"{sentence(reasons[0].text)}." if reasons else ""
+        case _:
+            made["reason"] = outcome.message
+    if node.examination.requests:
+        made["requests"] = [
+            {
+                "claim": one.plan.claim,
+                "request": one.plan.full_name,
+                "met": not one.short,
+                "stages": [_count(stage) for stage in one.funnel],
+            }
+            for one in node.examination.requests
+        ]
+    return made

@@ -1,0 +1,186 @@
+"""The report on a pod or a claim: every node's answer, the funnels over all nodes, and the dominant reason. PURE.
+
+The nodes that do not take the pod are examined too: what they could give is worth a hint. A hint is a what-if that was
+tried by the allocator itself: without one selector, or without what speaks against a node, the claims could be met.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from msgspec import structs
+
+from claims.kinds.requests import DeviceRequest
+from claims.kinds.resource_claims import ResourceClaim
+from scheduling.allocator import Allocated, Failed, NodeView, Snapshot, Unallocatable, Undecided, overall, place
+from scheduling.allocator.dominance import dominant
+from scheduling.allocator.examination import Examination, Examined, examine
+from scheduling.allocator.requests import RequestPlan
+from scheduling.allocator.sentences import Finding
+from scheduling.allocator.stages import Funnel, Shortage, merged, most_left
+from scheduling.explanations import causes
+from scheduling.policy import Refusal
+
+#: Selectors that are tried without, at most.
+TRIED = 6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestReport:
+    """One request, or alternative of a list, over the nodes in question."""
+
+    plan: RequestPlan
+    wanted: int
+    funnel: Funnel
+    most: tuple[int, ...]
+    met: bool  # some node has enough for it alone
+    decisive: bool  # the dominant reason is about it
+    stops: int | None  # the stage at which even the best node falls short
+
+    @property
+    def short_by(self) -> int:
+        return max(self.wanted - self.most[-1], 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeReport:
+    """One node: what speaks against it as such, and what its devices could do."""
+
+    examination: Examination
+    refusals: tuple[Refusal, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return self.examination.node.name
+
+    @property
+    def fits(self) -> bool:
+        return not self.refusals and isinstance(self.examination.outcome, Allocated)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """`finding` is None where some node could take everything now."""
+
+    finding: Finding | None
+    requests: tuple[RequestReport, ...] = ()
+    nodes: tuple[NodeReport, ...] = ()
+    hints: tuple[str, ...] = field(default=())
+
+    @property
+    def fitting(self) -> tuple[str, ...]:
+        return tuple(node.name for node in self.nodes if node.fits)
+
+
+def report(
+    snapshot: Snapshot,
+    claims: Sequence[ResourceClaim],
+    *,
+    nodes: Sequence[NodeView],
+    refused: Mapping[str, tuple[Refusal, ...]],
+) -> Report:
+    """claims: those that wait for devices. nodes: all of them; refused: those that do not take the pod, and why."""
+    found = tuple(
+        NodeReport(examination=examine(snapshot, claims, node), refusals=refused.get(node.name, ())) for node in nodes
+    )
+    eligible = [node for node in found if not node.refusals]
+    if any(node.fits for node in found):
+        return Report(finding=None, nodes=found, requests=_requests(eligible, ()))
+    refusals = [node.examination.outcome for node in eligible if isinstance(node.examination.outcome, Unallocatable)]
+    leading = dominant(refusals)
+    decisive = () if not leading else (leading[0].claim, leading[0].request)
+    return Report(
+        finding=_finding(eligible, refusals, refused, nodes=len(nodes)),
+        requests=_requests(eligible or found, decisive),
+        nodes=found,
+        hints=tuple(_hints(snapshot, claims, found, decisive)),
+    )
+
+
+def _finding(
+    eligible: Sequence[NodeReport],
+    refusals: Sequence[Unallocatable],
+    refused: Mapping[str, tuple[Refusal, ...]],
+    *,
+    nodes: int,
+) -> Finding:
+    """Errors that a person must mend come first; then devices; then what speaks against the nodes."""
+    outcomes = [node.examination.outcome for node in eligible]
+    failed = sorted((one for one in outcomes if isinstance(one, Failed)), key=lambda one: not one.fatal_for_pod)
+    if failed and failed[0].fatal_for_pod:
+        return causes.of_error(failed[0].error)
+    undecided = [one for one in outcomes if isinstance(one, Undecided)]
+    if undecided:
+        return causes.of_undecided(sum(one.trials for one in undecided))
+    found = overall(refusals)
+    if found is not None:
+        return found
+    return causes.of_error(failed[0].error) if failed else causes.of_nodes(refused, nodes=nodes)
+
+
+def _requests(nodes: Sequence[NodeReport], decisive: tuple[str, ...]) -> tuple[RequestReport, ...]:
+    by_request: dict[tuple[str, str], list[Examined]] = {}
+    for node in nodes:
+        for one in node.examination.requests:
+            by_request.setdefault((one.plan.claim, one.plan.full_name), []).append(one)
+    return tuple(_request(examined, decisive=key == decisive) for key, examined in by_request.items())
+
+
+def _request(examined: Sequence[Examined], *, decisive: bool) -> RequestReport:
+    funnels = [one.funnel for one in examined]
+    plan, wanted = examined[0].plan, max(one.wanted for one in examined)
+    met = any(not one.short for one in examined)
+    short = Shortage(plan=plan, wanted=wanted, funnel=merged(funnels), most=most_left(funnels), nodes=())
+    return RequestReport(
+        plan=plan,
+        wanted=wanted,
+        funnel=short.funnel,
+        most=short.most,
+        met=met,
+        decisive=decisive,
+        stops=None if met else short.failing,
+    )
+
+
+# What-ifs ------------------------------------------------------------------------------------------------------------
+
+
+def _hints(
+    snapshot: Snapshot, claims: Sequence[ResourceClaim], nodes: Sequence[NodeReport], decisive: tuple[str, ...]
+) -> Iterator[str]:
+    able = [node for node in nodes if node.refusals and isinstance(node.examination.outcome, Allocated)]
+    if able and claims:
+        named = ", ".join(f"`{node.name}`" for node in able[:3])
+        yield f"{named} could give the devices now, but the pod may not run there: {able[0].refusals[0].message}."
+    if decisive:
+        views = [node.examination.node for node in nodes if not node.refusals]
+        yield from _without_selectors(snapshot, claims, views, claim=decisive[0], request=decisive[1])
+
+
+def _without_selectors(
+    snapshot: Snapshot, claims: Sequence[ResourceClaim], nodes: Sequence[NodeView], *, claim: str, request: str
+) -> Iterator[str]:
+    """Which single selector of the request stands between the claims and some node."""
+    found = next((one for one in claims if f"{one.metadata.namespace}/{one.metadata.name}" == claim), None)
+    wanted = next((one for one in found.spec.devices.requests if one.name == request), None) if found else None
+    if found is None or wanted is None or wanted.exactly is None:
+        return
+    count = len(wanted.exactly.selectors)
+    for index in range(min(count, TRIED)):
+        loosened = [_loosened(found, wanted, index) if one is found else one for one in claims]
+        placed = place(snapshot, loosened, nodes)
+        if placed.node is not None:
+            which = f"selector {index + 1}" if count > 1 else "its selector"
+            yield f"Without {which}, `{placed.node.name}` has what request `{request}` wants, free now."
+
+
+def _loosened(claim: ResourceClaim, request: DeviceRequest, index: int) -> ResourceClaim:
+    """The claim without one selector of one request."""
+    if request.exactly is None:
+        return claim
+    kept = (*request.exactly.selectors[:index], *request.exactly.selectors[index + 1 :])
+    loose = structs.replace(request, exactly=structs.replace(request.exactly, selectors=kept))
+    requests = tuple(loose if one is request else one for one in claim.spec.devices.requests)
+    devices = structs.replace(claim.spec.devices, requests=requests)
+    return structs.replace(claim, spec=structs.replace(claim.spec, devices=devices))

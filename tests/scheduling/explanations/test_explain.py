@@ -1,0 +1,292 @@
+"""GET .../pods/NAME/explain and .../resourceclaims/NAME/explain: why something waits, asked of the API."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+from claims.kinds.pods import PodSchedulingGate
+from manciple.store.tail import latest_revision
+from tests.builders import (
+    DRIVER,
+    make_alternative,
+    make_alternatives,
+    make_claim,
+    make_class,
+    make_constraint,
+    make_container,
+    make_device,
+    make_device_taint,
+    make_devices,
+    make_node,
+    make_pod,
+    make_request,
+    make_slice,
+)
+from tests.manciple.api.requests import CLAIMS, PODS, Api
+from tests.scheduling.cluster import Cluster, with_spec
+
+MEMORY = f'device.capacity["{DRIVER}"].memory.compareTo(quantity("200Gi")) >= 0'
+
+
+@pytest.fixture
+def cluster(api: Api) -> Cluster:
+    """A cluster beside the API: what the API made when it started (namespaces) is no business of the invariants."""
+    return Cluster()
+
+
+def _wait(cluster: Cluster, name: str = "web", **request: Any) -> None:
+    """A pod with one claim of one request, after the scheduler did what it could."""
+    cluster.create(make_claim(name, requests=[make_request(**request)]))
+    cluster.create(make_pod(name, claims={"gpu": name}))
+    cluster.settle()
+
+
+def _explained(api: Api, name: str = "web") -> dict[str, Any]:
+    answer = api.get(f"{PODS}/{name}/explain")
+    assert answer.code == 200, answer.text
+    document: dict[str, Any] = answer.json
+    assert (document["kind"], document["apiVersion"]) == ("Explanation", "manciple.dev/v1alpha1")
+    assert document["involvedObject"]["name"] == name
+    return document
+
+
+def _funnel(document: dict[str, Any]) -> list[tuple[str, int]]:
+    return [(stage["name"], stage["left"]) for stage in document["requests"][0]["stages"]]
+
+
+def test_a_selector_that_nothing_passes_is_quoted_with_what_there_is(api: Api, cluster: Cluster) -> None:
+    cluster.create(make_class())
+    for node, memory in (("node-1", "80Gi"), ("node-2", "192Gi")):
+        cluster.create(make_node(node))
+        cluster.create(make_slice(node=node, devices=[make_device("gpu-0", capacity={"memory": memory})]))
+    _wait(cluster, expressions=[f"device.driver == '{DRIVER}' && {MEMORY}"])
+    found = _explained(api)
+    assert found["state"] == "Waiting"
+    assert found["reason"] == (
+        f"Request `gpu` accepts none of the 2 devices of class `{DRIVER}`: "
+        "`memory >= 200Gi` refuses both; the most any of them has is 192Gi."
+    )
+    assert found["nextStep"] == "Ask for 192Gi or less, or add devices that have more `memory`."
+    assert found["hints"] == ["Without its selector, `node-1` has what request `gpu` wants, free now."]
+    assert _funnel(found) == [
+        ("published", 2),
+        ("in a complete pool", 2),
+        ("visible from the node", 2),
+        ("class selector #0", 2),
+        ("request selector #0", 0),
+        ("not tainted", 0),
+        ("free", 0),
+    ]
+    (refused,) = found["requests"][0]["stages"][4]["refusedBy"]
+    assert (refused["clause"], refused["short"], refused["devices"]) == (MEMORY, "memory >= 200Gi", 2)
+    assert (refused["least"], refused["greatest"]) == ("80Gi", "192Gi")
+    assert [node["name"] for node in found["nodes"]] == ["node-1", "node-2"]
+    assert "the most" not in found["nodes"][0]["reason"]
+
+
+def test_the_condition_has_the_short_form(api: Api, cluster: Cluster) -> None:
+    cluster.with_gpus("node-1", each=1)
+    _wait(cluster, "first")
+    _wait(cluster, "second")
+    assert cluster.why_pending("second") == (
+        "0/1 nodes are available: 1 cannot allocate all claims. "
+        "Request `gpu` of claim `default/second` accepts only 1 device and it is held. still not schedulable"
+    )
+    assert cluster.events("FailedScheduling")[0].message == cluster.why_pending("second")
+
+
+def test_held_devices_are_counted_over_all_nodes(api: Api, cluster: Cluster) -> None:
+    cluster.with_gpus("node-1", "node-2", each=2)
+    for name in "abc":
+        _wait(cluster, name)
+    _wait(cluster, count=2)
+    assert _explained(api)["reason"] == (
+        "Request `gpu` accepts only 4 devices, of which 1 is free, and it wants 2 on one node."
+    )
+
+
+@pytest.mark.parametrize(
+    ("slice_fields", "reason"),
+    [
+        pytest.param(
+            {"devices": [make_device(taints=[make_device_taint()])]},
+            "Request `gpu` accepts only 1 device and it is tainted (`example.com/broken:NoSchedule`).",
+            id="tainted",
+        ),
+        pytest.param(
+            {"slices": 2},
+            "Request `gpu` wants 1 device, and every published device is in a pool that cannot be used: "
+            f"pool `{DRIVER}/node-1` is incomplete (1 of 2 slices of generation 1).",
+            id="incomplete pool",
+        ),
+    ],
+)
+def test_what_keeps_devices_back_is_named(
+    api: Api, cluster: Cluster, slice_fields: dict[str, Any], reason: str
+) -> None:
+    cluster.create(make_class())
+    cluster.create(make_node("node-1"))
+    cluster.create(make_slice(node="node-1", **slice_fields))
+    _wait(cluster)
+    assert _explained(api)["reason"] == reason
+
+
+def test_a_missing_class_is_named(api: Api, cluster: Cluster) -> None:
+    cluster.create(make_node("node-1"))
+    _wait(cluster, device_class="nothing")
+    found = _explained(api)
+    assert found["reason"] == "Request gpu: device class nothing does not exist."
+    assert found["nextStep"].startswith("Create that DeviceClass")
+    claim = api.get(f"{CLAIMS}/web/explain").json
+    assert 'deviceclass.resource.k8s.io "nothing" not found' in claim["reason"]
+    assert claim["nextStep"].startswith("Create that DeviceClass")
+
+
+def test_a_selector_that_fails_is_named_with_the_device(api: Api, cluster: Cluster) -> None:
+    cluster.with_gpus("node-1")
+    _wait(cluster, expressions=[f'device.attributes["{DRIVER}"].nothing == 1'])
+    found = _explained(api)
+    assert found["reason"].startswith("There is an error to mend: claim default/web: selector #0 on device")
+    assert "no such key: nothing" in found["reason"]
+    assert found["nextStep"].startswith("Let the selector ask first")
+
+
+def test_nodes_that_do_not_take_the_pod_say_why_and_what_they_could_give(api: Api, cluster: Cluster) -> None:
+    cluster.with_gpus("node-1", "node-2")
+    for name in ("node-1", "node-2"):
+        cluster.update(with_spec(cluster.node(name), unschedulable=True))
+    _wait(cluster)
+    found = _explained(api)
+    assert found["reason"] == "None of the 2 nodes takes it: 2 nodes were unschedulable."
+    assert found["nextStep"].startswith("Let a node take pods again")
+    assert found["hints"] == [
+        "`node-1`, `node-2` could give the devices now, but the pod may not run there: node(s) were unschedulable."
+    ]
+    assert found["nodes"][0]["refusals"] == [{"plugin": "NodeUnschedulable", "message": "node(s) were unschedulable"}]
+
+
+def test_too_little_cpu_is_said_in_plain_words(api: Api, cluster: Cluster) -> None:
+    cluster.create(make_node("node-1", capacity={"cpu": "1", "pods": "10"}))
+    cluster.create(make_pod("web", containers=[make_container(requests={"cpu": "2"})]))
+    cluster.settle()
+    found = _explained(api)
+    assert found["reason"] == "The only node does not take it: insufficient cpu on 1 node."
+    assert found["nextStep"] == "Ask for less, or wait until pods on a node end."
+
+
+def test_a_cluster_without_nodes_is_told_so(api: Api, cluster: Cluster) -> None:
+    cluster.create(make_pod("web"))
+    assert _explained(api)["reason"] == "There is no node yet."
+
+
+def test_scheduling_gates_are_told(api: Api, cluster: Cluster) -> None:
+    cluster.create(with_spec(make_pod("web"), scheduling_gates=(PodSchedulingGate(name="quota"),)))
+    assert _explained(api)["reason"] == "Its scheduling gates are not removed yet."
+
+
+def test_a_claim_that_does_not_exist_is_told(api: Api, cluster: Cluster) -> None:
+    cluster.create(make_pod("web", claims={"gpu": "nothing"}))
+    found = _explained(api)
+    assert found["reason"] == 'resourceclaim.resource.k8s.io "nothing" not found.'
+    assert found["nextStep"].startswith("Create the claim")
+
+
+def test_a_constraint_is_decisive_where_each_request_could_be_met(api: Api, cluster: Cluster) -> None:
+    cluster.with_gpus("node-1")
+    claim = make_claim(
+        "web", requests=[make_request(count=2)], constraints=[make_constraint("example.com/root", requests=["gpu"])]
+    )
+    cluster.create(claim)
+    cluster.create(make_pod("web", claims={"gpu": "web"}))
+    cluster.settle()
+    found = _explained(api)
+    assert found["reason"] == (
+        "None of the devices that claim `default/web` accepts has `example.com/root`, which must be the same for 2."
+    )
+    assert found["requests"][0]["met"] is True
+
+
+def test_a_bound_pod_says_where_it_is_and_what_it_holds(api: Api, cluster: Cluster) -> None:
+    cluster.with_gpus("node-1")
+    _wait(cluster)
+    found = _explained(api)
+    assert (found["state"], found["nodeName"]) == ("Bound", "node-1")
+    assert found["allocations"] == [
+        {
+            "claim": "default/web",
+            "devices": [{"request": "gpu", "driver": DRIVER, "pool": "node-1", "device": "gpu-0"}],
+            "reservedFor": [{"resource": "pods", "name": "web"}],
+        }
+    ]
+    claim = api.get(f"{CLAIMS}/web/explain").json
+    assert claim["state"] == "Allocated"
+    assert claim["reason"] == f"It holds `{DRIVER}/node-1/gpu-0`, for `web`."
+
+
+def test_a_claim_that_no_pod_uses_says_what_it_waits_for(api: Api, cluster: Cluster) -> None:
+    cluster.with_gpus("node-1", "node-2")
+    cluster.create(make_claim("spare"))
+    found = api.get(f"{CLAIMS}/spare/explain").json
+    assert found["state"] == "Schedulable"
+    assert found["reason"] == ("2 of 2 nodes could give it devices; it gets them when a pod that uses it is scheduled.")
+    assert found["nodes"][0]["devices"] == [f"{DRIVER}/node-1/gpu-0"]
+
+
+def test_an_answer_follows_what_happens_and_writes_nothing(api: Api, cluster: Cluster) -> None:
+    cluster.with_gpus("node-1", each=1)
+    _wait(cluster, "first")
+    _wait(cluster)
+    before = latest_revision()
+    assert "it is held" in _explained(api)["reason"]
+    assert latest_revision() == before
+    published = cluster.slice()
+    devices = (*published.spec.devices, *make_devices(1, prefix="new"))
+    cluster.update(structs.replace(published, spec=structs.replace(published.spec, devices=devices)))
+    assert _explained(api)["state"] == "Schedulable"
+
+
+def test_every_alternative_of_a_list_is_reported(api: Api, cluster: Cluster) -> None:
+    cluster.with_gpus("node-1", each=1)
+    wants = make_alternatives("gpu", make_alternative("two", count=2), make_alternative("three", count=3))
+    cluster.create(make_claim("web", requests=[wants]))
+    cluster.create(make_pod("web", claims={"gpu": "web"}))
+    found = _explained(api)
+    assert [one["request"] for one in found["requests"]] == ["gpu/two", "gpu/three"]
+    assert found["reason"] == "Request `gpu/two` wants 2, and only 1 device is published."
+
+
+def test_what_is_not_there_is_not_explained(api: Api, cluster: Cluster) -> None:
+    assert api.get(f"{PODS}/nothing/explain").code == 404
+    assert api.get(f"{CLAIMS}/nothing/explain").reason == "NotFound"
+
+
+def test_explain_can_only_be_read(api: Api, cluster: Cluster) -> None:
+    cluster.create(make_pod("web"))
+    for answer in (
+        api.put(f"{PODS}/web/explain", {}),
+        api.patch(f"{PODS}/web/explain", {}),
+        api.delete(f"{PODS}/web/explain"),
+        api.post(f"{PODS}/web/explain", {}),
+    ):
+        assert answer.code == 405
+
+
+@pytest.mark.parametrize(
+    ("path", "resource"),
+    [("/api/v1", "pods"), ("/apis/resource.k8s.io/v1", "resourceclaims")],
+    ids=["pods", "resourceclaims"],
+)
+def test_discovery_and_openapi_list_it(api: Api, path: str, resource: str) -> None:
+    lines = {line["name"]: line for line in api.get(path).json["resources"]}
+    line = lines[f"{resource}/explain"]
+    assert (line["verbs"], line["kind"], line["group"], line["version"]) == (
+        ["get"],
+        "Explanation",
+        "manciple.dev",
+        "v1alpha1",
+    )
+    described = api.get(f"/openapi/v3{path}").json["paths"]
+    assert "get" in described[f"{path}/namespaces/{{namespace}}/{resource}/{{name}}/explain"]
