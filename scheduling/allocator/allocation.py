@@ -5,27 +5,33 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from claims.kinds.resource_claims import ResourceClaim
+from scheduling.allocator.deadline import DEFAULT_LIMIT, Deadline
 from scheduling.allocator.explain import explain
 from scheduling.allocator.outcome import INVALID_POOLS, Allocated, Failed, NodeView, Outcome, Unallocatable
 from scheduling.allocator.problem import Problem, pose
 from scheduling.allocator.requests import ClaimPlan, plan_claim
 from scheduling.allocator.results import build_results
-from scheduling.allocator.search import DEFAULT_LIMIT, NoSolution, Solution, solve
+from scheduling.allocator.search import NoSolution, Solution, solve
 from scheduling.allocator.snapshot import Snapshot
 
 
 def allocate(
-    snapshot: Snapshot, claims: Sequence[ResourceClaim], node: NodeView, *, limit: int = DEFAULT_LIMIT
+    snapshot: Snapshot,
+    claims: Sequence[ResourceClaim],
+    node: NodeView,
+    *,
+    limit: int = DEFAULT_LIMIT,
+    deadline: Deadline | None = None,
 ) -> Outcome:
     """Find devices on `node` for all `claims`, none of which is allocated yet.
 
-    The same input gives the same answer. `limit`: device trials until the search answers Undecided.
+    The same input gives the same answer. The search answers Undecided after `limit` device trials or past `deadline`.
     """
     plans = read_claims(snapshot, claims)
     problem = pose(snapshot, plans, node)
     if isinstance(problem, Failed):
         return problem
-    return answer(problem, solve(problem, limit=limit))
+    return answer(problem, solve(problem, limit=limit, deadline=deadline))
 
 
 def read_claims(snapshot: Snapshot, claims: Sequence[ResourceClaim]) -> tuple[ClaimPlan, ...]:

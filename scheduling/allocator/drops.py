@@ -41,9 +41,10 @@ def drops(selector: SelectorRef, refused: DeviceSet) -> tuple[Drop, ...]:
         return ()
     found: dict[str, tuple[Clause, list[DeviceView], str]] = {}
     for device in islice(refused, ASKED):
-        clause = first_false(compiled, device.view)
+        view = device.view
+        clause = first_false(compiled, view)
         if clause is not None:
-            found.setdefault(clause.text, (clause, [], str(device)))[1].append(device.view)
+            found.setdefault(clause.text, (clause, [], str(device)))[1].append(view)
     summed = (_summed(clause, views, example) for clause, views, example in found.values())
     return tuple(sorted(summed, key=lambda drop: (-drop.count, drop.clause.text)))
 

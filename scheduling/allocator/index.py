@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 
 from inventory.kinds.node_selectors import NodeSelector
 from scheduling.allocator.masks import InUse, in_use, selected, sharing
-from scheduling.allocator.outcome import NodeView
+from scheduling.allocator.nodeview import NodeView
+from scheduling.allocator.outcome import Outcome
 from scheduling.allocator.pools import Generation, bits
 from scheduling.allocator.published import PoolKey, make_room
 from scheduling.allocator.requests import RequestPlan
@@ -27,6 +28,9 @@ from scheduling.allocator.usage import PoolUsage, UsageTable
 
 #: Releases listed before all that was derived from them is forgotten, and the list starts anew.
 MAX_RELEASES = 200_000
+
+#: Refusals that are kept, each with its funnels: 2 KiB or so.
+MAX_REFUSALS = 10_000
 
 
 class SignatureCounts:
@@ -117,6 +121,9 @@ class NodeIndex:
         self.releases: list[tuple[int, int]] = []
         #: what `shapes` keeps here, by what was asked
         self.shapes: dict[bytes, Any] = {}
+        #: per node, how often what is in use there changed
+        self.stamps = [0] * len(self.nodes)
+        self._refusals: dict[Hashable, dict[int, tuple[int, Outcome]]] = {}
         self._numbers = {node.name: number for number, node in enumerate(self.nodes)}
         #: the last sequence of nodes that was asked for, and its set
         self._asked: tuple[Sequence[NodeView], int] = ((), 0)
@@ -145,6 +152,9 @@ class NodeIndex:
         if known is None:
             known = self._selectors[number] = only_on(self.nodes[number])
         return known
+
+    def number_of(self, node: NodeView) -> int:
+        return self._numbers[node.name]
 
     def used_on(self, number: int) -> InUse:
         return InUse(self.taken[number], self.shared_out[number])
@@ -210,6 +220,7 @@ class NodeIndex:
 
     def _recount(self, spot: _Spot, before: PoolUsage, now: PoolUsage) -> None:
         number, generation, shift, span, shareable = spot
+        self.stamps[number] += 1
         exclusive, shares = now.masks(generation)
         old = self.taken[number]
         new = self.taken[number] = old & ~span | (exclusive | (shares & ~shareable)) << shift
@@ -254,6 +265,15 @@ class NodeIndex:
         if known is None:
             make_room(self._signatures)
             known = self._signatures[key] = SignatureCounts(plan, self)
+        return known
+
+    def refusals_of(self, asked: Hashable) -> dict[int, tuple[int, Outcome]]:
+        """node -> (its stamp, what was answered then), to be read and filled; `asked`: which claims, in which shape."""
+        known = self._refusals.get(asked)
+        if known is None:
+            if len(self._refusals) * len(self.nodes) >= MAX_REFUSALS:
+                self._refusals.clear()
+            known = self._refusals[asked] = {}
         return known
 
     def best_first(self, among: int, score: Score) -> Iterator[int]:

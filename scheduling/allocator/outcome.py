@@ -31,6 +31,8 @@ __all__ = [
 
 #: Upstream's words for "no" (plugin DynamicResources, filter).
 CANNOT_ALLOCATE = "cannot allocate all claims"
+#: Upstream's words when the time for a placement was up.
+TIMED_OUT = "timed out trying to allocate devices"
 #: What to do where requests stand in each other's way.
 APART = "Drop or loosen what ties the devices together, or accept more devices."
 #: Upstream's words when nothing fits and some pool could not be used.
@@ -129,12 +131,15 @@ class Failed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Undecided:
-    """The search gave up after `trials` devices without an answer."""
+    """The search gave up after `trials` devices without an answer: at its limit of them, or when time was up."""
 
     trials: int
+    timed_out: bool = False
 
     @property
     def message(self) -> str:
+        if self.timed_out:
+            return TIMED_OUT
         return f"allocation undecided: the search stopped after {self.trials} device trials"
 
 

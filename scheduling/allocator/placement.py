@@ -13,19 +13,19 @@ more than one list of alternatives, every node is searched.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from claims.kinds.resource_claims import ResourceClaim
 from scheduling.allocator.allocation import answer, read_claims
-from scheduling.allocator.direct import Answer, direct_results, first_devices
-from scheduling.allocator.index import NodeIndex
-from scheduling.allocator.outcome import Allocated, Failed, NodeView, Outcome, Unallocatable, Undecided
+from scheduling.allocator.deadline import DEFAULT_LIMIT, DEFAULT_TIMEOUT, Deadline
+from scheduling.allocator.first_fit import Effort, Fitting, Refuted, first_fit, index_of
+from scheduling.allocator.nodeview import NodeView
+from scheduling.allocator.outcome import Failed, Outcome, Unallocatable, Undecided
 from scheduling.allocator.problem import Problem, pose
 from scheduling.allocator.requests import ClaimPlan
 from scheduling.allocator.score import Fit, Score, most_packed
-from scheduling.allocator.search import DEFAULT_LIMIT, NoSolution, Solution, solve
-from scheduling.allocator.shapes import Shape, Variant, shape_of
+from scheduling.allocator.search import Solution
 from scheduling.allocator.snapshot import Snapshot
 
 
@@ -48,49 +48,76 @@ def place(
     *,
     score: Score = most_packed,
     limit: int = DEFAULT_LIMIT,
+    deadline: Deadline | None = None,
 ) -> Placement:
-    """Choose among `nodes`, which fit in every other respect. The same input gives the same answer.
+    """Choose among `nodes`, which fit in every other respect. The same input gives the same answer, in time.
 
-    A higher score is better; `limit` is per node. Fastest with the default score, and with the same `NodeView`s (best
-    the same tuple of them) from call to call.
+    A higher score is better. limit: device trials per node. deadline: for all nodes together; by default
+    DEFAULT_TIMEOUT from now. Fastest with the default score, and with the same `NodeView`s (best the same tuple of
+    them) from call to call.
     """
-    found = _by_index(snapshot, claims, nodes, score=score, limit=limit)
-    return found or _by_search(snapshot, read_claims(snapshot, claims), nodes, score=score, limit=limit)
+    effort = Effort(limit, deadline or Deadline.after(DEFAULT_TIMEOUT))
+    index = index_of(snapshot, nodes)
+    refuted: Refuted | None = None
+    if index is not None:
+        found = first_fit(snapshot, claims, nodes, index=index, score=score, effort=effort)
+        if isinstance(found, Fitting):
+            return Placement(node=found.node, outcome=found.outcome)
+        refuted = found
+    return _by_search(_Everywhere(snapshot, read_claims(snapshot, claims), effort, refuted), nodes, score=score)
 
 
-# Every node ----------------------------------------------------------------------------------------------------------
+@dataclass(frozen=True, slots=True)
+class _Everywhere:
+    """What is asked of every node."""
+
+    snapshot: Snapshot
+    plans: Sequence[ClaimPlan]
+    effort: Effort
+    #: what the index has shown of all nodes, where it could
+    refuted: Refuted | None
+
+    def on(self, node: NodeView) -> tuple[Problem | None, Solution | Outcome]:
+        """The node's problem and its solution; or what speaks against the node, then perhaps without its problem."""
+        refuted = self.refuted
+        known = refuted.known(node) if refuted else None
+        if known is not None:
+            return None, known
+        if self.effort.deadline.has_passed:
+            return None, Undecided(trials=0, timed_out=True)
+        problem = pose(self.snapshot, self.plans, node, used=refuted.used_on(node) if refuted else None)
+        if isinstance(problem, Failed):
+            return None, problem
+        if refuted is None:
+            found = self.effort.solve(problem)
+            return problem, found if isinstance(found, Solution) else answer(problem, found)
+        return problem, refuted.keep(node, answer(problem, refuted.verdict(node)))
 
 
-def _by_search(
-    snapshot: Snapshot, plans: Sequence[ClaimPlan], nodes: Iterable[NodeView], *, score: Score, limit: int
-) -> Placement:
+def _by_search(asked: _Everywhere, nodes: Sequence[NodeView], *, score: Score) -> Placement:
     fitting: list[tuple[tuple[int, float], Problem, Solution]] = []
     refusals: dict[str, Unallocatable | Failed | Undecided] = {}
     for node in sorted(nodes, key=lambda one: one.name):
-        problem = pose(snapshot, plans, node)
-        if isinstance(problem, Failed):
-            return Placement(node=None, outcome=problem, refusals={node.name: problem})
-        found = solve(problem, limit=limit)
-        if isinstance(found, Solution):
+        problem, found = asked.on(node)
+        if isinstance(found, Failed) and found.fatal_for_pod:
+            return Placement(node=None, outcome=found, refusals={node.name: found})
+        if isinstance(found, Solution) and problem is not None:
             fit = Fit(node=node, free=problem.free.bit_count())
             fitting.append(((sum(found.chosen), -score(fit)), problem, found))
-            continue
-        refusal = answer(problem, found)
-        if isinstance(refusal, Failed) and refusal.fatal_for_pod:
-            return Placement(node=None, outcome=refusal, refusals={node.name: refusal})
-        if isinstance(refusal, (Unallocatable, Failed, Undecided)):
-            refusals[node.name] = refusal
+        elif isinstance(found, (Unallocatable, Failed, Undecided)):
+            refusals[node.name] = found
     if not fitting:
         return Placement(node=None, outcome=_overall(refusals), refusals=refusals)
-    _, problem, found = min(fitting, key=lambda one: one[0])
-    return Placement(node=problem.node, outcome=answer(problem, found))
+    _, best, found = min(fitting, key=lambda one: one[0])
+    return Placement(node=best.node, outcome=answer(best, found))
 
 
 def _overall(refusals: Mapping[str, Unallocatable | Failed | Undecided]) -> Outcome:
     """Undecided before "no", since it may yet be "yes"; then the reason that most nodes give."""
     undecided = [one for one in refusals.values() if isinstance(one, Undecided)]
     if undecided:
-        return Undecided(trials=sum(one.trials for one in undecided))
+        trials = sum(one.trials for one in undecided)
+        return Undecided(trials=trials, timed_out=any(one.timed_out for one in undecided))
     if not refusals:
         return Unallocatable()
     counted = Counter(map(_gist, refusals.values()))
@@ -103,77 +130,3 @@ def _gist(refusal: Unallocatable | Failed | Undecided) -> Hashable:
     if isinstance(refusal, Unallocatable):
         return tuple((reason.claim, reason.request, reason.progress) for reason in refusal.reasons[:1])
     return refusal.message
-
-
-# By index ------------------------------------------------------------------------------------------------------------
-
-
-def _by_index(
-    snapshot: Snapshot, claims: Sequence[ResourceClaim], nodes: Sequence[NodeView], *, score: Score, limit: int
-) -> Placement | None:
-    """None where the index cannot tell, or no node fits: then every node has to be asked, and to say why."""
-    index = _index(snapshot, nodes)
-    if index is None:
-        return None
-    shape = shape_of(claims, snapshot, index)
-    among = index.mask_of(nodes)
-    if shape.errs_on(among):
-        return None
-    asked = _Asked(snapshot, claims, shape=shape, index=index, limit=limit)
-    for variant in shape.variants:
-        for number in index.best_first(variant.feasible(among), score):
-            placement = asked.on_node(variant, number)
-            if placement is not None:
-                return placement
-    return None
-
-
-class _Asked:
-    """Claims whose shape the index knows, to be met on one node after the other."""
-
-    def __init__(
-        self, snapshot: Snapshot, claims: Sequence[ResourceClaim], *, shape: Shape, index: NodeIndex, limit: int
-    ) -> None:
-        self._snapshot = snapshot
-        self._claims = claims
-        self._shape = shape
-        self._index = index
-        self._limit = limit
-
-    def on_node(self, variant: Variant, number: int) -> Placement | None:
-        """None where the node does not meet this variant. No earlier variant can be met on any node."""
-        found = first_devices(variant, self._index, number)
-        if found is Answer.HOPELESS:
-            variant.give_up(number)
-            return None
-        if found is not Answer.UNSURE:
-            results = direct_results(self._claims, variant, found, index=self._index, number=number)
-            if results is not None:
-                trials = sum(map(len, found))
-                return Placement(node=self._index.nodes[number], outcome=Allocated(results=results, trials=trials))
-        return self._by_search(variant, number)
-
-    def _by_search(self, variant: Variant, number: int) -> Placement | None:
-        index = self._index
-        plans = self._shape.plans(self._claims)
-        problem = pose(self._snapshot, plans, index.nodes[number], used=index.used_on(number))
-        found = problem if isinstance(problem, Failed) else solve(problem, limit=self._limit)
-        if isinstance(found, NoSolution):
-            variant.give_up(number)
-        if isinstance(found, Solution) and isinstance(problem, Problem) and sum(found.chosen) == variant.rank:
-            return Placement(node=problem.node, outcome=answer(problem, found))
-        return None
-
-
-def _index(snapshot: Snapshot, nodes: Sequence[NodeView]) -> NodeIndex | None:
-    """The catalogue's index, caught up and with all of these nodes. None for a snapshot older than the index."""
-    memo = snapshot.catalogue.memo
-    known = memo.get(NodeIndex)
-    if isinstance(known, NodeIndex):
-        if snapshot.usage.age < known.age:
-            return None
-        if known.knows(nodes) and known.follow(snapshot):
-            return known
-    others = known.nodes if isinstance(known, NodeIndex) else ()
-    made = memo[NodeIndex] = NodeIndex(snapshot, {node.name: node for node in (*others, *nodes)}.values())
-    return made

@@ -16,14 +16,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from scheduling.allocator.deadline import DEFAULT_LIMIT, TRIALS_PER_LOOK, Deadline
 from scheduling.allocator.masks import device_error
 from scheduling.allocator.outcome import Failed, Undecided
 from scheduling.allocator.problem import MAX_RESULTS, Problem, RequestOnNode
 from scheduling.allocator.pruning import Pruner
 from scheduling.allocator.state import SearchState, Taken
-
-#: Device trials after which a search is given up: some seconds.
-DEFAULT_LIMIT = 200_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,19 +56,22 @@ class _Frame(Protocol):
         """The frame of the next choice; None when all requests are met."""
 
 
-def solve(problem: Problem, *, limit: int = DEFAULT_LIMIT) -> Solution | NoSolution | Failed | Undecided:
-    """Search the whole space, at most `limit` device trials."""
-    return _Search(problem, limit).run()
+def solve(
+    problem: Problem, *, limit: int = DEFAULT_LIMIT, deadline: Deadline | None = None
+) -> Solution | NoSolution | Failed | Undecided:
+    """Search the whole space, at most `limit` device trials, and not past the deadline."""
+    return _Search(problem, limit, deadline).run()
 
 
 class _Search:
-    def __init__(self, problem: Problem, limit: int) -> None:
+    def __init__(self, problem: Problem, limit: int, deadline: Deadline | None) -> None:
         self.problem = problem
         self.state = SearchState(problem)
         self.exact_order = problem.exact_order
         self.pruner = None if self.exact_order else Pruner(problem, self.state)
         self.trials = 0
         self._limit = limit
+        self._deadline = deadline
 
     def run(self) -> Solution | NoSolution | Failed | Undecided:
         try:
@@ -95,10 +96,12 @@ class _Search:
         return Solution(taken=tuple(self.state.taken), chosen=tuple(self.state.chosen), trials=self.trials)
 
     def try_device(self, step: int, request: RequestOnNode, position: int) -> bool:
-        """One trial. Raises: _Stop past the limit."""
+        """One trial. Raises: _Stop past the limit or the deadline."""
         self.trials += 1
         if self.trials > self._limit:
             raise _Stop(Undecided(trials=self.trials - 1))
+        if self._deadline is not None and not self.trials % TRIALS_PER_LOOK and self._deadline.has_passed:
+            raise _Stop(Undecided(trials=self.trials, timed_out=True))
         return self.state.take(step, request, position)
 
     def fail(self, text: str) -> _Stop:

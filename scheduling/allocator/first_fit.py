@@ -1,0 +1,163 @@
+"""The best node by an index: those that may fit are looked at best first, and the first that does is the answer.
+
+Each node is met the short way (`direct`) or, where that cannot tell, by a search. Where no node fits, what was shown of
+them on the way is handed on, so that nobody needs to search again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from claims.kinds.resource_claims import ResourceClaim
+from scheduling.allocator.allocation import answer
+from scheduling.allocator.deadline import Deadline
+from scheduling.allocator.direct import Answer, direct_results, first_devices
+from scheduling.allocator.index import NodeIndex
+from scheduling.allocator.masks import InUse
+from scheduling.allocator.nodeview import NodeView
+from scheduling.allocator.outcome import Allocated, Failed, Outcome, Undecided
+from scheduling.allocator.problem import Problem, pose
+from scheduling.allocator.score import Score
+from scheduling.allocator.search import NoSolution, Solution, solve
+from scheduling.allocator.shapes import Shape, Variant, shape_of
+from scheduling.allocator.snapshot import Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """How long to search: device trials per node, and until when."""
+
+    limit: int
+    deadline: Deadline
+
+    def solve(self, problem: Problem) -> Solution | NoSolution | Failed | Undecided:
+        return solve(problem, limit=self.limit, deadline=self.deadline)
+
+
+@dataclass(frozen=True, slots=True)
+class Fitting:
+    """The node, and what it gives."""
+
+    node: NodeView
+    outcome: Outcome
+
+
+class Refuted:
+    """No node has a solution, but for those that are undecided. What was answered for a node is kept while it is true."""
+
+    def __init__(self, index: NodeIndex, claims: Sequence[ResourceClaim], shape: Shape, undecided: Undecideds) -> None:
+        self._index = index
+        self._undecided = undecided
+        self._kept = index.refusals_of((shape, tuple(map(_identity, claims))))
+
+    def verdict(self, node: NodeView) -> NoSolution | Undecided:
+        return self._undecided.get(node.name) or _NONE
+
+    def used_on(self, node: NodeView) -> InUse:
+        return self._index.used_on(self._index.number_of(node))
+
+    def known(self, node: NodeView) -> Outcome | None:
+        """What was answered when the node's devices were in use as they are now."""
+        number = self._index.number_of(node)
+        stamp, outcome = self._kept.get(number, (-1, None))
+        return outcome if stamp == self._index.stamps[number] else None
+
+    def keep(self, node: NodeView, outcome: Outcome) -> Outcome:
+        if not isinstance(outcome, Undecided):
+            number = self._index.number_of(node)
+            self._kept[number] = (self._index.stamps[number], outcome)
+        return outcome
+
+
+#: node name -> why its search was stopped
+Undecideds = Mapping[str, Undecided]
+
+_NONE = NoSolution(trials=0)
+
+
+def index_of(snapshot: Snapshot, nodes: Sequence[NodeView]) -> NodeIndex | None:
+    """The catalogue's index, caught up and with all of these nodes. None for a snapshot older than the index."""
+    memo = snapshot.catalogue.memo
+    known = memo.get(NodeIndex)
+    if isinstance(known, NodeIndex):
+        if snapshot.usage.age < known.age:
+            return None
+        if known.knows(nodes) and known.follow(snapshot):
+            return known
+    others = known.nodes if isinstance(known, NodeIndex) else ()
+    made = memo[NodeIndex] = NodeIndex(snapshot, {node.name: node for node in (*others, *nodes)}.values())
+    return made
+
+
+def first_fit(
+    snapshot: Snapshot,
+    claims: Sequence[ResourceClaim],
+    nodes: Sequence[NodeView],
+    *,
+    index: NodeIndex,
+    score: Score,
+    effort: Effort,
+) -> Fitting | Refuted | None:
+    """None where the index cannot tell: then every node has to be asked."""
+    shape = shape_of(claims, snapshot, index)
+    among = index.mask_of(nodes)
+    if not shape.variants or shape.errs_on(among):
+        return None
+    asked = _Asked(snapshot, claims, shape=shape, index=index, effort=effort)
+    for variant in shape.variants:
+        for number in index.best_first(variant.feasible(among), score):
+            found = asked.on_node(variant, number)
+            if found is not None:
+                return found
+    return Refuted(index, claims, shape, asked.undecided)
+
+
+class _Asked:
+    """Claims whose shape the index knows, to be met on one node after the other."""
+
+    def __init__(
+        self, snapshot: Snapshot, claims: Sequence[ResourceClaim], *, shape: Shape, index: NodeIndex, effort: Effort
+    ) -> None:
+        self._snapshot = snapshot
+        self._claims = claims
+        self._shape = shape
+        self._index = index
+        self._effort = effort
+        self.undecided: dict[str, Undecided] = {}
+
+    def on_node(self, variant: Variant, number: int) -> Fitting | None:
+        """None where the node does not meet this variant. No earlier variant can be met on any node."""
+        index = self._index
+        found = first_devices(variant, index, number)
+        if found is Answer.HOPELESS:
+            variant.give_up(number)
+            return None
+        if found is not Answer.UNSURE:
+            results = direct_results(self._claims, variant, found, index=index, number=number)
+            if results is not None:
+                return Fitting(index.nodes[number], Allocated(results=results, trials=sum(map(len, found))))
+        return self._search(variant, number)
+
+    def _search(self, variant: Variant, number: int) -> Fitting | None:
+        node = self._index.nodes[number]
+        if node.name in self.undecided:
+            return None
+        if self._effort.deadline.has_passed:
+            self.undecided[node.name] = Undecided(trials=0, timed_out=True)
+            return None
+        problem = pose(self._snapshot, self._shape.plans(self._claims), node, used=self._index.used_on(number))
+        found = problem if isinstance(problem, Failed) else self._effort.solve(problem)
+        if isinstance(found, NoSolution):
+            variant.give_up(number)
+        elif isinstance(found, Undecided):
+            self.undecided[node.name] = found
+        elif isinstance(found, Failed):
+            return Fitting(node, found)
+        elif isinstance(problem, Problem) and sum(found.chosen) == variant.rank:
+            return Fitting(node, answer(problem, found))
+        return None
+
+
+def _identity(claim: ResourceClaim) -> tuple[str, str, str]:
+    return claim.metadata.uid, claim.metadata.namespace, claim.metadata.name
