@@ -36,7 +36,8 @@ class Dispatching(bootsteps.StartStopStep):  # type: ignore[misc]  # Celery is u
         def send(task: str) -> None:
             app.send_task(task, expires=dispatch.EXPIRES, ignore_result=True)
 
-        self._dispatcher = dispatch.Dispatcher(send)
+        claim = dispatch.claim_among_processes if app.conf.broker_url.startswith("redis") else dispatch.claim_alone
+        self._dispatcher = dispatch.Dispatcher(send, claim)
         self._dispatcher.start()
 
     def stop(self, worker: Any) -> None:  # noqa: ARG002

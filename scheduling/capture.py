@@ -110,12 +110,11 @@ class ClusterState:
         Raises: Expired when the log was pruned past `revision`: capture anew.
         """
         while True:
-            latest = tail.latest_revision()
-            records = tail.read_after(self.revision, resources=FOLLOWED, limit=BATCH) if latest > self.revision else []
+            latest, records = tail.read_on(self.revision, resources=FOLLOWED, limit=BATCH)
             for record in records:
                 self._apply(_as_written(record))
             if len(records) < BATCH:
-                self.revision = max(latest, self.revision, records[-1].revision if records else 0)
+                self.revision = max(latest, self.revision)
                 return
             self.revision = records[-1].revision
 

@@ -111,7 +111,7 @@ class _Batch:
                     return self._bind(pod, decision)
                 return self._refuse(pod, decision)
         except ApiError as error:
-            return Retry(uid=uid, message=error.message)
+            return Retry(uid=uid, message=error.message, at_once=isinstance(error, Conflict))
 
     def _read(self, resource: str, type_: type[ObjectT], known: ObjectT) -> ObjectT | None:
         """What `known` is now; None when it is gone, or another object has its name."""

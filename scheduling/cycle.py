@@ -26,7 +26,7 @@ from django.conf import settings
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim
 from manciple.wire.errors import Expired
-from scheduling import messages, policy, queue
+from scheduling import messages, policy, queue, turns
 from scheduling.allocator import (
     Allocated,
     Failed,
@@ -80,10 +80,11 @@ class SchedulingWorker:
         self._asked.set()
         while self._asked.is_set() and self._turn.acquire(blocking=False):
             try:
-                self._asked.clear()
-                while outcomes := self._cycle():
-                    taken += len(outcomes)
-                    settled += sum(isinstance(outcome, Done) for outcome in outcomes)
+                with turns.turn():
+                    self._asked.clear()
+                    while outcomes := self._cycle():
+                        taken += len(outcomes)
+                        settled += sum(isinstance(outcome, Done) for outcome in outcomes)
             finally:
                 self._turn.release()
         return Report(taken=taken, settled=settled)

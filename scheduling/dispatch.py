@@ -1,9 +1,10 @@
 """Turns "revision N exists" into looks: which tasks could have work because of what was committed.
 
-A thread of each Celery worker process (`manciple.celery` starts it) hears the announcements, waits a moment so that a
-burst of commits becomes one look, asks the log which resources changed how, and sends each concerned task one message.
-The committing thread only hands over a number; a broker that cannot be reached costs a log line, and the periodic looks
-(`scheduling.beat`) make up for it.
+A thread of each Celery worker process (`manciple.celery` starts it) hears the announcements, asks the log which
+resources changed how, and sends each concerned task one message; then it rests a moment, so that a burst of commits
+becomes few looks. Of several processes the first to claim a stretch of the log sends for it. The committing thread only
+hands over a number; a broker that cannot be reached, or a dispatcher that dies, costs a log line at most, and the
+periodic looks (`scheduling.beat`) make up for it.
 """
 
 from __future__ import annotations
@@ -16,49 +17,86 @@ from django.db import DatabaseError, InterfaceError, connection
 from kombu.exceptions import KombuError
 
 from manciple.store import announce, tail
+from manciple.store.tail import Sketch
 from scheduling import hints
 from scheduling.beat import INTERVALS, task_name
+from scheduling.models import Cursor
 from scheduling.resources import CLAIMS, NAMESPACES, NODES, PODS, TEMPLATES
 
 log = logging.getLogger(__name__)
 
-#: Seconds in which looks are gathered: at most one message per task in each.
-GATHERING_TIME = 0.01
+#: Seconds between two looks at the log: at most one message per task in each.
+RESTING_TIME = 0.01
+#: Name of the row that says how far looks were sent, where several processes dispatch.
+CURSOR = "dispatch"
 #: Seconds after which an unread message is dropped; the periodic looks come more often.
 EXPIRES = 10
 #: Seconds of waiting after the database or the broker failed.
 RETRY_AFTER = 1.0
 
 ADDED, MODIFIED, DELETED = hints.ADDED, hints.MODIFIED, hints.DELETED
+#: What a modification amounts to, where that can be told: the object is being deleted, the pod has ended or has a node.
+DELETING, FINISHED, BOUND = "DELETING", "FINISHED", "BOUND"
 
-#: task -> (resource, event type) that may give it work
+#: task -> (resource, what happened to it) that may give it work
 LOOKS: dict[str, frozenset[tuple[str, str]]] = {
-    "schedule": frozenset({*hints.RULES, (PODS, ADDED)}),
+    "schedule": frozenset({*hints.RULES, (PODS, ADDED), (PODS, DELETING), (PODS, FINISHED), (CLAIMS, DELETING)}),
+    # A pod that another scheduler has bound may lack reservations; the periodic look finds it.
     "sync_claims": frozenset({(PODS, ADDED), (PODS, MODIFIED), (TEMPLATES, ADDED), (CLAIMS, DELETED)}),
-    "release_claims": frozenset({(PODS, MODIFIED), (PODS, DELETED), (CLAIMS, MODIFIED)}),
-    "sweep_namespaces": frozenset({(NAMESPACES, MODIFIED)}),
-    "sweep_nodes": frozenset({(NODES, MODIFIED)}),
+    "release_claims": frozenset({(PODS, FINISHED), (PODS, DELETED), (CLAIMS, DELETING)}),
+    "sweep_namespaces": frozenset({(NAMESPACES, MODIFIED), (NAMESPACES, DELETING)}),
+    "sweep_nodes": frozenset({(NODES, MODIFIED), (NODES, DELETING)}),
     "sweep_pods": frozenset({(NODES, DELETED)}),
 }
 #: A deletion of anything may orphan, or finish the emptying of a namespace.
 ON_ANY_DELETION = ("collect_garbage", "sweep_namespaces")
 
+#: The resources that any task cares for.
+CONCERNING = frozenset(resource for interests in LOOKS.values() for resource, _ in interests)
+#: Changes that are told apart; when there are more, every task is sent a look.
+MOST_CHANGES = 2000
+
 Send = Callable[[str], None]
 
 
+def change_of(sketch: Sketch) -> tuple[str, str]:
+    """(resource, what happened to it)."""
+    change: str = sketch.type
+    if change == MODIFIED:
+        if sketch.deleting:
+            change = DELETING
+        if sketch.fields.get("status.phase") in hints.FINISHED_PHASES:
+            change = FINISHED
+        elif change == MODIFIED and sketch.fields.get("spec.nodeName"):
+            change = BOUND
+    return sketch.resource, change
+
+
 def looks_for(changes: Collection[tuple[str, str]]) -> list[str]:
-    """The tasks that (resource, event type) pairs concern, by short name."""
+    """The tasks that these (resource, what happened to it) concern, by short name."""
     concerned = [task for task, interests in LOOKS.items() if interests.intersection(changes)]
     if any(type_ == DELETED for _, type_ in changes):
         concerned += [task for task in ON_ANY_DELETION if task not in concerned]
     return concerned
 
 
-class Dispatcher:
-    """The thread. `send(task name)` puts one message on its way."""
+def claim_alone(_revision: int) -> bool:
+    """Of the only dispatcher there is."""
+    return True
 
-    def __init__(self, send: Send) -> None:
+
+def claim_among_processes(revision: int) -> bool:
+    """Whether this process is the one to send for the log up to `revision`."""
+    Cursor.objects.get_or_create(name=CURSOR)
+    return bool(Cursor.objects.filter(name=CURSOR, revision__lt=revision).update(revision=revision))
+
+
+class Dispatcher:
+    """The thread. `send(task name)` puts one message on its way; `claim(revision)` says whether to send up to there."""
+
+    def __init__(self, send: Send, claim: Callable[[int], bool] = claim_alone) -> None:
         self._send = send
+        self._claim = claim
         self._news = threading.Condition()
         self._newest = 0
         self._stopping = False
@@ -94,13 +132,13 @@ class Dispatcher:
                 log.exception("could not send looks")
                 connection.close()
                 self._pause(RETRY_AFTER)
+            self._pause(RESTING_TIME)
         connection.close()
 
     def _wait_beyond(self, position: int | None) -> bool:
-        """Wait for a revision above `position`, and a moment longer; False when it is time to stop."""
+        """Wait for a revision above `position`; False when it is time to stop."""
         with self._news:
             self._news.wait_for(lambda: self._stopping or position is None or self._newest > position)
-        self._pause(GATHERING_TIME)
         return not self._stopping
 
     def _pause(self, seconds: float) -> None:
@@ -110,7 +148,13 @@ class Dispatcher:
     def _look(self, position: int | None) -> int:
         """Send the looks for what came after `position`; returns the new one."""
         latest = tail.latest_revision()
-        tasks = list(INTERVALS) if position is None else looks_for(tail.changed_after(position))
-        for task in tasks:
+        if position is not None and not self._claim(latest):
+            return latest
+        for task in list(INTERVALS) if position is None else _concerned(position):
             self._send(task_name(task))
         return latest
+
+
+def _concerned(position: int) -> list[str]:
+    sketches = tail.sketched_after(position, resources=CONCERNING, limit=MOST_CHANGES)
+    return list(LOOKS) if len(sketches) == MOST_CHANGES else looks_for({change_of(sketch) for sketch in sketches})

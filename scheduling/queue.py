@@ -9,7 +9,8 @@ A row's way (the whole of it; `settle` and `feed` are the only ones who move a r
     active, or backoff that is over   -> leased by one worker
     leased, placed or gone            -> no row
     leased, no place                  -> unschedulable, held by its reasons
-    leased, conflict or fault         -> backoff
+    leased, conflict                  -> active, a few times; then backoff
+    leased, fault                     -> backoff
 
 Workers share one cursor into the log. They lease rows for a short while (SELECT ... FOR UPDATE SKIP LOCKED; SQLite has
 one writer anyway), so that a crashed worker's pods come free by themselves. Nothing here decides correctness: a pod
@@ -42,6 +43,8 @@ LEASE = timedelta(seconds=15)
 FLUSH_AFTER = timedelta(minutes=5)
 #: A pod whose claims are still missing after this long gets one attempt, which tells its owner what is missing.
 EXPLAIN_AFTER = timedelta(seconds=5)
+#: Attempts after which a pod that lost a race rests like any other.
+MOST_AT_ONCE = 5
 #: Events read in one step.
 BATCH = 2000
 
@@ -96,6 +99,8 @@ class Retry:
 
     uid: str
     message: str
+    #: nothing is wrong with the pod: try again without a rest, unless that has not helped before
+    at_once: bool = False
 
 
 Outcome = Done | Parked | Retry
@@ -103,8 +108,6 @@ Outcome = Done | Parked | Retry
 
 def feed(view: View, now: datetime) -> int:
     """Carry what the log says, up to `view.revision`, over to the queue. Returns how many events were read."""
-    if not Cursor.objects.filter(name=CURSOR).exists():
-        reseed(view, now)
     total = 0
     while read := _feed_once(view, now):
         total += read
@@ -114,8 +117,11 @@ def feed(view: View, now: datetime) -> int:
 
 
 def _feed_once(view: View, now: datetime) -> int:
-    known = Cursor.objects.get(name=CURSOR).revision
-    if known >= view.revision:
+    known = Cursor.objects.filter(name=CURSOR).first()
+    if known is None:
+        reseed(view, now)
+        return 0
+    if known.revision >= view.revision:
         return 0
     with transaction.atomic():
         cursor = Cursor.objects.select_for_update().get(name=CURSOR)
@@ -172,12 +178,11 @@ def take(worker: str, limit: int, now: datetime) -> list[str]:
     """Lease up to `limit` pods that may be tried now: their uids, by priority, then age."""
     ready = Q(state=ACTIVE) | Q(state=BACKOFF, not_before__lte=now)
     free = Q(leased_until=None) | Q(leased_until__lt=now)
-    order = ("-priority", "created_at", "revision")
-    if not QueuedPod.objects.filter(ready, free).exists():
+    rows = QueuedPod.objects.filter(ready, free).order_by("-priority", "created_at", "revision")
+    if not rows.exists():
         return []
     with transaction.atomic():
-        rows = QueuedPod.objects.select_for_update(skip_locked=True).filter(ready, free).order_by(*order)
-        uids = list(rows.values_list("uid", flat=True)[:limit])
+        uids = list(rows.select_for_update(skip_locked=True).values_list("uid", flat=True)[:limit])
         QueuedPod.objects.filter(uid__in=uids).update(worker=worker, leased_until=now + LEASE)
     return uids
 
@@ -203,6 +208,8 @@ def settle(outcomes: Sequence[Outcome], *, revision: int, now: datetime) -> None
         elif isinstance(outcome, Retry):
             row.message = outcome.message
             _rest(row, now)
+            if outcome.at_once and row.attempts <= MOST_AT_ONCE:
+                row.state, row.not_before = ACTIVE, None
     QueuedPod.objects.bulk_update(rows, _CHANGING)
 
 

@@ -13,15 +13,15 @@ import threading
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from itertools import count
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from django.db import DatabaseError, InterfaceError, connection
 
 from manciple.store import announce, bulk, documents, rows
-from manciple.store.records import EventRecord
+from manciple.store.records import EventRecord, EventType
 from manciple.wire.errors import Expired
 
-__all__ = ["EventRecord", "Tail", "expired", "floor", "latest_revision", "read_after"]
+__all__ = ["EventRecord", "Tail", "expired", "floor", "latest_revision", "read_after", "read_on"]
 
 log = logging.getLogger(__name__)
 
@@ -36,6 +36,11 @@ Callback = Callable[[Sequence[EventRecord]], None]
 OnExpired = Callable[[Expired], None]
 
 _COLUMNS = "revision, type, resource, namespace, name, uid, document, labels, fields, previous_labels, previous_fields"
+#: the counter's row beside every event, or alone where there is none
+_READ = (
+    f"SELECT r.current, r.floor, e.* FROM store_revision r LEFT JOIN (SELECT {_COLUMNS} FROM store_event "  # noqa: S608
+    "WHERE revision > %s{conditions} ORDER BY revision LIMIT %s) e ON 1 = 1 WHERE r.id = 1 ORDER BY e.revision"
+)
 
 
 def latest_revision() -> int:
@@ -56,24 +61,47 @@ def read_after(revision: int, *, resources: Collection[str] | None = None, limit
 
     Raises: Expired when events above `revision` may have been pruned.
     """
-    conditions, parameters = "", [revision]
+    return read_on(revision, resources=resources, limit=limit)[1]
+
+
+def read_on(
+    revision: int, *, resources: Collection[str] | None = None, limit: int = BATCH
+) -> tuple[int, list[EventRecord]]:
+    """The latest revision, and what `read_after` says: one query, so both are of one moment.
+
+    Raises: Expired, as `read_after`.
+    """
+    conditions = ""
     if resources is not None:
-        if not resources:
-            return []
-        conditions = f" AND resource IN ({', '.join(['%s'] * len(resources))})"
-    statement = f"SELECT {_COLUMNS} FROM store_event WHERE revision > %s{conditions} ORDER BY revision LIMIT %s"  # noqa: S608
-    found = bulk.fetch(statement, [*parameters, *(resources or ()), limit])
-    # Pruning moves the floor before it removes anything: asked after reading, the floor vouches for what was read.
-    lowest = floor()
+        conditions = f" AND resource IN ({', '.join(['%s'] * len(resources))})" if resources else " AND 1 = 0"
+    found = bulk.fetch(_READ.format(conditions=conditions), [revision, *(resources or ()), limit])
+    latest, lowest = found[0][:2] if found else (rows.FIRST_REVISION, 0)
+    # Pruning moves the floor before it removes anything, and a statement sees one state: the floor vouches for it.
     if revision < lowest:
         raise expired(revision, lowest)
-    return [_record(values) for values in found]
+    return latest, [_record(values[2:]) for values in found if values[2] is not None]
 
 
-def changed_after(revision: int) -> set[tuple[str, str]]:
-    """(resource, event type) of everything that happened above `revision`, without the documents."""
-    statement = "SELECT DISTINCT resource, type FROM store_event WHERE revision > %s"
-    return {(resource, type_) for resource, type_ in bulk.fetch(statement, [revision])}
+class Sketch(NamedTuple):
+    """An event as far as it can be told without its document."""
+
+    resource: str
+    type: EventType
+    deleting: bool  # metadata.deletionTimestamp is set
+    fields: dict[str, str]  # the selectable ones
+
+
+def sketched_after(revision: int, *, resources: Collection[str], limit: int) -> list[Sketch]:
+    """What happened above `revision` to `resources` (at least one), and any deletion; the oldest `limit` of that."""
+    places = ", ".join(["%s"] * len(resources))
+    statement = (
+        "SELECT resource, type, deleting, fields FROM store_event WHERE revision > %s "  # noqa: S608 - placeholders only
+        f"AND (resource IN ({places}) OR type = 'DELETED') ORDER BY revision LIMIT %s"
+    )
+    return [
+        Sketch(resource, type_, bool(deleting), documents.load(fields))
+        for resource, type_, deleting, fields in bulk.fetch(statement, [revision, *resources, limit])
+    ]
 
 
 def _record(values: tuple[Any, ...]) -> EventRecord:

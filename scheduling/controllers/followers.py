@@ -2,8 +2,8 @@
 
 A follower's cursor is a row; whoever advances it holds a short lease on it, so that workers share the work rather than
 repeat it. The lease is no lock: when it expires under a slow or dead worker, two may look at the same events, which is
-harmless because looking is idempotent. A message that is lost or finds the lease taken costs nothing either: the holder
-asks again for news after it has let go, and a periodic task follows anyway.
+harmless because looking is idempotent. A message that is lost, or finds the lease taken or the cursor moved on, costs
+nothing either: the holder asks again for news after it has let go, and a periodic task follows anyway.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Follower:
     def follow(self, clock: Clock = utc_now) -> int:
         """Look at all that happened since the last time. Returns how many objects were changed."""
         changed = 0
-        while self._behind() and (position := self._acquire(clock())) is not None:
+        while (position := self._position()) < tail.latest_revision() and self._acquire(position, clock()):
             reached = position
             try:
                 reached, count = self._step(position, clock())
@@ -62,29 +62,27 @@ class Follower:
                 self._release(reached)
         return changed
 
-    def _behind(self) -> bool:
+    def _position(self) -> int:
         cursor, _ = Cursor.objects.get_or_create(name=self.name)
-        return cursor.revision < tail.latest_revision()
+        return cursor.revision
 
-    def _acquire(self, now: datetime) -> int | None:
-        """The cursor's position once the lease is ours; None while somebody else has it."""
+    def _acquire(self, position: int, now: datetime) -> bool:
+        """Lease the cursor, which stands at `position`. False while somebody else has it, or where it has moved."""
         free = Q(leased_until=None) | Q(leased_until__lt=now) | Q(worker=worker_name())
-        mine = Cursor.objects.filter(free, name=self.name).update(worker=worker_name(), leased_until=now + LEASE)
-        return Cursor.objects.get(name=self.name).revision if mine else None
+        ours = Cursor.objects.filter(free, name=self.name, revision=position)
+        return bool(ours.update(worker=worker_name(), leased_until=now + LEASE))
 
     def _step(self, position: int, now: datetime) -> tuple[int, int]:
         """(how far the log is looked at now, how many objects changed)."""
-        latest = tail.latest_revision()
-        if position == 0:
-            return latest, self.sweep(now)
         try:
-            records = tail.read_after(position, resources=self.resources, limit=BATCH)
+            latest, records = tail.read_on(position, resources=self.resources, limit=BATCH)
         except Expired:
+            position = 0
+        if position == 0:
+            latest = tail.latest_revision()
             return latest, self.sweep(now)
         changed = self.look(records) if records else 0
-        if len(records) == BATCH:
-            return records[-1].revision, changed
-        return max(latest, records[-1].revision if records else 0), changed
+        return records[-1].revision if len(records) == BATCH else latest, changed
 
     def _release(self, reached: int) -> None:
         Cursor.objects.filter(name=self.name, worker=worker_name(), revision__lte=reached).update(

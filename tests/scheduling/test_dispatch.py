@@ -11,9 +11,10 @@ import pytest
 
 from manciple.celery import app
 from manciple.store import announce
+from manciple.store.tail import Sketch
 from scheduling import dispatch, tasks
 from scheduling.beat import INTERVALS, beat_schedule, task_name
-from scheduling.dispatch import Dispatcher, looks_for
+from scheduling.dispatch import Dispatcher, change_of, looks_for
 from tests.builders import make_claim, make_node, make_pod, make_template
 from tests.scheduling.cluster import Cluster
 
@@ -21,13 +22,16 @@ CLAIMS = "resourceclaims.resource.k8s.io"
 
 LOOKS: dict[str, tuple[tuple[str, str], set[str]]] = {
     "a new pod": (("pods", "ADDED"), {"schedule", "sync_claims"}),
-    "a changed pod": (("pods", "MODIFIED"), {"schedule", "sync_claims", "release_claims"}),
+    "a changed pod": (("pods", "MODIFIED"), {"schedule", "sync_claims"}),
+    "a pod that got a node": (("pods", "BOUND"), set()),
+    "a pod that ended": (("pods", "FINISHED"), {"schedule", "release_claims"}),
     "a pod that went": (
         ("pods", "DELETED"),
         {"schedule", "release_claims", "collect_garbage", "sweep_namespaces"},
     ),
     "a new template": (("resourceclaimtemplates.resource.k8s.io", "ADDED"), {"sync_claims"}),
-    "a changed claim": ((CLAIMS, "MODIFIED"), {"schedule", "release_claims"}),
+    "a changed claim": ((CLAIMS, "MODIFIED"), {"schedule"}),
+    "a claim on its way out": ((CLAIMS, "DELETING"), {"schedule", "release_claims"}),
     "a renewed lease": (("leases.coordination.k8s.io", "MODIFIED"), set()),
     "an event about something": (("events", "ADDED"), set()),
     "a node that went": (
@@ -42,6 +46,25 @@ LOOKS: dict[str, tuple[tuple[str, str], set[str]]] = {
 def test_change_concerns(phrase: str) -> None:
     change, expected = LOOKS[phrase]
     assert set(looks_for([change])) == expected
+
+
+NODE = {"spec.nodeName": "node-1"}
+CHANGES: dict[str, tuple[Sketch, str]] = {
+    "one that came": (Sketch("pods", "ADDED", False, NODE), "ADDED"),
+    "one that went": (Sketch("pods", "DELETED", True, NODE), "DELETED"),
+    "an unbound pod": (Sketch("pods", "MODIFIED", False, {"spec.nodeName": ""}), "MODIFIED"),
+    "a bound pod": (Sketch("pods", "MODIFIED", False, NODE), "BOUND"),
+    "a bound pod on its way out": (Sketch("pods", "MODIFIED", True, NODE), "DELETING"),
+    "a pod that ended": (Sketch("pods", "MODIFIED", False, {**NODE, "status.phase": "Failed"}), "FINISHED"),
+    "one that ended on its way out": (Sketch("pods", "MODIFIED", True, {"status.phase": "Succeeded"}), "FINISHED"),
+    "any other thing": (Sketch(CLAIMS, "MODIFIED", False, {}), "MODIFIED"),
+}
+
+
+@pytest.mark.parametrize("phrase", CHANGES)
+def test_what_happened_to(phrase: str) -> None:
+    sketch, expected = CHANGES[phrase]
+    assert change_of(sketch) == (sketch.resource, expected)
 
 
 def test_every_task_has_an_interval_and_is_known_to_celery() -> None:

@@ -14,7 +14,7 @@ from tests.services import Server
 ROOT = Path(__file__).parents[2]
 AGAIN = [
     f"tests/scheduling/{name}"
-    for name in ("test_races.py", "test_queue.py", "test_flows.py", "test_dispatch.py", "controllers")
+    for name in ("test_races.py", "test_turns.py", "test_queue.py", "test_flows.py", "test_dispatch.py", "controllers")
 ]
 
 

@@ -133,7 +133,7 @@ def test_a_terminating_namespace_goes_when_its_pods_have_gone(cluster: Cluster) 
     cluster.create(make_claim("training", namespace="team"))
     cluster.create(make_pod("web", namespace="team", claims={"gpu": "training"}))
     cluster.settle()
-    with objects.writing() as writer:
+    with objects.writing(sources=objects.Sources(now=cluster.clock)) as writer:
         namespace_deletion.hold(writer, kind_of(made), "team")
         writer.delete(kind_of(made), "", "team")
     assert namespaces.sweep(cluster.now) == 0

@@ -1,0 +1,63 @@
+"""How many queries a batch costs: the same for few pods as for many, and no more than is written here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from claims.kinds.pods import Pod
+from scheduling.controllers import claims, reservations
+from tests.builders import make_pod, make_template
+from tests.scheduling.cluster import Cluster
+
+FEW, MANY = 3, 30
+
+
+def cost_of(step: Callable[[], Any]) -> int:
+    with CaptureQueriesContext(connection) as queries:
+        step()
+    return len(queries)
+
+
+@pytest.fixture
+def busy(cluster: Cluster) -> Cluster:
+    """A cluster whose controllers and worker have done all there was to do."""
+    cluster.with_gpus("node-1", "node-2", each=FEW + MANY)
+    cluster.create(make_template("one-gpu"))
+    cluster.create(make_pod("first", templates={"gpu": "one-gpu"}))
+    cluster.settle()
+    return cluster
+
+
+def submit(cluster: Cluster, count: int) -> None:
+    for number in range(count):
+        cluster.create(make_pod(f"pod-{count}-{number}", templates={"gpu": "one-gpu"}))
+
+
+def test_making_claims_costs_the_same_for_few_pods_and_for_many(busy: Cluster) -> None:
+    costs = []
+    for count in (FEW, MANY):
+        submit(busy, count)
+        costs.append(cost_of(lambda: claims.FOLLOWER.follow(busy.clock)))
+    # Two looks at the log (the second at what the first wrote), and one transaction.
+    assert costs[0] == costs[1] <= 28
+
+
+def test_a_batch_of_pods_costs_the_same_for_few_and_for_many(busy: Cluster) -> None:
+    costs = []
+    for count in (FEW, MANY):
+        submit(busy, count)
+        claims.FOLLOWER.follow(busy.clock)
+        costs.append(cost_of(busy.worker.run))
+        assert all(pod.spec.node_name for pod in busy.all(Pod))
+    assert costs[0] == costs[1] <= 40
+
+
+def test_a_look_that_finds_nothing_costs_next_to_nothing(busy: Cluster) -> None:
+    assert cost_of(lambda: claims.FOLLOWER.follow(busy.clock)) <= 2
+    assert cost_of(lambda: reservations.FOLLOWER.follow(busy.clock)) <= 2
+    assert cost_of(busy.worker.run) <= 4

@@ -1,0 +1,78 @@
+"""Workers that share a PostgreSQL schedule one after the other, and a lost race costs no rest."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import pytest
+from django.db import connection
+
+from scheduling import queue, turns
+from scheduling.capture import ClusterState
+from scheduling.dispatch import claim_among_processes
+from scheduling.models import QueuedPod
+from scheduling.queue import MOST_AT_ONCE, Retry
+from tests.builders import make_pod
+from tests.scheduling.cluster import Cluster
+
+
+def in_another_thread(step: Callable[[], None]) -> threading.Thread:
+    """A thread with a database connection of its own."""
+
+    def run() -> None:
+        try:
+            step()
+        finally:
+            connection.close()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    return thread
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_turn_ends_before_the_next_begins() -> None:
+    held, release, order = threading.Event(), threading.Event(), list[str]()
+
+    def first() -> None:
+        with turns.turn():
+            held.set()
+            release.wait(10)
+            order.append("first")
+
+    def second() -> None:
+        held.wait(10)
+        with turns.turn():
+            order.append("second")
+
+    threads = [in_another_thread(first), in_another_thread(second)]
+    held.wait(10)
+    if connection.vendor == "postgresql":
+        assert order == []
+    release.set()
+    for thread in threads:
+        thread.join(10)
+    assert sorted(order) == ["first", "second"]
+    assert connection.vendor != "postgresql" or order == ["first", "second"]
+
+
+def test_a_pod_that_lost_a_race_is_tried_again_at_once_but_not_for_ever(cluster: Cluster) -> None:
+    cluster.create(make_pod("web"))
+    state = ClusterState.captured()
+    queue.feed(state, cluster.now)
+    lost = [Retry(uid=cluster.pod("web").metadata.uid, message="conflict", at_once=True)]
+    for _ in range(MOST_AT_ONCE):
+        assert queue.take("worker", 10, cluster.now) == [lost[0].uid]
+        queue.settle(lost, revision=state.revision, now=cluster.now)
+    assert queue.take("worker", 10, cluster.now) == [lost[0].uid]
+    queue.settle(lost, revision=state.revision, now=cluster.now)
+    assert queue.take("worker", 10, cluster.now) == []
+    assert cluster.queued("web").state == QueuedPod.State.BACKOFF
+
+
+def test_of_several_dispatchers_one_claims_a_revision(cluster: Cluster) -> None:
+    assert claim_among_processes(7)
+    assert not claim_among_processes(7)
+    assert not claim_among_processes(6)
+    assert claim_among_processes(8)
