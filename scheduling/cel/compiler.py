@@ -156,12 +156,20 @@ class _Compiler:
         reference = self._tree.references[node]
         function = reference.function
         operands = self._operands(node)
+        if self._is_in_nothing(node, operands):
+            return "False"
         shortcut = self._shortcut(function, operands)
         if shortcut is not None:
             return shortcut
         exact = all(is_exact(self._tree.types[operand]) for operand in operands)
         bound = functions.bind(function, reference.overloads, exact=exact)
         return f"{self.writer.constant(bound)}({', '.join(self._all(operands))})"
+
+    def _is_in_nothing(self, node: Call, operands: tuple[Node, ...]) -> bool:
+        """`x in []`, which is false before x is looked at, as in cel-go (interpreter/decorators.go)."""
+        if self._tree.references[node].overloads != ("in_list",):
+            return False
+        return isinstance(operands[1], ListLiteral) and not operands[1].elements
 
     def _shortcut(self, function: str, operands: tuple[Node, ...]) -> str | None:
         """Python's own operator, where types allow it."""

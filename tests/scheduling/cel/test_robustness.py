@@ -124,6 +124,11 @@ def test_a_device_behind_dyn_has_no_other_keys(expression: str) -> None:
         compile_selector(expression).matches(gpu())
 
 
+@pytest.mark.parametrize("expression", ["dyn(1).size() in []", "1 / 0 in []", "dyn('a') + dyn(1) in []"])
+def test_nothing_is_in_an_empty_list_not_even_an_error(expression: str) -> None:
+    assert verdict(expression) is False
+
+
 @pytest.mark.parametrize(
     "expression",
     [
