@@ -1,9 +1,15 @@
 """How fast the allocator is: `python bench/allocator.py` prints a table, `--case NAME ... --json` one JSON line.
 
-Every claim is placed with all nodes considered and assumed, as a scheduling worker does within a batch. Claims are
-made, and the first one is placed once without being assumed (so that selectors are compiled), before the clock
-starts. `trials` counts the devices that searches took in hand; `peak_mib` is the process's high-water mark. The
-`unsat-*` cases are searches on one node of 64 devices that have no solution.
+Every claim is placed with all nodes considered, and assumed, as a scheduling worker does within a batch. Claims are made
+before the clock starts; but for the `unsat-*` cases, which are measured cold, the first one is placed once before (so
+that selectors are compiled and judged). p50 and p99 are microseconds a claim. `trials` counts the devices that were
+taken in hand; `peak_mib` is the process's high-water mark; each row of the table has a process of its own.
+
+    unsat-*   one node with 64 devices, and eight requests that cannot be met together
+    churn     the cluster is 85% full; each step releases one claim and places one of six shapes
+    refused   no node has what is asked for; every claim is new, and is told why
+
+Budgets are claims a second on one core; compare with `cpu`, the rate by the process's own time, on a busy machine.
 """
 
 from __future__ import annotations
@@ -11,247 +17,239 @@ from __future__ import annotations
 import argparse
 import gc
 import json
+import random
 import resource
+import subprocess
 import sys
 import time
+import tracemalloc
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from cases.demands import CASES, DRIVER, Case, Json, cel, match, plain
+from cases.figures import quantile
 
 from claims.kinds.resource_claims import ResourceClaim
 from inventory.kinds.classes import DeviceClass
 from inventory.kinds.slices import ResourceSlice
 from manciple.wire.codec import decode_value
-from scheduling.allocator import Allocated, Inventory, NodeView, place
+from scheduling.allocator import Allocated, Inventory, NodeView, Placement, Unallocatable, overall, place
 
-DRIVER = "gpu.example.com"
-TWO_ATTRIBUTES = f'device.attributes["{DRIVER}"].memory >= 16 && device.attributes["{DRIVER}"].model == "A100"'
-
-Json = dict[str, Any]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Case:
-    """What is asked for, and how a node's devices look. `nodes`, `devices` and `claims` are the table's sizes."""
-
-    request: Callable[[int], Json]
-    device: Callable[[int], Json]
-    shared_counters: Callable[[int], list[Json]] = lambda _devices: []
-    nodes: int = 500
-    devices: int = 10
-    claims: int = 5000
+#: The growth rows: nodes of 20 devices.
+GROWTH = (500, 1_000, 2_000, 5_000)
+#: Share of the devices that are taken before churn begins.
+FULL = 0.85
+SEED = 20_260_729
 
 
-def plain_device(number: int) -> Json:
-    """Eight attributes, as a GPU driver publishes them."""
-    return {
-        "name": f"gpu-{number}",
-        "attributes": {
-            "index": {"int": number},
-            "model": {"string": "A100"},
-            "memory": {"int": 80},
-            "driverVersion": {"version": "550.54.15"},
-            "numa": {"int": number // 4},
-            "resource.kubernetes.io/pcieRoot": {"string": f"pci0000:{number // 2:02x}"},
-            "healthy": {"bool": True},
-            "uuid": {"string": f"GPU-{number:08}"},
-        },
-        "capacity": {"memory": {"value": "80Gi"}},
-    }
+class Cluster:
+    """An inventory with one pool a node."""
 
+    def __init__(self, case: Case, *, nodes: int, devices: int) -> None:
+        self.inventory = Inventory()
+        self.size = nodes * devices
+        spec = {"selectors": [{"cel": {"expression": f'device.driver == "{DRIVER}"'}}]}
+        self.inventory.apply_class(decode_value(DeviceClass, {"metadata": {"name": "gpu"}, "spec": spec}))
+        self.nodes = tuple(NodeView(f"node-{index:05}", {}) for index in range(nodes))
+        for node in self.nodes:
+            self._publish(case, node.name, devices)
 
-def exactly(count: int = 1, **fields: Any) -> Json:
-    return {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": count, **fields}
-
-
-def plain(_number: int) -> Json:
-    return {"requests": [{"name": "r", "exactly": exactly()}]}
-
-
-def cel(_number: int) -> Json:
-    return {"requests": [{"name": "r", "exactly": exactly(selectors=[{"cel": {"expression": TWO_ATTRIBUTES}}])}]}
-
-
-def match(_number: int) -> Json:
-    return {
-        "requests": [{"name": "a", "exactly": exactly(2)}, {"name": "b", "exactly": exactly(2)}],
-        "constraints": [{"matchAttribute": f"{DRIVER}/numa"}],
-    }
-
-
-def first_available(_number: int) -> Json:
-    missing = [{"cel": {"expression": f'device.attributes["{DRIVER}"].model == "H100"'}}]
-    return {
-        "requests": [
-            {"name": "r", "firstAvailable": [{"name": "h", **exactly(selectors=missing)}, {"name": "a", **exactly()}]}
-        ]
-    }
-
-
-def partition(number: int) -> Json:
-    """Two halves and a whole of each card draw on the card's slices."""
-    card, part = divmod(number, 3)
-    drawn = {"slices": {"value": "4" if part < 2 else "8"}}
-    device = plain_device(number)
-    device["consumesCounters"] = [{"counterSet": f"card-{card}", "counters": drawn}]
-    return device
-
-
-def cards(devices: int) -> list[Json]:
-    return [{"name": f"card-{card}", "counters": {"slices": {"value": "8"}}} for card in range((devices + 2) // 3)]
-
-
-def shared_device(number: int) -> Json:
-    return {**plain_device(number), "allowMultipleAllocations": True}
-
-
-def consumable(_number: int) -> Json:
-    return {"requests": [{"name": "r", "exactly": exactly(capacity={"requests": {"memory": "8Gi"}})}]}
-
-
-def group_device(size: int) -> Callable[[int], Json]:
-    """Devices in groups of `size` by attribute; the number is an attribute too."""
-
-    def made(number: int) -> Json:
-        attributes = {"group": {"int": number // size}, "number": {"int": number}, "model": {"string": "A100"}}
-        return {"name": f"gpu-{number}", "attributes": attributes}
-
-    return made
-
-
-def eight(last: str = "") -> Callable[[int], Json]:
-    """Eight requests in one group, the last of them perhaps with a selector of its own."""
-
-    def made(_number: int) -> Json:
-        requests = [{"name": f"r{index}", "exactly": exactly()} for index in range(8)]
-        if last:
-            requests[-1]["exactly"] = exactly(selectors=[{"cel": {"expression": last}}])
-        return {"requests": requests, "constraints": [{"matchAttribute": f"{DRIVER}/group"}]}
-
-    return made
-
-
-def _number(test: str) -> str:
-    return f'device.attributes["{DRIVER}"].number {test}'
-
-
-CASES = {
-    "plain": Case(request=plain, device=plain_device),
-    "cel": Case(request=cel, device=plain_device),
-    "match": Case(request=match, device=plain_device, devices=50),
-    "first-available": Case(request=first_available, device=plain_device),
-    "partitionable": Case(request=plain, device=partition, shared_counters=cards, devices=15),
-    "consumable": Case(request=consumable, device=shared_device),
-    "unsat-groups7": Case(request=eight(), device=group_device(7), nodes=1, devices=64, claims=1),
-    "unsat-outside": Case(request=eight(_number("== 63")), device=group_device(9), nodes=1, devices=63 + 1, claims=1),
-    "unsat-odd": Case(request=eight(_number("== 63")), device=group_device(63), nodes=1, devices=64, claims=1),
-}
-
-
-def build(case: Case, nodes: int, devices: int) -> tuple[Inventory, tuple[NodeView, ...]]:
-    """One pool a node."""
-    inventory = Inventory()
-    selectors = [{"cel": {"expression": f'device.driver == "{DRIVER}"'}}]
-    inventory.apply_class(decode_value(DeviceClass, {"metadata": {"name": "gpu"}, "spec": {"selectors": selectors}}))
-    counters = case.shared_counters(devices)
-    listed = [case.device(number) for number in range(devices)]
-    for index in range(nodes):
-        node = f"node-{index:05}"
+    def _publish(self, case: Case, node: str, devices: int) -> None:
+        listed = [case.device(number) for number in range(devices)]
         parts: list[Json] = [{"devices": listed[at : at + 128]} for at in range(0, devices, 128)]
+        counters = case.shared_counters(devices)
         parts += [{"sharedCounters": counters}] if counters else []
         for number, part in enumerate(parts):
             pool = {"name": node, "generation": 1, "resourceSliceCount": len(parts)}
             spec = {"driver": DRIVER, "pool": pool, "nodeName": node, **part}
             published = {"metadata": {"name": f"{node}-{number}"}, "spec": spec}
-            inventory.apply_slice(decode_value(ResourceSlice, published))
-    return inventory, tuple(NodeView(f"node-{index:05}", {}) for index in range(nodes))
+            self.inventory.apply_slice(decode_value(ResourceSlice, published))
+
+    def place(self, claim: ResourceClaim) -> Placement:
+        """Placed, and assumed where there is room."""
+        placement = place(self.inventory.snapshot(), (claim,), self.nodes)
+        if isinstance(placement.outcome, Allocated):
+            self.inventory.assume(((claim.metadata.uid, placement.outcome.results[0]),))
+        return placement
+
+
+class Churn:
+    """Each step releases a claim, by chance, and places another."""
+
+    def __init__(self, cluster: Cluster, filling: Sequence[ResourceClaim]) -> None:
+        self._cluster = cluster
+        self._draw = random.Random(SEED)
+        self._held: list[str] = []
+        given = 0
+        for claim in filling:
+            if given >= FULL * cluster.size:
+                break
+            given += self._place(claim).outcome.trials
+
+    def step(self, claim: ResourceClaim) -> Placement:
+        at = self._draw.randrange(len(self._held))
+        self._held[at], self._held[-1] = self._held[-1], self._held[at]
+        self._cluster.inventory.forget((self._held.pop(),))
+        return self._place(claim)
+
+    def _place(self, claim: ResourceClaim) -> Placement:
+        placement = self._cluster.place(claim)
+        if isinstance(placement.outcome, Allocated):
+            self._held.append(claim.metadata.uid)
+        return placement
+
+
+def make_claim(number: int, devices: Json) -> ResourceClaim:
+    meta = {"name": f"claim-{number}", "namespace": "default", "uid": f"uid-{number}"}
+    made: ResourceClaim = decode_value(ResourceClaim, {"metadata": meta, "spec": {"devices": devices}})
+    return made
 
 
 def run(name: str, *, nodes: int, devices: int, claims: int) -> Json:
-    """One case, measured."""
+    """One case, measured. `cpu_s` is the process's own time."""
     case = CASES[name]
-    inventory, views = build(case, nodes, devices)
-    made = [
-        decode_value(
-            ResourceClaim,
-            {
-                "metadata": {"name": f"claim-{number}", "namespace": "default", "uid": f"uid-{number}"},
-                "spec": {"devices": case.request(number)},
-            },
-        )
-        for number in range(claims)
-    ]
-    place(inventory.snapshot(), made[:1], views)
+    cluster = Cluster(case, nodes=nodes, devices=devices)
+    made = [make_claim(number, case.request(number)) for number in range(claims)]
+    step: Callable[[ResourceClaim], Placement] = cluster.place
+    if name == "churn":
+        filling = [make_claim(claims + number, case.request(number)) for number in range(cluster.size)]
+        step = Churn(cluster, filling).step
+    elif name == "refused":
+        step = _told_why(cluster)
+    elif not name.startswith("unsat"):
+        place(cluster.inventory.snapshot(), made[:1], cluster.nodes)
     gc.collect()
     gc.freeze()
-    took, allocated, trials = _place_all(inventory, views, made)
-    seconds = sum(took)
-    took.sort()
+    cpu = time.process_time()
+    took, placements = _timed(step, made)
+    cpu = time.process_time() - cpu
     return {
         "case": name,
         "nodes": nodes,
         "devices": devices,
         "claims": claims,
-        "allocated": allocated,
-        "seconds": round(seconds, 4),
-        "claims_per_s": round(claims / seconds),
-        "p50_us": round(took[len(took) // 2] * 1e6, 1),
-        "p99_us": round(took[int(len(took) * 0.99)] * 1e6, 1),
-        "trials": trials,
+        "allocated": sum(isinstance(one.outcome, Allocated) for one in placements),
+        "seconds": round(sum(took), 4),
+        "claims_per_s": round(claims / sum(took)),
+        "p50_us": round(quantile(took, 0.5) * 1e6, 1),
+        "p99_us": round(quantile(took, 0.99) * 1e6, 1),
+        "trials": sum(one.outcome.trials for one in placements),
         "peak_mib": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024),
+        "cpu_s": cpu,
     }
 
 
-def _place_all(
-    inventory: Inventory, views: tuple[NodeView, ...], claims: Sequence[ResourceClaim]
-) -> tuple[list[float], int, int]:
-    took: list[float] = []
-    allocated = trials = 0
+def _timed(
+    step: Callable[[ResourceClaim], Placement], claims: Sequence[ResourceClaim]
+) -> tuple[list[float], list[Placement]]:
+    took, placements = [], []
     for claim in claims:
         start = time.perf_counter()
-        placement = place(inventory.snapshot(), (claim,), views)
-        outcome = placement.outcome
-        if isinstance(outcome, Allocated):
-            inventory.assume(((claim.metadata.uid, outcome.results[0]),))
-            allocated += 1
+        placement = step(claim)
         took.append(time.perf_counter() - start)
-        trials += outcome.trials
-    return took, allocated, trials
+        placements.append(placement)
+    return took, placements
 
 
-def table(names: Sequence[str]) -> None:
-    """Every case at its own size, then growth of the plain one."""
-    sizes = [(name, CASES[name].nodes, CASES[name].devices, CASES[name].claims) for name in names]
-    sizes += [("plain", nodes, 20, 5000) for nodes in (500, 1000, 2000, 5000)]
-    columns = ("claims_per_s", "p50_us", "p99_us", "trials", "allocated", "peak_mib")
-    print(f"{'case':<16} {'nodes':>6} {'dev':>4} {'claims':>6} " + " ".join(f"{column:>12}" for column in columns))
-    for name, nodes, devices, claims in sizes:
-        row = run(name, nodes=nodes, devices=devices, claims=claims)
-        print(f"{name:<16} {nodes:>6} {devices:>4} {claims:>6} " + " ".join(f"{row[one]:>12}" for one in columns))
+def _told_why(cluster: Cluster) -> Callable[[ResourceClaim], Placement]:
+    """The step of a refused claim, the sentence that a person reads included."""
+
+    def step(claim: ResourceClaim) -> Placement:
+        placement = cluster.place(claim)
+        assert overall([one for one in placement.refusals.values() if isinstance(one, Unallocatable)]) is not None
+        return placement
+
+    return step
+
+
+def memory(nodes: int, devices: int) -> Json:
+    """MiB of an inventory with the indexes of three shapes, of which every device has a serial number of its own."""
+
+    def device(number: int) -> Json:
+        made = CASES["plain"].device(number % devices)
+        made["attributes"]["uuid"] = {"string": f"GPU-{number:012}"}
+        return made
+
+    serial = iter(range(nodes * devices))
+    case = Case(request=plain, device=lambda _number: device(next(serial)))
+    gc.collect()
+    before = _resident()
+    tracemalloc.start()
+    cluster = Cluster(case, nodes=nodes, devices=devices)
+    for number, demand in enumerate((plain, cel, match)):
+        cluster.place(make_claim(number, demand(number)))
+    gc.collect()
+    traced = tracemalloc.get_traced_memory()[0] / 2**20
+    tracemalloc.stop()
+    return {"devices": nodes * devices, "traced_mib": round(traced), "resident_before_mib": round(before)}
+
+
+def _resident() -> float:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() / 2**20
+
+
+# The table -----------------------------------------------------------------------------------------------------------
+
+COLUMNS = ("claims_per_s", "p50_us", "p99_us", "trials", "allocated", "peak_mib")
+
+
+def table() -> None:
+    """Every case at its own size, some with 1,000 claims, growth, and memory."""
+    head = " ".join(f"{column:>12}" for column in COLUMNS)
+    print(f"{'case':<16} {'nodes':>6} {'dev':>4} {'claims':>6} {head} {'cpu':>9} {'budget':>8}")
+    for name in ("plain", "cel", "match"):
+        _row(name, nodes=500, devices=10, claims=1_000)
+    for name, case in CASES.items():
+        _row(name, nodes=case.nodes, devices=case.devices, claims=case.claims, budget=case.budget)
+    for nodes in GROWTH:
+        _row("plain", nodes=nodes, devices=20, claims=5_000, budget=20_000 if nodes == GROWTH[-1] else 0)
+    taken = _apart("--memory", "--nodes", "5000", "--devices", "20")
+    print(f"inventory of {taken['devices']:,} devices, indexes included: {taken['traced_mib']} MiB (budget 256)")
+
+
+def _row(name: str, *, nodes: int, devices: int, claims: int, budget: int = 0) -> None:
+    sizes = ("--nodes", str(nodes), "--devices", str(devices), "--claims", str(claims))
+    row = _apart("--case", name, *sizes, "--with-cpu")
+    cells = " ".join(f"{row[column]:>12,}" for column in COLUMNS)
+    cpu = round(claims / row["cpu_s"])
+    print(f"{name:<16} {nodes:>6} {devices:>4} {claims:>6} {cells} {cpu:>9,} {budget or '':>8}", flush=True)
+
+
+def _apart(*arguments: str) -> Json:
+    """The figures of one process."""
+    command = [sys.executable, __file__, *arguments, "--json"]
+    found: Json = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    return found
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--case", choices=tuple(CASES))
     parser.add_argument("--nodes", type=int)
-    parser.add_argument("--devices", type=int)
+    parser.add_argument("--devices", type=int, help="devices a node")
     parser.add_argument("--claims", type=int)
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--json", action="store_true", help="one JSON line")
+    parser.add_argument("--with-cpu", action="store_true", help="add cpu_s, the seconds of the process's own time")
+    parser.add_argument("--memory", action="store_true", help="what an inventory takes, instead of a case")
     options = parser.parse_args()
-    if options.case is None:
-        table(tuple(CASES))
+    if options.memory:
+        result = memory(options.nodes or 5_000, options.devices or 20)
+    elif options.case is None:
+        table()
         return
-    case = CASES[options.case]
-    result = run(
-        options.case,
-        nodes=options.nodes or case.nodes,
-        devices=options.devices or case.devices,
-        claims=options.claims or case.claims,
-    )
-    print(json.dumps(result) if options.json else "\n".join(f"{key:<14} {value}" for key, value in result.items()))
+    else:
+        case = CASES[options.case]
+        result = run(
+            options.case,
+            nodes=options.nodes or case.nodes,
+            devices=options.devices or case.devices,
+            claims=options.claims or case.claims,
+        )
+        if not options.with_cpu:
+            del result["cpu_s"]
+    print(json.dumps(result) if options.json else "\n".join(f"{key:<20} {value}" for key, value in result.items()))
 
 
 if __name__ == "__main__":

@@ -32,6 +32,7 @@ def show_devices(request: HttpRequest) -> HttpResponse:
     """The page."""
     at = request.GET.get("at", "")
     context = _grid_context(at) | {"place": "devices", "panel": _panel_context(at)}
+    context["drawn"] = [(group, [_drawn(line, group, at) for line in group.lines]) for group in context["groups"]]
     return render(request, "claims/devices.html", context)
 
 
@@ -79,7 +80,6 @@ def _grid_context(at: str) -> dict[str, Any]:
         "at": at,
         "revision": shelf.revision,
         "groups": shelf.groups,
-        "drawn": [(group, [_drawn(line, group, at) for line in group.lines]) for group in shelf.groups],
         "legend": [(state, STATES[state], MEANINGS[state], count) for state, count in counts.items()],
         "namespaces": sorted(namespaces.items()),
         "total": total,

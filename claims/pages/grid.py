@@ -219,6 +219,6 @@ def _join_runs(tiles: Sequence[Tile]) -> tuple[Tile, ...]:
         starts.append(starts[-1] if joins and tile.state in {"reserved", "taint"} else index)
     lengths = Counter(starts)
     return tuple(
-        replace(tile, joined=starts[index] != index, run=lengths[index] if tile.holders else 0)
+        replace(tile, joined=starts[index] != index, run=lengths[index]) if tile.holders else tile
         for index, tile in enumerate(tiles)
     )

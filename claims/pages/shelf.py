@@ -7,6 +7,10 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import orjson
+from django.db.models import TextField
+from django.db.models.functions import Cast
+
 from claims.models import AllocatedDevice, Reservation
 from claims.pages.grid import DeviceKey, Group, Holder, PublishedDevice, build_groups
 from inventory.models import Device, Pool
@@ -38,23 +42,19 @@ def read_shelf() -> Shelf:
 
 def read_holders(devices: Collection[DeviceKey] | None = None) -> dict[DeviceKey, list[Holder]]:
     """Who holds each device (admin access looks on and holds nothing); all devices, or only those named."""
-    rows = AllocatedDevice.objects.filter(admin_access=False).select_related("claim")
+    rows = AllocatedDevice.objects.filter(admin_access=False)
     if devices is not None:
         rows = rows.filter(device__in={name for _, _, name in devices})
     pods = _reservations()
     found: dict[DeviceKey, list[Holder]] = defaultdict(list)
-    for row in rows:
-        key = (row.driver, row.pool, row.device)
+    columns = ("driver", "pool", "device", "share_id", "claim_id", "claim__namespace", "claim__name")
+    for driver, pool, device, share, claim, namespace, name in rows.values_list(*columns):
+        key = (driver, pool, device)
         if devices is None or key in devices:
-            found[key].append(
-                Holder(
-                    claim_uid=row.claim.uid,
-                    namespace=row.claim.namespace,
-                    claim=row.claim.name,
-                    pods=tuple(pods[row.claim_id]),
-                    shared=bool(row.share_id),
-                )
+            holder = Holder(
+                claim_uid=claim, namespace=namespace, claim=name, pods=tuple(pods.get(claim, ())), shared=bool(share)
             )
+            found[key].append(holder)
     return found
 
 
@@ -68,8 +68,9 @@ def _reservations() -> dict[Any, list[str]]:
 
 def _published() -> Iterable[PublishedDevice]:
     complete = set(Pool.objects.filter(complete=True).values_list("driver", "name"))
+    # As text, because a column of JSON is decoded far slower, and most devices have no taints to decode at all.
     rows = Device.objects.order_by("driver", "pool", "slice_name", "position").values_list(
-        "driver", "pool", "name", "node_name", "attributes", "taints"
+        "driver", "pool", "name", "node_name", Cast("attributes", TextField()), Cast("taints", TextField())
     )
     for driver, pool, name, node, attributes, taints in rows:
         yield PublishedDevice(
@@ -77,8 +78,8 @@ def _published() -> Iterable[PublishedDevice]:
             pool=pool,
             name=name,
             node=node,
-            model=model_of(driver, attributes),
-            tainted=is_fenced(taints),
+            model=model_of(driver, orjson.loads(attributes)),
+            tainted=taints != "[]" and is_fenced(orjson.loads(taints)),
             complete=(driver, pool) in complete,
         )
 
