@@ -14,7 +14,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """`nodes`, `devices` (a node) and `claims` are the table's sizes; `budget`: claims a second on a core, 0 for none."""
+    """`nodes`, `devices` (a node), `claims`: the table's sizes. `budget`: claims a second on one core, 0 for none."""
 
     request: Callable[[int], Json]
     device: Callable[[int], Json]

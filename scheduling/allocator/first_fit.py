@@ -6,7 +6,7 @@ them on the way is handed on, so that nobody needs to search again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from claims.kinds.resource_claims import ResourceClaim
@@ -14,10 +14,10 @@ from scheduling.allocator.allocation import answer
 from scheduling.allocator.deadline import Deadline
 from scheduling.allocator.direct import Answer, direct_results, first_devices
 from scheduling.allocator.index import NodeIndex
-from scheduling.allocator.masks import InUse
 from scheduling.allocator.nodeview import NodeView
 from scheduling.allocator.outcome import Allocated, Failed, Outcome, Undecided
 from scheduling.allocator.problem import Problem, pose
+from scheduling.allocator.refuted import Refuted
 from scheduling.allocator.score import Score
 from scheduling.allocator.search import NoSolution, Solution, solve
 from scheduling.allocator.shapes import Shape, Variant, shape_of
@@ -41,39 +41,6 @@ class Fitting:
 
     node: NodeView
     outcome: Outcome
-
-
-class Refuted:
-    """No node has a solution, but for those that are undecided. What was answered for a node is kept while it is true."""
-
-    def __init__(self, index: NodeIndex, claims: Sequence[ResourceClaim], shape: Shape, undecided: Undecideds) -> None:
-        self._index = index
-        self._undecided = undecided
-        self._kept = index.refusals_of((shape, tuple(map(_identity, claims))))
-
-    def verdict(self, node: NodeView) -> NoSolution | Undecided:
-        return self._undecided.get(node.name) or _NONE
-
-    def used_on(self, node: NodeView) -> InUse:
-        return self._index.used_on(self._index.number_of(node))
-
-    def known(self, node: NodeView) -> Outcome | None:
-        """What was answered when the node's devices were in use as they are now."""
-        number = self._index.number_of(node)
-        stamp, outcome = self._kept.get(number, (-1, None))
-        return outcome if stamp == self._index.stamps[number] else None
-
-    def keep(self, node: NodeView, outcome: Outcome) -> Outcome:
-        if not isinstance(outcome, Undecided):
-            number = self._index.number_of(node)
-            self._kept[number] = (self._index.stamps[number], outcome)
-        return outcome
-
-
-#: node name -> why its search was stopped
-Undecideds = Mapping[str, Undecided]
-
-_NONE = NoSolution(trials=0)
 
 
 def index_of(snapshot: Snapshot, nodes: Sequence[NodeView]) -> NodeIndex | None:
@@ -110,7 +77,7 @@ def first_fit(
             found = asked.on_node(variant, number)
             if found is not None:
                 return found
-    return Refuted(index, claims, shape, asked.undecided)
+    return Refuted(index, shape, asked.undecided)
 
 
 class _Asked:
@@ -124,6 +91,7 @@ class _Asked:
         self._shape = shape
         self._index = index
         self._effort = effort
+        #: node name -> why its search was stopped
         self.undecided: dict[str, Undecided] = {}
 
     def on_node(self, variant: Variant, number: int) -> Fitting | None:
@@ -157,7 +125,3 @@ class _Asked:
         elif isinstance(problem, Problem) and sum(found.chosen) == variant.rank:
             return Fitting(node, answer(problem, found))
         return None
-
-
-def _identity(claim: ResourceClaim) -> tuple[str, str, str]:
-    return claim.metadata.uid, claim.metadata.namespace, claim.metadata.name

@@ -20,7 +20,7 @@ from scheduling.allocator.nodeview import NodeView
 from scheduling.allocator.outcome import Outcome
 from scheduling.allocator.pools import Generation, bits
 from scheduling.allocator.published import PoolKey, make_room
-from scheduling.allocator.requests import RequestPlan
+from scheduling.allocator.requests import ClaimPlan, RequestPlan
 from scheduling.allocator.results import only_on
 from scheduling.allocator.score import Fit, Score, most_packed
 from scheduling.allocator.snapshot import Snapshot
@@ -31,6 +31,9 @@ MAX_RELEASES = 200_000
 
 #: Refusals that are kept, each with its funnels: 2 KiB or so.
 MAX_REFUSALS = 10_000
+
+#: (the node's stamp, the claims that were refused, the answer)
+Refusal = tuple[int, Sequence[ClaimPlan], Outcome]
 
 
 class SignatureCounts:
@@ -123,7 +126,7 @@ class NodeIndex:
         self.shapes: dict[bytes, Any] = {}
         #: per node, how often what is in use there changed
         self.stamps = [0] * len(self.nodes)
-        self._refusals: dict[Hashable, dict[int, tuple[int, Outcome]]] = {}
+        self._refusals: dict[Hashable, dict[int, Refusal]] = {}
         self._numbers = {node.name: number for number, node in enumerate(self.nodes)}
         #: the last sequence of nodes that was asked for, and its set
         self._asked: tuple[Sequence[NodeView], int] = ((), 0)
@@ -267,8 +270,8 @@ class NodeIndex:
             known = self._signatures[key] = SignatureCounts(plan, self)
         return known
 
-    def refusals_of(self, asked: Hashable) -> dict[int, tuple[int, Outcome]]:
-        """node -> (its stamp, what was answered then), to be read and filled; `asked`: which claims, in which shape."""
+    def refusals_of(self, asked: Hashable) -> dict[int, Refusal]:
+        """node -> what it was refused for last, to be read and filled; `asked`: the shape."""
         known = self._refusals.get(asked)
         if known is None:
             if len(self._refusals) * len(self.nodes) >= MAX_REFUSALS:

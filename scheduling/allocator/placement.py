@@ -19,10 +19,11 @@ from dataclasses import dataclass, field
 from claims.kinds.resource_claims import ResourceClaim
 from scheduling.allocator.allocation import answer, read_claims
 from scheduling.allocator.deadline import DEFAULT_LIMIT, DEFAULT_TIMEOUT, Deadline
-from scheduling.allocator.first_fit import Effort, Fitting, Refuted, first_fit, index_of
+from scheduling.allocator.first_fit import Effort, Fitting, first_fit, index_of
 from scheduling.allocator.nodeview import NodeView
 from scheduling.allocator.outcome import Failed, Outcome, Unallocatable, Undecided
 from scheduling.allocator.problem import Problem, pose
+from scheduling.allocator.refuted import Refuted
 from scheduling.allocator.requests import ClaimPlan
 from scheduling.allocator.score import Fit, Score, most_packed
 from scheduling.allocator.search import Solution
@@ -80,7 +81,7 @@ class _Everywhere:
     def on(self, node: NodeView) -> tuple[Problem | None, Solution | Outcome]:
         """The node's problem and its solution; or what speaks against the node, then perhaps without its problem."""
         refuted = self.refuted
-        known = refuted.known(node) if refuted else None
+        known = refuted.known(node, self.plans) if refuted else None
         if known is not None:
             return None, known
         if self.effort.deadline.has_passed:
@@ -91,7 +92,7 @@ class _Everywhere:
         if refuted is None:
             found = self.effort.solve(problem)
             return problem, found if isinstance(found, Solution) else answer(problem, found)
-        return problem, refuted.keep(node, answer(problem, refuted.verdict(node)))
+        return problem, refuted.keep(node, self.plans, answer(problem, refuted.verdict(node)))
 
 
 def _by_search(asked: _Everywhere, nodes: Sequence[NodeView], *, score: Score) -> Placement:
