@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
 from scheduling.allocator.device_sets import DeviceSet
+from scheduling.allocator.projections import Look, looking_at
+from scheduling.allocator.published import PublishedDevice
 from scheduling.allocator.selectors import SelectorRef
-from scheduling.cel import CompileError, DeviceView, compile_selector
+from scheduling.cel import CompileError, DeviceView, Selector, compile_selector
 from scheduling.cel.clauses import Clause, extremes, first_false, shown
 
 #: Devices that are asked; of more, the first so many speak for all.
@@ -39,20 +41,45 @@ def drops(selector: SelectorRef, refused: DeviceSet) -> tuple[Drop, ...]:
         compiled = compile_selector(selector.expression)
     except CompileError:
         return ()
+    views = _Views(compiled)
     found: dict[str, tuple[Clause, list[DeviceView], str]] = {}
     for device in islice(refused, ASKED):
-        view = device.view
-        clause = first_false(compiled, view)
+        view, clause = views.of(device)
         if clause is not None:
             found.setdefault(clause.text, (clause, [], str(device)))[1].append(view)
-    summed = (_summed(clause, views, example) for clause, views, example in found.values())
+    summed = (_summed(clause, alike, example) for clause, alike, example in found.values())
     return tuple(sorted(summed, key=lambda drop: (-drop.count, drop.clause.text)))
+
+
+class _Views:
+    """Devices as the expression sees them: one view for all that are alike in what it looks at."""
+
+    def __init__(self, selector: Selector) -> None:
+        self._selector = selector
+        self._looks: dict[str, Look | None] = {}
+        self._known: dict[Hashable, tuple[DeviceView, Clause | None]] = {}
+
+    def of(self, device: PublishedDevice) -> tuple[DeviceView, Clause | None]:
+        """The view, and the operand that is false on it."""
+        driver = device.key.driver
+        if driver not in self._looks:
+            self._looks[driver] = looking_at(self._selector.references, driver)
+        look = self._looks[driver]
+        seen = look(device.published) if look is not None and device.readable else None
+        known = self._known.get(seen) if seen is not None else None
+        if known is None:
+            view = device.view
+            known = view, first_false(self._selector, view)
+            if seen is not None:
+                self._known[seen] = known
+        return known
 
 
 def _summed(clause: Clause, views: Sequence[DeviceView], example: str) -> Drop:
     if clause.comparison is None:
         return Drop(clause=clause, count=len(views), one_device=example)
-    values: list[Any] = [value for view in views if (value := clause.comparison.value(view)) is not None]
+    has = {id(view): clause.comparison.value(view) for view in {id(view): view for view in views}.values()}
+    values: list[Any] = [value for view in views if (value := has[id(view)]) is not None]
     counted = Counter(map(shown, values)).most_common()
     ends = extremes(values)
     return Drop(
