@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from typing import Literal
 
 import pytest
 
 from claims.live import ClaimTopics
 from manciple.store.tail import EventRecord
 
+EventType = Literal["ADDED", "MODIFIED", "DELETED"]
+
 pytestmark = pytest.mark.django_db
 
 
-def event(type_: str, pools: Iterable[str] = (), uid: str = "u1") -> EventRecord:
+def event(type_: EventType, pools: Iterable[str] = (), uid: str = "u1") -> EventRecord:
     results = [{"driver": "gpu.example.com", "pool": pool, "device": "gpu-0"} for pool in pools]
     status = {"allocation": {"devices": {"results": results}}} if results else {}
     return EventRecord(
