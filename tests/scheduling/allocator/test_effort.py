@@ -30,6 +30,108 @@ def test_eight_requests_that_cannot_agree_are_refused_without_a_trial(group: int
     assert outcome.trials == 0
 
 
+def _two_of(name: str, **attributes: int) -> list[Json]:
+    return [device(f"{name}-{number}", **attributes) for number in range(2)]
+
+
+def _listed(*requests: Json) -> Json:
+    return {"name": "r", "firstAvailable": [{"name": one["name"], **one["exactly"]} for one in requests]}
+
+
+def _drawing(name: str, slots: int) -> Json:
+    consumed = [{"counterSet": "card", "counters": {"slots": {"value": str(slots)}}}]
+    return {**device(name), "consumesCounters": consumed}
+
+
+def _shared(name: str) -> Json:
+    return {**device(name), "allowMultipleAllocations": True, "capacity": {"memory": {"value": "8Gi"}}}
+
+
+_HALF: Json = {"capacity": {"requests": {"memory": "4Gi"}}}
+_CARD: Json = {"sharedCounters": [{"name": "card", "counters": {"slots": {"value": "4"}}}]}
+
+#: what is asked for -> (devices, requests, more of the claim, devices taken in hand, whether it is met)
+TABLE: dict[str, tuple[list[Json], list[Json], Json, int, bool]] = {
+    "one device of many": (_devices(32, group=4), [request()], {}, 1, True),
+    "the last device of many, by a selector": (_devices(32, group=4), [request(where=NUMBER.format(31))], {}, 1, True),
+    "no device, by a selector": (_devices(32, group=4), [request(where=NUMBER.format(99))], {}, 0, False),
+    "two requests for the same devices": (_devices(4, group=4), [request("a"), request("b")], {}, 2, True),
+    "more devices together than there are": (
+        _devices(4, group=4),
+        [request("a", count=3), request("b", count=2)],
+        {},
+        4,
+        False,
+    ),
+    "all devices": (_devices(8, group=4), [request(allocationMode="All", count=0)], {}, 8, True),
+    "the second alternative, of which alone there are enough": (
+        _devices(8, group=4),
+        [_listed(request("a", where=NUMBER.format(99)), request("b", count=3))],
+        {},
+        3,
+        True,
+    ),
+    "a value that enough devices carry, after one that too few do": (
+        [*_two_of("small", group=1), *_devices(4, group=4)],
+        [request(count=3)],
+        {"constraints": [{"matchAttribute": GROUP}]},
+        3,
+        True,
+    ),
+    "different values, of pairs that carry the same": (
+        _devices(8, group=2),
+        [request(count=4)],
+        {"constraints": [{"distinctAttribute": GROUP}]},
+        4,
+        True,
+    ),
+    "more different values than there are": (
+        _devices(8, group=2),
+        [request(count=5)],
+        {"constraints": [{"distinctAttribute": GROUP}]},
+        0,
+        False,
+    ),
+    "a device that only the second request may leave alone": (
+        _devices(2, group=2),
+        [request("a"), request("b", where=NUMBER.format(0))],
+        {},
+        3,
+        True,
+    ),
+    "shares of one device": (
+        [_shared("d-0"), _shared("d-1")],
+        [request("a", **_HALF), request("b", **_HALF)],
+        {},
+        2,
+        True,
+    ),
+    "shares of a device that is full": (
+        [_shared("d-0"), _shared("d-1")],
+        [request(name, **_HALF) for name in "abc"],
+        {},
+        4,
+        True,
+    ),
+}
+
+
+@pytest.mark.parametrize("asked", TABLE)
+def test_a_search_takes_few_devices_in_hand(asked: str) -> None:
+    devices, requests, more, trials, met = TABLE[asked]
+    outcome = answer(make_inventory(make_slice(*devices)), make_claim(*requests, **more))
+    assert isinstance(outcome, Allocated if met else Unallocatable), outcome
+    assert outcome.trials == trials
+
+
+def test_partitions_that_draw_on_spent_counters_are_taken_in_hand_once() -> None:
+    parts = make_slice(_drawing("whole", 4), _drawing("half-0", 2), _drawing("half-1", 2), count=2, name="a")
+    counters = make_slice(count=2, name="b", **_CARD)
+    inventory = make_inventory(parts, counters)
+    assert answer(inventory, make_claim(request(count=2))).trials == 4
+    assert answer(inventory, make_claim(request())).trials == 1
+
+
 @pytest.mark.parametrize("count", [1, 5, 32])
 def test_a_search_that_never_stumbles_tries_each_device_once(count: int) -> None:
     outcome = answer(make_inventory(make_slice(*_devices(64, group=32))), make_claim(request(count=count), match=GROUP))
