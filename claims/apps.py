@@ -15,7 +15,7 @@ class ClaimsConfig(AppConfig):
         # Models can be imported from here on only.
         from claims import projectors  # noqa: PLC0415
         from claims.admission import check_admin_access  # noqa: PLC0415
-        from claims.live import ClaimTopics  # noqa: PLC0415
+        from claims.live import ClaimTopics, claim_topics, pod_topics  # noqa: PLC0415
         from manciple.live import topics  # noqa: PLC0415
 
         for kind in KINDS:
@@ -23,3 +23,5 @@ class ClaimsConfig(AppConfig):
         projectors.register()
         admission.register(check_admin_access)
         topics.register("resourceclaims.resource.k8s.io", ClaimTopics())
+        topics.register("resourceclaims.resource.k8s.io", claim_topics)
+        topics.register("pods", pod_topics)

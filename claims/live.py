@@ -1,4 +1,4 @@
-"""Which live topics the claims' events touch: the pools of the devices that a claim holds or held."""
+"""Which live topics the events of claims and pods touch: the pools that a claim holds or held devices of; the pod."""
 
 from __future__ import annotations
 
@@ -24,6 +24,16 @@ class ClaimTopics:
         if now:
             self._pools[record.uid] = now
         return before | now
+
+
+def claim_topics(record: EventRecord) -> Iterable[str]:
+    """The claims of a namespace."""
+    return (f"claims:{record.namespace}",)
+
+
+def pod_topics(record: EventRecord) -> Iterable[str]:
+    """The list of pods, and this one."""
+    return ("pods", f"pod:{record.namespace}/{record.name}")
 
 
 def pools_of(text: str) -> frozenset[str]:

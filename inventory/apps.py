@@ -20,3 +20,4 @@ class InventoryConfig(AppConfig):
         projectors.register()
         topics.register("resourceslices.resource.k8s.io", live.slice_topics)
         topics.register("deviceclasses.resource.k8s.io", live.class_topics)
+        topics.register("nodes", live.node_topics)

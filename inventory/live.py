@@ -1,4 +1,4 @@
-"""Which live topics the inventory's events touch: the pool of a slice, and the class itself."""
+"""Which live topics the inventory's events touch: the pool of a slice, the class itself, the nodes."""
 
 from __future__ import annotations
 
@@ -17,3 +17,8 @@ def slice_topics(record: EventRecord) -> Iterable[str]:
 def class_topics(record: EventRecord) -> Iterable[str]:
     """The list of classes, and this one."""
     return ("classes", f"class:{record.name}")
+
+
+def node_topics(_record: EventRecord) -> Iterable[str]:
+    """The nodes, all as one."""
+    return ("nodes",)

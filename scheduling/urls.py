@@ -2,11 +2,13 @@
 
 from django.urls import path
 
-from scheduling.pages import classes
+from scheduling.pages import classes, pods
 
 urlpatterns = [
     path("classes", classes.list_classes, name="classes"),
     path("classes/new", classes.new_class, name="class-new"),
     path("classes/verdicts", classes.show_verdicts, name="class-verdicts"),
     path("classes/c/<str:name>", classes.edit_class, name="class-edit"),
+    path("pods", pods.list_pods, name="pods"),
+    path("pods/<str:namespace>/<str:name>", pods.show_pod, name="pod"),
 ]

@@ -8,7 +8,7 @@ from typing import Literal
 
 import pytest
 
-from claims.live import ClaimTopics
+from claims.live import ClaimTopics, claim_topics, pod_topics
 from manciple.store.tail import EventRecord
 
 EventType = Literal["ADDED", "MODIFIED", "DELETED"]
@@ -55,3 +55,8 @@ def test_claims_are_kept_apart() -> None:
     topics(event("ADDED", ["n1"], uid="u1"))
     topics(event("ADDED", ["n2"], uid="u2"))
     assert set(topics(event("MODIFIED", uid="u2"))) == {"pool:gpu.example.com/n2"}
+
+
+def test_pods_touch_their_list_and_themselves_and_claims_their_namespace() -> None:
+    assert set(pod_topics(event("ADDED"))) == {"pods", "pod:default/c"}
+    assert set(claim_topics(event("ADDED"))) == {"claims:default"}

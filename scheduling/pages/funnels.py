@@ -1,0 +1,252 @@
+"""A report as a page draws it: the rows of each funnel, the nodes that come closest, the devices that others hold."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from scheduling.allocator import Allocated, Unallocatable, stages
+from scheduling.allocator.device_sets import DeviceSet
+from scheduling.allocator.drops import Drop, drops
+from scheduling.allocator.examination import Examined
+from scheduling.allocator.stages import Funnel, Stage
+from scheduling.cel.clauses import clause_of
+from scheduling.cel.operands import operands
+from scheduling.explanations.report import NodeReport, Report, RequestReport
+
+#: Nodes that are shown one by one.
+CLOSEST = 6
+#: Holders of devices in use that are named.
+NAMED_HELD = 20
+
+LABELS = {
+    stages.PUBLISHED: "Published by nodes",
+    stages.COMPLETE: "In complete pools",
+    stages.VISIBLE: "Visible from an eligible node",
+    stages.UNTAINTED: "Not tainted",
+    stages.LARGE: "Large enough",
+    stages.FREE: "Free",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One step: the share of the bar that is left and that was lost, in percent of what is published."""
+
+    number: str  # of the request's selectors, counted from 1
+    label: str
+    code: str  # of selectors, shortened
+    left: int
+    percent: float
+    lost_percent: float
+    lost: str
+    decisive: bool
+    empty: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Section:
+    """One request with its funnel."""
+
+    request: RequestReport
+    rows: tuple[Row, ...]
+    wants: str
+    short: str
+    way: str  # the funnel as one line of text, for requests that can be met
+
+    @property
+    def selectors(self) -> list[tuple[int, str, int, int]]:
+        """(number, expression, devices kept, devices before) of the request's own."""
+        found, before = [], self.request.funnel[0]
+        for stage in self.request.funnel:
+            if stage.selector and stage.name.startswith(stages.REQUEST_SELECTOR):
+                found.append((stage.selector.index + 1, stage.selector.expression, stage.left, before.left))
+            before = stage
+        return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeLine:
+    """One node, or several that stop for the same reason."""
+
+    name: str
+    count: int
+    sees: int | None
+    accepts: int | None
+    free: int | None
+    stops: str
+
+
+def sections(report: Report) -> tuple[Section, ...]:
+    """The decisive request first; those that can be met last."""
+    ordered = sorted(report.requests, key=lambda one: (not one.decisive, one.met))
+    return tuple(_section(one) for one in ordered)
+
+
+def _section(request: RequestReport) -> Section:
+    plan = request.plan
+    wants = "all devices" if plan.everything else f"{request.wanted} device{'' if request.wanted == 1 else 's'}"
+    return Section(
+        request=request,
+        rows=tuple(_rows(request)),
+        wants=wants,
+        short="" if request.met else f"short by {request.short_by}",
+        way=" → ".join(f"{stage.left} {_way(stage, plan.class_name)}" for stage in request.funnel),
+    )
+
+
+def _way(stage: Stage, class_name: str) -> str:
+    if stage.name.startswith(stages.CLASS_SELECTOR):
+        return f"of class {class_name}"
+    if stage.selector is not None:
+        return f"pass selector {stage.selector.index + 1}"
+    return {stages.COMPLETE: "in complete pools", stages.VISIBLE: "visible"}.get(stage.name, stage.name)
+
+
+def _rows(request: RequestReport) -> Iterator[Row]:
+    before, published = request.funnel[0], max(request.funnel[0].left, 1)
+    for index, stage in enumerate(request.funnel):
+        lost = before.left - stage.left
+        selector = stage.selector
+        own = selector is not None and stage.name.startswith(stages.REQUEST_SELECTOR)
+        yield Row(
+            number=str(selector.index + 1) if selector and own else "",
+            label=LABELS.get(stage.name, "" if own else f"Class {request.plan.class_name}"),
+            code=short_form(selector.expression) if selector and (own or lost) else "",
+            left=stage.left,
+            percent=round(100 * stage.left / published, 2),
+            lost_percent=round(100 * lost / published, 2),
+            lost=_lost(before, stage) if index else "",
+            decisive=request.decisive and index == request.stops,
+            empty=stage.left == 0,
+        )
+        before = stage
+
+
+def short_form(expression: str) -> str:
+    """A selector as one reads it: comparisons without the paths to their values."""
+    return " && ".join(str(clause_of(text)) for text in operands(expression))
+
+
+def _lost(before: Stage, stage: Stage) -> str:
+    count = before.left - stage.left
+    if not count:
+        return "none lost"
+    if stage.troubles:
+        first = stage.troubles[0]
+        return f"{count} lost: pool {first.key.name} is {first.trouble}"
+    if stage.selector is not None:
+        return _refused(drops(stage.selector, before.devices - stage.devices), count)
+    held = f"{'it is' if count == 1 else f'all {count}'} held" if not stage.left else f"{count} held"
+    return {
+        stages.VISIBLE: f"{count} on other nodes",
+        stages.UNTAINTED: f"{count} tainted",
+        stages.LARGE: f"{count} too small",
+        stages.FREE: held,
+    }.get(stage.name, f"{count} lost")
+
+
+def _refused(found: Sequence[Drop], count: int) -> str:
+    """What the devices that a selector refused have: `112 have 80Gi`."""
+    if not found:
+        return f"{count} refused"
+    first = found[0]
+    have = "has" if first.count == 1 else "have"
+    if len(first.values) == 1 and not first.more_values:
+        return f"{first.count} {have} {first.values[0][0]}"
+    if first.values and first.clause.comparison and first.clause.comparison.operator in (">", ">=") and first.greatest:
+        return f"{first.count} have {first.greatest} or less"
+    if first.values:
+        return f"{first.count} have {', '.join(value for value, _ in first.values)}{' …' if first.more_values else ''}"
+    return f"{first.count} refused by {first.clause}"
+
+
+# Nodes --------------------------------------------------------------------------------------------------------------
+
+
+def node_lines(report: Report) -> tuple[NodeLine, ...]:
+    """The nodes that come closest one by one; the others together where they stop for the same reason."""
+    decisive = next((one for one in report.requests if one.decisive), report.requests[0] if report.requests else None)
+    key = (decisive.plan.claim, decisive.plan.full_name) if decisive else None
+    lines = sorted((_line(node, key) for node in report.nodes), key=lambda line: line[0])
+    closest = [line for _, line in lines[:CLOSEST]]
+    rest = [line for _, line in lines[CLOSEST:]]
+    counted = Counter(line.stops for line in rest)
+    first = {line.stops: line.name for line in reversed(rest)}
+    grouped = [
+        NodeLine(
+            name=first[stops] if count == 1 else f"{count} more, such as {first[stops]}",
+            count=count,
+            sees=None,
+            accepts=None,
+            free=None,
+            stops=stops,
+        )
+        for stops, count in counted.most_common()
+    ]
+    return (*closest, *grouped)
+
+
+def _line(node: NodeReport, key: tuple[str, str] | None) -> tuple[tuple[object, ...], NodeLine]:
+    """(how to sort it, the line)."""
+    request = next((one for one in node.examination.requests if (one.plan.claim, one.plan.full_name) == key), None)
+    stops, progress = _stops(node, request)
+    counts = {stage.name: stage.left for stage in request.funnel} if request else {}
+    line = NodeLine(
+        name=node.name,
+        count=1,
+        sees=counts.get(stages.VISIBLE),
+        accepts=counts.get(stages.UNTAINTED),
+        free=counts.get(stages.FREE),
+        stops=stops,
+    )
+    return (bool(node.refusals), -progress, -(line.free or 0), node.name), line
+
+
+def _stops(node: NodeReport, request: Examined | None) -> tuple[str, int]:
+    """(why the node is out, how far it came)."""
+    if node.refusals:
+        return "; ".join(refusal.message for refusal in node.refusals), 0
+    outcome = node.examination.outcome
+    if isinstance(outcome, Allocated):
+        return "Could take everything now", 1000
+    if not isinstance(outcome, Unallocatable):
+        return outcome.message, 0
+    if request is not None and request.short:
+        index = next(number for number, stage in enumerate(request.funnel) if stage.left < request.wanted)
+        return _stage_text(request, request.funnel, index), index
+    if outcome.reasons:
+        leading = outcome.reasons[0]
+        return (leading.conflict or f"Request {leading.request} is short"), 500
+    return "Too few devices", 0
+
+
+def _stage_text(request: Examined, funnel: Funnel, index: int) -> str:
+    stage = funnel[index]
+    some = f"{stage.left} of the {request.wanted} wanted" if stage.left else ""
+    if stage.selector is not None:
+        whose = f"Class {request.plan.class_name}" if stage.name.startswith(stages.CLASS_SELECTOR) else "Selector"
+        number = f" {stage.selector.index + 1}" if whose == "Selector" else ""
+        lost = drops(stage.selector, funnel[index - 1].devices - stage.devices)
+        why = str(lost[0].clause) if lost else short_form(stage.selector.expression)
+        return f"{whose}{number}: {why}" + (f"; {some} left" if some else "")
+    none = {
+        stages.VISIBLE: "Sees no device",
+        stages.UNTAINTED: "All tainted",
+        stages.LARGE: "All too small",
+        stages.FREE: "All held",
+        stages.COMPLETE: stage.clause,
+    }.get(stage.name, "No device")
+    return f"{LABELS[stage.name]}: {some}" if some else none
+
+
+# Devices in use -----------------------------------------------------------------------------------------------------
+
+
+def held_devices(report: Report) -> DeviceSet:
+    """The devices that the decisive request accepts and that others hold."""
+    decisive = next((one for one in report.requests if one.decisive), None)
+    if decisive is None or decisive.stops is None or decisive.funnel[decisive.stops].name != stages.FREE:
+        return DeviceSet()
+    return decisive.funnel[-2].devices - decisive.funnel[-1].devices

@@ -1,0 +1,135 @@
+"""The pod pages as the server draws them; Chromium looks at them in tests/e2e."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+from django.contrib.auth.models import User
+from django.template import Context, Template
+from django.test import Client
+
+from scheduling.explanations import current
+from scheduling.pages.funnels import short_form
+from tests.builders import DRIVER, make_claim, make_class, make_device, make_node, make_pod, make_request, make_slice
+from tests.scheduling.cluster import Cluster, with_spec
+
+
+@pytest.fixture
+def pages(db: None) -> Iterator[Client]:
+    """A signed-in browser."""
+    current.forget()
+    client = Client()
+    client.force_login(User.objects.create_user("alice"))
+    yield client
+    current.forget()
+
+
+def _text(pages: Client, path: str) -> str:
+    """The page's words, tags left out and blanks joined."""
+    answer = pages.get(path)
+    assert answer.status_code == 200
+    main = answer.content.decode().partition("<main")[2]
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", "", main)).replace("&quot;", '"').replace("&gt;", ">")
+
+
+def _waits(cluster: Cluster, name: str, **request: object) -> None:
+    cluster.create(make_claim(name, requests=[make_request(**request)]))  # type: ignore[arg-type]
+    cluster.create(make_pod(name, claims={"gpu": name}))
+    cluster.settle()
+
+
+def test_those_who_are_not_signed_in_see_nothing(db: None) -> None:
+    for path in ("/pods", "/pods/default/web"):
+        assert Client().get(path).headers["Location"].startswith("/login")
+
+
+def test_an_empty_list_says_what_to_do(pages: Client) -> None:
+    assert "No pod yet" in _text(pages, "/pods")
+
+
+def test_those_that_wait_come_first_with_the_reason(pages: Client, cluster: Cluster) -> None:
+    cluster.with_gpus("node-1", each=1)
+    _waits(cluster, "a")
+    _waits(cluster, "z")
+    text = _text(pages, "/pods")
+    assert "2 pods1 waits" in text
+    assert text.index("zdefaultWaiting") < text.index("adefaultPendingnode-1")
+    assert "Request gpu of claim default/z accepts only 1 device and it is held." in text
+    assert "still not schedulable" not in text
+
+
+def test_a_namespace_can_be_shown_alone(pages: Client, cluster: Cluster) -> None:
+    cluster.create(make_pod("mine"))
+    cluster.create(make_pod("theirs", namespace="other"))
+    assert "theirs" not in _text(pages, "/pods?ns=default")
+    assert "theirs" in _text(pages, "/pods")
+
+
+def test_a_waiting_pod_says_why_and_who_holds_the_devices(pages: Client, cluster: Cluster) -> None:
+    cluster.with_gpus("node-1", each=2)
+    _waits(cluster, "first", count=2)
+    _waits(cluster, "second")
+    text = _text(pages, "/pods/default/second")
+    assert "It waits because request gpu accepts only 2 devices and both are held." in text
+    assert "Next Wait until one is given back" in text
+    assert "Free0all 2 held" in text
+    assert "Who holds the 2" in text
+    assert "node-1gpu-0, gpu-1firstdefault" in text
+    assert "All held" in text
+
+
+def test_the_decisive_step_is_marked_and_selectors_are_shown_as_written(pages: Client, cluster: Cluster) -> None:
+    cluster.create(make_class())
+    cluster.create(make_node("node-1"))
+    cluster.create(make_slice(devices=[make_device(capacity={"memory": "80Gi"})]))
+    expression = f'device.capacity["{DRIVER}"].memory.compareTo(quantity("200Gi")) >= 0'
+    _waits(cluster, "web", expressions=[expression])
+    answer = pages.get("/pods/default/web").content.decode()
+    (decisive,) = re.findall(r'<li class="key[^"]*">(.*?)</li>', answer)
+    assert "<code>memory &gt;= 200Gi</code>" in decisive
+    assert "1 has 80Gi" in decisive
+    text = _text(pages, "/pods/default/web")
+    assert f"1 · keeps 0 of 1{expression}" in text
+    assert "Without its selector, node-1 has what request gpu wants, free now." in text
+
+
+def test_a_bound_pod_shows_its_devices(pages: Client, cluster: Cluster) -> None:
+    cluster.with_gpus("node-1")
+    _waits(cluster, "web")
+    text = _text(pages, "/pods/default/web")
+    assert "It waits" not in text
+    assert "on node node-1" in text
+    assert f'?at={DRIVER}/node-1/gpu-0"' in pages.get("/pods/default/web").content.decode()
+
+
+def test_nodes_that_refuse_the_pod_are_listed(pages: Client, cluster: Cluster) -> None:
+    for number in range(9):
+        node = cluster.create(make_node(f"node-{number}"))
+        cluster.update(with_spec(node, unschedulable=True))
+    cluster.create(make_pod("web"))
+    text = _text(pages, "/pods/default/web")
+    assert "It waits because none of the 9 nodes takes it: 9 nodes were unschedulable." in text
+    assert "3 more, such as node-6" in text
+
+
+def test_a_claim_that_is_not_there_is_told(pages: Client, cluster: Cluster) -> None:
+    cluster.create(make_pod("web", claims={"gpu": "nothing"}))
+    text = _text(pages, "/pods/default/web")
+    assert 'It waits because resourceclaim.resource.k8s.io "nothing" not found.' in text
+    assert "Does not exist" in text
+
+
+def test_a_pod_that_is_not_there_is_not_found(pages: Client) -> None:
+    assert pages.get("/pods/default/nothing").status_code == 404
+
+
+def test_what_users_write_is_escaped() -> None:
+    drawn = Template("{% load sentences %}{{ text|with_code }}").render(Context({"text": "a `<b>` & <i>"}))
+    assert drawn == "a <code>&lt;b&gt;</code> &amp; &lt;i&gt;"
+
+
+def test_selectors_are_shortened_to_what_they_compare() -> None:
+    text = f'device.driver == "{DRIVER}" && device.attributes["{DRIVER}"].model in ["A", "B"]'
+    assert short_form(text) == f'driver == "{DRIVER}" && device.attributes["{DRIVER}"].model in ["A", "B"]'
