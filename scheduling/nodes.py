@@ -48,6 +48,29 @@ class _Shape:
     read: int = 0  # entries of the journal that are in the verdicts
     fitting: dict[str, NodeView] = field(default_factory=dict)
     refused: dict[str, tuple[Refusal, ...]] = field(default_factory=dict)
+    #: the values of `fitting`, the same tuple while they are the same: the allocator knows it again
+    _views: tuple[NodeView, ...] | None = None
+
+    @property
+    def views(self) -> tuple[NodeView, ...]:
+        if self._views is None:
+            self._views = tuple(self.fitting.values())
+        return self._views
+
+    def fits(self, name: str, view: NodeView) -> None:
+        self.refused.pop(name, None)
+        if self.fitting.get(name) is not view:
+            self.fitting[name] = view
+            self._views = None
+
+    def fits_not(self, name: str, refusals: tuple[Refusal, ...]) -> None:
+        """refusals: none where there is no such node."""
+        if self.fitting.pop(name, None) is not None:
+            self._views = None
+        if refusals:
+            self.refused[name] = refusals
+        else:
+            self.refused.pop(name, None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,7 +177,7 @@ class NodeTable:
         shape = self._shape_of(pod)
         bound = [(claim, selector) for claim in claims if (selector := _node_selector(claim)) is not None]
         if not bound:
-            return Survey(fitting=tuple(shape.fitting.values()), refused=shape.refused)
+            return Survey(fitting=shape.views, refused=shape.refused)
         fitting, refused = [], dict(shape.refused)
         elsewhere: dict[str, ResourceClaim] = {}
         for name, view in shape.fitting.items():
@@ -194,17 +217,14 @@ class NodeTable:
     def _judge(self, shape: _Shape, name: str) -> None:
         node = self._nodes.get(name)
         if node is None:
-            shape.fitting.pop(name, None)
-            shape.refused.pop(name, None)
+            shape.fits_not(name, ())
             return
         load = self._loads.get(name, _IDLE)
         refusals = policy.check(shape.needs, node, used=load.used, pods=load.pods)
         if refusals:
-            shape.fitting.pop(name, None)
-            shape.refused[name] = refusals
+            shape.fits_not(name, refusals)
         else:
-            shape.refused.pop(name, None)
-            shape.fitting[name] = self._views[name]
+            shape.fits(name, self._views[name])
 
 
 _IDLE = _Load()
