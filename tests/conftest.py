@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
 from django.db import connections
+from hypothesis import HealthCheck, settings
 
 from tests import services
+
+# How long a busy machine takes to make an example says nothing about the code; CI draws the same examples every time.
+settings.register_profile(
+    "manciple", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize="CI" in os.environ
+)
+settings.load_profile("manciple")
 
 
 @pytest.fixture(scope="session")
