@@ -32,6 +32,7 @@ from scheduling.capture import ClusterState
 from scheduling.conditions import SCHEDULING_GATED, not_scheduled, scheduled
 from scheduling.controllers.release import FINALIZER, deallocated, is_done
 from scheduling.event_recorder import Note, timestamp
+from scheduling.looked_after import looked_after
 from scheduling.plans import Decision, Placement, Refusal, stale
 from scheduling.pod_claims import can_be_reserved, consumer, is_reserved_for
 from scheduling.queue import Done, Outcome, Parked, Retry
@@ -75,7 +76,7 @@ def _commit_alone(state: ClusterState, decision: Decision, *, revision: int, now
 def _commit_together(
     state: ClusterState, decisions: Sequence[Decision], *, gone: Sequence[Done], revision: int, now: datetime
 ) -> list[Outcome]:
-    with objects.writing() as writer:
+    with objects.writing() as writer, looked_after.noted(writer, frozenset({"schedule"})):
         state.advance()
         batch = _Batch(state, writer, now)
         batch.load(decisions)

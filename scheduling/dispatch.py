@@ -20,6 +20,7 @@ from manciple.store import announce, tail
 from manciple.store.tail import Sketch
 from scheduling import hints
 from scheduling.beat import INTERVALS, task_name
+from scheduling.looked_after import Tasks, looked_after
 from scheduling.models import Cursor
 from scheduling.resources import CLAIMS, NAMESPACES, NODES, PODS, TEMPLATES
 
@@ -75,6 +76,8 @@ def change_of(sketch: Sketch) -> tuple[str, str]:
 def looks_for(changes: Collection[tuple[str, str]]) -> list[str]:
     """The tasks that these (resource, what happened to it) concern, by short name."""
     concerned = [task for task, interests in LOOKS.items() if interests.intersection(changes)]
+    if "sync_claims" in concerned and "schedule" in concerned:
+        concerned.remove("schedule")  # which the other does when the claims are there
     if any(type_ == DELETED for _, type_ in changes):
         concerned += [task for task in ON_ANY_DELETION if task not in concerned]
     return concerned
@@ -150,11 +153,18 @@ class Dispatcher:
         latest = tail.latest_revision()
         if position is not None and not self._claim(latest):
             return latest
-        for task in list(INTERVALS) if position is None else _concerned(position):
+        for task in list(INTERVALS) if position is None else concerned_after(position):
             self._send(task_name(task))
         return latest
 
 
-def _concerned(position: int) -> list[str]:
+def concerned_after(position: int) -> list[str]:
+    """The tasks to send a look to for what came after `position`, by short name."""
     sketches = tail.sketched_after(position, resources=CONCERNING, limit=MOST_CHANGES)
-    return list(LOOKS) if len(sketches) == MOST_CHANGES else looks_for({change_of(sketch) for sketch in sketches})
+    if len(sketches) == MOST_CHANGES:
+        return list(LOOKS)
+    changes: dict[Tasks, set[tuple[str, str]]] = {}
+    for sketch in sketches:
+        changes.setdefault(looked_after.by(sketch.revision), set()).add(change_of(sketch))
+    concerned = {task for looking, found in changes.items() for task in looks_for(found) if task not in looking}
+    return [task for task in INTERVALS if task in concerned]

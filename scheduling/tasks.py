@@ -15,6 +15,7 @@ from celery import shared_task
 from scheduling.controllers import claims, garbage, namespaces, node_lifecycle, podgc, pruning, reservations
 from scheduling.controllers.followers import utc_now
 from scheduling.cycle import SchedulingWorker
+from scheduling.looked_after import looked_after
 
 
 def task(look: Callable[[], None]) -> Callable[[], None]:
@@ -46,6 +47,12 @@ _process = _Process()
 os.register_at_fork(after_in_child=_process.forget)
 
 
+def forget_process() -> None:
+    """Give up what this process knows of the cluster; used where its database is another one from now on."""
+    _process.forget()
+    looked_after.forget()
+
+
 @task
 def schedule() -> None:
     """Place the pods that are ready."""
@@ -54,8 +61,9 @@ def schedule() -> None:
 
 @task
 def sync_claims() -> None:
-    """Make the claims that new pods ask for by template."""
+    """Make the claims that new pods ask for by template, and place these pods."""
     claims.FOLLOWER.follow()
+    _process.worker().run()
 
 
 @task

@@ -85,6 +85,7 @@ def read_on(
 class Sketch(NamedTuple):
     """An event as far as it can be told without its document."""
 
+    revision: int
     resource: str
     type: EventType
     deleting: bool  # metadata.deletionTimestamp is set
@@ -95,12 +96,12 @@ def sketched_after(revision: int, *, resources: Collection[str], limit: int) -> 
     """What happened above `revision` to `resources` (at least one), and any deletion; the oldest `limit` of that."""
     places = ", ".join(["%s"] * len(resources))
     statement = (
-        "SELECT resource, type, deleting, fields FROM store_event WHERE revision > %s "  # noqa: S608 - placeholders only
+        "SELECT revision, resource, type, deleting, fields FROM store_event WHERE revision > %s "  # noqa: S608 - placeholders only
         f"AND (resource IN ({places}) OR type = 'DELETED') ORDER BY revision LIMIT %s"
     )
     return [
-        Sketch(resource, type_, bool(deleting), documents.load(fields))
-        for resource, type_, deleting, fields in bulk.fetch(statement, [revision, *resources, limit])
+        Sketch(number, resource, type_, bool(deleting), documents.load(fields))
+        for number, resource, type_, deleting, fields in bulk.fetch(statement, [revision, *resources, limit])
     ]
 
 

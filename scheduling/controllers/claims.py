@@ -29,11 +29,14 @@ from scheduling import event_recorder
 from scheduling.controllers.followers import Follower, utc_now
 from scheduling.controllers.generation import POD_CLAIM_ANNOTATION, claim_for, generate_name
 from scheduling.controllers.release import is_done
+from scheduling.looked_after import NOBODY, looked_after
 from scheduling.pod_claims import can_be_reserved, consumer, controller_of, is_for_pod, is_reserved_for, references
 from scheduling.resources import CLAIMS, NAMESPACES, PODS, TEMPLATES, Key, decoded, key_of, kind, listed
 
 #: Pods in one transaction.
 BATCH = 100
+#: What the task that makes claims does next by itself.
+LOOKING = frozenset({"sync_claims", "schedule"})
 #: The source of the controller's events, as upstream names it.
 COMPONENT = "resource_claim"
 
@@ -80,7 +83,9 @@ def sync(keys: Iterable[Key]) -> int:
 
 
 def _sync_batch(keys: Sequence[Key]) -> int:
-    with objects.writing() as writer:
+    # A full batch is one of many: others may schedule its pods while this worker goes on.
+    looking = NOBODY if len(keys) == BATCH else LOOKING
+    with objects.writing() as writer, looked_after.noted(writer, looking):
         writer.load(kind(PODS), keys)
         pods = [pod for key in keys if (pod := _living(writer, key)) is not None]
         made_before = owners.dependents([pod.metadata.uid for pod in pods], kind(CLAIMS))

@@ -21,8 +21,8 @@ from tests.scheduling.cluster import Cluster
 CLAIMS = "resourceclaims.resource.k8s.io"
 
 LOOKS: dict[str, tuple[tuple[str, str], set[str]]] = {
-    "a new pod": (("pods", "ADDED"), {"schedule", "sync_claims"}),
-    "a changed pod": (("pods", "MODIFIED"), {"schedule", "sync_claims"}),
+    "a new pod": (("pods", "ADDED"), {"sync_claims"}),
+    "a changed pod": (("pods", "MODIFIED"), {"sync_claims"}),
     "a pod that got a node": (("pods", "BOUND"), set()),
     "a pod that ended": (("pods", "FINISHED"), {"schedule", "release_claims"}),
     "a pod that went": (
@@ -50,14 +50,14 @@ def test_change_concerns(phrase: str) -> None:
 
 NODE = {"spec.nodeName": "node-1"}
 CHANGES: dict[str, tuple[Sketch, str]] = {
-    "one that came": (Sketch("pods", "ADDED", False, NODE), "ADDED"),
-    "one that went": (Sketch("pods", "DELETED", True, NODE), "DELETED"),
-    "an unbound pod": (Sketch("pods", "MODIFIED", False, {"spec.nodeName": ""}), "MODIFIED"),
-    "a bound pod": (Sketch("pods", "MODIFIED", False, NODE), "BOUND"),
-    "a bound pod on its way out": (Sketch("pods", "MODIFIED", True, NODE), "DELETING"),
-    "a pod that ended": (Sketch("pods", "MODIFIED", False, {**NODE, "status.phase": "Failed"}), "FINISHED"),
-    "one that ended on its way out": (Sketch("pods", "MODIFIED", True, {"status.phase": "Succeeded"}), "FINISHED"),
-    "any other thing": (Sketch(CLAIMS, "MODIFIED", False, {}), "MODIFIED"),
+    "one that came": (Sketch(7, "pods", "ADDED", False, NODE), "ADDED"),
+    "one that went": (Sketch(7, "pods", "DELETED", True, NODE), "DELETED"),
+    "an unbound pod": (Sketch(7, "pods", "MODIFIED", False, {"spec.nodeName": ""}), "MODIFIED"),
+    "a bound pod": (Sketch(7, "pods", "MODIFIED", False, NODE), "BOUND"),
+    "a bound pod on its way out": (Sketch(7, "pods", "MODIFIED", True, NODE), "DELETING"),
+    "a pod that ended": (Sketch(7, "pods", "MODIFIED", False, {**NODE, "status.phase": "Failed"}), "FINISHED"),
+    "one that ended on its way out": (Sketch(7, "pods", "MODIFIED", True, {"status.phase": "Succeeded"}), "FINISHED"),
+    "any other thing": (Sketch(7, CLAIMS, "MODIFIED", False, {}), "MODIFIED"),
 }
 
 

@@ -1,0 +1,64 @@
+"""What a task looks at itself is not sent for; everything else is."""
+
+from __future__ import annotations
+
+import pytest
+
+from manciple.store import objects
+from manciple.store.tail import latest_revision
+from manciple.wire.errors import AlreadyExists
+from scheduling import tasks
+from scheduling.controllers import claims
+from scheduling.dispatch import concerned_after
+from scheduling.looked_after import LookedAfter
+from tests.builders import make_pod, make_template
+from tests.scheduling.cluster import Cluster, kind_of
+
+SCHEDULE = frozenset({"schedule"})
+
+
+def test_exactly_what_is_written_within_is_noted(cluster: Cluster) -> None:
+    noting = LookedAfter()
+    pods = [make_pod(f"pod-{number}") for number in range(3)]
+    with objects.writing() as writer, noting.noted(writer, SCHEDULE):
+        made = writer.create(kind_of(pods[0]), pods[0])
+    first = int(made.metadata.resource_version)
+    assert [noting.by(revision) for revision in (first - 1, first, first + 1)] == [frozenset(), SCHEDULE, frozenset()]
+
+
+def test_what_was_undone_is_not_noted(cluster: Cluster) -> None:
+    noting, pod = LookedAfter(), make_pod()
+
+    def write_twice() -> None:
+        with objects.writing() as writer, noting.noted(writer, SCHEDULE):
+            writer.create(kind_of(pod), pod)
+            writer.create(kind_of(pod), pod)
+
+    with pytest.raises(AlreadyExists):
+        write_twice()
+    assert noting.by(latest_revision() + 1) == frozenset()
+
+
+def test_a_pod_from_a_template_needs_one_look_until_it_is_bound(cluster: Cluster) -> None:
+    cluster.with_gpus("node-1")
+    cluster.create(make_template("one-gpu"))
+    cluster.settle()
+    before = latest_revision()
+    cluster.create(make_pod("web", templates={"gpu": "one-gpu"}))
+    assert concerned_after(before) == ["sync_claims"]
+    before = latest_revision()
+    tasks.sync_claims()
+    assert cluster.pod("web").spec.node_name == "node-1"
+    assert concerned_after(before) == []
+
+
+def test_a_full_batch_of_claims_is_scheduled_while_the_next_is_made(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(claims, "BATCH", 2)
+    cluster.create(make_template("one-gpu"))
+    for number in range(2):
+        cluster.create(make_pod(f"pod-{number}", templates={"gpu": "one-gpu"}))
+    before = latest_revision()
+    claims.FOLLOWER.follow(cluster.clock)
+    assert concerned_after(before) == ["sync_claims"]
