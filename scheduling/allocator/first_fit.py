@@ -44,11 +44,11 @@ class Fitting:
 
 
 def index_of(snapshot: Snapshot, nodes: Sequence[NodeView]) -> NodeIndex | None:
-    """The catalogue's index, caught up and with all of these nodes. None for a snapshot older than the index."""
-    memo = snapshot.catalogue.memo
+    """The inventory's index, caught up and with all of these nodes. None for a snapshot older than the index."""
+    memo = snapshot.catalogue.lineage.memo
     known = memo.get(NodeIndex)
     if isinstance(known, NodeIndex):
-        if snapshot.usage.age < known.age:
+        if snapshot.usage.age < known.age or snapshot.catalogue.number < known.catalogue.number:
             return None
         if known.knows(nodes) and known.follow(snapshot):
             return known

@@ -1,10 +1,11 @@
 """Which of many nodes could meet a request, known without looking at each: bitsets over nodes, kept up with the usage.
 
-A `NodeIndex` belongs to one catalogue; bit i stands for the i-th node by name. It follows the usage log: each entry
-changes what is taken on the nodes that see the pool. For every request signature that was asked for it keeps, lazily,
-how many free devices each node has, and for each count asked for the set of nodes that have as many. Allocations do not
-touch these sets: they stay a superset, and whoever finds that a chosen node has less says so (`correct`). What may make
-a node fit again is a release; the index lists them, and each reader remembers how far it has read.
+Bit i stands for the i-th node by name. A `NodeIndex` follows the catalogues of an inventory: nodes that see something
+else are looked at again. It follows the usage log: each entry changes what is taken on the nodes that see the pool.
+For every request signature that was asked for it keeps how many free devices each node has, and for each count asked
+for the set of nodes that have as many. Allocations do not touch these sets: they stay a superset, and whoever finds
+that a chosen node has less says so (`correct`). What may make a node fit again is a release; the index lists them, and
+each reader remembers how far it has read.
 Nodes are also kept in buckets by their free devices, so that the most packed node is found first.
 """
 
@@ -13,6 +14,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
+from weakref import WeakSet
 
 from inventory.kinds.node_selectors import NodeSelector
 from scheduling.allocator.masks import InUse, in_use, selected, sharing
@@ -46,14 +48,25 @@ class SignatureCounts:
         self.candidates: list[int] = []
         #: node -> devices on which a selector errs
         self._errors: dict[int, int] = {}
-        for number, devices in enumerate(index.devices):
-            candidates, errors = selected(devices, plan, index.features)
-            self.candidates.append(candidates)
-            if errors:
-                self._errors[number] = errors
+        self._plan = plan
+        for number in range(len(index.nodes)):
+            self.candidates.append(0)
+            self._select(number)
         self._counts = [self.free_on(number).bit_count() for number in range(len(index.nodes))]
         self._at_least: dict[int, int] = {}
         self._read = len(index.releases)
+
+    def _select(self, number: int) -> None:
+        self.candidates[number], errors = selected(self._index.devices[number], self._plan, self._index.features)
+        if errors:
+            self._errors[number] = errors
+        else:
+            self._errors.pop(number, None)
+
+    def look_again(self, number: int) -> None:
+        """The node sees other devices than before."""
+        self._select(number)
+        self.correct(number, self.free_on(number).bit_count())
 
     def free_on(self, number: int) -> int:
         """The devices of the node that serve the request now."""
@@ -112,13 +125,15 @@ class NodeIndex:
     def __init__(self, snapshot: Snapshot, nodes: Iterable[NodeView]) -> None:
         self.nodes = tuple(sorted(nodes, key=lambda one: one.name))
         self.features = snapshot.features
-        self.devices = tuple(snapshot.on_node(node) for node in self.nodes)
+        self.catalogue = snapshot.catalogue
+        self.devices = [snapshot.on_node(node) for node in self.nodes]
         used = [in_use(one, snapshot.usage, self.features) for one in self.devices]
         #: per node, as in `masks.InUse`
         self.taken = [one.taken for one in used]
         self.shared_out = [one.shared_out for one in used]
         #: per node, the devices of which more than "free" has to be known: shared ones, and those that draw on counters
         self.special = [sharing(one, self.features) | one.consuming for one in self.devices]
+        #: whether some node has devices that several requests may use
         self.sharing = any(sharing(one, self.features) for one in self.devices)
         #: (node, devices that came free), in order
         self.releases: list[tuple[int, int]] = []
@@ -132,6 +147,8 @@ class NodeIndex:
         self._asked: tuple[Sequence[NodeView], int] = ((), 0)
         self._log, self._seen = snapshot.usage.log, snapshot.usage.version
         self._signatures: dict[Hashable, SignatureCounts] = {}
+        #: those and others that shapes still use
+        self._counts: WeakSet[SignatureCounts] = WeakSet()
         self._selectors: list[NodeSelector | None] = [None] * len(self.nodes)
         self._free = [-1] * len(self.nodes)
         self._buckets: dict[int, int] = {}
@@ -191,8 +208,48 @@ class NodeIndex:
     # Keeping up ------------------------------------------------------------------------------------------------------
 
     def follow(self, snapshot: Snapshot) -> bool:
-        """Catch up with the usage of `snapshot`. False where the log does not reach from what was seen to there."""
-        usage = snapshot.usage
+        """Catch up with `snapshot`. False where nothing tells the way from what was seen to there."""
+        return self._follow_usage(snapshot.usage) and self._follow_catalogue(snapshot)
+
+    def _follow_catalogue(self, snapshot: Snapshot) -> bool:
+        now, before = snapshot.catalogue, self.catalogue
+        if now is before:
+            return True
+        if now.lineage is not before.lineage or now.number < before.number:
+            return False
+        names: set[str] = set()
+        for changed in now.lineage.changes[before.number : now.number]:
+            if changed is None:
+                return False
+            names |= changed
+        self.catalogue = now
+        self._refusals.clear()
+        if now.classes is not before.classes:
+            self.shapes.clear()
+        for name in names & self._numbers.keys():
+            self._look_again(self._numbers[name], snapshot)
+        return True
+
+    def _look_again(self, number: int, snapshot: Snapshot) -> None:
+        """The node sees other devices than before."""
+        for spot in self._spots_of(number):
+            kept = [one for one in self._spots[spot.generation.key] if one.number != number]
+            self._spots[spot.generation.key] = kept
+        devices = self.devices[number] = snapshot.on_node(self.nodes[number])
+        self.taken[number], self.shared_out[number] = in_use(devices, snapshot.usage, self.features)
+        self.special[number] = sharing(devices, self.features) | devices.consuming
+        if not self.sharing and sharing(devices, self.features):
+            self.sharing = True
+            self.shapes.clear()
+        for spot in self._spots_of(number):
+            self._spots.setdefault(spot.generation.key, []).append(spot)
+        self._file(number)
+        self.stamps[number] += 1
+        for counts in self._counts:
+            counts.look_again(number)
+        self.releases.append((number, -1))
+
+    def _follow_usage(self, usage: UsageTable) -> bool:
         if usage.log is self._log:
             if usage.version == self._seen:
                 return True
@@ -268,6 +325,7 @@ class NodeIndex:
         if known is None:
             make_room(self._signatures)
             known = self._signatures[key] = SignatureCounts(plan, self)
+            self._counts.add(known)
         return known
 
     def refusals_of(self, asked: Hashable) -> dict[int, Refusal]:

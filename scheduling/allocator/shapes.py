@@ -113,12 +113,11 @@ class Shape:
         self.variants = tuple(
             Variant(plans, chosen, rank=rank, index=index) for rank, chosen in enumerate(_choices(plans))
         )
-        counts = {one for variant in self.variants for one, _ in variant.thresholds}
-        self._erring = [one for one in counts if one.errs]
+        self._counts = {one for variant in self.variants for one, _ in variant.thresholds}
 
     def errs_on(self, among: int) -> bool:
         """Whether a selector errs on one of these nodes, so that only the plain search tells the answer."""
-        return any(one.errs_on(among) for one in self._erring)
+        return any(one.errs and one.errs_on(among) for one in self._counts)
 
     def plans(self, claims: Sequence[ResourceClaim]) -> tuple[ClaimPlan, ...]:
         """For a search of these claims. Messages about their requests would name the claims that were read."""

@@ -7,7 +7,6 @@ anew. Each placement is held against the ordered search on every node by itself.
 from __future__ import annotations
 
 import random
-from typing import Any
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -83,11 +82,20 @@ class _Life:
         chance = self._draw.random()
         if self._held and chance < 0.45:
             self.inventory.forget(self._held.pop(self._draw.randrange(len(self._held))))
-        elif chance > 0.95:
-            changed: Any = self._draw.choice(self._slices)
-            self.inventory.apply_slice(decode_value(ResourceSlice, changed))
+        elif chance > 0.9:
+            self._publish(self._draw.choice(self._slices))
         nodes = NODES if chance < 0.8 else tuple(self._draw.sample(NODES, 3))
         self._place(self._draw.choice(self._pods), nodes)
+
+    def _publish(self, one: Json) -> None:
+        """A slice goes, or comes back with some of its devices."""
+        devices = one["spec"].get("devices", ())
+        if self._draw.random() < 0.3:
+            self.inventory.remove_slice(one["metadata"]["name"])
+            return
+        left = [device for device in devices if self._draw.random() < 0.8]
+        changed = {**one, "spec": {**one["spec"], "devices": left}}
+        self.inventory.apply_slice(decode_value(ResourceSlice, changed))
 
     def _place(self, wanted: list[ResourceClaim], nodes: tuple[NodeView, ...]) -> None:
         snapshot = self.inventory.snapshot()
