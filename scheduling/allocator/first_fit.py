@@ -43,32 +43,32 @@ class Fitting:
     outcome: Outcome
 
 
-def index_of(snapshot: Snapshot, nodes: Sequence[NodeView]) -> NodeIndex | None:
-    """The inventory's index, caught up and with all of these nodes. None for a snapshot older than the index."""
+def index_of(snapshot: Snapshot, nodes: Sequence[NodeView]) -> tuple[NodeIndex, int] | None:
+    """The inventory's index, caught up, and the set of the nodes in it. None for a snapshot older than the index."""
     memo = snapshot.catalogue.lineage.memo
     known = memo.get(NodeIndex)
     if isinstance(known, NodeIndex):
         if snapshot.usage.age < known.age or snapshot.catalogue.number < known.catalogue.number:
             return None
-        if known.knows(nodes) and known.follow(snapshot):
-            return known
+        among = known.mask_of(nodes)
+        if among is not None and known.follow(snapshot):
+            return known, among
     others = known.nodes if isinstance(known, NodeIndex) else ()
     made = memo[NodeIndex] = NodeIndex(snapshot, {node.name: node for node in (*others, *nodes)}.values())
-    return made
+    return made, made.mask_of(nodes) or 0
 
 
 def first_fit(
     snapshot: Snapshot,
     claims: Sequence[ResourceClaim],
-    nodes: Sequence[NodeView],
+    among: int,
     *,
     index: NodeIndex,
     score: Score,
     effort: Effort,
 ) -> Fitting | Refuted | None:
-    """None where the index cannot tell: then every node has to be asked."""
+    """among: the nodes, as the index numbers them. None where it cannot tell: then every node has to be asked."""
     shape = shape_of(claims, snapshot, index)
-    among = index.mask_of(nodes)
     if not shape.variants or shape.errs_on(among):
         return None
     asked = _Asked(snapshot, claims, shape=shape, index=index, effort=effort)

@@ -31,6 +31,8 @@ from scheduling.allocator.usage import PoolUsage, UsageTable
 #: Releases listed before all that was derived from them is forgotten, and the list starts anew.
 MAX_RELEASES = 200_000
 
+#: Tuples of nodes that are known again.
+MAX_ASKED = 64
 #: Refusals that are kept, each with its funnels: 2 KiB or so.
 MAX_REFUSALS = 10_000
 
@@ -143,8 +145,8 @@ class NodeIndex:
         self.stamps = [0] * len(self.nodes)
         self._refusals: dict[Hashable, dict[int, Refusal]] = {}
         self._numbers = {node.name: number for number, node in enumerate(self.nodes)}
-        #: the last sequence of nodes that was asked for, and its set
-        self._asked: tuple[Sequence[NodeView], int] = ((), 0)
+        #: id -> (a tuple of nodes that was asked for, its set); the tuple is held, so the id stays its own
+        self._asked: dict[int, tuple[Sequence[NodeView], int]] = {}
         self._log, self._seen = snapshot.usage.log, snapshot.usage.version
         self._signatures: dict[Hashable, SignatureCounts] = {}
         #: those and others that shapes still use
@@ -181,24 +183,23 @@ class NodeIndex:
 
     # Which nodes are asked for ---------------------------------------------------------------------------------------
 
-    def knows(self, nodes: Sequence[NodeView]) -> bool:
-        """Whether the index has all of these nodes, with the labels that they have now."""
-        if self._asked[0] is nodes and isinstance(nodes, tuple):
-            return True
+    def mask_of(self, nodes: Sequence[NodeView]) -> int | None:
+        """The set of these nodes. None where the index does not have all of them with the labels that they have now."""
+        asked = self._asked.get(id(nodes))
+        if asked is not None and asked[0] is nodes:
+            return asked[1]
         members = bytearray(len(self.nodes) // 8 + 1)
         for node in nodes:
             number = self._numbers.get(node.name)
             if number is None or (self.nodes[number] is not node and self.nodes[number] != node):
-                return False
+                return None
             members[number >> 3] |= 1 << (number & 7)
-        self._asked = (nodes, int.from_bytes(members, "little"))
-        return True
-
-    def mask_of(self, nodes: Sequence[NodeView]) -> int:
-        """The set of these nodes. Raises: KeyError for one that the index does not know."""
-        if not self.knows(nodes):
-            raise KeyError("unknown nodes")
-        return self._asked[1]
+        mask = int.from_bytes(members, "little")
+        if isinstance(nodes, tuple):
+            if len(self._asked) >= MAX_ASKED:
+                self._asked.clear()
+            self._asked[id(nodes)] = (nodes, mask)
+        return mask
 
     @property
     def age(self) -> int:

@@ -58,10 +58,11 @@ def place(
     them) from call to call.
     """
     effort = Effort(limit, deadline or Deadline.after(DEFAULT_TIMEOUT))
-    index = index_of(snapshot, nodes)
+    indexed = index_of(snapshot, nodes)
     refuted: Refuted | None = None
-    if index is not None:
-        found = first_fit(snapshot, claims, nodes, index=index, score=score, effort=effort)
+    if indexed is not None:
+        index, among = indexed
+        found = first_fit(snapshot, claims, among, index=index, score=score, effort=effort)
         if isinstance(found, Fitting):
             return Placement(node=found.node, outcome=found.outcome)
         refuted = found
