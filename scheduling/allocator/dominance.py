@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
+from scheduling.allocator.drops import ASKED
 from scheduling.allocator.outcome import Reason, Unallocatable, finding_of
 from scheduling.allocator.sentences import Finding
 
@@ -29,12 +30,12 @@ def dominant(refusals: Iterable[Unallocatable]) -> tuple[Reason, ...]:
     return tuple(reason for reason in leading if (reason.claim, reason.request) == key and not reason.conflict)
 
 
-def overall(refusals: Sequence[Unallocatable], *, names_claim: bool = False) -> Finding | None:
-    """The dominant reason's words; None where nobody gave any."""
+def overall(refusals: Sequence[Unallocatable], *, names_claim: bool = False, asked: int = ASKED) -> Finding | None:
+    """The dominant reason's words; None where nobody gave any. The rest as for `finding_of`."""
     reasons = dominant(refusals)
     if not reasons:
         return None
-    found = finding_of(reasons, names_claim=names_claim)
+    found = finding_of(reasons, names_claim=names_claim, asked=asked)
     if len(reasons) == len(refusals) or reasons[0].conflict:
         return found
     return Finding(f"{found.cause} (on {len(reasons)} of {len(refusals)} nodes)", found.next_step)

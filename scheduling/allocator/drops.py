@@ -15,8 +15,10 @@ from scheduling.allocator.selectors import SelectorRef
 from scheduling.cel import CompileError, DeviceView, Selector, compile_selector
 from scheduling.cel.clauses import Clause, extremes, first_false, shown
 
-#: Devices that are asked; of more, the first so many speak for all.
+#: Devices that are asked where a refusal is told in passing; of more, the first so many speak for all.
 ASKED = 512
+#: The same where somebody has asked for an explanation.
+ASKED_THOROUGHLY = 100_000
 #: Different values that are named.
 NAMED = 3
 
@@ -35,19 +37,19 @@ class Drop:
     one_device: str = ""  # driver/pool/device, for example
 
 
-def drops(selector: SelectorRef, refused: DeviceSet) -> tuple[Drop, ...]:
-    """The operands that refused the devices, the one that refused most first."""
+def drops(selector: SelectorRef, refused: DeviceSet, *, most: int = ASKED_THOROUGHLY) -> tuple[Drop, ...]:
+    """The operands that refused the devices, the one that refused most first. most: how many devices are asked."""
     try:
         compiled = compile_selector(selector.expression)
     except CompileError:
         return ()
     views = _Views(compiled)
-    found: dict[str, tuple[Clause, list[DeviceView], str]] = {}
-    for device in islice(refused, ASKED):
+    found: dict[str, tuple[Clause, list[DeviceView], PublishedDevice]] = {}
+    for device in islice(refused, most):
         view, clause = views.of(device)
         if clause is not None:
-            found.setdefault(clause.text, (clause, [], str(device)))[1].append(view)
-    summed = (_summed(clause, alike, example) for clause, alike, example in found.values())
+            found.setdefault(clause.text, (clause, [], device))[1].append(view)
+    summed = (_summed(clause, alike, str(example)) for clause, alike, example in found.values())
     return tuple(sorted(summed, key=lambda drop: (-drop.count, drop.clause.text)))
 
 

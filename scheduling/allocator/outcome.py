@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from claims.kinds.allocations import AllocationResult
+from scheduling.allocator.drops import ASKED
 from scheduling.allocator.nodeview import NodeView
 from scheduling.allocator.requests import RequestPlan
 from scheduling.allocator.sentences import Finding, finding
@@ -75,14 +76,18 @@ class Reason:
         return str(finding_of((self,), names_claim=True))
 
 
-def finding_of(reasons: Sequence[Reason], *, names_claim: bool = False) -> Finding:
-    """The cause and the next step of one request's reasons on one or several nodes."""
+def finding_of(reasons: Sequence[Reason], *, names_claim: bool = False, asked: int = ASKED) -> Finding:
+    """The cause and the next step of one request's reasons on one or several nodes.
+
+    names_claim: for readers who do not see which claim it is about. asked: how many of the devices that a selector
+    refused are asked for what they have.
+    """
     if reasons[0].conflict:
         return Finding(reasons[0].conflict, APART)
-    return finding(shortage(reasons, names_claim=names_claim))
+    return finding(shortage(reasons, names_claim=names_claim, asked=asked))
 
 
-def shortage(reasons: Sequence[Reason], *, names_claim: bool = False) -> Shortage:
+def shortage(reasons: Sequence[Reason], *, names_claim: bool = False, asked: int = ASKED) -> Shortage:
     """One request's reasons on one or several nodes as one."""
     funnels = [reason.funnel for reason in reasons]
     return Shortage(
@@ -92,6 +97,7 @@ def shortage(reasons: Sequence[Reason], *, names_claim: bool = False) -> Shortag
         most=most_left(funnels),
         nodes=tuple(reason.node for reason in reasons),
         names_claim=names_claim,
+        asked=asked,
     )
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from scheduling.allocator import stages
-from scheduling.allocator.drops import ASKED, Drop, drops
+from scheduling.allocator.drops import Drop, drops
 from scheduling.allocator.pools import KEEPING_AWAY
 from scheduling.allocator.stages import PoolTrouble, Shortage
 
@@ -131,7 +131,7 @@ def _selector(short: Shortage) -> Finding:
     pool = f"the {f'{before} devices' if before > 1 else 'one device'} {_offered(short, of_class=of_class)}"
     none = f"{who} {verb} none of {pool}" if before > 1 else f"{who} does not {verb[:-1]} {pool}"
     cause = _too_few(short, of=f"{who} {verb} {{}} of {pool}", none=none)
-    found = drops(stage.selector, short.lost) if stage.selector else ()
+    found = drops(stage.selector, short.lost, most=short.asked) if stage.selector else ()
     name = _selector_name(short)
     if not found:
         return Finding(f"{cause}: {name} is {quoted(stage.clause)}", _loosen(short, name))
@@ -157,9 +157,9 @@ def _clause(short: Shortage, drop: Drop) -> str:
     """What the operand asks, whom it refuses, and what the devices have there."""
     refused = len(short.lost)
     who = f"{drop.count} of them"
-    if drop.count == min(refused, ASKED):
+    if drop.count == min(refused, short.asked):
         who = f"the other {refused}" if short.stage.left else {1: "it", 2: "both"}.get(refused, f"all {refused}")
-    has = _has(drop, refused) if refused <= ASKED else ""
+    has = _has(drop, refused) if refused <= short.asked else ""
     return f"{quoted(str(drop.clause))} refuses {who}" + (f"; {has}" if has else "")
 
 

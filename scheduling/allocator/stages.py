@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from scheduling.allocator.device_sets import DeviceSet
+from scheduling.allocator.drops import ASKED
 from scheduling.allocator.published import PoolKey
 from scheduling.allocator.requests import RequestPlan
 from scheduling.allocator.selectors import SelectorRef
@@ -66,6 +67,8 @@ class Shortage:
     nodes: tuple[str, ...]
     #: whether sentences name the claim too
     names_claim: bool = False
+    #: how many of the devices that a selector refused are asked for what they have
+    asked: int = ASKED
 
     @property
     def subject(self) -> str:

@@ -15,6 +15,7 @@ from claims.kinds.requests import DeviceRequest
 from claims.kinds.resource_claims import ResourceClaim
 from scheduling.allocator import Allocated, Failed, NodeView, Snapshot, Unallocatable, Undecided, overall, place
 from scheduling.allocator.dominance import dominant
+from scheduling.allocator.drops import ASKED_THOROUGHLY
 from scheduling.allocator.examination import Examination, Examined, examine
 from scheduling.allocator.requests import RequestPlan
 from scheduling.allocator.sentences import Finding
@@ -113,7 +114,7 @@ def _finding(
     undecided = [one for one in outcomes if isinstance(one, Undecided)]
     if undecided:
         return causes.of_undecided(sum(one.trials for one in undecided))
-    found = overall(refusals)
+    found = overall(refusals, asked=ASKED_THOROUGHLY)
     if found is not None:
         return found
     return causes.of_error(failed[0].error) if failed else causes.of_nodes(refused, nodes=nodes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from inventory.kinds.slices import ResourceSlice
-from scheduling.allocator import Allocated, Failed, Inventory, Unallocatable
+from scheduling.allocator import Allocated, Failed, Inventory, Unallocatable, overall
 from scheduling.allocator.outcome import finding_of
 from scheduling.allocator.sentences import Finding
 from tests.scheduling.allocator.cases import (
@@ -313,3 +313,25 @@ def test_the_request_that_is_furthest_from_being_met_comes_first() -> None:
 def test_an_invalid_pool_is_said_where_nothing_else_fits() -> None:
     outcome = answer(make_inventory(make_slice("d-0", "d-0")), make_claim())
     assert outcome == Failed(error="invalid resource pools were encountered", fatal_for_pod=False)
+
+
+def test_of_very_many_devices_some_are_asked_in_passing_and_all_for_an_explanation() -> None:
+    crowd = make_slice(*(device(f"d-{number}", memory=number) for number in range(600)))
+    reasons = _no(make_inventory(crowd), request(where=f"{MEMORY} >= 1000")).reasons
+    assert str(finding_of(reasons)).endswith("`memory >= 1000` refuses all 600")
+    assert str(finding_of(reasons, asked=1000)).endswith("refuses all 600; the most any of them has is 599")
+
+
+def test_a_request_that_is_short_on_some_of_the_nodes_only_says_on_how_many() -> None:
+    inventory = make_inventory(
+        make_slice(device("a", model="A")),
+        make_slice(device("b", model="B"), pool="p2", nodeName="node-2"),
+        classes=(make_class("gpu", MODEL.format("A")), make_class("other", MODEL.format("B"))),
+    )
+    _give(inventory, 1)
+    wants = (request("a"), request("b", device_class="other"))
+    refusals = [_no(inventory, *wants, on=one) for one in ("node-1", "node-2")]
+    found = overall(refusals)
+    assert found is not None
+    assert found.cause.endswith("(on 1 of 2 nodes)")
+    assert overall([]) is None
