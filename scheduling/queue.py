@@ -21,15 +21,16 @@ Locks are taken in the order revision counter (by the commit), cursor, queue row
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Protocol
+from typing import Any, Protocol
 
 from django.db import transaction
 from django.db.models import F, Q
 
-from manciple.store import tail
+from manciple.store import bulk, tail
 from manciple.wire.errors import Expired
 from scheduling import hints
 from scheduling.backoff import backoff_seconds
@@ -170,6 +171,7 @@ def sweep(view: View, now: datetime) -> int:
     astray = wanted ^ set(QueuedPod.objects.values_list("uid", flat=True))
     if astray:
         with transaction.atomic():
+            Cursor.objects.select_for_update().filter(name=CURSOR).first()
             _enter(view, astray, now)
     return flushed + explained + len(astray)
 
@@ -263,7 +265,7 @@ def _rest(row: QueuedPod, now: datetime) -> None:
 
 
 def _enter(view: View, uids: Iterable[str], now: datetime) -> None:
-    """Add rows for the candidates among `uids`, drop those of the others."""
+    """Add rows for the candidates among `uids`, drop those of the others. The caller holds the cursor's lock."""
     looked_at = list(dict.fromkeys(uids))
     candidates = [candidate for uid in looked_at if (candidate := view.candidate(uid)) is not None]
     staying = {candidate.uid for candidate in candidates}
@@ -274,7 +276,16 @@ def _enter(view: View, uids: Iterable[str], now: datetime) -> None:
         for candidate in candidates
         if candidate.uid not in present
     ]
-    QueuedPod.objects.bulk_create(new, ignore_conflicts=True)
+    bulk.insert(QueuedPod, _COLUMNS, [_values(row) for row in new])
+
+
+_COLUMNS = tuple(field.attname for field in QueuedPod._meta.concrete_fields)
+
+
+def _values(row: QueuedPod) -> tuple[Any, ...]:
+    """What `bulk` takes: plain text for the state, JSON for what is awaited."""
+    told = {"state": str(row.state), "awaited": json.dumps(row.awaited)}
+    return tuple(told[name] if name in told else getattr(row, name) for name in _COLUMNS)
 
 
 def _new_row(candidate: Candidate, hold: Hold | None, now: datetime) -> QueuedPod:

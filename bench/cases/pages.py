@@ -96,6 +96,7 @@ async def _listen(installation: Installation, cookie: str, claims: Sequence[str]
         httpx.AsyncClient(base_url=installation.web, headers=headers) as browser,
     ):
         await socket.recv()
+        (await browser.get("/devices")).raise_for_status()  # the page that is open, and whatever a first request loads
         for name in claims:
             revision = await asyncio.to_thread(_give_up, name)
             committed = time.perf_counter()
