@@ -16,6 +16,7 @@ Steps 3 to 5 touch nothing outside the worker but the database, in step 4. A cra
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -39,6 +40,7 @@ from scheduling.allocator import (
     overall,
     place,
 )
+from scheduling.allocator.deadline import Deadline
 from scheduling.capture import ClusterState
 from scheduling.commit import commit
 from scheduling.conditions import SCHEDULER_ERROR, SCHEDULING_GATED, UNSCHEDULABLE
@@ -48,7 +50,7 @@ from scheduling.queue import Done, Outcome
 from scheduling.reasons import Hold, Reason, claim_key
 
 #: Pods in one transaction.
-BATCH = 64
+BATCH = 128
 
 Clock = Callable[[], datetime]
 
@@ -144,7 +146,7 @@ def decide(state: ClusterState, pod: Pod) -> Decision:
         return _refused_by_nodes(state, pod, survey, {})
     if not wanting:
         return _reserve(state, Placement(pod=pod, node=_quietest(state, pod, survey.fitting), claims=claims))
-    placed = place(state.snapshot(), wanting, survey.fitting, score=_score(state, pod))
+    placed = place(state.snapshot(), wanting, survey.fitting, score=_score(state, pod), deadline=filter_deadline())
     match placed.outcome:
         case Allocated(results=results) if placed.node is not None:
             given = {claim.metadata.uid: result for claim, result in zip(wanting, results, strict=True)}
@@ -152,6 +154,12 @@ def decide(state: ClusterState, pod: Pod) -> Decision:
         case Failed(error=error, fatal_for_pod=True):
             return Refusal(pod=pod, hold=Hold(reasons=Reason.ERROR, message=error), condition=SCHEDULER_ERROR)
     return _refused_by_nodes(state, pod, survey, placed.refusals)
+
+
+def filter_deadline() -> Deadline:
+    """When the search for one pod's devices is given up; never where the gate is off (Kubernetes' filterTimeout)."""
+    gated = settings.FEATURE_GATES.get("DRASchedulerFilterTimeout", True)
+    return Deadline.after(settings.SCHEDULER_FILTER_TIMEOUT if gated else math.inf)
 
 
 def _reserve(state: ClusterState, placement: Placement) -> Placement:
@@ -207,7 +215,7 @@ def _refused_by_nodes(
             reasons |= REASON_OF_PLUGIN.get(refusal.plugin, Reason.NODE)
     for outcome in refusals.values():
         texts.append([messages.CANNOT_ALLOCATE if isinstance(outcome, Unallocatable) else outcome.message])
-        reasons |= Reason.DEVICES
+        reasons |= Reason.ERROR if isinstance(outcome, Undecided) else Reason.DEVICES
     idle = _post_filter(pod, survey)
     message = messages.no_node_fits(
         nodes=len(state.nodes),
