@@ -138,6 +138,10 @@ CELERY_TIMEZONE = "UTC"
 #: Threads that serve REST requests and pages in one process (watches and sockets need none).
 API_THREADS = int(os.environ.get("MANCIPLE_API_THREADS", "8"))
 
+#: Seconds after which the search for one pod's devices is given up and tried again later (gate
+#: DRASchedulerFilterTimeout; filterTimeout of Kubernetes' DynamicResources plugin).
+SCHEDULER_FILTER_TIMEOUT = float(os.environ.get("MANCIPLE_FILTER_TIMEOUT", "10"))
+
 #: Feature gates by their Kubernetes names; what is not named here has its Kubernetes 1.36 default.
 FEATURE_GATES: dict[str, bool] = {}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from msgspec import structs
+from pytest_django.fixtures import Settings
 
 from claims.kinds.affinity import Affinity, NodeAffinity, PreferredSchedulingTerm
 from claims.kinds.pods import Pod
@@ -21,6 +22,7 @@ from tests.builders import (
     make_node,
     make_node_selector,
     make_pod,
+    make_request,
     make_result,
     make_slice,
     make_template,
@@ -289,3 +291,26 @@ def test_a_pod_counts_on_its_node_once() -> None:
     assert table.fits(pod, "node-1")
     assert not table.fits(stored(make_pod("other", containers=pod.spec.containers)), "node-1")
     assert table.pods_on("node-1") == 1
+
+
+def test_a_search_that_runs_out_of_time_says_so_and_is_tried_again(cluster: Cluster, settings: Settings) -> None:
+    """Upstream: filter timeout."""
+    cluster.with_gpus("node-1")
+    # Plain requests are met without a search; all devices of a class are not.
+    cluster.create(make_claim("training", requests=[make_request(all_devices=True)]))
+    cluster.create(make_pod("web", claims={"gpu": "training"}))
+    settings.SCHEDULER_FILTER_TIMEOUT = 0.0
+    cluster.settle()
+    assert "timed out trying to allocate devices" in cluster.why_pending("web")
+    settings.SCHEDULER_FILTER_TIMEOUT = 10.0
+    cluster.later(600)  # nothing in the cluster changes: the queue's own sweep brings the pod back
+    cluster.worker.sweep()
+    cluster.settle()
+    assert cluster.pod("web").spec.node_name == "node-1"
+
+
+def test_without_the_gate_a_search_has_no_deadline(settings: Settings) -> None:
+    settings.SCHEDULER_FILTER_TIMEOUT = 0.0
+    assert cycle.filter_deadline().has_passed
+    settings.FEATURE_GATES = {"DRASchedulerFilterTimeout": False}
+    assert not cycle.filter_deadline().has_passed
