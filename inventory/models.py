@@ -73,7 +73,7 @@ class Device(models.Model):
     taints = models.JSONField()  # as published: [{"key": ..., "effect": ...}]
     shared = models.BooleanField()  # allowMultipleAllocations
 
-    objects: ClassVar[models.Manager[Device]] = DeviceQuerySet.as_manager()
+    objects: ClassVar[DeviceQuerySet] = DeviceQuerySet.as_manager()  # type: ignore[assignment]
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["slice_name", "name"], name="device_key")]

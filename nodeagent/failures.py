@@ -28,10 +28,6 @@ class ApiFailure(AgentError):
         return self.reason == "Conflict"
 
     @property
-    def already_exists(self) -> bool:
-        return self.reason == "AlreadyExists"
-
-    @property
     def expired(self) -> bool:
         """The revision asked for is pruned: list again."""
         return self.reason in ("Expired", "Gone")

@@ -69,7 +69,7 @@ def _reservations() -> dict[Any, list[str]]:
 def _published() -> Iterable[PublishedDevice]:
     complete = set(Pool.objects.filter(complete=True).values_list("driver", "name"))
     # As text, because a column of JSON is decoded far slower, and most devices have no taints to decode at all.
-    rows = Device.objects.order_by("driver", "pool", "slice_name", "position").values_list(
+    rows = Device.objects.in_pool_order().values_list(
         "driver", "pool", "name", "node_name", Cast("attributes", TextField()), Cast("taints", TextField())
     )
     for driver, pool, name, node, attributes, taints in rows:

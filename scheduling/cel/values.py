@@ -7,7 +7,6 @@ in cel-go; booleans stand as `BoolKey`, because Python takes True for 1.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -129,14 +128,6 @@ def map_key(value: Any) -> Any:
 def key_value(key: Any) -> Any:
     """The value that a map's key stands for."""
     return key.value if type(key) is BoolKey else key
-
-
-def make_map(pairs: Iterable[tuple[Any, Any]]) -> CelMap:
-    return CelMap((map_key(key), value) for key, value in pairs)
-
-
-def map_keys(mapping: CelMap) -> Iterator[Any]:
-    return map(key_value, mapping)
 
 
 def overflow(kind: str = "integer") -> NoReturn:

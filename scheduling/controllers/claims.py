@@ -25,9 +25,10 @@ from manciple.store import objects, owners
 from manciple.store.objects import Writer
 from manciple.store.records import EventRecord
 from manciple.wire.errors import ApiError, FieldError, Invalid, NotFound
+from manciple.wire.names import claim_generate_name
 from scheduling import event_recorder
 from scheduling.controllers.followers import Follower, utc_now
-from scheduling.controllers.generation import POD_CLAIM_ANNOTATION, claim_for, generate_name
+from scheduling.controllers.generation import POD_CLAIM_ANNOTATION, claim_for
 from scheduling.controllers.release import is_done
 from scheduling.looked_after import NOBODY, looked_after
 from scheduling.pod_claims import can_be_reserved, consumer, controller_of, is_for_pod, is_reserved_for, references
@@ -105,7 +106,7 @@ def _names_wanted(pod: Pod) -> Iterable[Key]:
     """(namespace, generateName) of the claims that `pod` alone tells are missing."""
     for reference in references(pod):
         if reference.needed and reference.claim is None:
-            yield pod.metadata.namespace, generate_name(pod.metadata.name, reference.entry)
+            yield pod.metadata.namespace, claim_generate_name(pod.metadata.name, reference.entry)
 
 
 def _sync_pod(writer: Writer, pod: Pod, owned: Sequence[Key]) -> bool:

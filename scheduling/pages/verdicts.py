@@ -89,9 +89,7 @@ class Verdicts:
 def read_candidates() -> list[Candidate]:
     """Every published device, in published order."""
     held = set(AllocatedDevice.objects.filter(admin_access=False).values_list("driver", "pool", "device"))
-    rows = Device.objects.order_by("driver", "pool", "slice_name", "position").values_list(
-        "driver", "pool", "name", "attributes", "capacity", "shared"
-    )
+    rows = Device.objects.in_pool_order().values_list("driver", "pool", "name", "attributes", "capacity", "shared")
     return [
         Candidate(
             driver=driver,

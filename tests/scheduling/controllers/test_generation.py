@@ -6,7 +6,8 @@ import pytest
 
 from claims.kinds.resource_claims import ResourceClaim
 from manciple.wire.base import OwnerReference
-from scheduling.controllers.generation import claim_for, generate_name
+from manciple.wire.names import claim_generate_name
+from scheduling.controllers.generation import claim_for
 from tests.builders import make_claim_spec, make_pod, make_template, stored
 from tests.scheduling.cluster import Cluster
 
@@ -21,7 +22,7 @@ NAMES = {
 @pytest.mark.parametrize("phrase", NAMES)
 def test_name(phrase: str) -> None:
     pod, entry, expected = NAMES[phrase]
-    assert generate_name(pod, entry) == expected
+    assert claim_generate_name(pod, entry) == expected
 
 
 def test_the_claim_takes_the_templates_spec_labels_and_annotations_and_belongs_to_the_pod() -> None:
