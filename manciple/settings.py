@@ -1,6 +1,6 @@
 """Django's settings. Everything that differs between machines is read from the environment (see docs/operating.md).
 
-Two ways to run, one code: embedded (SQLite, in-memory broker and channels) is the default; production is chosen by
+Two ways to run, one code: embedded (SQLite, in-memory broker) is the default; production is chosen by
 MANCIPLE_DATABASE_URL (postgresql://...) and MANCIPLE_REDIS_URL (redis://...).
 """
 
@@ -118,14 +118,6 @@ DATABASES = {
     "default": postgresql_database(DATABASE_URL) if DATABASE_URL else sqlite_database(HOME / "manciple.sqlite3")
 }
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
-
-CHANNEL_LAYERS: dict[str, Any] = {
-    "default": (
-        {"BACKEND": "channels_redis.pubsub.RedisPubSubChannelLayer", "CONFIG": {"hosts": [REDIS_URL]}}
-        if REDIS_URL
-        else {"BACKEND": "channels.layers.InMemoryChannelLayer"}
-    )
-}
 
 CELERY_BROKER_URL = REDIS_URL or "memory://localhost/"
 CELERY_BROKER_TRANSPORT_OPTIONS: dict[str, Any] = {} if REDIS_URL else {"polling_interval": 0.01}
