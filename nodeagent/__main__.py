@@ -7,22 +7,15 @@ import logging
 import signal
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from nodeagent.agent import Agent
 from nodeagent.config import AgentConfig, machine_cpus, machine_memory
-from nodeagent.drivers.protocol import Driver
-from nodeagent.drivers.simulated import DEFAULT_COUNT, DEFAULT_NAME, SimulatedDriver
+from nodeagent.drivers.catalog import MODULES, DriverEntry, create_drivers, read_drivers_file
+from nodeagent.drivers.simulated import DEFAULT_COUNT, DEFAULT_NAME
 from nodeagent.kubeconfig import Access, read_kubeconfig
-
-
-def simulated(options: argparse.Namespace) -> Driver:
-    return SimulatedDriver(options.node_name, name=options.driver_name, gpus=options.gpus)
-
-
-#: The drivers that `--driver` knows.
-DRIVERS: dict[str, Callable[[argparse.Namespace], Driver]] = {"sim": simulated}
+from nodeagent.runtimes.catalog import RUNTIMES, create_runtime
 
 
 def parser() -> argparse.ArgumentParser:
@@ -52,9 +45,23 @@ def parser() -> argparse.ArgumentParser:
     node.add_argument(
         "--label", action="append", default=[], metavar="KEY=VALUE", help="a label of the Node; repeatable"
     )
+    node.add_argument(
+        "--runtime", choices=sorted(RUNTIMES), default="simulated", help="what runs containers (default: %(default)s)"
+    )
     devices = command.add_argument_group("devices")
     devices.add_argument(
-        "--driver", action="append", choices=sorted(DRIVERS), help="a driver to run; repeatable (default: sim)"
+        "--driver",
+        action="append",
+        metavar="NAME",
+        help=f"a driver to run, one of {', '.join(MODULES)}, or module:Class; repeatable (default: sim)",
+    )
+    devices.add_argument("--drivers-file", type=Path, metavar="FILE", help="more drivers, with their settings (YAML)")
+    devices.add_argument(
+        "--plugin-dir",
+        type=Path,
+        metavar="DIR",
+        help="where drivers of the kubelet's plugin protocol meet the agent: "
+        "its plugins_registry/ is watched for their sockets (default: they are not looked for)",
     )
     devices.add_argument(
         "--gpus", type=int, default=DEFAULT_COUNT, help="GPUs of the sim driver (default: %(default)s)"
@@ -83,7 +90,23 @@ def configuration(options: argparse.Namespace) -> AgentConfig:
         cpu=options.cpu,
         memory=options.memory,
         pods=options.pods,
+        plugin_dir=options.plugin_dir.resolve() if options.plugin_dir else None,
     )
+
+
+def driver_entries(options: argparse.Namespace) -> list[DriverEntry]:
+    """The drivers to run. Raises: ValueError, OSError with what to correct."""
+    entries = [_entry(name, options) for name in dict.fromkeys(options.driver or ())]
+    if options.drivers_file is not None:
+        entries += read_drivers_file(options.drivers_file)
+    elif not entries:
+        entries = [_entry("sim", options)]
+    return entries
+
+
+def _entry(name: str, options: argparse.Namespace) -> DriverEntry:
+    settings = {"name": options.driver_name, "gpus": options.gpus} if name == "sim" else {}
+    return DriverEntry(driver=name, settings=settings)
 
 
 def _access(options: argparse.Namespace, state_dir: Path) -> Access:
@@ -99,14 +122,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logging.basicConfig(level=options.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
         config = configuration(options)
+        drivers = create_drivers(driver_entries(options), node_name=config.node_name)
+        runtime = create_runtime(options.runtime, config)
     except (ValueError, TypeError, OSError) as error:
         print(f"nodeagent: {error}", file=sys.stderr)
         return 2
-    drivers = [DRIVERS[name](options) for name in dict.fromkeys(options.driver or ["sim"])]
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
-    Agent(config, drivers).run(stop)
+    Agent(config, drivers, runtime=runtime).run(stop)
     return 0
 
 

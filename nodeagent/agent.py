@@ -26,12 +26,12 @@ from claims.kinds.pods import Pod
 from inventory.kinds.nodes import Node
 from inventory.kinds.slices import ResourceSlice
 from nodeagent.cdi import CdiFolder
-from nodeagent.cdi.registry import CdiRegistry
 from nodeagent.checkpoint import Checkpoint
 from nodeagent.client import Change, Client
 from nodeagent.config import AgentConfig
 from nodeagent.disk import Disk
 from nodeagent.drivers.protocol import Driver
+from nodeagent.drivers.registry import DriverRegistry
 from nodeagent.events import EventRecorder
 from nodeagent.failures import AgentError
 from nodeagent.follow import Follower
@@ -42,8 +42,8 @@ from nodeagent.prepare import Preparer
 from nodeagent.publish import Publisher
 from nodeagent.registration import Registration
 from nodeagent.resources import CLAIMS, NODES, PODS, SLICES
+from nodeagent.runtimes.catalog import create_runtime
 from nodeagent.runtimes.protocol import Runtime
-from nodeagent.runtimes.simulated import SimulatedRuntime
 from nodeagent.workqueue import WorkQueue
 
 log = logging.getLogger(__name__)
@@ -62,7 +62,8 @@ class Key(NamedTuple):
 class Agent:
     """One node's agent. `run` blocks until `stop` is set; `ready` is set once pods may be bound to the node.
 
-    drivers: where the node's devices come from. runtime: what runs the containers; the simulated one where None.
+    drivers: whose devices the agent publishes; others may join `registry` while it runs. runtime: what runs the
+    containers; the simulated one where None.
     transport: replaces the network, in tests. clock: POSIX seconds.
     """
 
@@ -80,16 +81,15 @@ class Agent:
         self.ready = threading.Event()
         disk = disk or Disk()
         self._drivers = {driver.name: driver for driver in drivers}
+        self.registry = DriverRegistry(drivers)
         self._queue: WorkQueue[Key] = WorkQueue()
         self._client = Client(config.server, token=config.token, ca_file=config.ca_file, transport=transport)
-        self.runtime = runtime or SimulatedRuntime(
-            config.state_dir / "containers", CdiRegistry([config.cdi_dir]), disk=disk, clock=clock
-        )
+        self.runtime = runtime or create_runtime("simulated", config, disk=disk, clock=clock)
         self._registration = Registration(self._client, config, runtime=self.runtime.version, clock=clock)
         self._publisher = Publisher(self._client, node=config.node_name, owner=self._registration.owner)
         self.preparer = Preparer(
             node=self._registration.view,
-            drivers=drivers,
+            drivers=self.registry,
             checkpoint=Checkpoint(config.state_dir / "claims", disk),
             folder=CdiFolder(config.cdi_dir, disk),
             fetch=lambda namespace, name: self._client.get(CLAIMS, name, namespace=namespace),
@@ -101,7 +101,7 @@ class Agent:
             preparer=self.preparer,
             runtime=self.runtime,
             events=EventRecorder(self._client, node=config.node_name, clock=clock),
-            health=lambda: known_health(self._drivers.values()),
+            health=lambda: known_health(self.registry.all()),
             host_ip=config.node_ip,
             clock=clock,
         )

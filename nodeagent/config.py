@@ -34,6 +34,7 @@ class AgentConfig:
     node_name: str
     state_dir: Path
     cdi_dir: Path
+    plugin_dir: Path | None = None  # where drivers behind sockets register (plugins_registry/); none are sought if None
     ca_file: Path | None = None  # the CA that signed the server's certificate; the system's where None
     node_ip: str = "127.0.0.1"
     labels: Mapping[str, str] = field(default_factory=dict)  # besides the well-known ones

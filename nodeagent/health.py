@@ -10,14 +10,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from claims.kinds.containers import Container
 from claims.kinds.pod_statuses import ResourceHealth, ResourceStatus
 from nodeagent.checkpoint import ClaimRecord, PreparedDevice
-from nodeagent.drivers.protocol import DeviceHealth, Driver
+from nodeagent.drivers.protocol import ClaimDriver, DeviceHealth
 from nodeagent.podclaims import serves
 
 #: (driver, pool, device) -> what its driver says
 KnownHealth = Mapping[tuple[str, str, str], DeviceHealth]
 
 
-def known_health(drivers: Iterable[Driver]) -> KnownHealth:
+def known_health(drivers: Iterable[ClaimDriver]) -> KnownHealth:
     """What the drivers say now."""
     return {(driver.name, one.pool, one.device): one for driver in drivers for one in driver.health()}
 

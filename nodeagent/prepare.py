@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -28,7 +28,8 @@ from nodeagent import records as record_steps
 from nodeagent.cdi import CdiFolder
 from nodeagent.checkpoint import Checkpoint, ClaimRecord, Quarantined
 from nodeagent.drivers.calls import DriverCalls
-from nodeagent.drivers.protocol import Driver, Failed, Prepared
+from nodeagent.drivers.protocol import Failed, Prepared
+from nodeagent.drivers.registry import DriverRegistry
 from nodeagent.failures import AgentError, ApiFailure, PrepareFailed, PrepareRefused, UnprepareFailed
 from nodeagent.locks import StripedLocks
 from nodeagent.podclaims import ClaimUse, Node, check_claim, claims_used, driver_records
@@ -46,14 +47,14 @@ class Preparer:
         self,
         *,
         node: Callable[[], Node],
-        drivers: Iterable[Driver],
+        drivers: DriverRegistry,
         checkpoint: Checkpoint,
         folder: CdiFolder,
         fetch: FetchClaim,
     ) -> None:
         self._node = node
-        self._drivers = {driver.name: driver for driver in drivers}
-        self._calls = DriverCalls(self._drivers.values(), node=node().name)
+        self._drivers = drivers
+        self._calls = DriverCalls(drivers, node=node().name)
         self._checkpoint = checkpoint
         self._folder = folder
         self._fetch = fetch
@@ -73,7 +74,7 @@ class Preparer:
         for uid in sorted(lost):
             if self._checkpoint.get(uid) is None:
                 log.warning("claim %s has no readable record; it is taken up as one of unknown state", uid)
-                self._put(record_steps.unknown(uid, pods=users(uid), drivers=self._drivers))
+                self._put(record_steps.unknown(uid, pods=users(uid), drivers=self._drivers.names()))
         return quarantined
 
     def records(self) -> tuple[ClaimRecord, ...]:

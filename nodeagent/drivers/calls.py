@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from claims.kinds.resource_claims import ResourceClaim
 from nodeagent.checkpoint import ClaimRecord
-from nodeagent.drivers.protocol import ClaimIdentity, Driver, Failed, Prepared
+from nodeagent.drivers.protocol import ClaimIdentity, Failed, Prepared
+from nodeagent.drivers.registry import DriverRegistry
 
 log = logging.getLogger(__name__)
 
@@ -21,13 +22,13 @@ _UNANSWERED = Failed("it did not answer for this claim")
 class DriverCalls:
     """The drivers of one node, by name."""
 
-    def __init__(self, drivers: Iterable[Driver], *, node: str) -> None:
-        self._drivers = {driver.name: driver for driver in drivers}
+    def __init__(self, drivers: DriverRegistry, *, node: str) -> None:
+        self._drivers = drivers
         self._node = node
 
     def missing(self, name: str) -> str:
         """Why `name` cannot be asked; empty when it can."""
-        return "" if name in self._drivers else f"DRA driver {name} is not registered on node {self._node}"
+        return "" if self._drivers.get(name) else f"DRA driver {name} is not registered on node {self._node}"
 
     def prepare(self, claims: Sequence[tuple[ResourceClaim, ClaimRecord]]) -> dict[str, dict[str, Prepared | Failed]]:
         """Ask each driver once for all its claims. Returns claim uid -> driver -> answer."""
@@ -51,19 +52,21 @@ class DriverCalls:
         return failed
 
     def _prepare(self, name: str, claims: Sequence[ResourceClaim]) -> Mapping[str, Prepared | Failed]:
-        if reason := self.missing(name):
-            return {claim.metadata.uid: Failed(reason) for claim in claims}
+        driver = self._drivers.get(name)
+        if driver is None:
+            return {claim.metadata.uid: Failed(self.missing(name)) for claim in claims}
         try:
-            return self._drivers[name].prepare(claims)
+            return driver.prepare(claims)
         except Exception as error:  # whatever a driver raises, it must not take the agent with it
             log.exception("driver %s failed to prepare %d claims; they are tried again", name, len(claims))
             return {claim.metadata.uid: Failed(str(error)) for claim in claims}
 
     def _unprepare(self, name: str, claims: Sequence[ClaimIdentity]) -> Mapping[str, Failed | None]:
-        if reason := self.missing(name):
-            return {claim.uid: Failed(reason) for claim in claims}
+        driver = self._drivers.get(name)
+        if driver is None:
+            return {claim.uid: Failed(self.missing(name)) for claim in claims}
         try:
-            return self._drivers[name].unprepare(claims)
+            return driver.unprepare(claims)
         except Exception as error:  # whatever a driver raises, it must not take the agent with it
             log.exception("driver %s failed to unprepare %d claims; they are tried again", name, len(claims))
             return {claim.uid: Failed(str(error)) for claim in claims}

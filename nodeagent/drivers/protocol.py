@@ -1,6 +1,7 @@
 """What a device driver is to the agent: four calls and a notice.
 
-A driver lives in this process (`drivers.simulated`) or behind a socket; the agent sees the same Protocol. It may be
+A driver lives in this process (`Driver`: the agent publishes its devices), or behind a socket (`ClaimDriver`: it
+publishes its devices itself). It may be
 called from several threads, for different claims at once and never twice at once for the same claim. `prepare` and
 `unprepare` are idempotent: after a crash the agent asks again.
 """
@@ -60,14 +61,11 @@ class DeviceHealth:
     message: str = ""
 
 
-class Driver(Protocol):
-    """A source of devices. `name` is the DNS name under which its devices are published and claimed."""
+class ClaimDriver(Protocol):
+    """Makes devices ready. `name` is the DNS name under which its devices are published and claimed."""
 
     @property
     def name(self) -> str: ...
-
-    def pools(self) -> Sequence[Pool]:
-        """Everything that this node offers now."""
 
     def prepare(self, claims: Sequence[ResourceClaim]) -> Mapping[str, Prepared | Failed]:
         """Make the devices allocated to `claims` ready. By claim uid; a claim left out counts as failed."""
@@ -77,6 +75,13 @@ class Driver(Protocol):
 
     def health(self) -> Sequence[DeviceHealth]:
         """The devices whose health the driver knows."""
+
+
+class Driver(ClaimDriver, Protocol):
+    """A driver whose devices the agent publishes."""
+
+    def pools(self) -> Sequence[Pool]:
+        """Everything that this node offers now."""
 
     def subscribe(self, changed: Callable[[], None]) -> None:
         """Call `changed`, from any thread, whenever `pools()` or `health()` would answer differently."""

@@ -230,3 +230,16 @@ def effective_config(parameters: Sequence[Any]) -> GpuConfig:
         return msgspec.convert(ours[-1], GpuConfig)
     except msgspec.ValidationError as error:
         raise ValueError(f"the opaque GpuConfig is not valid: {error}") from error
+
+
+class Settings(Value, forbid_unknown_fields=True):
+    """What the drivers file may say of this driver."""
+
+    name: str = DEFAULT_NAME
+    gpus: int = DEFAULT_COUNT
+
+
+def create(node_name: str, settings: Mapping[str, Any]) -> SimulatedDriver:
+    """Raises: ValueError for settings it does not understand."""
+    asked = msgspec.convert(dict(settings), Settings)
+    return SimulatedDriver(node_name, name=asked.name, gpus=asked.gpus)

@@ -1,0 +1,83 @@
+"""The drivers that `--driver` and the drivers file know by a short name, and how one is made.
+
+A drivers file is YAML:
+
+    drivers:
+    - driver: sim              # a name of `MODULES`, or `module:Class` of your own
+      settings: {gpus: 4}      # what that driver understands
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+import yaml
+
+from manciple.wire.base import Value
+from nodeagent.drivers.protocol import Driver
+
+#: Short name -> module. Each has `create(node_name, settings) -> Driver`, which raises ValueError for settings that
+#: it does not understand. A module is imported when its driver is asked for: some need a library or a device.
+MODULES = {
+    "sim": "nodeagent.drivers.simulated",
+    "sim-partitionable": "nodeagent.drivers.partitionable",
+    "sim-nic": "nodeagent.drivers.nic",
+    "sysfs": "nodeagent.drivers.sysfs",
+    "nvml": "nodeagent.drivers.nvml",
+}
+
+
+class DriverEntry(Value, forbid_unknown_fields=True):
+    """One driver to run. settings: as the driver understands them."""
+
+    driver: str
+    settings: dict[str, Any] = {}
+
+
+class DriversFile(Value, forbid_unknown_fields=True):
+    """What a drivers file says."""
+
+    drivers: tuple[DriverEntry, ...]
+
+
+def read_drivers_file(path: Path) -> tuple[DriverEntry, ...]:
+    """Raises: ValueError saying what to correct; OSError."""
+    try:
+        return msgspec.convert(yaml.safe_load(path.read_text()), DriversFile).drivers
+    except (yaml.YAMLError, msgspec.ValidationError) as error:
+        raise ValueError(f"{path}: {error}") from error
+
+
+def create_driver(entry: DriverEntry, *, node_name: str) -> Driver:
+    """Raises: ValueError naming the driver and what is wrong with it."""
+    try:
+        if ":" in entry.driver:
+            return _of_author(entry.driver, entry.settings)
+        return _shipped(entry.driver, node_name, entry.settings)
+    except (ImportError, AttributeError, TypeError, ValueError) as error:
+        raise ValueError(f"driver {entry.driver}: {error}") from error
+
+
+def create_drivers(entries: Sequence[DriverEntry], *, node_name: str) -> list[Driver]:
+    """Raises: ValueError for one that cannot be made, or for two of the same name."""
+    drivers = [create_driver(entry, node_name=node_name) for entry in entries]
+    names = [driver.name for driver in drivers]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise ValueError(f"two drivers are called {twice[0]}; give one of them another name in its settings")
+    return drivers
+
+
+def _shipped(name: str, node_name: str, settings: Mapping[str, Any]) -> Driver:
+    if name not in MODULES:
+        raise ValueError(f"is not known; known are {', '.join(sorted(MODULES))}, or module:Class of your own")
+    return cast("Driver", importlib.import_module(MODULES[name]).create(node_name, settings))
+
+
+def _of_author(path: str, settings: Mapping[str, Any]) -> Driver:
+    """`module:Class`, called with the settings as keyword arguments."""
+    module, _, name = path.partition(":")
+    return cast("Driver", getattr(importlib.import_module(module), name)(**settings))
