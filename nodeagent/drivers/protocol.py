@@ -1,9 +1,8 @@
 """What a device driver is to the agent: four calls and a notice.
 
 A driver lives in this process (`Driver`: the agent publishes its devices), or behind a socket (`ClaimDriver`: it
-publishes its devices itself). It may be
-called from several threads, for different claims at once and never twice at once for the same claim. `prepare` and
-`unprepare` are idempotent: after a crash the agent asks again.
+publishes its devices itself). It may be called from several threads, for different claims at once and never twice at
+once for the same claim. `prepare` and `unprepare` are idempotent: after a crash the agent asks again.
 """
 
 from __future__ import annotations

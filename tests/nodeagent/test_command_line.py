@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import base64
+import re
 from pathlib import Path
 
 import pytest
 import yaml
 
-from nodeagent.__main__ import DRIVERS, configuration, main, parser
+from nodeagent.__main__ import configuration, driver_entries, main, parser
+from nodeagent.drivers.catalog import create_drivers
 from nodeagent.kubeconfig import read_kubeconfig
 
 
@@ -66,10 +68,54 @@ def test_a_server_and_a_token_file_will_do(tmp_path: Path) -> None:
 def test_options_shape_the_simulated_driver() -> None:
     options = parser().parse_args(["--node-name", "n1", "--gpus", "3", "--driver-name", "acme.example.com"])
 
-    driver = DRIVERS["sim"](options)
+    [driver] = create_drivers(driver_entries(options), node_name="n1")
 
     assert driver.name == "acme.example.com"
     assert [d.name for d in driver.pools()[0].devices] == ["gpu-0", "gpu-1", "gpu-2"]
+
+
+DRIVERS_FILE = """
+drivers:
+- driver: sim
+  settings: {name: a.example.com, gpus: 2}
+- driver: nodeagent.drivers.simulated:SimulatedDriver
+  settings: {node_name: n1, name: b.example.com, gpus: 1}
+"""
+
+
+def test_a_drivers_file_says_which_drivers_run_and_how(tmp_path: Path) -> None:
+    (tmp_path / "drivers.yaml").write_text(DRIVERS_FILE)
+    options = parser().parse_args(["--node-name", "n1", "--drivers-file", str(tmp_path / "drivers.yaml")])
+
+    drivers = create_drivers(driver_entries(options), node_name="n1")
+
+    assert [(d.name, len(d.pools()[0].devices)) for d in drivers] == [("a.example.com", 2), ("b.example.com", 1)]
+
+
+BAD_DRIVERS: dict[str, tuple[str, str]] = {
+    "an unknown driver": ("{driver: simm}", "driver simm: is not known; known are"),
+    "an unknown setting": ("{driver: sim, settings: {gpu: 4}}", "driver sim: Object contains unknown field `gpu`"),
+    "a setting of the wrong type": ("{driver: sim, settings: {gpus: many}}", r"driver sim: Expected `int`.*\$.gpus"),
+    "a missing module": ("{driver: 'no.such:Driver'}", "driver no.such:Driver: No module named 'no'"),
+    "a missing class": ("{driver: 'json:Driver'}", "driver json:Driver: module 'json' has no attribute 'Driver'"),
+    "two of one name": ("{driver: sim}, {driver: sim}", "two drivers are called gpu.example.com"),
+    "a field that no entry has": ("{drivr: sim}", "drivers.yaml: Object"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_DRIVERS)
+def test_a_drivers_file_that_cannot_be_used_says_why(
+    tmp_path: Path, case: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    entries, message = BAD_DRIVERS[case]
+    (tmp_path / "drivers.yaml").write_text(f"drivers: [{entries}]")
+    (tmp_path / "token").write_text("t")
+
+    access = ["--server", "http://api", "--token-file", str(tmp_path / "token")]
+    code = main(["--node-name", "n1", *access, "--drivers-file", str(tmp_path / "drivers.yaml")])
+
+    assert code == 2
+    assert re.search(message, capsys.readouterr().err)
 
 
 MISTAKES: dict[str, tuple[dict[str, object], str]] = {
