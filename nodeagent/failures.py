@@ -51,3 +51,7 @@ class StorageFailed(AgentError):
 
 class ContainerFailed(AgentError):
     """The runtime could not start a container."""
+
+
+class LogsUnavailable(AgentError):
+    """A container whose log was asked for has not run here, or not before its latest start."""

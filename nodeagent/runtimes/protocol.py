@@ -6,11 +6,13 @@ with what the pod wants, and acts; it keeps no picture of its own.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from manciple.wire.base import Value
+from nodeagent.runtimes.logs import LogQuery
 
 #: An init container runs to its end before the next starts; a sidecar runs beside the others and keeps no pod alive.
 Role = Literal["init", "sidecar", "main"]
@@ -89,3 +91,10 @@ class Runtime(Protocol):
 
     def pod_uids(self) -> frozenset[str]:
         """Every pod of which the runtime knows a container."""
+
+    def logs(self, pod_uid: str, container: str, query: LogQuery, *, stop: threading.Event) -> Iterator[bytes]:
+        """What a container has printed, in pieces of any size.
+
+        With `query.follow` the pieces go on, as they come, until the container has ended or `stop` is set (looked at
+        several times a second). Raises, before the first piece: LogsUnavailable when there is no such run.
+        """

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import re
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 import msgspec
@@ -21,13 +22,16 @@ from msgspec.structs import replace
 from manciple.wire.base import Value
 from nodeagent.cdi.registry import CdiRegistry
 from nodeagent.disk import Disk
-from nodeagent.failures import ContainerFailed
+from nodeagent.failures import ContainerFailed, LogsUnavailable
+from nodeagent.runtimes.logs import LogLine, LogPrinter, LogQuery, wanted
 from nodeagent.runtimes.protocol import ContainerRequest, ContainerRun, EndedRun
 
 log = logging.getLogger(__name__)
 
 RUN_SECONDS = "manciple.dev/run-seconds"
 EXIT_CODE = "manciple.dev/exit-code"
+#: How often one who follows a log looks whether the container still runs.
+FOLLOW_SECONDS = 0.2
 
 
 class _Run(ContainerRun):
@@ -115,6 +119,28 @@ class SimulatedRuntime:
         with self._lock:
             return frozenset(self._pods)
 
+    def logs(self, pod_uid: str, container: str, query: LogQuery, *, stop: threading.Event) -> Iterator[bytes]:
+        lines = list(_log_of(self._logged(pod_uid, container, previous=query.previous), previous=query.previous))
+        return self._log(pod_uid, container, lines, query, stop)
+
+    def _logged(self, pod_uid: str, container: str, *, previous: bool) -> ContainerRun:
+        run = self.runs(pod_uid).get(container)
+        if run is None:
+            raise LogsUnavailable(f"container {container} of pod {pod_uid} has not been started")
+        if previous and run.previous is None:
+            raise LogsUnavailable(f"previous terminated container {container} of pod {pod_uid} not found")
+        return run
+
+    def _log(
+        self, pod_uid: str, container: str, lines: Iterable[LogLine], query: LogQuery, stop: threading.Event
+    ) -> Iterator[bytes]:
+        printer = LogPrinter(query)
+        yield from printer.bytes_of(wanted(lines, query))
+        while query.follow and not query.previous and not printer.done and not stop.wait(FOLLOW_SECONDS):
+            run = self.runs(pod_uid).get(container)
+            if run is None or not run.running:
+                return
+
     def _run(self, request: ContainerRequest, known: _Run | None) -> _Run:
         now = self._clock()
         seconds, code = (0.0, 0) if request.role == "init" else _destiny(request.annotations)
@@ -167,6 +193,20 @@ def _ended(run: _Run) -> EndedRun | None:
     return EndedRun(
         container_id=run.container_id, started_at=run.started_at, finished_at=run.finished_at, exit_code=run.exit_code
     )
+
+
+def _log_of(run: ContainerRun, *, previous: bool) -> Iterator[LogLine]:
+    """What a simulated container has "printed": that it is one, and its environment as a shell's `export` shows it."""
+    started = run.previous.started_at if previous and run.previous is not None else run.started_at
+    texts = [f"# {run.name} is a simulated container: nothing was run. It would have been given:"]
+    texts += [f'declare -x {name}="{_quoted(value)}"' for name, value in sorted(run.environment.items())]
+    for text in texts:
+        for line in text.split("\n"):
+            yield LogLine(int(started * 1e9), "stdout", whole=True, text=line.encode())
+
+
+def _quoted(value: str) -> str:
+    return re.sub(r'([\\"$`])', r"\\\1", value)
 
 
 def _destiny(annotations: Mapping[str, str]) -> tuple[float | None, int]:
