@@ -57,6 +57,7 @@ VIRTUAL: dict[tuple[str, str], tuple[Resource, ...]] = {
             namespaced=False,
             verbs=("create",),
         ),
+        Resource(name="tokenreviews", kind="TokenReview", singular="tokenreview", namespaced=False, verbs=("create",)),
     ),
     ("authorization.k8s.io", "v1"): (
         Resource(

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 AUTHENTICATED = "system:authenticated"
 #: Members may do everything.
 MASTERS = "system:masters"
+#: The agents of nodes, each under the name "system:node:NAME".
+NODES = "system:nodes"
 
 
 @dataclass(frozen=True, slots=True)

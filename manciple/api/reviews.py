@@ -1,4 +1,4 @@
-"""Questions about oneself: who am I (`kubectl auth whoami`), may I (`kubectl auth can-i`).
+"""Questions about oneself: who am I (`kubectl auth whoami`), may I (`kubectl auth can-i`); and about a token.
 
 The questions are kinds that are answered and never stored. Whoever is known may do everything for now, and the answers
 say so; they ask `allowed`, the one place where that is decided.
@@ -10,8 +10,10 @@ from typing import Annotated, Any
 
 from msgspec import structs
 
+from manciple.api import token_reviews
 from manciple.api.bodies import virtual_kind
 from manciple.api.identity import Identity
+from manciple.wire.authentication import TokenReview, UserInfo
 from manciple.wire.base import ApiObject, Value, pb
 from manciple.wire.machinery import (
     NonResourceAttributes,
@@ -21,14 +23,6 @@ from manciple.wire.machinery import (
     SubjectAccessReviewStatus,
 )
 from manciple.wire.registry import Kind
-
-
-class UserInfo(Value):
-    """authentication.k8s.io/v1 UserInfo."""
-
-    username: Annotated[str, pb(1)] = ""
-    uid: Annotated[str, pb(2)] = ""
-    groups: Annotated[tuple[str, ...], pb(3)] = ()
 
 
 class SelfSubjectReviewStatus(Value):
@@ -74,6 +68,7 @@ REVIEWS: dict[tuple[str, str, str], Kind] = {
     (kind.group, kind.version, kind.plural): kind
     for kind in (
         virtual_kind(SelfSubjectReview, group="authentication.k8s.io"),
+        virtual_kind(TokenReview, group="authentication.k8s.io"),
         virtual_kind(SelfSubjectAccessReview, group="authorization.k8s.io"),
         virtual_kind(SelfSubjectRulesReview, group="authorization.k8s.io"),
     )
@@ -86,10 +81,12 @@ def allowed(identity: Identity, wanted: ResourceAttributes | NonResourceAttribut
 
 
 def answer(review: Any, identity: Identity) -> Any:
-    """The review with its status filled in."""
+    """The review with its status filled in. Raises: Forbidden, BadRequest."""
     match review:
+        case TokenReview(spec=spec):
+            status: Value = token_reviews.review(spec, identity)
         case SelfSubjectReview():
-            status: Value = SelfSubjectReviewStatus(user_info=UserInfo(username=identity.name, groups=identity.groups))
+            status = SelfSubjectReviewStatus(user_info=UserInfo(username=identity.name, groups=identity.groups))
         case SelfSubjectAccessReview(spec=spec):
             status = _access(spec, identity)
         case _:

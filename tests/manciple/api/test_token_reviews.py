@@ -1,0 +1,102 @@
+"""TokenReview: whose token somebody was shown, told to nodes and administrators."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.core import signing
+
+from manciple.api import node_tokens, tokens
+from tests.manciple.api.requests import Api
+
+PATH = "/apis/authentication.k8s.io/v1/tokenreviews"
+API = "https://kubernetes.default.svc"
+NODE = ("system:node:alpha", API)
+
+
+def review(token: str, *audiences: str) -> dict[str, object]:
+    spec = {"token": token, "audiences": list(audiences)}
+    return {"kind": "TokenReview", "apiVersion": "authentication.k8s.io/v1", "spec": spec}
+
+
+@pytest.fixture
+def node(api: Api) -> Api:
+    return Api(tokens.issue("system:node:alpha", ["system:nodes"]))
+
+
+def test_the_token_of_a_user_is_told_with_name_and_groups(node: Api) -> None:
+    token = tokens.issue("bob", ["team"])
+    assert node.made(PATH, review(token))["status"] == {
+        "authenticated": True,
+        "user": {"username": "bob", "groups": ["team", "system:authenticated"]},
+        "audiences": [API],
+    }
+
+
+@pytest.mark.parametrize("audiences", [(), ("system:node:alpha",), NODE])
+def test_a_token_that_nobody_holds_is_not_authenticated(node: Api, audiences: tuple[str, ...]) -> None:
+    assert node.made(PATH, review("abc", *audiences))["status"]["error"] == "invalid bearer token"
+    assert "authenticated" not in node.made(PATH, review("abc", *audiences))["status"]
+
+
+def test_an_expired_token_is_not_authenticated(node: Api) -> None:
+    token = tokens.issue("bob", [], lifetime=timedelta(seconds=-1))
+    assert "authenticated" not in node.made(PATH, review(token))["status"]
+
+
+def test_the_api_server_is_known_to_the_agent_of_the_node_that_its_token_names(node: Api) -> None:
+    status = node.made(PATH, review(node_tokens.issue("alpha"), *NODE))["status"]
+    assert status["authenticated"]
+    assert status["user"]["username"] == "system:kube-apiserver"
+    assert status["audiences"] == ["system:node:alpha"]
+
+
+@pytest.mark.parametrize("audiences", [(), ("system:node:beta",), (API,)])
+def test_a_token_for_one_node_is_worth_nothing_elsewhere(node: Api, audiences: tuple[str, ...]) -> None:
+    status = node.made(PATH, review(node_tokens.issue("alpha"), *audiences))["status"]
+    assert "authenticated" not in status
+    assert "token audiences [system:node:alpha] is invalid for the target audiences" in status["error"]
+
+
+def test_a_token_for_a_node_does_not_open_the_api(api: Api) -> None:
+    assert Api(node_tokens.issue("alpha")).get("/api/v1/namespaces").code == 401
+    assert api.get("/api/v1/namespaces").code == 200
+
+
+def test_a_token_for_a_node_expires(node: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    token = node_tokens.issue("alpha")
+    now = signing.time.time()
+    monkeypatch.setattr(signing.time, "time", lambda: now + node_tokens.LIFETIME + 1)
+    assert "authenticated" not in node.made(PATH, review(token, *NODE))["status"]
+
+
+def test_a_token_for_a_node_that_was_changed_is_not_believed() -> None:
+    token = node_tokens.issue("alpha")
+    assert node_tokens.audience(token) == "system:node:alpha"
+    payload, stamp, signature = token.split(":")
+    other = node_tokens.issue("beta").split(":")[0]
+    assert node_tokens.audience(f"{other}:{stamp}:{signature}") is None
+    assert node_tokens.audience(f"{payload}:{stamp}:{signature[::-1]}") is None
+
+
+def test_a_user_may_not_ask(api: Api) -> None:
+    bob = Api(tokens.issue("bob", ["team"]))
+    answer = bob.post(PATH, review(tokens.issue("carol", [])))
+    assert answer.code == 403
+    assert answer.message == (
+        'tokenreviews.authentication.k8s.io is forbidden: User "bob" cannot create resource "tokenreviews" in API '
+        'group "authentication.k8s.io" at the cluster scope'
+    )
+    assert api.post(PATH, review("abc")).code == 201
+
+
+def test_a_question_without_a_token_is_a_bad_request(node: Api) -> None:
+    answer = node.post(PATH, review(""))
+    assert answer.code == 400
+    assert answer.message == "token is required for TokenReview in authentication"
+
+
+def test_token_reviews_are_listed_in_discovery(api: Api) -> None:
+    lines = api.get("/apis/authentication.k8s.io/v1").json["resources"]
+    assert {"tokenreviews"} == {line["name"] for line in lines if line["kind"] == "TokenReview"}
