@@ -1,52 +1,84 @@
 """Files that survive a crash at any instruction.
 
-A file is written under a temporary name, flushed to the disk, renamed over the old one, and the directory is flushed:
-a reader sees the old content or the new, never a part. Each primitive step is a method of `Disk`, so that a test can
-fail or stop the agent at every one of them.
+A file is written under a temporary name and renamed over the old one: a reader sees the old content or the new, never
+a part. How much of that survives a loss of power is the caller's choice, because flushing is what writing costs. Each
+primitive step is a method of `Disk`, so that a test can fail or stop the agent at every one of them.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
+from typing import Literal
 
 #: Temporary files end so; what a crash left behind is swept at start and never read.
 TEMPORARY = ".tmp"
+
+#: What a loss of power may do to a write that has returned. durable: nothing. whole: bring the old content back.
+#: rebuilt: also leave a file that cannot be read; for what its reader checks and its writer can write again.
+Survival = Literal["durable", "whole", "rebuilt"]
 
 
 class Disk:
     """The agent's file operations. Paths are absolute; a missing directory is created when first written to."""
 
-    def write(self, path: Path, content: bytes) -> None:
-        """Replace `path` by `content`, durably. Raises: OSError (disk full, read-only)."""
-        temporary = path.with_name(f".{path.name}{TEMPORARY}")
-        self.fill(temporary, content)
-        self.rename(temporary, path)
-        self.flush_directory(path.parent)
+    def write(self, path: Path, content: bytes, survival: Survival = "durable", *, mode: int | None = None) -> None:
+        """Replace `path` by `content`. Raises: OSError (disk full, read-only); then `path` is as it was.
+
+        Only where the last step fails, flushing the directory, has it changed already. mode: of the file; as the
+        process's umask says where None.
+        """
+        self.write_all({path: content}, survival, mode=mode)
+
+    def write_all(
+        self, contents: Mapping[Path, bytes], survival: Survival = "durable", *, mode: int | None = None
+    ) -> None:
+        """Replace several files of one directory, with one flush of it. Raises: OSError; some may be replaced then."""
+        temporaries = {path.with_name(f".{path.name}{TEMPORARY}"): path for path in contents}
+        try:
+            for temporary, path in temporaries.items():
+                self.fill(temporary, contents[path])
+                if mode is not None:
+                    temporary.chmod(mode)
+                if survival != "rebuilt":
+                    self.flush_file(temporary)
+            for temporary, path in temporaries.items():
+                self.rename(temporary, path)
+        except OSError:
+            for temporary in temporaries:
+                with suppress(OSError):  # it is in nobody's way, and swept at the next start
+                    temporary.unlink(missing_ok=True)
+            raise
+        if survival == "durable":
+            for folder in {path.parent for path in contents}:
+                self.flush_directory(folder)
 
     def fill(self, path: Path, content: bytes) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("wb") as stream:
-            stream.write(content)
-            stream.flush()
-            os.fsync(stream.fileno())
+        try:
+            path.write_bytes(content)
+        except FileNotFoundError:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+
+    def flush_file(self, path: Path) -> None:
+        _flush(path, os.O_RDONLY)
 
     def rename(self, source: Path, target: Path) -> None:
-        source.replace(target)
+        """Both in the same file system; `target` is replaced."""
+        try:
+            source.replace(target)
+        except FileNotFoundError:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            source.replace(target)
 
     def flush_directory(self, path: Path) -> None:
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        _flush(path, os.O_RDONLY | os.O_DIRECTORY)
 
     def remove(self, path: Path) -> None:
-        """Remove `path`, durably; one that is not there is fine."""
+        """Remove `path`; one that is not there is fine. After a loss of power it may be back."""
         path.unlink(missing_ok=True)
-        if path.parent.is_dir():
-            self.flush_directory(path.parent)
 
     def read(self, path: Path) -> bytes:
         """Raises: FileNotFoundError."""
@@ -63,3 +95,11 @@ class Disk:
         if folder.is_dir():
             for path in folder.glob(f".*{TEMPORARY}"):
                 path.unlink(missing_ok=True)
+
+
+def _flush(path: Path, flags: int) -> None:
+    descriptor = os.open(path, flags)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
