@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from claims.kinds import v1beta1
 from inventory.kinds.conversion import map_field, map_items, reshaped, same_shape
+from manciple.wire.base import ApiObject
 from manciple.wire.registry import Conversion
 
 Document = dict[str, Any]
@@ -45,19 +47,20 @@ def _flatten(request: Document) -> Document:
     return {**rest, **exact} if isinstance(exact, dict) else rest
 
 
-def _requests_at(path: tuple[str, ...]) -> Conversion:
+def _requests_at(path: tuple[str, ...], type_: type[ApiObject]) -> Conversion:
     return reshaped(
         "v1beta1",
         to_storage=lambda document: map_field(document, path, map_items(_nest)),
         from_storage=lambda document: map_field(document, path, map_items(_flatten)),
+        message=type_,
     )
 
 
 CLAIM_VERSIONS: Mapping[str, Conversion] = {
     "v1beta2": same_shape("v1beta2"),
-    "v1beta1": _requests_at(_CLAIM_REQUESTS),
+    "v1beta1": _requests_at(_CLAIM_REQUESTS, v1beta1.ResourceClaim),
 }
 TEMPLATE_VERSIONS: Mapping[str, Conversion] = {
     "v1beta2": same_shape("v1beta2"),
-    "v1beta1": _requests_at(_TEMPLATE_REQUESTS),
+    "v1beta1": _requests_at(_TEMPLATE_REQUESTS, v1beta1.ResourceClaimTemplate),
 }

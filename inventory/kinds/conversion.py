@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from inventory.kinds import v1beta1
+from manciple.wire.base import ApiObject
 from manciple.wire.registry import Conversion
 
 Document = dict[str, Any]
@@ -31,11 +33,13 @@ def reshaped(
     *,
     to_storage: Callable[[Document], Document],
     from_storage: Callable[[Document], Document],
+    message: type[ApiObject] | None = None,
 ) -> Conversion:
     """The conversion of `resource.k8s.io/<version>` by functions that need not mind the apiVersion."""
     return Conversion(
         to_storage=lambda document: with_version(to_storage(document), STORAGE_VERSION),
         from_storage=lambda document: with_version(from_storage(document), f"resource.k8s.io/{version}"),
+        type=message,
     )
 
 
@@ -103,5 +107,7 @@ def _without_zero_placement(document: Document) -> Document:
 CLASS_VERSIONS: Mapping[str, Conversion] = {"v1beta2": same_shape("v1beta2"), "v1beta1": same_shape("v1beta1")}
 SLICE_VERSIONS: Mapping[str, Conversion] = {
     "v1beta2": same_shape("v1beta2"),
-    "v1beta1": reshaped("v1beta1", to_storage=_slice_to_storage, from_storage=_slice_from_storage),
+    "v1beta1": reshaped(
+        "v1beta1", to_storage=_slice_to_storage, from_storage=_slice_from_storage, message=v1beta1.ResourceSlice
+    ),
 }

@@ -12,7 +12,7 @@ from manciple.api.served import Served
 from manciple.wire import codec, documents
 from manciple.wire.base import ApiObject
 from manciple.wire.codec import Decoded, Strictness
-from manciple.wire.errors import BadRequest, UnsupportedMediaType
+from manciple.wire.errors import BadRequest
 from manciple.wire.machinery import DeleteOptions
 from manciple.wire.registry import Kind
 
@@ -33,10 +33,9 @@ def decode_object(served: Served, body: bytes, *, content_type: str, strictness:
     if served.conversion is None:
         return codec.decode(served.kind, body, content_type=content_type, strictness=strictness)
     if documents.media_type(content_type) == codec.PROTOBUF_MEDIA:
-        raise UnsupportedMediaType(
-            f"{served.api_version} is read as JSON or YAML only; protobuf is read for {served.kind.api_version}"
-        )
-    document = codec.read_document(body, content_type=content_type)
+        document = codec.read_protobuf(served.message_type, body)
+    else:
+        document = codec.read_document(body, content_type=content_type)
     return decode_document(served, document, strictness=strictness)
 
 

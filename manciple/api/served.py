@@ -13,6 +13,7 @@ from typing import Any
 
 import orjson
 
+from manciple.wire.base import ApiObject
 from manciple.wire.registry import Conversion, Kind, registry
 
 
@@ -27,6 +28,11 @@ class Served:
     @property
     def api_version(self) -> str:
         return f"{self.kind.group}/{self.version}" if self.kind.group else self.version
+
+    @property
+    def message_type(self) -> type[ApiObject]:
+        """The type whose field numbers the version's protobuf bodies have."""
+        return (self.conversion and self.conversion.type) or self.kind.type
 
     def text(self, stored_text: str) -> str:
         """A stored document's text as this version answers it."""

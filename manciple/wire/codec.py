@@ -64,6 +64,15 @@ def read_document(body: bytes, *, content_type: str) -> Any:
     return documents.parse(body, media=documents.media_type(content_type))
 
 
+def read_protobuf(type_: type[ApiObject], body: bytes) -> Any:
+    """The builtins in a protobuf body whose message is of `type_`, as JSON would have them. Raises: BadRequest."""
+    envelope = protobuf.read_envelope(body)
+    if envelope.content_type in documents.JSON_MEDIA:
+        return read_document(envelope.raw, content_type=envelope.content_type)
+    document = to_builtins(protobuf.decode(type_, envelope.raw))
+    return {**document, "apiVersion": envelope.api_version, "kind": envelope.kind}
+
+
 def decode_document(kind: Kind, document: Any, *, strictness: Strictness) -> Decoded:
     """The object in a document of builtins. Raises: BadRequest."""
     head = document if isinstance(document, dict) else {}

@@ -54,6 +54,8 @@ class Conversion:
 
     to_storage: Callable[[dict[str, Any]], dict[str, Any]]
     from_storage: Callable[[dict[str, Any]], dict[str, Any]]
+    #: the type whose field numbers protobuf bodies of the version have; None where they are those of the stored version
+    type: type[ApiObject] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

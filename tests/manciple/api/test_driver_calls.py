@@ -1,0 +1,379 @@
+"""Every call that a driver built on Kubernetes' Go library makes to the API server, in the library's own encodings.
+
+The calls and where they come from are listed in docs/plugin-protocol.md.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from manciple.wire import protobuf
+from manciple.wire.machinery import Event
+from tests.manciple.api.requests import namespace, pod
+from tests.manciple.api.server import ApiServer
+from tests.plugin_driver.bodies import PROTOBUF, write_protobuf
+from tests.plugin_driver.kube import Kube, Refused
+from tests.plugin_driver.messages import Messages, compiled
+
+DRIVER, NODE = "dra.example.com", "worker-1"
+SELECTOR = f"spec.driver={DRIVER},spec.nodeName={NODE}"
+BETAS = ("v1", "v1beta2", "v1beta1")
+Document = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def messages(tmp_path_factory: pytest.TempPathFactory) -> Messages:
+    return Messages(compiled(tmp_path_factory.mktemp("messages") / "descriptors"))
+
+
+@pytest.fixture
+def http(api_server: ApiServer) -> Iterator[httpx.Client]:
+    with api_server.client() as client:
+        yield client
+
+
+@pytest.fixture
+def kube(http: httpx.Client, messages: Messages) -> Kube:
+    return Kube(http, messages)
+
+
+def properties() -> Document:
+    """A device with something of everything that a driver publishes."""
+    return {
+        "attributes": {
+            "model": {"string": "A100"},
+            "index": {"int": 0},
+            "ecc": {"bool": True},
+            "v": {"version": "1.2.3"},
+        },
+        "capacity": {"memory": {"value": "80Gi"}},
+        "taints": [{"key": "example.com/sick", "value": "hot", "effect": "NoSchedule"}],
+    }
+
+
+def make_slice(version: str = "v1", *, devices: int = 1, **spec: Any) -> Document:
+    """A slice in the shape of `version`."""
+    of_device = {"basic": properties()} if version == "v1beta1" else properties()
+    return {
+        "kind": "ResourceSlice",
+        "metadata": {"generateName": f"00000-{DRIVER}-{NODE}-"},
+        "spec": {
+            "driver": DRIVER,
+            "nodeName": NODE,
+            "pool": {"name": NODE, "generation": 1, "resourceSliceCount": 1},
+            "devices": [{"name": f"gpu-{number}", **of_device} for number in range(devices)],
+            **spec,
+        },
+    }
+
+
+def without_times(one: Document) -> Document:
+    """The slice's spec without the times that the server gave the taints."""
+    text = json.loads(json.dumps(one["spec"]))
+    for device in text["devices"]:
+        for taint in device.get("basic", device)["taints"]:
+            taint.pop("timeAdded")
+    return dict(text)
+
+
+@pytest.mark.parametrize("version", BETAS)
+def test_a_slice_is_created_in_protobuf_and_answered_as_it_was_sent(kube: Kube, version: str) -> None:
+    kube.version = version
+    made = kube.create_slice(make_slice(version))
+
+    assert made["apiVersion"] == f"resource.k8s.io/{version}"
+    assert without_times(made) == make_slice(version)["spec"]
+    assert made["metadata"]["name"].startswith(f"00000-{DRIVER}-{NODE}-")
+    assert made["metadata"]["creationTimestamp"] > "2020"
+
+
+@pytest.mark.parametrize("version", BETAS[1:])
+def test_what_an_older_library_published_is_the_same_slice_in_every_version(kube: Kube, version: str) -> None:
+    kube.version = version
+    name = kube.create_slice(make_slice(version))["metadata"]["name"]
+    for asked in BETAS:
+        kube.version = asked
+        [found] = kube.list_slices(fieldSelector=f"metadata.name={name}")["items"]
+        assert without_times(found) == make_slice(asked)["spec"]
+
+
+@pytest.mark.parametrize("version", BETAS)
+def test_an_update_counts_from_the_answer_before_and_a_stale_one_is_a_conflict(kube: Kube, version: str) -> None:
+    kube.version = version
+    first = kube.create_slice(make_slice(version))
+    pool = {**first["spec"]["pool"], "generation": 2}
+    second = kube.update_slice({**first, "spec": {**first["spec"], "pool": pool}})
+
+    assert int(second["metadata"]["resourceVersion"]) > int(first["metadata"]["resourceVersion"])
+    assert second["spec"]["pool"]["generation"] == 2
+    # The library keeps the time of a taint that it published before; the server must as well.
+    assert second["spec"]["devices"] == first["spec"]["devices"]
+    with pytest.raises(Refused) as refused:
+        kube.update_slice({**first, "spec": {**first["spec"], "pool": {**pool, "generation": 3}}})
+    assert refused.value.code == 409
+
+
+def test_an_update_that_changes_nothing_keeps_the_resource_version(kube: Kube) -> None:
+    first = kube.create_slice(make_slice())
+    assert kube.update_slice(first)["metadata"]["resourceVersion"] == first["metadata"]["resourceVersion"]
+
+
+@pytest.mark.parametrize("version", BETAS)
+def test_a_slice_is_deleted_only_as_the_driver_knows_it(kube: Kube, version: str) -> None:
+    kube.version = version
+    first = kube.create_slice(make_slice(version))
+    for stale in ({"uid": "another"}, {"resourceVersion": "1"}):
+        with pytest.raises(Refused) as refused:
+            kube.delete_slice({**first, "metadata": {**first["metadata"], **stale}})
+        assert refused.value.code == 409
+    kube.delete_slice(first)
+    with pytest.raises(Refused) as refused:
+        kube.delete_slice(first)
+    assert refused.value.code == 404
+    assert kube.version == version  # after all versions were asked
+
+
+def test_a_list_is_of_the_driver_on_its_node_only(kube: Kube) -> None:
+    mine = kube.create_slice(make_slice())["metadata"]["name"]
+    kube.create_slice(make_slice(driver="other.example.com"))
+    kube.create_slice(make_slice(nodeName="worker-2"))
+    found = kube.list_slices(fieldSelector=SELECTOR, limit="500", resourceVersion="0")
+    assert [one["metadata"]["name"] for one in found["items"]] == [mine]
+    assert int(found["metadata"]["resourceVersion"]) > 0
+
+
+def test_the_slices_of_no_node_are_found_by_an_empty_node_name(kube: Kube) -> None:
+    """How the library's controller asks when its owner is no node."""
+    kube.create_slice(make_slice())
+    spec = make_slice()["spec"]
+    network = {key: value for key, value in spec.items() if key != "nodeName"} | {"allNodes": True}
+    name = kube.create_slice({**make_slice(), "spec": network})["metadata"]["name"]
+    found = kube.list_slices(fieldSelector=f"spec.driver={DRIVER},spec.nodeName=")
+    assert [one["metadata"]["name"] for one in found["items"]] == [name]
+
+
+@pytest.mark.parametrize("version", BETAS)
+def test_an_informer_opens_with_the_state_and_a_bookmark_and_goes_on_with_events(kube: Kube, version: str) -> None:
+    kube.version = version
+    first = kube.create_slice(make_slice(version))
+    kube.create_slice(make_slice(version, driver="other.example.com"))
+    events = kube.watch_slices(
+        allowWatchBookmarks="true",
+        fieldSelector=SELECTOR,
+        resourceVersionMatch="NotOlderThan",
+        sendInitialEvents="true",
+        timeoutSeconds="60",
+    )
+    assert next(events) == ("ADDED", first)
+    kind, bookmark = next(events)
+    assert kind == "BOOKMARK"
+    assert bookmark["kind"] == "ResourceSlice"
+    assert bookmark["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
+    assert int(bookmark["metadata"]["resourceVersion"]) >= int(first["metadata"]["resourceVersion"])
+
+    second = kube.create_slice(make_slice(version))
+    # The mutation cache compares: the event must have the resourceVersion that the create answered.
+    assert next(events) == ("ADDED", second)
+    kube.delete_slice(second)
+    kind, gone = next(events)
+    assert (kind, gone["metadata"]["uid"]) == ("DELETED", second["metadata"]["uid"])
+    assert int(gone["metadata"]["resourceVersion"]) > int(second["metadata"]["resourceVersion"])
+
+
+def test_a_watch_goes_on_after_a_list_as_older_informers_ask(kube: Kube) -> None:
+    start = kube.list_slices(fieldSelector=SELECTOR, limit="500", resourceVersion="0")["metadata"]["resourceVersion"]
+    made = kube.create_slice(make_slice())
+    events = kube.watch_slices(
+        allowWatchBookmarks="true", fieldSelector=SELECTOR, resourceVersion=start, timeoutSeconds="1"
+    )
+    assert list(events) == [("ADDED", made)]  # and ends by itself after its second
+
+
+def test_a_watch_from_a_revision_that_nobody_knows_tells_the_informer_to_list_again(kube: Kube) -> None:
+    with pytest.raises(Refused) as refused:
+        list(kube.watch_slices(fieldSelector=SELECTOR, resourceVersion="99999999", timeoutSeconds="5"))
+    assert refused.value.code in (410, 504)
+
+
+def test_only_protobuf_may_be_asked_for(http: httpx.Client) -> None:
+    """client-go reads the answer by its Content-Type, whatever it asked for."""
+    answer = http.get("/apis/resource.k8s.io/v1/resourceslices", headers={"Accept": PROTOBUF})
+    assert (answer.status_code, answer.headers["Content-Type"]) == (200, "application/json")
+
+
+# Claims --------------------------------------------------------------------------------------------------------------
+
+ALLOCATION: Document = {
+    "devices": {
+        "results": [{"request": "gpu", "driver": DRIVER, "pool": NODE, "device": "gpu-0"}],
+        "config": [{"source": "FromClaim", "opaque": {"driver": DRIVER, "parameters": {"mode": "fast"}}}],
+    }
+}
+CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
+
+
+@pytest.fixture
+def allocated(http: httpx.Client) -> Document:
+    """A claim that has its device."""
+    opaque = {"driver": DRIVER, "parameters": {"mode": "fast"}}
+    body = {
+        "metadata": {"name": "claim"},
+        "spec": {
+            "devices": {
+                "requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu"}}],
+                "config": [{"opaque": opaque}],
+            }
+        },
+    }
+    made = http.post(CLAIMS, json=body).json()
+    answer = http.put(f"{CLAIMS}/claim/status", json={**made, "status": {"allocation": ALLOCATION}})
+    assert answer.status_code == 200, answer.text
+    return dict(answer.json())
+
+
+@pytest.mark.parametrize("version", BETAS)
+def test_the_claim_to_prepare_is_read_in_the_version_that_the_library_knows(
+    kube: Kube, allocated: Document, version: str
+) -> None:
+    kube.version = version
+    found = kube.claim("default", "claim")
+    assert found["metadata"]["uid"] == allocated["metadata"]["uid"]
+    assert found["status"]["allocation"] == allocated["status"]["allocation"]
+
+
+def test_a_claim_that_is_gone_is_not_found_in_any_version(kube: Kube) -> None:
+    calls: list[str] = []
+    kube.record = lambda **call: calls.append(f"{call['code']} {call['path'].split('/')[3]}")
+    with pytest.raises(Refused):
+        kube.claim("default", "claim")
+    assert calls == ["404 v1", "404 v1beta2", "404 v1beta1"]
+
+
+def device_status() -> list[Document]:
+    condition = {
+        "type": "Ready",
+        "status": "True",
+        "reason": "Prepared",
+        "message": "link is up",
+        "lastTransitionTime": "2026-01-02T03:04:05Z",
+    }
+    network = {"interfaceName": "net1", "ips": ["10.0.0.2/24"], "hardwareAddress": "02:00:00:00:00:01"}
+    data = {"vlan": 7}
+    return [
+        {
+            **{"driver": DRIVER, "pool": NODE, "device": "gpu-0"},
+            "conditions": [condition],
+            "data": data,
+            "networkData": network,
+        }
+    ]
+
+
+@pytest.mark.parametrize("version", BETAS)
+def test_a_driver_reports_the_status_of_its_devices(kube: Kube, allocated: Document, version: str) -> None:
+    kube.version = version
+    claim = kube.claim("default", "claim")
+    claim["status"]["devices"] = device_status()
+    answered = kube.update_claim_status(claim)
+
+    [found] = answered["status"]["devices"]
+    assert found["networkData"] == device_status()[0]["networkData"]
+    assert found["data"] == {"vlan": 7}
+    assert found["conditions"][0].items() >= device_status()[0]["conditions"][0].items()
+    assert answered["status"]["allocation"] == allocated["status"]["allocation"]
+
+
+def test_a_driver_applies_the_status_of_its_devices(http: httpx.Client, allocated: Document) -> None:
+    """ApplyStatus of the typed client: server-side apply, which is JSON in every client."""
+    body = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": "claim", "namespace": "default"},
+        "status": {"devices": device_status()},
+    }
+    answer = http.patch(
+        f"{CLAIMS}/claim/status",
+        params={"fieldManager": DRIVER, "force": "true"},
+        content=json.dumps(body),
+        headers={"Content-Type": "application/apply-patch+yaml"},
+    )
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["status"]["devices"][0]["networkData"]["interfaceName"] == "net1"
+    assert answer.json()["status"]["allocation"] == allocated["status"]["allocation"]
+
+
+# The rest ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_node_is_read_for_its_uid(kube: Kube, http: httpx.Client) -> None:
+    made = http.post("/api/v1/nodes", json={"metadata": {"name": NODE}}).json()
+    assert kube.node(NODE)["metadata"]["uid"] == made["metadata"]["uid"]
+    owner = {"apiVersion": "v1", "kind": "Node", "name": NODE, "uid": made["metadata"]["uid"], "controller": True}
+    sent = make_slice()
+    sent["metadata"]["ownerReferences"] = [owner]
+    assert kube.create_slice(sent)["metadata"]["ownerReferences"] == [owner]
+
+
+def test_an_event_about_a_pod_is_taken_in_protobuf_and_counted_by_a_patch(http: httpx.Client) -> None:
+    """client-go's event recorder."""
+    assert http.post("/api/v1/namespaces", json=namespace("demo")).status_code == 201
+    made = http.post("/api/v1/namespaces/demo/pods", json=pod()).json()
+    about = {"kind": "Pod", "namespace": "demo", "name": "p", "uid": made["metadata"]["uid"]}
+    document = {
+        "metadata": {"name": "p.1", "namespace": "demo"},
+        "involvedObject": about,
+        "reason": "Prepared",
+        "message": "its devices are ready",
+        "type": "Normal",
+        "count": 1,
+    }
+    from manciple.wire import codec
+
+    event = codec.decode_value(Event, {"apiVersion": "v1", "kind": "Event", **document})
+    answer = http.post(
+        "/api/v1/namespaces/demo/events",
+        content=protobuf.encode_object(event),
+        headers={"Content-Type": PROTOBUF, "Accept": PROTOBUF},
+    )
+    assert answer.status_code == 201, answer.text
+    answer = http.patch(
+        "/api/v1/namespaces/demo/events/p.1",
+        content=json.dumps({"count": 2}),
+        headers={"Content-Type": "application/strategic-merge-patch+json"},
+    )
+    assert answer.json()["count"] == 2
+
+
+BROKEN: dict[str, tuple[str, str]] = {
+    "another kind": ("ResourceClaim", "does not match the expected kind (ResourceSlice)"),
+    "another version": ("ResourceSlice", "does not match the expected API version"),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+@pytest.mark.parametrize("version", BETAS)
+def test_a_protobuf_body_of_something_else_is_refused(
+    http: httpx.Client, messages: Messages, case: str, version: str
+) -> None:
+    kind, told = BROKEN[case]
+    at = version if kind == "ResourceClaim" else "v1" if version != "v1" else "v1beta1"
+    body = write_protobuf(messages, {"apiVersion": f"resource.k8s.io/{at}", "kind": kind, "metadata": {"name": "x"}})
+    answer = http.post(
+        f"/apis/resource.k8s.io/{version}/resourceslices", content=body, headers={"Content-Type": PROTOBUF}
+    )
+    assert answer.status_code == 400
+    assert told in answer.json()["message"]
+
+
+def test_the_driver_program_shares_no_code_with_what_it_tests() -> None:
+    ours = ("nodeagent", "manciple", "claims", "inventory", "scheduling")
+    for path in (Path(__file__).parents[2] / "plugin_driver").glob("*.py"):
+        lines = [line.split() for line in path.read_text().splitlines()]
+        imported = {line[1].split(".")[0] for line in lines if line and line[0] in ("import", "from") and len(line) > 1}
+        assert not imported & set(ours), path
