@@ -4,6 +4,14 @@ The slices of a pool carry its generation and how many there are; a reader takes
 that many of the highest generation. So a change writes every slice of the pool anew with a higher generation: until
 the last is written the new generation is incomplete, and the old one no longer counts, so that no reader ever takes a
 mixture for the pool. What somebody else deletes or changes is published anew the same way.
+
+Where a single slice of several says all that changed, as with a taint on one device of ten thousand, that slice alone
+is written, its generation kept: one write is the old pool or the new one, never a mixture. But only while every slice
+is as this publisher itself wrote it last. After a write whose outcome is not known, a restart, or a write by somebody else,
+another write may still be under way whose change would join ours, so the next change is written as a new generation,
+whose first slice (the same for everybody, written only if it is as it was read) lets one writer through.
+
+Source: kubernetes staging/src/k8s.io/dynamic-resource-allocation/resourceslice/resourceslicecontroller.go, syncPool.
 """
 
 from __future__ import annotations
@@ -11,12 +19,13 @@ from __future__ import annotations
 import hashlib
 import itertools
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from msgspec.structs import replace
+import msgspec
 
-from inventory.kinds.slices import CounterSet, Device, ResourcePool, ResourceSlice, ResourceSliceSpec
+from inventory.kinds.slices import CounterSet, Device, DeviceAttribute, ResourcePool, ResourceSlice, ResourceSliceSpec
 from manciple.wire.base import ObjectMeta, OwnerReference
 from nodeagent.client import Client
 from nodeagent.drivers.protocol import Driver, Pool
@@ -25,7 +34,8 @@ from nodeagent.resources import SLICES
 
 log = logging.getLogger(__name__)
 
-#: The limits of resource.k8s.io/v1 on one slice; the lower one where devices have taints or consume counters.
+#: The limits of resource.k8s.io/v1 on one slice; the lower one where devices have taints, consume counters or have
+#: an attribute with several values.
 DEVICES_PER_SLICE, RICH_DEVICES_PER_SLICE, COUNTER_SETS_PER_SLICE = 128, 64, 8
 
 #: What leaves room for a number in the 253 characters of an object's name.
@@ -35,14 +45,16 @@ Item = TypeVar("Item")
 _PoolKey = tuple[str, str]  # (driver, pool)
 
 
-def slices_of(pool: Pool, *, driver: str, owner: OwnerReference, generation: int) -> tuple[ResourceSlice, ...]:
+def slices_of(
+    pool: Pool, *, driver: str, owner: OwnerReference, generation: int, rich: bool = False
+) -> tuple[ResourceSlice, ...]:
     """The slices of one pool: first those with counters, then those with devices; one even of an empty pool.
 
-    owner: the Node that the devices are on.
+    owner: the Node that the devices are on. rich: cut as if there were devices that need the lower limit.
     """
-    rich = any(device.taints or device.consumes_counters for device in pool.devices)
+    size = RICH_DEVICES_PER_SLICE if rich or is_rich(pool) else DEVICES_PER_SLICE
     counters = [(part, ()) for part in _parts(pool.shared_counters, COUNTER_SETS_PER_SLICE)]
-    devices = [((), part) for part in _parts(pool.devices, RICH_DEVICES_PER_SLICE if rich else DEVICES_PER_SLICE)]
+    devices = [((), part) for part in _parts(pool.devices, size)]
     contents: list[tuple[tuple[CounterSet, ...], tuple[Device, ...]]] = [*counters, *devices] or [((), ())]
     of_pool = ResourcePool(name=pool.name, generation=generation, resource_slice_count=len(contents))
     return tuple(
@@ -54,6 +66,18 @@ def slices_of(pool: Pool, *, driver: str, owner: OwnerReference, generation: int
         )
         for index, (counter_sets, part) in enumerate(contents)
     )
+
+
+def is_rich(pool: Pool) -> bool:
+    """Whether the lower limit of devices in a slice applies."""
+    return any(
+        device.taints or device.consumes_counters or any(_is_list(one) for one in device.attributes.values())
+        for device in pool.devices
+    )
+
+
+def _is_list(attribute: DeviceAttribute) -> bool:
+    return bool(attribute.int_values or attribute.bool_values or attribute.string_values or attribute.version_values)
 
 
 def slice_name(node: str, driver: str, pool: str, index: int) -> str:
@@ -68,6 +92,20 @@ def _parts(items: Sequence[Item], size: int) -> list[tuple[Item, ...]]:
     return [tuple(items[start : start + size]) for start in range(0, len(items), size)]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Published:
+    """A pool as it stands on the server.
+
+    versions: slice name -> resourceVersion. own: whether this publisher wrote every slice of it.
+    """
+
+    pool: Pool
+    generation: int
+    wanted: Mapping[str, ResourceSlice]
+    versions: Mapping[str, str]
+    own: bool
+
+
 class Publisher:
     """The slices of one node. One thread at a time publishes one driver.
 
@@ -80,8 +118,10 @@ class Publisher:
         self._owner = owner
         #: the highest generation that anybody may have seen
         self._generations: dict[_PoolKey, int] = {}
-        #: what was wanted and how the server answered when it was last written, by slice name
-        self._published: dict[_PoolKey, tuple[Pool, dict[str, ResourceSlice]]] = {}
+        #: what is known to be published; nothing while a publication is under way or has failed
+        self._published: dict[_PoolKey, _Published] = {}
+        #: pools that once needed small slices keep them, so that the next taint moves no device to another slice
+        self._rich: set[_PoolKey] = set()
 
     def wipe(self) -> None:
         """Delete every slice of the node, whoever's: no pod is to count on devices whose driver is not back yet."""
@@ -93,47 +133,79 @@ class Publisher:
         """Make the API show exactly the driver's pools. Raises: ApiFailure; call again later."""
         existing = sorted((s for s in self._existing() if s.spec.driver == driver.name), key=lambda s: s.metadata.name)
         by_pool = {name: list(group) for name, group in itertools.groupby(sorted(existing, key=_pool), _pool)}
-        pools = driver.pools()
-        for pool in pools:
-            self._publish_pool(driver.name, pool, by_pool.pop(pool.name, []))
+        wanted = [(pool, by_pool.pop(pool.name, [])) for pool in driver.pools()]
         for name, obsolete in by_pool.items():
             self._published.pop((driver.name, name), None)
             self._delete(obsolete)
+        for pool, slices in wanted:
+            self._publish_pool(driver.name, pool, slices)
 
     def _existing(self) -> tuple[ResourceSlice, ...]:
         return self._client.list(SLICES, field_selector=f"spec.nodeName={self._node}").items
 
     def _publish_pool(self, driver: str, pool: Pool, existing: Sequence[ResourceSlice]) -> None:
         key = (driver, pool.name)
-        current = {slice_.metadata.name: slice_ for slice_ in existing}
-        if self._is_published(key, pool, current):
-            return
         for slice_ in existing:
             self._note_generation(slice_)
-        generation = self._generations[key] = self._generations.get(key, 0) + 1
-        answers = {}
-        for wanted in slices_of(pool, driver=driver, owner=self._owner(), generation=generation):
-            name = wanted.metadata.name
-            answers[name] = self._write(wanted, current.pop(name, None))
-        self._delete(current.values())
-        self._published[key] = (pool, answers)
-        log.info(
-            "published pool %s of driver %s: generation %d, %d slices", pool.name, driver, generation, len(answers)
-        )
+        if is_rich(pool):
+            self._rich.add(key)
+        current = {slice_.metadata.name: slice_ for slice_ in existing}
+        known = self._published.pop(key, None)
+        if known is not None and known.versions != _versions(current):
+            known = None
+        if known is not None and known.pool == pool:
+            self._published[key] = known
+        else:
+            written = (self._change_one(key, pool, current, known) if known else self._adopted(key, pool, current)) or (
+                self._write_all(key, pool, current)
+            )
+            self._published[key] = written
 
-    def _is_published(self, key: _PoolKey, pool: Pool, current: dict[str, ResourceSlice]) -> bool:
-        """Compared with the server's own answers: it may fill in defaults and write quantities in its own way."""
-        known_pool, known = self._published.get(key, (None, {}))
-        return known_pool == pool and {n: s.spec for n, s in known.items()} == {n: s.spec for n, s in current.items()}
+    def _slices(self, key: _PoolKey, pool: Pool, generation: int) -> dict[str, ResourceSlice]:
+        slices = slices_of(pool, driver=key[0], owner=self._owner(), generation=generation, rich=key in self._rich)
+        return {slice_.metadata.name: slice_ for slice_ in slices}
+
+    def _adopted(self, key: _PoolKey, pool: Pool, current: Mapping[str, ResourceSlice]) -> _Published | None:
+        """What a predecessor published, if it is this very pool, complete; nothing is written then."""
+        generation = self._generations.get(key, 0)
+        wanted = self._slices(key, pool, generation)
+        if {name: slice_.spec for name, slice_ in wanted.items()} != {n: s.spec for n, s in current.items()}:
+            return None
+        return _Published(pool=pool, generation=generation, wanted=wanted, versions=_versions(current), own=False)
+
+    def _change_one(
+        self, key: _PoolKey, pool: Pool, current: Mapping[str, ResourceSlice], known: _Published
+    ) -> _Published | None:
+        """Write the one slice that differs, if it is one and nobody else can be writing on the same ground."""
+        wanted = self._slices(key, pool, known.generation)
+        if len(wanted) == 1 or not known.own or wanted.keys() != known.wanted.keys():
+            return None
+        changed = [name for name, slice_ in wanted.items() if slice_.spec != known.wanted[name].spec]
+        if len(changed) > 1:
+            return None
+        versions = dict(known.versions)
+        for name in changed:
+            versions[name] = self._write(wanted[name], current[name]).metadata.resource_version
+            log.info("published pool %s of driver %s: slice %s", pool.name, key[0], name)
+        return replace(known, pool=pool, wanted=wanted, versions=versions)
+
+    def _write_all(self, key: _PoolKey, pool: Pool, current: Mapping[str, ResourceSlice]) -> _Published:
+        generation = self._generations[key] = self._generations.get(key, 0) + 1
+        wanted = self._slices(key, pool, generation)
+        answers = {name: self._write(slice_, current.get(name)) for name, slice_ in wanted.items()}
+        self._delete(slice_ for name, slice_ in current.items() if name not in wanted)
+        log.info("published pool %s of driver %s: generation %d, %d slices", pool.name, key[0], generation, len(wanted))
+        return _Published(pool=pool, generation=generation, wanted=wanted, versions=_versions(answers), own=True)
 
     def _write(self, wanted: ResourceSlice, old: ResourceSlice | None) -> ResourceSlice:
         if old is None:
             return self._client.create(SLICES, wanted)
-        metadata = replace(old.metadata, owner_references=wanted.metadata.owner_references)
-        return self._client.update(SLICES, replace(wanted, metadata=metadata))
+        metadata = msgspec.structs.replace(old.metadata, owner_references=wanted.metadata.owner_references)
+        return self._client.update(SLICES, msgspec.structs.replace(wanted, metadata=metadata))
 
     def _delete(self, slices: Iterable[ResourceSlice]) -> None:
-        for slice_ in slices:
+        """The oldest generation first: what is left never looks like a complete older pool."""
+        for slice_ in sorted(slices, key=lambda one: one.spec.pool.generation):
             self._note_generation(slice_)
             try:
                 self._client.delete_by_name(SLICES, slice_.metadata.name)
@@ -148,3 +220,7 @@ class Publisher:
 
 def _pool(slice_: ResourceSlice) -> str:
     return slice_.spec.pool.name
+
+
+def _versions(slices: Mapping[str, ResourceSlice]) -> dict[str, str]:
+    return {name: slice_.metadata.resource_version for name, slice_ in slices.items()}

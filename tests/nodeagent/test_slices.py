@@ -9,7 +9,7 @@ import httpx
 import pytest
 from msgspec.structs import replace
 
-from inventory.kinds.slices import Counter, CounterSet, Device, DeviceCounterConsumption
+from inventory.kinds.slices import Counter, CounterSet, Device, DeviceAttribute, DeviceCounterConsumption
 from inventory.kinds.taints import DeviceTaint
 from manciple.wire.base import OwnerReference
 from nodeagent.drivers.protocol import Pool
@@ -26,6 +26,7 @@ def devices(count: int, **fields: Any) -> tuple[Device, ...]:
 
 TAINTS = (DeviceTaint(key="a", effect="NoSchedule"),)
 CONSUMES = (DeviceCounterConsumption(counter_set="c", counters={"x": Counter(value="1")}),)
+LISTS = {"modes": DeviceAttribute(string_values=("a", "b"))}
 SPLITS = {
     "none": (devices(0), [0]),
     "one": (devices(1), [1]),
@@ -33,6 +34,7 @@ SPLITS = {
     "one too many": (devices(129), [128, 1]),
     "three slices": (devices(300), [128, 128, 44]),
     "tainted ones, half as many": (devices(65, taints=TAINTS), [64, 1]),
+    "those with a list for an attribute, half as many": (devices(65, attributes=LISTS), [64, 1]),
     "consumers of counters, half as many": (devices(128, consumes_counters=CONSUMES), [64, 64]),
 }
 
