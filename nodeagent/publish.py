@@ -9,7 +9,7 @@ Where a single slice of several says all that changed, as with a taint on one de
 is written, its generation kept: one write is the old pool or the new one, never a mixture. But only while every slice
 is as this publisher itself wrote it last. After a write whose outcome is not known, after a restart, or after a write
 by somebody else, another write may still be under way whose change would join ours; so the next change is written as a
-new generation, whose first slice (the same for everybody, written only if it is as it was read) lets one writer through.
+new generation, whose first slice (the same for all, written only if it is as it was read) lets one writer through.
 
 Source: kubernetes staging/src/k8s.io/dynamic-resource-allocation/resourceslice/resourceslicecontroller.go, syncPool.
 """
