@@ -1,0 +1,139 @@
+"""The driver of the machine's own devices."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from claims.kinds.allocations import DeviceRequestAllocationResult
+from claims.kinds.resource_claims import ResourceClaim
+from inventory.kinds.slices import CounterSet, Device
+from nodeagent import cdi
+from nodeagent.drivers.preparing import device_names, prepare_claim
+from nodeagent.drivers.protocol import ClaimIdentity, DeviceHealth, Failed, Pool, Prepared
+from nodeagent.drivers.sysfs.edits import container_edits
+from nodeagent.drivers.sysfs.found import Found
+from nodeagent.drivers.sysfs.overlaps import publish
+from nodeagent.drivers.sysfs.pciids import read_pci_ids
+from nodeagent.drivers.sysfs.scan import scan
+from nodeagent.drivers.sysfs.settings import Settings
+from nodeagent.drivers.sysfs.tree import Roots
+from nodeagent.drivers.sysfs.watch import Watch, kernel_events
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _View:
+    """The machine at one moment. present: everything chosen by the settings, by device name, in use or not."""
+
+    present: Mapping[str, Found]
+    devices: tuple[Device, ...]
+    counters: tuple[CounterSet, ...]
+
+
+class SysfsDriver:
+    """A `Driver` with one pool, named after the node. roots: where the machine's directories are."""
+
+    def __init__(self, node_name: str, settings: Settings | None = None, *, roots: Roots | None = None) -> None:
+        self._pool = node_name
+        self._settings = settings or Settings()
+        self._roots = roots or Roots()
+        self._pci_names = read_pci_ids(self._roots.pci_ids)
+        self._lock = threading.Lock()
+        self._given: dict[str, set[str]] = {}  # claim uid -> devices that it has been prepared on by this process
+        self._known: set[str] = set()  # every device that was ever published by this process
+        self._subscribers: list[Callable[[], None]] = []
+        self._watch: Watch | None = None
+        self._view = _View({}, (), ())
+        self._view = self._look()
+
+    @property
+    def name(self) -> str:
+        return self._settings.name
+
+    def pools(self) -> Sequence[Pool]:
+        view = self._view
+        return (Pool(name=self._pool, devices=view.devices, shared_counters=view.counters),)
+
+    def prepare(self, claims: Sequence[ResourceClaim]) -> Mapping[str, Prepared | Failed]:
+        self.rescan()
+        wanted = device_names(claims, self.name)
+        answers = {claim.metadata.uid: self._prepare(claim) for claim in claims}
+        with self._lock:
+            self._given |= {uid: wanted[uid] for uid, answer in answers.items() if isinstance(answer, Prepared)}
+        return answers
+
+    def unprepare(self, claims: Sequence[ClaimIdentity]) -> Mapping[str, Failed | None]:
+        with self._lock:
+            for claim in claims:
+                self._given.pop(claim.uid, None)
+        return {claim.uid: None for claim in claims}
+
+    def health(self) -> Sequence[DeviceHealth]:
+        """A device that was published once and is gone is unhealthy: a pod may still hold it."""
+        view = self._view
+        return tuple(self._health(name, present=name in view.present) for name in sorted(self._known))
+
+    def subscribe(self, changed: Callable[[], None]) -> None:
+        """From the first call on, the machine is watched."""
+        self._subscribers.append(changed)
+        if self._watch is None:
+            self._watch = Watch(self.rescan, seconds=self._settings.rescan_seconds, events=kernel_events())
+            self._watch.start()
+
+    def rescan(self) -> bool:
+        """Look at the machine; returns whether something has changed, after telling the subscribers."""
+        with self._lock:
+            before, self._view = self._view, self._look()
+            same = before == self._view
+        if not same:
+            for changed in self._subscribers:
+                changed()
+        return not same
+
+    def close(self) -> None:
+        """Stop watching; returns when the thread has ended."""
+        if self._watch is not None:
+            self._watch.close()
+            self._watch = None
+
+    def _look(self) -> _View:
+        chosen = [found for found in scan(self._roots, self._pci_names) if self._settings.chooses(found)]
+        given = {name for devices in self._given.values() for name in devices}
+        chosen += self._moved(given - {found.device_name for found in chosen})
+        offered = [f for f in chosen if f.device_name in given or self._settings.may_be_given(f)]
+        devices, counters = publish(offered)
+        self._known |= {device.name for device in devices}
+        return _View({found.device_name: found for found in chosen}, devices, counters)
+
+    def _moved(self, missing: set[str]) -> list[Found]:
+        """The interfaces that are not seen here because they are in the container that they were given to."""
+        if not self._settings.move_interfaces:
+            return []
+        last = [self._view.present[name] for name in sorted(missing) if name in self._view.present]
+        return [found for found in last if found.kind in ("net", "virtual-net")]
+
+    def _prepare(self, claim: ResourceClaim) -> Prepared | Failed:
+        held = self._given.get(claim.metadata.uid, set())
+
+        def edits_of(result: DeviceRequestAllocationResult) -> cdi.ContainerEdits:
+            found = self._found(result)
+            if found.in_use and found.device_name not in held and not self._settings.may_be_given(found):
+                raise ValueError(f"device {result.device} is now used by the machine itself: it is {found.in_use}")
+            return container_edits(found, self._roots, move_interfaces=self._settings.move_interfaces)
+
+        return prepare_claim(claim, driver=self.name, edits_of=edits_of)
+
+    def _found(self, result: DeviceRequestAllocationResult) -> Found:
+        found = self._view.present.get(result.device) if result.pool == self._pool else None
+        if found is None:
+            raise ValueError(f"device {result.pool}/{result.device} does not exist on this node any more")
+        return found
+
+    def _health(self, device: str, *, present: bool) -> DeviceHealth:
+        if present:
+            return DeviceHealth(pool=self._pool, device=device, health="Healthy")
+        return DeviceHealth(pool=self._pool, device=device, health="Unhealthy", message="it is gone from the machine")
