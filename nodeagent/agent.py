@@ -93,6 +93,8 @@ class Agent:
             checkpoint=Checkpoint(config.state_dir / "claims", disk),
             folder=CdiFolder(config.cdi_dir, disk),
             fetch=lambda namespace, name: self._client.get(CLAIMS, name, namespace=namespace),
+            running=self._users_of,
+            boot=config.boot,
         )
         self._pods = PodCache()
         self._worker = PodWorker(
@@ -151,8 +153,8 @@ class Agent:
     # The steps, without threads.
 
     def recover(self) -> None:
-        """Step 1. Raises: StorageFailed when the disk cannot be written."""
-        self.preparer.recover(self._users_of)
+        """Step 1. Raises: StorageFailed when the disk cannot be read or written as far as needed."""
+        self.preparer.recover()
 
     def register(self) -> None:
         """Step 2. Raises: ApiFailure."""
@@ -218,7 +220,7 @@ class Agent:
         if change.type == "DELETED":
             self._pods.remove(uid)
         else:
-            self._pods.put(change.object)
+            self._pods.see(change.object)
         self._queue.add(Key("pod", uid))
 
     def _slices_listed(self, slices: Sequence[ResourceSlice]) -> None:  # noqa: ARG002 - publishing lists for itself

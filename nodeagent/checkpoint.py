@@ -3,7 +3,12 @@
 A record is written before the first act for a claim and removed after the last, so whatever a kill left half-done is
 named here. One file per claim: preparing costs the same with a hundred claims on the node as with one, and a file that
 cannot be read spoils only itself. Such a file is moved aside to `quarantine/` (never overwritten, never a crash
-loop), reported, and its claim, named by the file, is taken up again as one whose state is unknown.
+loop), reported, and its claim, named by the file, is taken up again as one whose state is unknown. Until that is done
+the file's name there ends in `.open`, so that a crash in between does not lose the claim.
+
+A loss of power is a reboot: containers are gone, and every claim is prepared anew whatever its record says. So only
+what names a claim for the first time must be on the disk before going on. What later records say may be lost with the
+power, since the step before is then repeated; but no content is ever a part of one.
 
 A file is `{"version": 1, "checksum": "sha256:...", "claim": {...}}`; the checksum covers the bytes of `claim`.
 """
@@ -12,7 +17,9 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Iterator
+import re
+import threading
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -20,13 +27,15 @@ from typing import Literal
 import msgspec
 
 from manciple.wire.base import Value
-from nodeagent.disk import Disk
+from nodeagent.disk import Disk, Survival
 from nodeagent.failures import StorageFailed
 
 log = logging.getLogger(__name__)
 
 VERSION = 1
 SUFFIX = ".json"
+#: What the name of a damaged file ends in until its claim is taken up.
+OPEN = ".open"
 
 #: Preparing: drivers may have been called, the CDI files may exist. Prepared: they have, they do.
 #: Unpreparing: drivers are being asked to undo; containers no longer use the claim.
@@ -54,7 +63,11 @@ class DriverRecord(Value):
 
 
 class ClaimRecord(Value):
-    """One claim on this node. `pods`: the uids of the pods that may use it."""
+    """One claim on this node. `pods`: the uids of the pods that may use it.
+
+    allocation: what tells this allocation of the claim from another; "" where that is not known. boot: the boot of
+    the machine during which it was prepared.
+    """
 
     uid: str
     namespace: str
@@ -62,6 +75,8 @@ class ClaimRecord(Value):
     state: ClaimState
     pods: tuple[str, ...]
     drivers: tuple[DriverRecord, ...]
+    allocation: str = ""
+    boot: str = ""
 
     @property
     def label(self) -> str:
@@ -79,6 +94,9 @@ class _File(msgspec.Struct):
     claim: msgspec.Raw
 
 
+#: Finds drivers in what is left of a damaged record; their names are DNS names.
+_DRIVER_NAME = re.compile(rb'"driver":"([a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?)"')
+
 # Built here, in one thread: msgspec must not describe a struct to itself in two threads at once.
 _files = msgspec.json.Decoder(_File)
 _records = msgspec.json.Decoder(ClaimRecord)
@@ -86,70 +104,143 @@ _records = msgspec.json.Decoder(ClaimRecord)
 
 @dataclass(frozen=True, slots=True)
 class Quarantined:
-    """A checkpoint file that could not be read. `moved_to`: where an operator finds it."""
+    """A checkpoint file that could not be read. `moved_to`: where an operator finds it.
+
+    drivers: those that the damaged text still names.
+    """
 
     claim_uid: str
     reason: str
     moved_to: Path
+    drivers: tuple[str, ...] = ()
 
 
 class Checkpoint:
-    """The records of one node, in memory and on disk. Not thread-safe: `prepare.Preparer` holds the lock."""
+    """The records of one node, in memory and on disk.
+
+    Thread-safe, except that two threads must not write one claim's record at once; and what `reserve` is to decide by
+    must not change meanwhile: `prepare.Preparer` holds the locks.
+    """
 
     def __init__(self, folder: Path, disk: Disk) -> None:
         self.folder = folder
+        self.quarantine = folder / "quarantine"
         self._disk = disk
+        self._lock = threading.Lock()
         self._records: dict[str, ClaimRecord] = {}
+        self._unsure: set[str] = set()  # the disk may say something else, or say it not durably
 
     def load(self) -> tuple[Quarantined, ...]:
-        """Read every record; returns the files that had to be moved aside."""
+        """Read every record; returns the files that had to be moved aside and whose claims nobody has taken up yet.
+
+        Call `close` for each once its claim is taken up. Raises: OSError.
+        """
         self._disk.sweep(self.folder)
         self._records = {}
-        quarantined = []
         for name in self._disk.names(self.folder, SUFFIX):
             try:
-                record = decode(self._disk.read(self.folder / name))
-            except ValueError as error:
-                quarantined.append(self._quarantine(name, str(error)))
+                record = self._read(name)
+            except (ValueError, OSError) as error:
+                self._move_aside(name, str(error))
             else:
                 self._records[record.uid] = record
-        return tuple(quarantined)
+        return tuple(self._open_case(name) for name in self._disk.names(self.quarantine, OPEN))
+
+    def close(self, case: Quarantined) -> None:
+        """The claim of a damaged file is taken up. Raises: OSError."""
+        self._disk.rename(case.moved_to.with_name(case.moved_to.name + OPEN), case.moved_to)
 
     def get(self, uid: str) -> ClaimRecord | None:
-        return self._records.get(uid)
+        with self._lock:
+            return self._records.get(uid)
 
     def records(self) -> tuple[ClaimRecord, ...]:
-        return tuple(self._records.values())
+        with self._lock:
+            return tuple(self._records.values())
 
-    def put(self, record: ClaimRecord) -> None:
-        """Remember `record`; on return it is on the disk. Raises: StorageFailed, and then nothing has changed."""
-        if self._records.get(record.uid) == record:
+    def reserve(self, records: Iterable[ClaimRecord]) -> None:
+        """Let others see what is about to be put."""
+        with self._lock:
+            changed = [record for record in records if self._records.get(record.uid) != record]
+            self._records.update((record.uid, record) for record in changed)
+            self._unsure.update(record.uid for record in changed)
+
+    def put(self, *records: ClaimRecord, survival: Survival = "durable") -> None:
+        """Remember `records`; on return they are on the disk.
+
+        Raises: StorageFailed; then the records are those that the disk shows.
+        """
+        with self._lock:
+            new = {r.uid: r for r in records if self._records.get(r.uid) != r or r.uid in self._unsure}
+        if not new:
             return
         try:
-            self._disk.write(self._path(record.uid), encode(record))
+            self._disk.write_all({self._path(uid): encode(record) for uid, record in new.items()}, survival)
         except OSError as error:
-            raise StorageFailed(f"the checkpoint of {record.label} cannot be written: {error}") from error
-        self._records[record.uid] = record
+            self._reread(new)
+            names = ", ".join(record.label for record in new.values())
+            raise StorageFailed(f"the checkpoint of {names} cannot be written to {self.folder}: {error}") from error
+        with self._lock:
+            self._records.update(new)
+            self._unsure.difference_update(new)
 
     def remove(self, uid: str) -> None:
         """Forget a claim. Raises: StorageFailed."""
         try:
             self._disk.remove(self._path(uid))
         except OSError as error:
-            raise StorageFailed(f"the checkpoint of claim {uid} cannot be removed: {error}") from error
-        self._records.pop(uid, None)
+            raise StorageFailed(
+                f"the checkpoint of claim {uid} cannot be removed from {self.folder}: {error}"
+            ) from error
+        with self._lock:
+            self._records.pop(uid, None)
+            self._unsure.discard(uid)
 
     def _path(self, uid: str) -> Path:
         return self.folder / f"{uid}{SUFFIX}"
 
-    def _quarantine(self, name: str, reason: str) -> Quarantined:
-        quarantine = self.folder / "quarantine"
-        quarantine.mkdir(parents=True, exist_ok=True)
-        taken = sum(1 for path in quarantine.iterdir() if path.name.startswith(name))
-        target = quarantine / f"{name}.{taken}"
-        self._disk.rename(self.folder / name, target)
-        log.error("checkpoint %s: %s; moved to %s, its claim is taken up from the API", name, reason, target)
-        return Quarantined(name.removesuffix(SUFFIX), reason, target)
+    def _read(self, name: str) -> ClaimRecord:
+        record = decode(self._disk.read(self.folder / name))
+        if f"{record.uid}{SUFFIX}" != name:
+            raise ValueError(f"it is the record of another claim, {record.uid}")
+        return record
+
+    def _reread(self, tried: Mapping[str, ClaimRecord]) -> None:
+        """After a write that failed: whatever the disk shows holds, and is written again before it is relied on."""
+        for uid, record in tried.items():
+            shown: ClaimRecord | None
+            try:
+                shown = self._read(f"{uid}{SUFFIX}")
+            except FileNotFoundError:
+                shown = None
+            except (ValueError, OSError):
+                shown = record
+            with self._lock:
+                self._unsure.add(uid)
+                if shown is None:
+                    self._records.pop(uid, None)
+                else:
+                    self._records[uid] = shown
+
+    def _move_aside(self, name: str, reason: str) -> None:
+        taken = sum(1 for other in self._disk.names(self.quarantine, "") if other.startswith(f"{name}."))
+        target = self.quarantine / f"{name}.{taken}"
+        self._disk.rename(self.folder / name, target.with_name(target.name + OPEN))
+        log.error("checkpoint %s: %s; moved to %s, its claim is taken up as one of unknown state", name, reason, target)
+
+    def _open_case(self, name: str) -> Quarantined:
+        path = self.quarantine / name
+        try:
+            content = self._disk.read(path)
+            decode(content)
+            reason = "it is not the record of the claim that its name says"
+        except OSError as error:
+            content, reason = b"", str(error)
+        except ValueError as error:
+            reason = str(error)
+        drivers = {match.decode() for match in _DRIVER_NAME.findall(content)}
+        uid = name.partition(f"{SUFFIX}.")[0]
+        return Quarantined(uid, reason, path.with_name(name.removesuffix(OPEN)), tuple(sorted(drivers)))
 
 
 def encode(record: ClaimRecord) -> bytes:

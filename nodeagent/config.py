@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -25,6 +26,13 @@ def go_architecture() -> str:
     return {"x86_64": "amd64", "aarch64": "arm64"}.get(machine, machine)
 
 
+def machine_boot() -> str:
+    """The id of this boot of the machine, "" where it has none. Source: random(4), /proc/sys/kernel/random/boot_id."""
+    with suppress(OSError):
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return ""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentConfig:
     """Everything an agent is told. Directories are the agent's own; two agents never share one."""
@@ -35,12 +43,15 @@ class AgentConfig:
     state_dir: Path
     cdi_dir: Path
     plugin_dir: Path | None = None  # where drivers behind sockets register (plugins_registry/); none are sought if None
+    plugin_call_seconds: float = 45.0  # that a call to a driver behind a socket may take, as for the kubelet
+    plugin_grace_seconds: float = 30.0  # that such a driver may be away before its ResourceSlices are removed
     ca_file: Path | None = None  # the CA that signed the server's certificate; the system's where None
     node_ip: str = "127.0.0.1"
     labels: Mapping[str, str] = field(default_factory=dict)  # besides the well-known ones
     cpu: str = field(default_factory=machine_cpus)
     memory: str = field(default_factory=machine_memory)
     pods: int = 110
+    boot: str = field(default_factory=machine_boot)  # what was prepared before this boot is prepared anew
     workers: int = 4  # pods worked on at once
     lease_seconds: float = 10.0  # between renewals of the lease
     status_seconds: float = 300.0  # between reports of an unchanged node

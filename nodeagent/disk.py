@@ -91,10 +91,11 @@ class Disk:
         return iter(sorted(p.name for p in folder.iterdir() if p.name.endswith(suffix) and not p.name.startswith(".")))
 
     def sweep(self, folder: Path) -> None:
-        """Remove what an interrupted `write` left in `folder`."""
+        """Remove what an interrupted `write` left in `folder`, as far as that is possible: nobody reads it."""
         if folder.is_dir():
             for path in folder.glob(f".*{TEMPORARY}"):
-                path.unlink(missing_ok=True)
+                with suppress(OSError):
+                    path.unlink(missing_ok=True)
 
 
 def _flush(path: Path, flags: int) -> None:

@@ -31,9 +31,17 @@ class PodCache:
             self._pods = {uid: _newer(self._pods.get(uid), pod) for uid, pod in current.items()}
         return frozenset(gone)
 
-    def put(self, pod: Pod) -> None:
+    def see(self, pod: Pod) -> None:
+        """Take what the watch says."""
         with self._lock:
             self._pods[pod.metadata.uid] = _newer(self._pods.get(pod.metadata.uid), pod)
+
+    def put(self, pod: Pod) -> None:
+        """Take the answer to a write of our own; a pod that the watch has seen go meanwhile stays gone."""
+        with self._lock:
+            known = self._pods.get(pod.metadata.uid)
+            if known is not None:
+                self._pods[pod.metadata.uid] = _newer(known, pod)
 
     def remove(self, uid: str) -> None:
         with self._lock:

@@ -5,8 +5,11 @@ Source: kubernetes pkg/kubelet/cm/dra/manager.go and staging/src/k8s.io/dynamic-
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+
+import msgspec
 
 from claims.kinds.allocations import DeviceRequestAllocationResult
 from claims.kinds.containers import Container
@@ -104,6 +107,15 @@ def driver_records(claim: ResourceClaim) -> tuple[DriverRecord, ...]:
         )
         for driver in drivers
     )
+
+
+def allocation_digest(claim: ResourceClaim) -> str:
+    """What tells one allocation of a claim from another; "" without one."""
+    allocation = claim.status.allocation
+    if allocation is None:
+        return ""
+    given = [(r.request, r.driver, r.pool, r.device, r.share_id) for r in allocation.devices.results]
+    return hashlib.sha256(msgspec.json.encode(given)).hexdigest()[:32]
 
 
 def _to_prepare(claim: ResourceClaim) -> tuple[DeviceRequestAllocationResult, ...]:

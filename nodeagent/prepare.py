@@ -11,7 +11,8 @@ prepared once however many pods use it, and given back with its last one. What a
 Preparing or Unpreparing; the next run repeats the step, which drivers must bear.
 
 A new claim waits while another one is still prepared on the same device: the force-deleted pod that held it may still
-be running here, whatever the API says.
+be running here, whatever the API says. And nothing is undone under a running container: where preparing once more
+fails, as after the loss of a record or a CDI file, what is there is left as it is.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from nodeagent.checkpoint import Checkpoint, ClaimRecord, Quarantined
 from nodeagent.drivers.calls import DriverCalls
 from nodeagent.drivers.protocol import Failed, Prepared
 from nodeagent.drivers.registry import DriverRegistry
-from nodeagent.failures import AgentError, ApiFailure, PrepareFailed, PrepareRefused, UnprepareFailed
+from nodeagent.failures import AgentError, ApiFailure, PrepareFailed, PrepareRefused, StorageFailed, UnprepareFailed
 from nodeagent.locks import StripedLocks
 from nodeagent.podclaims import ClaimUse, Node, check_claim, claims_used, driver_records
 
@@ -38,6 +39,8 @@ log = logging.getLogger(__name__)
 
 #: (namespace, name) -> the claim; raises ApiFailure
 FetchClaim = Callable[[str, str], ResourceClaim]
+#: claim uid -> the uids of the pods whose containers run with it, as the runtime knows
+RunningPods = Callable[[str], tuple[str, ...]]
 
 
 class Preparer:
@@ -51,6 +54,8 @@ class Preparer:
         checkpoint: Checkpoint,
         folder: CdiFolder,
         fetch: FetchClaim,
+        running: RunningPods,
+        boot: str = "",
     ) -> None:
         self._node = node
         self._drivers = drivers
@@ -58,28 +63,48 @@ class Preparer:
         self._checkpoint = checkpoint
         self._folder = folder
         self._fetch = fetch
+        self._running = running
+        self._boot = boot
         self._claim_locks = StripedLocks()
-        self._checkpoint_lock = threading.Lock()
+        self._reserving = threading.Lock()
+        #: every damaged checkpoint file met since the start
+        self.quarantined: tuple[Quarantined, ...] = ()
 
-    def recover(self, users: Callable[[str], tuple[str, ...]]) -> tuple[Quarantined, ...]:
-        """Read the checkpoint; take up claims that it lost. Call once, before anything else.
+    def recover(self) -> tuple[Quarantined, ...]:
+        """Read the checkpoint; take up claims that it lost. Before anything else, and again until it works.
 
-        users: claim uid -> the uids of the pods whose containers run with it, as the runtime knows.
         A CDI file without a record, or a record that cannot be read, becomes a claim whose state is unknown: it is
-        prepared again if its pod is still here, and given back otherwise.
+        prepared again if its pod is still here, and given back otherwise. Returns the damaged records met for the
+        first time. Raises: StorageFailed; pods run on meanwhile.
         """
-        self._folder.sweep()
-        quarantined = self._checkpoint.load()
-        lost = {file.claim_uid for file in self._folder.files()} | {one.claim_uid for one in quarantined}
-        for uid in sorted(lost):
-            if self._checkpoint.get(uid) is None:
+        try:
+            self._folder.sweep()
+            damaged = self._checkpoint.load()
+            new = tuple(one for one in damaged if one not in self.quarantined)
+            self.quarantined += new
+            self._take_up_lost(damaged)
+            for one in damaged:
+                self._checkpoint.close(one)
+        except OSError as error:
+            raise StorageFailed(f"the node's directories cannot be used: {error}") from error
+        return new
+
+    def _take_up_lost(self, damaged: Sequence[Quarantined]) -> None:
+        """Give every claim a record of which something is left on the disk. Raises: StorageFailed."""
+        drivers: dict[str, set[str]] = {one.claim_uid: set(one.drivers) for one in damaged}
+        for file in self._folder.files():
+            drivers.setdefault(file.claim_uid, set()).add(file.driver)
+        for uid, named in sorted(drivers.items()):
+            known = self._checkpoint.get(uid)
+            if known is None:
                 log.warning("claim %s has no readable record; it is taken up as one of unknown state", uid)
-                self._put(record_steps.unknown(uid, pods=users(uid), drivers=self._drivers.names()))
-        return quarantined
+                its = named.union(self._drivers.names())
+                self._checkpoint.put(record_steps.unknown(uid, pods=self._running(uid), drivers=its))
+            elif extra := named - {driver.driver for driver in known.drivers}:
+                self._checkpoint.put(record_steps.with_drivers(known, extra))
 
     def records(self) -> tuple[ClaimRecord, ...]:
-        with self._checkpoint_lock:
-            return self._checkpoint.records()
+        return self._checkpoint.records()
 
     def pod_uids(self) -> frozenset[str]:
         """The pods for which anything is prepared or being prepared."""
@@ -96,6 +121,7 @@ class Preparer:
             return ready
         claims = [self._checked_claim(pod, use) for use in uses]
         with self._claim_locks.hold(claim.metadata.uid for claim in claims):
+            self._give_back_outdated(pod.metadata.uid, claims)
             self._record_intent(pod.metadata.uid, claims)
             self._prepare_claims(claims)
             return {use.entry: self._record(claim.metadata.uid) for use, claim in zip(uses, claims, strict=True)}
@@ -108,8 +134,8 @@ class Preparer:
         with self._claim_locks.hold(record.uid for record in self._used_by(pod_uid)):
             mine = self._used_by(pod_uid)
             shared = [record for record in mine if len(record.pods) > 1]
-            for record in shared:
-                self._put(replace(record, pods=tuple(uid for uid in record.pods if uid != pod_uid)))
+            left = [replace(r, pods=tuple(uid for uid in r.pods if uid != pod_uid)) for r in shared]
+            self._checkpoint.put(*left, survival="whole")
             self._give_back([record for record in mine if len(record.pods) == 1])
 
     def unprepare_unused(self) -> None:
@@ -126,9 +152,12 @@ class Preparer:
         return {entry: mine[n] for entry, n in names.items()} if mine.keys() >= set(names.values()) else None
 
     def _is_prepared(self, record: ClaimRecord) -> bool:
-        """By the record and by the files that belong to it; a reboot may have emptied their directory."""
-        return record.state == "Prepared" and all(
-            self._folder.has(driver.driver, record.uid) for driver in record.drivers if driver.cdi_file
+        """By the record and by the files that belong to it. A reboot undoes what was prepared, and may empty the files'
+        directory."""
+        return (
+            record.state == "Prepared"
+            and record.boot == self._boot
+            and all(self._folder.has(driver.driver, record.uid) for driver in record.drivers if driver.cdi_file)
         )
 
     def _checked_claim(self, pod: Pod, use: ClaimUse) -> ResourceClaim:
@@ -144,13 +173,23 @@ class Preparer:
                 raise PrepareFailed(reason)
         return claim
 
+    def _give_back_outdated(self, pod_uid: str, claims: Sequence[ResourceClaim]) -> None:
+        """What is left of an earlier allocation of the claims, where nobody uses it. Raises: PrepareFailed."""
+        known = [(claim, self._checkpoint.get(claim.metadata.uid)) for claim in claims]
+        outdated = [r for claim, r in known if r is not None and record_steps.is_outdated(r, claim, pod=pod_uid)]
+        try:
+            self._give_back([record for record in outdated if not self._running(record.uid)])
+        except UnprepareFailed as error:
+            raise PrepareFailed(f"what was prepared before cannot be given back: {error}") from error
+
     def _record_intent(self, pod_uid: str, claims: Sequence[ResourceClaim]) -> None:
-        with self._checkpoint_lock:
+        with self._reserving:
             for claim in claims:
                 record_steps.refuse_conflict(claim, self._checkpoint.records())
-            for claim in claims:
-                known = self._checkpoint.get(claim.metadata.uid)
-                self._checkpoint.put(record_steps.with_pod(known, claim, pod=pod_uid))
+            known = [self._checkpoint.get(claim.metadata.uid) for claim in claims]
+            wanted = [record_steps.with_pod(k, c, pod=pod_uid) for k, c in zip(known, claims, strict=True)]
+            self._checkpoint.reserve(wanted)
+        self._checkpoint.put(*wanted)
 
     def _prepare_claims(self, claims: Sequence[ResourceClaim]) -> None:
         """Drivers, files, record. Raises: PrepareFailed naming every claim that failed; the others are prepared."""
@@ -174,23 +213,29 @@ class Preparer:
         for driver, answer in given.items():
             if answer.spec is not None:
                 self._folder.write(driver, record.uid, answer.spec)
-        self._put(record_steps.prepared(record, given))
+        self._checkpoint.put(record_steps.prepared(record, given, boot=self._boot), survival="whole")
 
     def _roll_back(self, record: ClaimRecord) -> None:
         """Undo what some drivers did; the intent stays recorded, so a failure here is made good by the next attempt."""
+        if pods := self._running(record.uid):
+            log.warning("%s: not rolled back, containers of the pods %s run with it", record.label, ", ".join(pods))
+            return
+        try:
+            self._checkpoint.put(replace(record, state="Preparing"), survival="whole")
+        except StorageFailed as error:
+            log.warning("not rolled back: %s; it is prepared again or given back later", error)
+            return
         for reason in self._undo([record]).values():
             log.warning("rolling back: %s; it is prepared again or given back later", reason)
 
     # Giving back.
 
     def _give_back(self, records: Sequence[ClaimRecord]) -> None:
-        for record in records:
-            self._put(replace(record, state="Unpreparing"))
+        self._checkpoint.put(*(replace(record, state="Unpreparing") for record in records), survival="whole")
         failed = self._undo(records)
         for record in records:
             if record.uid not in failed:
-                with self._checkpoint_lock:
-                    self._checkpoint.remove(record.uid)
+                self._checkpoint.remove(record.uid)
         if failed:
             raise UnprepareFailed("; ".join(failed.values()))
 
@@ -213,12 +258,7 @@ class Preparer:
         return [record for record in self.records() if pod_uid in record.pods]
 
     def _record(self, uid: str) -> ClaimRecord:
-        with self._checkpoint_lock:
-            record = self._checkpoint.get(uid)
+        record = self._checkpoint.get(uid)
         if record is None:
             raise KeyError(f"claim {uid} has no record")
         return record
-
-    def _put(self, record: ClaimRecord) -> None:
-        with self._checkpoint_lock:
-            self._checkpoint.put(record)

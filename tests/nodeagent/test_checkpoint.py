@@ -7,8 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
-from nodeagent.checkpoint import Checkpoint, ClaimRecord, DriverRecord, PreparedDevice
+from nodeagent.checkpoint import Checkpoint, ClaimRecord, DriverRecord, PreparedDevice, Quarantined
 from nodeagent.disk import Disk
 from nodeagent.failures import StorageFailed
 
@@ -31,6 +32,14 @@ RECORD = ClaimRecord(
 
 def checkpoint(folder: Path) -> Checkpoint:
     return Checkpoint(folder / "claims", Disk())
+
+
+def load(checkpoint: Checkpoint) -> tuple[Quarantined, ...]:
+    """As an agent does at its start."""
+    damaged = checkpoint.load()
+    for one in damaged:
+        checkpoint.close(one)
+    return damaged
 
 
 def content_of(folder: Path) -> Path:
@@ -78,7 +87,7 @@ def test_a_damaged_record_is_kept_aside_and_the_others_are_read(tmp_path: Path, 
     content_of(tmp_path).write_text(damaged)
 
     again = checkpoint(tmp_path)
-    (quarantined,) = again.load()
+    (quarantined,) = load(again)
 
     assert again.records() == (other,)
     assert quarantined.claim_uid == "uid-1"
@@ -90,17 +99,50 @@ def test_damaged_records_of_one_claim_never_replace_each_other(tmp_path: Path) -
     targets = set()
     for attempt in range(3):
         content_of(tmp_path).write_text(f"damage {attempt}")
-        (quarantined,) = checkpoint(tmp_path).load()
+        (quarantined,) = load(checkpoint(tmp_path))
         targets.add(quarantined.moved_to)
 
     assert sorted(path.read_text() for path in targets) == ["damage 0", "damage 1", "damage 2"]
+
+
+def test_a_claim_that_nobody_took_up_before_the_crash_is_told_again(tmp_path: Path) -> None:
+    (tmp_path / "claims").mkdir()
+    content_of(tmp_path).write_text('{"version": 1, "claim": {"drivers": [{"driver":"nic.example.com","dev')
+
+    (first,) = checkpoint(tmp_path).load()
+    (second,) = checkpoint(tmp_path).load()
+
+    assert first == second
+    assert first.drivers == ("nic.example.com",)
+    assert "cannot be decoded" in first.reason
+
+
+def test_a_directory_in_the_place_of_a_record_is_moved_aside(tmp_path: Path) -> None:
+    (content_of(tmp_path) / "child").mkdir(parents=True)
+
+    (quarantined,) = load(checkpoint(tmp_path))
+
+    assert quarantined.claim_uid == "uid-1"
+    assert (quarantined.moved_to / "child").is_dir()
+
+
+def test_the_record_of_another_claim_under_a_wrong_name_is_moved_aside(tmp_path: Path) -> None:
+    checkpoint(tmp_path).put(RECORD)
+    content_of(tmp_path).rename(tmp_path / "claims" / "uid-9.json")
+
+    again = checkpoint(tmp_path)
+    (quarantined,) = load(again)
+
+    assert again.records() == ()
+    assert quarantined.claim_uid == "uid-9"
+    assert quarantined.drivers == ("gpu.example.com",)
 
 
 def test_a_second_start_does_not_meet_the_damage_again(tmp_path: Path) -> None:
     (tmp_path / "claims").mkdir()
     content_of(tmp_path).write_text("damage")
 
-    assert len(checkpoint(tmp_path).load()) == 1
+    assert len(load(checkpoint(tmp_path))) == 1
     assert checkpoint(tmp_path).load() == ()
 
 
@@ -114,10 +156,52 @@ def test_a_write_that_fails_leaves_the_old_record(tmp_path: Path) -> None:
     full = Checkpoint(tmp_path / "claims", FullDisk())
     full.load()
 
-    with pytest.raises(StorageFailed, match=r"ResourceClaim default/gpus cannot be written.*No space left"):
+    with pytest.raises(StorageFailed, match=r"ResourceClaim default/gpus cannot be written to .*No space left"):
         full.put(ClaimRecord(uid="uid-1", namespace="default", name="gpus", state="Unpreparing", pods=(), drivers=()))
 
     assert full.records() == (RECORD,)
     again = checkpoint(tmp_path)
     assert again.load() == ()
     assert again.records() == (RECORD,)
+
+
+def test_a_write_whose_last_step_fails_is_done_again_though_the_file_says_it_already(tmp_path: Path) -> None:
+    """The new record is visible and may not survive a loss of power."""
+
+    class Unflushable(Disk):
+        flushes = 0
+
+        def flush_directory(self, path: Path) -> None:
+            self.flushes += 1
+            if self.flushes == 1:
+                raise OSError(5, "Input/output error")
+            super().flush_directory(path)
+
+    disk = Unflushable()
+    records = Checkpoint(tmp_path / "claims", disk)
+    with pytest.raises(StorageFailed):
+        records.put(RECORD)
+    assert records.records() == (RECORD,), "its file is there, and must be removed one day"
+
+    records.put(RECORD)
+
+    assert disk.flushes == 2
+
+
+def test_records_of_one_pod_are_put_with_one_flush_of_the_directory(tmp_path: Path) -> None:
+    class Counting(Disk):
+        flushes = 0
+
+        def flush_directory(self, path: Path) -> None:
+            self.flushes += 1
+            super().flush_directory(path)
+
+    disk = Counting()
+    others = [replace(RECORD, uid=f"uid-{number}") for number in range(2, 9)]
+
+    Checkpoint(tmp_path / "claims", disk).put(RECORD, *others)
+
+    assert disk.flushes == 1
+    again = checkpoint(tmp_path)
+    again.load()
+    assert set(again.records()) == {RECORD, *others}
