@@ -2,9 +2,10 @@
 
 from django.urls import path
 
-from scheduling.pages import classes, pods
+from scheduling.pages import classes, finding, pods
 
 urlpatterns = [
+    path("find", finding.find, name="find"),
     path("classes", classes.list_classes, name="classes"),
     path("classes/new", classes.new_class, name="class-new"),
     path("classes/verdicts", classes.show_verdicts, name="class-verdicts"),

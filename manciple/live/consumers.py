@@ -14,6 +14,7 @@ from asgiref.sync import sync_to_async
 from channels.generic.websocket import AsyncJsonWebsocketConsumer, AsyncWebsocketConsumer
 
 from manciple.live.relay import Change, Relay, relay
+from manciple.live.topics import heard_by
 
 #: Changes within this time go out as one message (seconds): 50 changes/s become at most 25 messages/s.
 GATHERING_TIME = 0.04
@@ -41,9 +42,10 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):
         self._topics: set[str] = set()
         self._revision = 0
         self._due: asyncio.TimerHandle | None = None
+        self._heard = await sync_to_async(heard_by)(user)
         self._relay: Relay = await sync_to_async(relay)()
         missed = self._relay.join(self._hear, after=_after(self.scope["query_string"]))
-        await self.send_json(_message(missed))
+        await self.send_json(self._message(missed))
 
     async def disconnect(self, code: int) -> None:  # noqa: ARG002 - the signature is Channels'
         if hasattr(self, "_relay"):
@@ -56,7 +58,7 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):
         self._loop.call_soon_threadsafe(self._gather, change)
 
     def _gather(self, change: Change) -> None:
-        self._topics |= change.topics
+        self._topics.update(self._heard(change.topics))
         self._revision = change.revision
         if self._due is None:
             self._due = self._loop.call_later(GATHERING_TIME, lambda: asyncio.ensure_future(self._flush()))
@@ -65,17 +67,16 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):
         self._due = None
         change = Change(self._revision, frozenset(self._topics))
         self._topics.clear()
-        await self.send_json(_message(change))
+        await self.send_json(self._message(change))
+
+    def _message(self, change: Change) -> dict[str, Any]:
+        message: dict[str, Any] = {"revision": change.revision, "topics": sorted(self._heard(change.topics))}
+        if change.everything:
+            message["everything"] = True
+        return message
 
 
 def _after(query: bytes) -> int:
     """The revision of the picture that the page shows; -1 where it does not say."""
     given = parse_qs(query.decode()).get("after", ["-1"])[0]
     return int(given) if given.isdigit() else -1
-
-
-def _message(change: Change) -> dict[str, Any]:
-    message: dict[str, Any] = {"revision": change.revision, "topics": sorted(change.topics)}
-    if change.everything:
-        message["everything"] = True
-    return message

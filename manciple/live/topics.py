@@ -8,13 +8,18 @@ so a page never shows a browser more than the page itself would.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import Any
 
 from manciple.store.tail import EventRecord
 
 #: event -> the topics it touches. Called in the order of the log, by one thread.
 TopicsOf = Callable[[EventRecord], Iterable[str]]
 
+#: a signed-in user -> which of some topics they may hear. Made once for a connection; may read the database.
+Sight = Callable[[Any], Callable[[Iterable[str]], Iterable[str]]]
+
 _registered: dict[str, list[TopicsOf]] = {}
+_sight: list[Sight] = []
 
 
 def register(resource: str, topics_of: TopicsOf) -> None:
@@ -25,3 +30,13 @@ def register(resource: str, topics_of: TopicsOf) -> None:
 def touched_by(record: EventRecord) -> frozenset[str]:
     """Every topic that `record` touches."""
     return frozenset(topic for topics_of in _registered.get(record.resource, ()) for topic in topics_of(record))
+
+
+def show_only(sight: Sight) -> None:
+    """Ask `sight`, once for each connection, which topics its user may hear."""
+    _sight[:] = [sight]
+
+
+def heard_by(user: Any) -> Callable[[Iterable[str]], Iterable[str]]:
+    """Which of some topics `user` may hear: a topic names objects, and not everybody may know of all of them."""
+    return _sight[0](user) if _sight else lambda topics: topics

@@ -12,14 +12,14 @@ from typing import Any
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
-from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from inventory.kinds.classes import DeviceClass
 from manciple.api import writes
-from manciple.api.identity import AUTHENTICATED, MASTERS, Identity
+from manciple.api.identity import Identity
+from manciple.pages.people import demand_edit, person_of
 from manciple.store import objects
 from manciple.store.tail import latest_revision
 from manciple.wire import codec
@@ -42,16 +42,6 @@ def class_kind() -> Kind:
     return registry.by_resource("deviceclasses.resource.k8s.io")
 
 
-def identity_of(request: HttpRequest) -> Identity:
-    """Who a signed-in person is to the API: staff administer, others look."""
-    groups = (MASTERS, AUTHENTICATED) if _may_edit(request) else (AUTHENTICATED,)
-    return Identity(request.user.get_username(), groups)
-
-
-def _may_edit(request: HttpRequest) -> bool:
-    return bool(getattr(request.user, "is_staff", False))
-
-
 @login_required
 @require_safe
 def list_classes(request: HttpRequest) -> HttpResponse:
@@ -63,7 +53,7 @@ def list_classes(request: HttpRequest) -> HttpResponse:
         device_class = codec.decode_text(DeviceClass, stored.text)
         expressions = [selector.cel.expression for selector in device_class.spec.selectors if selector.cel]
         rows.append({"name": stored.name, "selectors": expressions, "verdicts": judge(expressions, candidates)})
-    context = {"place": "classes", "rows": rows, "revision": revision, "may_edit": _may_edit(request)}
+    context = {"place": "classes", "rows": rows, "revision": revision, "may_edit": person_of(request).may_edit()}
     return render(request, "scheduling/classes.html", context)
 
 
@@ -73,7 +63,7 @@ def new_class(request: HttpRequest) -> HttpResponse:
     """The form for a class that does not exist yet."""
     if request.method == "POST":
         return _answer_post(request, existing=None)
-    _refuse_viewers(request)
+    demand_edit(request, "change device classes")
     return _show_form(request, ClassForm(), existing=None)
 
 
@@ -100,23 +90,18 @@ def show_verdicts(request: HttpRequest) -> HttpResponse:
 
 def _answer_post(request: HttpRequest, *, existing: DeviceClass | None) -> HttpResponse:
     """Save, or (where a button that adds a field was pressed) show the form with one more of it."""
-    _refuse_viewers(request)
+    demand_edit(request, "change device classes")
     form = from_post(request.POST)
     if grown := _grown(form, request.POST.get("add", "")):
         return _show_form(request, grown, existing=existing)
     errors = FormErrors()
     wanted = to_class(form, existing=existing, errors=errors)
     if not errors:
-        _save(wanted, form, existing=existing, identity=identity_of(request), errors=errors)
+        _save(wanted, form, existing=existing, identity=person_of(request).identity, errors=errors)
     if errors:
         return _show_form(request, form, existing=existing, errors=errors)
     messages.success(request, f"{'Saved' if existing else 'Created'} class {wanted.metadata.name}.")
     return redirect("classes")
-
-
-def _refuse_viewers(request: HttpRequest) -> None:
-    if not _may_edit(request):
-        raise PermissionDenied("Only administrators may change device classes.")
 
 
 def _grown(form: ClassForm, what: str) -> ClassForm | None:
@@ -200,6 +185,6 @@ def _show_form(
         "configs": configs,
         "name_errors": errors.by_field.get("name", []),
         "form_errors": errors.by_field.get("", []),
-        "may_edit": _may_edit(request),
+        "may_edit": person_of(request).may_edit(),
     } | _verdict_context(form, errors)
     return render(request, "scheduling/class_form.html", context, status=422 if errors else 200)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 from django.contrib.auth.decorators import login_required
@@ -23,6 +22,8 @@ from claims.kinds.resource_claims import ResourceClaim
 from claims.models import Pod as PodRow
 from claims.pages.grid import Holder, natural
 from claims.pages.shelf import read_holders
+from manciple.pages.durations import age
+from manciple.pages.people import demand_sight, person_of
 from manciple.store import objects
 from manciple.store.tail import latest_revision
 from manciple.wire.errors import NotFound
@@ -81,13 +82,14 @@ def list_pods(request: HttpRequest) -> HttpResponse:
     """The list."""
     revision = latest_revision()
     namespace = request.GET.get("ns", "")
-    rows = PodRow.objects.filter(namespace=namespace) if namespace else PodRow.objects.all()
+    seen = person_of(request).seen(PodRow.objects.all())
+    rows = seen.filter(namespace=namespace) if namespace else seen
     total = rows.count()
     context = {
         "place": "pods",
         "revision": revision,
         "namespace": namespace,
-        "namespaces": PodRow.objects.order_by("namespace").values_list("namespace", flat=True).distinct(),
+        "namespaces": seen.order_by("namespace").values_list("namespace", flat=True).distinct(),
         "total": total,
         "waiting": rows.filter(_IS_WAITING).count(),
         "pods": _lines(rows.order_by(_WAITING_FIRST, "namespace", "name")[:LISTED]),
@@ -100,6 +102,7 @@ def list_pods(request: HttpRequest) -> HttpResponse:
 @require_safe
 def show_pod(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
     """One pod."""
+    demand_sight(request, namespace, f"Pod {name}")
     try:
         explained = explain_pod(namespace, name)
     except NotFound as missing:
@@ -114,7 +117,7 @@ def show_pod(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
         "name": name,
         "state": _state_of(explained, pod),
         "icon": ICONS.get(_state_of(explained, pod), "i-pod"),
-        "age": _age(pod.metadata.creation_timestamp),
+        "age": age(pod.metadata.creation_timestamp),
         "owners": [f"{owner.kind} {owner.name}" for owner in pod.metadata.owner_references],
         "claims": _claims(pod),
         "conditions": pod.status.conditions,
@@ -217,15 +220,3 @@ def _short(message: str) -> str:
     """The scheduler's message without what all of them begin and end with."""
     before, _, dominant = message.removesuffix(STILL_NOT_SCHEDULABLE).strip().partition(f"{CANNOT_ALLOCATE}. ")
     return sentence(dominant or before)
-
-
-def _age(created: str | None) -> str:
-    """How long ago, in two units at most: `2 d 4 h`, `46 min`, `8 s`."""
-    if not created:
-        return ""
-    seconds = max(0, int((datetime.now(UTC) - datetime.fromisoformat(created)).total_seconds()))
-    for size, unit, next_size, next_unit in ((86400, "d", 3600, "h"), (3600, "h", 60, "min")):
-        if seconds >= size:
-            rest = seconds % size // next_size
-            return f"{seconds // size} {unit}" + (f" {rest} {next_unit}" if rest else "")
-    return f"{seconds // 60} min" if seconds >= 60 else f"{seconds} s"  # noqa: PLR2004 - seconds of a minute

@@ -1,0 +1,16 @@
+"""The Django app `manciple.pages`."""
+
+from __future__ import annotations
+
+from django.apps import AppConfig
+
+
+class PagesConfig(AppConfig):
+    name = "manciple.pages"
+    label = "pages"
+
+    def ready(self) -> None:
+        from manciple.live import topics  # noqa: PLC0415 - models are there only now
+        from manciple.pages.people import topics_seen_by  # noqa: PLC0415
+
+        topics.show_only(topics_seen_by)

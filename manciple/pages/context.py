@@ -1,0 +1,44 @@
+"""What every template may use besides its view's context."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from django.http import HttpRequest
+from django.urls import NoReverseMatch, reverse
+
+from manciple.pages.people import person_of
+
+#: The main navigation: (URL name, word, icon). On a phone the first five, and the rest under "More".
+PLACES = (
+    ("overview", "Overview", "i-over"),
+    ("devices", "Devices", "i-dev"),
+    ("claims", "Claims", "i-claim"),
+    ("pods", "Pods", "i-pod"),
+    ("classes", "Classes", "i-class"),
+    ("nodes", "Nodes", "i-node"),
+    ("what-if", "What if", "i-whatif"),
+    ("timeline", "Timeline", "i-time"),
+)
+
+
+def person(request: HttpRequest) -> dict[str, Any]:
+    """`person`: who is signed in; `places`: where they may go. Nothing where nobody is signed in."""
+    user = getattr(request, "user", None)
+    if user is None or not user.is_authenticated:
+        return {}
+    return {"person": person_of(request), "places": _known_places()}
+
+
+@cache
+def _known_places() -> tuple[tuple[str, str, str], ...]:
+    return tuple(place for place in PLACES if _leads_somewhere(place[0]))
+
+
+def _leads_somewhere(name: str) -> bool:
+    try:
+        reverse(name)
+    except NoReverseMatch:
+        return False
+    return True

@@ -1,0 +1,60 @@
+// Keeps the parts of a page true. A part is an element with an id and `data-topics`; when one of its topics is touched
+// the page is fetched again and the part is merged into the one on screen, so that focus, scroll, selection and open
+// details stay. Elements with `data-keep` (editors, open dialogs) are left alone.
+// `data-says` on an element of a part: its text is said aloud when it changes.
+(() => {
+  const GATHERING = 20, REST = 150; // milliseconds: before a fetch, and between two at least
+  const parts = () => [...document.querySelectorAll("[id][data-topics]")];
+  let topics = new Set(), everything = false, due = null, last = 0, cost = 0, busy = false;
+
+  const concerns = (part) => everything || part.dataset.topics.split(" ").some(
+    (one) => (one.endsWith(":") ? [...topics].some((topic) => topic.startsWith(one)) : topics.has(one)));
+  const spoken = () => [...document.querySelectorAll("[data-says]")].map((one) => one.textContent.trim()).join(". ");
+  const callbacks = {
+    beforeNodeMorphed: (old, fresh) => {
+      if (old.nodeType !== Node.ELEMENT_NODE) return true;
+      if (old.hasAttribute("data-keep") || (old.localName === "dialog" && old.open)) return false;
+      if (old.localName === "details" && fresh.nodeType === Node.ELEMENT_NODE) fresh.toggleAttribute("open", old.open);
+      return !old.isEqualNode(fresh);
+    },
+    beforeAttributeUpdated: (name, element) => !(name === "open" && element.localName === "details"),
+  };
+  const merge = (fresh) => {
+    const before = spoken();
+    for (const part of parts()) {
+      if (!concerns(part)) continue;
+      const now = fresh.getElementById(part.id);
+      if (!now) { part.remove(); continue; }
+      Idiomorph.morph(part, now, { morphStyle: "outerHTML", ignoreActiveValue: true, callbacks });
+    }
+    const after = spoken(), aloud = document.getElementById("said");
+    if (aloud && after !== before) aloud.textContent = after;
+    document.dispatchEvent(new CustomEvent("manciple:merged"));
+  };
+  const redraw = async () => {
+    due = null;
+    if (busy) { plan(); return; }
+    busy = true;
+    const began = performance.now();
+    try {
+      const answer = await fetch(location.href, { headers: { "X-Manciple-Parts": "1" } });
+      if (answer.redirected && new URL(answer.url).pathname !== location.pathname) { location.reload(); return; }
+      if (answer.status === 404) { location.reload(); return; } // it is gone: the server's own page says so
+      if (answer.ok) {
+        merge(new DOMParser().parseFromString(await answer.text(), "text/html"));
+        topics = new Set(); everything = false;
+      }
+    } catch { /* no network: live.js says so, and tells everything when it is back */ } finally {
+      last = performance.now();
+      cost = last - began;
+      busy = false;
+    }
+  };
+  // A page that is dear to draw is drawn less often: it rests twice as long as it took.
+  const plan = () => { due ??= setTimeout(redraw, Math.max(GATHERING, last + Math.max(REST, 2 * cost) - performance.now())); };
+  document.addEventListener("manciple:changed", ({ detail }) => {
+    everything ||= detail.everything;
+    detail.topics.forEach((topic) => topics.add(topic));
+    if (parts().some(concerns)) plan(); else { topics = new Set(); }
+  });
+})();
