@@ -50,7 +50,26 @@ class StorageFailed(AgentError):
 
 
 class ContainerFailed(AgentError):
-    """The runtime could not start a container."""
+    """The runtime could not do what it was asked to do with a container.
+
+    reason: of a container that waits for its start, as a kubelet says it (CreateContainerError, ErrImagePull, ...).
+    """
+
+    def __init__(self, message: str, *, reason: str = "CreateContainerError") -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class StillStopping(AgentError):
+    """Containers have been told to end and have not yet; look again in `seconds`, or when they have ended."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"containers are being stopped; looking again in {seconds:.1f} s")
+        self.seconds = seconds
+
+
+class ListenFailed(AgentError):
+    """The agent's own endpoint cannot be served where it was told to."""
 
 
 class LogsUnavailable(AgentError):

@@ -14,7 +14,8 @@ from typing import Literal
 
 from claims.kinds.containers import Container
 from claims.kinds.pods import Pod
-from nodeagent.runtimes.protocol import ContainerRun, Role
+from nodeagent.runtimes.protocol import ContainerRun
+from nodeagent.runtimes.request import Role
 
 #: Seconds before the second restart, and the longest wait; the first restart comes at once.
 FIRST_DELAY, LONGEST_DELAY = 10.0, 300.0

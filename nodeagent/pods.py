@@ -21,21 +21,31 @@ from collections.abc import Callable, Mapping
 
 from msgspec.structs import replace
 
-from claims.kinds.containers import Container
 from claims.kinds.pod_statuses import PodStatus
 from claims.kinds.pods import Pod
 from nodeagent.checkpoint import ClaimRecord
 from nodeagent.client import Client
 from nodeagent.events import EventRecorder
-from nodeagent.failures import AgentError, ApiFailure, ContainerFailed, PrepareFailed, PrepareRefused, StorageFailed
+from nodeagent.failures import (
+    AgentError,
+    ApiFailure,
+    ContainerFailed,
+    PrepareFailed,
+    PrepareRefused,
+    StillStopping,
+    StorageFailed,
+)
 from nodeagent.health import KnownHealth, resource_statuses
 from nodeagent.lifecycle import Ending, Plan, Start, plan
 from nodeagent.podcache import PodCache
 from nodeagent.podclaims import container_devices, is_terminal
-from nodeagent.podstatus import Observed, pod_status
+from nodeagent.podstatus import Observed, pod_ip, pod_status
 from nodeagent.prepare import Preparer
 from nodeagent.resources import PODS
-from nodeagent.runtimes.protocol import ContainerRequest, Runtime
+from nodeagent.runtimes.environment import Addresses
+from nodeagent.runtimes.protocol import Runtime
+from nodeagent.runtimes.request import ContainerRequest
+from nodeagent.runtimes.requests import container_request
 
 log = logging.getLogger(__name__)
 
@@ -72,6 +82,12 @@ class PodWorker:
 
         Raises: AgentError; what is missing is tried again later.
         """
+        try:
+            return self._sync(uid)
+        except StillStopping as stopping:
+            return stopping.seconds
+
+    def _sync(self, uid: str) -> float | None:
         pod = self._pods.get(uid)
         if pod is None:
             self._stop(uid, grace_seconds=0)
@@ -92,8 +108,10 @@ class PodWorker:
     # Ending.
 
     def _stop(self, uid: str, *, grace_seconds: int) -> None:
-        """Containers first: a claim is in use until the last of them is gone."""
-        self._runtime.stop(uid, grace_seconds=grace_seconds)
+        """Containers first: a claim is in use until the last of them is gone. Raises: StillStopping until then."""
+        seconds = self._runtime.stop(uid, grace_seconds=grace_seconds)
+        if seconds is not None:
+            raise StillStopping(seconds)
         self._preparer.unprepare(uid)
 
     def _terminate(self, pod: Pod) -> None:
@@ -144,16 +162,29 @@ class PodWorker:
             raise
 
     def _start_all(self, pod: Pod, step: Plan, records: Mapping[str, ClaimRecord]) -> None:
-        trouble: dict[str, str] = {}
+        trouble: dict[str, ContainerFailed] = {}
         for start in step.starts:
             try:
-                self._runtime.start(_request(pod, start, records))
+                self._runtime.start(self._request(pod, start, records))
             except ContainerFailed as error:
-                trouble[start.container.name] = str(error)
+                trouble[start.container.name] = error
                 self._events.warn(pod, "Failed", f"Error: container {start.container.name}: {error}")
         if trouble:
             self._report(pod, self._observed(pod, step, trouble=trouble))
             raise ContainerFailed("; ".join(f"container {name}: {why}" for name, why in trouble.items()))
+
+    def _request(self, pod: Pod, start: Start, records: Mapping[str, ClaimRecord]) -> ContainerRequest:
+        devices = container_devices(pod, start.container, records)
+        given = set(devices)
+        return container_request(
+            pod,
+            start.container,
+            role=start.role,
+            attempt=start.attempt,
+            cdi_devices=devices,
+            claims=tuple(r.uid for r in records.values() if any(given & set(d.cdi_device_ids) for d in r.devices)),
+            addresses=Addresses(host=self._host_ip, pod=pod_ip(pod, host_ip=self._host_ip)),
+        )
 
     def _observed(
         self,
@@ -161,7 +192,7 @@ class PodWorker:
         step: Plan,
         *,
         prepared: bool = True,
-        trouble: Mapping[str, str] | None = None,
+        trouble: Mapping[str, ContainerFailed] | None = None,
         records: Mapping[str, ClaimRecord] | None = None,
     ) -> Observed:
         known = self._health() if records else {}
@@ -214,41 +245,3 @@ class PodWorker:
             return None
         self._pods.put(fresh)
         return fresh
-
-
-def _request(pod: Pod, start: Start, records: Mapping[str, ClaimRecord]) -> ContainerRequest:
-    container = start.container
-    devices = container_devices(pod, container, records)
-    given = set(devices)
-    return ContainerRequest(
-        pod_uid=pod.metadata.uid,
-        namespace=pod.metadata.namespace,
-        pod=pod.metadata.name,
-        name=container.name,
-        role=start.role,
-        attempt=start.attempt,
-        image=container.image,
-        command=container.command,
-        args=container.args,
-        environment=_environment(pod, container),
-        cdi_devices=devices,
-        claims=tuple(r.uid for r in records.values() if any(given & set(d.cdi_device_ids) for d in r.devices)),
-        annotations=pod.metadata.annotations,
-    )
-
-
-def _environment(pod: Pod, container: Container) -> dict[str, str]:
-    """The variables of the manifest: literal values, and the fields of the pod that are known before it runs."""
-    fields = {
-        "metadata.name": pod.metadata.name,
-        "metadata.namespace": pod.metadata.namespace,
-        "metadata.uid": pod.metadata.uid,
-        "spec.nodeName": pod.spec.node_name,
-    }
-    environment = {}
-    for variable in container.env:
-        reference = variable.value_from.field_ref if variable.value_from is not None else None
-        value = variable.value if reference is None else fields.get(reference.field_path)
-        if value is not None:
-            environment[variable.name] = value
-    return environment

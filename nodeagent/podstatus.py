@@ -27,6 +27,7 @@ from claims.kinds.pod_statuses import (
     ResourceStatus,
 )
 from claims.kinds.pods import Pod
+from nodeagent.failures import ContainerFailed
 from nodeagent.lifecycle import Ending, is_sidecar
 from nodeagent.runtimes.protocol import ContainerRun, EndedRun
 from nodeagent.times import seconds_text
@@ -37,7 +38,7 @@ class Observed:
     """How a pod stands on its node.
 
     prepared: its claims are ready, containers may start. waiting: containers that wait for their restart.
-    trouble: container name -> why it cannot be started. health: container name -> the health of its devices.
+    trouble: container name -> why it could not be started. health: container name -> the health of its devices.
     """
 
     runs: Mapping[str, ContainerRun] = field(default_factory=dict)
@@ -45,20 +46,22 @@ class Observed:
     initialized: bool = False
     waiting: frozenset[str] = frozenset()
     ending: Ending = ""
-    trouble: Mapping[str, str] = field(default_factory=dict)
+    trouble: Mapping[str, ContainerFailed] = field(default_factory=dict)
     health: Mapping[str, tuple[ResourceStatus, ...]] = field(default_factory=dict)
 
 
-def pod_ip(pod_uid: str) -> str:
-    """An address in 10.0.0.0/8, always the same for a pod; nothing listens on it."""
-    first, second, third = hashlib.sha256(pod_uid.encode()).digest()[:3]
+def pod_ip(pod: Pod, *, host_ip: str) -> str:
+    """The node's address for a pod in its network; for others one in 10.0.0.0/8, always the same for a pod."""
+    if pod.spec.host_network:
+        return host_ip
+    first, second, third = hashlib.sha256(pod.metadata.uid.encode()).digest()[:3]
     return f"10.{first}.{second}.{third % 254 + 1}"
 
 
 def pod_status(pod: Pod, seen: Observed, *, host_ip: str, now: float) -> PodStatus:
     """The status of `pod` at `now` (POSIX seconds)."""
     old = pod.status
-    address = pod_ip(pod.metadata.uid) if seen.runs or old.pod_ip else ""
+    address = pod_ip(pod, host_ip=host_ip) if seen.runs or old.pod_ip else ""
     inits = tuple(_container_status(container, seen) for container in pod.spec.init_containers)
     mains = tuple(_container_status(container, seen) for container in pod.spec.containers)
     return replace(
@@ -94,39 +97,36 @@ def _container_status(container: Container, seen: Observed) -> ContainerStatus:
         return ContainerStatus(name=container.name, image=container.image, state=waiting, started=False)
     waits = container.name in seen.waiting
     state = _restarting(run) if waits else _state(run)
+    if trouble := seen.trouble.get(container.name):
+        state = _waiting(trouble)
+        waits = True
     last = _state(run) if waits else _terminated(run.previous) if run.previous is not None else ContainerState()
     return ContainerStatus(
         name=container.name,
         state=state,
         last_state=last,
-        ready=run.running if run.role != "init" else not run.running and run.exit_code == 0,
-        started=run.running,
+        ready=run.running and run.ready if run.role != "init" else not run.running and run.exit_code == 0,
+        started=run.running and run.started,
         restart_count=run.attempt,
         image=run.image,
-        image_id=run.image,
+        image_id=run.image_id or run.image,
         container_id=run.container_id,
         allocated_resources_status=seen.health.get(container.name, ()),
     )
 
 
 def _state(run: ContainerRun) -> ContainerState:
-    if run.finished_at is None:
-        return ContainerState(running=ContainerStateRunning(started_at=seconds_text(run.started_at)))
-    return _terminated(
-        EndedRun(
-            container_id=run.container_id,
-            started_at=run.started_at,
-            finished_at=run.finished_at,
-            exit_code=run.exit_code,
-        )
-    )
+    if ended := run.ended():
+        return _terminated(ended)
+    return ContainerState(running=ContainerStateRunning(started_at=seconds_text(run.started_at)))
 
 
 def _terminated(run: EndedRun) -> ContainerState:
     return ContainerState(
         terminated=ContainerStateTerminated(
             exit_code=run.exit_code,
-            reason="Completed" if run.exit_code == 0 else "Error",
+            reason=run.reason or ("Completed" if run.exit_code == 0 else "Error"),
+            message=run.message,
             started_at=seconds_text(run.started_at),
             finished_at=seconds_text(run.finished_at),
             container_id=run.container_id,
@@ -142,13 +142,17 @@ def _restarting(run: ContainerRun) -> ContainerState:
     )
 
 
+def _waiting(trouble: ContainerFailed) -> ContainerState:
+    return ContainerState(waiting=ContainerStateWaiting(reason=trouble.reason, message=str(trouble)))
+
+
 def _never_started(container: Container, seen: Observed) -> ContainerState:
     if seen.ending:
         # It never ran and never will: the pod was stopped before.
         ended = ContainerStateTerminated(exit_code=137, reason="ContainerStatusUnknown")
         return ContainerState(terminated=ended)
-    if message := seen.trouble.get(container.name):
-        return ContainerState(waiting=ContainerStateWaiting(reason="CreateContainerError", message=message))
+    if trouble := seen.trouble.get(container.name):
+        return _waiting(trouble)
     reason = "PodInitializing" if seen.prepared and not seen.initialized else "ContainerCreating"
     return ContainerState(waiting=ContainerStateWaiting(reason=reason))
 

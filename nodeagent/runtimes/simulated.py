@@ -24,7 +24,8 @@ from nodeagent.cdi.registry import CdiRegistry
 from nodeagent.disk import Disk
 from nodeagent.failures import ContainerFailed, LogsUnavailable
 from nodeagent.runtimes.logs import LogLine, LogPrinter, LogQuery, wanted
-from nodeagent.runtimes.protocol import ContainerRequest, ContainerRun, EndedRun
+from nodeagent.runtimes.protocol import ContainerRun
+from nodeagent.runtimes.request import ContainerRequest
 
 log = logging.getLogger(__name__)
 
@@ -95,16 +96,20 @@ class SimulatedRuntime:
             runs = [run.at(now) for run in pod.containers.values()] if pod is not None else []
         return min((run.ends_at for run in runs if run.running and run.ends_at is not None), default=None)
 
-    def stop(self, pod_uid: str, *, grace_seconds: int) -> None:  # noqa: ARG002 - simulated containers obey at once
+    def subscribe(self, changed: Callable[[str], None]) -> None:
+        """Simulated containers change only when `next_change` says."""
+
+    def stop(self, pod_uid: str, *, grace_seconds: int) -> float | None:  # noqa: ARG002 - simulated containers obey at once
         now = self._clock()
         with self._lock:
             pod = self._pods.get(pod_uid)
             if pod is None:
-                return
+                return None
             runs = {name: run.at(now) for name, run in pod.containers.items()}
             ended = {name: replace(run, finished_at=now) if run.running else run for name, run in runs.items()}
             if ended != pod.containers:
                 self._keep(pod_uid, replace(pod, containers=ended))
+        return None
 
     def remove(self, pod_uid: str) -> None:
         with self._lock:
@@ -160,7 +165,7 @@ class SimulatedRuntime:
             environment={**request.environment, **added},
             claims=request.claims,
             started_at=now,
-            previous=_ended(known.at(now)) if known is not None else None,
+            previous=known.at(now).ended() if known is not None else None,
             ends_at=None if seconds is None or request.role == "sidecar" else now + seconds,
             ends_with=code,
         )
@@ -185,14 +190,6 @@ class SimulatedRuntime:
             except msgspec.MsgspecError as error:
                 log.error("%s cannot be read: %s; its containers are started anew", self._folder / name, error)  # noqa: TRY400 - a damaged file, not a bug
         return pods
-
-
-def _ended(run: _Run) -> EndedRun | None:
-    if run.finished_at is None:
-        return None
-    return EndedRun(
-        container_id=run.container_id, started_at=run.started_at, finished_at=run.finished_at, exit_code=run.exit_code
-    )
 
 
 def _log_of(run: ContainerRun, *, previous: bool) -> Iterator[LogLine]:
