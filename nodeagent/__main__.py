@@ -64,6 +64,20 @@ def parser() -> argparse.ArgumentParser:
         "its plugins_registry/ is watched for their sockets (default: they are not looked for)",
     )
     devices.add_argument(
+        "--plugin-call-seconds",
+        type=float,
+        default=45.0,
+        metavar="S",
+        help="how long a call to such a driver may take (default: %(default)g)",
+    )
+    devices.add_argument(
+        "--plugin-grace-seconds",
+        type=float,
+        default=30.0,
+        metavar="S",
+        help="how long such a driver may be away before its ResourceSlices are removed (default: %(default)g)",
+    )
+    devices.add_argument(
         "--gpus", type=int, default=DEFAULT_COUNT, help="GPUs of the sim driver (default: %(default)s)"
     )
     devices.add_argument(
@@ -91,6 +105,8 @@ def configuration(options: argparse.Namespace) -> AgentConfig:
         memory=options.memory,
         pods=options.pods,
         plugin_dir=options.plugin_dir.resolve() if options.plugin_dir else None,
+        plugin_call_seconds=options.plugin_call_seconds,
+        plugin_grace_seconds=options.plugin_grace_seconds,
     )
 
 

@@ -18,7 +18,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import httpx
 
@@ -46,6 +46,9 @@ from nodeagent.runtimes.catalog import create_runtime
 from nodeagent.runtimes.protocol import Runtime
 from nodeagent.workqueue import WorkQueue
 
+if TYPE_CHECKING:
+    from nodeagent.plugins.host import PluginHost
+
 log = logging.getLogger(__name__)
 
 #: Seconds that stopping waits for work in progress; it is picked up by the next start if it takes longer.
@@ -53,9 +56,12 @@ STOP_SECONDS = 5.0
 
 
 class Key(NamedTuple):
-    """A piece of work. `name`: a pod's uid, or a driver's name; the node and the claims that nobody uses have none."""
+    """A piece of work. `name`: a pod's uid, or a driver's name; the node and the claims that nobody uses have none.
 
-    kind: Literal["node", "pod", "slices", "unused"]
+    away: a driver behind a socket cannot be reached any more.
+    """
+
+    kind: Literal["node", "pod", "slices", "unused", "away"]
     name: str = ""
 
 
@@ -103,11 +109,29 @@ class Agent:
             preparer=self.preparer,
             runtime=self.runtime,
             events=EventRecorder(self._client, node=config.node_name, clock=clock),
-            health=lambda: known_health(self.registry.all()),
+            health=lambda: known_health(self.registry.health_sources()),
             host_ip=config.node_ip,
             clock=clock,
         )
         self.followers = self._make_followers()
+        self.plugins = self._make_plugins(disk)
+
+    def _make_plugins(self, disk: Disk) -> PluginHost | None:
+        config = self.config
+        if config.plugin_dir is None:
+            return None
+        # Imported here: grpc is large, and agents without such drivers do without it.
+        from nodeagent.plugins.host import PluginHost  # noqa: PLC0415
+        from nodeagent.plugins.known import KnownDrivers  # noqa: PLC0415
+
+        return PluginHost(
+            config.plugin_dir,
+            registry=self.registry,
+            known=KnownDrivers(config.state_dir / "drivers.json", disk),
+            call_seconds=config.plugin_call_seconds,
+            grace_seconds=config.plugin_grace_seconds,
+            away=lambda name: self._queue.add(Key("away", name)),
+        )
 
     def _make_followers(self) -> tuple[Follower[Node], Follower[Pod], Follower[ResourceSlice]]:
         """Step 4: of the node itself, its pods and its slices."""
@@ -178,12 +202,31 @@ class Agent:
                 self._publisher.publish(self._drivers[key.name])
             case "unused":
                 self.preparer.unprepare_unused()
+            case "away":
+                return self._remove_slices(key.name)
+        return None
+
+    def _remove_slices(self, driver: str) -> float | None:
+        """Once the driver has been away for long enough. Returns in how many seconds to look again."""
+        left = self.plugins.seconds_left(driver) if self.plugins is not None else None
+        if left or self.plugins is None or left is None:
+            return left
+        node = self.config.node_name
+        self._client.delete_collection(SLICES, field_selector=f"spec.nodeName={node},spec.driver={driver}")
+        in_use = any(driver in {one.driver for one in record.drivers} for record in self.preparer.records())
+        self.plugins.slices_removed(driver, in_use=in_use)
         return None
 
     def everything(self) -> list[Key]:
         """Every piece of work there may be: what the API shows, and what this node remembers."""
         pods = self._pods.uids() | self.runtime.pod_uids() | self.preparer.pod_uids()
-        return [Key("unused"), *(Key("slices", name) for name in self._drivers), *(Key("pod", uid) for uid in pods)]
+        away = self.plugins.away() if self.plugins is not None else ()
+        return [
+            Key("unused"),
+            *(Key("slices", name) for name in self._drivers),
+            *(Key("pod", uid) for uid in pods),
+            *(Key("away", name) for name in away),
+        ]
 
     def _users_of(self, claim_uid: str) -> tuple[str, ...]:
         """The pods whose containers run with a claim, as the runtime knows."""
@@ -240,6 +283,9 @@ class Agent:
     def _start_threads(self) -> list[threading.Thread]:
         for driver in self._drivers.values():
             driver.subscribe(self._look_at_everything)
+        self.registry.subscribe(self._look_at_everything)
+        if self.plugins is not None:
+            self.plugins.start()
         targets = [*(follower.run for follower in self.followers), *[self._work_loop] * self.config.workers]
         threads = [threading.Thread(target=target, name=self.config.node_name, daemon=True) for target in targets]
         for thread in threads:
@@ -248,6 +294,8 @@ class Agent:
 
     def _stop_threads(self, threads: Sequence[threading.Thread]) -> None:
         self._queue.close()
+        if self.plugins is not None:
+            self.plugins.stop()
         for follower in self.followers:
             follower.stop()
         deadline = time.monotonic() + STOP_SECONDS

@@ -13,6 +13,8 @@ class DriverRegistry:
 
     def __init__(self, drivers: Iterable[ClaimDriver] = ()) -> None:
         self._drivers = {driver.name: driver for driver in drivers}
+        self._departed: dict[str, ClaimDriver] = {}
+        self._expected: frozenset[str] = frozenset()
         self._lock = threading.Lock()
         self._subscribers: list[Callable[[], None]] = []
 
@@ -20,29 +22,41 @@ class DriverRegistry:
         with self._lock:
             return self._drivers.get(name)
 
-    def names(self) -> tuple[str, ...]:
-        """Sorted."""
+    def names(self) -> frozenset[str]:
+        """Of all that are here, were here, or are expected: each may have prepared claims."""
         with self._lock:
-            return tuple(sorted(self._drivers))
+            return self._expected | self._drivers.keys() | self._departed.keys()
 
     def all(self) -> tuple[ClaimDriver, ...]:
         with self._lock:
             return tuple(self._drivers.values())
 
+    def expect(self, names: Iterable[str]) -> None:
+        """Drivers that were here before the agent's last start, and may have prepared claims."""
+        self._expected = frozenset(names)
+
+    def health_sources(self) -> tuple[ClaimDriver, ...]:
+        """Also those that have left: what they said of their devices holds for a while."""
+        with self._lock:
+            return (*self._drivers.values(), *self._departed.values())
+
     def put(self, driver: ClaimDriver) -> None:
         with self._lock:
+            self._departed.pop(driver.name, None)
             self._drivers[driver.name] = driver
-        self._announce()
+        self.announce()
 
     def remove(self, name: str) -> None:
         with self._lock:
-            self._drivers.pop(name, None)
-        self._announce()
+            if (driver := self._drivers.pop(name, None)) is not None:
+                self._departed[name] = driver
+        self.announce()
 
     def subscribe(self, changed: Callable[[], None]) -> None:
-        """Call `changed`, from any thread, whenever a driver has come or gone."""
+        """Call `changed`, from any thread, whenever a driver has come or gone, or its health is different."""
         self._subscribers.append(changed)
 
-    def _announce(self) -> None:
+    def announce(self) -> None:
+        """Something about a driver has changed."""
         for changed in self._subscribers:
             changed()

@@ -1,0 +1,169 @@
+"""Where drivers behind sockets live in the agent: it watches for them, and keeps the registry of drivers up to date.
+
+The folders are the kubelet's: drivers put their registration sockets into `plugins_registry/`, and by custom their own
+files into `plugins/<driver>/`.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from nodeagent.drivers.registry import DriverRegistry
+from nodeagent.failures import StorageFailed
+from nodeagent.plugins.driver import Instance, PluginDriver
+from nodeagent.plugins.known import KnownDrivers
+from nodeagent.plugins.registrar import Registrar
+from nodeagent.plugins.registration import Plugin, Refused, register
+from nodeagent.plugins.sockets import find_sockets
+
+log = logging.getLogger(__name__)
+
+#: Seconds between looks at the sockets.
+POLL_SECONDS: Final = 0.5
+REGISTRY_FOLDER: Final = "plugins_registry"
+PLUGINS_FOLDER: Final = "plugins"
+
+
+class _Admission(NamedTuple):
+    driver: PluginDriver
+    instance: Instance
+
+
+class PluginHost:
+    """The drivers behind sockets of one node. Thread-safe.
+
+    folder: in which their folders are. registry: they join and leave it. known: where their names are kept; those of
+    before are expected in the registry at once. call_seconds: how long a call to a driver may take. grace_seconds: how
+    long a driver may be away before its ResourceSlices are to be removed. away: called with the name of a driver
+    whenever it cannot be reached any more.
+    clock: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        registry: DriverRegistry,
+        known: KnownDrivers,
+        call_seconds: float,
+        grace_seconds: float,
+        away: Callable[[str], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._folder = folder
+        self._registry = registry
+        self._known = known
+        self._call_seconds = call_seconds
+        self._grace_seconds = grace_seconds
+        self._away = away
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._comings = threading.Lock()  # a driver joins or leaves the registry as its instances say
+        self._drivers: dict[str, PluginDriver] = {}  # every one that has been here
+        self._registrar = Registrar(partial(register, admit=self._admit), self._dismiss, refusals=Refused, clock=clock)
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="drivers behind sockets", daemon=True)
+        registry.expect(known.names())
+
+    def start(self) -> None:
+        """Look for drivers from now on, in a thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Let go of all drivers; calls in progress fail."""
+        self._stopped.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        self._registrar.look({})
+
+    def _run(self) -> None:
+        self._make_folders()
+        while not self._stopped.is_set():
+            try:
+                self.look()
+            except Exception:  # a fault with one driver must not end the search for the others
+                log.exception("looking for drivers in %s", self._folder)
+            self._stopped.wait(POLL_SECONDS)
+
+    def look(self) -> None:
+        """Once: register what is new, drop what has gone, notice health that nobody vouches for any more."""
+        self._registrar.look(find_sockets(self._folder / REGISTRY_FOLDER))
+        ran_out = [driver.name for driver in self._all() if driver.health_ran_out()]
+        if ran_out:
+            self._registry.announce()
+
+    def seconds_left(self, name: str) -> float | None:
+        """Until the ResourceSlices of driver `name` are to be removed, 0 when they are; None when they may stay."""
+        driver = self._drivers.get(name)
+        away = driver.seconds_away() if driver is not None else None
+        return None if away is None else max(0.0, self._grace_seconds - away)
+
+    def away(self) -> frozenset[str]:
+        """The drivers that cannot be reached and whose ResourceSlices are still to be removed."""
+        return frozenset(driver.name for driver in self._all() if driver.seconds_away() is not None)
+
+    def slices_removed(self, name: str, *, in_use: bool) -> None:
+        """The ResourceSlices of driver `name` have been removed. in_use: a claim is still prepared by it.
+
+        Raises: StorageFailed.
+        """
+        driver = self._drivers[name]
+        driver.settle()
+        log.info("driver %s has been away for %g s: its ResourceSlices are removed", name, self._grace_seconds)
+        if not driver.registered and not in_use:
+            self._known.forget(name)
+
+    def _all(self) -> tuple[PluginDriver, ...]:
+        with self._lock:
+            return tuple(self._drivers.values())
+
+    def _make_folders(self) -> None:
+        for name in (REGISTRY_FOLDER, PLUGINS_FOLDER):
+            try:
+                (self._folder / name).mkdir(parents=True, exist_ok=True)
+            except OSError:
+                log.exception("drivers cannot register: %s cannot be made", self._folder / name)
+
+    def _admit(self, plugin: Plugin) -> _Admission:
+        """Raises: Refused."""
+        present = self._registry.get(plugin.name)
+        if present is not None and not isinstance(present, PluginDriver):
+            raise Refused(f"driver {plugin.name} runs inside the node agent; give this one another name")
+        try:
+            self._known.add(plugin.name)
+        except StorageFailed as failure:
+            raise Refused(str(failure)) from failure
+        driver = self._driver(plugin.name)
+        with self._comings:
+            instance = driver.add(plugin)
+            self._registry.put(driver)
+        log.info("driver %s: registered at %s with %s", plugin.name, plugin.endpoint, plugin.service.name)
+        return _Admission(driver, instance)
+
+    def _driver(self, name: str) -> PluginDriver:
+        with self._lock:
+            if name not in self._drivers:
+                self._drivers[name] = PluginDriver(
+                    name, call_seconds=self._call_seconds, changed=partial(self._changed, name), clock=self._clock
+                )
+            return self._drivers[name]
+
+    def _dismiss(self, admission: _Admission) -> None:
+        driver, instance = admission
+        with self._comings:
+            driver.remove(instance)
+            if not driver.registered:
+                self._registry.remove(driver.name)
+        log.info("driver %s: %s is gone", driver.name, instance.endpoint)
+        self._changed(driver.name)
+
+    def _changed(self, name: str) -> None:
+        self._registry.announce()
+        if self.seconds_left(name) is not None:
+            self._away(name)
