@@ -12,7 +12,8 @@ import msgspec
 
 from manciple.wire.base import Value
 
-#: Every version of the specification that a validator may meet, oldest first.
+#: Every version of the specification that a validator may meet, oldest first. Nothing needs 0.8.0 or 1.0.0: they
+#: changed the Go packages only.
 VERSIONS = ("0.3.0", "0.4.0", "0.5.0", "0.6.0", "0.7.0", "0.8.0", "1.0.0", "1.1.0")
 
 
@@ -57,12 +58,15 @@ class NetDevice(Value):
 
 
 class IntelRdt(Value):
-    """Cache and memory bandwidth allocation."""
+    """Cache and memory bandwidth allocation. `schemata`: an empty list is one too, and needs the version that knows it.
+
+    `enableCMT` and `enableMBM`, which 1.1.0 took out, can be read (`rules`) and are never written.
+    """
 
     clos_id: str = msgspec.field(default="", name="closID")
     l3_cache_schema: str = msgspec.field(default="", name="l3CacheSchema")
     mem_bw_schema: str = ""
-    schemata: tuple[str, ...] = ()
+    schemata: tuple[str, ...] | None = None
     enable_monitoring: bool = False
 
 
@@ -140,5 +144,6 @@ def _edits_need(edits: ContainerEdits) -> Iterator[str]:
         yield "0.5.0"
     if edits.intel_rdt is not None or edits.additional_gids:
         yield "0.7.0"
-    if edits.net_devices or (edits.intel_rdt and (edits.intel_rdt.schemata or edits.intel_rdt.enable_monitoring)):
+    rdt = edits.intel_rdt
+    if edits.net_devices or (rdt is not None and (rdt.schemata is not None or rdt.enable_monitoring)):
         yield "1.1.0"

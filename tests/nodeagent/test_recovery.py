@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
+from nodeagent.drivers.simulated import SimulatedDriver
+from tests.nodeagent.cdi.checks import problems_of
 from tests.nodeagent.machine import Machine, release, run_pod
-from tests.nodeagent.objects import claim, pod
+from tests.nodeagent.objects import NODE, claim, pod
 
 
 def test_a_cdi_directory_emptied_by_a_reboot_is_rebuilt(machine: Machine) -> None:
@@ -97,3 +102,38 @@ def test_the_cdi_document_is_what_a_runtime_expects(machine: Machine) -> None:
     assert document["kind"] == "k8s.gpu.example.com/claim"
     assert [d["name"] for d in document["devices"]] == ["0b1c-gpu-0"]
     assert set(document) == {"cdiVersion", "kind", "devices"}
+
+
+LOSSES: dict[str, Callable[[Path], object]] = {
+    "the directory is gone": shutil.rmtree,
+    "all files are gone": lambda folder: [path.unlink() for path in folder.iterdir()],
+    "one of two files is gone": lambda folder: min(folder.iterdir()).unlink(),
+    "the other of two files is gone": lambda folder: max(folder.iterdir()).unlink(),
+    "both files are empty": lambda folder: [path.write_bytes(b"") for path in folder.iterdir()],
+    "one file is full of zeros": lambda folder: min(folder.iterdir()).write_bytes(b"\0" * 300),
+    "one file is the other": lambda folder: shutil.copy(min(folder.iterdir()), max(folder.iterdir())),
+}
+
+
+@pytest.mark.parametrize("running", [False, True], ids=["after a reboot", "while the agent runs"])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_whatever_was_lost_of_the_cdi_directory_is_rebuilt(tmp_path: Path, loss: str, running: bool) -> None:
+    """One claim with devices of two drivers, used by two pods."""
+    machine = Machine(tmp_path, drivers=[SimulatedDriver(NODE), SimulatedDriver(NODE, name="fpga.example.com")])
+    machine.start()
+    document = claim("c", "gpu-0", "gpu-1", pods=("uid-p", "uid-q"))
+    document["status"]["allocation"]["devices"]["results"][1]["driver"] = "fpga.example.com"
+    machine.api.put("resourceclaims", document)
+    for name in ("p", "q"):
+        machine.api.put("pods", pod(name, claims={"g": "c"}))
+    machine.settle()
+    before = machine.cdi_files()
+    assert len(before) == 2
+
+    LOSSES[loss](machine.cdi_dir)
+    if not running:
+        machine.restart()
+    machine.settle()
+
+    assert machine.cdi_files() == before
+    assert [problem for path in machine.cdi_dir.iterdir() for problem in problems_of(path)] == []

@@ -9,6 +9,7 @@ from nodeagent.cdi.spec import (
     ContainerEdits,
     Device,
     DeviceNode,
+    Hook,
     IntelRdt,
     Mount,
     NetDevice,
@@ -47,6 +48,31 @@ VERSIONS = {
     ),
     "a network device": (
         Spec.of("vendor.com/nic", (device(net_devices=(NetDevice(host_interface_name="eth1", name="net1"),)),)),
+        "1.1.0",
+    ),
+    "cache allocation without a field": (Spec.of("vendor.com/gpu", (device(intel_rdt=IntelRdt()),)), "0.7.0"),
+    "cache schemata": (Spec.of("vendor.com/gpu", (device(intel_rdt=IntelRdt(schemata=("L3:0=f",))),)), "1.1.0"),
+    "an empty list of schemata": (Spec.of("vendor.com/gpu", (device(intel_rdt=IntelRdt(schemata=())),)), "1.1.0"),
+    "monitoring": (Spec.of("vendor.com/gpu", (device(intel_rdt=IntelRdt(enable_monitoring=True)),)), "1.1.0"),
+    "annotations of the spec": (
+        replace(Spec.of("v/gpu", (PLAIN,)), annotations={"a": "b"}, cdi_version="0.6.0"),
+        "0.6.0",
+    ),
+    "a dot in the vendor": (Spec.of("k8s.gpu.example.com/claim", (PLAIN,)), "0.3.0"),
+    "a hook": (Spec.of("v/gpu", (device(hooks=(Hook(hook_name="poststop", path="/x"),)),)), "0.3.0"),
+    "a mount with a type, for all": (
+        Spec.of(
+            "v/gpu", (PLAIN,), edits=ContainerEdits(mounts=(Mount(host_path="/a", container_path="/b", type="x"),))
+        ),
+        "0.4.0",
+    ),
+    "a device node with a host path, for all": (
+        Spec.of("v/gpu", (PLAIN,), edits=ContainerEdits(device_nodes=(DeviceNode(path="/dev/x", host_path="/dev/y"),))),
+        "0.5.0",
+    ),
+    "additional groups for all": (Spec.of("v/gpu", (PLAIN,), edits=ContainerEdits(additional_gids=(44,))), "0.7.0"),
+    "a network device for all": (
+        Spec.of("v/c", (PLAIN,), edits=ContainerEdits(net_devices=(NetDevice(host_interface_name="a", name="b"),))),
         "1.1.0",
     ),
     "a digit and a group: the higher counts": (
