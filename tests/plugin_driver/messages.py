@@ -1,4 +1,4 @@
-"""The protocol's messages, compiled from the .proto files when the program starts, and gRPC handlers for its services."""
+"""The protocol's messages, compiled from the .proto files at run time, and gRPC handlers for its services."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory  # type: ignore[import-untyped]
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 PROTO = Path(__file__).parent / "proto"
 
@@ -21,7 +21,7 @@ def compiled(target: Path | None = None) -> Path:
     """The descriptors of all .proto files, in one file; compiled where `target` is not there yet."""
     target = target or Path(tempfile.mkdtemp(prefix="plugin-driver-")) / "descriptors"
     if not target.exists():
-        from grpc_tools import protoc  # its import takes a while: only where something is compiled
+        from grpc_tools import protoc  # type: ignore[import-untyped]  # slow to import: only to compile
 
         draft = target.with_suffix(".draft")
         sources = sorted(path.name for path in PROTO.glob("*.proto"))
@@ -59,7 +59,7 @@ class Messages:
             service, {name: self._method(described.FindMethodByName(name), call) for name, call in methods.items()}
         )
 
-    def _method(self, method: Any, call: Method) -> grpc.RpcMethodHandler:
+    def _method(self, method: Any, call: Method) -> grpc.RpcMethodHandler[Any, Any]:
         request = message_factory.GetMessageClass(method.input_type)
         serve = grpc.unary_stream_rpc_method_handler if method.server_streaming else grpc.unary_unary_rpc_method_handler
         return serve(

@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
-from manciple.wire import protobuf
+from manciple.wire import codec, protobuf
 from manciple.wire.machinery import Event
 from tests.manciple.api.requests import namespace, pod
 from tests.manciple.api.server import ApiServer
@@ -333,8 +333,6 @@ def test_an_event_about_a_pod_is_taken_in_protobuf_and_counted_by_a_patch(http: 
         "type": "Normal",
         "count": 1,
     }
-    from manciple.wire import codec
-
     event = codec.decode_value(Event, {"apiVersion": "v1", "kind": "Event", **document})
     answer = http.post(
         "/api/v1/namespaces/demo/events",
