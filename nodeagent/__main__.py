@@ -17,6 +17,9 @@ from nodeagent.drivers.simulated import DEFAULT_COUNT, DEFAULT_NAME
 from nodeagent.kubeconfig import Access, read_kubeconfig
 from nodeagent.runtimes.catalog import RUNTIMES, create_runtime
 
+#: As --driver: no driver of this process, only those behind sockets.
+NO_DRIVER = "none"
+
 
 def parser() -> argparse.ArgumentParser:
     """The command line, documented by `--help`."""
@@ -53,7 +56,7 @@ def parser() -> argparse.ArgumentParser:
         "--driver",
         action="append",
         metavar="NAME",
-        help=f"a driver to run, one of {', '.join(MODULES)}, or module:Class; repeatable (default: sim)",
+        help=f"a driver to run, one of {', '.join(MODULES)}, or module:Class; repeatable; none runs none (default: sim)",
     )
     devices.add_argument("--drivers-file", type=Path, metavar="FILE", help="more drivers, with their settings (YAML)")
     devices.add_argument(
@@ -112,10 +115,11 @@ def configuration(options: argparse.Namespace) -> AgentConfig:
 
 def driver_entries(options: argparse.Namespace) -> list[DriverEntry]:
     """The drivers to run. Raises: ValueError, OSError with what to correct."""
-    entries = [_entry(name, options) for name in dict.fromkeys(options.driver or ())]
+    named = dict.fromkeys(options.driver or ())
+    entries = [_entry(name, options) for name in named if name != NO_DRIVER]
     if options.drivers_file is not None:
         entries += read_drivers_file(options.drivers_file)
-    elif not entries:
+    elif not named:
         entries = [_entry("sim", options)]
     return entries
 

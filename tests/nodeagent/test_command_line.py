@@ -74,6 +74,12 @@ def test_options_shape_the_simulated_driver() -> None:
     assert [d.name for d in driver.pools()[0].devices] == ["gpu-0", "gpu-1", "gpu-2"]
 
 
+def test_a_node_may_run_no_driver_of_its_own() -> None:
+    options = parser().parse_args(["--node-name", "n1", "--driver", "none"])
+
+    assert driver_entries(options) == []
+
+
 DRIVERS_FILE = """
 drivers:
 - driver: sim
