@@ -29,6 +29,7 @@ from nodeagent.cdi import CdiFolder
 from nodeagent.checkpoint import Checkpoint
 from nodeagent.client import Change, Client
 from nodeagent.config import AgentConfig
+from nodeagent.crew import Crew
 from nodeagent.disk import Disk
 from nodeagent.drivers.protocol import Driver
 from nodeagent.drivers.registry import DriverRegistry
@@ -89,6 +90,13 @@ class Agent:
         self._drivers = {driver.name: driver for driver in drivers}
         self.registry = DriverRegistry(drivers)
         self._queue: WorkQueue[Key] = WorkQueue()
+        self._crew = Crew(
+            self._queue,
+            self._work_and_plan,
+            size=config.workers,
+            most=config.workers + config.pods,
+            name=config.node_name,
+        )
         self._client = Client(config.server, token=config.token, ca_file=config.ca_file, transport=transport)
         self.runtime = runtime or create_runtime("simulated", config, disk=disk, clock=clock)
         self._registration = Registration(self._client, config, runtime=self.runtime.version, clock=clock)
@@ -286,7 +294,7 @@ class Agent:
         self.registry.subscribe(self._look_at_everything)
         if self.plugins is not None:
             self.plugins.start()
-        targets = [*(follower.run for follower in self.followers), *[self._work_loop] * self.config.workers]
+        targets = [*(follower.run for follower in self.followers), self._crew.run]
         threads = [threading.Thread(target=target, name=self.config.node_name, daemon=True) for target in targets]
         for thread in threads:
             thread.start()
@@ -294,20 +302,15 @@ class Agent:
 
     def _stop_threads(self, threads: Sequence[threading.Thread]) -> None:
         self._queue.close()
+        self._crew.stop()
         if self.plugins is not None:
             self.plugins.stop()
         for follower in self.followers:
             follower.stop()
         deadline = time.monotonic() + STOP_SECONDS
+        self._crew.join(deadline)
         for thread in threads:
             thread.join(max(0.0, deadline - time.monotonic()))
-
-    def _work_loop(self) -> None:
-        while (key := self._queue.get()) is not None:
-            try:
-                self._work_and_plan(key)
-            finally:
-                self._queue.done(key)
 
     def _work_and_plan(self, key: Key) -> None:
         """One piece of work; what fails is tried again later, each time after a longer wait."""

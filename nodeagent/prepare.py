@@ -32,7 +32,7 @@ from nodeagent.drivers.calls import DriverCalls
 from nodeagent.drivers.protocol import Failed, Prepared
 from nodeagent.drivers.registry import DriverRegistry
 from nodeagent.failures import AgentError, ApiFailure, PrepareFailed, PrepareRefused, StorageFailed, UnprepareFailed
-from nodeagent.locks import StripedLocks
+from nodeagent.locks import NamedLocks
 from nodeagent.podclaims import ClaimUse, Node, check_claim, claims_used, driver_records
 
 log = logging.getLogger(__name__)
@@ -65,7 +65,7 @@ class Preparer:
         self._fetch = fetch
         self._running = running
         self._boot = boot
-        self._claim_locks = StripedLocks()
+        self._claim_locks = NamedLocks()
         self._reserving = threading.Lock()
         #: every damaged checkpoint file met since the start
         self.quarantined: tuple[Quarantined, ...] = ()
