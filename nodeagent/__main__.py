@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from nodeagent.agent import Agent
-from nodeagent.config import AgentConfig, machine_cpus, machine_memory
+from nodeagent.config import AgentConfig, ListenAddress, machine_cpus, machine_memory
 from nodeagent.drivers.catalog import MODULES, DriverEntry, create_drivers, read_drivers_file
 from nodeagent.drivers.simulated import DEFAULT_COUNT, DEFAULT_NAME
+from nodeagent.failures import ListenFailed
 from nodeagent.kubeconfig import Access, read_kubeconfig
 from nodeagent.runtimes.catalog import RUNTIMES, create_runtime
 
@@ -42,6 +43,12 @@ def parser() -> argparse.ArgumentParser:
     node.add_argument(
         "--node-ip", default="127.0.0.1", metavar="IP", help="the address it reports (default: %(default)s)"
     )
+    node.add_argument(
+        "--listen",
+        metavar="ADDRESS:PORT",
+        help="where health, metrics and the containers' logs are served, '' for nowhere "
+        "(default: the node's address, any free port)",
+    )
     node.add_argument("--cpu", default=machine_cpus(), help="CPUs to offer (default: the machine's)")
     node.add_argument("--memory", default=machine_memory(), help="memory to offer (default: the machine's)")
     node.add_argument("--pods", type=int, default=110, help="pods to accept (default: %(default)s)")
@@ -56,7 +63,8 @@ def parser() -> argparse.ArgumentParser:
         "--driver",
         action="append",
         metavar="NAME",
-        help=f"a driver to run, one of {', '.join(MODULES)}, or module:Class; repeatable; none runs none (default: sim)",
+        help=f"a driver to run, one of {', '.join(MODULES)}, or module:Class; none runs none; repeatable "
+        "(default: sim)",
     )
     devices.add_argument("--drivers-file", type=Path, metavar="FILE", help="more drivers, with their settings (YAML)")
     devices.add_argument(
@@ -103,6 +111,7 @@ def configuration(options: argparse.Namespace) -> AgentConfig:
         state_dir=state_dir.resolve(),
         cdi_dir=(options.cdi_dir or Path("var/cdi") / options.node_name).resolve(),
         node_ip=options.node_ip,
+        listen=_listen(options),
         labels=labels,
         cpu=options.cpu,
         memory=options.memory,
@@ -129,6 +138,12 @@ def _entry(name: str, options: argparse.Namespace) -> DriverEntry:
     return DriverEntry(driver=name, settings=settings)
 
 
+def _listen(options: argparse.Namespace) -> ListenAddress | None:
+    if options.listen is None:
+        return ListenAddress(options.node_ip, 0)
+    return ListenAddress.parse(options.listen) if options.listen else None
+
+
 def _access(options: argparse.Namespace, state_dir: Path) -> Access:
     if options.kubeconfig is not None:
         return read_kubeconfig(options.kubeconfig, ca_target=state_dir / "ca.crt")
@@ -150,7 +165,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
-    Agent(config, drivers, runtime=runtime).run(stop)
+    try:
+        Agent(config, drivers, runtime=runtime).run(stop)
+    except ListenFailed as error:
+        print(f"nodeagent: {error}", file=sys.stderr)
+        return 2
     return 0
 
 

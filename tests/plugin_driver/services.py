@@ -16,7 +16,7 @@ import grpc
 from tests.plugin_driver.devices import Devices, InUse, Ready
 from tests.plugin_driver.kube import Kube, Refused
 from tests.plugin_driver.messages import Messages, Method
-from tests.plugin_driver.orders import Journal, Order, Orders, read_orders, wait_while
+from tests.plugin_driver.orders import Journal, Order, Orders, Report, read_orders, wait_while
 
 DRA = "k8s.io.kubelet.pkg.apis.dra"
 Document = dict[str, Any]
@@ -240,8 +240,11 @@ class _Health:
                     for one in said
                 ]
             )
-            wait_while(
-                self._plugin.orders,
-                lambda orders, said=said: orders.health == said,
-                active=lambda: context.is_active() and not self._plugin.stopping.is_set(),
-            )
+            self._wait_until_else(said, context)
+
+    def _wait_until_else(self, said: Sequence[Report], context: grpc.ServicerContext) -> None:
+        wait_while(
+            self._plugin.orders,
+            lambda orders: orders.health == said,
+            active=lambda: context.is_active() and not self._plugin.stopping.is_set(),
+        )

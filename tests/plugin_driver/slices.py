@@ -176,7 +176,7 @@ class SliceController:
         self._find_owner()
         generation = max((one["spec"]["pool"]["generation"] for one in existing), default=0)
         current, obsolete = self._sorted(existing, generation, len(slices))
-        head = {"name": pool, "generation": generation, "resourceSliceCount": len(slices)}
+        head: Document = {"name": pool, "generation": generation, "resourceSliceCount": len(slices)}
         changed = {at for at, one in current.items() if self._differs(one, head, slices[at])}
         bumped = len(current) < len(slices) or len(changed) > 1
         head["generation"] += bumped
