@@ -18,6 +18,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import httpx
@@ -26,7 +27,7 @@ from claims.kinds.pods import Pod
 from inventory.kinds.nodes import Node
 from inventory.kinds.slices import ResourceSlice
 from nodeagent.cdi import CdiFolder
-from nodeagent.checkpoint import Checkpoint
+from nodeagent.checkpoint import Checkpoint, Quarantined
 from nodeagent.client import Change, Client
 from nodeagent.config import AgentConfig
 from nodeagent.crew import Crew
@@ -34,8 +35,8 @@ from nodeagent.disk import Disk
 from nodeagent.drivers.protocol import Driver
 from nodeagent.drivers.registry import DriverRegistry
 from nodeagent.events import EventRecorder
-from nodeagent.failures import AgentError
-from nodeagent.follow import Follower
+from nodeagent.failures import AgentError, ApiFailure, StorageFailed
+from nodeagent.follow import LONGEST_DELAY, Follower
 from nodeagent.health import known_health
 from nodeagent.podcache import PodCache
 from nodeagent.pods import PodWorker
@@ -45,6 +46,7 @@ from nodeagent.registration import Registration
 from nodeagent.resources import CLAIMS, NODES, PODS, SLICES
 from nodeagent.runtimes.catalog import create_runtime
 from nodeagent.runtimes.protocol import Runtime
+from nodeagent.storage import Storage
 from nodeagent.workqueue import WorkQueue
 
 if TYPE_CHECKING:
@@ -110,13 +112,17 @@ class Agent:
             running=self._users_of,
             boot=config.boot,
         )
+        self._events = EventRecorder(self._client, node=config.node_name, clock=clock)
+        self._storage = Storage(disk, [config.state_dir / "claims", config.cdi_dir])
+        self._trouble = ""  # of the storage, as last reported
+        self._untold: list[Quarantined] = []
         self._pods = PodCache()
         self._worker = PodWorker(
             pods=self._pods,
             client=self._client,
             preparer=self.preparer,
             runtime=self.runtime,
-            events=EventRecorder(self._client, node=config.node_name, clock=clock),
+            events=self._events,
             health=lambda: known_health(self.registry.health_sources()),
             host_ip=config.node_ip,
             clock=clock,
@@ -158,6 +164,7 @@ class Agent:
                 field_selector=f"spec.nodeName={config.node_name}",
                 replace=self._pods_listed,
                 change=self._pod_changed,
+                returned=self._look_at_everything,
             ),
             Follower(
                 self._client,
@@ -171,10 +178,10 @@ class Agent:
     def run(self, stop: threading.Event) -> None:
         """Run the node until `stop` is set. Containers keep running; the next `run` takes them over."""
         log.info("node %s: starting with drivers %s", self.config.node_name, ", ".join(self._drivers) or "none")
-        self.recover()
         threads: list[threading.Thread] = []
+        steps = (self._recover_or_say_why_not, self.register, self.publish_all)
         try:
-            if self._insist(self.register, stop) and self._insist(self.publish_all, stop):
+            if all(self._insist(step, stop) for step in steps):
                 threads = self._start_threads()
                 self._beat(stop)
         finally:
@@ -186,12 +193,40 @@ class Agent:
 
     def recover(self) -> None:
         """Step 1. Raises: StorageFailed when the disk cannot be read or written as far as needed."""
-        self.preparer.recover()
+        self._untold += self.preparer.recover()
+
+    def _recover_or_say_why_not(self) -> None:
+        """Raises: StorageFailed; the node stays in touch meanwhile, so that its pods are not taken for lost."""
+        try:
+            self.recover()
+        except StorageFailed:
+            with suppress(ApiFailure):
+                self.register()
+            raise
 
     def register(self) -> None:
         """Step 2. Raises: ApiFailure."""
-        self._registration.report()
+        self.report()
         self._registration.renew()
+        while self._untold:
+            one = self._untold.pop()
+            self._events.warn_node(
+                "CheckpointQuarantined",
+                f"The record of the claim with uid {one.claim_uid} could not be read: {one.reason}. It is kept in "
+                f"{one.moved_to}, and the claim is taken up as one of unknown state; look why, then delete it",
+            )
+
+    def report(self) -> None:
+        """Say how the node is, its directories among it. Raises: ApiFailure."""
+        trouble, before = self._storage.trouble(), self._trouble
+        self._registration.report(disk=trouble)
+        self._trouble = trouble
+        if trouble and trouble != before:
+            log.error("node %s: %s", self.config.node_name, trouble)
+            self._events.warn_node("StorageFailed", f"No claim can be prepared or given back: {trouble}")
+        elif before and not trouble:
+            log.info("node %s: its directories can be written to again", self.config.node_name)
+            self._look_at_everything()
 
     def publish_all(self) -> None:
         """Step 3. Raises: ApiFailure."""
@@ -318,6 +353,8 @@ class Agent:
             again = self.work(key)
         except AgentError as error:
             seconds = self._queue.retry(key)
+            if isinstance(error, StorageFailed):
+                self._queue.add(Key("node"))
             log.warning("node %s: %s %s: %s; trying again in %.1f s", self.config.node_name, *key, error, seconds)
         except Exception:  # a fault in one piece of work must not stop the others
             seconds = self._queue.retry(key)
@@ -334,8 +371,8 @@ class Agent:
             now = time.monotonic()
             try:
                 self._registration.renew()
-                if now - reported >= self.config.status_seconds:
-                    self._registration.report()
+                if now - reported >= self.config.status_seconds or self._storage.trouble() != self._trouble:
+                    self.report()
                     reported = now
             except AgentError as error:
                 log.warning("node %s: sign of life: %s; trying again", self.config.node_name, error)
@@ -352,7 +389,7 @@ class Agent:
             except AgentError as error:
                 log.warning("node %s: %s; trying again in %.1f s", self.config.node_name, error, delay)
                 stop.wait(delay)
-                delay = min(delay * 2, 30.0)
+                delay = min(delay * 2, LONGEST_DELAY)
             else:
                 return True
         return False

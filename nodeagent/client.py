@@ -25,6 +25,15 @@ from nodeagent.resources import Object, Resource
 
 #: Seconds to wait for a connection, and for an answer that is not a watch.
 CONNECT_TIMEOUT, READ_TIMEOUT = 10.0, 30.0
+LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=8)
+#: A server that vanished without a word, as one that lost its power, is noticed 25 s later, even by a silent watch.
+SOCKET_OPTIONS = (
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 10),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
+    (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
+)
 #: Objects a page when listing.
 PAGE = 500
 
@@ -121,10 +130,10 @@ class Client:
         self._http = httpx.Client(
             base_url=server,
             headers={"Authorization": f"Bearer {token}", "Accept": JSON, "User-Agent": user_agent},
-            verify=_trust(server, ca_file),
             timeout=httpx.Timeout(READ_TIMEOUT, connect=CONNECT_TIMEOUT),
-            limits=httpx.Limits(max_connections=None, max_keepalive_connections=8),
-            transport=transport,
+            transport=transport or httpx.HTTPTransport(
+                verify=_trust(server, ca_file), limits=LIMITS, socket_options=SOCKET_OPTIONS
+            ),
         )
 
     def close(self) -> None:

@@ -1,11 +1,12 @@
-"""Messages about pods for people: `kubectl describe` shows them.
+"""Messages about pods, and about the node, for people: `kubectl describe` shows them.
 
-The same message about the same pod is one Event whose count grows. Events inform and decide nothing: one that cannot
+The same message about the same object is one Event whose count grows. Events inform and decide nothing: one that cannot
 be written is logged and dropped.
 """
 
 from __future__ import annotations
 
+import itertools
 import logging
 import threading
 import time
@@ -19,6 +20,7 @@ from manciple.wire.conditions import ObjectReference
 from manciple.wire.machinery import Event, EventSource
 from nodeagent.client import Client
 from nodeagent.failures import ApiFailure
+from nodeagent.locks import StripedLocks
 from nodeagent.resources import EVENTS
 from nodeagent.times import seconds_text
 
@@ -31,74 +33,101 @@ REMEMBERED = 512
 
 @dataclass(frozen=True, slots=True)
 class _Message:
-    pod_uid: str
-    type: str
+    about: str  # the object's uid
     reason: str
     message: str
 
 
+def about_pod(pod: Pod) -> ObjectReference:
+    meta = pod.metadata
+    return ObjectReference(
+        kind="Pod",
+        api_version="v1",
+        namespace=meta.namespace,
+        name=meta.name,
+        uid=meta.uid,
+        resource_version=meta.resource_version,
+    )
+
+
+def about_node(name: str) -> ObjectReference:
+    """As the kubelet refers to its Node: by name, also in the place of the uid."""
+    return ObjectReference(kind="Node", api_version="v1", name=name, uid=name)
+
+
 class EventRecorder:
-    """Writes Events about pods. Thread-safe. `clock`: POSIX seconds."""
+    """Writes Events about the pods of a node and the node itself. Thread-safe. `clock`: POSIX seconds."""
 
     def __init__(self, client: Client, *, node: str, clock: Callable[[], float] = time.time) -> None:
         self._client = client
         self._node = node
         self._clock = clock
         self._lock = threading.Lock()
+        self._writing = StripedLocks()  # one thread at a time counts up one message; others are not held up
         self._known: OrderedDict[_Message, tuple[str, int]] = OrderedDict()  # -> (event name, count)
+        self._ticket = itertools.count()
 
     def warn(self, pod: Pod, reason: str, message: str) -> None:
         """Say that something is wrong with `pod`. `reason`: a CamelCase word, as in FailedPrepareDynamicResources."""
-        key = _Message(pod.metadata.uid, "Warning", reason, message)
+        self._warn(about_pod(pod), reason, message)
+
+    def warn_node(self, reason: str, message: str) -> None:
+        """Say that something is wrong with the node."""
+        self._warn(about_node(self._node), reason, message)
+
+    def _warn(self, about: ObjectReference, reason: str, message: str) -> None:
+        key = _Message(about.uid, reason, message)
         try:
-            with self._lock:
-                self._record(pod, key)
+            with self._writing.hold([f"{key}"]):
+                self._record(about, key)
         except ApiFailure as failure:
-            log.warning("event %s about pod %s/%s: %s", reason, pod.metadata.namespace, pod.metadata.name, failure)
+            log.warning("event %s about %s %s: %s: %s", reason, about.kind, about.name, message, failure)
 
-    def _record(self, pod: Pod, key: _Message) -> None:
+    def _record(self, about: ObjectReference, key: _Message) -> None:
         now = self._clock()
-        known = self._known.get(key)
-        if known is not None and self._count(pod, known, now):
-            self._known[key] = (known[0], known[1] + 1)
+        with self._lock:
+            known = self._known.get(key)
+        if known is not None and self._count(about, known, now):
+            known = (known[0], known[1] + 1)
         else:
-            name = f"{pod.metadata.name}.{int(now * 1e9):x}"
-            self._client.create(EVENTS, self._event(pod, key, name, now))
-            self._known[key] = (name, 1)
-        self._known.move_to_end(key)
-        while len(self._known) > REMEMBERED:
-            self._known.popitem(last=False)
+            # The number keeps two messages apart that fall on one instant of the clock.
+            name = f"{about.name[:230].rstrip('.-')}.{int(now * 1e9):x}{next(self._ticket) % 4096:03x}"
+            self._client.create(EVENTS, self._event(about, key, name, now))
+            known = (name, 1)
+        with self._lock:
+            self._known[key] = known
+            self._known.move_to_end(key)
+            while len(self._known) > REMEMBERED:
+                self._known.popitem(last=False)
 
-    def _count(self, pod: Pod, known: tuple[str, int], now: float) -> bool:
+    def _count(self, about: ObjectReference, known: tuple[str, int], now: float) -> bool:
         """Count up an Event; False when it is gone."""
         name, count = known
         patch = {"count": count + 1, "lastTimestamp": seconds_text(now)}
         try:
-            self._client.patch(EVENTS, name, patch, namespace=pod.metadata.namespace)
+            self._client.patch(EVENTS, name, patch, namespace=_namespace(about))
         except ApiFailure as failure:
             if failure.not_found:
                 return False
             raise
         return True
 
-    def _event(self, pod: Pod, key: _Message, name: str, now: float) -> Event:
+    def _event(self, about: ObjectReference, key: _Message, name: str, now: float) -> Event:
         return Event(
-            metadata=ObjectMeta(name=name, namespace=pod.metadata.namespace),
-            involved_object=ObjectReference(
-                kind="Pod",
-                api_version="v1",
-                namespace=pod.metadata.namespace,
-                name=pod.metadata.name,
-                uid=pod.metadata.uid,
-                resource_version=pod.metadata.resource_version,
-            ),
+            metadata=ObjectMeta(name=name, namespace=_namespace(about)),
+            involved_object=about,
             reason=key.reason,
             message=key.message,
             source=EventSource(component=COMPONENT, host=self._node),
             first_timestamp=seconds_text(now),
             last_timestamp=seconds_text(now),
             count=1,
-            type=key.type,
+            type="Warning",
             reporting_component=COMPONENT,
             reporting_instance=self._node,
         )
+
+
+def _namespace(about: ObjectReference) -> str:
+    """Events about objects without a namespace are kept in "default"."""
+    return about.namespace or "default"

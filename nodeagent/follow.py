@@ -21,11 +21,15 @@ log = logging.getLogger(__name__)
 
 #: Seconds after which a watch is opened anew; spread, so that a fleet does not come back at once.
 WATCH_SECONDS = (300, 600)
-LONGEST_DELAY = 30.0
+#: Short enough for an agent to be at work again half a minute after a server that was away.
+LONGEST_DELAY = 10.0
 
 
 class Follower(Generic[Object]):
-    """Calls `replace` with every full list and `change` with every event in between, in one thread, in order."""
+    """Calls `replace` with every full list and `change` with every event in between, in one thread, in order.
+
+    returned: called when the server answers again after it did not.
+    """
 
     def __init__(
         self,
@@ -35,12 +39,15 @@ class Follower(Generic[Object]):
         field_selector: str,
         replace: Callable[[Sequence[Object]], None],
         change: Callable[[Change[Object]], None],
+        returned: Callable[[], None] = lambda: None,
     ) -> None:
         self._client = client
         self._resource = resource
         self._field_selector = field_selector
         self._replace = replace
         self._change = change
+        self._returned = returned
+        self._away = False
         self._version = ""
         self._watch: Watch[Object] | None = None
         self._stop = threading.Event()
@@ -56,7 +63,7 @@ class Follower(Generic[Object]):
                 self._note(failure)
             # A round that ends at once did no good, whatever it says.
             failures = failures + 1 if time.monotonic() - started < 1.0 else 0
-            delay = min(0.1 * 2**failures, LONGEST_DELAY) if failures else 0.0
+            delay = min(0.1 * 2.0 ** min(failures, 10), LONGEST_DELAY) if failures else 0.0
             self._stop.wait(delay * random.uniform(0.5, 1.0))  # noqa: S311 - spreads load, guards nothing
 
     def stop(self) -> None:
@@ -81,6 +88,7 @@ class Follower(Generic[Object]):
         ) as watch:
             self._watch = watch
             try:
+                self._note_answer()
                 # `stop` may have come before it could see the watch.
                 if not self._stop.is_set():
                     self._consume(watch)
@@ -95,9 +103,16 @@ class Follower(Generic[Object]):
             if self._stop.is_set():
                 return
 
+    def _note_answer(self) -> None:
+        if self._away:
+            self._away = False
+            self._returned()
+
     def _note(self, failure: ApiFailure) -> None:
         if failure.expired:
             self._version = ""
+        elif not failure.code:
+            self._away = True
         if not self._stop.is_set():
             level = logging.DEBUG if failure.expired else logging.WARNING
             log.log(level, "following %s: %s; trying again", self._resource.plural, failure)

@@ -51,15 +51,18 @@ def node_labels(config: AgentConfig) -> dict[str, str]:
     }
 
 
-def node_status(config: AgentConfig, old: NodeStatus, *, runtime: str, now: float) -> NodeStatus:
-    """The status of a healthy node at `now` (POSIX seconds). runtime: its version as "<name>://<version>"."""
+def node_status(config: AgentConfig, old: NodeStatus, *, runtime: str, now: float, disk: str = "") -> NodeStatus:
+    """The status of a node at `now` (POSIX seconds). runtime: its version as "<name>://<version>".
+
+    disk: what is wrong with the node's disk; pods that run already do not need it, so the node stays ready.
+    """
     amounts = {"cpu": config.cpu, "memory": config.memory, "pods": str(config.pods)}
     system = platform.uname()
     return replace(
         old,
         capacity={**old.capacity, **amounts},
         allocatable={**old.allocatable, **amounts},
-        conditions=_conditions(old.conditions, now),
+        conditions=_conditions(old.conditions, now, disk),
         addresses=(
             NodeAddress(type="InternalIP", address=config.node_ip),
             NodeAddress(type="Hostname", address=config.node_name),
@@ -75,9 +78,10 @@ def node_status(config: AgentConfig, old: NodeStatus, *, runtime: str, now: floa
     )
 
 
-def _conditions(old: tuple[NodeCondition, ...], now: float) -> tuple[NodeCondition, ...]:
+def _conditions(old: tuple[NodeCondition, ...], now: float, disk: str) -> tuple[NodeCondition, ...]:
     known = {condition.type: condition for condition in old}
-    for type_, (status, reason, message) in CONDITIONS.items():
+    pressure = {"DiskPressure": ("True", "KubeletHasDiskPressure", disk)} if disk else {}
+    for type_, (status, reason, message) in {**CONDITIONS, **pressure}.items():
         before = known.get(type_)
         since = before.last_transition_time if before is not None and before.status == status else seconds_text(now)
         known[type_] = NodeCondition(
@@ -116,11 +120,14 @@ class Registration:
         """What the watch says of the Node: others label it."""
         self._node = node
 
-    def report(self) -> None:
-        """Create or bring up to date the Node, and report its status. Raises: ApiFailure."""
+    def report(self, *, disk: str = "") -> None:
+        """Create or bring up to date the Node, and report its status. disk: what is wrong with its disk.
+
+        Raises: ApiFailure.
+        """
         node = self._ensured()
         for _ in range(CONFLICT_RETRIES):
-            status = node_status(self._config, node.status, runtime=self._runtime, now=self._clock())
+            status = node_status(self._config, node.status, runtime=self._runtime, now=self._clock(), disk=disk)
             try:
                 self._node = self._client.update(NODES, replace(node, status=status), subresource="status")
             except ApiFailure as failure:
