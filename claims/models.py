@@ -86,6 +86,8 @@ class AllocatedDevice(models.Model):
     consumed_capacity = models.JSONField()  # {"memory": "10Gi"}
     #: neither admin access nor a share: the device is this claim's alone
     exclusive = models.BooleanField()
+    #: what the request asked for; "" where the claim has no such request
+    device_class = models.CharField(max_length=NAME, default="")
 
     objects: ClassVar[AllocatedDeviceQuerySet] = AllocatedDeviceQuerySet.as_manager()  # type: ignore[assignment]
 
@@ -98,6 +100,35 @@ class AllocatedDevice(models.Model):
         indexes = [
             models.Index(fields=["claim"], name="allocated_device_claim"),
             models.Index(fields=["driver", "pool", "device"], name="allocated_device_key"),
+        ]
+
+
+class PastAllocation(models.Model):
+    """A device that a claim held and gave back: who had what, from when to when. Kept when the claim is gone.
+
+    It cannot be rebuilt from documents; `reindex` leaves it alone, and pruning forgets it after a while.
+    """
+
+    driver = models.CharField(max_length=DRIVER)
+    pool = models.CharField(max_length=NAME)
+    device = models.CharField(max_length=LABEL)
+    device_class = models.CharField(max_length=NAME)
+    claim_uid = models.CharField(max_length=UID)
+    namespace = models.CharField(max_length=LABEL)
+    claim = models.CharField(max_length=NAME)
+    #: the names of the pods that had it to the last, or of the pod that the claim was made for
+    pods = models.JSONField()
+    admin_access = models.BooleanField()
+    share_id = models.CharField(max_length=UID)  # "" where the device was not shared
+    consumed_capacity = models.JSONField()
+    began_at = models.DateTimeField()
+    ended_at = models.DateTimeField()
+
+    class Meta:
+        indexes = [
+            models.Index(fields=["driver", "pool", "device", "ended_at"], name="past_allocation_device"),
+            models.Index(fields=["ended_at"], name="past_allocation_ended"),
+            models.Index(fields=["claim_uid"], name="past_allocation_claim"),
         ]
 
 

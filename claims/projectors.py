@@ -14,8 +14,10 @@ from typing import Any, NamedTuple
 
 from django.db import IntegrityError
 
+from claims import history
 from claims.kinds.allocations import DeviceRequestAllocationResult
 from claims.kinds.pods import Pod as PodObject
+from claims.kinds.requests import class_of
 from claims.kinds.resource_claims import ResourceClaim
 from claims.models import AllocatedDevice, Claim, DeviceKey, Pod, Reservation
 from inventory.projectors import as_json, differences
@@ -63,6 +65,7 @@ class DeviceRow(NamedTuple):
     share_id: str
     consumed_capacity: str
     exclusive: bool
+    device_class: str
 
     @property
     def key(self) -> DeviceKey:
@@ -108,13 +111,13 @@ def reservation_rows(obj: ResourceClaim) -> tuple[ReservationRow, ...]:
 def device_rows(obj: ResourceClaim) -> tuple[DeviceRow, ...]:
     allocation = obj.status.allocation
     results = allocation.devices.results if allocation is not None else ()
-    return tuple(_device_row(obj.metadata.uid, result) for result in results)
+    return tuple(_device_row(obj, result) for result in results)
 
 
-def _device_row(uid: str, result: DeviceRequestAllocationResult) -> DeviceRow:
+def _device_row(obj: ResourceClaim, result: DeviceRequestAllocationResult) -> DeviceRow:
     admin_access, share_id = bool(result.admin_access), result.share_id or ""
     return DeviceRow(
-        uid,
+        obj.metadata.uid,
         result.request,
         result.driver,
         result.pool,
@@ -123,6 +126,7 @@ def _device_row(uid: str, result: DeviceRequestAllocationResult) -> DeviceRow:
         share_id,
         as_json(result.consumed_capacity),
         not admin_access and not share_id,
+        class_of(obj.spec.devices.requests, result.request),
     )
 
 
@@ -159,6 +163,7 @@ def project_claims(changes: Sequence[Change]) -> None:
     bulk.insert(Reservation, ReservationRow._fields, reserved)
     freed, given = _several(changes, device_rows)
     bulk.delete(AllocatedDevice, ["claim_id"], freed)
+    history.keep(changes, device_rows)
     _give(given, names={change.object.metadata.uid: change.object.metadata for change in changes})
 
 

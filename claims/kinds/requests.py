@@ -68,6 +68,17 @@ class DeviceRequest(Value):
     first_available: Annotated[tuple[DeviceSubRequest, ...], pb(3)] = ()
 
 
+def class_of(requests: tuple[DeviceRequest, ...], name: str) -> str:
+    """The class that the request "NAME" or "NAME/SUBREQUEST" asks for; empty where `requests` has no such one."""
+    main, _, sub = name.partition("/")
+    found = next((request for request in requests if request.name == main), None)
+    if found is None:
+        return ""
+    if found.exactly is not None:
+        return found.exactly.device_class_name
+    return next((one.device_class_name for one in found.first_available if one.name == sub), "")
+
+
 class DeviceConstraint(Value):
     """What the devices of several requests must have in common, or must not.
 

@@ -1,9 +1,10 @@
-"""Keeps the database from growing for ever: the event log by the store's rules, core/v1 Events by their age."""
+"""Keeps the database from growing for ever: the event log by the store's rules, Events and the history by their age."""
 
 from __future__ import annotations
 
 from datetime import datetime, timedelta
 
+from claims import history
 from manciple.store import objects, pruning
 from manciple.wire.errors import NotFound
 from manciple.wire.machinery import Event
@@ -16,8 +17,8 @@ BATCH = 200
 
 
 def sweep(now: datetime) -> int:
-    """Returns how many Events and log entries went."""
-    return _drop_events(now - EVENTS_KEPT_FOR) + pruning.prune(now=now)
+    """Returns how many Events, log entries and rows of the history went."""
+    return _drop_events(now - EVENTS_KEPT_FOR) + pruning.prune(now=now) + history.prune(now)
 
 
 def _drop_events(before: datetime) -> int:
