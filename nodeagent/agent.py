@@ -38,6 +38,7 @@ from nodeagent.events import EventRecorder
 from nodeagent.failures import AgentError, ApiFailure, StorageFailed
 from nodeagent.follow import LONGEST_DELAY, Follower
 from nodeagent.health import known_health
+from nodeagent.metrics import AgentMetrics, AgentState, SliceCount
 from nodeagent.podcache import PodCache
 from nodeagent.pods import PodWorker
 from nodeagent.prepare import Preparer
@@ -46,6 +47,7 @@ from nodeagent.registration import Registration
 from nodeagent.resources import CLAIMS, NODES, PODS, SLICES
 from nodeagent.runtimes.catalog import create_runtime
 from nodeagent.runtimes.protocol import Runtime
+from nodeagent.server.assembly import make_server
 from nodeagent.storage import Storage
 from nodeagent.workqueue import WorkQueue
 
@@ -99,7 +101,16 @@ class Agent:
             most=config.workers + config.pods,
             name=config.node_name,
         )
-        self._client = Client(config.server, token=config.token, ca_file=config.ca_file, transport=transport)
+        self.metrics = AgentMetrics()
+        self._slice_count = SliceCount()
+        self._threads: list[threading.Thread] = []
+        self._client = Client(
+            config.server,
+            token=config.token,
+            ca_file=config.ca_file,
+            transport=transport,
+            requested=self.metrics.requested,
+        )
         self.runtime = runtime or create_runtime("simulated", config, disk=disk, clock=clock)
         self._registration = Registration(self._client, config, runtime=self.runtime.version, clock=clock)
         self._publisher = Publisher(self._client, node=config.node_name, owner=self._registration.owner)
@@ -129,6 +140,26 @@ class Agent:
         )
         self.followers = self._make_followers()
         self.plugins = self._make_plugins(disk)
+        self.metrics.observe(
+            AgentState(
+                claims=self.preparer.records,
+                quarantined=lambda: len(self.preparer.quarantined),
+                pods=self._pods.all,
+                queue=self._queue.counts,
+                slices=self._slice_count.by_driver,
+            )
+        )
+        self._server = make_server(
+            config,
+            client=self._client,
+            registration=self._registration,
+            threads=lambda: self._threads,
+            pods=self._pods.all,
+            runtime=self.runtime,
+            metrics=self.metrics,
+            disk=disk,
+            clock=clock,
+        )
 
     def _make_plugins(self, disk: Disk) -> PluginHost | None:
         config = self.config
@@ -176,7 +207,12 @@ class Agent:
         )
 
     def run(self, stop: threading.Event) -> None:
-        """Run the node until `stop` is set. Containers keep running; the next `run` takes them over."""
+        """Run the node until `stop` is set. Containers keep running; the next `run` takes them over.
+
+        Raises: ListenFailed, before anything is done.
+        """
+        if self._server is not None:
+            self._registration.serves(self._server.start())
         log.info("node %s: starting with drivers %s", self.config.node_name, ", ".join(self._drivers) or "none")
         threads: list[threading.Thread] = []
         steps = (self._recover_or_say_why_not, self.register, self.publish_all)
@@ -185,6 +221,8 @@ class Agent:
                 threads = self._start_threads()
                 self._beat(stop)
         finally:
+            if self._server is not None:
+                self._server.stop()
             self._stop_threads(threads)
             self._client.close()
             log.info("node %s: stopped", self.config.node_name)
@@ -309,11 +347,13 @@ class Agent:
             self._pods.see(change.object)
         self._queue.add(Key("pod", uid))
 
-    def _slices_listed(self, slices: Sequence[ResourceSlice]) -> None:  # noqa: ARG002 - publishing lists for itself
+    def _slices_listed(self, slices: Sequence[ResourceSlice]) -> None:
+        self._slice_count.listed(slices)
         for name in self._drivers:
             self._queue.add(Key("slices", name))
 
     def _slice_changed(self, change: Change[ResourceSlice]) -> None:
+        self._slice_count.changed(change)
         if (driver := change.object.spec.driver) in self._drivers:
             self._queue.add(Key("slices", driver))
 
@@ -333,6 +373,7 @@ class Agent:
         threads = [threading.Thread(target=target, name=self.config.node_name, daemon=True) for target in targets]
         for thread in threads:
             thread.start()
+        self._threads = threads
         return threads
 
     def _stop_threads(self, threads: Sequence[threading.Thread]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import socket
 import ssl
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -115,7 +115,10 @@ class Watch(Generic[Object]):
 
 
 class Client:
-    """Talks to one API server with one identity. `server`: https://host:port; `ca_file`: the CA that signed it."""
+    """Talks to one API server with one identity. `server`: https://host:port; `ca_file`: the CA that signed it.
+
+    requested: told of every request, by method and status code; "<error>" where no answer came.
+    """
 
     def __init__(
         self,
@@ -125,8 +128,10 @@ class Client:
         ca_file: Path | None = None,
         user_agent: str = "manciple-nodeagent",
         transport: httpx.BaseTransport | None = None,
+        requested: Callable[[str, str], None] = lambda _method, _code: None,
     ) -> None:
         self.server = server
+        self._requested = requested
         self._http = httpx.Client(
             base_url=server,
             headers={"Authorization": f"Bearer {token}", "Accept": JSON, "User-Agent": user_agent},
@@ -205,7 +210,8 @@ class Client:
         timeout = httpx.Timeout(READ_TIMEOUT, connect=CONNECT_TIMEOUT, read=seconds + READ_TIMEOUT)
         with _failures(f"watch {resource.plural}"):
             stream = self._http.stream("GET", resource.path(), params=params, timeout=timeout)
-            with stream as response:
+            with self._counted("WATCH"), stream as response:
+                self._requested("WATCH", str(response.status_code))
                 if response.status_code >= httpx.codes.BAD_REQUEST:
                     raise _failure_of(response.read(), response.status_code)
                 yield Watch(response, resource)
@@ -227,11 +233,22 @@ class Client:
         content_type: str = JSON,
     ) -> bytes:
         headers = {"Content-Type": content_type} if body is not None else None
-        with _failures(f"{method} {path}"):
+        with _failures(f"{method} {path}"), self._counted(method):
             response = self._http.request(method, path, params=params, content=body, headers=headers)
+        self._requested(method, str(response.status_code))
         if response.status_code >= httpx.codes.BAD_REQUEST:
             raise _failure_of(response.content, response.status_code)
         return response.content
+
+
+    @contextmanager
+    def _counted(self, method: str) -> Iterator[None]:
+        """Tell of requests that are not answered."""
+        try:
+            yield
+        except httpx.HTTPError:
+            self._requested(method, "<error>")
+            raise
 
 
 def _trust(server: str, ca_file: Path | None) -> ssl.SSLContext | bool:

@@ -9,6 +9,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+HIGHEST_PORT = 65535
+
 
 def machine_cpus() -> str:
     """The CPUs of this machine, as a quantity."""
@@ -33,6 +35,25 @@ def machine_boot() -> str:
     return ""
 
 
+@dataclass(frozen=True, slots=True)
+class ListenAddress:
+    """ADDRESS:PORT to listen on; port 0 means any free one."""
+
+    host: str
+    port: int
+
+    @classmethod
+    def parse(cls, text: str) -> ListenAddress:
+        """Raises: ValueError when `text` is not ADDRESS:PORT (an IPv6 address stands in brackets)."""
+        host, colon, port = text.rpartition(":")
+        if not colon or not host or not port.isdecimal() or int(port) > HIGHEST_PORT:
+            raise ValueError(f"{text!r} is not ADDRESS:PORT, for example 127.0.0.1:10250")
+        return cls(host.strip("[]"), int(port))
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentConfig:
     """Everything an agent is told. Directories are the agent's own; two agents never share one."""
@@ -47,6 +68,7 @@ class AgentConfig:
     plugin_grace_seconds: float = 30.0  # that such a driver may be away before its ResourceSlices are removed
     ca_file: Path | None = None  # the CA that signed the server's certificate; the system's where None
     node_ip: str = "127.0.0.1"
+    listen: ListenAddress | None = None  # where health, metrics and logs are served; nowhere if None
     labels: Mapping[str, str] = field(default_factory=dict)  # besides the well-known ones
     cpu: str = field(default_factory=machine_cpus)
     memory: str = field(default_factory=machine_memory)

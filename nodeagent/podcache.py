@@ -23,6 +23,10 @@ class PodCache:
         with self._lock:
             return frozenset(self._pods)
 
+    def all(self) -> tuple[Pod, ...]:
+        with self._lock:
+            return tuple(self._pods.values())
+
     def replace(self, pods: Sequence[Pod]) -> frozenset[str]:
         """Take a full list; returns the uids of those that were known and are gone."""
         with self._lock:

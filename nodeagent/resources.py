@@ -9,6 +9,7 @@ from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim
 from inventory.kinds.nodes import Node
 from inventory.kinds.slices import ResourceSlice
+from manciple.wire.authentication import TokenReview
 from manciple.wire.base import ApiObject
 from manciple.wire.machinery import Event, Lease
 
@@ -38,6 +39,13 @@ EVENTS = Resource(type=Event, kind="Event", api_version="v1", plural="events", n
 LEASES = Resource(type=Lease, kind="Lease", api_version="coordination.k8s.io/v1", plural="leases", namespaced=True)
 CLAIMS = Resource(
     type=ResourceClaim, kind="ResourceClaim", api_version="resource.k8s.io/v1", plural="resourceclaims", namespaced=True
+)
+TOKEN_REVIEWS = Resource(
+    type=TokenReview,
+    kind="TokenReview",
+    api_version="authentication.k8s.io/v1",
+    plural="tokenreviews",
+    namespaced=False,
 )
 SLICES = Resource(
     type=ResourceSlice,

@@ -35,6 +35,7 @@ class WorkQueue(Generic[Key]):
         self._due: dict[Key, float] = {}  # the earliest due time of each delayed key
         self._ticket = itertools.count()
         self._closed = False
+        self._retries = 0
 
     def add(self, key: Key) -> None:
         with self._condition:
@@ -54,9 +55,15 @@ class WorkQueue(Generic[Key]):
         """Look at a key again that just failed; returns in how many seconds."""
         with self._condition:
             failures = self._failures[key] = self._failures.get(key, 0) + 1
+            self._retries += 1
         seconds = min(self._first_delay * 2.0 ** (failures - 1), self._longest_delay)
         self.add_after(key, seconds)
         return seconds
+
+    def counts(self) -> tuple[int, int]:
+        """(keys that wait for a worker, retries since the start)"""
+        with self._condition:
+            return len(self._ready), self._retries
 
     def forget(self, key: Key) -> None:
         """`key` went well: its next failure waits the shortest time again."""

@@ -1,0 +1,175 @@
+"""What the agent counts, in the format of Prometheus: kubelet's names where kubelet has one.
+
+Each agent has a registry of its own: several may live in one process. What can be read off the agent's parts (claims,
+pods, the queue) is read when somebody asks; only durations and errors are counted as they happen.
+Source of the names: kubernetes pkg/kubelet/metrics/metrics.go and pkg/kubelet/cm/dra, client-go's workqueue and rest.
+`dra_operations_seconds` is the older name of `dra_operations_duration_seconds`; both are told.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter as Tally
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Literal
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from claims.kinds.pods import Pod
+from inventory.kinds.slices import ResourceSlice
+from nodeagent.checkpoint import ClaimRecord
+from nodeagent.client import Change
+
+Operation = Literal["PrepareResources", "UnprepareResources"]
+
+#: From a claim that was there to a driver that took its time (seconds).
+BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+#: The value of `driver_name` that counts the claims of all drivers, each once.
+ANY_DRIVER = "<any>"
+_OF_OPERATIONS = "How long it took to prepare all claims of a pod, or to give them back."
+
+
+class AgentMetrics:
+    """The metrics of one agent. Thread-safe."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+        labels = ("operation_name", "is_error")
+        self._operations = tuple(
+            Histogram(name, _OF_OPERATIONS, labels, registry=self.registry, buckets=BUCKETS)
+            for name in ("dra_operations_duration_seconds", "dra_operations_seconds")
+        )
+        self._calls = Histogram(
+            "dra_grpc_operations_duration_seconds",
+            "How long a driver took to answer a call, over its socket or in this process.",
+            ("driver_name", "method_name", "grpc_status_code"),
+            registry=self.registry,
+            buckets=BUCKETS,
+        )
+        self._requests = Counter(
+            "rest_client_requests",
+            "Requests to the API server, by method and code; <error> is none that was answered.",
+            ("method", "code"),
+            registry=self.registry,
+        )
+
+    @contextmanager
+    def operation(self, name: Operation) -> Iterator[None]:
+        """Time the claims of one pod being prepared or given back; what is raised counts as an error."""
+        started = time.perf_counter()
+        failed = True
+        try:
+            yield
+            failed = False
+        finally:
+            seconds = time.perf_counter() - started
+            for histogram in self._operations:
+                histogram.labels(name, "true" if failed else "false").observe(seconds)
+
+    def driver_called(self, driver: str, method: str, code: str, seconds: float) -> None:
+        """A driver has answered. method: as gRPC names it; code: its status, "OK" where all went well."""
+        self._calls.labels(driver, method, code).observe(seconds)
+
+    def requested(self, method: str, code: str) -> None:
+        """The API server has answered, or not ("<error>")."""
+        self._requests.labels(method, code).inc()
+
+    def observe(self, state: Collector) -> None:
+        """Read `state` as well whenever somebody asks."""
+        self.registry.register(state)
+
+    def text(self) -> bytes:
+        return generate_latest(self.registry)
+
+
+class SliceCount:
+    """How many ResourceSlices each driver has on the node, as the watch tells. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._drivers: dict[str, str] = {}  # slice -> driver
+
+    def listed(self, slices: Iterable[ResourceSlice]) -> None:
+        self._drivers = {one.metadata.name: one.spec.driver for one in slices}
+
+    def changed(self, change: Change[ResourceSlice]) -> None:
+        name = change.object.metadata.name
+        if change.type == "DELETED":
+            self._drivers.pop(name, None)
+        else:
+            self._drivers[name] = change.object.spec.driver
+
+    def by_driver(self) -> Mapping[str, int]:
+        return Tally(list(self._drivers.values()))
+
+
+class AgentState(Collector):
+    """What is read when somebody asks.
+
+    claims: the records of the checkpoint. quarantined: how many could not be read. queue: (waiting, retries so far).
+    slices: driver -> ResourceSlices.
+    """
+
+    def __init__(
+        self,
+        *,
+        claims: Callable[[], Sequence[ClaimRecord]],
+        quarantined: Callable[[], int],
+        pods: Callable[[], Sequence[Pod]],
+        queue: Callable[[], tuple[int, int]],
+        slices: Callable[[], Mapping[str, int]],
+    ) -> None:
+        self._claims = claims
+        self._quarantined = quarantined
+        self._pods = pods
+        self._queue = queue
+        self._slices = slices
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing: the names are known only by asking, and nothing is asked while the agent is put together."""
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        yield from _claim_metrics(self._claims())
+        yield _gauge("manciple_pods", "Pods bound to the node, by phase.", "phase", _phases(self._pods()))
+        yield _gauge("manciple_resource_slices", "ResourceSlices of the node.", "driver_name", self._slices())
+        waiting, retries = self._queue()
+        yield _gauge("workqueue_depth", "Pieces of work that wait for a worker.", "name", {"agent": waiting})
+        yield _count("workqueue_retries", "Pieces of work that failed and are tried again.", "name", {"agent": retries})
+        quarantined = {"checkpoint": self._quarantined()}
+        told = "Records that could not be read and were moved aside."
+        yield _count("manciple_quarantined", told, "what", quarantined)
+
+
+def _claim_metrics(records: Sequence[ClaimRecord]) -> Iterator[Metric]:
+    used = Tally(name for record in records for name in {driver.driver for driver in record.drivers})
+    yield _gauge(
+        "dra_resource_claims_in_use",
+        "ResourceClaims in use on the node, by driver; <any> counts each claim once.",
+        "driver_name",
+        {**dict(sorted(used.items())), ANY_DRIVER: len(records)},
+    )
+    states = {"Preparing": 0, "Prepared": 0, "Unpreparing": 0}
+    states |= Tally(record.state for record in records)
+    yield _gauge("manciple_claims", "ResourceClaims of the checkpoint, by state.", "state", states)
+
+
+def _phases(pods: Sequence[Pod]) -> Mapping[str, int]:
+    return Tally(pod.status.phase or "Pending" for pod in pods)
+
+
+def _count(name: str, documentation: str, label: str, values: Mapping[str, int]) -> Metric:
+    family = CounterMetricFamily(name, documentation, labels=(label,))
+    for value, number in values.items():
+        family.add_metric((value,), number)
+    return family
+
+
+def _gauge(name: str, documentation: str, label: str, values: Mapping[str, int]) -> Metric:
+    family = GaugeMetricFamily(name, documentation, labels=(label,))
+    for value, number in values.items():
+        family.add_metric((value,), number)
+    return family
