@@ -13,7 +13,15 @@ from collections.abc import Callable, Mapping
 
 from msgspec.structs import replace
 
-from inventory.kinds.nodes import Node, NodeAddress, NodeCondition, NodeStatus, NodeSystemInfo
+from inventory.kinds.nodes import (
+    DaemonEndpoint,
+    Node,
+    NodeAddress,
+    NodeCondition,
+    NodeDaemonEndpoints,
+    NodeStatus,
+    NodeSystemInfo,
+)
 from manciple.wire.base import ObjectMeta, OwnerReference
 from manciple.wire.machinery import Lease, LeaseSpec
 from nodeagent import podclaims
@@ -21,6 +29,7 @@ from nodeagent.client import Client
 from nodeagent.config import AgentConfig, go_architecture
 from nodeagent.failures import ApiFailure
 from nodeagent.resources import LEASES, NODES
+from nodeagent.server.serving import Serving
 from nodeagent.times import micro_text, seconds_text
 
 log = logging.getLogger(__name__)
@@ -31,6 +40,9 @@ LEASE_DURATION = 40
 CONFLICT_RETRIES = 5
 #: The release of Kubernetes whose node behaviour this agent follows.
 KUBELET_VERSION = "v1.36.0-manciple"
+
+#: Annotation of the Node: the SHA-256 of the certificate that the agent serves with, in hexadecimal.
+CERTIFICATE_ANNOTATION = "manciple.dev/agent-certificate-sha256"
 
 #: type -> (status, reason, message), as a healthy kubelet reports them
 CONDITIONS = {
@@ -51,10 +63,13 @@ def node_labels(config: AgentConfig) -> dict[str, str]:
     }
 
 
-def node_status(config: AgentConfig, old: NodeStatus, *, runtime: str, now: float, disk: str = "") -> NodeStatus:
-    """The status of a node at `now` (POSIX seconds). runtime: its version as "<name>://<version>".
+def node_status(
+    config: AgentConfig, old: NodeStatus, *, runtime: str, port: int, now: float, disk: str = ""
+) -> NodeStatus:
+    """The status of a node at `now` (POSIX seconds).
 
-    disk: what is wrong with the node's disk; pods that run already do not need it, so the node stays ready.
+    runtime: its version as "<name>://<version>". port: where the agent serves logs; 0 for nowhere. disk: what is wrong
+    with the node's disk; pods that run already do not need it, so the node stays ready.
     """
     amounts = {"cpu": config.cpu, "memory": config.memory, "pods": str(config.pods)}
     system = platform.uname()
@@ -67,6 +82,7 @@ def node_status(config: AgentConfig, old: NodeStatus, *, runtime: str, now: floa
             NodeAddress(type="InternalIP", address=config.node_ip),
             NodeAddress(type="Hostname", address=config.node_name),
         ),
+        daemon_endpoints=NodeDaemonEndpoints(kubelet_endpoint=DaemonEndpoint(port=port)),
         node_info=NodeSystemInfo(
             kernel_version=system.release,
             os_image=system.system,
@@ -106,6 +122,13 @@ class Registration:
         self._runtime = runtime
         self._clock = clock
         self._node = Node(metadata=ObjectMeta(name=config.node_name, labels=node_labels(config)))
+        self._serving: Serving | None = None
+        #: when the lease was last renewed (monotonic seconds); None before the first time
+        self.renewed_at: float | None = None
+
+    def serves(self, serving: Serving | None) -> None:
+        """Where the agent serves logs from now on; told with the next `report`."""
+        self._serving = serving
 
     def view(self) -> podclaims.Node:
         """The node as allocations are checked against it."""
@@ -127,7 +150,9 @@ class Registration:
         """
         node = self._ensured()
         for _ in range(CONFLICT_RETRIES):
-            status = node_status(self._config, node.status, runtime=self._runtime, now=self._clock(), disk=disk)
+            port = self._serving.port if self._serving else 0
+            now = self._clock()
+            status = node_status(self._config, node.status, runtime=self._runtime, port=port, now=now, disk=disk)
             try:
                 self._node = self._client.update(NODES, replace(node, status=status), subresource="status")
             except ApiFailure as failure:
@@ -148,18 +173,24 @@ class Registration:
             if not failure.not_found:
                 raise
             self._client.create(LEASES, self._lease(now))
+        self.renewed_at = time.monotonic()
 
     def _ensured(self) -> Node:
-        """The Node as the API has it, with our labels."""
+        """The Node as the API has it, with our labels and our annotation."""
         wanted = node_labels(self._config)
+        told = {CERTIFICATE_ANNOTATION: self._serving.fingerprint} if self._serving else {}
         try:
             node = self._client.get(NODES, self._config.node_name)
         except ApiFailure as failure:
             if not failure.not_found:
                 raise
-            return self._client.create(NODES, Node(metadata=ObjectMeta(name=self._config.node_name, labels=wanted)))
-        if not _has(node.metadata.labels, wanted):
-            node = self._client.patch(NODES, self._config.node_name, {"metadata": {"labels": wanted}})
+            meta = ObjectMeta(name=self._config.node_name, labels=wanted, annotations=told)
+            return self._client.create(NODES, Node(metadata=meta))
+        outdated = node.metadata.annotations.get(CERTIFICATE_ANNOTATION) != told.get(CERTIFICATE_ANNOTATION)
+        if outdated or not _has(node.metadata.labels, wanted):
+            annotations = {CERTIFICATE_ANNOTATION: told.get(CERTIFICATE_ANNOTATION)}
+            patch = {"metadata": {"labels": wanted, "annotations": annotations}}
+            node = self._client.patch(NODES, self._config.node_name, patch)
         return node
 
     def _lease(self, now: str) -> Lease:
