@@ -32,6 +32,7 @@ from nodeagent.client import Change, Client
 from nodeagent.config import AgentConfig
 from nodeagent.crew import Crew
 from nodeagent.disk import Disk
+from nodeagent.drivers.metadata import telling
 from nodeagent.drivers.protocol import Driver
 from nodeagent.drivers.registry import DriverRegistry
 from nodeagent.events import EventRecorder
@@ -92,7 +93,8 @@ class Agent:
         self.ready = threading.Event()
         disk = disk or Disk()
         self._drivers = {driver.name: driver for driver in drivers}
-        self.registry = DriverRegistry(drivers)
+        plugin_dir = config.state_dir / "plugins"
+        self.registry = DriverRegistry(telling(drivers, plugin_dir=plugin_dir, cdi_dir=config.cdi_dir, disk=disk))
         self._queue: WorkQueue[Key] = WorkQueue()
         self._crew = Crew(
             self._queue,

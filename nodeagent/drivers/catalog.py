@@ -10,6 +10,7 @@ A drivers file is YAML:
 from __future__ import annotations
 
 import importlib
+import inspect
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -56,7 +57,7 @@ def create_driver(entry: DriverEntry, *, node_name: str) -> Driver:
     """Raises: ValueError naming the driver and what is wrong with it."""
     try:
         if ":" in entry.driver:
-            return _of_author(entry.driver, entry.settings)
+            return _of_author(entry.driver, node_name, entry.settings)
         return _shipped(entry.driver, node_name, entry.settings)
     except (ImportError, AttributeError, TypeError, ValueError) as error:
         raise ValueError(f"driver {entry.driver}: {error}") from error
@@ -77,7 +78,9 @@ def _shipped(name: str, node_name: str, settings: Mapping[str, Any]) -> Driver:
     return cast("Driver", importlib.import_module(MODULES[name]).create(node_name, settings))
 
 
-def _of_author(path: str, settings: Mapping[str, Any]) -> Driver:
-    """`module:Class`, called with the settings as keyword arguments."""
+def _of_author(path: str, node_name: str, settings: dict[str, Any]) -> Driver:
+    """`module:Class`, called with the settings as keyword arguments, and with `node_name` where it takes one."""
     module, _, name = path.partition(":")
-    return cast("Driver", getattr(importlib.import_module(module), name)(**settings))
+    made_by = getattr(importlib.import_module(module), name)
+    known = {"node_name": node_name} if "node_name" in inspect.signature(made_by).parameters else {}
+    return cast("Driver", made_by(**known | settings))

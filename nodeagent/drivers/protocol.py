@@ -8,11 +8,12 @@ once for the same claim. `prepare` and `unprepare` are idempotent: after a crash
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
+from claims.kinds.allocations import NetworkDeviceData
 from claims.kinds.resource_claims import ResourceClaim
-from inventory.kinds.slices import CounterSet, Device
+from inventory.kinds.slices import CounterSet, Device, DeviceAttribute
 from nodeagent import cdi
 from nodeagent.checkpoint import PreparedDevice
 
@@ -35,12 +36,27 @@ class ClaimIdentity:
     name: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceMetadata:
+    """What a container may read of its device in a file (KEP-5304): at least what the ResourceSlice says of it.
+
+    attributes: by qualified name, at most 32. network: of a network device.
+    """
+
+    attributes: Mapping[str, DeviceAttribute] = field(default_factory=dict)
+    network: NetworkDeviceData | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """The devices are ready. `spec` is the CDI file that the agent writes; None where the driver wrote its own."""
+    """The devices are ready. `spec` is the CDI file that the agent writes; None where the driver wrote its own.
+
+    metadata: by (pool, device); a device that is left out is told of by name only. None: no file is written.
+    """
 
     devices: tuple[PreparedDevice, ...]
     spec: cdi.Spec | None
+    metadata: Mapping[tuple[str, str], DeviceMetadata] | None = None
 
 
 @dataclass(frozen=True, slots=True)
