@@ -1,0 +1,50 @@
+"""Where the page of each thing is. Pages link through these, so that an address is written once.
+
+They give paths, not Django's reversed names: a page of a lower floor may link to one of a higher floor.
+"""
+
+from __future__ import annotations
+
+from urllib.parse import quote, urlencode
+
+
+def pod_url(namespace: str, name: str) -> str:
+    return f"/pods/{_part(namespace)}/{_part(name)}"
+
+
+def claim_url(namespace: str, name: str) -> str:
+    return f"/claims/{_part(namespace)}/{_part(name)}"
+
+
+def template_url(namespace: str, name: str) -> str:
+    return f"/templates/{_part(namespace)}/{_part(name)}"
+
+
+def device_url(driver: str, pool: str, device: str) -> str:
+    """A pool's name may contain slashes; they stay."""
+    return f"/devices/d/{_part(driver)}/{quote(pool, safe='/')}/{_part(device)}"
+
+
+def device_in_grid_url(driver: str, pool: str, device: str) -> str:
+    """The grid with the device's panel open."""
+    return f"/devices?{urlencode({'at': f'{driver}/{pool}/{device}'})}"
+
+
+def node_url(name: str) -> str:
+    return f"/nodes/{_part(name)}"
+
+
+def class_url(name: str) -> str:
+    return f"/classes/c/{_part(name)}"
+
+
+def driver_url(name: str) -> str:
+    return f"/drivers/{_part(name)}"
+
+
+def namespace_url(name: str) -> str:
+    return f"/namespaces/{_part(name)}"
+
+
+def _part(text: str) -> str:
+    return quote(text, safe="")

@@ -1,0 +1,14 @@
+"""The addresses of pages in templates: `{% pod_url pod.namespace pod.name %}`, `{{ node.name|node_url }}`."""
+
+from __future__ import annotations
+
+from django import template
+
+from manciple.pages import links
+
+register = template.Library()
+
+for _tag in (links.pod_url, links.claim_url, links.template_url, links.device_url, links.device_in_grid_url):
+    register.simple_tag(_tag)
+for _filter in (links.node_url, links.class_url, links.driver_url, links.namespace_url):
+    register.filter(_filter.__name__, _filter)

@@ -1,0 +1,109 @@
+"""What all pages share: who sees what, how long ago something was, where things are."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from django.contrib.auth.models import Group, User
+from django.test import Client
+from django.urls import resolve
+
+from manciple.pages import durations, links
+from manciple.pages.people import person_of_user, topics_seen_by
+
+NOW = datetime(2026, 11, 20, 10, 20, 4, tzinfo=UTC)
+
+DURATIONS = {
+    0.4: "0 s",
+    59: "59 s",
+    60: "1 min",
+    3599: "59 min",
+    3600: "1 h",
+    11520: "3 h 12 min",
+    187200: "2 d 4 h",
+    86400: "1 d",
+    -5: "0 s",
+}
+
+
+@pytest.mark.parametrize("seconds", DURATIONS)
+def test_a_duration_has_two_units_at_most(seconds: float) -> None:
+    assert durations.duration(seconds) == DURATIONS[seconds]
+
+
+CLOCKS = {
+    timedelta(0): "10:20:04",
+    timedelta(days=1): "Thu 10:20",
+    timedelta(days=7): "2026-11-13 10:20",
+    -timedelta(days=1): "2026-11-21 10:20",
+}
+
+
+@pytest.mark.parametrize("ago", CLOCKS)
+def test_a_moment_reads_shorter_the_nearer_it_is(ago: timedelta) -> None:
+    assert durations.clock(NOW - ago, now=NOW) == CLOCKS[ago]
+
+
+def test_times_of_the_api_are_read_too() -> None:
+    assert durations.age("2026-11-20T10:19:56Z", now=NOW) == "8 s"
+    assert durations.age(None) == durations.clock("") == ""
+
+
+def user(name: str, *groups: str, staff: bool = False) -> User:
+    made = User.objects.create_user(name, is_staff=staff)
+    made.groups.set([Group.objects.create(name=group) for group in groups])
+    return made
+
+
+@pytest.mark.django_db
+def test_staff_see_and_change_everything() -> None:
+    person = person_of_user(user("ada", "namespace:vision", staff=True))
+    assert person.sees("nlp-lab")
+    assert person.may_edit()
+    assert person.may_edit("nlp-lab")
+
+
+@pytest.mark.django_db
+def test_a_viewer_sees_everything_and_changes_nothing() -> None:
+    person = person_of_user(user("vic"))
+    assert person.sees("nlp-lab")
+    assert not person.may_edit()
+    assert not person.may_edit("nlp-lab")
+
+
+@pytest.mark.django_db
+def test_a_member_of_a_namespace_sees_and_changes_that_one_only() -> None:
+    person = person_of_user(user("mia", "namespace:vision", "readers"))
+    assert [person.sees(namespace) for namespace in ("vision", "nlp-lab", "")] == [True, False, True]
+    assert [person.may_edit(namespace) for namespace in ("vision", "nlp-lab", "")] == [True, False, False]
+
+
+@pytest.mark.django_db
+def test_live_topics_of_other_namespaces_are_not_told() -> None:
+    heard = topics_seen_by(user("mia", "namespace:vision"))
+    topics = ["pods", "pod:vision/a", "pod:nlp-lab/b", "claims:nlp-lab", "pool:gpu.example.com/node-1"]
+    assert list(heard(topics)) == ["pods", "pod:vision/a", "pool:gpu.example.com/node-1"]
+
+
+@pytest.mark.django_db
+def test_a_person_finds_what_they_may_see(client: Client) -> None:
+    client.force_login(user("vic"))
+    page = client.get("/find", {"q": "nothing-of-that-name"})
+    assert "Nothing is called" in page.content.decode()
+
+
+LINKS = {
+    links.pod_url("a", "b"): ("pod", {"namespace": "a", "name": "b"}),
+    links.class_url("gpu.example.com"): ("class-edit", {"name": "gpu.example.com"}),
+}
+
+
+@pytest.mark.parametrize("path", LINKS)
+def test_links_lead_to_the_page_they_name(path: str) -> None:
+    match = resolve(path)
+    assert (match.url_name, match.kwargs) == LINKS[path]
+
+
+def test_a_device_is_addressed_with_the_slashes_of_its_pool() -> None:
+    assert links.device_url("d.example.com", "rack/1", "gpu-0") == "/devices/d/d.example.com/rack/1/gpu-0"
