@@ -10,7 +10,6 @@ from nodeagent import cdi
 from nodeagent.cdi.folder import kind_of
 from nodeagent.checkpoint import PreparedDevice
 from nodeagent.drivers.protocol import Failed, Prepared
-from nodeagent.drivers.simulated import cdi_device_names
 
 #: What a container with this device gets. Raises: ValueError for a device that cannot be given, saying why.
 EditsOf = Callable[[DeviceRequestAllocationResult], cdi.ContainerEdits]
@@ -23,7 +22,7 @@ def prepare_claim(
     if claim.status.allocation is None:
         return Failed(f"ResourceClaim {claim.metadata.name} is not allocated")
     results = [result for result in claim.status.allocation.devices.results if result.driver == driver]
-    names = cdi_device_names(claim.metadata.uid, [result.device for result in results])
+    names = cdi_device_names(claim.metadata.uid, [_label(result) for result in results])
     try:
         devices = tuple(
             cdi.Device(name=name, container_edits=edits_of(result)) for name, result in zip(names, results, strict=True)
@@ -32,6 +31,19 @@ def prepare_claim(
         return Failed(str(error))
     prepared = tuple(_prepared(result, kind_of(driver), name) for result, name in zip(results, names, strict=True))
     return Prepared(prepared, cdi.Spec.of(kind_of(driver), devices, edits=shared))
+
+
+def cdi_device_names(claim_uid: str, devices: Sequence[str]) -> list[str]:
+    """`<claim uid>-<device>` for each; a device that serves several requests is counted from its second time on."""
+    return [
+        f"{claim_uid}-{device}" + (f"-{seen}" if (seen := devices[:index].count(device)) else "")
+        for index, device in enumerate(devices)
+    ]
+
+
+def _label(result: DeviceRequestAllocationResult) -> str:
+    """The device; of a shared one, the share (KEP-5075)."""
+    return result.device if result.share_id is None else f"{result.device}-{result.share_id}"
 
 
 def _prepared(result: DeviceRequestAllocationResult, kind: str, name: str) -> PreparedDevice:
