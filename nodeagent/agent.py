@@ -77,6 +77,7 @@ class Agent:
     drivers: whose devices the agent publishes; others may join `registry` while it runs. runtime: what runs the
     containers; the simulated one where None.
     transport: replaces the network, in tests. clock: POSIX seconds.
+    monotonic: seconds that nobody sets, for what lasts a while.
     """
 
     def __init__(
@@ -88,6 +89,7 @@ class Agent:
         disk: Disk | None = None,
         transport: httpx.BaseTransport | None = None,
         clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.config = config
         self.ready = threading.Event()
@@ -139,6 +141,7 @@ class Agent:
             health=lambda: known_health(self.registry.health_sources()),
             host_ip=config.node_ip,
             clock=clock,
+            monotonic=monotonic,
         )
         self.followers = self._make_followers()
         self.plugins = self._make_plugins(disk)

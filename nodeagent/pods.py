@@ -34,6 +34,7 @@ from nodeagent.failures import (
     PrepareRefused,
     StillStopping,
     StorageFailed,
+    UnprepareFailed,
 )
 from nodeagent.health import KnownHealth, resource_statuses
 from nodeagent.lifecycle import Ending, Plan, Start, plan
@@ -46,6 +47,8 @@ from nodeagent.runtimes.environment import Addresses
 from nodeagent.runtimes.protocol import Runtime
 from nodeagent.runtimes.request import ContainerRequest
 from nodeagent.runtimes.requests import container_request
+from nodeagent.steady import SteadyRuns
+from nodeagent.times import posix_seconds
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +57,7 @@ CONFLICT_RETRIES = 5
 
 
 class PodWorker:
-    """Syncs pods; one thread at a time for one pod. `clock`: POSIX seconds."""
+    """Syncs pods; one thread at a time for one pod. clock: POSIX seconds. monotonic: seconds that nobody sets."""
 
     def __init__(
         self,
@@ -67,6 +70,7 @@ class PodWorker:
         health: Callable[[], KnownHealth],
         host_ip: str,
         clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._pods = pods
         self._client = client
@@ -76,6 +80,7 @@ class PodWorker:
         self._health = health
         self._host_ip = host_ip
         self._clock = clock
+        self._steady = SteadyRuns(clock=clock, monotonic=monotonic)
 
     def sync(self, uid: str) -> float | None:
         """Do what is missing for pod `uid`. Returns in how many seconds to look again, None for not before a change.
@@ -91,7 +96,7 @@ class PodWorker:
         pod = self._pods.get(uid)
         if pod is None:
             self._stop(uid, grace_seconds=0)
-            self._runtime.remove(uid)
+            self._forget(uid)
             return None
         if pod.metadata.deletion_timestamp is not None:
             self._terminate(pod)
@@ -99,11 +104,15 @@ class PodWorker:
         if is_terminal(pod):
             self._stop(uid, grace_seconds=0)
             return None
-        step = plan(pod, self._runtime.runs(uid), now=self._clock())
+        step = self._plan(pod)
         if step.ending:
             self._end(pod, step.ending)
             return None
         return self._run(pod, step)
+
+    def _plan(self, pod: Pod) -> Plan:
+        uid = pod.metadata.uid
+        return plan(pod, self._steady.corrected(uid, self._runtime.runs(uid)), now=self._clock())
 
     # Ending.
 
@@ -112,7 +121,25 @@ class PodWorker:
         seconds = self._runtime.stop(uid, grace_seconds=grace_seconds)
         if seconds is not None:
             raise StillStopping(seconds)
-        self._preparer.unprepare(uid)
+        try:
+            self._preparer.unprepare(uid)
+        except (UnprepareFailed, StorageFailed) as error:
+            self._say_why_held(uid, error)
+            raise
+
+    def _say_why_held(self, uid: str, error: AgentError) -> None:
+        """A pod that does not go must say why; one that is gone already cannot, so its node does."""
+        message = f"Failed to unprepare dynamic resources: {error}"
+        if (pod := self._pods.get(uid)) is not None:
+            held = "the pod and its devices are held until that works, it is tried again; see to what is named here"
+            self._events.warn(pod, "FailedUnprepareDynamicResources", f"{message}; {held}")
+        else:
+            held = f"the devices of the deleted pod with uid {uid} are held until that works, it is tried again"
+            self._events.warn_node("FailedUnprepareDynamicResources", f"{message}; {held}")
+
+    def _forget(self, uid: str) -> None:
+        self._runtime.remove(uid)
+        self._steady.forget(uid)
 
     def _terminate(self, pod: Pod) -> None:
         uid, meta = pod.metadata.uid, pod.metadata
@@ -127,7 +154,7 @@ class PodWorker:
             if not (failure.not_found or failure.conflict):
                 raise
         if not meta.finalizers:
-            self._runtime.remove(uid)
+            self._forget(uid)
 
     def _how_it_ended(self, pod: Pod) -> Ending:
         runs = self._runtime.runs(pod.metadata.uid)
@@ -145,7 +172,7 @@ class PodWorker:
         records = self._prepare(pod, step)
         while step.starts:
             self._start_all(pod, step, records)
-            step = plan(pod, self._runtime.runs(uid), now=self._clock())
+            step = self._plan(pod)
         if step.ending:
             self._end(pod, step.ending)
             return None
@@ -211,7 +238,9 @@ class PodWorker:
     def _report(self, pod: Pod, seen: Observed) -> None:
         """Write the pod's status if it has changed. A pod that is gone or has been replaced needs no report."""
         for _ in range(CONFLICT_RETRIES):
-            status = pod_status(pod, seen, host_ip=self._host_ip, now=self._clock())
+            # A clock that was set back must not let things happen before the pod began.
+            now = max(self._clock(), posix_seconds(pod.status.start_time))
+            status = pod_status(pod, seen, host_ip=self._host_ip, now=now)
             if status == pod.status:
                 return
             try:
@@ -224,8 +253,8 @@ class PodWorker:
             else:
                 return
             fresh = self._fetch(pod)
-            if fresh is None:
-                return
+            if fresh is None or (is_terminal(fresh) and not seen.ending):
+                return  # what somebody else ended does not run again
             pod = fresh
         name = f"{pod.metadata.namespace}/{pod.metadata.name}"
         raise AgentError(f"pod {name} changes faster than its status can be written")

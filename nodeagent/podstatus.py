@@ -128,7 +128,7 @@ def _terminated(run: EndedRun) -> ContainerState:
             reason=run.reason or ("Completed" if run.exit_code == 0 else "Error"),
             message=run.message,
             started_at=seconds_text(run.started_at),
-            finished_at=seconds_text(run.finished_at),
+            finished_at=seconds_text(max(run.started_at, run.finished_at)),
             container_id=run.container_id,
         )
     )

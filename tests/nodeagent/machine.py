@@ -23,12 +23,16 @@ from tests.nodeagent.objects import NODE, claim, pod
 
 
 class Clock:
-    """POSIX seconds that pass when told to."""
+    """POSIX seconds that pass when told to. `jump`: by how much somebody set it; `steady` knows nothing of that."""
 
     def __init__(self, now: float = 1_800_000_000.0) -> None:
         self.now = now
+        self.jump = 0.0
 
     def __call__(self) -> float:
+        return self.now + self.jump
+
+    def steady(self) -> float:
         return self.now
 
 
@@ -81,6 +85,7 @@ class Machine:
         self.transport = transport or self.api
         self.disk = disk or Disk()
         self.clock = Clock()
+        self.boot = "boot-1"
         self.driver = RecordingDriver()
         self.drivers: Sequence[Driver] = drivers if drivers is not None else [self.driver]
         self.agent = self._agent()
@@ -99,8 +104,16 @@ class Machine:
             cdi_dir=self.cdi_dir,
             cpu="8",
             memory="16Gi",
+            boot=self.boot,
         )
-        return Agent(config, self.drivers, disk=self.disk, transport=self.transport, clock=self.clock)
+        return Agent(
+            config,
+            self.drivers,
+            disk=self.disk,
+            transport=self.transport,
+            clock=self.clock,
+            monotonic=self.clock.steady,
+        )
 
     def restart(self) -> None:
         self.agent = self._agent()
