@@ -135,17 +135,22 @@ class MetadataFiles:
         for name in self._disk.names(self._cdi_dir, ".json"):
             if name.startswith(prefix):
                 self._disk.remove(self._cdi_dir / name)
-        folders = [self._folder(claim.namespace, claim.name)] if claim.name else list(self._root.iterdir())
-        for folder in folders:
-            self._remove_files(folder, claim.uid)
+        if claim.name:
+            self._clear(self._folder(claim.namespace, claim.name), claim.uid)
+            return
+        for folder in list(self._root.iterdir()):
+            if any(meta is not None and meta.uid == claim.uid for meta in map(self._known, folder.glob(f"*/{FILE}"))):
+                self._clear(folder, claim.uid)
 
-    def _remove_files(self, folder: Path, uid: str) -> None:
-        """Those of the claim with `uid`: a later claim may have the name."""
-        for path in folder.glob(f"*/{FILE}"):
-            known = self._known(path)
+    def _clear(self, folder: Path, uid: str) -> None:
+        """Remove the files of the claim with `uid`, and what a crash left half-written; not those of a later claim
+        of the same name."""
+        for request in list(folder.iterdir()) if folder.is_dir() else ():
+            known = self._known(request / FILE)
             if known is None or known.uid == uid:
-                self._disk.remove(path)
-                _remove_empty(path.parent)
+                self._disk.sweep(request)
+                self._disk.remove(request / FILE)
+                _remove_empty(request)
         _remove_empty(folder)
 
     def _folder(self, namespace: str, name: str) -> Path:

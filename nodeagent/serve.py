@@ -1,0 +1,127 @@
+"""`python -m nodeagent.serve`: serves a driver written in Python to a kubelet, or to any agent that speaks its plugin
+protocol, until SIGINT or SIGTERM."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import signal
+import sys
+import tempfile
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from nodeagent.client import Client
+from nodeagent.drivers.catalog import MODULES, DriverEntry, create_driver
+from nodeagent.kubeconfig import Access, read_kubeconfig
+from nodeagent.serving.endpoints import CDI_DIR, PLUGINS_DIR, REGISTRAR_DIR
+from nodeagent.serving.plugin import Plugin, PluginConfig
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line, documented by `--help`."""
+    command = argparse.ArgumentParser(
+        prog="python -m nodeagent.serve", description="Serves a driver to the kubelet of this node."
+    )
+    command.add_argument(
+        "driver", metavar="MODULE:CLASS", help=f"the driver, or one of those that ship: {', '.join(MODULES)}"
+    )
+    command.add_argument("--node-name", required=True, metavar="NAME", help="the node whose devices it publishes")
+    command.add_argument("--settings", type=Path, metavar="FILE", help="what the driver is made with (YAML)")
+    server = command.add_argument_group("the API server: a kubeconfig, or its address and a token")
+    server.add_argument(
+        "--kubeconfig", type=Path, metavar="FILE", help="take server, CA and token from its current context"
+    )
+    server.add_argument("--server", metavar="URL", help="https://host:port")
+    server.add_argument("--token-file", type=Path, metavar="FILE", help="holds the driver's or node's bearer token")
+    server.add_argument(
+        "--ca-file", type=Path, metavar="FILE", help="the CA that signed the server's certificate (PEM)"
+    )
+    node = command.add_argument_group("the node's directories")
+    node.add_argument(
+        "--registrar-dir",
+        type=Path,
+        default=REGISTRAR_DIR,
+        metavar="DIR",
+        help="where the kubelet looks for drivers (default: %(default)s)",
+    )
+    node.add_argument(
+        "--plugin-dir", type=Path, metavar="DIR", help=f"the driver's own (default: {PLUGINS_DIR}/DRIVER)"
+    )
+    node.add_argument(
+        "--cdi-dir", type=Path, default=CDI_DIR, metavar="DIR", help="where CDI files go (default: %(default)s)"
+    )
+    command.add_argument(
+        "--rolling-update",
+        default="",
+        metavar="UID",
+        help="of the pod that it runs in: a second instance may take over while this one runs (Kubernetes 1.33)",
+    )
+    command.add_argument(
+        "--parallel", action="store_true", help="call the driver for several pods at once (default: one after another)"
+    )
+    command.add_argument("--log-level", default="INFO", help="DEBUG, INFO, WARNING or ERROR (default: %(default)s)")
+    return command
+
+
+def read_settings(path: Path | None) -> dict[str, Any]:
+    """Raises: ValueError, OSError saying what to correct."""
+    if path is None:
+        return {}
+    try:
+        settings = yaml.safe_load(path.read_text())
+    except yaml.YAMLError as error:
+        raise ValueError(f"{path}: {error}") from error
+    if not isinstance(settings, dict):
+        raise ValueError(f"{path}: must be a map of settings")  # noqa: TRY004 - every mistake is the same kind here
+    return settings
+
+
+def configuration(options: argparse.Namespace) -> PluginConfig:
+    """What the options say; paths absolute, since the kubelet reads them too."""
+    return PluginConfig(
+        node_name=options.node_name,
+        registrar_dir=options.registrar_dir.resolve(),
+        plugin_dir=options.plugin_dir.resolve() if options.plugin_dir else None,
+        cdi_dir=options.cdi_dir.resolve(),
+        rolling_update=options.rolling_update,
+        serialize=not options.parallel,
+    )
+
+
+def _client(options: argparse.Namespace, ca_folder: Path) -> Client:
+    """Raises: ValueError, OSError with what to correct."""
+    if options.kubeconfig is not None:
+        access = read_kubeconfig(options.kubeconfig, ca_target=ca_folder / "ca.crt")
+    elif options.server is None or options.token_file is None:
+        raise ValueError("give --kubeconfig, or --server and --token-file")
+    else:
+        access = Access(options.server, options.token_file.read_text().strip(), options.ca_file)
+    return Client(access.server, token=access.token, ca_file=access.ca_file, user_agent="manciple-driver")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = parser().parse_args(arguments)
+    logging.basicConfig(level=options.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    try:
+        driver = create_driver(
+            DriverEntry(driver=options.driver, settings=read_settings(options.settings)), node_name=options.node_name
+        )
+        with tempfile.TemporaryDirectory() as folder:
+            client = _client(options, Path(folder))
+        Plugin(driver, configuration(options), client).run(stop)
+    except (ValueError, TypeError, OSError) as error:
+        print(f"nodeagent.serve: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,155 @@
+"""Answers NodePrepareResources and NodeUnprepareResources with a driver object.
+
+Nothing is remembered between calls: what is prepared is what the driver keeps, and CDI files whose names carry the
+claim's uid. So a driver that was killed at any instruction prepares again what it is asked to, and gives back what it
+does not know any more.
+
+Source: kubernetes staging/src/k8s.io/dynamic-resource-allocation/kubeletplugin/draplugin.go; unlike there, a claim that
+cannot be read fails alone and not together with the others of the call.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+
+from claims.kinds.resource_claims import ResourceClaim
+from nodeagent.cdi import CdiFolder
+from nodeagent.disk import TEMPORARY
+from nodeagent.drivers.metadata import base_request
+from nodeagent.drivers.protocol import ClaimDriver, ClaimIdentity, Failed, Prepared
+from nodeagent.failures import AgentError, ApiFailure
+from nodeagent.plugins.messages import (
+    Claim,
+    ClaimsRequest,
+    Device,
+    PreparedClaim,
+    PrepareResponse,
+    UnpreparedClaim,
+    UnprepareResponse,
+)
+from nodeagent.serving.serializer import Serializer
+
+log = logging.getLogger(__name__)
+
+#: (namespace, name) -> the claim; raises ApiFailure
+FetchClaim = Callable[[str, str], ResourceClaim]
+
+_UNANSWERED = Failed("the driver did not answer for this claim")
+
+
+class NodeService:
+    """The calls of one driver. folder: where its CDI files go."""
+
+    def __init__(self, driver: ClaimDriver, *, folder: CdiFolder, fetch: FetchClaim, serializer: Serializer) -> None:
+        self._driver = driver
+        self._folder = folder
+        self._fetch = fetch
+        self._serializer = serializer
+
+    def sweep(self) -> None:
+        """Remove what a predecessor left half-written; the directory may be shared with other drivers."""
+        if not self._folder.path.is_dir():
+            return
+        name = self._driver.name
+        with self._serializer.hold():
+            for pattern in (f".k8s.{name}-claim_*{TEMPORARY}", f".{name}_metadata_*{TEMPORARY}"):
+                for path in self._folder.path.glob(pattern):
+                    with suppress(OSError):  # nobody reads it
+                        path.unlink(missing_ok=True)
+
+    def prepare(self, asked: ClaimsRequest) -> PrepareResponse:
+        """Answers for every claim that it was asked for."""
+        answers: dict[str, Prepared | Failed] = {}
+        claims = []
+        for one in asked.claims:
+            try:
+                claims.append(self._claim(one))
+            except AgentError as error:
+                answers[one.uid] = Failed(str(error))
+        with self._serializer.hold():
+            given = self._ask_to_prepare(claims)
+            for claim in claims:
+                uid = claim.metadata.uid
+                answers[uid] = self._written(uid, given.get(uid, _UNANSWERED))
+        _log_failures("prepare", asked.claims, answers)
+        return PrepareResponse(claims={uid: _prepared(answer) for uid, answer in answers.items()})
+
+    def unprepare(self, asked: ClaimsRequest) -> UnprepareResponse:
+        """Answers for every claim that it was asked for."""
+        claims = [ClaimIdentity(one.uid, one.namespace, one.name) for one in asked.claims]
+        with self._serializer.hold():
+            given = self._ask_to_unprepare(claims)
+            answers = {claim.uid: self._removed(claim.uid, given.get(claim.uid, _UNANSWERED)) for claim in claims}
+        _log_failures("unprepare", asked.claims, answers)
+        return UnprepareResponse(
+            claims={uid: UnpreparedClaim(error=answer.reason if answer else "") for uid, answer in answers.items()}
+        )
+
+    def _claim(self, asked: Claim) -> ResourceClaim:
+        """Raises: AgentError in the words of the kubelet's library."""
+        name = f"{asked.namespace}/{asked.name}"
+        try:
+            claim = self._fetch(asked.namespace, asked.name)
+        except ApiFailure as failure:
+            raise AgentError(f"retrieve claim {name}: {failure}") from failure
+        if claim.status.allocation is None:
+            raise AgentError(f"claim {name} not allocated")
+        if claim.metadata.uid != asked.uid:
+            raise AgentError(f"claim {name} got replaced")
+        return claim
+
+    def _ask_to_prepare(self, claims: Sequence[ResourceClaim]) -> Mapping[str, Prepared | Failed]:
+        try:
+            return self._driver.prepare(claims) if claims else {}
+        except Exception as error:  # whatever a driver raises, it must go on serving
+            log.exception("driver %s failed to prepare %d claims", self._driver.name, len(claims))
+            return {claim.metadata.uid: Failed(f"prepare resource claims: {error}") for claim in claims}
+
+    def _ask_to_unprepare(self, claims: Sequence[ClaimIdentity]) -> Mapping[str, Failed | None]:
+        try:
+            return self._driver.unprepare(claims)
+        except Exception as error:  # whatever a driver raises, it must go on serving
+            log.exception("driver %s failed to unprepare %d claims", self._driver.name, len(claims))
+            return {claim.uid: Failed(f"unprepare resource claims: {error}") for claim in claims}
+
+    def _written(self, uid: str, answer: Prepared | Failed) -> Prepared | Failed:
+        if isinstance(answer, Failed) or answer.spec is None:
+            return answer
+        try:
+            self._folder.write(self._driver.name, uid, answer.spec)
+        except (AgentError, OSError) as error:
+            return Failed(f"its CDI file cannot be written: {error}")
+        return answer
+
+    def _removed(self, uid: str, answer: Failed | None) -> Failed | None:
+        if answer is not None:
+            return answer
+        try:
+            self._folder.remove(self._driver.name, uid)
+        except OSError as error:
+            return Failed(f"its CDI file cannot be removed: {error}")
+        return None
+
+
+def _prepared(answer: Prepared | Failed) -> PreparedClaim:
+    if isinstance(answer, Failed):
+        return PreparedClaim(error=answer.reason)
+    return PreparedClaim(
+        devices=tuple(
+            Device(
+                request_names=tuple(base_request(request) for request in device.requests),
+                pool_name=device.pool,
+                device_name=device.device,
+                cdi_device_ids=device.cdi_device_ids,
+            )
+            for device in answer.devices
+        )
+    )
+
+
+def _log_failures(what: str, asked: Sequence[Claim], answers: Mapping[str, Prepared | Failed | None]) -> None:
+    for claim in asked:
+        if isinstance(answer := answers.get(claim.uid), Failed):
+            log.warning("%s claim %s/%s: %s", what, claim.namespace, claim.name, answer.reason)
