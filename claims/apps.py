@@ -16,12 +16,15 @@ class ClaimsConfig(AppConfig):
         from claims import projectors  # noqa: PLC0415
         from claims.admission import check_admin_access  # noqa: PLC0415
         from claims.live import ClaimTopics, claim_topics, pod_topics  # noqa: PLC0415
+        from claims.pod_logs import POD_LOG  # noqa: PLC0415
+        from manciple.api import streams  # noqa: PLC0415
         from manciple.live import topics  # noqa: PLC0415
 
         for kind in KINDS:
             registry.register(kind)
         projectors.register()
         admission.register(check_admin_access)
+        streams.register("pods", POD_LOG)
         topics.register("resourceclaims.resource.k8s.io", ClaimTopics())
         topics.register("resourceclaims.resource.k8s.io", claim_topics)
         topics.register("pods", pod_topics)

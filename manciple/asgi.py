@@ -1,6 +1,7 @@
 """The front door: one ASGI application for the API, the pages, the watches and the browsers' sockets.
 
     HTTP, a watch      -> manciple.api.watch, an asynchronous stream
+    HTTP, a log        -> manciple.api.streams, likewise
     HTTP, all else     -> Django as WSGI, in a pool of threads (several times faster than Django's own ASGI handler)
     WebSocket          -> Channels
     lifespan           -> the end of the process ends the streams and the log's tail
@@ -24,6 +25,7 @@ from channels.routing import URLRouter  # noqa: E402
 from channels.security.websocket import AllowedHostsOriginValidator  # noqa: E402
 from django.conf import settings  # noqa: E402
 
+from manciple.api import streams  # noqa: E402
 from manciple.api.answers import BODY_LIMIT, body_too_large, error_answer  # noqa: E402
 from manciple.api.asgi_types import Application, Receive, Scope, Send  # noqa: E402
 from manciple.api.fanout import close_streams  # noqa: E402
@@ -46,6 +48,8 @@ async def application(scope: Scope, receive: Receive, send: Send) -> None:
         await _live(receive, send)
     elif is_watch(scope):
         await watch(scope, receive, send)
+    elif stream := streams.wanted(scope):
+        await streams.serve(*stream, scope, receive, send)
     else:
         await _serve_whole(scope, receive, send)
 

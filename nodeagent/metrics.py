@@ -14,7 +14,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Literal
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector, generate_latest
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Histogram,
+    ProcessCollector,
+    disable_created_metrics,
+    generate_latest,
+)
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -22,6 +29,9 @@ from claims.kinds.pods import Pod
 from inventory.kinds.slices import ResourceSlice
 from nodeagent.checkpoint import ClaimRecord
 from nodeagent.client import Change
+
+# Each counter would have a second series with the time at which it was made, which kubelet does not have.
+disable_created_metrics()
 
 Operation = Literal["PrepareResources", "UnprepareResources"]
 

@@ -12,8 +12,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from manciple.api import served, subresources
+from manciple.api import served, streams, subresources
 from manciple.api.served import Served
+from manciple.api.streams import Streamed
 
 VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 #: Kinds without one of the verbs: whole namespaces and their contents are not deleted by collection.
@@ -24,7 +25,10 @@ AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryLi
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resource:
-    """One line of discovery. `name` is "pods" or "pods/status"; group and version are those of the kind it answers."""
+    """One line of discovery. `name` is "pods" or "pods/status"; group and version are those of the kind it answers.
+
+    streamed: what answers instead of a document of that kind.
+    """
 
     name: str
     kind: str
@@ -35,6 +39,7 @@ class Resource:
     categories: tuple[str, ...] = ()
     group: str = ""
     version: str = ""
+    streamed: Streamed | None = None
 
 
 #: Subresources that create something else instead of changing the object: (group, version, plural) -> lines.
@@ -121,6 +126,9 @@ def _lines(one: Served) -> Iterator[Resource]:
             group=computed.group,
             version=computed.version,
         )
+    for streamed in streams.of(kind):
+        name = f"{kind.plural}/{streamed.name}"
+        yield Resource(name=name, kind=kind.kind, namespaced=kind.namespaced, verbs=("get",), streamed=streamed)
 
 
 # The legacy documents -------------------------------------------------------------------------------------------------

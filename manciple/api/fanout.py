@@ -103,6 +103,8 @@ class Hub:
         self._unsubscribe: Callable[[], None] | None = None
         #: every event up to this revision was offered to the watchers
         self.position = 0
+        #: the server stops: whatever is streamed ends
+        self.stopping = asyncio.Event()
 
     @classmethod
     def of_running_loop(cls) -> Hub:
@@ -166,5 +168,7 @@ class Hub:
 
 
 async def close_streams() -> None:
-    """End the watches of this event loop, so that a server can stop without waiting for their clients."""
-    Hub.of_running_loop().close()
+    """End what is streamed on this event loop, so that a server can stop without waiting for its clients."""
+    hub = Hub.of_running_loop()
+    hub.close()
+    hub.stopping.set()

@@ -114,6 +114,9 @@ class _Writer:
         described = _DESCRIBED_BY.get(name, f"io.k8s.api.{group}.{operation.version}.{name}")
         return {"$ref": f"{self.prefix}{described}"} if described in self._schemas else {"type": "object"}
 
+    def answer(self, operation: Operation) -> dict[str, str]:
+        return {"type": "string"} if operation.produces else self.reference(operation, operation.answer)
+
     def common(self, operation: Operation) -> dict[str, Any]:
         return {
             "tags": [f"{operation.group.partition('.')[0] or 'core'}_{operation.version}"],
@@ -132,10 +135,12 @@ class _Version3(_Writer):
         return item | {"parameters": [self._parameter(one) for one in path.parameters]}
 
     def _operation(self, operation: Operation) -> dict[str, Any]:
-        answer = {"schema": self.reference(operation, operation.answer)}
+        answer = {"schema": self.answer(operation)}
         document = self.common(operation) | {
             "parameters": [self._parameter(one) for one in operation.parameters],
-            "responses": {"200": {"description": "OK", "content": dict.fromkeys(_ANSWERS, answer)}},
+            "responses": {
+                "200": {"description": "OK", "content": dict.fromkeys(operation.produces or _ANSWERS, answer)}
+            },
         }
         if operation.body:
             body = {"schema": self.reference(operation, operation.body)}
@@ -167,9 +172,9 @@ class _Version2(_Writer):
             parameters.append({"name": "body", "in": "body", "schema": schema_of_body})
         return self.common(operation) | {
             "consumes": list(operation.consumes or ("*/*",)),
-            "produces": list(_ANSWERS),
+            "produces": list(operation.produces or _ANSWERS),
             "parameters": parameters,
-            "responses": {"200": {"description": "OK", "schema": self.reference(operation, operation.answer)}},
+            "responses": {"200": {"description": "OK", "schema": self.answer(operation)}},
         }
 
     @staticmethod

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from manciple.api import discovery
 from manciple.api.discovery import Resource
 from manciple.api.patches import FORMATS
+from manciple.api.streams import Streamed
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +27,10 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """One method of one path. `body` and `answer` name kinds ("Pod", "PodList", "Status"); "" means none, or any."""
+    """One method of one path. `body` and `answer` name kinds ("Pod", "PodList", "Status"); "" means none, or any.
+
+    produces: the media types of answers that are no documents; such an answer is a string.
+    """
 
     method: str
     action: str
@@ -39,6 +43,7 @@ class Operation:
     body: str = ""
     answer: str = ""
     consumes: tuple[str, ...] = ()
+    produces: tuple[str, ...] = ()
 
     @property
     def group_version_kind(self) -> dict[str, str]:
@@ -124,7 +129,7 @@ class _Writer:
         return tuple(self._operation(verb, everywhere=everywhere) for verb in wanted)
 
     def _operation(self, verb: str, *, everywhere: bool) -> Operation:
-        kind = self._line.kind
+        kind, streamed = self._line.kind, self._line.streamed
         method, action, parameters, body, answer = {
             "list": ("get", "list", _LISTS, "", f"{kind}List"),
             "create": ("post", "post", _WRITES, kind, kind),
@@ -138,14 +143,17 @@ class _Writer:
             method=method,
             action=action,
             id=self._id(verb, everywhere=everywhere),
-            description=f"{_DESCRIPTIONS[verb]} {kind}",
+            description=f"{_DESCRIPTIONS[verb]} {kind}"
+            if streamed is None
+            else f"read {streamed.name} of the specified {kind}",
             kind=kind,
             group=self._group,
             version=self._version,
-            parameters=parameters,
+            parameters=_parameters_of(streamed) if streamed else parameters,
             body=body,
             answer=answer,
             consumes=FORMATS if verb == "patch" else _ANYTHING,
+            produces=(streamed.media,) if streamed else (),
         )
 
     def _id(self, verb: str, *, everywhere: bool) -> str:
@@ -153,6 +161,10 @@ class _Writer:
         prefix = {"update": "replace", "get": "read", "deletecollection": "deleteCollection"}.get(verb, verb)
         everyone = "ForAllNamespaces" if everywhere else ""
         return f"{prefix}{self._prefix}{scope}{self._line.kind}{self._suffix}{everyone}"
+
+
+def _parameters_of(streamed: Streamed) -> tuple[Parameter, ...]:
+    return tuple(Parameter(name, "query", type_, description) for name, type_, description in streamed.parameters)
 
 
 _DESCRIPTIONS = {

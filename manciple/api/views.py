@@ -27,6 +27,7 @@ from manciple.api import (
     reads,
     reviews,
     shapes,
+    streams,
     subresources,
     writes,
 )
@@ -102,8 +103,8 @@ class ResourceView(ApiView):
 
     def get(self, request: Request, **_: Any) -> HttpResponse:
         form = _form(request)
-        if connections.find(self.kind, self.where.subresource):
-            raise unsupported_method()
+        if connections.find(self.kind, self.where.subresource) or streams.find(self.kind, self.where.subresource):
+            raise unsupported_method()  # a stream is answered before it comes here
         if computed := subresources.find(self.kind, self.where.subresource):
             return document_answer(computed.answer(self.where.namespace, self.where.name), pretty=form.pretty)
         if not self.where.name:
@@ -232,7 +233,7 @@ class ResourceView(ApiView):
 
     def _need_object(self) -> None:
         below = self.where.subresource
-        if not self.where.name or connections.find(self.kind, below) or subresources.find(self.kind, below):
+        if not self.where.name or any(part.find(self.kind, below) for part in (connections, streams, subresources)):
             raise unsupported_method()
 
     def _decoded(self, request: Request, strictness: options.Strictness) -> bodies.Decoded:
@@ -272,7 +273,7 @@ def _known_subresource(path: ResourcePath, served: Served) -> bool:
     name = path.subresource
     if not name or name in served.kind.subresources:
         return True
-    return connections.find(served.kind, name) is not None or subresources.find(served.kind, name) is not None
+    return any(part.find(served.kind, name) is not None for part in (connections, streams, subresources))
 
 
 def _manager(request: Request, wanted: options.WriteOptions) -> str:

@@ -13,20 +13,17 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
-from typing import TypeVar
-from urllib.parse import parse_qsl
 
 import orjson
-from django.db import close_old_connections
 
 from manciple.api import paths, shapes
-from manciple.api.answers import error_answer, status_of, unknown_path
+from manciple.api.answers import status_of, unknown_path
+from manciple.api.asgi_requests import authenticate, headers_of, in_reader, query_of, refuse
 from manciple.api.asgi_types import Receive, Scope, Send
-from manciple.api.authentication import identify_headers
-from manciple.api.fanout import Hub, SharedEvent, Watcher, readers
+from manciple.api.fanout import Hub, SharedEvent, Watcher
 from manciple.api.negotiation import Form, wanted_form
 from manciple.api.options import ListOptions, list_options, truth
 from manciple.api.paths import ResourcePath
@@ -34,10 +31,7 @@ from manciple.api.selections import Selection
 from manciple.api.served import Served
 from manciple.store import objects, tail
 from manciple.store.records import EventRecord
-from manciple.wire.errors import ApiError, Unauthorized
 from manciple.wire.selectors import FieldRequirement, FieldSelector
-
-Found = TypeVar("Found")
 
 #: Seconds a watch lives that names no timeout: between once and twice this, so that many do not end together.
 SHORTEST_LIFE = 1800
@@ -74,7 +68,7 @@ def is_watch(scope: Scope) -> bool:
     """Whether this HTTP request asks for a stream of events."""
     if scope["method"] != "GET" or not scope["path"].startswith(("/api/", "/apis/")):
         return False
-    query = _query(scope)
+    query = query_of(scope)
     path = paths.parse(scope["path"])
     return path is not None and (path.watch or ("watch" in query and truth(query, "watch")))
 
@@ -82,12 +76,12 @@ def is_watch(scope: Scope) -> bool:
 async def watch(scope: Scope, receive: Receive, send: Send) -> None:
     """The ASGI application of all watches."""
     try:
-        await _authenticate(_headers(scope))
+        await authenticate(headers_of(scope))
         request = read_request(scope)
         hub = Hub.of_running_loop()
         watcher, position = await hub.join(request.selection.resource)
     except Exception as error:  # every error is a Status
-        await _refuse(status_of(error), send)
+        await refuse(status_of(error), send)
         return
     try:
         async with _closed_with_client(watcher, receive):
@@ -102,13 +96,13 @@ def read_request(scope: Scope) -> WatchRequest:
     served = path.served() if path else None
     if path is None or served is None or path.subresource:
         raise unknown_path()
-    query = _query(scope)
+    query = query_of(scope)
     options = list_options(served.kind, query, watch=True)
     return WatchRequest(
         served=served,
         selection=_selection(served, path, options),
         options=options,
-        form=replace(wanted_form(_headers(scope).get("accept", ""), query), media="json", pretty=False),
+        form=replace(wanted_form(headers_of(scope).get("accept", ""), query), media="json", pretty=False),
     )
 
 
@@ -161,7 +155,7 @@ class _Stream:
     async def _send_state(self) -> None:
         """The current state as ADDED events, and for informers the bookmark that ends it."""
         request = self._request
-        chunks, revision = await _in_reader(self._state_chunks)
+        chunks, revision = await in_reader(self._state_chunks)
         for chunk in chunks:
             await self._write(chunk)
         self._sent = revision
@@ -184,11 +178,11 @@ class _Stream:
         self._sent = start
         if start > self._joined_at:
             # A revision nobody has reached can only come from another database: such a client has to list again.
-            latest = await _in_reader(tail.latest_revision)
+            latest = await in_reader(tail.latest_revision)
             if start > latest:
                 raise tail.expired(start, latest)
         while self._sent < self._joined_at:
-            records = await _in_reader(self._read_log)
+            records = await in_reader(self._read_log)
             await self._write(self._frames(SharedEvent(record) for record in records))
             self._sent = records[-1].revision if len(records) == CHUNK else self._joined_at
 
@@ -263,38 +257,3 @@ async def _closed_with_client(watcher: Watcher, receive: Receive) -> AsyncIterat
         waiting.cancel()
         with suppress(asyncio.CancelledError):
             await waiting
-
-
-async def _authenticate(headers: dict[str, str]) -> None:
-    """Raises: Unauthorized."""
-    identity = await _in_reader(lambda: identify_headers(headers))
-    if identity is None:
-        raise Unauthorized("Unauthorized")
-
-
-async def _in_reader(read: Callable[[], Found]) -> Found:
-    def run() -> Found:
-        close_old_connections()  # a connection that broke since the last read must not fail this one
-        return read()
-
-    return await asyncio.get_running_loop().run_in_executor(readers, run)
-
-
-async def _refuse(error: ApiError, send: Send) -> None:
-    answer = error_answer(error)
-    headers = [(name.lower().encode(), value.encode()) for name, value in answer.headers.items()]
-    await send({"type": "http.response.start", "status": answer.status_code, "headers": headers})
-    await send({"type": "http.response.body", "body": answer.content, "more_body": False})
-
-
-def _headers(scope: Scope) -> dict[str, str]:
-    """By names in lower case; a repeated one is one list (RFC 9110, 5.3)."""
-    found: dict[str, str] = {}
-    for name, value in scope["headers"]:
-        key, text = name.decode("latin-1").lower(), value.decode("latin-1")
-        found[key] = f"{found[key]},{text}" if key in found else text
-    return found
-
-
-def _query(scope: Scope) -> dict[str, str]:
-    return dict(parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True))

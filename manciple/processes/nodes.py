@@ -7,7 +7,7 @@ import threading
 from manciple.processes.accounts import Server
 from manciple.processes.home import Home
 from nodeagent.agent import Agent
-from nodeagent.config import AgentConfig
+from nodeagent.config import AgentConfig, ListenAddress
 from nodeagent.drivers.simulated import SimulatedDriver
 from nodeagent.kubeconfig import read_kubeconfig
 
@@ -55,6 +55,7 @@ class Nodes:
             node_name=name,
             state_dir=state,
             cdi_dir=self._home.cdi / name,
+            listen=ListenAddress("127.0.0.1", 0),
             cpu=CPU,
             memory=MEMORY,
         )

@@ -1,0 +1,56 @@
+"""What the parts that are written for ASGI by hand have in common: reading a request, asking the database, refusing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TypeVar
+from urllib.parse import parse_qsl
+
+from django.db import close_old_connections
+
+from manciple.api.answers import error_answer
+from manciple.api.asgi_types import Scope, Send
+from manciple.api.authentication import identify_headers
+from manciple.api.fanout import readers
+from manciple.wire.errors import ApiError, Unauthorized
+
+Found = TypeVar("Found")
+
+
+async def authenticate(headers: dict[str, str]) -> None:
+    """Raises: Unauthorized."""
+    identity = await in_reader(lambda: identify_headers(headers))
+    if identity is None:
+        raise Unauthorized("Unauthorized")
+
+
+async def in_reader(read: Callable[[], Found]) -> Found:
+    """What `read` finds, in a thread that may ask the database."""
+
+    def run() -> Found:
+        close_old_connections()  # a connection that broke since the last read must not fail this one
+        return read()
+
+    return await asyncio.get_running_loop().run_in_executor(readers, run)
+
+
+async def refuse(error: ApiError, send: Send) -> None:
+    """Answer with the Status of `error`."""
+    answer = error_answer(error)
+    headers = [(name.lower().encode(), value.encode()) for name, value in answer.headers.items()]
+    await send({"type": "http.response.start", "status": answer.status_code, "headers": headers})
+    await send({"type": "http.response.body", "body": answer.content, "more_body": False})
+
+
+def headers_of(scope: Scope) -> dict[str, str]:
+    """By names in lower case; a repeated one is one list (RFC 9110, 5.3)."""
+    found: dict[str, str] = {}
+    for name, value in scope["headers"]:
+        key, text = name.decode("latin-1").lower(), value.decode("latin-1")
+        found[key] = f"{found[key]},{text}" if key in found else text
+    return found
+
+
+def query_of(scope: Scope) -> dict[str, str]:
+    return dict(parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True))
