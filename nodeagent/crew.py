@@ -54,14 +54,15 @@ class Crew(Generic[Key]):
             self.reinforce()
             self._over.wait(self._patience / 2)
             with self._lock:
-                if all(since is None for since in self._workers.values()):
+                if not self._over.is_set() and all(since is None for since in self._workers.values()):
                     self._at_work.clear()
             self._at_work.wait()
 
     def stop(self) -> None:
         """The workers end when the queue is closed, each after what it is at."""
-        self._over.set()
-        self._at_work.set()
+        with self._lock:
+            self._over.set()
+            self._at_work.set()
 
     def join(self, deadline: float) -> None:
         """Wait for those that are still at work, until `deadline` on the monotonic clock."""
