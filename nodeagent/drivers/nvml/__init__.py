@@ -1,0 +1,41 @@
+"""Publishes NVIDIA GPUs and their MIG devices, and gives containers what a CUDA program needs of them.
+
+`binding` is the way to NVML, `gpus` reads it, `devices` publishes what was read, `health` and `monitor` watch it,
+`files` and `edits` make what a container gets, `recording` and `record` take NVML's answers to where there is no GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from nodeagent.drivers.nvml.binding import Binding, Library
+from nodeagent.drivers.nvml.driver import NvmlDriver
+from nodeagent.drivers.nvml.edits import Roots
+from nodeagent.drivers.nvml.recording import Player, read_recording
+from nodeagent.drivers.nvml.settings import Settings, read_settings
+
+__all__ = ["NvmlDriver", "Roots", "Settings", "create", "read_settings"]
+
+
+def create(node_name: str, settings: Mapping[str, Any]) -> NvmlDriver:
+    """Raises: ValueError for settings that it does not understand, or where NVML is required and does not answer."""
+    asked = read_settings(settings)
+    driver = NvmlDriver(node_name, _binding(asked), asked, roots=Roots(driver=Path(asked.driver_root)))
+    if asked.required and driver.unavailable:
+        raise ValueError(
+            f"NVML does not answer: {driver.unavailable}; load NVIDIA's driver first, or leave out `required` to wait "
+            "for it with an empty pool"
+        )
+    return driver
+
+
+def _binding(settings: Settings) -> Binding:
+    """Raises: ValueError for a recording that cannot be read."""
+    if not settings.recording:
+        return Library()
+    try:
+        return Player(read_recording(Path(settings.recording)).calls)
+    except OSError as error:
+        raise ValueError(f"{error} - at `$.recording`") from error

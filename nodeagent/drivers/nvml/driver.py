@@ -1,0 +1,198 @@
+"""The driver of NVIDIA GPUs."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Literal
+
+import msgspec
+
+from claims.kinds.allocations import DeviceRequestAllocationResult
+from claims.kinds.resource_claims import ResourceClaim
+from inventory.kinds.slices import Device
+from inventory.kinds.taints import DeviceTaint
+from nodeagent import cdi
+from nodeagent.drivers.nvml.binding import Binding, Nvml, NvmlError
+from nodeagent.drivers.nvml.devices import Offer, counter_sets, offers
+from nodeagent.drivers.nvml.edits import Roots, device_edits, shared_edits
+from nodeagent.drivers.nvml.files import driver_mounts
+from nodeagent.drivers.nvml.gpus import Gpu, System
+from nodeagent.drivers.nvml.health import WHOLE, Event, Trouble, memory_troubles
+from nodeagent.drivers.nvml.monitor import Monitor
+from nodeagent.drivers.nvml.settings import Settings
+from nodeagent.drivers.preparing import prepare_claim
+from nodeagent.drivers.protocol import ClaimIdentity, DeviceHealth, Failed, Pool, Prepared
+
+
+class NvmlDriver:
+    """A `Driver` with one pool, named after the node.
+
+    binding: the way to NVML. roots: where the machine's directories are.
+    """
+
+    def __init__(
+        self, node_name: str, binding: Binding, settings: Settings | None = None, *, roots: Roots | None = None
+    ) -> None:
+        self._pool = node_name
+        self._settings = settings or Settings()
+        self._roots = roots or Roots()
+        self._lock = threading.Lock()
+        self._system: System | NvmlError = NvmlError("nvmlInit", 0, "was not called yet")
+        self._offers: dict[str, Offer] = {}  # by device name, in the order of publication
+        self._known: dict[str, Gpu] = {}  # every device that was ever published by this process
+        self._reported: dict[str, Trouble] = {}  # uuid of a GPU or a MIG device -> what an event said
+        self._told: object = None  # what the subscribers were told of last
+        self._subscribers: list[Callable[[], None]] = []
+        self._monitor = Monitor(
+            Nvml(binding),
+            seconds=self._settings.rescan_seconds,
+            ignored=self._settings.xids_of_programs,
+            seen=self._seen,
+            happened=self._happened,
+        )
+        self._watched = False
+        self.look()
+
+    @property
+    def name(self) -> str:
+        return self._settings.name
+
+    @property
+    def unavailable(self) -> str:
+        """Why NVML does not answer; empty when it does."""
+        return str(self._system) if isinstance(self._system, NvmlError) else ""
+
+    def look(self) -> None:
+        """See what there is now."""
+        self._monitor.look()
+
+    def pools(self) -> Sequence[Pool]:
+        with self._lock:
+            published = list(self._offers.values())
+        devices = tuple(self._tainted(offer) for offer in published)
+        return (Pool(name=self._pool, devices=devices, shared_counters=counter_sets(published)),)
+
+    def prepare(self, claims: Sequence[ResourceClaim]) -> Mapping[str, Prepared | Failed]:
+        try:
+            shared = self._shared_edits()
+        except ValueError as error:
+            return {claim.metadata.uid: Failed(str(error)) for claim in claims}
+        return {
+            claim.metadata.uid: prepare_claim(claim, driver=self.name, edits_of=self._edits, shared=shared)
+            for claim in claims
+        }
+
+    def unprepare(self, claims: Sequence[ClaimIdentity]) -> Mapping[str, Failed | None]:
+        """There is nothing to undo: what a claim has is in its CDI file."""
+        return {claim.uid: None for claim in claims}
+
+    def health(self) -> Sequence[DeviceHealth]:
+        with self._lock:
+            known, published = dict(self._known), dict(self._offers)
+        return tuple(self._health(name, gpu, published.get(name)) for name, gpu in known.items())
+
+    def subscribe(self, changed: Callable[[], None]) -> None:
+        """From the first call on, the GPUs are watched."""
+        self._subscribers.append(changed)
+        if not self._watched:
+            self._watched = True
+            self._monitor.start()
+
+    def close(self) -> None:
+        """Stop watching and let go of NVML; returns when the thread has ended."""
+        self._monitor.close()
+
+    # What the monitor tells.
+
+    def _seen(self, system: System | NvmlError) -> None:
+        found = [] if isinstance(system, NvmlError) else self._offered(system)
+        with self._lock:
+            self._system = system
+            self._offers = {offer.device.name: offer for offer in found}
+            self._known |= {name: offer.gpu for name, offer in self._offers.items()}
+        self._announce()
+
+    def _offered(self, system: System) -> list[Offer]:
+        return offers(system, sys=self._roots.sys, mig_parents=self._settings.publish_mig_parents)
+
+    def _happened(self, event: Event) -> None:
+        with self._lock:
+            for uuid in _concerned(event, self._offers.values()):
+                self._reported[uuid] = event.trouble
+        self._announce()
+
+    def _announce(self) -> None:
+        """Tell the subscribers, if there is something to tell."""
+        state = (self.pools(), self.health())
+        told, self._told = self._told, state
+        if state != told:
+            for changed in self._subscribers:
+                changed()
+
+    # Health.
+
+    def _trouble(self, offer: Offer) -> Trouble | None:
+        uuids = [offer.mig.uuid, offer.gpu.uuid] if offer.mig else [offer.gpu.uuid]
+        system = self._system
+        known = self._reported | ({} if isinstance(system, NvmlError) else memory_troubles(system))
+        return next((known[uuid] for uuid in uuids if uuid in known), None)
+
+    def _tainted(self, offer: Offer) -> Device:
+        """Nobody new is to get a device that is in trouble; who has it sees its health."""
+        trouble = self._trouble(offer)
+        if trouble is None:
+            return offer.device
+        taint = DeviceTaint(key=f"{self.name}/{trouble.kind}", value=trouble.value, effect="NoSchedule")
+        return msgspec.structs.replace(offer.device, taints=(taint,))
+
+    def _health(self, device: str, gpu: Gpu, offer: Offer | None) -> DeviceHealth:
+        if self.unavailable:
+            return self._report(device, "Unknown", f"NVML does not answer: {self.unavailable}")
+        if offer is None:
+            return self._report(device, "Unhealthy", self._why_gone(gpu))
+        if (trouble := self._trouble(offer)) is not None:
+            return self._report(device, "Unhealthy", trouble.message)
+        if (reason := self._monitor.unmonitored.get(gpu.uuid)) is not None:
+            return self._report(device, "Unknown", f"the GPU reports no events: {reason}")
+        return self._report(device, "Healthy")
+
+    def _why_gone(self, gpu: Gpu) -> str:
+        system = self._system
+        reason = "" if isinstance(system, NvmlError) else system.unreadable.get(gpu.index, "")
+        return f"the GPU does not answer: {reason}" if reason else "it is gone from the machine"
+
+    def _report(
+        self, device: str, health: Literal["Healthy", "Unhealthy", "Unknown"], message: str = ""
+    ) -> DeviceHealth:
+        return DeviceHealth(pool=self._pool, device=device, health=health, message=message)
+
+    # Preparing.
+
+    def _shared_edits(self) -> cdi.ContainerEdits:
+        """Raises: ValueError saying what is missing on the node."""
+        system = self._system
+        if isinstance(system, NvmlError):
+            raise ValueError(f"NVML does not answer on this node: {system}") from system  # noqa: TRY004 - no type error
+        mounts = driver_mounts(self._roots.driver, system.driver_version, self._settings.library_dir)
+        return shared_edits(self._roots, mounts, self._settings.library_path)
+
+    def _edits(self, result: DeviceRequestAllocationResult) -> cdi.ContainerEdits:
+        with self._lock:
+            offer = self._offers.get(result.device) if result.pool == self._pool else None
+        if offer is None:
+            raise ValueError(f"device {result.pool}/{result.device} does not exist on this node any more")
+        return device_edits(self._roots, offer.gpu, offer.mig)
+
+
+def _concerned(event: Event, published: Iterable[Offer]) -> Iterator[str]:
+    """The uuids that an event marks: of the GPU as a whole, or of the MIG devices in the instance that it names."""
+    if event.gpu_instance == WHOLE:
+        yield event.uuid
+        return
+    for offer in published:
+        mig = offer.mig
+        if mig is None or (offer.gpu.uuid, mig.gpu_instance) != (event.uuid, event.gpu_instance):
+            continue
+        if event.compute_instance in (WHOLE, mig.compute_instance):
+            yield mig.uuid

@@ -1,0 +1,231 @@
+"""The GPUs of the machine and their MIG devices, as NVML tells of them.
+
+Source: NVML API Reference Guide; the names of brands, architectures and MIG profiles are those of NVIDIA's own DRA
+driver (kubernetes-sigs/dra-driver-nvidia-gpu) and its library (NVIDIA/go-nvlib, pkg/nvlib/device).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from nodeagent.drivers.nvml.binding import (
+    FUNCTION_NOT_FOUND,
+    INVALID_ARGUMENT,
+    NOT_FOUND,
+    NOT_SUPPORTED,
+    Nvml,
+    NvmlError,
+)
+
+BRANDS: Mapping[int, str] = {
+    0: "Unknown",
+    1: "Quadro",
+    2: "Tesla",
+    3: "NVS",
+    4: "Grid",
+    5: "GeForce",
+    6: "Titan",
+    7: "NvidiaVApps",
+    8: "NvidiaVPC",
+    9: "NvidiaVCS",
+    10: "NvidiaVWS",
+    11: "NvidiaCloudGaming",
+    12: "QuadroRTX",
+    13: "NvidiaRTX",
+    14: "Nvidia",
+    15: "GeForceRTX",
+    16: "TitanRTX",
+}
+ARCHITECTURES: Mapping[int, str] = {
+    2: "Kepler",
+    3: "Maxwell",
+    4: "Pascal",
+    5: "Volta",
+    6: "Turing",
+    7: "Ampere",
+    8: "Ada Lovelace",
+    9: "Hopper",
+    10: "Blackwell",
+    13: "Rubin",
+}
+
+MIB, GIB = 1 << 20, 1 << 30
+
+#: Arguments of nvmlDeviceGetTotalEccErrors: errors that were not corrected, since the driver was loaded.
+_UNCORRECTED, _VOLATILE = 1, 0
+
+#: Capacity of a MIG device -> field of nvmlDeviceAttributes_t.
+_ENGINES: Mapping[str, str] = {
+    "multiprocessors": "multiprocessorCount",
+    "copyEngines": "sharedCopyEngineCount",
+    "decoders": "sharedDecoderCount",
+    "encoders": "sharedEncoderCount",
+    "jpegEngines": "sharedJpegCount",
+    "ofaEngines": "sharedOfaCount",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mig:
+    """One MIG device: a compute instance of a GPU instance. memory in bytes; start: its first memory slice."""
+
+    uuid: str
+    profile: str  # "1g.5gb", "1c.3g.20gb"
+    profile_id: int  # of the GPU instance, as `nvidia-smi mig -lgip` numbers them
+    start: int
+    gpu_instance: int
+    compute_instance: int
+    memory: int
+    engines: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpu:
+    """One physical GPU. memory in bytes; None where it uses the machine's."""
+
+    index: int  # of NVML's list
+    handle: str
+    minor: int  # of /dev/nvidia<minor>
+    uuid: str
+    product_name: str
+    brand: str
+    architecture: str
+    compute_capability: str
+    memory: int | None
+    bus_id: str
+    mig_enabled: bool
+    migs: tuple[Mig, ...]
+    #: errors of its memory that could not be corrected, since the driver was loaded
+    uncorrected: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class System:
+    """unreadable: index of a GPU that does not answer -> why."""
+
+    driver_version: str
+    cuda_version: str
+    gpus: tuple[Gpu, ...]
+    unreadable: Mapping[int, str]
+
+
+def read_system(nvml: Nvml) -> System:
+    """Everything that is published. Raises: NvmlError where NVML answers nothing at all."""
+    cuda = nvml.number("nvmlSystemGetCudaDriverVersion")  # 12020 for 12.2
+    gpus, unreadable = [], {}
+    for index in range(nvml.number("nvmlDeviceGetCount")):
+        try:
+            gpus.append(_gpu(nvml, index))
+        except NvmlError as error:  # one lost GPU must not hide the others
+            unreadable[index] = str(error)
+    return System(
+        driver_version=nvml.text("nvmlSystemGetDriverVersion"),
+        cuda_version=f"{cuda // 1000}.{cuda % 1000 // 10}",
+        gpus=tuple(gpus),
+        unreadable=unreadable,
+    )
+
+
+def _gpu(nvml: Nvml, index: int) -> Gpu:
+    handle = nvml.text("nvmlDeviceGetHandleByIndex", index)
+    memory = _memory(nvml, handle)
+    major, minor = nvml.numbers("nvmlDeviceGetCudaComputeCapability", handle)
+    mig_enabled = _mig_enabled(nvml, handle)
+    return Gpu(
+        index=index,
+        handle=handle,
+        minor=nvml.number("nvmlDeviceGetMinorNumber", handle),
+        uuid=nvml.text("nvmlDeviceGetUUID", handle),
+        product_name=nvml.text("nvmlDeviceGetName", handle),
+        brand=BRANDS.get(nvml.number("nvmlDeviceGetBrand", handle), "Unknown"),
+        architecture=ARCHITECTURES.get(nvml.number("nvmlDeviceGetArchitecture", handle), "Unknown"),
+        compute_capability=f"{major}.{minor}",
+        memory=memory,
+        bus_id=_bus_id(nvml.fields("nvmlDeviceGetPciInfo", handle)["busId"]),
+        mig_enabled=mig_enabled,
+        migs=tuple(_migs(nvml, handle, memory or 0)) if mig_enabled else (),
+        uncorrected=_uncorrected(nvml, handle),
+    )
+
+
+def _memory(nvml: Nvml, handle: str) -> int | None:
+    try:
+        return int(nvml.fields("nvmlDeviceGetMemoryInfo", handle)["total"])
+    except NvmlError as error:
+        if error.code != NOT_SUPPORTED:
+            raise
+        return None
+
+
+def _bus_id(nvml_id: str) -> str:
+    """NVML writes the domain with eight digits, /sys with four: "00000000:07:00.0" is "0000:07:00.0"."""
+    domain, _, rest = nvml_id.lower().partition(":")
+    return f"{domain[-4:]}:{rest}"
+
+
+def _uncorrected(nvml: Nvml, handle: str) -> int:
+    try:
+        return nvml.number("nvmlDeviceGetTotalEccErrors", handle, _UNCORRECTED, _VOLATILE)
+    except NvmlError as error:
+        if error.code != NOT_SUPPORTED:
+            raise
+        return 0
+
+
+# MIG -----------------------------------------------------------------------------------------------------------------
+
+
+def _mig_enabled(nvml: Nvml, handle: str) -> bool:
+    """Now; a mode that is only pending counts after the next reset."""
+    try:
+        current, _pending = nvml.numbers("nvmlDeviceGetMigMode", handle)
+    except NvmlError as error:
+        if error.code not in (NOT_SUPPORTED, FUNCTION_NOT_FOUND):
+            raise
+        return False
+    return current == 1
+
+
+def _migs(nvml: Nvml, gpu: str, gpu_memory: int) -> Iterator[Mig]:
+    for index in range(nvml.number("nvmlDeviceGetMaxMigDeviceCount", gpu)):
+        try:
+            handle = nvml.text("nvmlDeviceGetMigDeviceHandleByIndex", gpu, index)
+        except NvmlError as error:
+            if error.code in (NOT_FOUND, INVALID_ARGUMENT):
+                continue
+            raise
+        yield _mig(nvml, gpu, handle, gpu_memory)
+
+
+def _mig(nvml: Nvml, gpu: str, handle: str, gpu_memory: int) -> Mig:
+    instance = nvml.number("nvmlDeviceGetGpuInstanceId", handle)
+    placed = nvml.fields("nvmlGpuInstanceGetInfo", nvml.text("nvmlDeviceGetGpuInstanceById", gpu, instance))
+    has = nvml.fields("nvmlDeviceGetAttributes", handle)
+    return Mig(
+        uuid=nvml.text("nvmlDeviceGetUUID", handle),
+        profile=_profile(nvml.text("nvmlDeviceGetName", handle), has, gpu_memory),
+        profile_id=placed["profileId"],
+        start=placed["placement"]["start"],
+        gpu_instance=instance,
+        compute_instance=nvml.number("nvmlDeviceGetComputeInstanceId", handle),
+        memory=has["memorySizeMB"] * MIB,
+        engines={capacity: has[field] for capacity, field in _ENGINES.items()},
+    )
+
+
+def _profile(name: str, has: Mapping[str, int], gpu_memory: int) -> str:
+    """ "1g.5gb": what the device's name ends in; drivers that give it the GPU's name leave it to be reckoned."""
+    _, mig, profile = name.rpartition(" MIG ")
+    if mig:
+        return profile
+    compute, slices = has["computeInstanceSliceCount"], has["gpuInstanceSliceCount"]
+    prefix = "" if compute == slices else f"{compute}c."
+    return f"{prefix}{slices}g.{_memory_in_gb(has['memorySizeMB'] * MIB, gpu_memory)}gb"
+
+
+def _memory_in_gb(memory: int, gpu_memory: int) -> int:
+    """Profiles are named after the eighths of the GPU's memory that they have, not after what is left of it for use."""
+    eighths = math.ceil(memory * 8 / gpu_memory)
+    return round(eighths * math.ceil(gpu_memory / GIB) / 8)
