@@ -125,6 +125,7 @@ class Agent:
             folder=CdiFolder(config.cdi_dir, disk),
             fetch=lambda namespace, name: self._client.get(CLAIMS, name, namespace=namespace),
             running=self._users_of,
+            metrics=self.metrics,
             boot=config.boot,
         )
         self._events = EventRecorder(self._client, node=config.node_name, clock=clock)

@@ -54,8 +54,15 @@ class AgentMetrics:
             for name in ("dra_operations_duration_seconds", "dra_operations_seconds")
         )
         self._calls = Histogram(
+            "manciple_driver_call_duration_seconds",
+            "How long a driver took with the claims of a call, in this process or behind its socket.",
+            ("driver_name", *labels),
+            registry=self.registry,
+            buckets=BUCKETS,
+        )
+        self._grpc_calls = Histogram(
             "dra_grpc_operations_duration_seconds",
-            "How long a driver took to answer a call, over its socket or in this process.",
+            "How long a driver behind a socket took to answer a call.",
             ("driver_name", "method_name", "grpc_status_code"),
             registry=self.registry,
             buckets=BUCKETS,
@@ -80,9 +87,13 @@ class AgentMetrics:
             for histogram in self._operations:
                 histogram.labels(name, "true" if failed else "false").observe(seconds)
 
-    def driver_called(self, driver: str, method: str, code: str, seconds: float) -> None:
-        """A driver has answered. method: as gRPC names it; code: its status, "OK" where all went well."""
-        self._calls.labels(driver, method, code).observe(seconds)
+    def driver_called(self, driver: str, operation: Operation, seconds: float, *, failed: bool) -> None:
+        """A driver has answered for all claims that it was asked about. failed: not well for all of them."""
+        self._calls.labels(driver, operation, "true" if failed else "false").observe(seconds)
+
+    def grpc_called(self, driver: str, method: str, code: str, seconds: float) -> None:
+        """A driver has answered over its socket. method: its path, "/package.Service/Method"; code: "OK", ..."""
+        self._grpc_calls.labels(driver, method, code).observe(seconds)
 
     def requested(self, method: str, code: str) -> None:
         """The API server has answered, or not ("<error>")."""

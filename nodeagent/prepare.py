@@ -33,6 +33,7 @@ from nodeagent.drivers.protocol import Failed, Prepared
 from nodeagent.drivers.registry import DriverRegistry
 from nodeagent.failures import AgentError, ApiFailure, PrepareFailed, PrepareRefused, StorageFailed, UnprepareFailed
 from nodeagent.locks import NamedLocks
+from nodeagent.metrics import AgentMetrics
 from nodeagent.podclaims import ClaimUse, Node, check_claim, claims_used, driver_records
 
 log = logging.getLogger(__name__)
@@ -55,11 +56,13 @@ class Preparer:
         folder: CdiFolder,
         fetch: FetchClaim,
         running: RunningPods,
+        metrics: AgentMetrics,
         boot: str = "",
     ) -> None:
         self._node = node
         self._drivers = drivers
-        self._calls = DriverCalls(drivers, node=node().name)
+        self._calls = DriverCalls(drivers, node=node().name, metrics=metrics)
+        self._metrics = metrics
         self._checkpoint = checkpoint
         self._folder = folder
         self._fetch = fetch
@@ -119,6 +122,10 @@ class Preparer:
         uses = claims_used(pod)
         if (ready := self._ready(pod, uses)) is not None:
             return ready
+        with self._metrics.operation("PrepareResources"):
+            return self._prepare_pod(pod, uses)
+
+    def _prepare_pod(self, pod: Pod, uses: Sequence[ClaimUse]) -> Mapping[str, ClaimRecord]:
         claims = [self._checked_claim(pod, use) for use in uses]
         with self._claim_locks.hold(claim.metadata.uid for claim in claims):
             self._give_back_outdated(pod.metadata.uid, claims)
@@ -131,7 +138,12 @@ class Preparer:
 
         Raises: UnprepareFailed, StorageFailed; the pod must not go away before a later call succeeds.
         """
-        with self._claim_locks.hold(record.uid for record in self._used_by(pod_uid)):
+        if not self._used_by(pod_uid):
+            return
+        with (
+            self._metrics.operation("UnprepareResources"),
+            self._claim_locks.hold(record.uid for record in self._used_by(pod_uid)),
+        ):
             mine = self._used_by(pod_uid)
             shared = [record for record in mine if len(record.pods) > 1]
             left = [replace(r, pods=tuple(uid for uid in r.pods if uid != pod_uid)) for r in shared]

@@ -7,12 +7,18 @@ claims concerned, and the claims of other drivers go on.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import TypeVar
 
 from claims.kinds.resource_claims import ResourceClaim
 from nodeagent.checkpoint import ClaimRecord
 from nodeagent.drivers.protocol import ClaimIdentity, Failed, Prepared
 from nodeagent.drivers.registry import DriverRegistry
+from nodeagent.metrics import AgentMetrics, Operation
+
+Answer = TypeVar("Answer")
 
 log = logging.getLogger(__name__)
 
@@ -22,9 +28,10 @@ _UNANSWERED = Failed("it did not answer for this claim")
 class DriverCalls:
     """The drivers of one node, by name."""
 
-    def __init__(self, drivers: DriverRegistry, *, node: str) -> None:
+    def __init__(self, drivers: DriverRegistry, *, node: str, metrics: AgentMetrics) -> None:
         self._drivers = drivers
         self._node = node
+        self._metrics = metrics
 
     def missing(self, name: str) -> str:
         """Why `name` cannot be asked; empty when it can."""
@@ -35,7 +42,7 @@ class DriverCalls:
         answers: dict[str, dict[str, Prepared | Failed]] = {record.uid: {} for _, record in claims}
         for name in _driver_names(record for _, record in claims):
             its = [claim for claim, record in claims if _uses(record, name)]
-            given = self._prepare(name, its)
+            given = self._timed(name, "PrepareResources", partial(self._prepare, name, its))
             for claim in its:
                 answers[claim.metadata.uid][name] = given.get(claim.metadata.uid, _UNANSWERED)
         return answers
@@ -45,11 +52,19 @@ class DriverCalls:
         failed: dict[str, str] = {}
         for name in _driver_names(records):
             its = [record for record in records if _uses(record, name)]
-            given = self._unprepare(name, [ClaimIdentity(r.uid, r.namespace, r.name) for r in its])
+            identities = [ClaimIdentity(r.uid, r.namespace, r.name) for r in its]
+            given = self._timed(name, "UnprepareResources", partial(self._unprepare, name, identities))
             for record in its:
                 if (answer := given.get(record.uid, _UNANSWERED)) is not None:
                     failed[record.uid] = f"{record.label}: driver {name}: {answer.reason}"
         return failed
+
+    def _timed(self, name: str, operation: Operation, ask: Callable[[], Mapping[str, Answer]]) -> Mapping[str, Answer]:
+        started = time.perf_counter()
+        given = ask()
+        failed = any(isinstance(answer, Failed) for answer in given.values())
+        self._metrics.driver_called(name, operation, time.perf_counter() - started, failed=failed)
+        return given
 
     def _prepare(self, name: str, claims: Sequence[ResourceClaim]) -> Mapping[str, Prepared | Failed]:
         driver = self._drivers.get(name)
