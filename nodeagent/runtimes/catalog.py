@@ -9,6 +9,7 @@ from typing import NamedTuple
 from nodeagent.cdi.registry import CdiRegistry
 from nodeagent.config import AgentConfig
 from nodeagent.disk import Disk
+from nodeagent.runtimes import podman as podman_runtime
 from nodeagent.runtimes.protocol import Runtime
 from nodeagent.runtimes.simulated import SimulatedRuntime
 
@@ -26,8 +27,12 @@ def simulated(around: Surroundings) -> Runtime:
     return SimulatedRuntime(folder, CdiRegistry([around.config.cdi_dir]), disk=around.disk, clock=around.clock)
 
 
+def podman(around: Surroundings) -> Runtime:
+    return podman_runtime.create(around.config, disk=around.disk, clock=around.clock)
+
+
 #: Name -> how it is made; raises ValueError saying what the machine lacks.
-RUNTIMES: dict[str, Callable[[Surroundings], Runtime]] = {"simulated": simulated}
+RUNTIMES: dict[str, Callable[[Surroundings], Runtime]] = {"podman": podman, "simulated": simulated}
 
 
 def create_runtime(

@@ -15,17 +15,18 @@ Role = Literal["init", "sidecar", "main"]
 
 
 class Action(Value):
-    """What a probe or a hook does; exactly one of `command`, `url`, `port` alone, `seconds` counts, in this order.
+    """What a probe or a hook does.
 
-    command: run inside the container. url: GET it from inside the pod's network. port: open a connection there.
-    seconds: wait.
+    command: run inside the container, if there is one. port: else connect to it at `host`, from inside the pod's
+    network, if it is not 0, and where `path` is not empty GET it, over TLS or not. seconds: else wait.
     """
 
     command: tuple[str, ...] = ()
-    url: str = ""
-    headers: tuple[tuple[str, str], ...] = ()
-    host: str = ""  # of `port`; the pod itself where empty
+    host: str = ""
     port: int = 0
+    path: str = ""
+    tls: bool = False
+    headers: tuple[tuple[str, str], ...] = ()
     seconds: int = 0
 
 

@@ -65,9 +65,9 @@ def container_request(
         mounts=tuple(_mounts(pod, container, found)),
         security=_security(spec.security_context, container.security_context),
         sysctls=tuple((s.name, s.value) for s in spec.security_context.sysctls) if spec.security_context else (),
-        probes=_probes(container),
-        post_start=_hook(container, container.lifecycle.post_start if container.lifecycle else None),
-        pre_stop=_hook(container, container.lifecycle.pre_stop if container.lifecycle else None),
+        probes=_probes(container, addresses.pod),
+        post_start=_hook(container, container.lifecycle.post_start if container.lifecycle else None, addresses.pod),
+        pre_stop=_hook(container, container.lifecycle.pre_stop if container.lifecycle else None, addresses.pod),
         stop_signal=(container.lifecycle.stop_signal or "") if container.lifecycle else "",
         grace_seconds=GRACE_SECONDS if (grace := spec.termination_grace_period_seconds) is None else grace,
         message_path=container.termination_message_path,
@@ -148,19 +148,19 @@ def _security(of_pod: PodSecurityContext | None, own: SecurityContext | None) ->
     )
 
 
-# Probes and hooks.
+# Probes and hooks; `address`: of the pod.
 
 
-def _probes(container: Container) -> Probes:
+def _probes(container: Container, address: str) -> Probes:
     return Probes(
-        startup=_probe(container, container.startup_probe),
-        readiness=_probe(container, container.readiness_probe),
-        liveness=_probe(container, container.liveness_probe),
+        startup=_probe(container, container.startup_probe, address),
+        readiness=_probe(container, container.readiness_probe, address),
+        liveness=_probe(container, container.liveness_probe, address),
     )
 
 
-def _probe(container: Container, probe: Probe | None) -> ProbeRequest | None:
-    action = _action(container, probe) if probe is not None else None
+def _probe(container: Container, probe: Probe | None, address: str) -> ProbeRequest | None:
+    action = _action(container, probe, address) if probe is not None else None
     if probe is None or action is None:
         return None
     return ProbeRequest(
@@ -174,30 +174,33 @@ def _probe(container: Container, probe: Probe | None) -> ProbeRequest | None:
     )
 
 
-def _hook(container: Container, handler: LifecycleHandler | None) -> Action | None:
+def _hook(container: Container, handler: LifecycleHandler | None, address: str) -> Action | None:
     if handler is None:
         return None
     if handler.sleep is not None:
         return Action(seconds=handler.sleep.seconds)
-    return _action(container, handler)
+    return _action(container, handler, address)
 
 
-def _action(container: Container, handler: ProbeHandler | LifecycleHandler) -> Action | None:
+def _action(container: Container, handler: ProbeHandler | LifecycleHandler, address: str) -> Action | None:
     """None for gRPC, which is not spoken here: such a check has no effect."""
     if handler.exec is not None:
         return Action(command=handler.exec.command)
     if handler.http_get is not None:
-        return _get(container, handler.http_get)
+        return _get(container, handler.http_get, address)
     if handler.tcp_socket is not None:
-        return Action(host=handler.tcp_socket.host, port=_port(container, handler.tcp_socket.port))
+        return Action(host=handler.tcp_socket.host or address, port=_port(container, handler.tcp_socket.port))
     return None
 
 
-def _get(container: Container, get: HTTPGetAction) -> Action:
-    path = get.path if get.path.startswith("/") else f"/{get.path}"
-    scheme = (get.scheme or "HTTP").lower()
-    headers = tuple((header.name, header.value) for header in get.http_headers)
-    return Action(url=f"{scheme}://{get.host or 'localhost'}:{_port(container, get.port)}{path}", headers=headers)
+def _get(container: Container, get: HTTPGetAction, address: str) -> Action:
+    return Action(
+        host=get.host or address,
+        port=_port(container, get.port),
+        path=get.path if get.path.startswith("/") else f"/{get.path}",
+        tls=get.scheme.upper() == "HTTPS",
+        headers=tuple((header.name, header.value) for header in get.http_headers),
+    )
 
 
 def _port(container: Container, port: int | str) -> int:

@@ -1,0 +1,441 @@
+"""The podman runtime: what is known of each pod's containers, and what is done with them.
+
+What podman said last is kept, and podman asked again only about a container that has been started or has ended since:
+a node at rest runs no command. Order of a start: folder, note, network, `podman run`; of a removal: containers,
+network, folder. A crash in between leaves a note or a folder, from which the next agent goes on.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from nodeagent.config import AgentConfig
+from nodeagent.disk import Disk
+from nodeagent.failures import ContainerFailed, LogsUnavailable
+from nodeagent.runtimes.logs import LogQuery
+from nodeagent.runtimes.podman import failing, labels
+from nodeagent.runtimes.podman.actions import Actions
+from nodeagent.runtimes.podman.arguments import ROOTFS, Place, run_arguments
+from nodeagent.runtimes.podman.cdi_links import CdiLinks
+from nodeagent.runtimes.podman.exits import ExitWatcher
+from nodeagent.runtimes.podman.folder import Note, PodFolder
+from nodeagent.runtimes.podman.inspection import Seen, lost, run_of
+from nodeagent.runtimes.podman.logfiles import read_log
+from nodeagent.runtimes.podman.network import PodNetworks
+from nodeagent.runtimes.podman.probing import Prober
+from nodeagent.runtimes.podman.program import COMMAND_SECONDS, Podman, installed_podman, limits, wait_for_orphans
+from nodeagent.runtimes.podman.stopping import SOON, Stopper, Stopping
+from nodeagent.runtimes.podman.volumes import volume_options
+from nodeagent.runtimes.protocol import ContainerRun
+from nodeagent.runtimes.request import ContainerRequest
+
+log = logging.getLogger(__name__)
+
+#: How long fetching an image and starting a container may take.
+RUN_SECONDS = 600.0
+#: How long a postStart hook may take; a kubelet would wait for ever.
+HOOK_SECONDS = 60.0
+#: How often a container is looked at whose end nobody would report.
+POLL_SECONDS = 2.0
+#: The least time between two steps of stopping a pod.
+SHORTLY = 0.05
+NETWORKS = Path("/run/manciple/netns")
+
+
+@dataclass(slots=True)
+class _Pod:
+    """notes, runs: by container. stale: the containers that podman is to be asked about. blind: nobody reports their
+    end. stopping: while the pod is being stopped."""
+
+    uid: str
+    folder: PodFolder
+    notes: dict[str, Note] = field(default_factory=dict)
+    runs: dict[str, ContainerRun] = field(default_factory=dict)
+    stale: set[str] = field(default_factory=set)
+    blind: set[str] = field(default_factory=set)
+    stopping: Stopping | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """Where a runtime keeps things. mark: of the agent, in the names and labels of all that is its own."""
+
+    folder: Path
+    mark: str
+    node: str
+    cdi_dir: Path
+    networks: Path = NETWORKS
+
+
+class PodmanRuntime:
+    """A `Runtime`. Reads at once what the last agent left. Raises: ContainerFailed when podman does not answer."""
+
+    def __init__(self, podman: Podman, setting: Setting, *, disk: Disk, clock: Callable[[], float] = time.time) -> None:
+        self._podman = podman
+        self._setting = setting
+        self._disk = disk
+        self._clock = clock
+        self._limits = limits()
+        self._links = CdiLinks(setting.cdi_dir, mark=setting.mark)
+        self._networks = PodNetworks(setting.networks / setting.mark)
+        self._changed: Callable[[str], None] = lambda _pod_uid: None
+        self._ended = threading.Condition()  # notified whenever a container ends
+        self._lock = threading.Lock()
+        self._pods: dict[str, _Pod] = {}
+        self._backoffs: dict[tuple[str, str], failing.Backoff] = {}
+        self._exits = ExitWatcher(self._container_ended)
+        self._actions = Actions(podman, self._networks, self._name)
+        self._stopper = Stopper(podman, self._actions, self._name)
+        self._prober = Prober(self._actions, changed=self._tell, kill=self._kill)
+        self._version = f"podman://{podman('version', '--format', '{{.Client.Version}}').strip()}"
+        self._recover()
+
+    @property
+    def version(self) -> str:
+        return self._version
+
+    def subscribe(self, changed: Callable[[str], None]) -> None:
+        self._changed = changed
+
+    def pod_uids(self) -> frozenset[str]:
+        with self._lock:
+            return frozenset(self._pods)
+
+    def next_change(self, pod_uid: str) -> float | None:
+        pod = self._known(pod_uid)
+        return None if pod is None or not pod.blind else self._clock() + POLL_SECONDS
+
+    # What runs.
+
+    def runs(self, pod_uid: str) -> Mapping[str, ContainerRun]:
+        pod = self._known(pod_uid)
+        if pod is None:
+            return {}
+        self._refresh(pod)
+        return {name: self._prober.applied(pod_uid, run) for name, run in pod.runs.items()}
+
+    def _refresh(self, pod: _Pod) -> None:
+        """Ask podman about the containers that are marked. Raises: ContainerFailed; they stay marked."""
+        with self._lock:
+            asked = frozenset(pod.stale | pod.blind)
+            pod.stale -= asked
+        if not asked:
+            return
+        try:
+            notes = {name: pod.notes[name] for name in asked if name in pod.notes}
+            seen = self._podman.inspect(self._name(note.request) for note in notes.values())
+            for note in notes.values():
+                self._take(pod, note, seen.get(self._name(note.request)))
+        except BaseException:
+            with self._lock:
+                pod.stale |= asked
+            raise
+
+    def _take(self, pod: _Pod, note: Note, seen: Seen | None) -> None:
+        """What podman knows of the container of `note` becomes what is known here."""
+        name, known = note.request.name, pod.runs.get(note.request.name)
+        if note.outcome is not None:
+            run: ContainerRun | None = note.outcome
+        elif seen is not None and seen.ran:
+            run = run_of(seen)
+            if run.running:
+                self._watch(pod, note.request, seen)
+            elif not run.message:
+                run = replace(run, message=pod.folder.message(note.request, failed=run.exit_code != 0))
+        elif known is not None and known.attempt == note.request.attempt:
+            run = lost(known, "the container is gone: somebody removed it", self._clock())
+            self._keep(pod, replace(note, outcome=run))
+        else:
+            run = note.before  # the latest attempt has not been started
+        if run is None:
+            pod.runs.pop(name, None)
+            return
+        earlier = note.before if note.before is not None and note.before.attempt < run.attempt else None
+        pod.runs[name] = replace(run, previous=earlier.ended() if earlier is not None else None)
+        if not run.running:
+            self._prober.forget(pod.uid, name)
+            pod.blind.discard(name)
+
+    def _watch(self, pod: _Pod, request: ContainerRequest, seen: Seen) -> None:
+        processes = (seen.state.conmon_pid, seen.state.pid)
+        if self._exits.watch(pod.uid, request.name, container_id=seen.id, processes=processes):
+            pod.blind.discard(request.name)
+        else:
+            pod.blind.add(request.name)
+        self._prober.watch(request, started_at=run_of(seen).started_at)
+
+    def _container_ended(self, pod_uid: str, container: str) -> None:
+        """Called from the thread that watches."""
+        with self._lock:
+            pod = self._pods.get(pod_uid)
+            if pod is not None:
+                pod.stale.add(container)
+        with self._ended:
+            self._ended.notify_all()
+        self._tell(pod_uid)
+
+    def _tell(self, pod_uid: str) -> None:
+        self._changed(pod_uid)
+
+    # Starting.
+
+    def start(self, request: ContainerRequest) -> None:
+        pod = self._known(request.pod_uid) or self._new(request.pod_uid)
+        last = self.runs(request.pod_uid).get(request.name)
+        if last is not None and last.attempt >= request.attempt:
+            return
+        self._refuse(request)
+        self._keep(pod, Note(request=request, before=last if last is None else replace(last, previous=None)))
+        pod.stale.add(request.name)
+        pod.folder.make(request)
+        self._links.update()
+        try:
+            self._podman(*run_arguments(request, self._place(pod, request)), timeout=RUN_SECONDS)
+        except ContainerFailed as error:
+            self._start_failed(pod, request, error)
+        else:
+            self._backoffs.pop((request.pod_uid, request.name), None)
+            self._after_start(pod, request)
+        if last is not None:
+            self._discard([self._name(request, attempt=last.attempt)])
+
+    def _refuse(self, request: ContainerRequest) -> None:
+        """Raises: ContainerFailed for what must not be started now."""
+        if request.unserved:
+            raise ContainerFailed("; ".join(request.unserved), reason="CreateContainerConfigError")
+        backoff = self._backoffs.get((request.pod_uid, request.name))
+        if backoff is not None and self._clock() < backoff.until:
+            raise backoff.refusal(request)
+        security = request.security
+        if security.non_root and (security.user == 0 or (security.user is None and self._is_root(request.image))):
+            message = "container has runAsNonRoot and image will run as root; set runAsUser to another user than 0"
+            raise ContainerFailed(message, reason="CreateContainerConfigError")
+
+    def _is_root(self, image: str) -> bool:
+        """Whether an image says no other user. One that is not here yet is taken at its word when it is."""
+        if image.startswith(ROOTFS):
+            return True
+        try:
+            user = self._podman("image", "inspect", "--format", "{{.User}}", image).strip()
+        except ContainerFailed:
+            return False
+        return user.partition(":")[0] in ("", "0", "root")
+
+    def _place(self, pod: _Pod, request: ContainerRequest) -> Place:
+        network = None if request.host_network else self._networks.create(request.pod_uid, request.address)
+        return Place(
+            name=self._name(request),
+            labels=labels.write(request, mark=self._setting.mark, node=self._setting.node),
+            log_file=pod.folder.log_file(request.name, request.attempt),
+            message_file=pod.folder.message_file(request.name, request.attempt),
+            hosts_file=pod.folder.hosts_file,
+            network=network,
+            volumes=tuple(volume_options(pod.folder, request)),
+            limits=self._limits,
+        )
+
+    def _start_failed(self, pod: _Pod, request: ContainerRequest, error: ContainerFailed) -> None:
+        """A process that cannot be started is an attempt that ended; anything else is tried again as it is."""
+        if failing.is_start_error(error):
+            now = self._clock()
+            outcome = replace(
+                _unstarted(request), finished_at=now, started_at=now, message=str(error), reason="StartError"
+            )
+            self._keep(pod, replace(pod.notes[request.name], outcome=outcome))
+            return
+        failure = failing.explained(error, request)
+        if failure.reason == "ErrImagePull":
+            key = (request.pod_uid, request.name)
+            self._backoffs[key] = failing.next_backoff(self._backoffs.get(key), str(failure), now=self._clock())
+        raise failure
+
+    def _after_start(self, pod: _Pod, request: ContainerRequest) -> None:
+        if request.post_start is None:
+            return
+        if trouble := self._actions.perform(request.post_start, request, timeout=HOOK_SECONDS):
+            log.warning("pod %s, container %s: PostStartHook failed: %s; it is killed", pod.uid, request.name, trouble)
+            self._kill(request, 0)
+
+    # Stopping.
+
+    def stop(self, pod_uid: str, *, grace_seconds: int) -> float | None:
+        pod = self._known(pod_uid)
+        if pod is None:
+            return None
+        deadline = time.monotonic() + grace_seconds
+        if pod.stopping is None:
+            pod.stopping = Stopping(deadline)
+        pod.stopping.deadline = min(pod.stopping.deadline, deadline)
+        self._prober.forget_pod(pod_uid)
+        until = time.monotonic() + SOON
+        while running := self._running(pod):
+            self._stopper.advance(pod.stopping, running)
+            with self._ended:
+                if not pod.stale:
+                    self._ended.wait(min(SOON, max(SHORTLY, pod.stopping.look_in())))
+            if time.monotonic() > until and (running := self._running(pod)):
+                if pod.stopping.killed:
+                    pod.stale |= {request.name for request in running}
+                return max(SHORTLY, pod.stopping.look_in())
+        pod.stopping = None
+        return None
+
+    def _running(self, pod: _Pod) -> Sequence[ContainerRequest]:
+        self._refresh(pod)
+        return [pod.notes[name].request for name, run in pod.runs.items() if run.running]
+
+    def _kill(self, request: ContainerRequest, grace_seconds: int) -> None:
+        """Stop one container, after a failed hook or probe; whether it is started again is the agent's to say."""
+        pod = self._known(request.pod_uid)
+        stopping = Stopping(time.monotonic() + grace_seconds)
+        while pod is not None and pod.stopping is None and self._still_runs(request):
+            self._stopper.advance(stopping, [request])
+            with self._ended:
+                self._ended.wait(min(SOON, max(SHORTLY, stopping.look_in())))
+
+    def _still_runs(self, request: ContainerRequest) -> bool:
+        seen = self._podman.inspect([self._name(request)]).get(self._name(request))
+        return seen is not None and seen.running
+
+    def remove(self, pod_uid: str) -> None:
+        pod = self._known(pod_uid)
+        if pod is None:
+            return
+        self._prober.forget_pod(pod_uid)
+        self._discard([name for note in pod.notes.values() for name in self._names(note)])
+        try:
+            self._networks.delete(pod_uid)
+        except OSError as error:
+            raise ContainerFailed(f"the network of pod {pod_uid} cannot be removed: {error}") from error
+        pod.folder.remove()
+        self._links.update()
+        with self._lock:
+            self._pods.pop(pod_uid, None)
+            self._backoffs = {key: value for key, value in self._backoffs.items() if key[0] != pod_uid}
+
+    # Logs.
+
+    def logs(self, pod_uid: str, container: str, query: LogQuery, *, stop: threading.Event) -> Iterator[bytes]:
+        pod = self._known(pod_uid)
+        run = self.runs(pod_uid).get(container)
+        if pod is None or run is None:
+            raise LogsUnavailable(f"container {container} of pod {pod_uid} has not been started")
+        if query.previous and run.previous is None:
+            raise LogsUnavailable(f"previous terminated container {container} of pod {pod_uid} not found")
+        attempt = run.attempt - 1 if query.previous else run.attempt
+
+        def running() -> bool:
+            now = self.runs(pod_uid).get(container)
+            return now is not None and now.attempt == attempt and now.running
+
+        return read_log(pod.folder.log_file(container, attempt), query, running=running, stop=stop)
+
+    # What the last agent left.
+
+    def _recover(self) -> None:
+        wait_for_orphans(self._setting.mark)
+        for path in sorted(self._setting.folder.glob("*")):
+            self._new(path.name)
+        for uid in self._networks.pod_uids():
+            self._known(uid) or self._new(uid)
+        found = self._podman.labelled(f"{labels.AGENT}={self._setting.mark}")
+        for seen in found.values():
+            words = labels.read(seen.labels)
+            pod = self._known(words.pod_uid) or self._new(words.pod_uid)
+            note = pod.notes.get(words.container)
+            if note is None or (note.request.attempt < words.attempt and note.outcome is None):
+                pod.notes[words.container] = Note(request=_adopted(words))
+        expected = {self._name(note.request) for pod in self._pods.values() for note in pod.notes.values()}
+        self._discard(sorted(found.keys() - expected))
+        for pod in self._pods.values():
+            for note in list(pod.notes.values()):
+                self._take(pod, note, found.get(self._name(note.request)))
+        self._links.update()
+
+    # Small change.
+
+    def _known(self, pod_uid: str) -> _Pod | None:
+        with self._lock:
+            return self._pods.get(pod_uid)
+
+    def _new(self, pod_uid: str) -> _Pod:
+        folder = PodFolder(self._setting.folder / pod_uid, self._disk)
+        pod = _Pod(pod_uid, folder, notes=folder.notes())
+        with self._lock:
+            return self._pods.setdefault(pod_uid, pod)
+
+    def _keep(self, pod: _Pod, note: Note) -> None:
+        pod.folder.keep(note)
+        pod.notes[note.request.name] = note
+
+    def _discard(self, names: Sequence[str]) -> None:
+        """Remove containers, running or not; those that are gone are fine."""
+        if names:
+            self._podman("rm", "--force", "--time", "0", "--volumes", "--ignore", *names, timeout=2 * COMMAND_SECONDS)
+
+    def _names(self, note: Note) -> Iterator[str]:
+        """Of the latest attempt, and of the one before it."""
+        yield self._name(note.request)
+        if note.before is not None:
+            yield self._name(note.request, attempt=note.before.attempt)
+
+    def _name(self, request: ContainerRequest, *, attempt: int | None = None) -> str:
+        number = request.attempt if attempt is None else attempt
+        return labels.container_name(self._setting.mark, request.pod_uid, request.name, number)
+
+
+def _unstarted(request: ContainerRequest) -> ContainerRun:
+    """The run of an attempt whose process never started."""
+    return ContainerRun(
+        name=request.name,
+        role=request.role,
+        attempt=request.attempt,
+        container_id="",
+        image=request.image,
+        cdi_devices=request.cdi_devices,
+        environment=dict(request.environment),
+        claims=request.claims,
+        started_at=0.0,
+        exit_code=failing.START_ERROR_EXIT,
+    )
+
+
+def _adopted(words: labels.Words) -> ContainerRequest:
+    """As much of a lost request as the container's labels tell."""
+    return ContainerRequest(
+        pod_uid=words.pod_uid,
+        namespace=words.namespace,
+        pod=words.pod,
+        name=words.container,
+        role=words.role,
+        attempt=words.attempt,
+        image=words.image,
+        command=(),
+        args=(),
+        environment={},
+        cdi_devices=words.cdi_devices,
+        claims=words.claims,
+        annotations={},
+    )
+
+
+def create(config: AgentConfig, *, disk: Disk, clock: Callable[[], float]) -> PodmanRuntime:
+    """Raises: ValueError saying what the machine lacks, or what podman says is wrong with it."""
+    podman = installed_podman()
+    setting = Setting(
+        folder=config.state_dir / "podman",
+        mark=labels.agent_mark(config.node_name, config.state_dir),
+        node=config.node_name,
+        cdi_dir=config.cdi_dir,
+    )
+    try:
+        return PodmanRuntime(podman, setting, disk=disk, clock=clock)
+    except ContainerFailed as error:
+        raise ValueError(f"podman does not work here: {error}") from error

@@ -1,0 +1,259 @@
+"""Containers really run: what they are given, how they end, what is left of them."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from nodeagent.failures import ContainerFailed
+from nodeagent.runtimes.podman import labels
+from tests.e2e.processes import wait_for
+from tests.nodeagent.runtimes.containers import Node
+
+
+def containers_of(mark: str) -> list[str]:
+    command = ["podman", "ps", "-a", "--filter", f"label={labels.AGENT}={mark}", "--format", "{{.Names}}"]
+    return sorted(subprocess.run(command, capture_output=True, text=True, check=True).stdout.split())
+
+
+def test_a_container_runs_its_command_and_its_end_is_told_at_once(node: Node) -> None:
+    node.start(node.container("echo hello; sleep 1; exit 3"))
+    assert node.run().running
+
+    wait_for("the runtime to tell of the end", lambda: "uid-p" in node.changes, timeout=10)
+    run = node.ended()
+
+    assert node.log() == "hello\n"
+    assert (run.exit_code, run.reason, run.attempt) == (3, "", 0)
+    assert run.container_id.startswith("podman://")
+    assert run.finished_at is not None
+    assert 0 <= run.finished_at - run.started_at < 10
+
+
+def test_a_command_that_cannot_be_started_is_an_attempt_that_ended(node: Node) -> None:
+    node.start({"name": "main", "image": f"rootfs:{node.rootfs}", "command": ["nosuch"]})
+
+    run = node.run()
+
+    assert (run.running, run.exit_code, run.reason) == (False, 128, "StartError")
+    assert "nosuch" in run.message
+    node.restart()
+    assert node.run() == run
+
+
+def test_arguments_without_a_command_are_the_command_of_a_directory(node: Node) -> None:
+    node.start({"name": "main", "image": f"rootfs:{node.rootfs}", "args": ["echo", "only args"]})
+
+    node.ended()
+
+    assert node.log() == "only args\n"
+
+
+def test_references_are_expanded_in_command_arguments_and_variables(node: Node) -> None:
+    env = [{"name": "A", "value": "1"}, {"name": "B", "value": "$(A)2 $$(A) $(C)"}]
+    container = node.container('echo "$B"; echo "$0"', env=env)
+    container["args"] = ["$(B)!"]
+    node.start(container)
+
+    node.ended()
+
+    assert node.log().splitlines() == ["12 $(A) $(C)", "12 $(A) $(C)!"]
+
+
+def test_a_container_is_told_about_its_pod(node: Node) -> None:
+    paths = [
+        "metadata.name",
+        "metadata.uid",
+        "metadata.labels['app']",
+        "metadata.annotations['note']",
+        "spec.nodeName",
+        "status.podIP",
+        "status.hostIP",
+    ]
+    env = [{"name": f"F{i}", "valueFrom": {"fieldRef": {"fieldPath": path}}} for i, path in enumerate(paths)]
+    metadata = {"labels": {"app": "train"}, "annotations": {"note": "x"}}
+
+    lines = node.output("for i in 0 1 2 3 4 5 6; do eval echo \\$F$i; done", container={"env": env}, metadata=metadata)
+
+    assert lines == ["p", "uid-p", "train", "x", "alpha", "10.1.2.3", "192.0.2.1"]
+
+
+def test_a_container_has_no_variables_but_those_of_its_manifest(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://proxy.example.com")
+    variables = dict(
+        line.split("=", 1) for line in node.output("env", container={"env": [{"name": "A", "value": "1"}]})
+    )
+
+    assert variables.keys() - {"PWD", "SHLVL"} == {"A", "HOME", "HOSTNAME", "PATH"}
+    assert variables["HOSTNAME"] == "p"
+
+
+def test_containers_do_not_write_into_the_directory_that_they_share(node: Node) -> None:
+    assert node.output("touch /made && ls /made") == ["/made"]
+
+    assert not (node.rootfs / "made").exists()
+
+
+def test_the_containers_of_a_pod_share_its_network_and_its_address(node: Node) -> None:
+    node.start(node.container("nc -l -p 8080 -e echo served", name="server"))
+    script = "until nc 10.1.2.3 8080; do sleep 0.1; done; hostname; grep 10.1.2.3 /etc/hosts"
+    node.start(node.container(script))
+
+    node.ended()
+
+    lines = [line for line in node.log().splitlines() if "refused" not in line]
+    assert lines == ["served", "p", "10.1.2.3\tp"]
+
+
+def test_a_pod_in_the_nodes_network_sees_the_nodes_interfaces(node: Node) -> None:
+    lines = node.output("cat /proc/net/dev", spec={"hostNetwork": True})
+
+    assert {line.split(":")[0].strip() for line in lines[2:]} == {
+        path.name for path in Path("/sys/class/net").iterdir()
+    }
+
+
+def test_volumes_are_where_the_manifest_puts_them(node: Node, tmp_path: Path) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    (shared / "in").write_text("from outside\n")
+    mounts = [
+        {"name": "host", "mountPath": "/host", "readOnly": True},
+        {"name": "scratch", "mountPath": "/scratch"},
+        {"name": "scratch", "mountPath": "/sub", "subPath": "deep/er"},
+        {"name": "memory", "mountPath": "/memory"},
+    ]
+    volumes = [
+        {"name": "host", "hostPath": {"path": str(shared), "type": "Directory"}},
+        {"name": "scratch", "emptyDir": {}},
+        {"name": "memory", "emptyDir": {"medium": "Memory", "sizeLimit": "4Mi"}},
+    ]
+    script = "cat /host/in; touch /host/x; echo a > /sub/f; cat /scratch/deep/er/f; grep ' /memory ' /proc/mounts"
+
+    lines = node.output(script, container={"volumeMounts": mounts}, spec={"volumes": volumes})
+
+    assert lines[:3] == ["from outside", "touch: /host/x: Read-only file system", "a"]
+    assert lines[3].startswith("tmpfs /memory tmpfs")
+    assert "size=4096k" in lines[3]
+
+
+UNSERVED = {
+    "a volume of another kind": (
+        {"volumeMounts": [{"name": "v", "mountPath": "/v"}]},
+        {"volumes": [{"name": "v", "configMap": {"name": "c"}}]},
+        "volume v: this agent serves emptyDir and hostPath, not configMap",
+    ),
+    "variables of a ConfigMap": (
+        {"envFrom": [{"configMapRef": {"name": "c"}}]},
+        {},
+        "envFrom: ConfigMap c cannot be read: this agent serves none",
+    ),
+    "a variable of a Secret": (
+        {"env": [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}]},
+        {},
+        "env A: Secret s cannot be read: this agent serves none",
+    ),
+    "root where root is refused": (
+        {"securityContext": {"runAsNonRoot": True}},
+        {},
+        "container has runAsNonRoot and image will run as root; set runAsUser to another user than 0",
+    ),
+    "a host path of the wrong type": (
+        {"volumeMounts": [{"name": "v", "mountPath": "/v"}]},
+        {"volumes": [{"name": "v", "hostPath": {"path": "/proc", "type": "File"}}]},
+        "volume v: hostPath type check failed: /proc is not a file",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", UNSERVED)
+def test_what_cannot_be_served_is_refused_in_words(node: Node, case: str) -> None:
+    fields, spec, message = UNSERVED[case]
+
+    with pytest.raises(ContainerFailed) as refused:
+        node.start(node.container(**fields), spec=spec)
+
+    assert (str(refused.value), refused.value.reason) == (message, "CreateContainerConfigError")
+    assert containers_of(node.mark) == []
+
+
+def test_an_image_that_is_not_here_and_must_not_be_fetched_is_told_as_a_kubelet_tells_it(node: Node) -> None:
+    with pytest.raises(ContainerFailed) as refused:
+        node.start({"name": "main", "image": "localhost/nosuch:1", "imagePullPolicy": "Never"})
+
+    assert refused.value.reason == "ErrImageNeverPull"
+    assert str(refused.value) == 'Container image "localhost/nosuch:1" is not present with pull policy of Never'
+
+
+def test_an_image_that_cannot_be_fetched_is_not_asked_for_again_at_once(node: Node) -> None:
+    container = {"name": "main", "image": "nosuch:1", "imagePullPolicy": "IfNotPresent"}
+    with pytest.raises(ContainerFailed) as first:
+        node.start(container)
+    with pytest.raises(ContainerFailed) as second:
+        node.start(container)
+
+    assert [first.value.reason, second.value.reason] == ["ErrImagePull", "ImagePullBackOff"]
+    assert str(second.value).startswith('Back-off pulling image "nosuch:1": ErrImagePull: ')
+
+
+def test_a_cdi_device_that_nobody_defines_stops_the_start(node: Node) -> None:
+    with pytest.raises(ContainerFailed, match=r"unresolvable CDI devices k8s\.gpu\.example\.com/claim=gone"):
+        node.start(node.container(), devices=("k8s.gpu.example.com/claim=gone",))
+
+    assert node.runtime.runs("uid-p") == {}
+
+
+def test_the_security_of_a_container_is_that_of_its_manifest(node: Node) -> None:
+    security = {
+        "runAsUser": 1000,
+        "runAsGroup": 2000,
+        "readOnlyRootFilesystem": True,
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"], "add": ["NET_ADMIN"]},
+    }
+    script = "id -u; id -g; touch /x; grep -E 'CapBnd|NoNewPrivs' /proc/self/status"
+
+    lines = node.output(script, container={"securityContext": security})
+
+    assert lines[:3] == ["1000", "2000", "touch: /x: Read-only file system"]
+    assert [line.split() for line in lines[3:]] == [["CapBnd:", "0000000000001000"], ["NoNewPrivs:", "1"]]
+
+
+def test_limits_of_memory_reach_the_kernel(node: Node) -> None:
+    script = "cat /sys/fs/cgroup/memory/memory.limit_in_bytes 2>/dev/null || cat /sys/fs/cgroup/memory.max"
+
+    lines = node.output(script, container={"resources": {"limits": {"memory": "64Mi", "cpu": "500m"}}})
+
+    assert lines == [str(64 * 1024 * 1024)]
+
+
+def test_a_container_leaves_a_message(node: Node) -> None:
+    node.start(node.container("echo why > /dev/termination-log; exit 1", terminationMessagePath="/dev/termination-log"))
+
+    assert node.ended().message == "why\n"
+
+
+def test_the_end_of_its_log_is_the_message_of_one_that_failed_without(node: Node) -> None:
+    fields = {
+        "terminationMessagePath": "/dev/termination-log",
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+    }
+    node.start(node.container("echo the last words; exit 1", **fields))
+
+    assert node.ended().message == "the last words\n"
+
+
+def test_removing_a_pod_leaves_nothing_of_it(node: Node) -> None:
+    volumes = {"volumes": [{"name": "m", "emptyDir": {"medium": "Memory"}}]}
+    node.start(node.container(volumeMounts=[{"name": "m", "mountPath": "/m"}]), spec=volumes)
+    node.stop()
+
+    node.runtime.remove("uid-p")
+    node.runtime.remove("uid-p")
+
+    assert node.runtime.pod_uids() == frozenset()
+    assert containers_of(node.mark) == []
+    assert not any((node.config.state_dir / "podman").iterdir())
+    assert not [line for line in Path("/proc/mounts").read_text().splitlines() if node.mark in line]
