@@ -372,6 +372,7 @@ class Agent:
     def _start_threads(self) -> list[threading.Thread]:
         for driver in self._drivers.values():
             driver.subscribe(self._look_at_everything)
+        self.runtime.subscribe(lambda uid: self._queue.add(Key("pod", uid)))
         self.registry.subscribe(self._look_at_everything)
         if self.plugins is not None:
             self.plugins.start()
