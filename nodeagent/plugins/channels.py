@@ -7,6 +7,7 @@ sentence; grpc itself is kept from writing to the terminal.
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Iterator
 from typing import Final
 
@@ -31,13 +32,20 @@ _OPTIONS: Final = (
     ("grpc.enable_http_proxy", 0),
 )
 
+_SECONDS_TO_UNSUBSCRIBE: Final = 1.0
+
 
 class CallFailed(Exception):
-    """A call did not give an answer. unimplemented: the other side does not know the call at all."""
+    """A call did not give an answer. code: the status of gRPC, as Go spells it."""
 
-    def __init__(self, reason: str, *, unimplemented: bool = False) -> None:
+    def __init__(self, reason: str, *, code: str = "Unavailable") -> None:
         super().__init__(reason)
-        self.unimplemented = unimplemented
+        self.code = code
+
+    @property
+    def unimplemented(self) -> bool:
+        """The other side does not know the call at all."""
+        return self.code == "Unimplemented"
 
 
 class Channel:
@@ -50,6 +58,8 @@ class Channel:
     def __init__(self, endpoint: str, connected: Callable[[bool], None] | None = None) -> None:
         self.endpoint = endpoint
         self._connected = connected
+        self._closed = False
+        self._lock = threading.Lock()  # nobody subscribes to a channel that is being closed
         self._grpc = grpc.insecure_channel(f"unix:{endpoint}", options=_OPTIONS)
         if connected is not None:
             self._grpc.subscribe(self._changed, try_to_connect=True)
@@ -75,16 +85,27 @@ class Channel:
             raise CallFailed(f"{call.name}: the connection to the driver was given up") from error
 
     def close(self) -> None:
-        """End everything that goes on over it."""
-        if self._connected is not None:
+        """End everything that goes on over it, at once or within a second."""
+        if self._connected is None:
+            self._grpc.close()
+            return
+        with self._lock:
+            self._closed = True
             self._grpc.unsubscribe(self._changed)
-        self._grpc.close()
+        # grpc's thread that looks at the connection, five times a second, must have seen that nobody subscribes any
+        # more: it ends with a traceback on the terminal when the channel is closed under it.
+        closing = threading.Timer(_SECONDS_TO_UNSUBSCRIBE, self._grpc.close)
+        closing.daemon = True
+        closing.start()
 
     def _changed(self, state: grpc.ChannelConnectivity) -> None:
-        if state is grpc.ChannelConnectivity.IDLE:
-            # It broke, or was quiet for long: grpc connects again only when asked to.
-            self._grpc.subscribe(_ignore, try_to_connect=True)
-            self._grpc.unsubscribe(_ignore)
+        with self._lock:
+            if self._closed:
+                return
+            if state is grpc.ChannelConnectivity.IDLE:
+                # It broke, or was quiet for long: grpc connects again only when asked to.
+                self._grpc.subscribe(_ignore, try_to_connect=True)
+                self._grpc.unsubscribe(_ignore)
         if self._connected is not None:
             self._connected(state is grpc.ChannelConnectivity.READY)
 
@@ -97,7 +118,7 @@ def _decoded(call: Call[Question, Answer], data: bytes) -> Answer:
     try:
         return protobuf.decode(call.answer, data)
     except BadRequest as error:
-        raise CallFailed(f"{call.name}: its answer is no {call.answer.__name__}: {error.message}") from error
+        raise CallFailed(f"{call.name}: its answer is no {call.answer.__name__}: {error.message}", code="Internal") from error
 
 
 def _failure(name: str, error: grpc.RpcError, seconds: float) -> CallFailed:
@@ -105,6 +126,13 @@ def _failure(name: str, error: grpc.RpcError, seconds: float) -> CallFailed:
         return CallFailed(f"{name}: {error}")
     code = error.code()
     if code is grpc.StatusCode.DEADLINE_EXCEEDED and seconds:
-        return CallFailed(f"{name}: no answer within {seconds:g} s")
+        return CallFailed(f"{name}: no answer within {seconds:g} s", code=_spelled(code))
     details = error.details() or "no details were given"
-    return CallFailed(f"{name}: {details} ({code.name})", unimplemented=code is grpc.StatusCode.UNIMPLEMENTED)
+    return CallFailed(f"{name}: {details} ({code.name})", code=_spelled(code))
+
+
+def _spelled(code: grpc.StatusCode) -> str:
+    """DEADLINE_EXCEEDED as DeadlineExceeded; Go spells CANCELLED with one L."""
+    if code is grpc.StatusCode.CANCELLED:
+        return "Canceled"
+    return str(code.name).title().replace("_", "")

@@ -23,6 +23,13 @@ from nodeagent.plugins.registration import Plugin, Refused
 
 log = logging.getLogger(__name__)
 
+#: (driver, path of the call, gRPC's status, seconds) -> None
+Called = Callable[[str, str, str, float], None]
+
+
+def ignore_calls(_driver: str, _path: str, _code: str, _seconds: float) -> None:
+    """For those who count nothing."""
+
 
 class Instance:
     """One process that serves the driver. connected: kept by `PluginDriver`, under its lock."""
@@ -45,7 +52,7 @@ class Instance:
         self.health.start(self.channel)
 
     def stop(self) -> None:
-        """Calls in progress fail."""
+        """Calls in progress fail within a second."""
         self.health.stop()
         self.channel.close()
 
@@ -54,7 +61,8 @@ class PluginDriver:
     """A `ClaimDriver`. Thread-safe.
 
     call_seconds: how long a call may take. changed: called, from any thread, when the driver can or cannot be reached
-    any more, or its health is different. clock: monotonic seconds.
+    any more, or its health is different. called: told of every call that was answered, or not: the driver's name, the
+    call's path, gRPC's status, seconds. clock: monotonic seconds.
     """
 
     def __init__(
@@ -63,9 +71,11 @@ class PluginDriver:
         *,
         call_seconds: float,
         changed: Callable[[], None],
+        called: Called = ignore_calls,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._name = name
+        self._called = called
         self._call_seconds = call_seconds
         self._changed = changed
         self._clock = clock
@@ -164,4 +174,11 @@ class PluginDriver:
         instance = self._current()
         if instance is None:
             raise CallFailed("it is not registered any more")
-        return instance.channel.call(which(instance.service), ClaimsRequest(claims=claims), seconds=self._call_seconds)
+        call, started, code = which(instance.service), time.perf_counter(), "OK"
+        try:
+            return instance.channel.call(call, ClaimsRequest(claims=claims), seconds=self._call_seconds)
+        except CallFailed as failure:
+            code = failure.code
+            raise
+        finally:
+            self._called(self._name, call.path, code, time.perf_counter() - started)

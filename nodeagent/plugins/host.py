@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 from nodeagent.drivers.registry import DriverRegistry
 from nodeagent.failures import StorageFailed
-from nodeagent.plugins.driver import Instance, PluginDriver
+from nodeagent.plugins.driver import Called, Instance, PluginDriver, ignore_calls
 from nodeagent.plugins.known import KnownDrivers
 from nodeagent.plugins.registrar import Registrar
 from nodeagent.plugins.registration import Plugin, Refused, register
@@ -54,9 +54,11 @@ class PluginHost:
         call_seconds: float,
         grace_seconds: float,
         away: Callable[[str], None],
+        called: Called = ignore_calls,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._folder = folder
+        self._called = called
         self._registry = registry
         self._known = known
         self._call_seconds = call_seconds
@@ -150,7 +152,11 @@ class PluginHost:
         with self._lock:
             if name not in self._drivers:
                 self._drivers[name] = PluginDriver(
-                    name, call_seconds=self._call_seconds, changed=partial(self._changed, name), clock=self._clock
+                    name,
+                    call_seconds=self._call_seconds,
+                    changed=partial(self._changed, name),
+                    called=self._called,
+                    clock=self._clock,
                 )
             return self._drivers[name]
 

@@ -98,6 +98,7 @@ class Plugin:
         self.requests: list[ClaimsRequest] = []
         self.statuses: list[RegistrationStatus] = []
         self.asked = 0  # how often it was asked who it is
+        self.hold: threading.Event | None = None  # it does not say so before this is set
         self.reports: list[HealthReport] = []
         self.watchers = 0
         self.changed = threading.Condition()
@@ -175,6 +176,8 @@ class Plugin:
         with self.changed:
             self.asked += 1
             self.changed.notify_all()
+        if self.hold is not None:
+            self.hold.wait(TIMEOUT)
         return self.info
 
     def _notified(self, request: bytes, _context: grpc.ServicerContext) -> Value:
