@@ -38,7 +38,7 @@ BANDWIDTH = "bandwidth"
 
 
 class Shares(Value, forbid_unknown_fields=True):
-    """What may be asked for, in bits a second (quantities). max: the whole bandwidth where it is empty."""
+    """What may be asked for, in bits a second (quantities). max: as far as the bandwidth goes where it is empty."""
 
     default: str = "10G"
     min: str = "1G"
@@ -50,7 +50,7 @@ def nic_device(node_name: str, index: int, *, bandwidth: str, shares: Shares) ->
     """Interface `index` of a node: `bandwidth` bits a second, given out as `shares` says."""
     policy = CapacityRequestPolicy(
         default=shares.default,
-        valid_range=CapacityRequestPolicyRange(min=shares.min, max=shares.max or bandwidth, step=shares.step),
+        valid_range=CapacityRequestPolicyRange(min=shares.min, max=shares.max or None, step=shares.step),
     )
     return Device(
         name=f"nic-{index}",
