@@ -118,7 +118,8 @@ def _decoded(call: Call[Question, Answer], data: bytes) -> Answer:
     try:
         return protobuf.decode(call.answer, data)
     except BadRequest as error:
-        raise CallFailed(f"{call.name}: its answer is no {call.answer.__name__}: {error.message}", code="Internal") from error
+        reason = f"{call.name}: its answer is no {call.answer.__name__}: {error.message}"
+        raise CallFailed(reason, code="Internal") from error
 
 
 def _failure(name: str, error: grpc.RpcError, seconds: float) -> CallFailed:
