@@ -182,6 +182,7 @@ class Agent:
             call_seconds=config.plugin_call_seconds,
             grace_seconds=config.plugin_grace_seconds,
             away=lambda name: self._queue.add(Key("away", name)),
+            called=self.metrics.grpc_called,
         )
 
     def _make_followers(self) -> tuple[Follower[Node], Follower[Pod], Follower[ResourceSlice]]:
