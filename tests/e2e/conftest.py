@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.kubectl import Kubectl, find_kubectl
+from tests.e2e.plugin_fixtures import drivers_folder, plugin_system, scene
 from tests.e2e.processes import Up
+
+__all__ = ["drivers_folder", "plugin_system", "scene"]
 
 
 @pytest.fixture(scope="module")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import logging
 import ssl
 import subprocess
 import sys
@@ -23,6 +24,9 @@ PODS, CLAIMS = "/api/v1/namespaces/{}/pods", "/apis/resource.k8s.io/v1/namespace
 CLASSES, SLICES = "/apis/resource.k8s.io/v1/deviceclasses", "/apis/resource.k8s.io/v1/resourceslices"
 
 Document = dict[str, Any]
+
+# A failure shows what it captured: the requests of a loop that waits would hide everything else.
+logging.getLogger("httpx").setLevel(logging.WARNING)
 
 
 class Api:
