@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from nodeagent.agent import Agent
-from nodeagent.config import AgentConfig, ListenAddress, machine_cpus, machine_memory
+from nodeagent.config import CDI_DIRS, AgentConfig, ListenAddress, machine_cpus, machine_memory
 from nodeagent.drivers.catalog import MODULES, DriverEntry, create_drivers, read_drivers_file
 from nodeagent.drivers.simulated import DEFAULT_COUNT, DEFAULT_NAME
 from nodeagent.failures import ListenFailed
@@ -40,6 +40,14 @@ def parser() -> argparse.ArgumentParser:
         "--state-dir", type=Path, metavar="DIR", help="checkpoint and containers (default: var/nodes/NAME)"
     )
     node.add_argument("--cdi-dir", type=Path, metavar="DIR", help="where CDI files are written (default: var/cdi/NAME)")
+    node.add_argument(
+        "--more-cdi-dir",
+        action="append",
+        type=Path,
+        metavar="DIR",
+        help="where the simulated runtime looks for CDI files besides, the lowest precedence first; repeatable "
+        f"(default: {' and '.join(map(str, CDI_DIRS))})",
+    )
     node.add_argument(
         "--node-ip", default="127.0.0.1", metavar="IP", help="the address it reports (default: %(default)s)"
     )
@@ -110,6 +118,7 @@ def configuration(options: argparse.Namespace) -> AgentConfig:
         node_name=options.node_name,
         state_dir=state_dir.resolve(),
         cdi_dir=(options.cdi_dir or Path("var/cdi") / options.node_name).resolve(),
+        more_cdi_dirs=tuple(options.more_cdi_dir or CDI_DIRS),
         node_ip=options.node_ip,
         listen=_listen(options),
         labels=labels,

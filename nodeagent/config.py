@@ -54,6 +54,10 @@ class ListenAddress:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
+#: The directories of the specification: what is installed with a device, and what comes and goes with its users.
+CDI_DIRS = (Path("/etc/cdi"), Path("/var/run/cdi"))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentConfig:
     """Everything an agent is told. Directories are the agent's own; two agents never share one."""
@@ -63,6 +67,7 @@ class AgentConfig:
     node_name: str
     state_dir: Path
     cdi_dir: Path
+    more_cdi_dirs: tuple[Path, ...] = ()  # of others, the lowest precedence first; `cdi_dir` has the last word
     plugin_dir: Path | None = None  # where drivers behind sockets register (plugins_registry/); none are sought if None
     plugin_call_seconds: float = 45.0  # that a call to a driver behind a socket may take, as for the kubelet
     plugin_grace_seconds: float = 30.0  # that such a driver may be away before its ResourceSlices are removed

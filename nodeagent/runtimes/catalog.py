@@ -23,8 +23,10 @@ class Surroundings(NamedTuple):
 
 
 def simulated(around: Surroundings) -> Runtime:
-    folder = around.config.state_dir / "containers"
-    return SimulatedRuntime(folder, CdiRegistry([around.config.cdi_dir]), disk=around.disk, clock=around.clock)
+    config = around.config
+    others = [folder for folder in config.more_cdi_dirs if folder.resolve() != config.cdi_dir.resolve()]
+    registry = CdiRegistry([*others, config.cdi_dir])
+    return SimulatedRuntime(config.state_dir / "containers", registry, disk=around.disk, clock=around.clock)
 
 
 def podman(around: Surroundings) -> Runtime:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import textwrap
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 
@@ -15,7 +17,7 @@ from claims.kinds.resource_claims import ResourceClaim
 from inventory.kinds.slices import Device
 from inventory.kinds.taints import DeviceTaint
 from manciple.wire import codec
-from nodeagent.drivers.catalog import DriverEntry, create_driver
+from nodeagent.drivers.catalog import DriverEntry, create_driver, read_drivers_file
 from nodeagent.drivers.protocol import ClaimIdentity, Failed, Prepared
 from nodeagent.drivers.sim_base import SimulatedDevices
 from nodeagent.drivers.sim_faults import DeviceFaults, Faults, OperationFaults
@@ -273,3 +275,15 @@ def test_a_device_that_vanishes_or_is_tainted_is_published_so(machine: Machine) 
     devices = {d["name"]: d.get("taints", []) for s in machine.api.all("resourceslices") for d in s["spec"]["devices"]}
     assert "gpu-0" not in devices
     assert [(t["key"], t["effect"]) for t in devices["gpu-1"]] == [("example.com/hot", "NoExecute")]
+
+
+def test_the_documented_drivers_file_is_understood(tmp_path: Path) -> None:
+    text = (Path(__file__).resolve().parents[2] / "docs" / "nodeagent.md").read_text()
+    blocks = [block for block in text.split("\n\n") if "hangSeconds" in block and block.startswith("    ")]
+    path = tmp_path / "drivers.yaml"
+    path.write_text(textwrap.dedent(blocks[0]).replace("/tmp/faults.yaml", str(tmp_path / "faults.yaml")))
+
+    (entry,) = read_drivers_file(path)
+
+    assert create_driver(entry, node_name=NODE).name == "mig.example.com"
+    assert msgspec.convert(entry.settings["faults"], Faults).devices["gpu-1"].gone

@@ -1,0 +1,78 @@
+"""The directories of the specification, as the agent and its simulated runtime use them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from nodeagent.__main__ import configuration, parser
+from nodeagent.config import AgentConfig
+from nodeagent.failures import ContainerFailed
+from nodeagent.runtimes.catalog import create_runtime
+from nodeagent.runtimes.protocol import ContainerRequest, Runtime
+
+
+def write(folder: Path, name: str, value: str) -> None:
+    folder.mkdir(exist_ok=True)
+    device = {"name": "all", "containerEdits": {"env": [f"FOUND={value}"]}}
+    document = {"cdiVersion": "0.3.0", "kind": "vendor.com/gpu", "devices": [device]}
+    (folder / name).write_text(json.dumps(document))
+
+
+def runtime(folder: Path, *more: Path) -> Runtime:
+    config = AgentConfig(
+        server="", token="", node_name="n", state_dir=folder / "state", cdi_dir=folder / "own", more_cdi_dirs=more
+    )
+    return create_runtime("simulated", config)
+
+
+def found(runtime: Runtime) -> str:
+    request = ContainerRequest(
+        pod_uid="u", namespace="default", pod="p", name="main", role="main", attempt=0, image="i", command=(), args=(),
+        environment={}, cdi_devices=("vendor.com/gpu=all",), claims=(), annotations={},
+    )  # fmt: skip
+    runtime.start(request)
+    return runtime.runs("u")["main"].environment["FOUND"]
+
+
+def test_a_container_gets_what_others_defined(tmp_path: Path) -> None:
+    write(tmp_path / "etc", "gpu.json", "static")
+
+    assert found(runtime(tmp_path, tmp_path / "etc", tmp_path / "run")) == "static"
+
+
+def test_the_dynamic_directory_is_above_the_static_one_and_the_agents_own_above_both(tmp_path: Path) -> None:
+    write(tmp_path / "etc", "gpu.json", "static")
+    write(tmp_path / "run", "gpu.json", "dynamic")
+    assert found(runtime(tmp_path, tmp_path / "etc", tmp_path / "run")) == "dynamic"
+
+    write(tmp_path / "own", "gpu.json", "own")
+    (tmp_path / "state" / "containers" / "u.json").unlink()
+    assert found(runtime(tmp_path, tmp_path / "etc", tmp_path / "run")) == "own"
+
+
+def test_a_directory_that_is_also_the_agents_own_is_read_once(tmp_path: Path) -> None:
+    write(tmp_path / "own", "gpu.json", "own")
+    (tmp_path / "link").symlink_to(tmp_path / "own")
+
+    assert found(runtime(tmp_path, tmp_path / "own", tmp_path / "link")) == "own"
+
+
+def test_a_conflict_of_others_fails_the_container_and_names_both_files(tmp_path: Path) -> None:
+    write(tmp_path / "etc", "one.json", "1")
+    write(tmp_path / "etc", "two.json", "2")
+
+    with pytest.raises(ContainerFailed, match=r"defined by both .*one\.json and .*two\.json; remove one of them"):
+        found(runtime(tmp_path, tmp_path / "etc"))
+
+
+def test_the_command_line_looks_where_the_specification_says_unless_told_otherwise(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("t")
+    words = ["--node-name", "n", "--server", "http://api", "--token-file", str(token)]
+
+    assert configuration(parser().parse_args(words)).more_cdi_dirs == (Path("/etc/cdi"), Path("/var/run/cdi"))
+    told = configuration(parser().parse_args([*words, "--more-cdi-dir", "/a", "--more-cdi-dir", "/b"]))
+    assert told.more_cdi_dirs == (Path("/a"), Path("/b"))
