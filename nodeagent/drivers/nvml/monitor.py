@@ -18,7 +18,7 @@ from nodeagent.drivers.nvml.health import Event, EventSet
 log = logging.getLogger(__name__)
 
 #: How long one wait for an event may keep the thread from noticing that it is to end.
-_WAIT_MILLISECONDS = 500
+WAIT_MILLISECONDS = 500
 #: Seconds before looking again at GPUs whose events cannot be had.
 _PAUSE_SECONDS = 1.0
 
@@ -108,8 +108,8 @@ class Monitor:
         if isinstance(system, NvmlError) or not system.gpus:
             self._closed.wait(self._seconds)
             return
-        while not self._closed.is_set() and (left := due - time.monotonic()) > 0:
-            self.listen(system, min(_WAIT_MILLISECONDS, int(left * 1000) + 1))
+        while not self._closed.is_set() and time.monotonic() < due:
+            self.listen(system, WAIT_MILLISECONDS)
 
     def _read(self) -> System:
         if not self._open:
