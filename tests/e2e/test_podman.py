@@ -1,0 +1,211 @@
+"""A pod's containers really run, and each has the devices that it names: API, scheduler, an agent process, podman."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from nodeagent.runtimes.podman import labels
+from tests.e2e.kubectl import Kubectl
+from tests.e2e.processes import Process, Up, wait_for
+from tests.nodeagent.runtimes import box_driver
+from tests.nodeagent.runtimes.containers import clean, make_rootfs, needs_podman
+
+pytestmark = pytest.mark.e2e
+
+NODE = "real"
+NAMESPACE = "boxes"
+
+#: Prints what a container has: its variables, its device nodes, its mounts.
+INVENTORY = "\n".join(
+    [
+        "env",
+        "echo --",
+        "for d in $(ls /dev); do if test -b /dev/$d || test -c /dev/$d; then stat -c '%n %t:%T' /dev/$d; fi; done",
+        "echo --",
+        "cat /proc/mounts",
+        "echo --",
+        "sleep 1000",
+    ]
+)
+
+
+@dataclass
+class RealNode:
+    """An agent process of its own, whose runtime is podman."""
+
+    up: Up
+    folder: Path
+
+    def __post_init__(self) -> None:
+        self.rootfs = make_rootfs(self.folder / "rootfs")
+        self.state_dir = (self.folder / "state").resolve()
+        self.cdi_dir = self.folder / "cdi"
+        self.mark = labels.agent_mark(NODE, self.state_dir)
+        self.drivers = self.folder / "drivers.yaml"
+        settings = {"root": str(self.folder / "boxes")}
+        driver = {"driver": f"{box_driver.__name__}:BoxDriver", "settings": settings}
+        self.drivers.write_text(yaml.safe_dump({"drivers": [driver]}))
+
+    def start(self) -> RealNode:
+        self.process = Process(
+            [
+                *(sys.executable, "-m", "nodeagent", "--node-name", NODE, "--kubeconfig", str(self.up.kubeconfig)),
+                *("--state-dir", str(self.state_dir), "--cdi-dir", str(self.cdi_dir)),
+                *("--runtime", "podman", "--drivers-file", str(self.drivers)),
+            ]
+        ).start()
+        return self
+
+    def containers(self, *states: str) -> list[str]:
+        """The names of this node's containers in podman, those in `states` where any are given."""
+        filters = [word for state in states for word in ("--filter", f"status={state}")]
+        mine = f"label={labels.AGENT}={self.mark}"
+        return podman("ps", "-a", "--filter", mine, *filters, "--format", "{{.Names}}").split()
+
+    def log(self, container: str) -> str:
+        """What podman says that a container printed."""
+        name = next((name for name in self.containers() if f"-{container}-" in name), None)
+        return podman("logs", name) if name else ""
+
+    def inventory(self, container: str) -> tuple[dict[str, str], set[str], set[str]]:
+        """(variables, device nodes with their numbers, mounts without the container's own numbers)."""
+
+        def sections() -> list[str] | None:
+            found = self.log(container).split("--\n")
+            return found if len(found) == 4 else None
+
+        env, devices, mounts, _ = wait_for(f"the inventory of container {container}", sections)
+        variables = dict(line.split("=", 1) for line in env.splitlines())
+        points = {" ".join(line.split()[1:3]) for line in mounts.splitlines()}
+        return variables, set(devices.splitlines()), points
+
+
+def podman(*arguments: str) -> str:
+    done = subprocess.run(["podman", *arguments], capture_output=True, text=True, check=True)
+    return done.stdout
+
+
+@pytest.fixture
+def real(system: Up, tmp_path: Path) -> Iterator[RealNode]:
+    needs_podman()
+    node = RealNode(system, tmp_path).start()
+    yield node
+    node.process.stop()
+    clean(node.mark, node.state_dir)
+
+
+@pytest.fixture
+def boxes(kubectl: Kubectl, real: RealNode) -> Iterator[Kubectl]:
+    """A namespace and a class; both are gone after the test."""
+    selector = {"cel": {"expression": f'device.driver == "{box_driver.NAME}"'}}
+    requests = [{"name": name, "exactly": {"deviceClassName": "box"}} for name in ("first", "second")]
+    template = {"metadata": {"name": "boxes"}, "spec": {"spec": {"devices": {"requests": requests}}}}
+    apply(kubectl, {"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": NAMESPACE}})
+    dra = {"apiVersion": "resource.k8s.io/v1"}
+    apply(kubectl, {**dra, "kind": "DeviceClass", "metadata": {"name": "box"}, "spec": {"selectors": [selector]}})
+    apply(kubectl, {**dra, "kind": "ResourceClaimTemplate", **template})
+    yield kubectl
+    kubectl("delete", "pods", "--all", "-n", NAMESPACE, "--force", "--grace-period=0", "--timeout=60s")
+    kubectl("delete", "namespace", NAMESPACE, "--timeout=60s")
+    kubectl("delete", "deviceclass", "box")
+
+
+def apply(kubectl: Kubectl, document: dict[str, Any]) -> None:
+    namespaced = document["kind"] not in ("Namespace", "DeviceClass")
+    kubectl("apply", *(("-n", NAMESPACE) if namespaced else ()), "-f", "-", stdin=yaml.safe_dump(document))
+
+
+def container(real: RealNode, name: str, script: str, *requests: str) -> dict[str, Any]:
+    claims = [{"name": "boxes", "request": request} for request in requests]
+    command = {"image": f"rootfs:{real.rootfs}", "command": ["sh", "-c"], "args": [script]}
+    return {"name": name, **command, "resources": {"claims": claims}}
+
+
+def pod(name: str, *containers: dict[str, Any], **spec: Any) -> dict[str, Any]:
+    claims = [{"name": "boxes", "resourceClaimTemplateName": "boxes"}]
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name},
+        "spec": {"containers": list(containers), "resourceClaims": claims, **spec},
+    }
+
+
+def test_a_container_sees_exactly_the_environment_device_nodes_and_mounts_of_its_allocated_device(
+    boxes: Kubectl, real: RealNode
+) -> None:
+    """And a sibling container that names another request does not see them."""
+    names = {"alpha": ("first",), "beta": ("second",), "neither": ()}
+    apply(boxes, pod("inventory", *(container(real, name, INVENTORY, *of) for name, of in names.items())))
+    boxes("wait", "--for=condition=Ready", "-n", NAMESPACE, "pod/inventory", "--timeout=90s")
+    claim = boxes.json("get", "resourceclaims", "-n", NAMESPACE)["items"][0]
+    given = {r["request"]: r["device"] for r in claim["status"]["allocation"]["devices"]["results"]}
+    assert sorted(given.values()) == sorted(box_driver.NODES)
+
+    plain_env, plain_devices, plain_mounts = real.inventory("neither")
+    for name, request in (("alpha", "first"), ("beta", "second")):
+        env, devices, mounts = real.inventory(name)
+        box = given[request]
+        numbers = "1:3" if box == "box-0" else "1:5"
+        assert env.items() - plain_env.items() == {(box.upper().replace("-", "_"), "yes")}
+        assert devices - plain_devices == {f"/dev/{box} {numbers}"}
+        assert {mount.split()[0] for mount in mounts - plain_mounts} == {f"/boxes/{box}"}
+        assert plain_env.keys() - env.keys() == set()
+        assert plain_devices - devices == set()
+        assert plain_mounts - mounts == set()
+    assert not [variable for variable in plain_env if "BOX" in variable]
+
+    boxes("delete", "pod", "inventory", "-n", NAMESPACE, "--grace-period=1", "--timeout=60s")
+    wait_for("the pod's containers to be removed", lambda: not real.containers())
+    assert list(real.cdi_dir.glob("*.json")) == []
+    assert list(Path("/run/cdi").glob(f"manciple-{real.mark}-*")) == []
+
+
+def test_containers_run_on_while_their_agent_is_killed_and_are_taken_over_by_the_next(
+    boxes: Kubectl, real: RealNode
+) -> None:
+    script = "echo started; while ! test -e /boxes/box-0/end && ! test -e /boxes/box-1/end; do sleep 0.2; done; exit 7"
+    apply(boxes, pod("lasting", container(real, "main", script, "first"), restartPolicy="Never"))
+    boxes("wait", "--for=condition=Ready", "-n", NAMESPACE, "pod/lasting", "--timeout=90s")
+    before = boxes.json("get", "pod", "-n", NAMESPACE, "lasting")["status"]["containerStatuses"][0]
+
+    real.process.kill()
+    assert len(real.containers("running")) == 1
+    real.start()
+    real.process.line("starting with drivers")
+    for box in box_driver.NODES:
+        (real.folder / "boxes" / box / "end").touch()
+
+    boxes("wait", "--for=jsonpath={.status.phase}=Failed", "-n", NAMESPACE, "pod/lasting", "--timeout=90s")
+    after = boxes.json("get", "pod", "-n", NAMESPACE, "lasting")["status"]["containerStatuses"][0]
+    assert (after["containerID"], after["restartCount"]) == (before["containerID"], 0)
+    assert after["state"]["terminated"]["exitCode"] == 7
+    assert after["state"]["terminated"]["reason"] == "Error"
+    assert real.log("main") == "started\n"
+
+
+def test_what_a_pod_prints_can_be_read_and_it_is_started_again_as_its_policy_says(
+    boxes: Kubectl, real: RealNode
+) -> None:
+    init = container(real, "prepare", "echo prepared > /shared/file")
+    main = container(real, "main", "cat /shared/file; ls /again && sleep 1000; echo failing; exit 1", "first")
+    shared = {"volumeMounts": [{"name": "shared", "mountPath": "/shared"}]}
+    spec = {"initContainers": [init | shared], "volumes": [{"name": "shared", "emptyDir": {}}]}
+    apply(boxes, pod("restarting", main | shared, **spec))
+
+    def restarted() -> dict[str, Any] | None:
+        statuses = boxes.json("get", "pod", "-n", NAMESPACE, "restarting")["status"].get("containerStatuses") or [{}]
+        return statuses[0] if statuses[0].get("restartCount", 0) >= 1 else None
+
+    status = wait_for("the container to be started again", restarted)
+
+    assert status["lastState"]["terminated"]["exitCode"] == 1
+    assert "prepared" in real.log("main")
