@@ -31,7 +31,15 @@ from nodeagent.checkpoint import Checkpoint, ClaimRecord, Quarantined
 from nodeagent.drivers.calls import DriverCalls
 from nodeagent.drivers.protocol import Failed, Prepared
 from nodeagent.drivers.registry import DriverRegistry
-from nodeagent.failures import AgentError, ApiFailure, PrepareFailed, PrepareRefused, StorageFailed, UnprepareFailed
+from nodeagent.failures import (
+    AgentError,
+    ApiFailure,
+    ContainerFailed,
+    PrepareFailed,
+    PrepareRefused,
+    StorageFailed,
+    UnprepareFailed,
+)
 from nodeagent.locks import NamedLocks
 from nodeagent.metrics import AgentMetrics
 from nodeagent.podclaims import ClaimUse, Node, check_claim, claims_used, driver_records
@@ -164,13 +172,16 @@ class Preparer:
         return {entry: mine[n] for entry, n in names.items()} if mine.keys() >= set(names.values()) else None
 
     def _is_prepared(self, record: ClaimRecord) -> bool:
-        """By the record and by the files that belong to it. A reboot undoes what was prepared, and may empty the files'
-        directory."""
-        return (
-            record.state == "Prepared"
-            and record.boot == self._boot
-            and all(self._folder.has(driver.driver, record.uid) for driver in record.drivers if driver.cdi_file)
-        )
+        """By the record and by its files. A reboot undoes what was prepared, and may empty the files' directory."""
+        return record.state == "Prepared" and record.boot == self._boot and self._has_files(record)
+
+    def _has_files(self, record: ClaimRecord) -> bool:
+        """Whether every CDI file is there that the agent wrote for the claim; one that cannot be read is not."""
+        try:
+            return all(self._folder.has(driver.driver, record.uid) for driver in record.drivers if driver.cdi_file)
+        except OSError as error:
+            log.warning("%s: its CDI file cannot be read: %s; it is prepared again", record.label, error)
+            return False
 
     def _checked_claim(self, pod: Pod, use: ClaimUse) -> ResourceClaim:
         try:
@@ -196,10 +207,11 @@ class Preparer:
 
     def _record_intent(self, pod_uid: str, claims: Sequence[ResourceClaim]) -> None:
         with self._reserving:
+            wanted: list[ClaimRecord] = []
             for claim in claims:
-                record_steps.refuse_conflict(claim, self._checkpoint.records())
-            known = [self._checkpoint.get(claim.metadata.uid) for claim in claims]
-            wanted = [record_steps.with_pod(k, c, pod=pod_uid) for k, c in zip(known, claims, strict=True)]
+                record_steps.refuse_conflict(claim, (*self._checkpoint.records(), *wanted))
+                known = self._checkpoint.get(claim.metadata.uid)
+                wanted.append(record_steps.with_pod(known, claim, pod=pod_uid))
             self._checkpoint.reserve(wanted)
         self._checkpoint.put(*wanted)
 
@@ -229,12 +241,12 @@ class Preparer:
 
     def _roll_back(self, record: ClaimRecord) -> None:
         """Undo what some drivers did; the intent stays recorded, so a failure here is made good by the next attempt."""
-        if pods := self._running(record.uid):
-            log.warning("%s: not rolled back, containers of the pods %s run with it", record.label, ", ".join(pods))
-            return
         try:
+            if pods := self._running(record.uid):
+                log.warning("%s: not rolled back, containers of the pods %s run with it", record.label, ", ".join(pods))
+                return
             self._checkpoint.put(replace(record, state="Preparing"), survival="whole")
-        except StorageFailed as error:
+        except (StorageFailed, ContainerFailed) as error:
             log.warning("not rolled back: %s; it is prepared again or given back later", error)
             return
         for reason in self._undo([record]).values():
