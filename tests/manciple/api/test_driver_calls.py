@@ -6,6 +6,7 @@ The calls and where they come from are listed in docs/plugin-protocol.md.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -91,6 +92,15 @@ def test_a_slice_is_created_in_protobuf_and_answered_as_it_was_sent(kube: Kube, 
     assert without_times(made) == make_slice(version)["spec"]
     assert made["metadata"]["name"].startswith(f"00000-{DRIVER}-{NODE}-")
     assert made["metadata"]["creationTimestamp"] > "2020"
+
+
+def test_a_slice_is_created_in_json_as_go_writes_it(http: httpx.Client) -> None:
+    """A client that was not told to use protobuf: what is no pointer is there, as null or empty."""
+    sent = make_slice()
+    sent["metadata"] = {**sent["metadata"], "creationTimestamp": None}
+    answer = http.post("/apis/resource.k8s.io/v1/resourceslices", json={**sent, "apiVersion": "resource.k8s.io/v1"})
+    assert answer.status_code == 201, answer.text
+    assert without_times(answer.json()) == sent["spec"]
 
 
 @pytest.mark.parametrize("version", BETAS[1:])
@@ -184,6 +194,23 @@ def test_an_informer_opens_with_the_state_and_a_bookmark_and_goes_on_with_events
     kind, gone = next(events)
     assert (kind, gone["metadata"]["uid"]) == ("DELETED", second["metadata"]["uid"])
     assert int(gone["metadata"]["resourceVersion"]) > int(second["metadata"]["resourceVersion"])
+
+
+def test_an_informer_that_was_interrupted_gets_the_whole_state_again(kube: Kube) -> None:
+    first = kube.create_slice(make_slice())
+    position = kube.list_slices()["metadata"]["resourceVersion"]
+    events = kube.watch_slices(
+        allowWatchBookmarks="true",
+        fieldSelector=SELECTOR,
+        resourceVersion=position,
+        resourceVersionMatch="NotOlderThan",
+        sendInitialEvents="true",
+        timeoutSeconds="1",
+    )
+    assert [(kind, one["metadata"].get("uid")) for kind, one in events] == [
+        ("ADDED", first["metadata"]["uid"]),
+        ("BOOKMARK", None),
+    ]
 
 
 def test_a_watch_goes_on_after_a_list_as_older_informers_ask(kube: Kube) -> None:
@@ -375,3 +402,11 @@ def test_the_driver_program_shares_no_code_with_what_it_tests() -> None:
         lines = [line.split() for line in path.read_text().splitlines()]
         imported = {line[1].split(".")[0] for line in lines if line and line[0] in ("import", "from") and len(line) > 1}
         assert not imported & set(ours), path
+
+
+def test_every_test_that_the_page_of_the_calls_names_is_there() -> None:
+    tests = Path(__file__).parents[2]
+    page = (tests.parent / "docs" / "plugin-protocol.md").read_text()
+    folders = (tests / "e2e", Path(__file__).parent)
+    sources = "".join(path.read_text() for folder in folders for path in folder.glob("test_*.py"))
+    assert {name for name in re.findall(r"`(test_\w+)`", page) if f"def {name}(" not in sources} == set()
