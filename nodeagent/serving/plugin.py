@@ -32,7 +32,7 @@ from nodeagent.serving.endpoints import CDI_DIR, PLUGINS_DIR, REGISTRAR_DIR, End
 from nodeagent.serving.health import REPEAT_SECONDS, HealthFeed
 from nodeagent.serving.node import NodeService
 from nodeagent.serving.serializer import Serializer
-from nodeagent.serving.slices import SliceKeeper
+from nodeagent.serving.slices import SETTLE_SECONDS, SliceKeeper
 from nodeagent.serving.sockets import Handlers, SocketServer, answers, streams
 
 log = logging.getLogger(__name__)
@@ -47,7 +47,8 @@ class PluginConfig:
 
     plugin_dir: the driver's own; PLUGINS_DIR/<driver> where None. rolling_update: the uid of the pod that the driver
     runs in, where two instances may run at once. serialize: one call of the driver at a time.
-    health_seconds: between health reports when nothing happens.
+    health_seconds: between health reports when nothing happens. settle_seconds: until slices that somebody else changed
+    are looked at.
     """
 
     node_name: str
@@ -57,6 +58,7 @@ class PluginConfig:
     rolling_update: str = ""
     serialize: bool = True
     health_seconds: float = REPEAT_SECONDS
+    settle_seconds: float = SETTLE_SECONDS
 
 
 class Plugin:
@@ -83,7 +85,7 @@ class Plugin:
             ),
         )
         self._health = HealthFeed(driver, repeat=config.health_seconds)
-        self._slices = SliceKeeper(client, driver, node=config.node_name)
+        self._slices = SliceKeeper(client, driver, node=config.node_name, settle=config.settle_seconds)
         self._servers: list[SocketServer] = []
 
     def start(self) -> None:

@@ -22,18 +22,26 @@ log = logging.getLogger(__name__)
 #: Seconds between looks at the slices though nothing was reported.
 RESYNC_SECONDS = 60.0
 
+#: Seconds until a change in the API is looked at. Where an old and a new instance of a driver disagree during an
+#: update, this is how often each of them writes.
+SETTLE_SECONDS = 5.0
+
 #: The only piece of work there is.
 _Key = Literal["slices"]
 _KEY: _Key = "slices"
 
 
 class SliceKeeper:
-    """Publishes `driver` for the node until stopped. An API server that is away is asked again, ever more seldom."""
+    """Publishes `driver` for the node until stopped. An API server that is away is asked again, ever more seldom.
 
-    def __init__(self, client: Client, driver: Driver, *, node: str) -> None:
+    settle: seconds until a change in the API is looked at; what the driver announces is published at once.
+    """
+
+    def __init__(self, client: Client, driver: Driver, *, node: str, settle: float = SETTLE_SECONDS) -> None:
         self._client = client
         self._driver = driver
         self._node = node
+        self._settle = settle
         self._queue: WorkQueue[_Key] = WorkQueue(longest_delay=30.0)
         self._publisher = Publisher(client, node=node, owner=self._owner)
         self._follower = Follower(
@@ -64,10 +72,10 @@ class SliceKeeper:
             thread.join(seconds)
 
     def _listed(self, _slices: Sequence[ResourceSlice]) -> None:
-        self.look()
+        self._queue.add_after(_KEY, self._settle)
 
     def _changed(self, _change: Change[ResourceSlice]) -> None:
-        self.look()
+        self._queue.add_after(_KEY, self._settle)
 
     def _owner(self) -> OwnerReference:
         """Asked each time that something is written: a node that was made anew has another uid. Raises: ApiFailure."""

@@ -54,7 +54,7 @@ class Node:
             registrar_dir=self.registrar_dir,
             plugin_dir=self.plugin_dir,
             cdi_dir=self.cdi_dir,
-            **config,
+            **{"settle_seconds": 0.05, **config},
         )
         client = Client("http://api", token="secret", transport=self.api)
         self.plugins.append(Plugin(driver or self.driver, made, client, disk=disk))

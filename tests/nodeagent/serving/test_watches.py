@@ -75,6 +75,19 @@ def test_a_node_that_is_not_there_yet_is_waited_for(node: Node) -> None:
     assert slice_["metadata"]["ownerReferences"][0]["uid"] == "uid-later"
 
 
+def test_when_the_old_instance_has_gone_the_devices_are_those_of_the_new_one(node: Node) -> None:
+    old, new = RecordingDriver(gpus=2), RecordingDriver(gpus=3)
+    node.serve(old, rolling_update="old")
+    node.eventually(lambda: published(node) == names(2))
+    node.serve(new, rolling_update="new")
+    node.eventually(lambda: published(node) == names(3))
+
+    node.plugins[0].stop()
+
+    node.eventually(lambda: published(node) == names(3))
+    assert len({s["spec"]["pool"]["generation"] for s in node.api.all("resourceslices")}) == 1
+
+
 def test_stopping_leaves_the_slices(node: Node) -> None:
     """A new one may be on its way; the kubelet removes them when it does not come."""
     node.serve()
