@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator
-from typing import Final
+from typing import Final, cast
 
 from manciple.wire import protobuf
 from manciple.wire.errors import BadRequest
@@ -67,7 +67,7 @@ class Channel:
     def call(self, call: Call[Question, Answer], question: Question, *, seconds: float) -> Answer:
         """Raises: CallFailed, also when no answer has come after `seconds`."""
         try:
-            data = self._grpc.unary_unary(call.path)(protobuf.encode(question), timeout=seconds)
+            data = self._grpc.unary_unary(call.path, _same, _same)(protobuf.encode(question), timeout=seconds)
         except grpc.RpcError as error:
             raise _failure(call.name, error, seconds) from error
         except ValueError as error:  # the channel was closed
@@ -77,7 +77,7 @@ class Channel:
     def stream(self, call: Call[Question, Answer], question: Question) -> Iterator[Answer]:
         """The answers as they come; ends when the other side ends it. Raises: CallFailed."""
         try:
-            for data in self._grpc.unary_stream(call.path)(protobuf.encode(question)):
+            for data in self._grpc.unary_stream(call.path, _same, _same)(protobuf.encode(question)):
                 yield _decoded(call, data)
         except grpc.RpcError as error:
             raise _failure(call.name, error, 0.0) from error
@@ -114,6 +114,11 @@ def _ignore(_state: grpc.ChannelConnectivity) -> None:
     """Whoever subscribes may ask for a connection."""
 
 
+def _same(data: bytes) -> bytes:
+    """What grpc carries is encoded and decoded by us."""
+    return data
+
+
 def _decoded(call: Call[Question, Answer], data: bytes) -> Answer:
     try:
         return protobuf.decode(call.answer, data)
@@ -123,12 +128,11 @@ def _decoded(call: Call[Question, Answer], data: bytes) -> Answer:
 
 
 def _failure(name: str, error: grpc.RpcError, seconds: float) -> CallFailed:
-    if not isinstance(error, grpc.Call):
-        return CallFailed(f"{name}: {error}")
-    code = error.code()
+    call = cast("grpc.Call", error)  # what calls raise is both
+    code = call.code()
     if code is grpc.StatusCode.DEADLINE_EXCEEDED and seconds:
         return CallFailed(f"{name}: no answer within {seconds:g} s", code=_spelled(code))
-    details = error.details() or "no details were given"
+    details = call.details() or "no details were given"
     return CallFailed(f"{name}: {details} ({code.name})", code=_spelled(code))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +17,14 @@ from nodeagent.drivers.protocol import Driver
 from tests.nodeagent.fake_api import FakeApi
 from tests.nodeagent.objects import NODE, claim, pod
 from tests.nodeagent.plugins.plugin import NAME, TIMEOUT, Plugin
+
+
+def until(condition: Callable[[], Any]) -> None:
+    """Wait for what nothing tells of."""
+    deadline = time.monotonic() + TIMEOUT
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
 
 
 @dataclass

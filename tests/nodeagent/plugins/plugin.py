@@ -32,6 +32,9 @@ TIMEOUT = 20.0
 NAME = "ext.example.com"
 
 
+Methods = dict[str, "grpc.RpcMethodHandler[Any, Any]"]
+
+
 def cdi_device(uid: str) -> str:
     return f"ext.example.com/dev={uid}"
 
@@ -102,7 +105,7 @@ class Plugin:
         self.reports: list[HealthReport] = []
         self.watchers = 0
         self.changed = threading.Condition()
-        self._servers: list[grpc.Server] = []
+        self._servers: dict[Path, grpc.Server] = {}
 
     # As a process.
 
@@ -122,13 +125,12 @@ class Plugin:
         for path in (self.socket, self.endpoint):
             path.unlink(missing_ok=True)
 
-    def crash(self) -> None:
-        """Everything ends at once; calls in progress break."""
+    def crash(self, *paths: Path) -> None:
+        """What listens at `paths`, or everything, ends at once; calls in progress break."""
         with self.changed:
             self.changed.notify_all()
-        for server in self._servers:
-            server.stop(None).wait(TIMEOUT)
-        self._servers = []
+        for path in paths or tuple(self._servers):
+            self._servers.pop(path).stop(None).wait(TIMEOUT)
 
     # What a test looks at.
 
@@ -161,10 +163,10 @@ class Plugin:
         path.unlink(missing_ok=True)
         server.add_insecure_port(f"unix:{path}")
         server.start()
-        self._servers.append(server)
+        self._servers[path] = server
 
     def _registration(self) -> grpc.GenericRpcHandler:
-        methods = {
+        methods: Methods = {
             "GetInfo": grpc.unary_unary_rpc_method_handler(self._get_info, response_serializer=protobuf.encode),
             "NotifyRegistrationStatus": grpc.unary_unary_rpc_method_handler(
                 self._notified, response_serializer=protobuf.encode
@@ -197,7 +199,7 @@ class Plugin:
             given = {claim.uid: self.unprepare(claim) for claim in claims}
             return UnprepareResponse(claims={uid: one for uid, one in given.items() if one is not None})
 
-        methods = {
+        methods: Methods = {
             "NodePrepareResources": grpc.unary_unary_rpc_method_handler(
                 prepare, response_serializer=lambda answer: self.garbage or protobuf.encode(answer)
             ),
@@ -234,5 +236,7 @@ class Plugin:
                 given += reports
                 yield from reports
 
-        handler = grpc.unary_stream_rpc_method_handler(watch, response_serializer=protobuf.encode)
-        return grpc.method_handlers_generic_handler(f"{version}.DRAResourceHealth", {"NodeWatchResources": handler})
+        methods: Methods = {
+            "NodeWatchResources": grpc.unary_stream_rpc_method_handler(watch, response_serializer=protobuf.encode)
+        }
+        return grpc.method_handlers_generic_handler(f"{version}.DRAResourceHealth", methods)
