@@ -1,4 +1,4 @@
-"""What a first visitor finds: a class for the simulated GPUs, and a template to claim one with.
+"""What a first visitor finds: classes for the simulated devices, and a template to claim a GPU with.
 
 Written the way a person would, through `kubectl apply`'s own path, and only where nothing of that name exists: a
 changed or deleted demo stays as its owner left it once the namespace is there.

@@ -3,25 +3,49 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping, Sequence
 
 from manciple.processes.accounts import Server
 from manciple.processes.home import Home
 from nodeagent.agent import Agent
 from nodeagent.config import AgentConfig, ListenAddress
-from nodeagent.drivers.simulated import SimulatedDriver
+from nodeagent.drivers.catalog import DriverEntry, create_drivers
 from nodeagent.kubeconfig import read_kubeconfig
 
 #: What a simulated node offers besides its GPUs: a server's worth, whatever this machine has.
 CPU, MEMORY = "32", "256Gi"
+#: The drivers of a node with plain GPUs; of one with a GPU in partitions and with interfaces that claims share.
+GPU_DRIVERS = (DriverEntry(driver="sim"),)
+MIXED_DRIVERS = (
+    DriverEntry(driver="sim-partitionable", settings={"gpus": 1}),
+    DriverEntry(driver="sim-nic", settings={"nics": 2}),
+)
 #: Seconds that stopping waits for the agents.
 STOP_SECONDS = 10.0
 
 
-class Nodes:
-    """`names` with their agents. `start()` once the API listens; they end when `stopping` is set."""
+def plan(*, nodes: int, mixed_nodes: int) -> dict[str, Sequence[DriverEntry]]:
+    """The simulated nodes: their names, in order, and drivers."""
+    plain: dict[str, Sequence[DriverEntry]] = {f"node-{number}": GPU_DRIVERS for number in range(1, nodes + 1)}
+    return plain | {f"mixed-{number}": MIXED_DRIVERS for number in range(1, mixed_nodes + 1)}
 
-    def __init__(self, home: Home, *, server: Server, names: list[str], stopping: threading.Event) -> None:
-        self.names = names
+
+class Nodes:
+    """The nodes of `drivers` with their agents. `start()` once the API listens; they end when `stopping` is set.
+
+    drivers: of each node, by its name.
+    """
+
+    def __init__(
+        self,
+        home: Home,
+        *,
+        server: Server,
+        drivers: Mapping[str, Sequence[DriverEntry]],
+        stopping: threading.Event,
+    ) -> None:
+        self.names = list(drivers)
+        self._drivers = drivers
         self._home = home
         self._server = server
         self._stopping = stopping
@@ -59,4 +83,4 @@ class Nodes:
             cpu=CPU,
             memory=MEMORY,
         )
-        return Agent(config, [SimulatedDriver(name)])
+        return Agent(config, create_drivers(self._drivers[name], node_name=name))

@@ -30,7 +30,7 @@ from manciple.asgi import application
 from manciple.processes import accounts, demo, readiness
 from manciple.processes.home import Home
 from manciple.processes.listeners import Address, Listeners, Tls, bind
-from manciple.processes.nodes import Nodes
+from manciple.processes.nodes import Nodes, plan
 from manciple.processes.worker import EmbeddedWorker
 from manciple.store.tail import Tail
 
@@ -46,6 +46,7 @@ class Options:
     api: Address
     web: Address
     nodes: int
+    mixed_nodes: int
     demo: bool
 
 
@@ -85,9 +86,9 @@ class System:
         api = Address(options.api.host, api_socket.getsockname()[1])
         web = Address(options.web.host, web_socket.getsockname()[1])
         files = self._prepare_home(api)
-        names = [f"node-{number}" for number in range(1, options.nodes + 1)]
+        drivers = plan(nodes=options.nodes, mixed_nodes=options.mixed_nodes)
         server = accounts.Server(url=f"https://{api.url_host}:{api.port}", ca_pem=files.ca_pem)
-        user, password = self._prepare_accounts(server, names)
+        user, password = self._prepare_accounts(server, list(drivers))
         told = Started(
             api_url=server.url,
             web_url=f"http://{web.url_host}:{web.port}",
@@ -98,7 +99,7 @@ class System:
         self._listeners.add(api_socket, tls=Tls(certificate=files.certificate, key=files.key))
         self._listeners.add(web_socket)
         settings.ALLOWED_HOSTS.append("*" if web.listens_everywhere else web.url_host)
-        nodes = Nodes(self._home, server=server, names=names, stopping=self._stopping)
+        nodes = Nodes(self._home, server=server, drivers=drivers, stopping=self._stopping)
         self._nodes = nodes
         with self._working(nodes):
             threading.Thread(target=self._bring_up, args=(nodes, told, ready), name="start-up", daemon=True).start()
@@ -114,7 +115,7 @@ class System:
     def _prepare_accounts(self, server: accounts.Server, nodes: list[str]) -> tuple[str, str]:
         accounts.write_kubeconfigs(self._home, server=server, nodes=nodes)
         if self._options.demo and demo.build():
-            self._say("Made the demo: class gpu.example.com, and template one-gpu in namespace demo")
+            self._say("Made the demo: classes of the simulated devices, and template one-gpu in namespace demo")
         return accounts.sign_in(self._home)
 
     @contextlib.contextmanager

@@ -100,6 +100,7 @@ class Up:
 
     home: Path
     nodes: int = 3
+    mixed_nodes: int = 0
     extra: Sequence[str] = ()
 
     def start(self) -> Up:
@@ -113,6 +114,7 @@ class Up:
                 *("--api", "127.0.0.1:0"),
                 *("--web", "127.0.0.1:0"),
                 *("--nodes", str(self.nodes)),
+                *("--mixed-nodes", str(self.mixed_nodes)),
                 *self.extra,
             ]
         ).start()

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,6 +30,14 @@ EXAMPLES = sorted((ROOT / "docs" / "examples").glob("*.yaml"))
 REAL = Path(os.environ.get("MANCIPLE_MANIFESTS", ROOT.parent / "shared" / "manifests"))
 REAL_NAMES = ("basic-*.yaml", "cel-selector.yaml", "admin-access.yaml")
 MANIFESTS = [Manifest(path) for path in [*EXAMPLES, *sorted(file for name in REAL_NAMES for file in REAL.glob(name))]]
+
+
+@pytest.fixture(scope="module")
+def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
+    """What `make run` starts: GPU nodes, and one with partitions and shared interfaces."""
+    up = Up(home=tmp_path_factory.mktemp("home"), mixed_nodes=1).start()
+    yield up
+    assert up.process.stop() == 0, "\n".join(up.process.output)
 
 
 @pytest.mark.parametrize("manifest", MANIFESTS, ids=lambda manifest: manifest.name)
@@ -77,3 +88,69 @@ spec: {spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: no-suc
     assert "no-such-class" in kubectl("describe", "pod", "-n", "waiting", "trainer")
     assert "pending" in kubectl("get", "resourceclaims", "-n", "waiting")
     kubectl("delete", "namespace", "waiting", "--timeout=60s")
+
+
+def environment(kubectl: Kubectl, home: Path, namespace: str, pod: str) -> dict[str, str]:
+    """What the pod's only container was started with."""
+    uid = kubectl.json("get", "pod", "-n", namespace, pod)["metadata"]["uid"]
+    started = json.loads(next(home.glob(f"nodes/*/containers/{uid}.json")).read_text())
+    (container,) = started["containers"].values()
+    return dict(container["environment"])
+
+
+def add_pod(kubectl: Kubectl, namespace: str, name: str, claim: dict[str, Any]) -> None:
+    """One more pod; `claim` is its entry of spec.resourceClaims."""
+    container = {"name": "main", "image": "example.com/app", "resources": {"claims": [{"name": "device"}]}}
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"containers": [container], "resourceClaims": [{"name": "device", **claim}]},
+    }
+    kubectl("apply", "-f", "-", stdin=json.dumps(pod))
+
+
+def wait_unschedulable(kubectl: Kubectl, namespace: str, pod: str) -> None:
+    reason = "{.status.conditions[?(@.type=='PodScheduled')].reason}"
+    kubectl("wait", "-n", namespace, f"pod/{pod}", "--timeout=60s", f"--for=jsonpath={reason}=Unschedulable")
+
+
+def test_a_partition_and_its_sibling_run_and_the_third_waits_for_one_of_them(kubectl: Kubectl, up: Up) -> None:
+    manifest = Manifest(ROOT / "docs" / "examples" / "partition.yaml")
+    run_manifest(kubectl, manifest)
+    found = environment(kubectl, up.home, "partition", "training")
+    assert {found[name] for name in found if name.endswith("_PROFILE")} == {"3g.40gb"}
+    assert {found[name] for name in found if name.endswith("_MEMORY")} == {"40Gi"}
+
+    kubectl("delete", "pod", "-n", "partition", "notebook", "--timeout=60s")
+    add_pod(kubectl, "partition", "sibling", {"resourceClaimTemplateName": "large"})
+    kubectl("wait", "--for=condition=Ready", "-n", "partition", "pod/sibling", "--timeout=90s")
+    add_pod(kubectl, "partition", "third", {"resourceClaimTemplateName": "small"})
+    wait_unschedulable(kubectl, "partition", "third")
+    assert "counter" in kubectl("describe", "pod", "-n", "partition", "third")
+
+    kubectl("delete", "pod", "-n", "partition", "sibling", "--timeout=60s")
+    kubectl("wait", "--for=condition=Ready", "-n", "partition", "pod/third", "--timeout=90s")
+    kubectl("delete", "namespace", "partition", "--timeout=90s")
+    assert_all_is_given_back(kubectl, up.home, manifest)
+
+
+def test_claims_share_an_interface_until_its_bandwidth_is_used_up(kubectl: Kubectl, up: Up) -> None:
+    manifest = Manifest(ROOT / "docs" / "examples" / "shared-nic.yaml")
+    run_manifest(kubectl, manifest)
+    granted = {pod: environment(kubectl, up.home, "shared-nic", pod) for pod in ("storage", "web")}
+    assert [granted[pod]["NIC_DEVICE_0_BANDWIDTH"] for pod in ("storage", "web")] == ["60G", "10G"]
+    assert granted["storage"]["NIC_DEVICE_0_SHARE_ID"] != granted["web"]["NIC_DEVICE_0_SHARE_ID"]
+
+    for name in ("other", "third"):  # the first finds the node's second interface, the next none that has 60G left
+        claim = kubectl.json("get", "resourceclaim", "-n", "shared-nic", "wide")
+        new = {"apiVersion": claim["apiVersion"], "kind": claim["kind"], "spec": claim["spec"]}
+        kubectl("apply", "-f", "-", stdin=json.dumps(new | {"metadata": {"name": name, "namespace": "shared-nic"}}))
+        add_pod(kubectl, "shared-nic", name, {"resourceClaimName": name})
+    kubectl("wait", "--for=condition=Ready", "-n", "shared-nic", "pod/other", "--timeout=90s")
+    wait_unschedulable(kubectl, "shared-nic", "third")
+
+    kubectl("delete", "pod", "-n", "shared-nic", "storage", "--timeout=60s")
+    kubectl("wait", "--for=condition=Ready", "-n", "shared-nic", "pod/third", "--timeout=90s")
+    kubectl("delete", "namespace", "shared-nic", "--timeout=90s")
+    assert_all_is_given_back(kubectl, up.home, manifest)

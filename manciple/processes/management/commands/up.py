@@ -24,19 +24,30 @@ class Command(BaseCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--api", default="127.0.0.1:6443", metavar="HOST:PORT", help="where the API listens (TLS)")
         parser.add_argument("--web", default="127.0.0.1:8000", metavar="HOST:PORT", help="where the dashboard listens")
-        parser.add_argument("--nodes", type=int, default=3, metavar="N", help="simulated nodes to start (default 3)")
-        parser.add_argument("--no-demo", action="store_true", help="do not make the demo class, namespace and template")
+        parser.add_argument("--nodes", type=int, default=3, metavar="N", help="simulated GPU nodes (default 3)")
+        parser.add_argument(
+            "--mixed-nodes",
+            type=int,
+            default=1,
+            metavar="N",
+            help="simulated nodes with a GPU in partitions and shared network interfaces (default 1)",
+        )
+        parser.add_argument(
+            "--no-demo", action="store_true", help="do not make the demo classes, namespace and template"
+        )
         # --home DIR is taken by manage.py before the settings are read; it stands here for --help.
         parser.add_argument("--home", metavar="DIR", help="where everything is kept (default ./var)")
 
     def handle(self, *_args: Any, **options: Any) -> None:
-        if options["nodes"] < 0:
-            raise CommandError("--nodes must be 0 or more")
+        for option in ("nodes", "mixed_nodes"):
+            if options[option] < 0:
+                raise CommandError(f"--{option.replace('_', '-')} must be 0 or more")
         wanted = Options(
             home=Path(settings.HOME),
             api=_address("--api", options["api"]),
             web=_address("--web", options["web"]),
             nodes=options["nodes"],
+            mixed_nodes=options["mixed_nodes"],
             demo=not options["no_demo"],
         )
         try:
