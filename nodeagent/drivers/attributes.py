@@ -1,4 +1,4 @@
-"""Attribute values within the limits of the API: what a machine says of its devices is of any length and any form.
+"""Attribute values and capacities within the limits of the API, whatever a machine says of its devices.
 
 Source of the limits: k8s.io/api/resource/v1, types.go (DeviceAttributeMaxValueLength).
 """
@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import re
 
-from inventory.kinds.slices import DeviceAttribute
+from inventory.kinds.slices import DeviceAttribute, DeviceCapacity
+from manciple.wire.quantity import Format, Quantity
 
 #: Of a text or a version, in bytes.
 TEXT_MAX = 64
@@ -39,6 +40,11 @@ def semantic_version(value: str) -> str:
     """
     found = re.match(r"(\d+)(?:\.(\d+))?(?:\.(\d+))?", value)
     return ".".join(str(int(part or 0)) for part in found.groups()) if found else ""
+
+
+def in_bytes(count: int) -> DeviceCapacity:
+    """An amount of bytes as Kubernetes writes it: "4Mi"."""
+    return DeviceCapacity(value=Quantity.of(count, Format.BINARY_SI).canonical())
 
 
 def plain(attribute: DeviceAttribute) -> str:

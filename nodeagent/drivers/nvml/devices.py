@@ -25,7 +25,7 @@ from inventory.kinds.slices import (
     DeviceCounterConsumption,
 )
 from nodeagent.drivers import pci
-from nodeagent.drivers.attributes import number, text, version
+from nodeagent.drivers.attributes import in_bytes, number, text, version
 from nodeagent.drivers.nvml.gpus import Gpu, Mig, System
 
 _PARTITIONS = "partitions"
@@ -81,7 +81,7 @@ def _whole(gpu: Gpu, common: Mapping[str, DeviceAttribute]) -> Device:
     return Device(
         name=f"gpu-{gpu.minor}",
         attributes={"type": text("gpu"), "uuid": text(gpu.uuid), **common},
-        capacity=_quantities({} if gpu.memory is None else {"memory": gpu.memory}),
+        capacity={} if gpu.memory is None else {"memory": in_bytes(gpu.memory)},
     )
 
 
@@ -97,7 +97,7 @@ def _part(gpu: Gpu, mig: Mig, common: Mapping[str, DeviceAttribute]) -> Device:
     return Device(
         name=_part_name(gpu, mig),
         attributes={**own, **common},
-        capacity=_quantities({"memory": mig.memory, **mig.engines}),
+        capacity={"memory": in_bytes(mig.memory), **_counts(mig.engines)},
     )
 
 
@@ -112,7 +112,7 @@ def _part_name(gpu: Gpu, mig: Mig) -> str:
     return f"{name}-{mig.compute_instance}" if siblings > 1 else name
 
 
-def _quantities(amounts: Mapping[str, int]) -> dict[str, DeviceCapacity]:
+def _counts(amounts: Mapping[str, int]) -> dict[str, DeviceCapacity]:
     return {name: DeviceCapacity(value=str(amount)) for name, amount in amounts.items()}
 
 

@@ -9,9 +9,9 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from inventory.kinds.slices import DeviceAttribute, DeviceCapacity
+from inventory.kinds.slices import DeviceAttribute
 from nodeagent.drivers import pci
-from nodeagent.drivers.attributes import number, text, truth
+from nodeagent.drivers.attributes import in_bytes, number, text, truth
 from nodeagent.drivers.sysfs.found import Found, Kind
 from nodeagent.drivers.sysfs.pciids import PciNames
 from nodeagent.drivers.sysfs.tree import Roots, integer, link, names, read
@@ -141,7 +141,7 @@ def _disk(roots: Roots, usage: Usage, pci_names: PciNames, name: str) -> Found:
         name=name,
         value=f"/dev/{_node(name)}",
         attributes=attributes,
-        capacity={"size": DeviceCapacity(value=str((integer(folder / "size") or 0) * SECTOR))},
+        capacity={"size": in_bytes((integer(folder / "size") or 0) * SECTOR)},
         nodes=(_node(name),),
         function=function,
         in_use=usage.of_disk(roots.sys, name),

@@ -107,7 +107,7 @@ def test_an_interface_and_a_disk_tell_the_place_and_the_identity_of_the_function
     disk = facts(devices["block-nvme0n1"])
     assert (disk["model"], disk["serial"], disk["path"]) == ("SAMSUNG MZQL23T8", "S64HNE0R", "/dev/nvme0n1")
     assert (disk[BUS_ID], disk[PCIE_ROOT], disk["vendor"]) == ("0000:65:00.0", "pci0000:64", "144d")
-    assert devices["block-nvme0n1"].capacity["size"].value == str(7_501_476_528 * 512)
+    assert devices["block-nvme0n1"].capacity["size"].value == "3750738264Ki"
 
 
 def test_an_interface_without_a_link_has_no_speed(tree: Tree) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from inventory.kinds.slices import Device
+from manciple.wire.quantity import Quantity
 from nodeagent.drivers.attributes import plain
 from nodeagent.drivers.sysfs import SysfsDriver, read_settings
 from tests.nodeagent.objects import NODE
@@ -32,7 +33,7 @@ def published() -> dict[tuple[str, str], dict[str, str]]:
     found = {}
     for device in driver.pools()[0].devices:
         facts = {name: plain(value) for name, value in device.attributes.items()}
-        facts |= {name: capacity.value for name, capacity in device.capacity.items()}
+        facts |= {name: str(Quantity.parse(one.value).nanos // 10**9) for name, one in device.capacity.items()}
         name = facts.get("interface") or facts.get("path") or facts.get("resource.kubernetes.io/pciBusID") or ""
         found[facts["kind"], name] = facts
     return found
@@ -115,7 +116,7 @@ def test_a_file_attached_to_a_loop_device_is_noticed(attach: Callable[[], str]) 
         def published() -> Device | None:
             return next((device for device in driver.pools()[0].devices if device.name == name), None)
 
-        while (device := published()) is None or device.capacity["size"].value != str(1 << 20):
+        while (device := published()) is None or device.capacity["size"].value != "1Mi":
             assert changed.wait(20.0), f"{name} was attached and nothing was noticed"
             changed.clear()
         assert plain(device.attributes["attached"]) == "true"

@@ -1,0 +1,131 @@
+"""A pod claims a device that this machine really has, and uses it: API, scheduler, an agent process, podman."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from nodeagent.drivers.sysfs.settings import DEFAULT_NAME
+from nodeagent.runtimes.podman import labels
+from tests.e2e.kubectl import Kubectl
+from tests.e2e.processes import ROOT, Process, Up, wait_for
+from tests.nodeagent.nvml.machines import RECORDINGS
+from tests.nodeagent.runtimes.containers import clean, make_rootfs, needs_podman
+
+pytestmark = pytest.mark.e2e
+
+NODE = "with-devices"
+NAMESPACE = "real-devices"
+EXAMPLES = ROOT / "docs" / "examples" / "real-devices"
+DISK_BYTES = 4 << 20
+
+
+@dataclass
+class Disk:
+    """A file behind a loop device. device: "/dev/loop4"."""
+
+    file: Path
+    device: str
+
+    @property
+    def name(self) -> str:
+        return self.device.removeprefix("/dev/")
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Disk]:
+    """Detached at the end, whatever has happened."""
+    needs_podman()
+    file = tmp_path / "disk.img"
+    file.write_bytes(bytes(DISK_BYTES))
+    attached = subprocess.run(["losetup", "--find", "--show", str(file)], capture_output=True, text=True, check=True)
+    disk = Disk(file, attached.stdout.strip())
+    yield disk
+    subprocess.run(["losetup", "--detach", disk.device], check=True)
+
+
+class RealNode:
+    """An agent process of its own, with the drivers of its drivers file; its containers are podman's."""
+
+    def __init__(self, up: Up, folder: Path, *drivers: dict[str, Any]) -> None:
+        self.rootfs = make_rootfs(folder / "rootfs")
+        self.state_dir = (folder / "state").resolve()
+        self.cdi_dir = folder / "cdi"
+        self.mark = labels.agent_mark(NODE, self.state_dir)
+        drivers_file = folder / "drivers.yaml"
+        drivers_file.write_text(yaml.safe_dump({"drivers": list(drivers)}))
+        self.process = Process(
+            [
+                *(sys.executable, "-m", "nodeagent", "--node-name", NODE, "--kubeconfig", str(up.kubeconfig)),
+                *("--state-dir", str(self.state_dir), "--cdi-dir", str(self.cdi_dir)),
+                *("--runtime", "podman", "--drivers-file", str(drivers_file)),
+            ]
+        ).start()
+
+    def cdi_documents(self) -> list[dict[str, Any]]:
+        return [json.loads(path.read_text()) for path in self.cdi_dir.glob("*.json")]
+
+    def end(self) -> None:
+        self.process.stop()
+        clean(self.mark, self.state_dir)
+
+
+@pytest.fixture
+def node(system: Up, disk: Disk, tmp_path: Path) -> Iterator[RealNode]:
+    """Offers the loop device of this test and no other, and the GPUs of a recorded machine."""
+    sysfs = {"kinds": ["loop"], "include": [{"name": disk.name}]}
+    nvml = {"recording": str(RECORDINGS / "a100-mig.json")}
+    node = RealNode(system, tmp_path, {"driver": "sysfs", "settings": sysfs}, {"driver": "nvml", "settings": nvml})
+    yield node
+    node.end()
+
+
+def devices_of(kubectl: Kubectl, driver: str) -> dict[str, dict[str, Any]]:
+    slices = kubectl.json("get", "resourceslices", "--field-selector", f"spec.nodeName={NODE}")["items"]
+    mine = [one for one in slices if one["spec"]["driver"] == driver]
+    return {device["name"]: device for one in mine for device in one["spec"].get("devices", ())}
+
+
+@pytest.fixture
+def example(kubectl: Kubectl, node: RealNode) -> Iterator[str]:
+    """The documented example with this machine's root file system; all of it is gone after the test."""
+    text = (EXAMPLES / "loop-device.yaml").read_text()
+    assert "rootfs:/srv/busybox" in text
+    yield text.replace("rootfs:/srv/busybox", f"rootfs:{node.rootfs}")
+    kubectl("delete", "-f", str(EXAMPLES / "loop-device.yaml"), "--ignore-not-found", "--timeout=90s")
+
+
+def test_a_pod_claims_a_loop_device_and_writes_to_it_inside_a_container(
+    kubectl: Kubectl, node: RealNode, disk: Disk, example: str
+) -> None:
+    published = wait_for("the loop device to be published", lambda: devices_of(kubectl, DEFAULT_NAME))
+    assert list(published) == [disk.name]
+    assert published[disk.name]["capacity"]["size"]["value"] == "4Mi"
+
+    kubectl("apply", "-f", "-", stdin=example)
+    succeeded = "--for=jsonpath={.status.phase}=Succeeded"
+    kubectl("wait", succeeded, "-n", NAMESPACE, "pod/writer", "--timeout=90s")
+
+    wanted = f"written by the pod to {disk.device}\n".encode()
+    content = disk.file.read_bytes()
+    assert content[: len(wanted)] == wanted
+    assert content[len(wanted) :] == bytes(DISK_BYTES - len(wanted))
+
+    kubectl("delete", "pod", "writer", "-n", NAMESPACE, "--timeout=60s")
+    wait_for("the CDI file to be removed", lambda: node.cdi_documents() == [])
+    assert devices_of(kubectl, DEFAULT_NAME).keys() == {disk.name}
+
+
+def test_the_partitions_of_a_recorded_machine_are_published_through_the_api(kubectl: Kubectl, node: RealNode) -> None:
+    published = wait_for("the GPUs to be published", lambda: devices_of(kubectl, "gpu.nvidia.com"))
+    assert published["gpu-0-mig-1g5gb-19-2"]["attributes"]["profile"] == {"string": "1g.5gb"}
+    assert published["gpu-2"]["attributes"]["cudaDriverVersion"] == {"version": "12.2.0"}
+    assert published["gpu-2"]["capacity"]["memory"]["value"] == "40Gi"
