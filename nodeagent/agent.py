@@ -241,10 +241,10 @@ class Agent:
         self._untold += self.preparer.recover()
 
     def _recover_or_say_why_not(self) -> None:
-        """Raises: StorageFailed; the node stays in touch meanwhile, so that its pods are not taken for lost."""
+        """Raises: AgentError; the node stays in touch meanwhile, so that its pods are not taken for lost."""
         try:
             self.recover()
-        except StorageFailed:
+        except AgentError:
             with suppress(ApiFailure):
                 self.register()
             raise

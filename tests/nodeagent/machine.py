@@ -18,6 +18,8 @@ from nodeagent.disk import Disk
 from nodeagent.drivers.protocol import ClaimIdentity, Driver, Failed, Prepared
 from nodeagent.drivers.simulated import SimulatedDriver
 from nodeagent.failures import AgentError
+from nodeagent.runtimes.catalog import create_runtime
+from nodeagent.runtimes.protocol import Runtime
 from tests.nodeagent.fake_api import FakeApi
 from tests.nodeagent.objects import NODE, claim, pod
 
@@ -37,24 +39,42 @@ class Clock:
 
 
 class RecordingDriver(SimulatedDriver):
-    """Knows which claims it holds; what it holds outlives agents, as a device's state does."""
+    """Knows which claims it holds; what it holds outlives agents, as a device's state does.
+
+    violations: what it was asked to do and no agent may ask for. runs: whether a container runs with a claim.
+    """
 
     def __init__(self, node_name: str = NODE, **options: Any) -> None:
         super().__init__(node_name, **options)
         self.held: set[str] = set()
         self.calls: list[tuple[str, tuple[str, ...]]] = []
+        self.violations: list[str] = []
+        self.runs: Callable[[str], bool] = lambda _uid: False
+        self._held_devices: dict[str, set[str]] = {}
 
     def prepare(self, claims: Sequence[ResourceClaim]) -> Mapping[str, Prepared | Failed]:
         self.calls.append(("prepare", tuple(c.metadata.name for c in claims)))
         answers = super().prepare(claims)
-        self.held |= {uid for uid, answer in answers.items() if isinstance(answer, Prepared)}
+        for one in claims:
+            if isinstance(answers[one.metadata.uid], Prepared):
+                self._hold(one)
         return answers
 
     def unprepare(self, claims: Sequence[ClaimIdentity]) -> Mapping[str, Failed | None]:
         self.calls.append(("unprepare", tuple(c.name for c in claims)))
+        self.violations += [f"{c.uid} is unprepared while a container runs with it" for c in claims if self.runs(c.uid)]
         answers = super().unprepare(claims)
         self.held -= {uid for uid, answer in answers.items() if answer is None}
         return answers
+
+    def _hold(self, given: ResourceClaim) -> None:
+        uid, allocation = given.metadata.uid, given.status.allocation
+        results = allocation.devices.results if allocation is not None else ()
+        self._held_devices[uid] = {r.device for r in results if r.driver == self.name and not r.admin_access}
+        for other in self.held - {uid}:
+            if both := self._held_devices[other] & self._held_devices[uid]:
+                self.violations.append(f"{sorted(both)} are prepared for {uid} while {other} holds them")
+        self.held.add(uid)
 
     def count(self, operation: str) -> int:
         return sum(1 for name, _ in self.calls if name == operation)
@@ -79,8 +99,11 @@ class Machine:
         api: FakeApi | None = None,
         disk: Disk | None = None,
         transport: httpx.BaseTransport | None = None,
+        wrapped: Callable[[Runtime], Runtime] = lambda runtime: runtime,
     ) -> None:
+        """wrapped: what stands between an agent and its simulated containers."""
         self.folder = folder
+        self.wrapped = wrapped
         self.api = api or FakeApi()
         self.transport = transport or self.api
         self.disk = disk or Disk()
@@ -90,6 +113,17 @@ class Machine:
         self.drivers: Sequence[Driver] = drivers if drivers is not None else [self.driver]
         self.agent = self._agent()
         self.failures: list[str] = []
+        for one in self.recording_drivers:
+            one.runs = self._runs
+
+    @property
+    def recording_drivers(self) -> list[RecordingDriver]:
+        return [driver for driver in self.drivers if isinstance(driver, RecordingDriver)]
+
+    def _runs(self, claim_uid: str) -> bool:
+        runtime = self.agent.runtime
+        pods = (runtime.runs(uid) for uid in runtime.pod_uids())
+        return any(run.running and claim_uid in run.claims for runs in pods for run in runs.values())
 
     @property
     def cdi_dir(self) -> Path:
@@ -109,6 +143,7 @@ class Machine:
         return Agent(
             config,
             self.drivers,
+            runtime=self.wrapped(create_runtime("simulated", config, disk=self.disk, clock=self.clock)),
             disk=self.disk,
             transport=self.transport,
             clock=self.clock,
@@ -171,20 +206,33 @@ class Machine:
         return [e["message"] for e in self.api.all("events") if e["reason"] == reason]
 
     def check_invariants(self) -> None:
-        """Prepared claims of the checkpoint = CDI files = what the driver holds = claims of pods that may run."""
-        recorded = {r.uid for r in self.agent.preparer.records()}
-        on_disk = {name.rpartition("claim_")[2].removesuffix(".json") for name in self.cdi_files()}
-        live = {
-            p["metadata"]["uid"] for p in self.api.all("pods") if p["status"]["phase"] not in ("Succeeded", "Failed")
-        }
-        wanted = {
-            c["metadata"]["uid"]
+        """Prepared claims of the checkpoint = CDI files = what the drivers hold = claims of pods that may run."""
+        records = self.agent.preparer.records()
+        recorded = {(driver.driver, r.uid) for r in records for driver in r.drivers}
+        assert recorded == {_of_file(name) for name in self.cdi_files()}
+        assert recorded == {(driver.name, uid) for driver in self.recording_drivers for uid in driver.held}
+        assert recorded == self._wanted()
+        assert all(r.state == "Prepared" for r in records)
+        assert [v for driver in self.recording_drivers for v in driver.violations] == []
+        assert {f"{r.uid}.json" for r in records} == {p.name for p in self.folder.glob("state/claims/*.json")}
+        assert not [p for p in self.folder.rglob("*") if p.name.endswith((".tmp", ".open"))]
+
+    def _wanted(self) -> set[tuple[str, str]]:
+        """(driver, claim uid) of the claims of pods that may run here."""
+        ended = ("Succeeded", "Failed")
+        live = {p["metadata"]["uid"] for p in self.api.all("pods") if p["status"]["phase"] not in ended}
+        return {
+            (result["driver"], c["metadata"]["uid"])
             for c in self.api.all("resourceclaims")
             if any(r["uid"] in live for r in c["status"]["reservedFor"])
+            for result in c["status"]["allocation"]["devices"]["results"]
         }
-        assert recorded == on_disk == self.driver.held == wanted
-        assert all(r.state == "Prepared" for r in self.agent.preparer.records())
-        assert not list(self.folder.rglob("*.tmp"))
+
+
+def _of_file(name: str) -> tuple[str, str]:
+    """(driver, claim uid) of a CDI file's name."""
+    driver, _, uid = name.removeprefix("k8s.").removesuffix(".json").partition("-claim_")
+    return driver, uid
 
 
 def run_pod(machine: Machine, name: str = "p", device: str = "gpu-0") -> None:

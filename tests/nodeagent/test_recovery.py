@@ -9,7 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from claims.kinds.pods import Pod
+from manciple.wire import codec
 from nodeagent.drivers.simulated import SimulatedDriver
+from nodeagent.podcache import PodCache
 from tests.nodeagent.cdi.checks import problems_of
 from tests.nodeagent.machine import Machine, release, run_pod
 from tests.nodeagent.objects import NODE, claim, pod
@@ -104,9 +107,14 @@ def test_the_cdi_document_is_what_a_runtime_expects(machine: Machine) -> None:
     assert set(document) == {"cdiVersion", "kind", "devices"}
 
 
+def _remove_all(folder: Path) -> None:
+    for path in folder.iterdir():
+        path.unlink()
+
+
 LOSSES: dict[str, Callable[[Path], object]] = {
     "the directory is gone": shutil.rmtree,
-    "all files are gone": lambda folder: [path.unlink() for path in folder.iterdir()],
+    "all files are gone": _remove_all,
     "one of two files is gone": lambda folder: min(folder.iterdir()).unlink(),
     "the other of two files is gone": lambda folder: max(folder.iterdir()).unlink(),
     "both files are empty": lambda folder: [path.write_bytes(b"") for path in folder.iterdir()],
@@ -137,3 +145,157 @@ def test_whatever_was_lost_of_the_cdi_directory_is_rebuilt(tmp_path: Path, loss:
 
     assert machine.cdi_files() == before
     assert [problem for path in machine.cdi_dir.iterdir() for problem in problems_of(path)] == []
+
+
+@pytest.mark.parametrize("place", ["damaged", "a directory"])
+def test_a_damaged_record_is_told_by_an_event_and_the_others_go_on(machine: Machine, place: str) -> None:
+    run_pod(machine)
+    run_pod(machine, "other", "gpu-1")
+    machine.settle()
+    record = machine.folder / "state" / "claims" / "claim-of-p.json"
+    record.unlink()
+    if place == "damaged":
+        record.write_bytes(b"\x00\xff{")
+    else:
+        record.mkdir()
+
+    machine.restart()
+    machine.settle()
+
+    (told,) = machine.events("CheckpointQuarantined")
+    assert told.startswith("The record of the claim with uid claim-of-p could not be read: ")
+    assert "quarantine/claim-of-p.json.0, and the claim is taken up" in told
+    assert len(machine.agent.preparer.quarantined) == 1
+    assert machine.condition("other", "Ready") == "True"
+    machine.check_invariants()
+
+
+def test_after_a_reboot_claims_are_prepared_again_before_their_containers_start(machine: Machine) -> None:
+    """Also where no CDI file is missing: what a driver did to a device is gone."""
+    run_pod(machine)
+    machine.settle()
+    shutil.rmtree(machine.folder / "state" / "containers")
+    held_at_start: list[bool] = []
+    machine.driver.held.clear()
+    machine.boot = "boot-2"
+
+    machine.restart()
+    runtime = machine.agent.runtime
+    start = runtime.start
+    runtime.start = lambda request: (held_at_start.append(bool(machine.driver.held)), start(request))[-1]  # type: ignore[method-assign]
+    machine.settle()
+
+    assert held_at_start == [True]
+    assert machine.driver.count("prepare") == 2
+    machine.check_invariants()
+
+
+def test_without_a_reboot_a_restart_asks_no_driver(machine: Machine) -> None:
+    run_pod(machine)
+    machine.settle()
+
+    machine.restart()
+    machine.settle()
+
+    assert machine.driver.calls == [("prepare", ("of-p",))]
+
+
+def test_a_checkpoint_of_another_node_is_given_back(machine: Machine) -> None:
+    """Its pods are not bound to this one."""
+    run_pod(machine)
+    machine.settle()
+    machine.api.delete("pods", "p", grace=0)
+    machine.api.put("pods", pod("p", claims={"gpus": "of-p"}, spec={"nodeName": "beta"}))
+    machine.boot = "of another machine"
+
+    machine.restart()
+    machine.settle()
+
+    assert machine.driver.held == set()
+    assert machine.agent.preparer.records() == ()
+    assert machine.cdi_files() == {}
+
+
+def test_nothing_is_undone_under_a_running_container_though_preparing_again_fails(machine: Machine) -> None:
+    run_pod(machine)
+    machine.settle()
+    (path,) = machine.cdi_dir.iterdir()
+    path.unlink()
+    machine.driver.fail("prepare", times=1, reason="device busy")
+
+    machine.look()
+    assert machine.driver.count("unprepare") == 0
+    machine.settle()
+
+    assert machine.driver.violations == []
+    machine.check_invariants()
+
+
+def test_a_claim_allocated_anew_waits_until_its_earlier_pod_has_stopped(machine: Machine) -> None:
+    """Its pod was force-deleted, the claim freed and allocated again; the new pod must not get the old device."""
+    run_pod(machine)
+    machine.settle()
+    machine.driver.fail("unprepare", times=1, reason="slow")
+    machine.api.delete("pods", "p", grace=0)
+    machine.api.put("resourceclaims", claim("of-p", "gpu-5", pods=("uid-q",)))
+    machine.api.put("pods", pod("q", claims={"gpus": "of-p"}))
+
+    machine.look()
+    (told,) = machine.events("FailedPrepareDynamicResources")
+    assert "is still prepared on this node as it was allocated before, for the pods with the uids uid-p" in told
+    machine.settle()
+
+    assert machine.environment("q")["GPU_DEVICE_5"] == "gpu-5"
+    machine.check_invariants()
+
+
+def test_two_claims_of_one_pod_on_the_same_device_are_refused(machine: Machine) -> None:
+    machine.api.put("resourceclaims", claim("a", "gpu-0", pods=("uid-p",)))
+    machine.api.put("resourceclaims", claim("b", "gpu-0", pods=("uid-p",)))
+    machine.api.put("pods", pod("p", claims={"a": "a", "b": "b"}))
+
+    machine.look()
+
+    assert machine.driver.held == set()
+    assert (
+        "device gpu.example.com/alpha/gpu-0 is still prepared for" in machine.events("FailedPrepareDynamicResources")[0]
+    )
+
+
+def test_a_pod_that_is_held_by_a_driver_says_which_and_what_to_do(machine: Machine) -> None:
+    run_pod(machine)
+    machine.settle()
+    machine.driver.fail("unprepare", times=1000, reason="still in use")
+
+    machine.api.delete("pods", "p")
+    machine.look()
+    machine.look()
+
+    (event,) = [e for e in machine.api.all("events") if e["reason"] == "FailedUnprepareDynamicResources"]
+    assert event["involvedObject"]["name"] == "p"
+    assert event["count"] == 2, "each time that it is tried"
+    assert "ResourceClaim default/of-p: driver gpu.example.com: still in use" in event["message"]
+    assert "see to what is named here" in event["message"]
+
+
+def test_devices_held_for_a_pod_that_is_gone_are_told_on_the_node(machine: Machine) -> None:
+    run_pod(machine)
+    machine.settle()
+    machine.driver.fail("unprepare", times=1, reason="still in use")
+
+    machine.api.delete("pods", "p", grace=0)
+    machine.look()
+
+    (event,) = [e for e in machine.api.all("events") if e["reason"] == "FailedUnprepareDynamicResources"]
+    assert event["involvedObject"]["kind"] == "Node"
+    assert "the deleted pod with uid uid-p" in event["message"]
+
+
+def test_our_own_write_does_not_bring_back_a_pod_that_the_watch_saw_go() -> None:
+    cache, shown = PodCache(), codec.decode_text(Pod, json.dumps(pod("p")).encode())
+    cache.see(shown)
+    cache.remove("uid-p")
+
+    cache.put(shown)
+
+    assert cache.uids() == frozenset()
