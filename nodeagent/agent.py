@@ -297,7 +297,7 @@ class Agent:
     def _remove_slices(self, driver: str) -> float | None:
         """Once the driver has been away for long enough. Returns in how many seconds to look again."""
         left = self.plugins.seconds_left(driver) if self.plugins is not None else None
-        if left or self.plugins is None or left is None:
+        if self.plugins is None or left != 0:
             return left
         node = self.config.node_name
         self._client.delete_collection(SLICES, field_selector=f"spec.nodeName={node},spec.driver={driver}")

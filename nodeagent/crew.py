@@ -15,13 +15,14 @@ from typing import Final, Generic
 from nodeagent.workqueue import Key, WorkQueue
 
 #: Seconds at one piece of work after which a worker does not count.
-PATIENCE: Final = 1.0
+PATIENCE: Final = 0.5
 
 
 class Crew(Generic[Key]):
     """Works on `queue` until it is closed. Thread-safe.
 
-    size: how many workers there are that are not waiting. most: how many there are at all. work: does one piece, raises
+    size: how many workers there are that are not waiting, or as many as are waiting where that is more: a hundred
+    pieces that wait are not to be met four by four. most: how many there are at all. work: does one piece, raises
     nothing. patience, clock: seconds.
     """
 
@@ -79,7 +80,7 @@ class Crew(Generic[Key]):
     def reinforce(self) -> None:
         """Add workers for those that wait."""
         with self._lock:
-            missing = min(self._size - self._counting(), self._most - len(self._workers))
+            missing = min(-self._surplus(), self._most - len(self._workers))
             fresh = [threading.Thread(target=self._loop, name=self._name, daemon=True) for _ in range(missing)]
             self._workers.update(dict.fromkeys(fresh))
             for worker in fresh:
@@ -97,11 +98,13 @@ class Crew(Generic[Key]):
                 self._queue.done(key)
             with self._lock:
                 self._workers[me] = None
-                if self._counting() > self._size:
+                if self._surplus() > 0:
                     break
         with self._lock:
             self._workers.pop(me, None)
 
-    def _counting(self) -> int:
+    def _surplus(self) -> int:
+        """How many workers there are too many; below 0, too few."""
         now = self._clock()
-        return sum(1 for since in self._workers.values() if since is None or now - since < self._patience)
+        waiting = sum(1 for since in self._workers.values() if since is not None and now - since >= self._patience)
+        return len(self._workers) - waiting - max(self._size, waiting)

@@ -13,6 +13,7 @@ from nodeagent.locks import NamedLocks
 from nodeagent.plugins.messages import Claim, PreparedClaim
 from nodeagent.workqueue import WorkQueue
 from tests.nodeagent.machine import Clock
+from tests.nodeagent.objects import claim, pod
 from tests.nodeagent.plugins.conftest import PluginNode, until
 from tests.nodeagent.plugins.plugin import TIMEOUT
 
@@ -34,7 +35,10 @@ def test_pods_of_a_driver_that_hangs_hold_up_no_other_pod(node: PluginNode) -> N
     names = [f"stuck-{index}" for index in range(agent.config.workers + 2)]
     for index, name in enumerate(names):
         node.come(name, device=f"dev-{index}", driver=HANGING)
-    hanging.wait_for(lambda: hanging.count("v1 prepare") == len(names))
+    node.api.put("resourceclaims", claim("shared", "dev-s", pods=("uid-s1", "uid-s2", "uid-s3"), driver=HANGING))
+    for name in ("s1", "s2", "s3"):
+        node.api.put("pods", pod(name, claims={"gpus": "shared"}))
+    hanging.wait_for(lambda: hanging.count("v1 prepare") == len(names) + 1)
     node.come("free")
     node.runs("free")
     assert not any(node.is_ready(name) for name in names)
@@ -42,7 +46,7 @@ def test_pods_of_a_driver_that_hangs_hold_up_no_other_pod(node: PluginNode) -> N
     node.ends("free")
 
     release.set()
-    for name in names:
+    for name in (*names, "s1", "s2", "s3"):
         node.runs(name)
 
 
@@ -121,6 +125,20 @@ def test_workers_that_wait_are_replaced_up_to_a_limit(bench: Bench) -> None:
     bench.clock.now = 22
     bench.crew.reinforce()
     assert bench.crew.strength() == 4, "there are no more than that"
+
+
+def test_there_are_as_many_free_workers_as_waiting_ones() -> None:
+    bench = Bench(size=1, most=99)
+    for _ in range(3):
+        bench.crew.reinforce()
+        stuck = [f"{bench.clock.now}-{index}" for index in range(bench.crew.strength() - len(bench.at))]
+        bench.add(*stuck)
+        bench.wait_until_at(*bench.at, *stuck)
+        bench.clock.now += 11
+    assert bench.crew.strength() == 4
+    bench.let_go(*bench.at)
+    bench.queue.close()
+    bench.crew.join(time.monotonic() + TIMEOUT)
 
 
 def test_workers_that_are_too_many_leave(bench: Bench) -> None:
