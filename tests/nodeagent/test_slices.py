@@ -9,6 +9,7 @@ import httpx
 import pytest
 from msgspec.structs import replace
 
+from inventory.kinds.slice_rules import validate_slice
 from inventory.kinds.slices import Counter, CounterSet, Device, DeviceAttribute, DeviceCounterConsumption
 from inventory.kinds.taints import DeviceTaint
 from manciple.wire.base import OwnerReference
@@ -52,6 +53,7 @@ def test_devices_are_split_over_slices(case: str) -> None:
     assert {s.spec.node_name for s in slices} == {NODE}
     assert sorted(s.metadata.name for s in slices) == [s.metadata.name for s in slices]
     assert all(s.metadata.owner_references == (OWNER,) for s in slices)
+    assert [validate_slice(s) for s in slices] == [[]] * len(slices)
 
 
 def test_counters_have_slices_of_their_own() -> None:
@@ -62,6 +64,7 @@ def test_counters_have_slices_of_their_own() -> None:
 
     assert [(len(s.spec.shared_counters), len(s.spec.devices)) for s in slices] == [(8, 0), (1, 0), (0, 2)]
     assert all(s.spec.pool.resource_slice_count == 3 for s in slices)
+    assert [validate_slice(s) for s in slices] == [[]] * 3
 
 
 def test_names_tell_pools_and_drivers_apart_and_stay_within_the_limit() -> None:
