@@ -15,6 +15,9 @@ from pathlib import Path
 
 log = logging.getLogger(__name__)
 
+#: How often the thread looks whether it is still wanted.
+IDLE_SECONDS = 60.0
+
 
 class ExitWatcher:
     """Calls `ended(pod_uid, container)` from its own thread. Thread-safe; the thread starts with the first watch."""
@@ -26,6 +29,7 @@ class ExitWatcher:
         self._watched: dict[int, tuple[str, str]] = {}  # descriptor -> whom
         self._ids: dict[str, int] = {}  # container id -> descriptor
         self._thread: threading.Thread | None = None
+        self._closed = False
 
     def watch(self, pod_uid: str, container: str, *, container_id: str, processes: tuple[int, ...]) -> bool:
         """Watch the first of `processes` that is alive and the container's; False when none is."""
@@ -43,17 +47,30 @@ class ExitWatcher:
                 self._thread.start()
             return True
 
+    def close(self) -> None:
+        """Watch nothing any more."""
+        with self._lock:
+            self._closed = True
+            for descriptor in self._watched:
+                self._epoll.unregister(descriptor)
+                os.close(descriptor)
+            self._watched.clear()
+            self._ids.clear()
+
     def _run(self) -> None:
-        while True:
-            for descriptor, _ in self._epoll.poll():
+        while not self._closed:
+            for descriptor, _ in self._epoll.poll(IDLE_SECONDS):
                 whom = self._forget(descriptor)
                 try:
-                    self._ended(*whom)
+                    if whom is not None:
+                        self._ended(*whom)
                 except Exception:  # the end of one container must not hide that of others
-                    log.exception("container %s of pod %s has ended", whom[1], whom[0])
+                    log.exception("a container of pod %s has ended", whom)
 
-    def _forget(self, descriptor: int) -> tuple[str, str]:
+    def _forget(self, descriptor: int) -> tuple[str, str] | None:
         with self._lock:
+            if descriptor not in self._watched:
+                return None
             self._epoll.unregister(descriptor)
             os.close(descriptor)
             self._ids = {name: known for name, known in self._ids.items() if known != descriptor}

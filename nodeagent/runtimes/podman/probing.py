@@ -13,7 +13,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -86,7 +85,8 @@ class Prober:
         self._watched: dict[tuple[str, str], _Watched] = {}
         self._due: list[tuple[float, int, _Check]] = []  # a heap; the number breaks ties
         self._ticket = itertools.count()
-        self._pool: ThreadPoolExecutor | None = None
+        self._threads: list[threading.Thread] = []
+        self._closed = False
 
     def watch(self, request: ContainerRequest, *, started_at: float) -> None:
         """Probe the container; one that is watched already goes on as it is. started_at: POSIX seconds."""
@@ -128,18 +128,31 @@ class Prober:
     def _schedule(self, check: _Check, seconds: float) -> None:
         """With the lock held."""
         heapq.heappush(self._due, (time.monotonic() + seconds, next(self._ticket), check))
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(WORKERS, thread_name_prefix="probe")
-            threading.Thread(target=self._run, args=(self._pool,), name="prober", daemon=True).start()
-        self._condition.notify_all()
+        if not self._threads:
+            self._threads = [threading.Thread(target=self._run, name="probe", daemon=True) for _ in range(WORKERS)]
+            for thread in self._threads:
+                thread.start()
+        self._condition.notify()
 
-    def _run(self, pool: ThreadPoolExecutor) -> None:
-        while True:
-            with self._condition:
-                while not self._due or self._due[0][0] > time.monotonic():
-                    self._condition.wait(self._due[0][0] - time.monotonic() if self._due else None)
-                _, _, check = heapq.heappop(self._due)
-            pool.submit(self._probe_and_go_on, check)
+    def close(self) -> None:
+        with self._condition:
+            self._closed = True
+            self._watched.clear()
+            self._condition.notify_all()
+
+    def _run(self) -> None:
+        while (check := self._next()) is not None:
+            self._probe_and_go_on(check)
+
+    def _next(self) -> _Check | None:
+        """The next probe when it is due; None when there will be none."""
+        with self._condition:
+            while not self._closed:
+                wait = self._due[0][0] - time.monotonic() if self._due else None
+                if wait is not None and wait <= 0:
+                    return heapq.heappop(self._due)[2]
+                self._condition.wait(wait)
+            return None
 
     def _probe_and_go_on(self, check: _Check) -> None:
         try:

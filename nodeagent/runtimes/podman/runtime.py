@@ -26,7 +26,7 @@ from nodeagent.runtimes.podman.arguments import ROOTFS, Place, run_arguments
 from nodeagent.runtimes.podman.cdi_links import CdiLinks
 from nodeagent.runtimes.podman.exits import ExitWatcher
 from nodeagent.runtimes.podman.folder import Note, PodFolder
-from nodeagent.runtimes.podman.inspection import Seen, lost, run_of
+from nodeagent.runtimes.podman.inspection import Seen, lost, run_of, seconds
 from nodeagent.runtimes.podman.logfiles import read_log
 from nodeagent.runtimes.podman.network import PodNetworks
 from nodeagent.runtimes.podman.probing import Prober
@@ -42,8 +42,8 @@ log = logging.getLogger(__name__)
 RUN_SECONDS = 600.0
 #: How long a postStart hook may take; a kubelet would wait for ever.
 HOOK_SECONDS = 60.0
-#: How often a container is looked at whose end nobody would report.
-POLL_SECONDS = 2.0
+#: When a container is looked at again that podman takes for running and that has no process.
+POLL_SECONDS = 1.0
 #: The least time between two steps of stopping a pod.
 SHORTLY = 0.05
 NETWORKS = Path("/run/manciple/netns")
@@ -112,6 +112,11 @@ class PodmanRuntime:
         pod = self._known(pod_uid)
         return None if pod is None or not pod.blind else self._clock() + POLL_SECONDS
 
+    def close(self) -> None:
+        """Let go of the containers, which run on: nothing is watched or probed from here any more."""
+        self._exits.close()
+        self._prober.close()
+
     # What runs.
 
     def runs(self, pod_uid: str) -> Mapping[str, ContainerRun]:
@@ -145,9 +150,10 @@ class PodmanRuntime:
             run: ContainerRun | None = note.outcome
         elif seen is not None and seen.ran:
             run = run_of(seen)
-            if run.running:
-                self._watch(pod, note.request, seen)
-            elif not run.message:
+            if run.running and not self._watch(pod, note.request, seen):
+                run = lost(run, "the container and its monitor were killed", self._clock())
+                self._keep(pod, replace(note, outcome=run))
+            elif not run.running and not run.message:
                 run = replace(run, message=pod.folder.message(note.request, failed=run.exit_code != 0))
         elif known is not None and known.attempt == note.request.attempt:
             run = lost(known, "the container is gone: somebody removed it", self._clock())
@@ -163,13 +169,17 @@ class PodmanRuntime:
             self._prober.forget(pod.uid, name)
             pod.blind.discard(name)
 
-    def _watch(self, pod: _Pod, request: ContainerRequest, seen: Seen) -> None:
+    def _watch(self, pod: _Pod, request: ContainerRequest, seen: Seen) -> bool:
+        """Be told of the container's end. False when podman takes it for running, twice, and no process of it is."""
         processes = (seen.state.conmon_pid, seen.state.pid)
-        if self._exits.watch(pod.uid, request.name, container_id=seen.id, processes=processes):
-            pod.blind.discard(request.name)
-        else:
-            pod.blind.add(request.name)
-        self._prober.watch(request, started_at=run_of(seen).started_at)
+        if not self._exits.watch(pod.uid, request.name, container_id=seen.id, processes=processes):
+            if request.name in pod.blind:
+                return False
+            pod.blind.add(request.name)  # it may have ended since podman was asked
+            return True
+        pod.blind.discard(request.name)
+        self._prober.watch(request, started_at=seconds(seen.state.started_at))
+        return True
 
     def _container_ended(self, pod_uid: str, container: str) -> None:
         """Called from the thread that watches."""

@@ -87,10 +87,17 @@ class Node:
 
     def restart(self) -> None:
         """A new agent takes over what the last one left."""
+        self.close()
         self.runtime: PodmanRuntime = create(self.config, disk=Disk(), clock=time.time)
         self.runtime.subscribe(self.changes.append)
 
+    def close(self) -> None:
+        """What a killed agent does not do any more."""
+        if hasattr(self, "runtime"):
+            self.runtime.close()
+
     def clean(self) -> None:
+        self.close()
         clean(self.mark, self.config.state_dir)
 
     def container(self, script: str = "sleep 1000", *, name: str = "main", **fields: Any) -> dict[str, Any]:
