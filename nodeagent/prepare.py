@@ -27,7 +27,7 @@ from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim
 from nodeagent import records as record_steps
 from nodeagent.cdi import CdiFolder
-from nodeagent.checkpoint import Checkpoint, ClaimRecord, Quarantined
+from nodeagent.checkpoint import Checkpoint, ClaimRecord, DriverRecord, Quarantined
 from nodeagent.drivers.calls import DriverCalls
 from nodeagent.drivers.protocol import Failed, Prepared
 from nodeagent.drivers.registry import DriverRegistry
@@ -178,10 +178,14 @@ class Preparer:
     def _has_files(self, record: ClaimRecord) -> bool:
         """Whether every CDI file is there that the agent wrote for the claim; one that cannot be read is not."""
         try:
-            return all(self._folder.has(driver.driver, record.uid) for driver in record.drivers if driver.cdi_file)
+            return all(self._has_file(record.uid, driver) for driver in record.drivers if driver.cdi_file)
         except OSError as error:
             log.warning("%s: its CDI file cannot be read: %s; it is prepared again", record.label, error)
             return False
+
+    def _has_file(self, claim_uid: str, driver: DriverRecord) -> bool:
+        devices = [name for device in driver.devices for name in device.cdi_device_ids]
+        return self._folder.has(driver.driver, claim_uid, devices)
 
     def _checked_claim(self, pod: Pod, use: ClaimUse) -> ResourceClaim:
         try:

@@ -79,7 +79,10 @@ class CdiFolder:
         _set_mode(path, FILE_MODE)
 
     def has(self, driver: str, claim_uid: str, cdi_devices: Collection[str] = ()) -> bool:
-        """Whether the claim's file is there, valid, its own, and defines `cdi_devices` (qualified names)."""
+        """Whether the claim's file is there, valid, its own, and defines what of `cdi_devices` it is to define.
+
+        cdi_devices: qualified names; a driver may have named devices of other files too. Raises: OSError.
+        """
         content = self._content(self.path / file_name(driver, claim_uid))
         if content is None:
             return False
@@ -88,7 +91,8 @@ class CdiFolder:
             _refuse_strange_names(driver, claim_uid, spec)
         except (ValueError, SpecRefused):
             return False
-        return {qualified_name(spec.kind, device.name) for device in spec.devices}.issuperset(cdi_devices)
+        ours = {name for name in cdi_devices if name.startswith(qualified_name(spec.kind, ""))}
+        return ours <= {qualified_name(spec.kind, device.name) for device in spec.devices}
 
     def remove(self, driver: str, claim_uid: str) -> None:
         self._disk.remove(self.path / file_name(driver, claim_uid))

@@ -112,6 +112,10 @@ def _remove_all(folder: Path) -> None:
         path.unlink()
 
 
+def _rename_device(path: Path) -> None:
+    path.write_text(path.read_text().replace("claim-c-gpu-1", "claim-c-gpu-7"))
+
+
 LOSSES: dict[str, Callable[[Path], object]] = {
     "the directory is gone": shutil.rmtree,
     "all files are gone": _remove_all,
@@ -119,6 +123,7 @@ LOSSES: dict[str, Callable[[Path], object]] = {
     "the other of two files is gone": lambda folder: max(folder.iterdir()).unlink(),
     "both files are empty": lambda folder: [path.write_bytes(b"") for path in folder.iterdir()],
     "one file is full of zeros": lambda folder: min(folder.iterdir()).write_bytes(b"\0" * 300),
+    "one file is an older one of the claim": lambda folder: _rename_device(min(folder.iterdir())),
     "one file is the other": lambda folder: shutil.copy(min(folder.iterdir()), max(folder.iterdir())),
 }
 

@@ -11,7 +11,8 @@ from nodeagent.__main__ import configuration, parser
 from nodeagent.config import AgentConfig
 from nodeagent.failures import ContainerFailed
 from nodeagent.runtimes.catalog import create_runtime
-from nodeagent.runtimes.protocol import ContainerRequest, Runtime
+from nodeagent.runtimes.protocol import Runtime
+from nodeagent.runtimes.request import ContainerRequest
 
 
 def write(folder: Path, name: str, value: str) -> None:

@@ -134,6 +134,7 @@ def test_a_damaged_file_is_not_taken_for_the_claims(folder: CdiFolder, case: str
     wanted = [f"{KIND}={UID}-a"]
     folder.write(DRIVER, UID, spec(f"{UID}-a"))
     assert folder.has(DRIVER, UID, wanted)
+    assert folder.has(DRIVER, UID, [*wanted, "vendor.com/gpu=all"]), "what other files define is not looked for here"
     path, content = folder.path / file_name(DRIVER, UID), DAMAGE[case]
 
     if content is None:

@@ -202,7 +202,7 @@ def fields_of_the_grammar() -> set[str]:
     calls = [node for node in ast.walk(ast.parse(inspect.getsource(rules))) if isinstance(node, ast.Call)]
     tables = [table for call in calls if ast.unparse(call.func) == "fields" for table in call.args]
     keys = [key for table in tables if isinstance(table, ast.Dict) for key in table.keys]
-    return {key.value for key in keys if isinstance(key, ast.Constant)}
+    return {key.value for key in keys if isinstance(key, ast.Constant) and isinstance(key.value, str)}
 
 
 def sentences_of_the_validator() -> list[str]:
