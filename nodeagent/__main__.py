@@ -12,7 +12,7 @@ from pathlib import Path
 
 from nodeagent.agent import Agent
 from nodeagent.config import CDI_DIRS, AgentConfig, ListenAddress, machine_cpus, machine_memory
-from nodeagent.drivers.catalog import MODULES, DriverEntry, create_drivers, read_drivers_file
+from nodeagent.drivers.catalog import MODULES, DriverEntry, close_drivers, create_drivers, read_drivers_file
 from nodeagent.drivers.simulated import DEFAULT_COUNT, DEFAULT_NAME
 from nodeagent.failures import ListenFailed
 from nodeagent.kubeconfig import Access, read_kubeconfig
@@ -179,6 +179,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ListenFailed as error:
         print(f"nodeagent: {error}", file=sys.stderr)
         return 2
+    finally:
+        close_drivers(drivers)
     return 0
 
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Protocol, cast, runtime_checkable
 
 import msgspec
 import yaml
@@ -30,6 +30,14 @@ MODULES = {
     "sysfs": "nodeagent.drivers.sysfs",
     "nvml": "nodeagent.drivers.nvml",
 }
+
+
+@runtime_checkable
+class Closeable(Protocol):
+    """A driver that watches its devices."""
+
+    def close(self) -> None:
+        """Stop watching; on return its threads have ended."""
 
 
 class DriverEntry(Value, forbid_unknown_fields=True):
@@ -70,6 +78,13 @@ def create_drivers(entries: Sequence[DriverEntry], *, node_name: str) -> list[Dr
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise ValueError(f"two drivers are called {twice[0]}; give one of them another name in its settings")
     return drivers
+
+
+def close_drivers(drivers: Iterable[Driver]) -> None:
+    """Let those drivers go of what they hold that have something to let go of: threads, a library."""
+    for driver in drivers:
+        if isinstance(driver, Closeable):
+            driver.close()
 
 
 def _shipped(name: str, node_name: str, settings: Mapping[str, Any]) -> Driver:

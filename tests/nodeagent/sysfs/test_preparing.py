@@ -12,7 +12,9 @@ import pytest
 
 from claims.kinds.resource_claims import ResourceClaim
 from nodeagent.cdi import validate_spec
+from nodeagent.drivers.catalog import close_drivers
 from nodeagent.drivers.protocol import ClaimIdentity, Failed, Prepared
+from nodeagent.drivers.simulated import SimulatedDriver
 from nodeagent.drivers.sysfs import SysfsDriver, read_settings
 from tests.nodeagent.machine import Machine
 from tests.nodeagent.objects import NODE, claim, pod
@@ -213,3 +215,10 @@ def test_the_watching_thread_ends_when_the_driver_is_closed(tree: Tree) -> None:
     assert [thread.name for thread in threading.enumerate()].count("sysfs") == 1
     driver.close()
     assert [thread.name for thread in threading.enumerate()].count("sysfs") == 0
+
+
+def test_an_agent_that_ends_closes_those_of_its_drivers_that_watch(tree: Tree) -> None:
+    watching = driver_of(tree)
+    watching.subscribe(lambda: None)
+    close_drivers([SimulatedDriver(NODE), watching])
+    assert "sysfs" not in [thread.name for thread in threading.enumerate()]
