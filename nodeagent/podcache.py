@@ -14,6 +14,13 @@ class PodCache:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._pods: dict[str, Pod] = {}
+        self._listed = False
+
+    @property
+    def listed(self) -> bool:
+        """Whether a full list has been seen. Before that, a pod that is not here is not known to be gone."""
+        with self._lock:
+            return self._listed
 
     def get(self, uid: str) -> Pod | None:
         with self._lock:
@@ -33,6 +40,7 @@ class PodCache:
             current = {pod.metadata.uid: pod for pod in pods}
             gone = self._pods.keys() - current.keys()
             self._pods = {uid: _newer(self._pods.get(uid), pod) for uid, pod in current.items()}
+            self._listed = True
         return frozenset(gone)
 
     def see(self, pod: Pod) -> None:

@@ -95,8 +95,9 @@ class PodWorker:
     def _sync(self, uid: str) -> float | None:
         pod = self._pods.get(uid)
         if pod is None:
-            self._stop(uid, grace_seconds=0)
-            self._forget(uid)
+            if self._pods.listed:  # else whoever lists the pods has this one looked at again
+                self._stop(uid, grace_seconds=0)
+                self._forget(uid)
             return None
         if pod.metadata.deletion_timestamp is not None:
             self._terminate(pod)

@@ -18,7 +18,8 @@ from tests.e2e.plugin_driver_process import DriverProcess, Orders
 from tests.e2e.processes import wait_for
 
 _numbers = itertools.count(1)
-POOLS = {NODE: (("gpu-0", "gpu-1"),)}
+Pools = dict[str, tuple[tuple[str, ...], ...]]
+POOLS: Pools = {NODE: (("gpu-0", "gpu-1"),)}
 
 
 @dataclass
@@ -39,7 +40,7 @@ class Scene:
     # Drivers.
 
     def driver(
-        self, letter: str = "a", *, uid: str = "", pools: Any = None, options: Sequence[str] = ()
+        self, letter: str = "a", *, uid: str = "", pools: Pools = POOLS, options: Sequence[str] = ()
     ) -> DriverProcess:
         """Start a driver and make a class of its devices; it registers and publishes in its own time."""
         name = f"{letter}{self.number}.example.com"
@@ -56,7 +57,7 @@ class Scene:
                 *options,
             ],
             uid=uid,
-            orders=Orders(pools=pools or POOLS),
+            orders=Orders(pools=pools),
         )
         self.drivers.append(made)
         return made.start()
@@ -66,13 +67,14 @@ class Scene:
         found = self.api.listed(SLICES, fieldSelector=f"spec.driver={driver.name}")
         return sorted(found, key=lambda one: str(one["metadata"]["name"]))
 
-    def published(self, driver: DriverProcess) -> list[Document]:
-        """Its slices, once all of a pool of one generation are there."""
+    def published(self, driver: DriverProcess, count: int = 0) -> list[Document]:
+        """Its slices, once all of a pool of one generation are there; `count` of them, where given."""
 
         def complete() -> list[Document]:
             found = self.slices(driver)
             pools = {(one["spec"]["pool"]["generation"], one["spec"]["pool"]["resourceSliceCount"]) for one in found}
-            return found if len(pools) == 1 and next(iter(pools))[1] == len(found) else []
+            complete = len(pools) == 1 and next(iter(pools))[1] == len(found)
+            return found if complete and count in (0, len(found)) else []
 
         return wait_for(f"the slices of {driver.name}", complete)
 

@@ -7,6 +7,7 @@ test/e2e_node/dra_test.go and test/e2e/dra/dra.go.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -130,6 +131,15 @@ def test_a_driver_on_an_older_library_publishes_and_prepares(scene: Scene, versi
     assert [one["data"] for one in claim["status"]["devices"]] == [{"prepared": True}]
 
 
+def test_a_container_gets_the_description_that_the_driver_wrote(scene: Scene) -> None:
+    """KEP-5304: the library writes it, and names the CDI device that mounts it."""
+    driver = scene.driver(options=["--describe"])
+    uid = scene.claim("pod", driver)["metadata"]["uid"]
+    scene.pod("pod", "pod")
+    started = scene.agent.containers(scene.runs("pod")["metadata"]["uid"])
+    assert started["main"]["cdiDevices"] == [f"{driver.name}/device={uid}-gpu-0", f"{driver.name}/metadata={uid}_a"]
+
+
 # Instances -----------------------------------------------------------------------------------------------------------
 
 
@@ -192,7 +202,8 @@ def test_reports_device_health_with_custom_messages(scene: Scene, version: str) 
     scene.runs("pod")
     for health, name, message in ((2, "Unhealthy", "ECC errors: 12"), (1, "Healthy", "")):
         driver.order(Orders(pools=POOLS, health=(Report(NODE, "gpu-0", health, message, 60),)))
-        wait_for(f"the health {name}", lambda said=(name, message): said in health_of(scene, "pod"))
+        said = (name, message)
+        wait_for(f"the health {name}", partial(lambda said: said in health_of(scene, "pod"), said))
 
 
 # ResourceSlices ------------------------------------------------------------------------------------------------------
@@ -204,7 +215,7 @@ def test_must_manage_resource_slices(scene: Scene) -> None:
     assert first["metadata"]["ownerReferences"][0]["kind"] == "Node"
 
     driver.order(Orders(pools={NODE: (("gpu-0",), ("gpu-1", "gpu-2"))}))
-    more = wait_for("two slices", lambda: (found := scene.published(driver)) and len(found) == 2 and found)
+    more = scene.published(driver, 2)
     assert [[device["name"] for device in one["spec"]["devices"]] for one in more] == [["gpu-0"], ["gpu-1", "gpu-2"]]
     assert more[0]["spec"]["pool"]["generation"] > first["spec"]["pool"]["generation"]
 

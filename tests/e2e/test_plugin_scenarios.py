@@ -249,7 +249,7 @@ def test_must_unprepare_resources_for_force_deleted_pod(scene: Scene) -> None:
 
 
 def test_blocks_new_pod_after_force_delete(scene: Scene) -> None:
-    driver = scene.driver(pools={NODE: [["only"]]})
+    driver = scene.driver(pools={NODE: (("only",),)})
     driver.on("unprepare", "fail")
     scene.pod_using("first", driver)
     scene.runs("first")

@@ -32,6 +32,22 @@ def test_a_cdi_directory_emptied_by_a_reboot_is_rebuilt(machine: Machine) -> Non
     machine.check_invariants()
 
 
+def test_a_pod_that_was_not_listed_yet_is_not_taken_for_gone(machine: Machine) -> None:
+    """A driver behind a socket may come before the first list of pods; everything is looked at then."""
+    run_pod(machine)
+    machine.settle()
+    before, files = machine.agent.runtime.runs(machine.pod("p")["metadata"]["uid"]), machine.cdi_files()
+
+    machine.restart()
+    for key in machine.agent.everything():
+        machine.agent.work(key)
+
+    assert machine.agent.runtime.runs(machine.pod("p")["metadata"]["uid"]) == before
+    assert machine.cdi_files() == files
+    machine.settle()
+    machine.check_invariants()
+
+
 def test_a_cdi_file_that_was_cut_off_is_written_again(machine: Machine) -> None:
     run_pod(machine)
     machine.settle()
