@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import secrets
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -51,27 +52,31 @@ def _decoder(call: Call[Question, Answer]) -> Callable[[bytes], Question]:
 
 
 class SocketServer:
-    """Serves `handlers` at `path`, whose directory must be there; a socket that lies there is a dead predecessor's."""
+    """Serves `handlers` at `path`, whose directory must be there.
+
+    The socket is made under a hidden name, which the kubelet passes over, and renamed: it takes the place of a
+    predecessor's at once, and grpc, which when it stops removes the name that it was given, removes no successor's.
+    """
 
     def __init__(self, path: Path, handlers: Handlers) -> None:
         """Raises: OSError when the socket cannot be made."""
         self.path = path
-        path.unlink(missing_ok=True)
+        hidden = path.with_name(f".{secrets.token_hex(4)}")
         self._server = grpc.server(ThreadPoolExecutor(THREADS, thread_name_prefix=path.name))
         self._server.add_generic_rpc_handlers(tuple(_by_service(handlers)))
         try:
-            self._server.add_insecure_port(f"unix:{path}")
+            self._server.add_insecure_port(f"unix:{hidden}")
         except RuntimeError as error:
             raise OSError(f"{path}: cannot serve there: {error}") from error
         self._server.start()
-        self._inode = path.stat().st_ino
+        self._inode = hidden.stat().st_ino
+        hidden.replace(path)
 
     def stop(self, *, seconds: float) -> None:
-        """Take no more calls, wait at most so long for those under way, and remove the socket if it is still ours."""
-        ours = self.path.exists() and self.path.stat().st_ino == self._inode
-        self._server.stop(seconds).wait()
-        if ours:
+        """Take the socket away if it is still ours, take no more calls, and give those under way so long to end."""
+        if self.path.exists() and self.path.stat().st_ino == self._inode:
             self.path.unlink(missing_ok=True)
+        self._server.stop(seconds).wait()
 
 
 def _by_service(handlers: Handlers) -> Iterator[grpc.GenericRpcHandler]:

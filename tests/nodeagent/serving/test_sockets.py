@@ -94,3 +94,14 @@ def test_two_instances_take_turns(node: Node) -> None:
 
     assert driver.most == 1
     assert driver.held == {"claim-a", "claim-b"}
+
+
+def test_a_predecessor_that_stops_late_leaves_the_sockets_of_its_successor(node: Node) -> None:
+    node.serve()
+    successor = node.plugin()
+    successor.start()
+
+    node.plugins[0].stop()
+
+    assert successor.endpoints.registration.is_socket()
+    assert node.kubelet(successor).info.name == DRIVER
