@@ -8,10 +8,11 @@ import pytest
 
 from manciple.api import tokens
 from manciple.api.namespaces import ensure_namespaces
+from tests.manciple.api.driver_calls import http, kube, messages
 from tests.manciple.api.requests import Api
 from tests.manciple.api.server import api_server, server_certificates
 
-__all__ = ["api_server", "server_certificates"]
+__all__ = ["api_server", "http", "kube", "messages", "server_certificates"]
 
 
 @pytest.fixture
