@@ -1,8 +1,9 @@
 """What is to be done next for the containers of a pod. Pure: the pod and its runs in, a plan out.
 
 Init containers run one after the other, each to its end; sidecars (init containers that restart always) stay up beside
-them; then the main containers run side by side. A container that ends is started again if its restart policy says so,
-after a delay that doubles. The pod has ended when no main container runs or is to be started again.
+them, the next one starting when its startup probe has succeeded; then the main containers run side by side. A container
+that ends is started again if its restart rules or policy say so, after a delay that doubles. The pod has ended when no
+main container runs or is to be started again.
 Source: KEP-753 (sidecars), kubernetes pkg/kubelet/kuberuntime/kuberuntime_container.go.
 """
 
@@ -12,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from claims.kinds.containers import Container
+from claims.kinds.containers import Container, ContainerRestartRule
 from claims.kinds.pods import Pod
 from nodeagent.runtimes.protocol import ContainerRun
 from nodeagent.runtimes.request import Role
@@ -98,24 +99,38 @@ def is_sidecar(container: Container) -> bool:
     return container.restart_policy == "Always"
 
 
-def _restarts(policy: str, run: ContainerRun) -> bool:
+def _restarts(pod: Pod, container: Container, run: ContainerRun) -> bool:
+    """The container's own rules have the first word, then its own policy, then the pod's (KEP-5307)."""
+    if any(rule.action == "Restart" and _matches(rule, run.exit_code) for rule in container.restart_policy_rules):
+        return True
+    policy = container.restart_policy or pod.spec.restart_policy
     return policy in ("", "Always") or (policy == "OnFailure" and run.exit_code != 0)
 
 
+def _matches(rule: ContainerRestartRule, exit_code: int) -> bool:
+    codes = rule.exit_codes
+    return codes is not None and (exit_code in codes.values) == (codes.operator == "In")
+
+
 def _plan_init(pod: Pod, runs: Mapping[str, ContainerRun], draft: _Draft) -> Literal["done", "waiting", "failed"]:
+    begun = any(container.name in runs for container in pod.spec.containers)
     for container in pod.spec.init_containers:
         run = runs.get(container.name)
         role: Role = "sidecar" if is_sidecar(container) else "init"
+        if run is None and begun and role == "init":
+            continue  # it ran to its end before the others could; that nobody remembers it is no reason to run it again
         if run is None:
             draft.starts.append(Start(container, role, 0))
             return "waiting"
         if role == "sidecar":
             if not run.running:
                 draft.restart(container, role, run)
+            if not begun and not (run.running and run.started):
+                return "waiting"
         elif run.running:
             return "waiting"
         elif run.exit_code != 0:
-            if pod.spec.restart_policy == "Never":
+            if not _restarts(pod, container, run):
                 return "failed"
             draft.restart(container, role, run)
             return "waiting"
@@ -129,7 +144,7 @@ def _plan_main(pod: Pod, runs: Mapping[str, ContainerRun], draft: _Draft) -> End
         if run is None:
             draft.starts.append(Start(container, "main", 0))
         elif not run.running:
-            if not _restarts(container.restart_policy or pod.spec.restart_policy, run):
+            if not _restarts(pod, container, run):
                 continue
             draft.restart(container, "main", run)
         alive = True

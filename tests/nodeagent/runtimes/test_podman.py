@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -139,7 +141,7 @@ def test_volumes_are_where_the_manifest_puts_them(node: Node, tmp_path: Path) ->
     assert "size=4096k" in lines[3]
 
 
-UNSERVED = {
+UNSERVED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "a volume of another kind": (
         {"volumeMounts": [{"name": "v", "mountPath": "/v"}]},
         {"volumes": [{"name": "v", "configMap": {"name": "c"}}]},
@@ -257,3 +259,43 @@ def test_removing_a_pod_leaves_nothing_of_it(node: Node) -> None:
     assert containers_of(node.mark) == []
     assert not any((node.config.state_dir / "podman").iterdir())
     assert not [line for line in Path("/proc/mounts").read_text().splitlines() if node.mark in line]
+
+
+@pytest.fixture
+def image(node: Node) -> Iterator[str]:
+    """An image of this machine whose entrypoint is a shell and whose arguments let it say so."""
+    name = f"localhost/manciple-test-{node.mark}:1"
+    entry = ["--change", 'ENTRYPOINT ["sh", "-c"]', "--change", 'CMD ["echo from the image"]', "--change", "USER 7"]
+    archive = subprocess.run(["tar", "-C", str(node.rootfs), "-c", "."], capture_output=True, check=True).stdout
+    subprocess.run(["podman", "import", *entry, "-", name], input=archive, capture_output=True, check=True)
+    yield name
+    node.clean()
+    subprocess.run(["podman", "rmi", "--force", name], capture_output=True, check=True)
+
+
+COMMANDS: dict[str, tuple[dict[str, list[str]], str]] = {
+    "neither": ({}, "from the image"),
+    "args": ({"args": ["echo from args"]}, "from args"),
+    "command": ({"command": ["echo", "from command"]}, "from command"),
+    "command and args": ({"command": ["echo"], "args": ["from both"]}, "from both"),
+}
+
+
+@pytest.mark.parametrize("case", COMMANDS)
+def test_command_and_args_stand_for_entrypoint_and_arguments_of_the_image(node: Node, image: str, case: str) -> None:
+    fields, printed = COMMANDS[case]
+    node.start({"name": "main", "image": image, "imagePullPolicy": "Never", **fields})
+
+    assert node.ended().exit_code == 0
+    assert node.log() == f"{printed}\n"
+    assert node.run().image_id.startswith("sha256:")
+
+
+def test_an_image_with_a_user_of_its_own_may_run_where_root_is_refused(node: Node, image: str) -> None:
+    security = {"runAsNonRoot": True}
+    container = {"name": "main", "image": image, "imagePullPolicy": "IfNotPresent", "args": ["id -u"]}
+    node.start({**container, "securityContext": security})
+
+    node.ended()
+
+    assert node.log() == "7\n"
