@@ -227,5 +227,7 @@ def _profile(name: str, has: Mapping[str, int], gpu_memory: int) -> str:
 
 def _memory_in_gb(memory: int, gpu_memory: int) -> int:
     """Profiles are named after the eighths of the GPU's memory that they have, not after what is left of it for use."""
+    if not gpu_memory:  # it uses the machine's, of which it has no eighths
+        return round(memory / GIB)
     eighths = math.ceil(memory * 8 / gpu_memory)
     return round(eighths * math.ceil(gpu_memory / GIB) / 8)

@@ -19,7 +19,8 @@ class Roots:
 def read(path: Path) -> str:
     """The content without the white space around it; empty where it cannot be read."""
     try:
-        return path.read_text(errors="replace").strip()
+        with path.open("rb", buffering=0) as stream:
+            return stream.read().decode(errors="replace").strip()
     except OSError:
         return ""
 
@@ -39,10 +40,13 @@ def link(path: Path) -> str:
         return ""
 
 
-def names(folder: Path) -> list[str]:
-    """What is in `folder`, in a person's order: loop2 before loop10. Nothing where there is no such folder."""
+def names(folder: Path, *, prefix: str = "") -> list[str]:
+    """What is in `folder` and begins with `prefix`, in a person's order: loop2 before loop10.
+
+    Nothing where there is no such folder.
+    """
     try:
-        return sorted((path.name for path in folder.iterdir()), key=_in_order)
+        return sorted((path.name for path in folder.iterdir() if path.name.startswith(prefix)), key=_in_order)
     except OSError:
         return []
 

@@ -36,7 +36,7 @@ class Usage:
     def of_disk(self, sys: Path, disk: str) -> str:
         """Why the machine needs the disk; empty when it does not. Its partitions count as it does."""
         folder = sys / "class/block" / disk
-        partitions = [name for name in names(folder) if (folder / name / "partition").exists()]
+        partitions = [name for name in names(folder, prefix=disk) if (folder / name / "partition").exists()]
         for name, place in [(disk, folder), *((name, folder / name) for name in partitions)]:
             if reason := self._of_block(name, place):
                 return reason if name == disk else f"its partition {name} is {reason}"
@@ -60,7 +60,7 @@ class Usage:
             return "the way of the default route"
         if master := link(folder / "master"):
             return f"a part of {master}"
-        upper = next((name for name in names(folder) if name.startswith("upper_")), "")
+        upper = next(iter(names(folder, prefix="upper_")), "")
         return f"what {upper.removeprefix('upper_')} is built on" if upper else ""
 
 

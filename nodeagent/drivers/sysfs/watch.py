@@ -16,8 +16,8 @@ log = logging.getLogger(__name__)
 
 #: The netlink family of the kernel's device events and its multicast group. Source: linux/netlink.h.
 _KOBJECT_UEVENT, _KERNEL_GROUP = 15, 1
-#: Seconds to let a burst of events pass: one disk makes a dozen.
-_BURST_SECONDS = 0.1
+#: Seconds to let a burst of events pass: one disk makes a dozen, and a node that starts many pods never stops.
+_BURST_SECONDS = 0.5
 
 
 class Watch:

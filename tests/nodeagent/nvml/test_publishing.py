@@ -159,6 +159,11 @@ def test_a_gpu_that_uses_the_machines_memory_has_no_memory_of_its_own() -> None:
     assert published(driver_of(calls))["gpu-0"].capacity == {}
 
 
+def test_a_partition_of_a_gpu_without_memory_of_its_own_is_named_after_what_it_has_itself() -> None:
+    calls = changed(recorded("a100-mig"), "nvmlDeviceGetMemoryInfo", "nvmlDeviceGetHandleByIndex(1)", error=3)
+    assert "gpu-1-mig-1c3g20gb-9-0-0" in published(driver_of(calls))
+
+
 def test_a_gpu_that_does_not_answer_does_not_hide_the_others() -> None:
     calls = changed(recorded("h100"), "nvmlDeviceGetUUID", GPU0, error=15)
     assert list(published(driver_of(calls))) == ["gpu-1"]

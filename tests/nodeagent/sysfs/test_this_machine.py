@@ -7,16 +7,22 @@ import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from inventory.kinds.slices import Device
+from inventory.kinds.slice_rules import validate_slice
+from inventory.kinds.slices import Device, ResourceSlice
+from manciple.wire.base import OwnerReference
 from manciple.wire.quantity import Quantity
 from nodeagent.drivers.attributes import plain
 from nodeagent.drivers.sysfs import SysfsDriver, read_settings
+from nodeagent.drivers.sysfs.settings import DEFAULT_NAME
+from nodeagent.publish import slices_of
 from tests.nodeagent.objects import NODE
 
 EVERYTHING = [{"kind": "*"}]
+KINDS = ("pci", "net", "virtual-net", "block", "loop", "kvm", "tun", "fuse")
 
 
 def shell(script: str) -> list[str]:
@@ -28,8 +34,7 @@ def shell(script: str) -> list[str]:
 @pytest.fixture(scope="module")
 def published() -> dict[tuple[str, str], dict[str, str]]:
     """(kind, the kernel's name) -> attributes, of everything, in use or not."""
-    kinds = ["pci", "net", "virtual-net", "block", "loop", "kvm", "tun", "fuse"]
-    driver = SysfsDriver(NODE, read_settings({"kinds": kinds, "offerInUse": EVERYTHING}))
+    driver = SysfsDriver(NODE, read_settings({"kinds": [*KINDS], "offerInUse": EVERYTHING}))
     found = {}
     for device in driver.pools()[0].devices:
         facts = {name: plain(value) for name, value in device.attributes.items()}
@@ -76,6 +81,14 @@ def test_its_disks_and_loop_devices_are_published_with_their_size_in_bytes(publi
 def test_kvm_tun_and_fuse_are_published_where_they_are(published: Published) -> None:
     listed = shell("for d in /dev/kvm /dev/net/tun /dev/fuse; do [ -c $d ] && echo $d; done; true")
     assert set(of_kinds(published, "kvm", "tun", "fuse")) == set(listed)
+
+
+@pytest.mark.parametrize("settings", [{}, {"kinds": [*KINDS], "offerInUse": EVERYTHING}])
+def test_what_is_published_is_a_valid_slice(settings: dict[str, Any]) -> None:
+    (pool,) = SysfsDriver(NODE, read_settings(settings)).pools()
+    owner = OwnerReference(api_version="v1", kind="Node", name=NODE, uid="u")
+    slices: tuple[ResourceSlice, ...] = slices_of(pool, driver=DEFAULT_NAME, owner=owner, generation=1)
+    assert [error for one in slices for error in validate_slice(one)] == []
 
 
 def test_what_it_runs_from_and_speaks_through_is_not_offered_unasked() -> None:
