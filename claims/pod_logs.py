@@ -64,7 +64,8 @@ async def open_log(request: StreamRequest) -> AsyncIterator[AsyncIterator[bytes]
 
 
 async def _nothing() -> AsyncIterator[bytes]:
-    for piece in ():
+    pieces: tuple[bytes, ...] = ()
+    for piece in pieces:
         yield piece
 
 

@@ -31,7 +31,7 @@ from nodeagent.checkpoint import ClaimRecord
 from nodeagent.client import Change
 
 # Each counter would have a second series with the time at which it was made, which kubelet does not have.
-disable_created_metrics()
+disable_created_metrics()  # type: ignore[no-untyped-call]
 
 Operation = Literal["PrepareResources", "UnprepareResources"]
 

@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler
-from typing import Any, ClassVar
+from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 log = logging.getLogger(__name__)
@@ -137,8 +137,8 @@ class _Handler(BaseHTTPRequestHandler):
     sys_version = ""
     timeout = IDLE_SECONDS
     wbufsize = 64 * 1024
-    error_content_type: ClassVar[str] = TEXT
-    error_message_format: ClassVar[str] = "%(message)s\n"
+    error_content_type = TEXT
+    error_message_format = "%(message)s\n"
 
     def setup(self) -> None:
         self.request.settimeout(IDLE_SECONDS)

@@ -181,14 +181,14 @@ def test_a_pod_without_a_node_has_an_empty_log(http: httpx.Client) -> None:
 
 # Which container.
 
-INIT = {"initContainers": [container("first")]}
-CONTAINERS = {
+INIT: dict[str, Any] = {"initContainers": [container("first")]}
+CONTAINERS: dict[str, tuple[tuple[str, ...], dict[str, Any], str, str]] = {
     "the only one": (("main",), {}, "", "main"),
     "the only one besides an init container": (("main",), INIT, "", "main"),
     "an init container": (("main",), INIT, "first", "first"),
     "one of two": (("a", "b"), {}, "b", "b"),
 }
-NO_CONTAINER = {
+NO_CONTAINER: dict[str, tuple[tuple[str, ...], dict[str, Any], str, str]] = {
     "none of two": (
         ("a", "b"),
         INIT,
