@@ -8,7 +8,8 @@ the file's name there ends in `.open`, so that a crash in between does not lose 
 
 A loss of power is a reboot: containers are gone, and every claim is prepared anew whatever its record says. So only
 what names a claim for the first time must be on the disk before going on. What later records say may be lost with the
-power, since the step before is then repeated; but no content is ever a part of one.
+power, or be cut off: the step before is then repeated, or the claim taken up by its name, as one that any driver known
+on this node may have prepared.
 
 A file is `{"version": 1, "checksum": "sha256:...", "claim": {...}}`; the checksum covers the bytes of `claim`.
 """

@@ -155,7 +155,7 @@ class Preparer:
             mine = self._used_by(pod_uid)
             shared = [record for record in mine if len(record.pods) > 1]
             left = [replace(r, pods=tuple(uid for uid in r.pods if uid != pod_uid)) for r in shared]
-            self._checkpoint.put(*left, survival="whole")
+            self._checkpoint.put(*left, survival="rebuilt")
             self._give_back([record for record in mine if len(record.pods) == 1])
 
     def unprepare_unused(self) -> None:
@@ -241,7 +241,7 @@ class Preparer:
         for driver, answer in given.items():
             if answer.spec is not None:
                 self._folder.write(driver, record.uid, answer.spec)
-        self._checkpoint.put(record_steps.prepared(record, given, boot=self._boot), survival="whole")
+        self._checkpoint.put(record_steps.prepared(record, given, boot=self._boot), survival="rebuilt")
 
     def _roll_back(self, record: ClaimRecord) -> None:
         """Undo what some drivers did; the intent stays recorded, so a failure here is made good by the next attempt."""
@@ -249,7 +249,7 @@ class Preparer:
             if pods := self._running(record.uid):
                 log.warning("%s: not rolled back, containers of the pods %s run with it", record.label, ", ".join(pods))
                 return
-            self._checkpoint.put(replace(record, state="Preparing"), survival="whole")
+            self._checkpoint.put(replace(record, state="Preparing"), survival="rebuilt")
         except (StorageFailed, ContainerFailed) as error:
             log.warning("not rolled back: %s; it is prepared again or given back later", error)
             return
@@ -259,7 +259,7 @@ class Preparer:
     # Giving back.
 
     def _give_back(self, records: Sequence[ClaimRecord]) -> None:
-        self._checkpoint.put(*(replace(record, state="Unpreparing") for record in records), survival="whole")
+        self._checkpoint.put(*(replace(record, state="Unpreparing") for record in records), survival="rebuilt")
         failed = self._undo(records)
         for record in records:
             if record.uid not in failed:

@@ -6,10 +6,12 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from nodeagent.disk import Disk
+from nodeagent.disk import TEMPORARY, Disk
 
 #: As much as a claim's record or CDI file may need; a full disk often still takes a few bytes.
 PROBE = b"\0" * 4096
+#: Swept at the next start, should a crash leave it.
+NAME = f".probe{TEMPORARY}"
 
 
 class Storage:
@@ -18,20 +20,20 @@ class Storage:
     def __init__(self, disk: Disk, folders: Sequence[Path]) -> None:
         self._disk = disk
         self._folders = folders
-        self._name = f".probe-{os.getpid()}-{id(self):x}"  # several agents may look at one parent directory
 
     def trouble(self) -> str:
         """What keeps which directory from being written to, and what to do; "" when all is well."""
-        reasons = [reason for folder in self._folders if (reason := self._try(folder))]
-        return "; ".join(reasons)
+        reasons = [f"{folder} cannot be written to: {why}" for folder in self._folders if (why := self._try(folder))]
+        return "; ".join((*reasons, "make room there, or mount it writable")) if reasons else ""
 
     def _try(self, folder: Path) -> str:
-        """In `folder`, or where it would be made."""
-        place = next((path for path in (folder, *folder.parents) if path.is_dir()), folder)
+        """Why nothing can be written in `folder`; one that does not exist is not made for that."""
+        if not folder.is_dir():
+            place = next(path for path in folder.parents if path.is_dir())
+            return "" if os.access(place, os.W_OK) else f"{place} is read-only"
         try:
-            self._disk.write(place / self._name, PROBE, "whole")
-            self._disk.remove(place / self._name)
+            self._disk.write(folder / NAME, PROBE, "whole")
+            self._disk.remove(folder / NAME)
         except OSError as error:
-            why = error.strerror or str(error)
-            return f"{folder} cannot be written to: {why}; make room there, or mount it writable"
+            return error.strerror or str(error)
         return ""
