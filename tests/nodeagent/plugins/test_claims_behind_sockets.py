@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
 
 import grpc
 import pytest
 
 from nodeagent.drivers.simulated import SimulatedDriver
 from nodeagent.plugins.messages import Claim, Device, PreparedClaim, UnpreparedClaim
+from nodeagent.workqueue import WorkQueue
 from tests.nodeagent.objects import DRIVER, NODE, claim, pod
 from tests.nodeagent.plugins.conftest import PluginNode
 from tests.nodeagent.plugins.plugin import NAME, TIMEOUT, cdi_device
@@ -48,6 +50,21 @@ def test_runs_pod_after_driver_starts(node: PluginNode) -> None:
     node.says(f"DRA driver {NAME} is not registered on node {NODE}")
     node.registered()
     node.runs()
+
+
+def test_a_driver_that_comes_wakes_what_waits_for_it(node: PluginNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Long before what failed would be tried again."""
+    monkeypatch.setattr("nodeagent.agent.WorkQueue", partial(WorkQueue, first_delay=3600.0, longest_delay=3600.0))
+    node.start()
+    node.come()
+    node.says("is not registered")
+    plugin = node.registered()
+    node.runs()
+    plugin.crash(plugin.endpoint)
+    node.api.delete("pods", "p")
+    node.says("UNAVAILABLE", reason="FailedUnprepareDynamicResources")
+    plugin.start(registration=False)
+    node.ends()
 
 
 def refuse(_claim: Claim) -> PreparedClaim:
