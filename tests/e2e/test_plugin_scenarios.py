@@ -162,7 +162,7 @@ def test_must_map_configs_and_devices_to_the_right_containers(scene: Scene) -> N
     slow = {"DEVICE_b": f"{NODE}/gpu-0", "b_mode": "slow"}
     wanted = {"first": fast, "second": slow, "both": fast | slow, "neither": {}}
     found = {
-        name: {key: value for key, value in one.get("env", {}).items() if key.startswith(("DEVICE_", "a_", "b_"))}
+        name: {key: value for key, value in one["environment"].items() if key.startswith(("DEVICE_", "a_", "b_"))}
         for name, one in started.items()
     }
     assert found == wanted
