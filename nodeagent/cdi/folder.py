@@ -75,7 +75,7 @@ class CdiFolder:
         path = self.path / file_name(driver, claim_uid)
         if self._content(path) != content:
             self._make_folder()
-            self._disk.write(path, content)
+            self._disk.write(path, content, "rebuilt", mode=FILE_MODE)
         _set_mode(path, FILE_MODE)
 
     def has(self, driver: str, claim_uid: str, cdi_devices: Collection[str] = ()) -> bool:
