@@ -11,8 +11,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
 
 from msgspec.structs import replace
 
@@ -31,6 +29,7 @@ from nodeagent.runtimes.podman.logfiles import read_log
 from nodeagent.runtimes.podman.network import PodNetworks
 from nodeagent.runtimes.podman.probing import Prober
 from nodeagent.runtimes.podman.program import COMMAND_SECONDS, Podman, installed_podman, limits, wait_for_orphans
+from nodeagent.runtimes.podman.state import KnownPod, Setting, adopted, unstarted
 from nodeagent.runtimes.podman.stopping import SOON, Stopper, Stopping
 from nodeagent.runtimes.podman.volumes import volume_options
 from nodeagent.runtimes.protocol import ContainerRun
@@ -46,32 +45,6 @@ HOOK_SECONDS = 60.0
 POLL_SECONDS = 1.0
 #: The least time between two steps of stopping a pod.
 SHORTLY = 0.05
-NETWORKS = Path("/run/manciple/netns")
-
-
-@dataclass(slots=True)
-class _Pod:
-    """notes, runs: by container. stale: the containers that podman is to be asked about. blind: nobody reports their
-    end. stopping: while the pod is being stopped."""
-
-    uid: str
-    folder: PodFolder
-    notes: dict[str, Note] = field(default_factory=dict)
-    runs: dict[str, ContainerRun] = field(default_factory=dict)
-    stale: set[str] = field(default_factory=set)
-    blind: set[str] = field(default_factory=set)
-    stopping: Stopping | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
-    """Where a runtime keeps things. mark: of the agent, in the names and labels of all that is its own."""
-
-    folder: Path
-    mark: str
-    node: str
-    cdi_dir: Path
-    networks: Path = NETWORKS
 
 
 class PodmanRuntime:
@@ -88,7 +61,7 @@ class PodmanRuntime:
         self._changed: Callable[[str], None] = lambda _pod_uid: None
         self._ended = threading.Condition()  # notified whenever a container ends
         self._lock = threading.Lock()
-        self._pods: dict[str, _Pod] = {}
+        self._pods: dict[str, KnownPod] = {}
         self._backoffs: dict[tuple[str, str], failing.Backoff] = {}
         self._exits = ExitWatcher(self._container_ended)
         self._actions = Actions(podman, self._networks, self._name)
@@ -126,7 +99,7 @@ class PodmanRuntime:
         self._refresh(pod)
         return {name: self._prober.applied(pod_uid, run) for name, run in pod.runs.items()}
 
-    def _refresh(self, pod: _Pod) -> None:
+    def _refresh(self, pod: KnownPod) -> None:
         """Ask podman about the containers that are marked. Raises: ContainerFailed; they stay marked."""
         with self._lock:
             asked = frozenset(pod.stale | pod.blind)
@@ -143,7 +116,7 @@ class PodmanRuntime:
                 pod.stale |= asked
             raise
 
-    def _take(self, pod: _Pod, note: Note, seen: Seen | None) -> None:
+    def _take(self, pod: KnownPod, note: Note, seen: Seen | None) -> None:
         """What podman knows of the container of `note` becomes what is known here."""
         name, known = note.request.name, pod.runs.get(note.request.name)
         if note.outcome is not None:
@@ -169,7 +142,7 @@ class PodmanRuntime:
             self._prober.forget(pod.uid, name)
             pod.blind.discard(name)
 
-    def _watch(self, pod: _Pod, request: ContainerRequest, seen: Seen) -> bool:
+    def _watch(self, pod: KnownPod, request: ContainerRequest, seen: Seen) -> bool:
         """Be told of the container's end. False when podman takes it for running, twice, and no process of it is."""
         processes = (seen.state.conmon_pid, seen.state.pid)
         if not self._exits.watch(pod.uid, request.name, container_id=seen.id, processes=processes):
@@ -238,7 +211,7 @@ class PodmanRuntime:
             return False
         return user.partition(":")[0] in ("", "0", "root")
 
-    def _place(self, pod: _Pod, request: ContainerRequest) -> Place:
+    def _place(self, pod: KnownPod, request: ContainerRequest) -> Place:
         network = None if request.host_network else self._networks.create(request.pod_uid, request.address)
         return Place(
             name=self._name(request),
@@ -251,12 +224,12 @@ class PodmanRuntime:
             limits=self._limits,
         )
 
-    def _start_failed(self, pod: _Pod, request: ContainerRequest, error: ContainerFailed) -> None:
+    def _start_failed(self, pod: KnownPod, request: ContainerRequest, error: ContainerFailed) -> None:
         """A process that cannot be started is an attempt that ended; anything else is tried again as it is."""
         if failing.is_start_error(error):
             now = self._clock()
             outcome = replace(
-                _unstarted(request), finished_at=now, started_at=now, message=str(error), reason="StartError"
+                unstarted(request), finished_at=now, started_at=now, message=str(error), reason="StartError"
             )
             self._keep(pod, replace(pod.notes[request.name], outcome=outcome))
             return
@@ -266,7 +239,7 @@ class PodmanRuntime:
             self._backoffs[key] = failing.next_backoff(self._backoffs.get(key), str(failure), now=self._clock())
         raise failure
 
-    def _after_start(self, pod: _Pod, request: ContainerRequest) -> None:
+    def _after_start(self, pod: KnownPod, request: ContainerRequest) -> None:
         if request.post_start is None:
             return
         if trouble := self._actions.perform(request.post_start, request, timeout=HOOK_SECONDS):
@@ -297,7 +270,7 @@ class PodmanRuntime:
         pod.stopping = None
         return None
 
-    def _running(self, pod: _Pod) -> Sequence[ContainerRequest]:
+    def _running(self, pod: KnownPod) -> Sequence[ContainerRequest]:
         self._refresh(pod)
         return [pod.notes[name].request for name, run in pod.runs.items() if run.running]
 
@@ -361,7 +334,7 @@ class PodmanRuntime:
             pod = self._known(words.pod_uid) or self._new(words.pod_uid)
             note = pod.notes.get(words.container)
             if note is None or (note.request.attempt < words.attempt and note.outcome is None):
-                pod.notes[words.container] = Note(request=_adopted(words))
+                pod.notes[words.container] = Note(request=adopted(words))
         expected = {self._name(note.request) for pod in self._pods.values() for note in pod.notes.values()}
         self._discard(sorted(found.keys() - expected))
         for pod in self._pods.values():
@@ -371,17 +344,17 @@ class PodmanRuntime:
 
     # Small change.
 
-    def _known(self, pod_uid: str) -> _Pod | None:
+    def _known(self, pod_uid: str) -> KnownPod | None:
         with self._lock:
             return self._pods.get(pod_uid)
 
-    def _new(self, pod_uid: str) -> _Pod:
+    def _new(self, pod_uid: str) -> KnownPod:
         folder = PodFolder(self._setting.folder / pod_uid, self._disk)
-        pod = _Pod(pod_uid, folder, notes=folder.notes())
+        pod = KnownPod(pod_uid, folder, notes=folder.notes())
         with self._lock:
             return self._pods.setdefault(pod_uid, pod)
 
-    def _keep(self, pod: _Pod, note: Note) -> None:
+    def _keep(self, pod: KnownPod, note: Note) -> None:
         pod.folder.keep(note)
         pod.notes[note.request.name] = note
 
@@ -399,41 +372,6 @@ class PodmanRuntime:
     def _name(self, request: ContainerRequest, *, attempt: int | None = None) -> str:
         number = request.attempt if attempt is None else attempt
         return labels.container_name(self._setting.mark, request.pod_uid, request.name, number)
-
-
-def _unstarted(request: ContainerRequest) -> ContainerRun:
-    """The run of an attempt whose process never started."""
-    return ContainerRun(
-        name=request.name,
-        role=request.role,
-        attempt=request.attempt,
-        container_id="",
-        image=request.image,
-        cdi_devices=request.cdi_devices,
-        environment=dict(request.environment),
-        claims=request.claims,
-        started_at=0.0,
-        exit_code=failing.START_ERROR_EXIT,
-    )
-
-
-def _adopted(words: labels.Words) -> ContainerRequest:
-    """As much of a lost request as the container's labels tell."""
-    return ContainerRequest(
-        pod_uid=words.pod_uid,
-        namespace=words.namespace,
-        pod=words.pod,
-        name=words.container,
-        role=words.role,
-        attempt=words.attempt,
-        image=words.image,
-        command=(),
-        args=(),
-        environment={},
-        cdi_devices=words.cdi_devices,
-        claims=words.claims,
-        annotations={},
-    )
 
 
 def create(config: AgentConfig, *, disk: Disk, clock: Callable[[], float]) -> PodmanRuntime:

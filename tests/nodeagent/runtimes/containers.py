@@ -21,7 +21,7 @@ from nodeagent.runtimes.environment import Addresses
 from nodeagent.runtimes.logs import LogQuery
 from nodeagent.runtimes.podman import PodmanRuntime, create, labels
 from nodeagent.runtimes.podman.network import PodNetworks, unmount
-from nodeagent.runtimes.podman.runtime import NETWORKS
+from nodeagent.runtimes.podman.state import NETWORKS
 from nodeagent.runtimes.protocol import ContainerRun
 from nodeagent.runtimes.requests import container_request
 from tests.e2e.processes import wait_for
@@ -145,8 +145,8 @@ class Node:
         return b"".join(pieces).decode()
 
     def output(self, script: str, *, pod_name: str = "p", **fields: Any) -> list[str]:
-        """The lines that a container running `script` prints until it ends."""
-        self.start(self.container(script, **fields.pop("container", {})), pod_name=pod_name, **fields)
+        """The lines that a container running `script` prints until it ends, on stdout and stderr in one order."""
+        self.start(self.container(f"exec 2>&1; {script}", **fields.pop("container", {})), pod_name=pod_name, **fields)
         self.ended(pod_name=pod_name)
         return self.log(pod_name=pod_name).splitlines()
 

@@ -17,7 +17,6 @@ NOW = 1000.0
 
 def run(name: str, *, exit_code: int | None = None, attempt: int = 0, **fields: Any) -> ContainerRun:
     """A run that goes on, or has just ended with `exit_code`."""
-    ended = {} if exit_code is None else {"finished_at": NOW, "exit_code": exit_code}
     return ContainerRun(
         name=name,
         role="main",
@@ -28,7 +27,8 @@ def run(name: str, *, exit_code: int | None = None, attempt: int = 0, **fields: 
         environment={},
         claims=(),
         started_at=NOW - 1,
-        **ended,
+        finished_at=None if exit_code is None else NOW,
+        exit_code=exit_code or 0,
         **fields,
     )
 

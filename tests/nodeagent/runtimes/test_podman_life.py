@@ -132,7 +132,7 @@ def test_two_agents_on_one_machine_do_not_see_each_others_containers(node: Node,
         node.restart()
         other.restart()
 
-        assert (node.runtime.pod_uids(), other.runtime.pod_uids()) == ({"uid-p"}, {"uid-q"})
+        assert (set(node.runtime.pod_uids()), set(other.runtime.pod_uids())) == ({"uid-p"}, {"uid-q"})
         other.stop(pod_name="q")
         other.runtime.remove("uid-q")
         assert node.run().running
@@ -154,7 +154,7 @@ def test_a_restarted_container_is_a_new_one_that_remembers_the_last(node: Node) 
     node.start(node.container("touch /mark && echo first; exit 3"))
     first = node.ended()
 
-    node.start(node.container("ls /mark; echo second; sleep 1000"), attempt=1)
+    node.start(node.container("exec 2>&1; ls /mark; echo second; sleep 1000"), attempt=1)
     node.prints("second")
 
     run = node.run()
@@ -223,7 +223,7 @@ def test_the_stop_signal_is_the_manifests(node: Node) -> None:
 def test_sidecars_are_stopped_after_the_main_containers(node: Node) -> None:
     on_term = "echo bye > /shared/{}; test -e /shared/{} && exit 1; exit 0"
     script = f"trap '{on_term}' TERM; echo up; while true; do sleep 0.1; done"
-    mount = {"volumeMounts": [{"name": "shared", "mountPath": "/shared"}]}
+    mount: dict[str, Any] = {"volumeMounts": [{"name": "shared", "mountPath": "/shared"}]}
     spec = {"volumes": [{"name": "shared", "emptyDir": {}}]}
     node.start(node.container(script.format("side", "main"), name="side", **mount), role="sidecar", spec=spec)
     node.start(node.container(script.format("main", "side"), **mount), spec=spec)
@@ -289,7 +289,7 @@ def test_a_container_that_is_not_alive_is_stopped(node: Node) -> None:
 
 
 def test_other_probes_wait_for_the_startup_probe(node: Node) -> None:
-    checks = {
+    checks: dict[str, Any] = {
         "startupProbe": probe(exec={"command": ["ls", "/tmp/up"]}, failureThreshold=60),
         "livenessProbe": probe(exec={"command": ["ls", "/tmp/up"]}, failureThreshold=1),
     }
