@@ -13,6 +13,7 @@ from claims.kinds.pods import Pod
 from manciple.wire import codec
 from nodeagent.drivers.simulated import SimulatedDriver
 from nodeagent.podcache import PodCache
+from nodeagent.runtimes.request import ContainerRequest
 from tests.nodeagent.cdi.checks import problems_of
 from tests.nodeagent.machine import Machine, release, run_pod
 from tests.nodeagent.objects import NODE, claim, pod
@@ -191,7 +192,9 @@ def test_a_damaged_record_is_told_by_an_event_and_the_others_go_on(machine: Mach
     machine.check_invariants()
 
 
-def test_after_a_reboot_claims_are_prepared_again_before_their_containers_start(machine: Machine) -> None:
+def test_after_a_reboot_claims_are_prepared_again_before_their_containers_start(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Also where no CDI file is missing: what a driver did to a device is gone."""
     run_pod(machine)
     machine.settle()
@@ -203,7 +206,12 @@ def test_after_a_reboot_claims_are_prepared_again_before_their_containers_start(
     machine.restart()
     runtime = machine.agent.runtime
     start = runtime.start
-    runtime.start = lambda request: (held_at_start.append(bool(machine.driver.held)), start(request))[-1]  # type: ignore[method-assign]
+
+    def watched(request: ContainerRequest) -> None:
+        held_at_start.append(bool(machine.driver.held))
+        start(request)
+
+    monkeypatch.setattr(runtime, "start", watched)
     machine.settle()
 
     assert held_at_start == [True]
