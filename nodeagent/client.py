@@ -136,9 +136,8 @@ class Client:
             base_url=server,
             headers={"Authorization": f"Bearer {token}", "Accept": JSON, "User-Agent": user_agent},
             timeout=httpx.Timeout(READ_TIMEOUT, connect=CONNECT_TIMEOUT),
-            transport=transport or httpx.HTTPTransport(
-                verify=_trust(server, ca_file), limits=LIMITS, socket_options=SOCKET_OPTIONS
-            ),
+            transport=transport
+            or httpx.HTTPTransport(verify=_trust(server, ca_file), limits=LIMITS, socket_options=SOCKET_OPTIONS),
         )
 
     def close(self) -> None:
