@@ -166,7 +166,8 @@ def test_a_container_sees_exactly_the_environment_device_nodes_and_mounts_of_its
     boxes("delete", "pod", "inventory", "-n", NAMESPACE, "--grace-period=1", "--timeout=60s")
     wait_for("the pod's containers to be removed", lambda: not real.containers())
     assert list(real.cdi_dir.glob("*.json")) == []
-    assert list(Path("/run/cdi").glob(f"manciple-{real.mark}-*")) == []
+    links = f"manciple-{real.mark}-*"
+    wait_for("podman to be shown no CDI file any more", lambda: not list(Path("/run/cdi").glob(links)))
 
 
 def test_containers_run_on_while_their_agent_is_killed_and_are_taken_over_by_the_next(
