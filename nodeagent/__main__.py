@@ -2,163 +2,17 @@
 
 from __future__ import annotations
 
-import argparse
 import logging
 import signal
 import sys
 import threading
 from collections.abc import Sequence
-from pathlib import Path
 
 from nodeagent.agent import Agent
-from nodeagent.config import CDI_DIRS, AgentConfig, ListenAddress, machine_cpus, machine_memory
-from nodeagent.drivers.catalog import MODULES, DriverEntry, close_drivers, create_drivers, read_drivers_file
-from nodeagent.drivers.simulated import DEFAULT_COUNT, DEFAULT_NAME
+from nodeagent.drivers.catalog import close_drivers, create_drivers
 from nodeagent.failures import ListenFailed
-from nodeagent.kubeconfig import Access, read_kubeconfig
-from nodeagent.runtimes.catalog import RUNTIMES, create_runtime
-
-#: As --driver: no driver of this process, only those behind sockets.
-NO_DRIVER = "none"
-
-
-def parser() -> argparse.ArgumentParser:
-    """The command line, documented by `--help`."""
-    command = argparse.ArgumentParser(prog="python -m nodeagent", description="Runs the agent of one node.")
-    command.add_argument("--node-name", required=True, metavar="NAME", help="the node that this agent is for")
-    server = command.add_argument_group("the API server: a kubeconfig, or its address and a token")
-    server.add_argument(
-        "--kubeconfig", type=Path, metavar="FILE", help="take server, CA and token from its current context"
-    )
-    server.add_argument("--server", metavar="URL", help="https://host:port")
-    server.add_argument("--token-file", type=Path, metavar="FILE", help="holds the node's bearer token")
-    server.add_argument(
-        "--ca-file", type=Path, metavar="FILE", help="the CA that signed the server's certificate (PEM)"
-    )
-    node = command.add_argument_group("the node")
-    node.add_argument(
-        "--state-dir", type=Path, metavar="DIR", help="checkpoint and containers (default: var/nodes/NAME)"
-    )
-    node.add_argument("--cdi-dir", type=Path, metavar="DIR", help="where CDI files are written (default: var/cdi/NAME)")
-    node.add_argument(
-        "--more-cdi-dir",
-        action="append",
-        type=Path,
-        metavar="DIR",
-        help="where the simulated runtime looks for CDI files besides, the lowest precedence first; repeatable "
-        f"(default: {' and '.join(map(str, CDI_DIRS))})",
-    )
-    node.add_argument(
-        "--node-ip", default="127.0.0.1", metavar="IP", help="the address it reports (default: %(default)s)"
-    )
-    node.add_argument(
-        "--listen",
-        metavar="ADDRESS:PORT",
-        help="where health, metrics and the containers' logs are served, '' for nowhere "
-        "(default: the node's address, any free port)",
-    )
-    node.add_argument("--cpu", default=machine_cpus(), help="CPUs to offer (default: the machine's)")
-    node.add_argument("--memory", default=machine_memory(), help="memory to offer (default: the machine's)")
-    node.add_argument("--pods", type=int, default=110, help="pods to accept (default: %(default)s)")
-    node.add_argument(
-        "--label", action="append", default=[], metavar="KEY=VALUE", help="a label of the Node; repeatable"
-    )
-    node.add_argument(
-        "--runtime", choices=sorted(RUNTIMES), default="simulated", help="what runs containers (default: %(default)s)"
-    )
-    devices = command.add_argument_group("devices")
-    devices.add_argument(
-        "--driver",
-        action="append",
-        metavar="NAME",
-        help=f"a driver to run, one of {', '.join(MODULES)}, or module:Class; none runs none; repeatable "
-        "(default: sim)",
-    )
-    devices.add_argument("--drivers-file", type=Path, metavar="FILE", help="more drivers, with their settings (YAML)")
-    devices.add_argument(
-        "--plugin-dir",
-        type=Path,
-        metavar="DIR",
-        help="where drivers of the kubelet's plugin protocol meet the agent: "
-        "its plugins_registry/ is watched for their sockets (default: they are not looked for)",
-    )
-    devices.add_argument(
-        "--plugin-call-seconds",
-        type=float,
-        default=45.0,
-        metavar="S",
-        help="how long a call to such a driver may take (default: %(default)g)",
-    )
-    devices.add_argument(
-        "--plugin-grace-seconds",
-        type=float,
-        default=30.0,
-        metavar="S",
-        help="how long such a driver may be away before its ResourceSlices are removed (default: %(default)g)",
-    )
-    devices.add_argument(
-        "--gpus", type=int, default=DEFAULT_COUNT, help="GPUs of the sim driver (default: %(default)s)"
-    )
-    devices.add_argument(
-        "--driver-name", default=DEFAULT_NAME, metavar="NAME", help="of the sim driver (default: %(default)s)"
-    )
-    command.add_argument("--log-level", default="INFO", help="DEBUG, INFO, WARNING or ERROR (default: %(default)s)")
-    return command
-
-
-def configuration(options: argparse.Namespace) -> AgentConfig:
-    """What the options say. Raises: ValueError, OSError with what to correct."""
-    state_dir = options.state_dir or Path("var/nodes") / options.node_name
-    access = _access(options, state_dir)
-    labels = dict(label.partition("=")[::2] for label in options.label)
-    return AgentConfig(
-        server=access.server,
-        token=access.token,
-        ca_file=access.ca_file,
-        node_name=options.node_name,
-        state_dir=state_dir.resolve(),
-        cdi_dir=(options.cdi_dir or Path("var/cdi") / options.node_name).resolve(),
-        more_cdi_dirs=tuple(options.more_cdi_dir or CDI_DIRS),
-        node_ip=options.node_ip,
-        listen=_listen(options),
-        labels=labels,
-        cpu=options.cpu,
-        memory=options.memory,
-        pods=options.pods,
-        plugin_dir=options.plugin_dir.resolve() if options.plugin_dir else None,
-        plugin_call_seconds=options.plugin_call_seconds,
-        plugin_grace_seconds=options.plugin_grace_seconds,
-    )
-
-
-def driver_entries(options: argparse.Namespace) -> list[DriverEntry]:
-    """The drivers to run. Raises: ValueError, OSError with what to correct."""
-    named = dict.fromkeys(options.driver or ())
-    entries = [_entry(name, options) for name in named if name != NO_DRIVER]
-    if options.drivers_file is not None:
-        entries += read_drivers_file(options.drivers_file)
-    elif not named:
-        entries = [_entry("sim", options)]
-    return entries
-
-
-def _entry(name: str, options: argparse.Namespace) -> DriverEntry:
-    settings = {"name": options.driver_name, "gpus": options.gpus} if name == "sim" else {}
-    return DriverEntry(driver=name, settings=settings)
-
-
-def _listen(options: argparse.Namespace) -> ListenAddress | None:
-    if options.listen is None:
-        return ListenAddress(options.node_ip, 0)
-    return ListenAddress.parse(options.listen) if options.listen else None
-
-
-def _access(options: argparse.Namespace, state_dir: Path) -> Access:
-    if options.kubeconfig is not None:
-        return read_kubeconfig(options.kubeconfig, ca_target=state_dir / "ca.crt")
-    if options.server is None or options.token_file is None:
-        raise ValueError("give --kubeconfig, or --server and --token-file")
-    return Access(options.server, options.token_file.read_text().strip(), options.ca_file)
+from nodeagent.options import configuration, driver_entries, parser
+from nodeagent.runtimes.catalog import create_runtime
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from nodeagent.__main__ import configuration, driver_entries, main, parser
+from nodeagent.__main__ import main
 from nodeagent.drivers.catalog import create_drivers
 from nodeagent.kubeconfig import read_kubeconfig
+from nodeagent.options import configuration, driver_entries, parser
 
 
 def kubeconfig(folder: Path, **changes: object) -> Path:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from nodeagent.__main__ import configuration, parser
 from nodeagent.config import AgentConfig
 from nodeagent.failures import ContainerFailed
+from nodeagent.options import configuration, parser
 from nodeagent.runtimes.catalog import create_runtime
 from nodeagent.runtimes.protocol import Runtime
 from nodeagent.runtimes.request import ContainerRequest

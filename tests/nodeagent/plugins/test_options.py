@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from nodeagent.__main__ import configuration, parser
+from nodeagent.options import configuration, parser
 
 
 def test_options_of_drivers_behind_sockets(tmp_path: Path) -> None:

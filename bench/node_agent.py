@@ -1,4 +1,4 @@
-"""What a node agent does a second and costs at rest: `python bench/nodeagent.py` prints each figure beside its budget.
+"""What a node agent does a second and costs at rest: `python bench/node_agent.py` prints each figure beside its budget.
 
     prepare     one claim prepared and given back, again and again, by as many threads as an agent has workers; the
                 checkpoint and the CDI files on a real disk, the claims from memory
