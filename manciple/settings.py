@@ -12,6 +12,8 @@ from socket import gethostname
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from csp.constants import NONCE
+
 BASE_DIR = Path(__file__).resolve().parent.parent
 HOME = Path(os.environ.get("MANCIPLE_HOME", BASE_DIR / "var"))
 
@@ -163,7 +165,8 @@ CONTENT_SECURITY_POLICY: dict[str, Any] = {
     "DIRECTIVES": {
         "default-src": ["'none'"],
         "script-src": ["'self'"],
-        "style-src": ["'self'"],
+        # Editors insert a style element of their own; pages that have one hand it the nonce.
+        "style-src": ["'self'", NONCE],
         "style-src-attr": ["'unsafe-inline'"],
         "img-src": ["'self'", "data:"],
         "connect-src": ["'self'"],
