@@ -19,25 +19,19 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING
 
 import httpx
 
-from claims.kinds.pods import Pod
-from inventory.kinds.nodes import Node
-from inventory.kinds.slices import ResourceSlice
+from nodeagent.assembly import Surroundings, make_client, make_crew, make_plugins, make_registry
 from nodeagent.cdi import CdiFolder
 from nodeagent.checkpoint import Checkpoint, Quarantined
-from nodeagent.client import Change, Client
 from nodeagent.config import AgentConfig
-from nodeagent.crew import Crew
 from nodeagent.disk import Disk
-from nodeagent.drivers.metadata import telling
 from nodeagent.drivers.protocol import Driver
-from nodeagent.drivers.registry import DriverRegistry
 from nodeagent.events import EventRecorder
 from nodeagent.failures import AgentError, ApiFailure, StorageFailed
-from nodeagent.follow import LONGEST_DELAY, Follower
+from nodeagent.follow import LONGEST_DELAY
 from nodeagent.health import known_health
 from nodeagent.metrics import AgentMetrics, AgentState, SliceCount
 from nodeagent.podcache import PodCache
@@ -45,30 +39,22 @@ from nodeagent.pods import PodWorker
 from nodeagent.prepare import Preparer
 from nodeagent.publish import Publisher
 from nodeagent.registration import Registration
-from nodeagent.resources import CLAIMS, NODES, PODS, SLICES
+from nodeagent.resources import CLAIMS, SLICES
 from nodeagent.runtimes.catalog import create_runtime
 from nodeagent.runtimes.protocol import Runtime
 from nodeagent.server.assembly import make_server
+from nodeagent.server.serving import AgentServer
 from nodeagent.storage import Storage
-from nodeagent.workqueue import WorkQueue
+from nodeagent.watching import Followers, Watching
+from nodeagent.work import AgentQueue, Key
 
 if TYPE_CHECKING:
-    from nodeagent.plugins.host import PluginHost
+    pass
 
 log = logging.getLogger(__name__)
 
 #: Seconds that stopping waits for work in progress; it is picked up by the next start if it takes longer.
 STOP_SECONDS = 5.0
-
-
-class Key(NamedTuple):
-    """A piece of work. `name`: a pod's uid, or a driver's name; the node and the claims that nobody uses have none.
-
-    away: a driver behind a socket cannot be reached any more.
-    """
-
-    kind: Literal["node", "pod", "slices", "unused", "away"]
-    name: str = ""
 
 
 class Agent:
@@ -93,124 +79,91 @@ class Agent:
     ) -> None:
         self.config = config
         self.ready = threading.Event()
-        disk = disk or Disk()
         self._drivers = {driver.name: driver for driver in drivers}
-        plugin_dir = config.state_dir / "plugins"
-        self.registry = DriverRegistry(telling(drivers, plugin_dir=plugin_dir, cdi_dir=config.cdi_dir, disk=disk))
-        self._queue: WorkQueue[Key] = WorkQueue()
-        self._crew = Crew(
-            self._queue,
-            self._work_and_plan,
-            size=config.workers,
-            most=config.workers + config.pods,
-            name=config.node_name,
-        )
+        self._queue = AgentQueue()
+        self._crew = make_crew(config, self._queue, self._work_and_plan)
         self.metrics = AgentMetrics()
         self._slice_count = SliceCount()
         self._threads: list[threading.Thread] = []
-        self._client = Client(
-            config.server,
-            token=config.token,
-            ca_file=config.ca_file,
-            transport=transport,
-            requested=self.metrics.requested,
-        )
-        self.runtime = runtime or create_runtime("simulated", config, disk=disk, clock=clock)
-        self._registration = Registration(self._client, config, runtime=self.runtime.version, clock=clock)
-        self._publisher = Publisher(self._client, node=config.node_name, owner=self._registration.owner)
-        self.preparer = Preparer(
-            node=self._registration.view,
-            drivers=self.registry,
-            checkpoint=Checkpoint(config.state_dir / "claims", disk),
-            folder=CdiFolder(config.cdi_dir, disk),
-            fetch=lambda namespace, name: self._client.get(CLAIMS, name, namespace=namespace),
-            running=self._users_of,
-            metrics=self.metrics,
-            boot=config.boot,
-        )
-        self._events = EventRecorder(self._client, node=config.node_name, clock=clock)
-        self._storage = Storage(disk, [config.state_dir / "claims", config.cdi_dir])
         self._trouble = ""  # of the storage, as last reported
         self._untold: list[Quarantined] = []
         self._pods = PodCache()
-        self._worker = PodWorker(
+        around = Surroundings(config, disk or Disk(), clock, monotonic)
+        self._storage = Storage(around.disk, [config.state_dir / "claims", config.cdi_dir])
+        self.registry = make_registry(drivers, around)
+        self._client = make_client(config, transport=transport, metrics=self.metrics)
+        self._events = EventRecorder(self._client, node=config.node_name, clock=clock)
+        self.runtime = runtime or create_runtime("simulated", config, disk=around.disk, clock=clock)
+        self._registration = Registration(self._client, config, runtime=self.runtime.version, clock=clock)
+        self._publisher = Publisher(self._client, node=config.node_name, owner=self._registration.owner)
+        self.preparer = self._make_preparer(around)
+        self._worker = self._make_worker(around)
+        self._watching = self._make_watching()
+        self.plugins = make_plugins(around, self.registry, queue=self._queue, called=self.metrics.grpc_called)
+        self._server = self._make_server(around)
+
+    @property
+    def followers(self) -> Followers:
+        return self._watching.followers
+
+    def _make_preparer(self, around: Surroundings) -> Preparer:
+        return Preparer(
+            node=self._registration.view,
+            drivers=self.registry,
+            checkpoint=Checkpoint(self.config.state_dir / "claims", around.disk),
+            folder=CdiFolder(self.config.cdi_dir, around.disk),
+            fetch=lambda namespace, name: self._client.get(CLAIMS, name, namespace=namespace),
+            running=self._users_of,
+            metrics=self.metrics,
+            boot=self.config.boot,
+        )
+
+    def _make_worker(self, around: Surroundings) -> PodWorker:
+        return PodWorker(
             pods=self._pods,
             client=self._client,
             preparer=self.preparer,
             runtime=self.runtime,
             events=self._events,
             health=lambda: known_health(self.registry.health_sources()),
-            host_ip=config.node_ip,
-            clock=clock,
-            monotonic=monotonic,
+            host_ip=self.config.node_ip,
+            clock=around.clock,
+            monotonic=around.monotonic,
         )
-        self.followers = self._make_followers()
-        self.plugins = self._make_plugins(disk)
-        self.metrics.observe(
-            AgentState(
-                claims=self.preparer.records,
-                quarantined=lambda: len(self.preparer.quarantined),
-                pods=self._pods.all,
-                queue=self._queue.counts,
-                slices=self._slice_count.by_driver,
-            )
+
+    def _make_watching(self) -> Watching:
+        return Watching(
+            self._client,
+            node=self.config.node_name,
+            queue=self._queue,
+            seen=self._registration.seen,
+            pods=self._pods,
+            slice_count=self._slice_count,
+            drivers=self._drivers,
+            everything=self.everything,
+            ready=self.ready,
         )
-        self._server = make_server(
-            config,
+
+    def _make_server(self, around: Surroundings) -> AgentServer | None:
+        """What it tells of this agent is the agent's own state."""
+        state = AgentState(
+            claims=self.preparer.records,
+            quarantined=lambda: len(self.preparer.quarantined),
+            pods=self._pods.all,
+            queue=self._queue.counts,
+            slices=self._slice_count.by_driver,
+        )
+        self.metrics.observe(state)
+        return make_server(
+            self.config,
             client=self._client,
             registration=self._registration,
             threads=lambda: self._threads,
             pods=self._pods.all,
             runtime=self.runtime,
             metrics=self.metrics,
-            disk=disk,
-            clock=clock,
-        )
-
-    def _make_plugins(self, disk: Disk) -> PluginHost | None:
-        config = self.config
-        if config.plugin_dir is None:
-            return None
-        # Imported here: grpc is large, and agents without such drivers do without it.
-        from nodeagent.plugins.host import PluginHost  # noqa: PLC0415
-        from nodeagent.plugins.known import KnownDrivers  # noqa: PLC0415
-
-        return PluginHost(
-            config.plugin_dir,
-            registry=self.registry,
-            known=KnownDrivers(config.state_dir / "drivers.json", disk),
-            call_seconds=config.plugin_call_seconds,
-            grace_seconds=config.plugin_grace_seconds,
-            away=lambda name: self._queue.add(Key("away", name)),
-            called=self.metrics.grpc_called,
-        )
-
-    def _make_followers(self) -> tuple[Follower[Node], Follower[Pod], Follower[ResourceSlice]]:
-        """Step 4: of the node itself, its pods and its slices."""
-        config = self.config
-        return (
-            Follower(
-                self._client,
-                NODES,
-                field_selector=f"metadata.name={config.node_name}",
-                replace=self._nodes_listed,
-                change=self._node_changed,
-            ),
-            Follower(
-                self._client,
-                PODS,
-                field_selector=f"spec.nodeName={config.node_name}",
-                replace=self._pods_listed,
-                change=self._pod_changed,
-                returned=self._look_at_everything,
-            ),
-            Follower(
-                self._client,
-                SLICES,
-                field_selector=f"spec.nodeName={config.node_name}",
-                replace=self._slices_listed,
-                change=self._slice_changed,
-            ),
+            disk=around.disk,
+            clock=around.clock,
         )
 
     def run(self, stop: threading.Event) -> None:
@@ -271,7 +224,7 @@ class Agent:
             self._events.warn_node("StorageFailed", f"No claim can be prepared or given back: {trouble}")
         elif before and not trouble:
             log.info("node %s: its directories can be written to again", self.config.node_name)
-            self._look_at_everything()
+            self._watching.look_at_everything()
 
     def publish_all(self) -> None:
         """Step 3. Raises: ApiFailure."""
@@ -325,56 +278,13 @@ class Agent:
         )
         return tuple(users)
 
-    # What the watches say.
-
-    def _nodes_listed(self, nodes: Sequence[Node]) -> None:
-        for node in nodes:
-            self._registration.seen(node)
-        if not nodes:
-            self._queue.add(Key("node"))
-
-    def _node_changed(self, change: Change[Node]) -> None:
-        if change.type == "DELETED":
-            self._queue.add(Key("node"))
-        else:
-            self._registration.seen(change.object)
-
-    def _pods_listed(self, pods: Sequence[Pod]) -> None:
-        """Also wakes the pods that vanished while nobody watched."""
-        gone = self._pods.replace(pods)
-        for key in (*self.everything(), *(Key("pod", uid) for uid in gone)):
-            self._queue.add(key)
-        self.ready.set()
-
-    def _pod_changed(self, change: Change[Pod]) -> None:
-        uid = change.object.metadata.uid
-        if change.type == "DELETED":
-            self._pods.remove(uid)
-        else:
-            self._pods.see(change.object)
-        self._queue.add(Key("pod", uid))
-
-    def _slices_listed(self, slices: Sequence[ResourceSlice]) -> None:
-        self._slice_count.listed(slices)
-        for name in self._drivers:
-            self._queue.add(Key("slices", name))
-
-    def _slice_changed(self, change: Change[ResourceSlice]) -> None:
-        self._slice_count.changed(change)
-        if (driver := change.object.spec.driver) in self._drivers:
-            self._queue.add(Key("slices", driver))
-
-    def _look_at_everything(self) -> None:
-        for key in self.everything():
-            self._queue.add(key)
-
     # Threads.
 
     def _start_threads(self) -> list[threading.Thread]:
         for driver in self._drivers.values():
-            driver.subscribe(self._look_at_everything)
+            driver.subscribe(self._watching.look_at_everything)
         self.runtime.subscribe(lambda uid: self._queue.add(Key("pod", uid)))
-        self.registry.subscribe(self._look_at_everything)
+        self.registry.subscribe(self._watching.look_at_everything)
         if self.plugins is not None:
             self.plugins.start()
         targets = [*(follower.run for follower in self.followers), self._crew.run]
@@ -427,7 +337,7 @@ class Agent:
                 log.warning("node %s: sign of life: %s; trying again", self.config.node_name, error)
             if now - looked >= self.config.resync_seconds:
                 looked = now
-                self._look_at_everything()
+                self._watching.look_at_everything()
 
     def _insist(self, step: Callable[[], None], stop: threading.Event) -> bool:
         """Repeat `step` until it works; False when told to stop before."""

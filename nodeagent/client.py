@@ -239,7 +239,6 @@ class Client:
             raise _failure_of(response.content, response.status_code)
         return response.content
 
-
     @contextmanager
     def _counted(self, method: str) -> Iterator[None]:
         """Tell of requests that are not answered."""

@@ -90,10 +90,13 @@ class Disk:
             return iter(())
         return iter(sorted(p.name for p in folder.iterdir() if p.name.endswith(suffix) and not p.name.startswith(".")))
 
-    def sweep(self, folder: Path) -> None:
-        """Remove what an interrupted `write` left in `folder`, as far as that is possible: nobody reads it."""
+    def sweep(self, folder: Path, names: str = "*") -> None:
+        """Remove what an interrupted `write` left in `folder`, as far as that is possible: nobody reads it.
+
+        names: a pattern of the files that were written; what others are writing in a shared folder is theirs.
+        """
         if folder.is_dir():
-            for path in folder.glob(f".*{TEMPORARY}"):
+            for path in folder.glob(f".{names}{TEMPORARY}"):
                 with suppress(OSError):
                     path.unlink(missing_ok=True)
 

@@ -104,7 +104,7 @@ class CdiFolder:
 
     def sweep(self) -> None:
         """Remove half-written files of a crashed predecessor."""
-        self._disk.sweep(self.path)
+        self._disk.sweep(self.path, file_name("*", "*"))
 
     def _refuse_conflict(self, spec: Spec) -> None:
         """Raises: SpecRefused when a file of somebody else defines one of the devices too."""

@@ -52,7 +52,7 @@ class KnownDrivers:
         self._names = names
 
     def _read(self) -> frozenset[str]:
-        self._disk.sweep(self._path.parent)
+        self._disk.sweep(self._path.parent, self._path.name)
         try:
             return frozenset(_decoder.decode(self._disk.read(self._path)))
         except FileNotFoundError:

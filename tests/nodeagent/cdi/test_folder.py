@@ -151,3 +151,14 @@ def test_only_our_own_files_are_listed(folder: CdiFolder) -> None:
         (folder.path / name).write_text("{}")
 
     assert [(file.driver, file.claim_uid) for file in folder.files()] == [(DRIVER, UID)]
+
+
+def test_only_its_own_half_written_files_are_swept(folder: CdiFolder) -> None:
+    folder.path.mkdir(parents=True)
+    ours, theirs = folder.path / f".k8s.{DRIVER}-claim_{UID}.json.tmp", folder.path / ".nvidia.yaml.tmp"
+    for path in (ours, theirs):
+        path.write_text("{")
+
+    folder.sweep()
+
+    assert [path.name for path in folder.path.iterdir()] == [theirs.name]

@@ -1,0 +1,121 @@
+"""What the agent watches: its own Node, the pods bound to it, the slices of its devices.
+
+Whatever changes is put on the queue by name; the workers then compare what should be with what is.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Sequence
+
+from claims.kinds.pods import Pod
+from inventory.kinds.nodes import Node
+from inventory.kinds.slices import ResourceSlice
+from nodeagent.client import Change, Client
+from nodeagent.follow import Follower
+from nodeagent.metrics import SliceCount
+from nodeagent.podcache import PodCache
+from nodeagent.resources import NODES, PODS, SLICES
+from nodeagent.work import AgentQueue, Key
+
+Followers = tuple[Follower[Node], Follower[Pod], Follower[ResourceSlice]]
+
+
+class Watching:
+    """The followers of one agent, and what each does with what it hears.
+
+    seen: told what the Node is like. drivers: whose slices the agent keeps as they should be. everything: every piece
+    of work there may be. ready: set once the pods of the node are known.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        node: str,
+        queue: AgentQueue,
+        seen: Callable[[Node], None],
+        pods: PodCache,
+        slice_count: SliceCount,
+        drivers: Collection[str],
+        everything: Callable[[], Sequence[Key]],
+        ready: threading.Event,
+    ) -> None:
+        self._client = client
+        self._node = node
+        self._queue = queue
+        self._seen = seen
+        self._pods = pods
+        self._slice_count = slice_count
+        self._drivers = drivers
+        self._everything = everything
+        self._ready = ready
+        self.followers = self._make_followers()
+
+    def look_at_everything(self) -> None:
+        for key in self._everything():
+            self._queue.add(key)
+
+    def _make_followers(self) -> Followers:
+        """Of the node itself, its pods and its slices."""
+        return (
+            Follower(
+                self._client,
+                NODES,
+                field_selector=f"metadata.name={self._node}",
+                replace=self._nodes_listed,
+                change=self._node_changed,
+            ),
+            Follower(
+                self._client,
+                PODS,
+                field_selector=f"spec.nodeName={self._node}",
+                replace=self._pods_listed,
+                change=self._pod_changed,
+                returned=self.look_at_everything,
+            ),
+            Follower(
+                self._client,
+                SLICES,
+                field_selector=f"spec.nodeName={self._node}",
+                replace=self._slices_listed,
+                change=self._slice_changed,
+            ),
+        )
+
+    def _nodes_listed(self, nodes: Sequence[Node]) -> None:
+        for node in nodes:
+            self._seen(node)
+        if not nodes:
+            self._queue.add(Key("node"))
+
+    def _node_changed(self, change: Change[Node]) -> None:
+        if change.type == "DELETED":
+            self._queue.add(Key("node"))
+        else:
+            self._seen(change.object)
+
+    def _pods_listed(self, pods: Sequence[Pod]) -> None:
+        """Also wakes the pods that vanished while nobody watched."""
+        gone = self._pods.replace(pods)
+        for key in (*self._everything(), *(Key("pod", uid) for uid in gone)):
+            self._queue.add(key)
+        self._ready.set()
+
+    def _pod_changed(self, change: Change[Pod]) -> None:
+        uid = change.object.metadata.uid
+        if change.type == "DELETED":
+            self._pods.remove(uid)
+        else:
+            self._pods.see(change.object)
+        self._queue.add(Key("pod", uid))
+
+    def _slices_listed(self, slices: Sequence[ResourceSlice]) -> None:
+        self._slice_count.listed(slices)
+        for name in self._drivers:
+            self._queue.add(Key("slices", name))
+
+    def _slice_changed(self, change: Change[ResourceSlice]) -> None:
+        self._slice_count.changed(change)
+        if (driver := change.object.spec.driver) in self._drivers:
+            self._queue.add(Key("slices", driver))
