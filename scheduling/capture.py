@@ -264,6 +264,13 @@ class ClusterState:
         for claim in placement.claims:
             self._assumed_claims[key_of(claim)] = _as_placed(claim, placement)
 
+    def imagine(self, resource: str, obj: Any, *, gone: bool = False) -> None:
+        """Count an object that is not there, or leave out one that is; nothing is written.
+
+        Whoever imagines takes it back, the last first: by imagining what is really there, or that it is gone.
+        """
+        (self._forgetting if gone else self._applying)[resource](obj)
+
     def drop_assumptions(self) -> None:
         """Unreserve everything: what was committed comes back with the log, the rest was not."""
         for uid, pod in self._assumed_pods.items():

@@ -40,8 +40,8 @@ _state: ClusterState | None = None
 
 
 @contextmanager
-def _cluster() -> Iterator[ClusterState]:
-    """The state, up to date, for one question."""
+def cluster() -> Iterator[ClusterState]:
+    """The state, up to date, for one question. Who imagines something in it takes that back before leaving."""
     global _state  # noqa: PLW0603 - one state for all questions of the process
     with _asking:
         state, _state = _state, None  # a question that fails half-way leaves no half-applied state behind
@@ -73,7 +73,7 @@ def forget() -> None:
 
 def explain_pod(namespace: str, name: str) -> Explanation:
     """Raises: NotFound."""
-    with _cluster() as state:
+    with cluster() as state:
         pod = _found(PODS, Pod, namespace, name)
         settled = _settled(pod)
         if settled is not None:
@@ -87,7 +87,7 @@ def explain_pod(namespace: str, name: str) -> Explanation:
 
 def explain_claim(namespace: str, name: str) -> Explanation:
     """Raises: NotFound."""
-    with _cluster() as state:
+    with cluster() as state:
         claim = _found(CLAIMS, ResourceClaim, namespace, name)
         if claim.status.allocation is not None:
             return Explanation(

@@ -1,0 +1,153 @@
+"""What is rehearsed: a pod, the claims that each replica of it gets, and what is changed before it is tried. PURE.
+
+A replica is made as the API and the claim controller would make it: a claim from a template is each replica's own, a
+claim that the pod names is shared by all of them. Their names and those of imagined nodes carry a character that no
+real name has, so that nothing imagined can be taken for something that exists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from msgspec import structs
+
+from claims.kinds.affinity import Toleration
+from claims.kinds.containers import Container
+from claims.kinds.pods import Pod, PodResourceClaim, PodSpec
+from claims.kinds.requests import DeviceRequest, ExactDeviceRequest
+from claims.kinds.resource_claims import ResourceClaim, ResourceClaimStatus
+from inventory.kinds.classes import CELDeviceSelector, DeviceSelector
+from inventory.kinds.taints import DeviceToleration
+from manciple.wire.base import ObjectMeta
+
+#: Stands in names of what is only imagined.
+IMAGINED = "~"
+#: The selector that every device passes: it stands where one was left out, so that the others keep their numbers.
+LEFT_OUT = "true"
+#: The entry under which a pod that was made up for a claim uses it.
+ONLY = "claim"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changes:
+    """What is tried instead of what is written. Requests are named `entry/request`."""
+
+    #: (request, index of its selector)
+    without: frozenset[tuple[str, int]] = frozenset()
+    classes: Mapping[str, str] = field(default_factory=dict)
+    counts: Mapping[str, int] = field(default_factory=dict)
+    tolerate_devices: bool = False
+    tolerate_nodes: bool = False
+
+    @property
+    def any(self) -> bool:
+        return bool(self.without or self.classes or self.counts or self.tolerate_devices or self.tolerate_nodes)
+
+    def concern(self, entry: str) -> bool:
+        """Whether anything about the claim of this entry is changed."""
+        named = {*(key for key, _ in self.without), *self.classes, *self.counts}
+        return self.tolerate_devices or any(key.partition("/")[0] == entry for key in named)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mould:
+    """A pod, with the claims of its entries: those that each replica gets, and those that all of them share."""
+
+    pod: Pod
+    own: Mapping[str, ResourceClaim] = field(default_factory=dict)
+    shared: Mapping[str, ResourceClaim] = field(default_factory=dict)
+
+    @property
+    def claims(self) -> Mapping[str, ResourceClaim]:
+        """Of every entry, in the order of the pod's."""
+        found = {**self.shared, **self.own}
+        return {entry.name: found[entry.name] for entry in self.pod.spec.resource_claims if entry.name in found}
+
+    def changed(self, changes: Changes) -> Mould:
+        """The same with what is tried instead. An allocated claim has its devices: it stays as it is."""
+        pod = self.pod
+        if changes.tolerate_nodes:
+            anything = (*pod.spec.tolerations, Toleration(operator="Exists"))
+            pod = structs.replace(pod, spec=structs.replace(pod.spec, tolerations=anything))
+        return Mould(
+            pod=pod,
+            own={entry: _changed(claim, entry, changes) for entry, claim in self.own.items()},
+            shared={entry: _changed(claim, entry, changes) for entry, claim in self.shared.items()},
+        )
+
+
+def of_claim(claim: ResourceClaim) -> Mould:
+    """A claim by itself: each replica is a pod that asks for nothing but a claim like it."""
+    container = Container(name="main", image="example.com/main")
+    pod = Pod(
+        api_version="v1",
+        kind="Pod",
+        metadata=ObjectMeta(namespace=claim.metadata.namespace, name=claim.metadata.name or ONLY),
+        spec=PodSpec(containers=(container,), resource_claims=(PodResourceClaim(name=ONLY, resource_claim_name=ONLY),)),
+    )
+    return Mould(pod=pod, own={ONLY: claim})
+
+
+def replica(mould: Mould, number: int) -> tuple[Pod, tuple[ResourceClaim, ...]]:
+    """Replica `number` (from 1), and the claims that are its own."""
+    name = f"{mould.pod.metadata.name or mould.pod.metadata.generate_name}{IMAGINED}{number}"
+    namespace = mould.pod.metadata.namespace
+    claims = {entry: _own(claim, f"{name}-{entry}", namespace) for entry, claim in mould.own.items()}
+    entries = tuple(
+        PodResourceClaim(name=entry.name, resource_claim_name=claims[entry.name].metadata.name)
+        if entry.name in claims
+        else entry
+        for entry in mould.pod.spec.resource_claims
+    )
+    meta = ObjectMeta(namespace=namespace, name=name, uid=name, labels=mould.pod.metadata.labels)
+    spec = structs.replace(mould.pod.spec, resource_claims=entries, node_name="", scheduling_gates=())
+    return Pod(api_version="v1", kind="Pod", metadata=meta, spec=spec), tuple(claims.values())
+
+
+def _own(claim: ResourceClaim, name: str, namespace: str) -> ResourceClaim:
+    meta = ObjectMeta(namespace=namespace, name=name, uid=name)
+    return ResourceClaim(
+        api_version=claim.api_version, kind=claim.kind, metadata=meta, spec=claim.spec, status=ResourceClaimStatus()
+    )
+
+
+# Changes -------------------------------------------------------------------------------------------------------------
+
+
+def _changed(claim: ResourceClaim, entry: str, changes: Changes) -> ResourceClaim:
+    if claim.status.allocation is not None or not changes.concern(entry):
+        return claim
+    requests = tuple(_request(one, f"{entry}/{one.name}", changes) for one in claim.spec.devices.requests)
+    devices = structs.replace(claim.spec.devices, requests=requests)
+    return structs.replace(claim, spec=structs.replace(claim.spec, devices=devices))
+
+
+def _request(request: DeviceRequest, key: str, changes: Changes) -> DeviceRequest:
+    tolerations = (DeviceToleration(operator="Exists"),) if changes.tolerate_devices else ()
+    if request.exactly is None:
+        alternatives = tuple(
+            structs.replace(one, tolerations=(*one.tolerations, *tolerations)) for one in request.first_available
+        )
+        return structs.replace(request, first_available=alternatives)
+    exactly = request.exactly
+    return structs.replace(
+        request,
+        exactly=structs.replace(
+            exactly,
+            device_class_name=changes.classes.get(key, exactly.device_class_name),
+            selectors=tuple(_selectors(exactly, key, changes)),
+            tolerations=(*exactly.tolerations, *tolerations),
+            **_counted(changes.counts.get(key)),
+        ),
+    )
+
+
+def _counted(count: int | None) -> dict[str, object]:
+    return {} if count is None else {"allocation_mode": "ExactCount", "count": count}
+
+
+def _selectors(exactly: ExactDeviceRequest, key: str, changes: Changes) -> Iterable[DeviceSelector]:
+    for index, selector in enumerate(exactly.selectors):
+        left_out = (key, index) in changes.without
+        yield DeviceSelector(cel=CELDeviceSelector(expression=LEFT_OUT)) if left_out else selector
