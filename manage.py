@@ -30,8 +30,8 @@ def take_home(arguments: list[str]) -> list[str]:
 if __name__ == "__main__":
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "manciple.settings")
     sys.argv[1:] = take_home(sys.argv[1:])
-    if sys.argv[1:2] in (["up"], ["serve"]):
-        if sys.argv[1] == "up":  # its terminal is for what a person must know
+    if sys.argv[1:2] in (["up"], ["serve"], ["demo"], ["screenshots"]):
+        if sys.argv[1] != "serve":  # its terminal is for what a person must know
             os.environ.setdefault("MANCIPLE_LOG_LEVEL", "WARNING")
         home.prepare(Path(os.environ.get("MANCIPLE_HOME", Path(__file__).parent / "var")))
     from django.core.management import execute_from_command_line

@@ -1,0 +1,304 @@
+"""Writes the laboratory into an empty home, in the order in which it came about.
+
+Documents are prepared and checked as the API does; statuses follow in a second write, as controllers and nodes write
+them. The pods that wait are looked at by the real scheduler at the end, which says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from random import Random
+from typing import Any
+from uuid import UUID
+
+from manciple.api.namespaces import ensure_namespaces
+from manciple.processes.demolab import documents, hardware, history, oddities
+from manciple.processes.demolab.hardware import Document, Machine
+from manciple.processes.demolab.jobs import TEAMS, Job, Planner
+from manciple.store import bulk, objects
+from manciple.store.objects import Sources, Writer
+from manciple.wire import codec
+from manciple.wire.base import ApiObject
+from manciple.wire.errors import Invalid
+from manciple.wire.registry import Kind, registry
+from scheduling import event_recorder, messages
+from scheduling.controllers.followers import utc_now
+from scheduling.cycle import SchedulingWorker
+from scheduling.event_recorder import Note, timestamp
+
+#: Objects in one transaction.
+BATCH = 200
+#: The laboratory was set up this long ago.
+FOUNDED = timedelta(days=30)
+#: Events that are older would be dropped at the next look.
+EVENTS_SINCE = timedelta(minutes=55)
+SIZES = ("lab", "large")
+
+
+class NotEmpty(Exception):
+    """The home has a cluster already."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lab:
+    """What there is to write."""
+
+    machines: Sequence[Machine]
+    jobs: Sequence[Job]
+    now: datetime
+    random: Random
+    odd: bool  # with everything of `oddities`
+
+
+def plan(*, size: str, seed: int, now: datetime) -> Lab:
+    """The laboratory as it is at `now`."""
+    random = Random(seed)  # noqa: S311 - made up, the same every time
+    large = size == "large"
+    machines = hardware.large_machines() if large else hardware.lab_machines()
+    jobs = Planner(random).jobs(machines)
+    if not large:
+        leaked = oddities.LEAKED_AT[0], oddities.SHARED_AT[0]
+        jobs = [job for job in jobs if job.machine.name not in leaked]
+    return Lab(machines=machines, jobs=jobs, now=now, random=random, odd=not large)
+
+
+def fill(lab: Lab) -> None:
+    """Raises: NotEmpty."""
+    if objects.list(registry.by_resource("nodes"), limit=1).items:
+        raise NotEmpty("this home has nodes already")
+    ensure_namespaces()
+    Filling(lab).run()
+
+
+class Filling:
+    """Writes one laboratory; the clock and the uids of what it writes are its own."""
+
+    def __init__(self, lab: Lab) -> None:
+        self._lab = lab
+        self._moment = lab.now
+        self._sources = Sources(now=lambda: self._moment, new_uid=self._uid, name_from=self._name)
+        #: (machine, device) -> since when it is held
+        self._begun: dict[tuple[str, str], datetime] = {}
+
+    def run(self) -> None:
+        lab, founded = self._lab, self._lab.now - FOUNDED
+        heard = timestamp(lab.now)
+        fixed = [*map(documents.namespace, TEAMS), *hardware.device_classes(), *self._templates()]
+        for machine in lab.machines:
+            fixed.append(hardware.node(machine, heard=heard))
+            fixed.append(hardware.lease(machine.name, renewed=lab.now.strftime("%Y-%m-%dT%H:%M:%S.%fZ")))
+            fixed.extend(hardware.slices(machine, since=timestamp(lab.now - timedelta(hours=5, minutes=12))))
+        self._write(fixed, at=founded)
+        for chunk in bulk.chunks(sorted(lab.jobs, key=lambda job: job.age, reverse=True), BATCH):
+            with objects.writing(sources=self._sources) as writer:
+                for job in chunk:
+                    self._job(writer, job)
+                self._moment = lab.now
+        if lab.odd:
+            self._odd()
+        history.keep(history.past(lab.machines, self._begun, now=lab.now, random=lab.random))
+
+    # Writing ---------------------------------------------------------------------------------------------------------
+
+    def _uid(self) -> str:
+        return str(UUID(int=self._lab.random.getrandbits(128), version=4))
+
+    def _name(self, base: str) -> str:
+        return base + "".join(self._lab.random.choices("bcdfghjklmnpqrstvwxz2456789", k=5))
+
+    def _write(self, made: Iterable[Document], *, at: datetime) -> None:
+        for chunk in bulk.chunks(made, BATCH):
+            with objects.writing(sources=self._sources) as writer:
+                for document in chunk:
+                    self._create(writer, document, at=at)
+                self._moment = self._lab.now
+
+    def _create(self, writer: Writer, document: Document, *, at: datetime) -> Document:
+        """As the API would. Returns the document as stored."""
+        self._moment = at
+        kind, obj = _typed(document)
+        prepared = kind.prepare_create(obj)
+        if errors := kind.validate_create(prepared):
+            raise Invalid.of(kind=kind.kind, group=kind.group, name=prepared.metadata.name, errors=errors)
+        return codec.to_builtins(writer.create(kind, prepared))
+
+    def _update(self, writer: Writer, document: Document, *, at: datetime) -> ApiObject:
+        self._moment = at
+        return writer.update(*_typed(document))
+
+    def _tell(self, writer: Writer, about: ApiObject, *, at: datetime, **said: Any) -> None:
+        """An Event, where it is not too old to be kept."""
+        if at > self._lab.now - EVENTS_SINCE:
+            self._moment = at
+            event_recorder.record(writer, Note(regarding=about, **said), now=at)
+
+    # Jobs ------------------------------------------------------------------------------------------------------------
+
+    def _templates(self) -> list[Document]:
+        found = {(job.namespace, job.template): documents.claim_spec(job) for job in self._lab.jobs}
+        for one in oddities.waiting() if self._lab.odd else ():
+            found[one.namespace, one.template] = {"devices": {"requests": [one.request]}}
+        return [documents.template(*key, spec) for key, spec in sorted(found.items())]
+
+    def _job(self, writer: Writer, job: Job) -> None:
+        """Its pod, its claim, what was given, and that it runs."""
+        created = self._lab.now - job.age
+        given = created + timedelta(seconds=2)
+        entry = {"resourceClaimTemplateName": job.template}
+        pod = self._create(writer, documents.pod(job.namespace, job.name, entry=entry, cpu=job.cpu), at=created)
+        named = (job.name, pod["metadata"]["uid"])
+        asked = documents.claim(
+            job.namespace, f"{job.name}-{documents.ENTRY}-", documents.claim_spec(job), made_for=named
+        )
+        claim = self._create(writer, asked, at=created)
+        results = documents.results(job, claim["metadata"]["uid"])
+        status = {
+            "allocation": documents.allocation(job.machine.name, results, at=given),
+            "reservedFor": [documents.reservation(*named)],
+        }
+        self._update(writer, documents.protected(claim, status), at=given)
+        self._begun |= dict.fromkeys(((job.machine.name, device) for device in job.devices), given)
+        self._run(writer, pod, job.machine.name, claim["metadata"]["name"], given, preparing=job.preparing)
+
+    def _run(
+        self, writer: Writer, pod: Document, node: str, claim: str, at: datetime, *, preparing: bool = False
+    ) -> ApiObject:
+        """Bind a pod whose claim was given `at`, and let its node run it."""
+        placed = documents.bound(pod, node, claim=claim, at=at)
+        stored = self._update(writer, placed, at=at)
+        assigned = messages.assigned(f"{stored.metadata.namespace}/{stored.metadata.name}", node)
+        self._tell(writer, stored, at=at, reason="Scheduled", message=assigned, component=messages.SCHEDULER_NAME)
+        if preparing:
+            return stored
+        started = at + timedelta(seconds=9)
+        runs = documents.running(codec.to_builtins(stored), at=at)
+        stored = self._update(writer, runs, at=started)
+        self._tell(
+            writer, stored, at=started, reason="Started", message="Started container main",
+            component="manciple-nodeagent",
+        )  # fmt: skip
+        return stored
+
+    # What is out of order --------------------------------------------------------------------------------------------
+
+    def _odd(self) -> None:
+        now = self._lab.now
+        with objects.writing(sources=self._sources) as writer:
+            for one in sorted(oddities.waiting(), key=lambda pod: pod.age, reverse=True):
+                self._wait(writer, one)
+            self._leaked(writer)
+            self._shared(writer)
+            self._kept(writer)
+            self._spare(writer)
+            self._monitor(writer)
+            self._ended(writer)
+            self._endless(writer)
+            self._moment = now
+        SchedulingWorker("demo", utc_now).run()
+
+    def _wait(self, writer: Writer, one: oddities.Waiting) -> None:
+        """A pod that nobody has placed, with the claim that was made for it."""
+        at = self._lab.now - one.since
+        entry = {"resourceClaimTemplateName": one.template}
+        asked = documents.pod(one.namespace, one.name, entry=entry, selector=one.node_selector)
+        pod = self._create(writer, asked, at=at)
+        claim = self._create(
+            writer,
+            documents.claim(
+                one.namespace, f"{one.name}-{documents.ENTRY}-", {"devices": {"requests": [one.request]}},
+                made_for=(one.name, pod["metadata"]["uid"]),
+            ),
+            at=at,
+        )  # fmt: skip
+        statuses = [{"name": documents.ENTRY, "resourceClaimName": claim["metadata"]["name"]}]
+        self._update(writer, pod | {"status": pod.get("status", {}) | {"resourceClaimStatuses": statuses}}, at=at)
+
+    def _own_claim(
+        self, writer: Writer, key: tuple[str, str], spec: Document, *, at: datetime, **status: Any
+    ) -> Document:
+        """A claim that somebody made by hand; with a status when one is given."""
+        claim = self._create(writer, documents.claim(*key, spec), at=at)
+        if status:
+            stored = self._update(writer, documents.protected(claim, status), at=at)
+            return codec.to_builtins(stored)
+        return claim
+
+    def _gpus(self, node: str, count: int, *, at: datetime, driver: str = hardware.NVIDIA, **more: Any) -> Document:
+        given = [
+            {"request": documents.GPU_REQUEST, "driver": driver, "pool": node, "device": f"gpu-{index}", **more}
+            for index in range(count)
+        ]
+        if not more:
+            self._begun |= dict.fromkeys(((node, one["device"]) for one in given), at)
+        return documents.allocation(node, given, at=at)
+
+    def _leaked(self, writer: Writer) -> None:
+        at, (node, count) = self._lab.now - oddities.LEAKED_SINCE, oddities.LEAKED_AT
+        spec = {"devices": {"requests": [documents.request("gpu-a100", count=count)]}}
+        job = {"apiGroup": "batch", "resource": "jobs", "name": oddities.LEAKED_JOB, "uid": self._uid()}
+        given = self._gpus(node, count, at=at)
+        self._own_claim(writer, oddities.LEAKED_CLAIM, spec, at=at, allocation=given, reservedFor=[job])
+
+    def _shared(self, writer: Writer) -> None:
+        at, (node, count) = self._lab.now - timedelta(hours=2, minutes=14), oddities.SHARED_AT
+        space, name = oddities.SHARED_CLAIM
+        pods = [
+            self._create(writer, documents.pod(space, one, entry={"resourceClaimName": name}), at=at)
+            for one in oddities.SHARED_BY
+        ]
+        spec = {"devices": {"requests": [documents.request("gpu-l40s", count=count)]}}
+        users = [documents.reservation(pod["metadata"]["name"], pod["metadata"]["uid"]) for pod in pods]
+        given = self._gpus(node, count, at=at)
+        self._own_claim(writer, oddities.SHARED_CLAIM, spec, at=at, allocation=given, reservedFor=users)
+        for pod in pods:
+            self._run(writer, pod, node, name, at)
+
+    def _kept(self, writer: Writer) -> None:
+        at = self._lab.now - oddities.KEPT_SINCE
+        space, name = oddities.KEPT_CLAIM
+        document = documents.claim(space, name, {"devices": {"requests": [documents.request("gpu-a100", count=2)]}})
+        document["metadata"]["finalizers"] = [oddities.KEPT_BY]
+        self._create(writer, document, at=at - timedelta(days=1))
+        self._moment = at
+        writer.delete(registry.by_resource("resourceclaims.resource.k8s.io"), space, name)
+
+    def _spare(self, writer: Writer) -> None:
+        spec = {"devices": {"requests": [documents.request("gpu-l40s")]}}
+        self._own_claim(writer, oddities.SPARE_CLAIM, spec, at=self._lab.now - timedelta(hours=7))
+
+    def _monitor(self, writer: Writer) -> None:
+        at = self._lab.now - timedelta(days=12)
+        space, name, node = oddities.MONITOR
+        exactly = {"deviceClassName": "gpu-hopper", "allocationMode": "All", "adminAccess": True}
+        spec = {"devices": {"requests": [{"name": documents.GPU_REQUEST, "exactly": exactly}]}}
+        pod = self._create(writer, documents.pod(space, name, entry={"resourceClaimName": name}), at=at)
+        given = self._gpus(node, hardware.GPUS_PER_NODE, at=at, adminAccess=True)
+        user = documents.reservation(name, pod["metadata"]["uid"])
+        self._own_claim(writer, (space, name), spec, at=at, allocation=given, reservedFor=[user])
+        self._run(writer, pod, node, name, at)
+
+    def _ended(self, writer: Writer) -> None:
+        for space, name, phase, minutes in oddities.ENDED:
+            at = self._lab.now - timedelta(minutes=minutes)
+            entry = {
+                "resourceClaimTemplateName": next(job.template for job in self._lab.jobs if job.namespace == space)
+            }
+            pod = self._create(writer, documents.pod(space, name, entry=entry), at=at - timedelta(hours=2))
+            placed = documents.bound(pod, "gpu-a02", claim=f"{name}-{documents.ENTRY}-gone1", at=at)
+            ended = placed | {"status": placed["status"] | {"phase": phase}}
+            self._update(writer, ended, at=at)
+
+    def _endless(self, writer: Writer) -> None:
+        """A pod was told to end; its node is being worked on and never says that it did."""
+        job = next(job for job in self._lab.jobs if job.machine.name == oddities.ENDLESS_MACHINE)
+        self._moment = self._lab.now - min(oddities.ENDLESS_SINCE, job.age)
+        writer.delete(registry.by_resource("pods"), job.namespace, job.name)
+
+
+def _typed(document: Document) -> tuple[Kind, ApiObject]:
+    kind = registry.find_kind(document["apiVersion"], document["kind"])
+    if kind is None:
+        raise LookupError(f"the laboratory has a {document['kind']} that nobody serves")
+    return kind, codec.decode_value(kind.type, document)
