@@ -6,11 +6,14 @@
     back again                                -> its own report stands, taints removed
 
 Each state has a NoSchedule and a NoExecute taint; a pod leaves when the seconds that it tolerates the latter are over.
+A node that reports pressure (on disk, memory, process ids) is tainted NoSchedule for as long as it does. Only when a
+sign of life was seen counts, never the time that the node writes into it: its clock may be a day off.
 Upstream: pkg/controller/nodelifecycle/node_lifecycle_controller.go, pkg/controller/tainteviction/taint_eviction.go.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from msgspec import structs
@@ -18,7 +21,6 @@ from msgspec import structs
 from claims.kinds.affinity import Toleration
 from claims.kinds.pods import Pod
 from inventory.kinds.nodes import Node, NodeCondition, Taint
-from manciple.wire.machinery import Lease
 from scheduling.event_recorder import timestamp
 from scheduling.policy import tolerates
 
@@ -34,32 +36,47 @@ UNREACHABLE = "node.kubernetes.io/unreachable"
 EFFECTS = ("NoSchedule", "NoExecute")
 #: The conditions that an agent reports; without it nobody knows them.
 REPORTED = ("Ready", "MemoryPressure", "DiskPressure", "PIDPressure")
+#: condition that is True -> the key of its NoSchedule taint (upstream: nodeConditionToTaintKeyStatusMap)
+PRESSURES = {
+    "MemoryPressure": "node.kubernetes.io/memory-pressure",
+    "DiskPressure": "node.kubernetes.io/disk-pressure",
+    "PIDPressure": "node.kubernetes.io/pid-pressure",
+}
+#: The taints that are put on and taken off here, and by nobody else.
+OURS = frozenset({NOT_READY, UNREACHABLE, *PRESSURES.values()})
 
 
-def judged(node: Node, lease: Lease | None, now: datetime) -> Node:
+@dataclass(frozen=True, slots=True)
+class Signs:
+    """When the server saw the node's Lease renewed, and its conditions reported, last; None for never."""
+
+    renewed_at: datetime | None = None
+    reported_at: datetime | None = None
+
+    @property
+    def heard_at(self) -> datetime | None:
+        return max((moment for moment in (self.renewed_at, self.reported_at) if moment is not None), default=None)
+
+
+def judged(node: Node, signs: Signs, now: datetime) -> Node:
     """`node` as its signs of life make it; the same value where that changes nothing."""
-    if is_silent(node, lease, now):
+    if is_silent(node, signs, now):
         return _tainted(_with_unknown_conditions(node, now), UNREACHABLE, now)
-    ready = _ready(node)
+    ready = ready_condition(node)
     if ready is None:
-        return node  # still starting
+        return _tainted(node, "", now)  # still starting
     return _tainted(node, "" if ready.status == "True" else NOT_READY, now)
 
 
-def is_silent(node: Node, lease: Lease | None, now: datetime) -> bool:
+def is_silent(node: Node, signs: Signs, now: datetime) -> bool:
     """Whether nothing was heard of the node for longer than the grace."""
-    ready = _ready(node)
-    heard = [_moment(lease.spec.renew_time)] if lease is not None else []
-    if ready is not None:
-        heard.append(_moment(ready.last_heartbeat_time))
-    times = [moment for moment in heard if moment is not None]
-    if times:
-        return now - max(times) > GRACE
+    if signs.heard_at is not None:
+        return now - signs.heard_at > GRACE
     born = _moment(node.metadata.creation_timestamp)
     return born is not None and now - born > STARTUP_GRACE
 
 
-def _ready(node: Node) -> NodeCondition | None:
+def ready_condition(node: Node) -> NodeCondition | None:
     return next((condition for condition in node.status.conditions if condition.type == "Ready"), None)
 
 
@@ -90,15 +107,18 @@ def _unknown(known: NodeCondition | None, type_: str, now: datetime) -> NodeCond
     )
 
 
-def _tainted(node: Node, key: str, now: datetime) -> Node:
-    """`node` with both taints of `key`, and none of the other state's; `key` "" means neither state's."""
-    others = [taint for taint in node.spec.taints if taint.key not in (NOT_READY, UNREACHABLE)]
-    known = {taint.effect: taint for taint in node.spec.taints if taint.key == key}
-    fresh = {effect: Taint(key=key, effect=effect, time_added=timestamp(now)) for effect in EFFECTS}
-    taints = (*others, *(known.get(effect, fresh[effect]) for effect in EFFECTS if key))
+def _tainted(node: Node, state: str, now: datetime) -> Node:
+    """`node` with both taints of `state` ("" for none), with those of its pressures, and with no other of ours."""
+    wanted = [(state, effect) for effect in EFFECTS if state]
+    pressing = {condition.type for condition in node.status.conditions if condition.status == "True"}
+    wanted += [(key, "NoSchedule") for type_, key in PRESSURES.items() if type_ in pressing]
+    known = {(taint.key, taint.effect): taint for taint in node.spec.taints}
+    fresh = {(key, effect): Taint(key=key, effect=effect, time_added=timestamp(now)) for key, effect in wanted}
+    others = (taint for taint in node.spec.taints if taint.key not in OURS)
+    taints = (*others, *(known.get(one, fresh[one]) for one in wanted))
     if set(taints) == set(node.spec.taints):
         return node
-    return structs.replace(node, spec=structs.replace(node.spec, taints=tuple(taints)))
+    return structs.replace(node, spec=structs.replace(node.spec, taints=taints))
 
 
 # Eviction ------------------------------------------------------------------------------------------------------------

@@ -2,6 +2,9 @@
 
 Every node is judged by its Lease and its Ready condition (`node_health`), then the pods on nodes with NoExecute taints
 are evicted when their time is over. Time passes without events, so this is a sweep only.
+
+When a sign of life was seen is read from the log, which every worker shares and no restart loses. (Upstream keeps in
+memory when it saw the Lease change, probeTimestamp in node_lifecycle_controller.go, and begins anew when it restarts.)
 """
 
 from __future__ import annotations
@@ -13,12 +16,12 @@ from msgspec import structs
 from claims.kinds.pod_statuses import PodCondition
 from claims.kinds.pods import Pod
 from inventory.kinds.nodes import Node
-from manciple.store import objects
+from manciple.store import objects, writings
 from manciple.store.objects import Writer
-from manciple.wire.machinery import Lease
+from manciple.wire import codec
 from manciple.wire.selectors import parse_field_selector
 from scheduling import event_recorder
-from scheduling.controllers.node_health import eviction_time, judged
+from scheduling.controllers.node_health import GRACE, Signs, eviction_time, judged, ready_condition
 from scheduling.controllers.release import is_done
 from scheduling.event_recorder import Note, timestamp
 from scheduling.resources import LEASES, NODES, PODS, decoded, key_of, kind, listed
@@ -31,25 +34,56 @@ COMPONENT = "taint-eviction-controller"
 def sweep(now: datetime) -> int:
     """Returns how many nodes and pods were changed."""
     _, nodes = listed(NODES, Node)
-    _, leases = listed(LEASES, Lease, namespace=LEASE_NAMESPACE)
-    by_node = {lease.metadata.name: lease for lease in leases}
+    renewed = writings.last_written(kind(LEASES), LEASE_NAMESPACE)
     changed = 0
     for node in nodes:
-        if judged(node, by_node.get(node.metadata.name), now) is not node:
+        if judged(node, _signs(node, renewed.get(node.metadata.name), now), now) is not node:
             changed += _judge(node.metadata.name, now)
         if any(taint.effect == "NoExecute" for taint in node.spec.taints):
             changed += _evict_from(node, now)
     return changed
 
 
+def read_signs(node: Node, now: datetime) -> Signs:
+    """When something was heard of `node`."""
+    name = node.metadata.name
+    renewed = writings.last_written(kind(LEASES), LEASE_NAMESPACE, names=frozenset({name}))
+    return _signs(node, renewed.get(name), now)
+
+
+def _signs(node: Node, renewed_at: datetime | None, now: datetime) -> Signs:
+    """The reports of a node are looked up only where its Lease has not been renewed in time."""
+    if renewed_at is not None and now - renewed_at <= GRACE:
+        return Signs(renewed_at=renewed_at)
+    return Signs(renewed_at=renewed_at, reported_at=_reported_at(node, now))
+
+
+def _reported_at(node: Node, now: datetime) -> datetime | None:
+    """Since when the node's Ready condition has said what it says; exact within the grace, beyond it just older.
+
+    Others write Nodes too (labels, taints, this controller), so the latest write that brought a new heartbeat counts.
+    """
+    ready = ready_condition(node)
+    if ready is None:
+        return None
+    found = None
+    for state in writings.states(kind(NODES), "", node.metadata.name):
+        then = ready_condition(codec.decode_text(Node, state.text))
+        if then is None or then.last_heartbeat_time != ready.last_heartbeat_time:
+            break
+        found = state.since
+        if now - found > GRACE:
+            break
+    return found
+
+
 def _judge(name: str, now: datetime) -> bool:
     """Judge once more, on what is true inside the transaction."""
     with objects.writing() as writer:
         node = writer.get(kind(NODES), "", name)
-        lease = writer.get(kind(LEASES), LEASE_NAMESPACE, name)
-        if not isinstance(node, Node) or not isinstance(lease, Lease | None):
+        if not isinstance(node, Node):
             return False
-        following = judged(node, lease, now)
+        following = judged(node, read_signs(node, now), now)
         if following is node:
             return False
         writer.update(kind(NODES), following)

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from msgspec import structs
 
 from claims.kinds.affinity import Toleration
 from inventory.kinds.nodes import Node, NodeCondition, Taint
+from manciple.store import writings
 from manciple.wire.base import ObjectMeta
 from manciple.wire.machinery import Lease, LeaseSpec
 from scheduling.controllers import node_lifecycle
-from scheduling.controllers.node_health import eviction_time, judged
+from scheduling.controllers.node_health import Signs, eviction_time, judged
+from scheduling.controllers.node_lifecycle import LEASE_NAMESPACE
+from scheduling.resources import LEASES, NODES, kind
 from tests.builders import CREATED, make_node, make_pod, stored
-from tests.scheduling.cluster import Cluster
+from tests.scheduling.cluster import Cluster, with_spec
 
 START = datetime.fromisoformat(CREATED)
 
@@ -23,15 +26,26 @@ def after(seconds: float) -> datetime:
     return START + timedelta(seconds=seconds)
 
 
-def lease(seconds: float) -> Lease:
-    renewed = after(seconds).isoformat().replace("+00:00", "Z")
-    meta = ObjectMeta(name="node-1", namespace="kube-node-lease")
-    return Lease(api_version="coordination.k8s.io/v1", kind="Lease", metadata=meta, spec=LeaseSpec(renew_time=renewed))
+def heard(*, renewed: float | None = None, reported: float | None = 0) -> Signs:
+    """Seconds after START at which the server saw the Lease renewed and the conditions reported."""
+    times = [None if seconds is None else after(seconds) for seconds in (renewed, reported)]
+    return Signs(renewed_at=times[0], reported_at=times[1])
+
+
+def never() -> Signs:
+    return Signs()
 
 
 def starting() -> Node:
     node = stored(make_node())
     return structs.replace(node, status=structs.replace(node.status, conditions=()))
+
+
+def pressed(*types: str) -> Node:
+    """A ready node that reports these conditions as True."""
+    node = stored(make_node())
+    more = tuple(NodeCondition(type=type_, status="True", last_heartbeat_time=CREATED) for type_ in types)
+    return structs.replace(node, status=structs.replace(node.status, conditions=(*node.status.conditions, *more)))
 
 
 def state(node: Node) -> tuple[str, set[str]]:
@@ -44,37 +58,49 @@ BOTH = ("NoSchedule", "NoExecute")
 UNREACHABLE = {f"unreachable:{effect}" for effect in BOTH}
 NOT_READY = {f"not-ready:{effect}" for effect in BOTH}
 
-#: (node, lease, seconds after its last heartbeat) -> (Ready, taints)
-HEALTH: dict[str, tuple[Node, Lease | None, float, tuple[str, set[str]]]] = {
-    "heard of just now": (stored(make_node()), None, 5, ("True", set())),
-    "silent for as long as the grace": (stored(make_node()), None, 40, ("True", set())),
-    "silent for longer": (stored(make_node()), None, 41, ("Unknown", UNREACHABLE)),
-    "silent, but its lease is renewed": (stored(make_node()), lease(35), 60, ("True", set())),
-    "its lease is old too": (stored(make_node()), lease(10), 60, ("Unknown", UNREACHABLE)),
-    "says itself that it is not ready": (stored(make_node(ready=False)), None, 5, ("False", NOT_READY)),
-    "has not reported yet": (starting(), None, 50, ("", set())),
-    "has never reported": (starting(), None, 61, ("Unknown", UNREACHABLE)),
+#: (node, when it was heard of, seconds after its birth) -> (Ready, taints)
+HEALTH: dict[str, tuple[Node, Signs, float, tuple[str, set[str]]]] = {
+    "heard of just now": (stored(make_node()), heard(), 5, ("True", set())),
+    "silent for as long as the grace": (stored(make_node()), heard(), 40, ("True", set())),
+    "silent for longer": (stored(make_node()), heard(), 41, ("Unknown", UNREACHABLE)),
+    "silent, but its lease is renewed": (stored(make_node()), heard(renewed=35), 60, ("True", set())),
+    "its lease is old too": (stored(make_node()), heard(renewed=10), 60, ("Unknown", UNREACHABLE)),
+    "says itself that it is not ready": (stored(make_node(ready=False)), heard(), 5, ("False", NOT_READY)),
+    "has not reported yet": (starting(), never(), 50, ("", set())),
+    "has never reported": (starting(), never(), 61, ("Unknown", UNREACHABLE)),
+    "its disk is full": (pressed("DiskPressure"), heard(), 5, ("True", {"disk-pressure:NoSchedule"})),
+    "it is short of memory": (pressed("MemoryPressure"), heard(), 5, ("True", {"memory-pressure:NoSchedule"})),
+    "its process ids run out": (pressed("PIDPressure"), heard(), 5, ("True", {"pid-pressure:NoSchedule"})),
+    "pressed and silent: nobody knows": (pressed("DiskPressure"), heard(), 41, ("Unknown", UNREACHABLE)),
+    "a condition that nobody knows": (pressed("Frobnication"), heard(), 5, ("True", set())),
 }
 
 
 @pytest.mark.parametrize("phrase", HEALTH)
 def test_node(phrase: str) -> None:
-    node, sign, seconds, expected = HEALTH[phrase]
-    once = judged(node, sign, after(seconds))
+    node, signs, seconds, expected = HEALTH[phrase]
+    once = judged(node, signs, after(seconds))
     assert state(once) == expected
-    assert judged(once, sign, after(seconds + 1)) is once or expected == ("True", set())
+    assert judged(once, signs, after(seconds)) is once
 
 
 def test_a_node_that_is_well_is_not_written() -> None:
     node = stored(make_node(taints=[Taint(key="mine", effect="NoSchedule")]))
-    assert judged(node, lease(10), after(20)) is node
+    assert judged(node, heard(renewed=10), after(20)) is node
 
 
 def test_a_node_that_is_back_loses_our_taints_and_keeps_others() -> None:
-    lost = judged(stored(make_node(taints=[Taint(key="mine", effect="NoSchedule")])), None, after(60))
+    lost = judged(stored(make_node(taints=[Taint(key="mine", effect="NoSchedule")])), heard(), after(60))
     ready = NodeCondition(type="Ready", status="True", last_heartbeat_time="2026-01-01T00:02:00Z")
     reported = structs.replace(lost, status=structs.replace(lost.status, conditions=(ready,)))
-    assert state(judged(reported, None, after(121))) == ("True", {"mine:NoSchedule"})
+    assert state(judged(reported, heard(reported=120), after(121))) == ("True", {"mine:NoSchedule"})
+
+
+def test_relief_takes_the_taint_of_the_pressure_off_and_keeps_when_another_began() -> None:
+    both = judged(pressed("DiskPressure", "PIDPressure"), heard(), after(5))
+    relieved = structs.replace(both, status=pressed("PIDPressure").status)
+    (left,) = judged(relieved, heard(reported=20), after(30)).spec.taints
+    assert (left.key, left.time_added) == ("node.kubernetes.io/pid-pressure", "2026-01-01T00:00:05Z")
 
 
 NO_EXECUTE = Taint(key="maintenance", effect="NoExecute", time_added=CREATED)
@@ -128,3 +154,56 @@ def test_a_silent_node_gets_no_pods_and_loses_its_own_after_five_minutes(cluster
     assert [event.message for event in cluster.events("TaintManagerEviction")] == [
         "Marking for deletion Pod default/web"
     ]
+
+
+def renew(cluster: Cluster, told: str) -> None:
+    """What the agent of node-1 does, on a machine whose clock shows `told`."""
+    known = cluster.find(Lease, "node-1", LEASE_NAMESPACE)
+    if known is None:
+        meta = ObjectMeta(name="node-1", namespace=LEASE_NAMESPACE)
+        spec = LeaseSpec(holder_identity="node-1", lease_duration_seconds=40, renew_time=told)
+        cluster.create(Lease(api_version="coordination.k8s.io/v1", kind="Lease", metadata=meta, spec=spec))
+    else:
+        cluster.update(with_spec(known, renew_time=told))
+
+
+def test_a_node_whose_clock_is_a_day_behind_is_heard_and_keeps_its_pods(cluster: Cluster) -> None:
+    cluster.with_gpus("node-1")
+    cluster.create(make_pod("web"))
+    cluster.settle()
+    cluster.later(3600)  # its report is long past: the lease alone speaks for it
+    yesterday = datetime.now(UTC) - timedelta(days=1)
+    renew(cluster, f"{yesterday:%Y-%m-%dT%H:%M:%S.%f}Z")
+    written = writings.last_written(kind(LEASES), LEASE_NAMESPACE)["node-1"]
+    assert node_lifecycle.sweep(written + timedelta(seconds=39)) == 0
+    assert state(cluster.node()) == ("True", set())
+    assert node_lifecycle.sweep(written + timedelta(seconds=41)) == 1
+    assert state(cluster.node()) == ("Unknown", UNREACHABLE)
+
+
+def test_a_node_whose_clock_is_ahead_does_not_live_for_ever(cluster: Cluster) -> None:
+    cluster.create(make_node())
+    renew(cluster, "2099-01-01T00:00:00.000000Z")
+    assert node_lifecycle.sweep(datetime.now(UTC) + timedelta(seconds=60)) == 1
+    assert state(cluster.node()) == ("Unknown", UNREACHABLE)
+
+
+def test_what_others_write_on_a_node_is_no_sign_of_its_life(cluster: Cluster) -> None:
+    cluster.create(make_node())
+    born = writings.last_written(kind(NODES))["node-1"]
+    cluster.label(cluster.node(), "rack", "7")
+    (labelled, first) = writings.states(kind(NODES), "", "node-1")
+    assert first.since == born
+    silent_since = born + (labelled.since - born) / 2 + timedelta(seconds=40)
+    assert node_lifecycle.sweep(silent_since) == 1
+    assert state(cluster.node()) == ("Unknown", UNREACHABLE)
+
+
+def test_a_report_alone_brings_a_node_back_whatever_time_it_tells(cluster: Cluster) -> None:
+    cluster.create(make_node())
+    node_lifecycle.sweep(datetime.now(UTC) + timedelta(seconds=60))
+    node = cluster.node()
+    ready = NodeCondition(type="Ready", status="True", last_heartbeat_time="1999-01-01T00:00:00Z")
+    cluster.update(structs.replace(node, status=structs.replace(node.status, conditions=(ready,))))
+    assert node_lifecycle.sweep(datetime.now(UTC)) == 1
+    assert state(cluster.node()) == ("True", set())
