@@ -43,6 +43,9 @@ class Dispatching(bootsteps.StartStopStep):  # type: ignore[misc]  # Celery is u
     def stop(self, worker: Any) -> None:  # noqa: ARG002
         if self._dispatcher is not None:
             self._dispatcher.stop()
+            from scheduling import heartbeats  # noqa: PLC0415 - as above
+
+            heartbeats.stop()
 
 
 app.steps["worker"].add(Dispatching)

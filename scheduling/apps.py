@@ -15,6 +15,9 @@ class SchedulingConfig(AppConfig):
         # Validation of selectors asks the environment that will evaluate them.
         expressions.set_checker(checker(settings.FEATURE_GATES))
         # Models can be imported from here on only.
+        from manciple.live import topics  # noqa: PLC0415
         from scheduling.explanations import registration  # noqa: PLC0415
+        from scheduling.live import event_topics  # noqa: PLC0415
 
         registration.register()
+        topics.register("events", event_topics)

@@ -131,7 +131,7 @@ class _Batch:
         bound = scheduled(pod, placement.node, timestamp(self._now))
         self._writer.update(kind(PODS), bound)
         self._tell(bound, placement)
-        return Done(uid=pod.metadata.uid)
+        return Done(uid=pod.metadata.uid, placed=True)
 
     def _check(self, pod: Pod, placement: Placement) -> None:
         state, name = self._state, pod.metadata.name

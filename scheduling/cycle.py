@@ -57,10 +57,11 @@ Clock = Callable[[], datetime]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What one call did: pods taken, and how many of them left the queue."""
+    """What one call did: pods taken, how many of them left the queue, and how many of these found a node."""
 
     taken: int
     settled: int
+    placed: int
 
 
 class SchedulingWorker:
@@ -78,7 +79,7 @@ class SchedulingWorker:
 
     def run(self) -> Report:
         """Schedule until no pod is ready and nobody has asked again."""
-        taken = settled = 0
+        taken = settled = placed = 0
         self._asked.set()
         while self._asked.is_set() and self._turn.acquire(blocking=False):
             try:
@@ -86,10 +87,12 @@ class SchedulingWorker:
                     self._asked.clear()
                     while outcomes := self._cycle():
                         taken += len(outcomes)
-                        settled += sum(isinstance(outcome, Done) for outcome in outcomes)
+                        done = [outcome for outcome in outcomes if isinstance(outcome, Done)]
+                        settled += len(done)
+                        placed += sum(one.placed for one in done)
             finally:
                 self._turn.release()
-        return Report(taken=taken, settled=settled)
+        return Report(taken=taken, settled=settled, placed=placed)
 
     def sweep(self) -> int:
         """Flush pods that waited for long, and make the queue's rows match the pods there are."""

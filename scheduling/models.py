@@ -1,7 +1,7 @@
-"""The scheduler's own tables: the queue, and how far each follower of the event log has read.
+"""The scheduler's own tables: the queue, how far each follower of the event log has read, and what pages tell of it.
 
-Both are derived: dropping every row costs a re-seed from the pod index (`queue.reseed`) and a second look at objects
-that were looked at before, never a wrong decision.
+Queue and cursors are derived: dropping every row costs a re-seed from the pod index (`queue.reseed`) and a second look
+at objects that were looked at before, never a wrong decision. Nothing is decided by usage samples and heartbeats.
 """
 
 from __future__ import annotations
@@ -60,3 +60,33 @@ class Cursor(models.Model):
 
     def __str__(self) -> str:
         return f"{self.name} at {self.revision}"
+
+
+class UsageSample(models.Model):
+    """How many devices were in which state at a minute: of all devices ("" as the class), or of those of one class."""
+
+    at = models.DateTimeField()  # truncated to the minute
+    device_class = models.CharField(max_length=253)
+    counts = models.JSONField()  # state (as in claims.pages.grid) -> devices
+    waiting = models.IntegerField()  # pods without a node that ask for the class; for "", all that wait
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["at", "device_class"], name="usage_sample_once")]
+        indexes = [models.Index(fields=["device_class", "at"], name="usage_sample_class")]
+
+    def __str__(self) -> str:
+        return f"{self.device_class or 'all'} at {self.at:%Y-%m-%d %H:%M}"
+
+
+class Heartbeat(models.Model):
+    """The sign of life of one process that runs tasks (see `scheduling.heartbeats`)."""
+
+    name = models.CharField(max_length=128, primary_key=True)
+    kind = models.CharField(max_length=32)  # "worker"
+    started_at = models.DateTimeField()
+    seen_at = models.DateTimeField()
+    #: what it did in the minute before `seen_at`: {"looks": 61, "attempts": 4, "placed": 3, "failed": 0}
+    lately = models.JSONField()
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name}"

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Protocol
 
@@ -83,6 +83,8 @@ class Done:
     """The pod needs no scheduling any more: it is bound, finished or gone."""
 
     uid: str
+    #: bound by this very attempt
+    placed: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,13 +5,16 @@ Every task is idempotent and may run in any number of workers at once.
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
 import uuid
 from collections.abc import Callable
 
 from celery import shared_task
+from celery.signals import worker_process_shutdown
 
+from scheduling import heartbeats, usage
 from scheduling.controllers import claims, garbage, namespaces, node_lifecycle, podgc, pruning, reservations
 from scheduling.controllers.followers import utc_now
 from scheduling.cycle import SchedulingWorker
@@ -19,9 +22,21 @@ from scheduling.looked_after import looked_after
 
 
 def task(look: Callable[[], None]) -> Callable[[], None]:
-    """Register `look` with Celery under its own name (Celery's decorator has no types)."""
-    registered: Callable[[], None] = shared_task(look)
+    """Register `look` with Celery under its own name (Celery's decorator has no types). It is a sign of life as well."""
+
+    @functools.wraps(look)
+    def living() -> None:
+        with heartbeats.heart().look():
+            look()
+
+    registered: Callable[[], None] = shared_task(living)
     return registered
+
+
+@worker_process_shutdown.connect
+def _process_ends(**_signal: object) -> None:
+    """A forked worker process that ends on purpose is not missed."""
+    heartbeats.stop()
 
 
 class _Process:
@@ -56,14 +71,19 @@ def forget_process() -> None:
 @task
 def schedule() -> None:
     """Place the pods that are ready."""
-    _process.worker().run()
+    _place()
 
 
 @task
 def sync_claims() -> None:
     """Make the claims that new pods ask for by template, and place these pods."""
     claims.FOLLOWER.follow()
-    _process.worker().run()
+    _place()
+
+
+def _place() -> None:
+    report = _process.worker().run()
+    heartbeats.heart().did(attempts=report.taken, placed=report.placed)
 
 
 @task
@@ -113,3 +133,10 @@ def sweep_claims() -> None:
 def prune() -> None:
     """Drop old Events, and what nobody can read any more from the event log."""
     pruning.sweep(utc_now())
+
+
+@task
+def sample_usage() -> None:
+    """Note how many devices are in which state, once a minute; forget processes that were silent for long."""
+    usage.sample(utc_now())
+    heartbeats.forget_stale(utc_now())
