@@ -1,0 +1,259 @@
+"""`simulate`: where replicas of a pod or claim would land, how many fit in all, and what keeps the next one out.
+
+    answer = simulate(Question(mould=mould, replicas=8))
+    answer.placed     # where each of them would go, in the order in which they would be scheduled
+    answer.fits       # how many fit in all; at least so many where not `answer.counted_all`
+    answer.report     # the funnels of the next one, which does not fit
+    answer.departure  # the cheapest set of holders on one node whose going would let the next one in
+    answer.missing    # how many more nodes of a shape the rest needs
+
+It is the scheduler's own code on the state that explanations are made from, with nothing committed: what it says is
+what the scheduler would do next if nothing else happened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from claims.kinds.resource_claims import ResourceClaim
+from inventory.kinds.nodes import Node
+from inventory.kinds.slices import ResourceSlice
+from inventory.models import PublishedSlice
+from manciple.store import objects
+from manciple.wire.errors import NotFound
+from scheduling.allocator.deadline import Deadline
+from scheduling.allocator.sentences import Finding
+from scheduling.explanations import causes
+from scheduling.explanations.current import cluster
+from scheduling.explanations.report import NodeReport, Report, report
+from scheduling.plans import Placement
+from scheduling.resources import CLAIMS, NODES, SLICES, decoded, kind
+from scheduling.simulation_departures import Departure, cheapest_departure
+from scheduling.simulation_moulds import Changes, Mould
+from scheduling.simulation_rehearsal import Rehearsal, rehearsing
+from scheduling.simulation_shapes import NewNode, is_imagined, like
+
+#: Replicas that may be asked for.
+MOST_REPLICAS = 10_000
+#: Nodes that may be added.
+MOST_NODES = 200
+#: How many are counted beyond those that were asked for.
+COUNTED = 2_000
+#: Seconds for all of it.
+TIMEOUT = 8.0
+#: Placements between two reports of progress.
+STEP = 250
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What is to be rehearsed. shape: the node that more nodes are like; "" leaves the choice to the answer."""
+
+    mould: Mould
+    changes: Changes = field(default_factory=Changes)
+    replicas: int = 1
+    shape: str = ""
+    more_nodes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Device:
+    """One device that a replica would be given. entry: of the pod's claims."""
+
+    entry: str
+    request: str
+    driver: str
+    pool: str
+    device: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placed:
+    """One replica, from 1: where it would go, and what it would be given (nothing, where its claims had it)."""
+
+    number: int
+    node: str
+    devices: tuple[Device, ...]
+
+    @property
+    def on_new_node(self) -> bool:
+        return is_imagined(self.node)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Missing:
+    """`nodes` more nodes like `shape` would do for the rest: `each` takes so many. `tried`: all of it was rehearsed."""
+
+    shape: str
+    nodes: int
+    each: int
+    tried: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """See the module's docstring. `finding` and what follows is about the first replica that does not fit."""
+
+    revision: int
+    replicas: int
+    placed: tuple[Placed, ...]
+    fits: int
+    counted_all: bool
+    finding: Finding | None = None
+    report: Report | None = None
+    departure: Departure | None = None
+    missing: Missing | None = None
+
+    @property
+    def left(self) -> int:
+        """How many of the replicas do not fit."""
+        return max(self.replicas - self.fits, 0)
+
+
+#: Called with the number of replicas that are placed by now; may raise to stop.
+Progress = Callable[[int], None]
+
+
+def simulate(question: Question, *, timeout: float = TIMEOUT, progress: Progress = lambda _placed: None) -> Answer:
+    """Raises: NotFound for a shape that is no node; ValueError for more than may be asked."""
+    if not 1 <= question.replicas <= MOST_REPLICAS:
+        raise ValueError(f"between 1 and {MOST_REPLICAS} replicas can be tried")
+    if not 0 <= question.more_nodes <= MOST_NODES:
+        raise ValueError(f"between 0 and {MOST_NODES} nodes can be added")
+    deadline = Deadline.after(timeout)
+    mould = question.mould.changed(question.changes)
+    with cluster() as state, rehearsing(state, mould) as rehearsal:
+        rehearsal.share(_known)
+        if question.more_nodes:
+            make = shape_of(question.shape)
+            for number in range(question.more_nodes):
+                rehearsal.add_node(make(number + 1))
+        return _Filling(rehearsal, question, deadline, progress).answer()
+
+
+class _Filling:
+    """One rehearsal, from the first replica to what is said of the next."""
+
+    def __init__(self, rehearsal: Rehearsal, question: Question, deadline: Deadline, progress: Progress) -> None:
+        self._rehearsal = rehearsal
+        self._question = question
+        self._deadline = deadline
+        self._progress = progress
+        self._placed: list[Placed] = []
+        self._fits = 0
+
+    def answer(self) -> Answer:
+        wanted = self._question.replicas
+        full = self._fill(wanted) or self._fill(min(wanted + COUNTED, MOST_REPLICAS))
+        finding, found = self._next_one() if full else (None, None)
+        departure = missing = None
+        if found is not None and self._fits < wanted:
+            departure = cheapest_departure(self._rehearsal, found, deadline=self._deadline)
+            missing = self._missing(found)  # the last: it lays nodes over the state
+        return Answer(
+            revision=self._rehearsal.state.revision,
+            replicas=wanted,
+            placed=tuple(self._placed),
+            fits=self._fits,
+            counted_all=full,
+            finding=finding,
+            report=found,
+            departure=departure,
+            missing=missing,
+        )
+
+    def _fill(self, up_to: int) -> bool:
+        """Place replicas. Returns whether one was refused; False where all fit, or time is up."""
+        while self._fits < up_to and not self._deadline.has_passed:
+            decision = self._rehearsal.place_next()
+            if not isinstance(decision, Placement):
+                return True
+            self._fits += 1
+            if self._fits <= self._question.replicas:
+                self._placed.append(placed(self._fits, decision, self._rehearsal.mould))
+            if self._fits % STEP == 0:
+                self._progress(self._fits)
+        return False
+
+    def _next_one(self) -> tuple[Finding | None, Report | None]:
+        """Why the next replica does not fit."""
+        state = self._rehearsal.state
+        with self._rehearsal.asking() as asked:
+            if asked.hold is not None:
+                return causes.of_hold(asked.hold), None
+            found = report(state.snapshot(), asked.wanting, nodes=state.nodes.views, refused=asked.refused)
+        return found.finding, found
+
+    def _missing(self, found: Report) -> Missing | None:
+        shape = self._question.shape or self._likely_shape(found)
+        left = self._question.replicas - self._fits
+        if not shape or not left:
+            return None
+        make = shape_of(shape)
+        number = self._question.more_nodes + 1
+        each = self._placed_with(make(number), left)
+        if not each:
+            return Missing(shape=shape, nodes=0, each=0, tried=True)
+        nodes, rest = -(-left // each), left - each
+        while rest > 0 and number < self._question.more_nodes + nodes and number < MOST_NODES:
+            number += 1
+            rest -= self._placed_with(make(number), rest)
+            if self._deadline.has_passed:
+                break
+        return Missing(shape=shape, nodes=nodes, each=each, tried=rest <= 0)
+
+    def _placed_with(self, new: NewNode, most: int) -> int:
+        """How many more replicas fit with this node."""
+        self._rehearsal.add_node(new)
+        count = 0
+        while count < most and not self._deadline.has_passed:
+            if not isinstance(self._rehearsal.place_next(), Placement):
+                break
+            count += 1
+        return count
+
+    def _likely_shape(self, found: Report) -> str:
+        """A node on which a replica landed; else one that has the devices, taken or not."""
+        landed = next((one.node for one in self._placed if not one.on_new_node), "")
+        return landed or next((node.name for node in found.nodes if _has_what_it_takes(node)), "")
+
+
+def _has_what_it_takes(node: NodeReport) -> bool:
+    requests = [one for one in node.examination.requests if not one.plan.parent]
+    return bool(requests) and all(one.funnel[-2].left >= one.wanted for one in requests)
+
+
+def placed(number: int, placement: Placement, mould: Mould) -> Placed:
+    """A placement of replica `number`, as the answer tells it."""
+    entries = {claim.metadata.uid: entry for entry, claim in _entries(placement, mould)}
+    devices = tuple(
+        Device(entry=entries.get(uid, ""), request=one.request, driver=one.driver, pool=one.pool, device=one.device)
+        for uid, allocation in placement.allocations.items()
+        for one in allocation.devices.results
+    )
+    return Placed(number=number, node=placement.node, devices=devices)
+
+
+def _entries(placement: Placement, mould: Mould) -> list[tuple[str, ResourceClaim]]:
+    by_name = {claim.metadata.name: claim for claim in placement.claims}
+    pairs = [(entry.name, entry.resource_claim_name or "") for entry in placement.pod.spec.resource_claims]
+    return [(entry, by_name[name]) for entry, name in pairs if name in by_name and entry in mould.claims]
+
+
+def shape_of(node: str) -> Callable[[int], NewNode]:
+    """What makes nodes like `node`, by number. Raises: NotFound for a node that does not exist."""
+    stored = objects.get(kind(NODES), "", node)
+    if stored is None:
+        raise NotFound.of("nodes", node)
+    model = decoded(stored, Node)
+    own = list(PublishedSlice.objects.filter(node_name=node).values_list("driver", "pool"))
+    pools = PublishedSlice.objects.filter(driver__in={driver for driver, _ in own}, pool__in={pool for _, pool in own})
+    keys = [("", name) for name in pools.values_list("name", flat=True)]
+    slices = [decoded(one, ResourceSlice) for one in objects.get_many(kind(SLICES), keys)]
+    return lambda number: like(model, slices, number)
+
+
+def _known(claim: ResourceClaim) -> ResourceClaim | None:
+    stored = objects.get(kind(CLAIMS), claim.metadata.namespace, claim.metadata.name)
+    return None if stored is None else decoded(stored, ResourceClaim)

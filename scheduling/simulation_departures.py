@@ -1,0 +1,170 @@
+"""What would have to leave: the cheapest set of holders on one node whose going lets one more replica in.
+
+Holders are allocated claims with the pods that they are reserved for. On every node that could take the replica if it
+were empty, all holders leave at first, and come back one after the other as long as the replica still fits, the dearest
+first; also each holder is tried alone. This is how kube-scheduler looks for victims (preemption.SelectVictimsOnNode),
+but here nobody is asked to leave.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from claims.kinds.pods import Pod
+from claims.kinds.resource_claims import ResourceClaim
+from claims.models import AllocatedDevice
+from inventory.models import Pool
+from manciple.store import objects
+from scheduling.allocator import NodeView, place
+from scheduling.allocator.deadline import Deadline
+from scheduling.controllers.release import is_done
+from scheduling.explanations.report import NodeReport, Report
+from scheduling.resources import CLAIMS, PODS, decoded, kind
+from scheduling.simulation_rehearsal import Asking, Rehearsal
+
+#: Nodes that are looked at, those that lack least first.
+NODES_TRIED = 40
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holder:
+    """One allocated claim, the pods that use it, and how many devices it holds."""
+
+    claim: ResourceClaim
+    pods: tuple[Pod, ...]
+
+    @property
+    def devices(self) -> int:
+        return len(self.claim.status.allocation.devices.results) if self.claim.status.allocation else 0
+
+    @property
+    def priority(self) -> int:
+        return max((pod.spec.priority or 0 for pod in self.pods), default=0)
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.claim.metadata.namespace, self.claim.metadata.name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Departure:
+    """If these holders left `node`, one more replica would fit there."""
+
+    node: str
+    holders: tuple[Holder, ...]
+
+    @property
+    def pods(self) -> tuple[Pod, ...]:
+        """Each once: a pod may use several of the claims."""
+        return tuple({pod.metadata.uid: pod for holder in self.holders for pod in holder.pods}.values())
+
+    @property
+    def devices(self) -> int:
+        return sum(holder.devices for holder in self.holders)
+
+    @property
+    def cost(self) -> tuple[int, int, int, str]:
+        """Cheaper is less: nobody important, few pods, few devices; then the first node by name."""
+        return max(one.priority for one in self.holders), len(self.pods), self.devices, self.node
+
+
+def cheapest_departure(rehearsal: Rehearsal, report: Report, *, deadline: Deadline) -> Departure | None:
+    """None where no node could take the replica by devices that others hold, or none was found in time."""
+    wanted = _candidates(report)
+    by_node = _holders(wanted)
+    found: list[Departure] = []
+    for node in wanted:
+        if deadline.has_passed:
+            break
+        if holders := by_node.get(node.name, ()):
+            found.extend(_on_node(rehearsal, node, holders))
+    return min(found, key=lambda one: one.cost, default=None)
+
+
+def _candidates(report: Report) -> list[NodeView]:
+    """The nodes that have the devices, taken or not: those that lack the fewest first."""
+    lacking = sorted((lack, node.name, node) for node in report.nodes if (lack := _lacks(node)) is not None)
+    return [node.examination.node for _, _, node in lacking[:NODES_TRIED]]
+
+
+def _lacks(node: NodeReport) -> int | None:
+    """How many devices are taken that the replica wants; None where it could not go there even if nobody was."""
+    if any(not refusal.resolvable for refusal in node.refusals) or not node.examination.requests:
+        return None
+    lack = 0
+    for request in node.examination.requests:
+        if request.plan.parent:  # an alternative: another one may do
+            continue
+        if request.funnel[-2].left < request.wanted:
+            return None
+        lack += max(request.wanted - request.funnel[-1].left, 0)
+    return lack
+
+
+# Who holds what ------------------------------------------------------------------------------------------------------
+
+
+def _holders(nodes: Sequence[NodeView]) -> dict[str, tuple[Holder, ...]]:
+    """Who holds devices of pools that belong to one of these nodes. Four queries."""
+    known_pools = Pool.objects.filter(node_name__in=[node.name for node in nodes])
+    pools = {(driver, name): node for driver, name, node in known_pools.values_list("driver", "name", "node_name")}
+    rows = AllocatedDevice.objects.filter(pool__in={name for _, name in pools}, admin_access=False)
+    keys: dict[str, dict[tuple[str, str], None]] = {}
+    for driver, pool, namespace, name in rows.values_list("driver", "pool", "claim__namespace", "claim__name"):
+        if node := pools.get((driver, pool)):
+            keys.setdefault(node, {})[namespace, name] = None
+    known = _claims({key for found in keys.values() for key in found})
+    return {node: tuple(known[key] for key in sorted(found) if key in known) for node, found in keys.items()}
+
+
+def _claims(keys: Iterable[tuple[str, str]]) -> dict[tuple[str, str], Holder]:
+    claims = [decoded(stored, ResourceClaim) for stored in objects.get_many(kind(CLAIMS), keys)]
+    users = {(claim.metadata.namespace, one.name) for claim in claims for one in claim.status.reserved_for}
+    pods = {
+        pod.metadata.uid: pod
+        for pod in (decoded(stored, Pod) for stored in objects.get_many(kind(PODS), users))
+        if not is_done(pod)
+    }
+    holders = (
+        Holder(claim=claim, pods=tuple(pods[one.uid] for one in claim.status.reserved_for if one.uid in pods))
+        for claim in claims
+    )
+    return {holder.key: holder for holder in holders}
+
+
+# Who would have to leave ---------------------------------------------------------------------------------------------
+
+
+def _on_node(rehearsal: Rehearsal, node: NodeView, holders: Sequence[Holder]) -> Iterable[Departure]:
+    """The sets that were found on one node: single holders, and what is left when the others came back."""
+    with rehearsal.asking() as asked:
+        if not _fits_without(rehearsal, asked, node, holders):
+            return
+        for holder in holders:
+            if _fits_without(rehearsal, asked, node, [holder]):
+                yield Departure(node=node.name, holders=(holder,))
+        for dearest_first in (_by_priority_and_size(holders), _by_priority_and_size(holders, small_first=True)):
+            leaving = list(holders)
+            for holder in dearest_first:
+                others = [one for one in leaving if one is not holder]
+                if others and _fits_without(rehearsal, asked, node, others):
+                    leaving = others
+            yield Departure(node=node.name, holders=tuple(leaving))
+
+
+def _by_priority_and_size(holders: Sequence[Holder], *, small_first: bool = False) -> list[Holder]:
+    sign = 1 if small_first else -1
+    return sorted(holders, key=lambda one: (-one.priority, sign * one.devices, one.key))
+
+
+def _fits_without(rehearsal: Rehearsal, asked: Asking, node: NodeView, leaving: Sequence[Holder]) -> bool:
+    state = rehearsal.state
+    with rehearsal.once():
+        for pod in {pod.metadata.uid: pod for holder in leaving for pod in holder.pods}.values():
+            rehearsal.leave_out(PODS, pod)
+        for holder in leaving:
+            rehearsal.leave_out(CLAIMS, holder.claim)
+        if not state.nodes.fits(asked.pod, node.name):
+            return False
+        return place(state.snapshot(), asked.wanting, (node,)).node is not None
