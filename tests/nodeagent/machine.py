@@ -56,7 +56,7 @@ class RecordingDriver(SimulatedDriver):
         self.calls.append(("prepare", tuple(c.metadata.name for c in claims)))
         answers = super().prepare(claims)
         for one in claims:
-            if isinstance(answers[one.metadata.uid], Prepared):
+            if isinstance(answers.get(one.metadata.uid), Prepared):
                 self._hold(one)
         return answers
 

@@ -54,7 +54,7 @@ def test_runs_pod_after_driver_starts(node: PluginNode) -> None:
 
 def test_a_driver_that_comes_wakes_what_waits_for_it(node: PluginNode, monkeypatch: pytest.MonkeyPatch) -> None:
     """Long before what failed would be tried again."""
-    monkeypatch.setattr("nodeagent.agent.WorkQueue", partial(WorkQueue, first_delay=3600.0, longest_delay=3600.0))
+    monkeypatch.setattr("nodeagent.agent.AgentQueue", partial(WorkQueue, first_delay=3600.0, longest_delay=3600.0))
     node.start()
     node.come()
     node.says("is not registered")
