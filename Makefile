@@ -35,6 +35,10 @@ fuzz: .venv/.tests
 fresh:
 	@bin/fresh
 
+# Pictures of every page, from the demo data, into docs/screenshots.
+screenshots: .venv/.tests
+	@$(PYTHON) manage.py screenshots $(ARGS)
+
 migrations: .venv/.tests
 	@$(PYTHON) manage.py makemigrations
 

@@ -1,0 +1,121 @@
+"""Every page of the dashboard, with an address that exists in the laboratory: for pictures and for tests of all pages.
+
+The list comes from the URL conf. A route with parameters needs an example in `EXAMPLES`; where one is missing,
+`every_page` says so, so that a new page cannot be forgotten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from django.urls import URLPattern, URLResolver, get_resolver, reverse
+
+#: Where views of pages live, by the name of their module.
+_PAGES = ".pages."
+
+_PARTITION = {"driver": "gpu.nvidia.com", "pool": "gpu-b09", "device": "gpu-0-mig-1g10gb-0"}
+_GPU = {"driver": "gpu.nvidia.com", "pool": "gpu-b08", "device": "gpu-0"}
+_WAITING = {"namespace": "climate-ml", "name": "downscale-era5-full-1"}
+
+
+class NoExample(LookupError):
+    """A route has parameters, and nobody said which to try."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Example:
+    """One address of a route. `label`: what tells it from the route's other examples, "" for the first."""
+
+    label: str = ""
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    query: str = ""
+
+
+#: URL name -> addresses worth looking at; a route without parameters has a plain one besides.
+EXAMPLES: dict[str, tuple[Example, ...]] = {
+    "device": (Example(parameters=_GPU), Example(label="partition", parameters=_PARTITION)),
+    "claim": (
+        Example(parameters={"namespace": "teaching", "name": "course-gpu"}),
+        Example(label="leaked", parameters={"namespace": "robotics", "name": "sim2real-batch"}),
+        Example(label="kept", parameters={"namespace": "protein-fold", "name": "af3-screen-results"}),
+    ),
+    "template": (Example(parameters={"namespace": "climate-ml", "name": "mi300x-8"}),),
+    "pod": (
+        Example(parameters=_WAITING),
+        Example(label="running", parameters={"namespace": "teaching", "name": "course-dl-shared-anna"}),
+        Example(label="slice-short", parameters={"namespace": "protein-fold", "name": "docking-repeat-1"}),
+        Example(label="no-match", parameters={"namespace": "vision", "name": "video-caption-long"}),
+        Example(label="no-class", parameters={"namespace": "vision", "name": "clip-eval-9"}),
+    ),
+    "class-edit": (Example(parameters={"name": "gpu-h200"}),),
+    "node": (
+        Example(parameters={"name": "gpu-b04"}),
+        Example(label="cordoned", parameters={"name": "gpu-a12"}),
+    ),
+    "driver": (Example(parameters={"name": "gpu.nvidia.com"}),),
+    "namespace": (Example(parameters={"name": "nlp-lab"}),),
+    "devices": (Example(label="panel", query="at=gpu.nvidia.com/gpu-a17/gpu-2"),),
+    "find": (Example(label="llama", query="q=llama"), Example(label="nothing", query="q=no-such-thing")),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageAddress:
+    """One page to look at."""
+
+    route: str  # the URL's name
+    label: str
+    path: str
+
+    @property
+    def name(self) -> str:
+        """As its picture is called."""
+        return f"{self.route}-{self.label}" if self.label else self.route
+
+
+def every_page() -> list[PageAddress]:
+    """All addresses, parts of pages included: whoever opens them sees whether the answer is a whole document.
+
+    Raises: NoExample.
+    """
+    return [page for pattern in _page_patterns() for page in _addresses(pattern)]
+
+
+def is_document(content_type: str, text: str) -> bool:
+    """Whether an answer is a whole page, not a part of one."""
+    return content_type.startswith("text/html") and "<!doctype" in text[:200].lower()
+
+
+def _page_patterns() -> Iterator[URLPattern]:
+    for entry in get_resolver().url_patterns:
+        nested = entry.url_patterns if isinstance(entry, URLResolver) else ()
+        for pattern in nested:
+            if isinstance(pattern, URLPattern) and _PAGES in getattr(pattern.callback, "__module__", ""):
+                yield pattern
+
+
+def _addresses(pattern: URLPattern) -> Iterator[PageAddress]:
+    name = pattern.name or ""
+    wanted = set(pattern.pattern.regex.groupindex)
+    if not wanted:
+        yield PageAddress(route=name, label="", path=reverse(name))
+    examples = EXAMPLES.get(name) or _examples_of_kin(pattern, wanted)
+    if wanted and not examples:
+        raise NoExample(f"the page {name!r} needs {', '.join(sorted(wanted))}: add an example to {__name__}")
+    for example in examples:
+        query = f"?{example.query}" if example.query else ""
+        path = reverse(name, kwargs=dict(example.parameters)) if wanted else reverse(name)
+        yield PageAddress(route=name, label=example.label, path=path + query)
+
+
+def _examples_of_kin(pattern: URLPattern, wanted: set[str]) -> tuple[Example, ...]:
+    """A route below another one ("pods/NS/NAME/delete") takes the other's first example."""
+    route = str(pattern.pattern)
+    for other in _page_patterns():
+        parent = str(other.pattern)
+        if (other.name or "") in EXAMPLES and route.startswith(f"{parent}/"):
+            example = EXAMPLES[other.name or ""][0]
+            if set(example.parameters) == wanted:
+                return (Example(parameters=example.parameters),)
+    return ()

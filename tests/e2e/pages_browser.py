@@ -1,0 +1,80 @@
+"""Chromium for the tests of pages: launched once, signed in as whom the test wants, watched for errors."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+
+#: Chromium as root needs --no-sandbox; the rest keeps it from talking to anybody but us.
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+DESKTOP = {"width": 1440, "height": 900}
+PHONE = {"width": 390, "height": 844}
+#: Sums up layout shifts from the first moment on; those that follow a person's own click or key do not count.
+WATCH_SHIFTS = """
+window.shifts = [];
+new PerformanceObserver((list) => {
+  for (const entry of list.getEntries()) {
+    if (!entry.hadRecentInput) window.shifts.push({
+      value: entry.value,
+      what: entry.sources.map((one) => one.node?.outerHTML?.slice(0, 160) ?? String(one.node?.nodeName)),
+    });
+  }
+}).observe({ type: "layout-shift", buffered: true });
+"""
+
+
+@contextmanager
+def launched() -> Iterator[Browser]:
+    path = os.environ.get("MANCIPLE_CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
+    assert path, "chromium is not installed: the pages cannot be tested"
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=FLAGS)
+        yield browser
+        browser.close()
+
+
+def sign_in(page: Page, web: str, user: str, password: str) -> None:
+    page.goto(f"{web}/login")
+    page.get_by_label("Name").fill(user)
+    page.get_by_label("Password").fill(password)
+    page.get_by_role("button", name="Sign in").click()
+    page.wait_for_url(lambda url: "/login" not in url)
+
+
+def new_context(browser: Browser, *, state: Any = None, phone: bool = False, scheme: str = "light") -> BrowserContext:
+    """state: of a browser that is signed in."""
+    touch: dict[str, Any] = {"has_touch": True, "is_mobile": True} if phone else {}
+    return browser.new_context(
+        viewport=PHONE if phone else DESKTOP,  # type: ignore[arg-type]
+        color_scheme=scheme,  # type: ignore[arg-type]
+        storage_state=state,
+        **touch,
+    )
+
+
+class Watched:
+    """A page whose errors are kept: of scripts, of the console (which tells of CSP violations too), of the network."""
+
+    def __init__(self, page: Page) -> None:
+        self.page = page
+        self.errors: list[str] = []
+        page.on("pageerror", lambda error: self.errors.append(str(error)))
+        page.on("console", lambda said: self.errors.append(said.text) if said.type == "error" else None)
+
+    def take_errors(self) -> list[str]:
+        """What was heard since the last time."""
+        heard, self.errors = self.errors, []
+        return heard
