@@ -7,8 +7,8 @@
   const parts = () => [...document.querySelectorAll("[id][data-topics]")];
   let topics = new Set(), everything = false, due = null, last = 0, cost = 0, busy = false;
 
-  const concerns = (part) => everything || part.dataset.topics.split(" ").some(
-    (one) => (one.endsWith(":") ? [...topics].some((topic) => topic.startsWith(one)) : topics.has(one)));
+  const concerns = (part, all = everything, touched = topics) => all || part.dataset.topics.split(" ").some(
+    (one) => (one.endsWith(":") ? [...touched].some((topic) => topic.startsWith(one)) : touched.has(one)));
   const spoken = () => [...document.querySelectorAll("[data-says]")].map((one) => one.textContent.trim()).join(". ");
   const callbacks = {
     beforeNodeMorphed: (old, fresh) => {
@@ -19,10 +19,10 @@
     },
     beforeAttributeUpdated: (name, element) => !(name === "open" && element.localName === "details"),
   };
-  const merge = (fresh) => {
+  const merge = (fresh, all, touched) => {
     const before = spoken();
     for (const part of parts()) {
-      if (!concerns(part)) continue;
+      if (!concerns(part, all, touched)) continue;
       const now = fresh.getElementById(part.id);
       if (!now) { part.remove(); continue; }
       Idiomorph.morph(part, now, { morphStyle: "outerHTML", ignoreActiveValue: true, callbacks });
@@ -36,15 +36,20 @@
     if (busy) { plan(); return; }
     busy = true;
     const began = performance.now();
+    // What is touched from here on may not be in this answer: it is kept for the next.
+    const touched = topics, all = everything;
+    topics = new Set(); everything = false;
+    let merged = false;
     try {
       const answer = await fetch(location.href, { headers: { "X-Manciple-Parts": "1" } });
       if (answer.redirected && new URL(answer.url).pathname !== location.pathname) { location.reload(); return; }
       if (answer.status === 404) { location.reload(); return; } // it is gone: the server's own page says so
       if (answer.ok) {
-        merge(new DOMParser().parseFromString(await answer.text(), "text/html"));
-        topics = new Set(); everything = false;
+        merge(new DOMParser().parseFromString(await answer.text(), "text/html"), all, touched);
+        merged = true;
       }
     } catch { /* no network: live.js says so, and tells everything when it is back */ } finally {
+      if (!merged) { touched.forEach((topic) => topics.add(topic)); everything ||= all; }
       last = performance.now();
       cost = last - began;
       busy = false;
