@@ -33,21 +33,12 @@ class Asking:
     refused: Mapping[str, tuple[NodeRefusal, ...]] = field(default_factory=dict)
 
 
-class Rehearsal:
-    """See the module's docstring. Made by `rehearsing`."""
+class Overlay:
+    """What is imagined on a state, with the way back."""
 
-    def __init__(self, state: ClusterState, mould: Mould) -> None:
+    def __init__(self, state: ClusterState) -> None:
         self.state = state
-        self.mould = mould
         self._undo: list[Callable[[], None]] = []
-        self._tried = 0
-
-    def share(self, known: Callable[[ResourceClaim], ResourceClaim | None]) -> None:
-        """Lay the claims that all replicas share over the state. known: what is really there of each."""
-        for claim in self.mould.shared.values():
-            there = known(claim)
-            if there != claim:
-                self.imagine(CLAIMS, claim, instead_of=there)
 
     def imagine(self, resource: str, obj: ApiObject, *, instead_of: ApiObject | None = None) -> None:
         """`obj` is there; afterwards `instead_of` is there again, or nothing."""
@@ -68,6 +59,33 @@ class Rehearsal:
         before = len(self._undo)
         yield
         self.undo(before)
+
+    def undo(self, down_to: int = 0) -> None:
+        while len(self._undo) > down_to:
+            self._undo.pop()()
+
+    def end(self) -> None:
+        """Take everything back, what was placed included."""
+        self.state.drop_assumptions()
+        for uid in [uid for uid in self.state.pending if IMAGINED in uid]:
+            del self.state.pending[uid]
+        self.undo()
+
+
+class Rehearsal(Overlay):
+    """Replicas of one mould on a state. Made by `rehearsing`."""
+
+    def __init__(self, state: ClusterState, mould: Mould) -> None:
+        super().__init__(state)
+        self.mould = mould
+        self._tried = 0
+
+    def share(self, known: Callable[[ResourceClaim], ResourceClaim | None]) -> None:
+        """Lay the claims that all replicas share over the state. known: what is really there of each."""
+        for claim in self.mould.shared.values():
+            there = known(claim)
+            if there != claim:
+                self.imagine(CLAIMS, claim, instead_of=there)
 
     def add_node(self, new: NewNode) -> None:
         self.imagine(NODES, new.node)
@@ -115,17 +133,6 @@ class Rehearsal:
         for claim in claims:
             self.state.imagine(CLAIMS, claim, gone=True)
 
-    def undo(self, down_to: int = 0) -> None:
-        while len(self._undo) > down_to:
-            self._undo.pop()()
-
-    def end(self) -> None:
-        """Take everything back."""
-        self.state.drop_assumptions()
-        for uid in [uid for uid in self.state.pending if IMAGINED in uid]:
-            del self.state.pending[uid]
-        self.undo()
-
 
 @contextmanager
 def rehearsing(state: ClusterState, mould: Mould) -> Iterator[Rehearsal]:
@@ -133,3 +140,11 @@ def rehearsing(state: ClusterState, mould: Mould) -> Iterator[Rehearsal]:
     rehearsal = Rehearsal(state, mould)
     yield rehearsal
     rehearsal.end()
+
+
+@contextmanager
+def imagining(state: ClusterState) -> Iterator[Overlay]:
+    """An overlay, taken back at its end."""
+    overlay = Overlay(state)
+    yield overlay
+    overlay.end()

@@ -61,13 +61,36 @@ class NodeReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Loosening:
+    """Without one selector of a request the claims could be met on `node` now. index: of the selector, from 0."""
+
+    claim: str  # "namespace/name"
+    request: str
+    index: int
+    of: int  # how many selectors the request has
+    node: str
+
+    @property
+    def text(self) -> str:
+        which = f"selector {self.index + 1}" if self.of > 1 else "its selector"
+        return f"Without {which}, `{self.node}` has what request `{self.request}` wants, free now."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
     """`finding` is None where some node could take everything now."""
 
     finding: Finding | None
     requests: tuple[RequestReport, ...] = ()
     nodes: tuple[NodeReport, ...] = ()
-    hints: tuple[str, ...] = field(default=())
+    #: what speaks against nodes that could give the devices
+    notes: tuple[str, ...] = field(default=())
+    loosenings: tuple[Loosening, ...] = field(default=())
+
+    @property
+    def hints(self) -> tuple[str, ...]:
+        """What-ifs in plain words."""
+        return (*self.notes, *(one.text for one in self.loosenings))
 
     @property
     def fitting(self) -> tuple[str, ...]:
@@ -95,7 +118,8 @@ def report(
         finding=_finding(eligible, refusals, refused, nodes=len(nodes)),
         requests=_requests(eligible or found, decisive),
         nodes=found,
-        hints=tuple(_hints(snapshot, claims, found, decisive)),
+        notes=tuple(_notes(claims, found)),
+        loosenings=tuple(_loosenings(snapshot, claims, found, decisive)),
     )
 
 
@@ -147,13 +171,16 @@ def _request(examined: Sequence[Examined], *, decisive: bool) -> RequestReport:
 # What-ifs ------------------------------------------------------------------------------------------------------------
 
 
-def _hints(
-    snapshot: Snapshot, claims: Sequence[ResourceClaim], nodes: Sequence[NodeReport], decisive: tuple[str, ...]
-) -> Iterator[str]:
+def _notes(claims: Sequence[ResourceClaim], nodes: Sequence[NodeReport]) -> Iterator[str]:
     able = [node for node in nodes if node.refusals and isinstance(node.examination.outcome, Allocated)]
     if able and claims:
         named = ", ".join(f"`{node.name}`" for node in able[:3])
         yield f"{named} could give the devices now, but the pod may not run there: {able[0].refusals[0].message}."
+
+
+def _loosenings(
+    snapshot: Snapshot, claims: Sequence[ResourceClaim], nodes: Sequence[NodeReport], decisive: tuple[str, ...]
+) -> Iterator[Loosening]:
     if decisive:
         views = [node.examination.node for node in nodes if not node.refusals]
         yield from _without_selectors(snapshot, claims, views, claim=decisive[0], request=decisive[1])
@@ -161,7 +188,7 @@ def _hints(
 
 def _without_selectors(
     snapshot: Snapshot, claims: Sequence[ResourceClaim], nodes: Sequence[NodeView], *, claim: str, request: str
-) -> Iterator[str]:
+) -> Iterator[Loosening]:
     """Which single selector of the request stands between the claims and some node."""
     found = next((one for one in claims if f"{one.metadata.namespace}/{one.metadata.name}" == claim), None)
     wanted = next((one for one in found.spec.devices.requests if one.name == request), None) if found else None
@@ -172,8 +199,7 @@ def _without_selectors(
         loosened = [_loosened(found, wanted, index) if one is found else one for one in claims]
         placed = place(snapshot, loosened, nodes)
         if placed.node is not None:
-            which = f"selector {index + 1}" if count > 1 else "its selector"
-            yield f"Without {which}, `{placed.node.name}` has what request `{request}` wants, free now."
+            yield Loosening(claim=claim, request=request, index=index, of=count, node=placed.node.name)
 
 
 def _loosened(claim: ResourceClaim, request: DeviceRequest, index: int) -> ResourceClaim:
