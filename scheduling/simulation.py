@@ -55,6 +55,8 @@ class Question:
     replicas: int = 1
     shape: str = ""
     more_nodes: int = 0
+    #: whether the answer tells what the first replica meets as well
+    with_first: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,6 +106,8 @@ class Answer:
     report: Report | None = None
     departure: Departure | None = None
     missing: Missing | None = None
+    #: what the first replica meets, before any is placed
+    first: Report | None = None
 
     @property
     def left(self) -> int:
@@ -145,6 +149,7 @@ class _Filling:
 
     def answer(self) -> Answer:
         wanted = self._question.replicas
+        first = self._next_one()[1] if self._question.with_first else None
         full = self._fill(wanted) or self._fill(min(wanted + COUNTED, MOST_REPLICAS))
         finding, found = self._next_one() if full else (None, None)
         departure = missing = None
@@ -161,6 +166,7 @@ class _Filling:
             report=found,
             departure=departure,
             missing=missing,
+            first=first,
         )
 
     def _fill(self, up_to: int) -> bool:

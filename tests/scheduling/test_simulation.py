@@ -266,3 +266,13 @@ def test_progress_is_told_and_can_stop_it(cluster: Cluster, monkeypatch: pytest.
         simulate(Question(mould=of_claim(make_claim()), replicas=20), progress=stop)
     assert simulate(Question(mould=of_claim(make_claim()), replicas=20)).fits == 20
     assert cluster.all(ResourceClaim) == []
+
+
+def test_what_the_first_replica_meets_can_be_asked_for(cluster: Cluster) -> None:
+    cluster.with_gpus("node-1", each=4)
+    question = Question(mould=of_claim(make_claim()), replicas=4, with_first=True)
+    answer = simulate(question)
+    assert answer.first is not None
+    assert answer.report is not None
+    free = [one.requests[0].funnel[-1].left for one in (answer.first, answer.report)]
+    assert free == [4, 0]
