@@ -3,7 +3,7 @@
 // details stay. Elements with `data-keep` (editors, open dialogs) are left alone.
 // `data-says` on an element of a part: its text is said aloud when it changes.
 (() => {
-  const GATHERING = 20, REST = 150; // milliseconds: before a fetch, and between two at least
+  const GATHERING = 20, REST = 150, AGAIN = 2000; // milliseconds: before a fetch, between two at least, after one that failed
   const parts = () => [...document.querySelectorAll("[id][data-topics]")];
   let topics = new Set(), everything = false, due = null, last = 0, cost = 0, busy = false;
 
@@ -49,7 +49,7 @@
         merged = true;
       }
     } catch { /* no network: live.js says so, and tells everything when it is back */ } finally {
-      if (!merged) { touched.forEach((topic) => topics.add(topic)); everything ||= all; }
+      if (!merged) { touched.forEach((topic) => topics.add(topic)); everything ||= all; setTimeout(plan, AGAIN); }
       last = performance.now();
       cost = last - began;
       busy = false;
