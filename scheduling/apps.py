@@ -18,6 +18,8 @@ class SchedulingConfig(AppConfig):
         from manciple.live import topics  # noqa: PLC0415
         from scheduling.explanations import registration  # noqa: PLC0415
         from scheduling.live import event_topics  # noqa: PLC0415
+        from scheduling.pages import claim_topics  # noqa: PLC0415
 
         registration.register()
         topics.register("events", event_topics)
+        claim_topics.register()

@@ -1,0 +1,180 @@
+"""The one state that a claim is shown in, and what is to be said of it in half a line. PURE.
+
+stuck       it should end or change by itself and does not: somebody has to look
+pending     it has no devices yet
+preparing   it has devices, and a pod on its node waits until they are prepared
+allocated   it has devices, and a pod uses them
+unused      it has devices that nobody reserved
+deleting    it goes when the pods that use it have ended
+releasing   its last pod ended a moment ago; its devices are being taken back
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from scheduling.controllers.release import FINALIZER
+from scheduling.hints import FINISHED_PHASES
+
+#: state -> what it is called, in the order in which the list shows them
+STATES = {
+    "stuck": "Stuck",
+    "pending": "Pending",
+    "preparing": "Preparing",
+    "allocated": "Allocated",
+    "unused": "Held by nobody",
+    "deleting": "Deleting",
+    "releasing": "Releasing",
+}
+#: What comes first in the list: what needs somebody, then what waits, then what changes.
+URGENCY = {state: rank for rank, state in enumerate(
+    ("stuck", "pending", "unused", "preparing", "deleting", "releasing", "allocated")
+)}  # fmt: skip
+
+#: How long after its end a pod may still be written as a holder, and a deleted claim be there, before that is strange.
+MOMENT = timedelta(seconds=10)
+#: How long after its grace period a pod may take to end.
+PATIENCE = timedelta(seconds=30)
+#: An allocation that nobody reserved is taken back after a minute; this much later it is strange.
+FORGOTTEN = timedelta(minutes=3)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class User:
+    """One entry of status.reservedFor, and what became of it.
+
+    fate: preparing, running, ended, ending (being deleted, in time), overdue (should have ended by now), gone (no such
+    pod), replaced (another pod has the name now) or other (no pod, so only its own controller knows).
+    """
+
+    resource: str
+    name: str
+    uid: str
+    fate: str
+    node: str = ""
+    phase: str = ""
+    ends_at: datetime | None = None  # when the pod's grace period is over
+    lately: bool = False  # something happened to it in the last moments
+
+    @property
+    def is_over(self) -> bool:
+        return self.fate in ("ended", "gone", "replaced")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What decides a claim's state."""
+
+    allocated: bool
+    allocated_at: datetime | None = None
+    users: tuple[User, ...] = ()
+    nodes: tuple[str, ...] = ()
+    gone_nodes: tuple[str, ...] = ()  # of `nodes`, those without a Node
+    silent_nodes: tuple[str, ...] = ()  # of `nodes`, those that are not ready
+    deleted_at: datetime | None = None
+    finalizers: tuple[str, ...] = field(default=())
+
+    @property
+    def foreign_finalizers(self) -> tuple[str, ...]:
+        return tuple(name for name in self.finalizers if name != FINALIZER)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """cause: why a claim is stuck, as one word for the advice; "" otherwise."""
+
+    state: str
+    note: str = ""
+    cause: str = ""
+
+    @property
+    def label(self) -> str:
+        return STATES[self.state]
+
+
+def fate_of(phase: str, *, node: str, ends_at: datetime | None, deleting: bool, now: datetime) -> str:
+    """What became of a pod that still exists."""
+    if phase in FINISHED_PHASES or (deleting and not node):
+        return "ended"
+    if deleting:
+        return "overdue" if ends_at is not None and now > ends_at + PATIENCE else "ending"
+    return "running" if phase == "Running" else "preparing"
+
+
+def judge(facts: Facts, *, now: datetime) -> Verdict:
+    """The state of a claim."""
+    return _stuck(facts, now) or _settled(facts)
+
+
+def _stuck(facts: Facts, now: datetime) -> Verdict | None:
+    """The first of the things that should not be; a claim that is being released is on its way."""
+    checks = (_node_gone, _pod_stays, _pod_over, _held_back, _node_silent, _leaked)
+    return next((found for check in checks if (found := check(facts, now)) is not None), None)
+
+
+def _node_gone(facts: Facts, _now: datetime) -> Verdict | None:
+    if not (facts.allocated and facts.gone_nodes):
+        return None
+    return _is_stuck("node-gone", f"Node {facts.gone_nodes[0]} no longer exists")
+
+
+def _pod_stays(facts: Facts, _now: datetime) -> Verdict | None:
+    overdue = next((user for user in facts.users if user.fate == "overdue"), None)
+    return _is_stuck("pod-stays", f"Pod {overdue.name} does not end") if overdue else None
+
+
+def _pod_over(facts: Facts, _now: datetime) -> Verdict | None:
+    over = [user for user in facts.users if user.is_over]
+    if not over or len(over) < len(facts.users):
+        return None
+    if any(user.lately for user in over):
+        return Verdict(state="releasing", note=f"Pod {over[0].name} has ended")
+    what = "has ended" if over[0].fate == "ended" else "no longer exists"
+    return _is_stuck("pod-gone", f"Pod {over[0].name} {what}")
+
+
+def _held_back(facts: Facts, now: datetime) -> Verdict | None:
+    """A deleted claim that nobody uses."""
+    if facts.deleted_at is None or facts.users:
+        return None
+    if facts.foreign_finalizers:
+        return _is_stuck("finalizer", f"Finalizer {facts.foreign_finalizers[0]} holds it")
+    return _is_stuck("controller", "No controller lets it go") if now > facts.deleted_at + MOMENT else None
+
+
+def _node_silent(facts: Facts, _now: datetime) -> Verdict | None:
+    if not (facts.allocated and facts.silent_nodes):
+        return None
+    return _is_stuck("node-silent", f"Node {facts.silent_nodes[0]} is not ready")
+
+
+def _leaked(facts: Facts, now: datetime) -> Verdict | None:
+    if not facts.allocated or facts.users or facts.allocated_at is None or now <= facts.allocated_at + FORGOTTEN:
+        return None
+    return _is_stuck("leaked", "Nobody uses it, and nobody takes it back")
+
+
+def _is_stuck(cause: str, note: str) -> Verdict:
+    return Verdict(state="stuck", note=note, cause=cause)
+
+
+def _settled(facts: Facts) -> Verdict:
+    if facts.deleted_at is not None:
+        living = [user.name for user in facts.users if not user.is_over]
+        return Verdict(state="deleting", note=f"Waits until {_pods(living)} ended" if living else "")
+    if not facts.allocated:
+        return Verdict(state="pending")
+    if not facts.users:
+        return Verdict(state="unused", note="No pod is reserved for it")
+    if all(user.fate == "preparing" or user.is_over for user in facts.users):
+        return Verdict(state="preparing")
+    return Verdict(state="allocated")
+
+
+def _pods(names: Iterable[str]) -> str:
+    first, *others = names
+    if not others:
+        return f"pod {first} has"
+    return f"pod {first} and {len(others)} more have"

@@ -1,0 +1,65 @@
+// The claims pages with a script: filters apply as they change, names can be copied, previews open as a dialog, and on a
+// narrow screen a claim opens on its own page. Everything works without.
+(() => {
+  const TYPING = 250; // milliseconds
+  const narrow = matchMedia("(max-width: 1180px)");
+
+  const form = document.querySelector("[data-filters]");
+  if (form) {
+    form.querySelector("button").hidden = true;
+    let due = null;
+    const apply = () => {
+      const query = new URLSearchParams([...new FormData(form)].filter(([, value]) => value));
+      const there = new URL(location.pathname + (query.size ? `?${query}` : ""), location.href);
+      if (there.href === location.href) return;
+      sessionStorage.setItem("claims-focus", document.activeElement?.id ?? "");
+      location.replace(there);
+    };
+    form.addEventListener("change", apply);
+    form.addEventListener("input", ({ target }) => {
+      if (target.type !== "search") return;
+      clearTimeout(due);
+      due = setTimeout(apply, TYPING);
+    });
+    const focused = form.querySelector(`#${CSS.escape(sessionStorage.getItem("claims-focus") || "-")}`);
+    sessionStorage.removeItem("claims-focus");
+    if (focused) {
+      focused.focus();
+      if (focused.type === "search") focused.setSelectionRange(focused.value.length, focused.value.length);
+    }
+  }
+
+  const reveal = () => document.querySelectorAll("[data-copy], [data-copy-from]").forEach((button) => { button.hidden = !navigator.clipboard; });
+  reveal();
+  document.addEventListener("manciple:merged", reveal);
+
+  const say = (words) => { const aloud = document.getElementById("said"); if (aloud) aloud.textContent = words; };
+  const copy = async (button) => {
+    await navigator.clipboard.writeText(button.dataset.copy ?? document.getElementById(button.dataset.copyFrom).textContent);
+    say("Copied.");
+  };
+
+  const preview = async (link) => {
+    const answer = await fetch(link.href);
+    const found = answer.ok && new DOMParser().parseFromString(await answer.text(), "text/html").getElementById("preview");
+    if (!found) { location.assign(link.href); return; }
+    const dialog = document.createElement("dialog");
+    dialog.className = "effect";
+    dialog.setAttribute("aria-labelledby", "h-effect");
+    dialog.append(...document.importNode(found, true).children);
+    dialog.addEventListener("close", () => { dialog.remove(); link.isConnected && link.focus(); });
+    dialog.querySelector("[data-cancel]").addEventListener("click", (event) => { event.preventDefault(); dialog.close(); });
+    document.body.append(dialog);
+    dialog.showModal();
+    dialog.querySelector("[data-cancel]").focus();
+  };
+
+  document.addEventListener("click", (event) => {
+    if (event.defaultPrevented || event.button || event.metaKey || event.ctrlKey || event.shiftKey) return;
+    const target = event.target.closest("[data-copy], [data-copy-from], [data-dialog], [data-own]");
+    if (!target) return;
+    if (target.matches("[data-copy], [data-copy-from]")) { copy(target); return; }
+    if (target.matches("[data-dialog]")) { event.preventDefault(); preview(target); return; }
+    if (narrow.matches) { event.preventDefault(); location.assign(target.dataset.own); }
+  });
+})();
