@@ -176,7 +176,7 @@ class Checkpoint:
         if not new:
             return
         try:
-            self._disk.write_all({self._path(uid): encode(record) for uid, record in new.items()}, survival)
+            self._write({self._path(uid): encode(record) for uid, record in new.items()}, survival)
         except OSError as error:
             self._reread(new)
             names = ", ".join(record.label for record in new.values())
@@ -184,6 +184,13 @@ class Checkpoint:
         with self._lock:
             self._records.update(new)
             self._unsure.difference_update(new)
+
+    def _write(self, contents: Mapping[Path, bytes], survival: Survival) -> None:
+        if survival != "rebuilt":
+            self._disk.write_all(contents, survival)
+            return
+        for path, content in contents.items():
+            self._disk.overwrite(path, content)
 
     def remove(self, uid: str) -> None:
         """Forget a claim. Raises: StorageFailed."""

@@ -86,6 +86,9 @@ class FaultyDisk(Disk):
 
         self._around("write fill", lambda: Disk.fill(self, path, content), half)
 
+    def put_over(self, descriptor: int, content: bytes) -> None:
+        self._around("write over", lambda: Disk.put_over(self, descriptor, content))
+
     def flush_file(self, path: Path) -> None:
         self._around("write flush file", lambda: None)
 
