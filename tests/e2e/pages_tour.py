@@ -1,0 +1,138 @@
+"""A tour of all pages: each is opened once on a desk and once on a phone, and everything that must hold is noted.
+
+The tests then ask what was noted, so that a page costs one visit, not one for each rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from playwright.sync_api import Browser, Page
+
+from manciple.processes.demolab.pages import PageAddress, every_page, is_document
+from tests.e2e.pages_browser import WATCH_SHIFTS, Watched, new_context
+
+AXE = (Path(__file__).parent / "vendor" / "axe.min.js").read_text()
+#: Milliseconds that a page may hold up the browser with one request.
+BLOCKING_LIMIT = 200
+#: A busy machine gets that many more chances to be quick.
+CHANCES = 6
+
+_RUN_AXE = """async (only) => {
+  const options = { resultTypes: ["violations"] };
+  if (only) options.runOnly = { type: "rule", values: only };
+  else options.rules = { "target-size": { enabled: true } };
+  const found = await axe.run(document, options);
+  return found.violations.map((one) =>
+    `${one.id}: ${one.help}: ` + one.nodes.slice(0, 3).map((node) =>
+      `${node.target.join(" ")} ${(node.any[0] ?? node.all[0] ?? node.none[0])?.message ?? ""}`).join(" | "));
+}"""
+_BLOCKING = """() => {
+  const [page] = performance.getEntriesByType("navigation");
+  const blocking = performance.getEntriesByType("resource").filter((one) => one.renderBlockingStatus === "blocking");
+  return [[location.pathname, page.responseEnd - page.requestStart],
+          ...blocking.map((one) => [new URL(one.name).pathname, one.duration])];
+}"""
+_TOO_WIDE = """() => {
+  if (document.documentElement.scrollWidth <= innerWidth) return "";
+  const sticksOut = (one) => one.getBoundingClientRect().right > innerWidth + 1;
+  const wide = [...document.querySelectorAll("body *")].filter(sticksOut).slice(0, 3);
+  return `${document.documentElement.scrollWidth} px: ` + wide.map((one) => one.outerHTML.slice(0, 120)).join(" | ");
+}"""
+
+
+@dataclass
+class Visit:
+    """What one page showed."""
+
+    address: PageAddress
+    violations: list[str] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+    shifts: list[str] = field(default_factory=list)
+    slow: list[str] = field(default_factory=list)
+    too_wide: str = ""
+
+
+Found = Callable[[Visit], Iterable[str] | str]
+
+
+@dataclass
+class Tour:
+    """All pages; parts of pages are left out."""
+
+    visits: list[Visit]
+
+    def troubles(self, of: Found) -> dict[str, Iterable[str] | str]:
+        """page -> what was noted, of the pages where something was."""
+        return {visit.address.path: found for visit in self.visits if (found := of(visit))}
+
+
+def documents(page: Page, web: str) -> Iterator[PageAddress]:
+    """The addresses that answer with a whole page to whom `page` is signed in as."""
+    for address in every_page():
+        answer = page.request.get(web + address.path)
+        if answer.ok and is_document(answer.headers.get("content-type", ""), answer.text()):
+            yield address
+
+
+def on_a_desk(browser: Browser, web: str, state: Any) -> Tour:
+    """Every page on a desk: by axe in light and in dark, its errors, its shifts, its blocking requests."""
+    context = new_context(browser, state=state)
+    context.add_init_script(WATCH_SHIFTS)
+    watched = Watched(context.new_page())
+    visits = [_at_the_desk(watched, web, address) for address in documents(watched.page, web)]
+    context.close()
+    return Tour(visits)
+
+
+def _at_the_desk(watched: Watched, web: str, address: PageAddress) -> Visit:
+    page, visit = watched.page, Visit(address)
+    page.emulate_media(color_scheme="light")
+    _open(page, web + address.path)
+    visit.slow = _slow(page)
+    visit.violations = page.evaluate(f"{AXE}; ({_RUN_AXE})()")
+    visit.shifts = page.evaluate("window.shifts.map((one) => `${one.value.toFixed(4)} ${one.what.join(' , ')}`)")
+    page.emulate_media(color_scheme="dark")
+    visit.violations += [f"dark: {one}" for one in page.evaluate(_RUN_AXE, ["color-contrast"])]
+    visit.errors = watched.take_errors()
+    return visit
+
+
+def on_a_phone(browser: Browser, web: str, state: Any) -> Tour:
+    """Every page on a phone: by axe, and whether it scrolls sideways."""
+    context = new_context(browser, state=state, phone=True)
+    watched = Watched(context.new_page())
+    visits = []
+    for address in documents(watched.page, web):
+        visit = Visit(address)
+        _open(watched.page, web + address.path)
+        visit.too_wide = watched.page.evaluate(_TOO_WIDE)
+        visit.violations = watched.page.evaluate(f"{AXE}; ({_RUN_AXE})()")
+        visit.errors = watched.take_errors()
+        visits.append(visit)
+    context.close()
+    return Tour(visits)
+
+
+def _open(page: Page, url: str) -> None:
+    """Loaded, and the live line open where the page has one."""
+    page.goto(url)
+    page.wait_for_function("(document.getElementById('live')?.dataset.state ?? 'live') === 'live'")
+
+
+def _slow(page: Page) -> list[str]:
+    """What held the page up for too long, at every one of some visits."""
+    slow = dict(_over_limit(page))
+    for _ in range(CHANCES):
+        if not slow:
+            break
+        page.reload()
+        slow = {path: took for path, took in _over_limit(page) if path in slow}
+    return [f"{path} took {took:.0f} ms" for path, took in slow.items()]
+
+
+def _over_limit(page: Page) -> list[tuple[str, float]]:
+    return [(path, took) for path, took in page.evaluate(_BLOCKING) if took > BLOCKING_LIMIT]

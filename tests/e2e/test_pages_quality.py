@@ -1,0 +1,366 @@
+"""What every page owes to whoever looks, on the demo's laboratory: a page that is added later is looked at too."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from statistics import median
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, WebSocketRoute, expect
+
+from manciple.processes.demolab.pages import every_page
+from tests.e2e.pages_browser import WATCH_SHIFTS, Watched, launched, new_context, sign_in
+from tests.e2e.pages_demo import Demo, served
+from tests.e2e.pages_tour import Tour, documents, on_a_desk, on_a_phone
+from tests.e2e.processes import wait_for
+
+pytestmark = [pytest.mark.e2e, pytest.mark.browser]
+
+#: Pages that a person looks at all day.
+MAIN = ("/overview", "/devices", "/claims", "/pods", "/classes", "/nodes")
+VIEWER, MEMBER, HER_NAMESPACE = "visitor", "nora", "nlp-lab"
+#: Milliseconds from a commit until another browser shows it.
+SHOWN_WITHIN = 300
+#: What a viewer may post, because nothing is written: rehearsals, verdicts on a text, completions.
+HARMLESS = re.compile(r"verdicts|what-if|dry-run|preview|completions|diagnostics|check")
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
+    with served(tmp_path_factory.mktemp("demo")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    with launched() as browser:
+        yield browser
+
+
+@pytest.fixture(scope="module")
+def states(chromium: Browser, demo: Demo) -> dict[str, Any]:
+    """name -> what a browser in which they are signed in keeps."""
+    found = {}
+    for name, password in demo.passwords.items():
+        context = new_context(chromium)
+        sign_in(context.new_page(), demo.web, name, password)
+        found[name] = context.storage_state()
+        context.close()
+    return found
+
+
+@pytest.fixture
+def admin(chromium: Browser, states: dict[str, Any]) -> Iterator[Page]:
+    """A page of the administrator, whose errors fail the test."""
+    context = new_context(chromium, state=states["admin"])
+    context.add_init_script(WATCH_SHIFTS)
+    watched = Watched(context.new_page())
+    yield watched.page
+    context.close()
+    assert watched.errors == []
+
+
+@pytest.fixture(scope="module")
+def desk(chromium: Browser, demo: Demo, states: dict[str, Any]) -> Tour:
+    return on_a_desk(chromium, demo.web, states["admin"])
+
+
+@pytest.fixture(scope="module")
+def phone(chromium: Browser, demo: Demo, states: dict[str, Any]) -> Tour:
+    return on_a_phone(chromium, demo.web, states["admin"])
+
+
+# All pages -----------------------------------------------------------------------------------------------------------
+
+
+def test_every_place_of_the_navigation_is_toured(desk: Tour) -> None:
+    toured = {visit.address.path for visit in desk.visits}
+    assert toured >= set(MAIN), "a main page does not answer"
+    assert len(toured) == len(desk.visits)
+
+
+def test_axe_finds_nothing_in_light_and_in_dark(desk: Tour) -> None:
+    assert desk.troubles(lambda visit: visit.violations) == {}
+
+
+def test_axe_finds_nothing_on_a_phone(phone: Tour) -> None:
+    assert phone.troubles(lambda visit: visit.violations) == {}
+
+
+def test_no_page_has_errors_or_breaks_its_content_policy(desk: Tour, phone: Tour) -> None:
+    assert desk.troubles(lambda visit: visit.errors) == {}
+    assert phone.troubles(lambda visit: visit.errors) == {}
+
+
+def test_no_page_shifts_its_layout_while_it_loads(desk: Tour) -> None:
+    assert desk.troubles(lambda visit: visit.shifts) == {}
+
+
+def test_no_request_that_blocks_a_page_takes_long(desk: Tour) -> None:
+    assert desk.troubles(lambda visit: visit.slow) == {}
+
+
+def test_no_page_scrolls_sideways_on_a_phone(phone: Tour) -> None:
+    assert phone.troubles(lambda visit: visit.too_wide) == {}
+
+
+# Keyboard ------------------------------------------------------------------------------------------------------------
+
+_REACHABLE = """() => [...document.querySelectorAll(
+  'a[href], button, input:not([type=hidden]), select, textarea, summary, [tabindex]')]
+  .filter((one) => one.tabIndex >= 0 && !one.disabled && one.checkVisibility({ visibilityProperty: true })
+    && !(one.type === 'radio' && !one.checked && document.querySelector(`input[name="${one.name}"]:checked`)))
+  .map((one, index) => { one.dataset.stop = index; return index; }).length"""
+_AT = "() => [document.activeElement?.dataset.stop ?? '', document.activeElement?.matches(':focus-visible') ?? false]"
+
+
+@pytest.mark.parametrize("path", MAIN)
+def test_the_keyboard_reaches_everything_in_reading_order(admin: Page, demo: Demo, path: str) -> None:
+    admin.goto(demo.web + path)
+    wanted = admin.evaluate(_REACHABLE)
+    assert admin.locator(".tile[tabindex='0']").count() <= 1, "the grid is one tab stop"
+    order: list[int] = []
+    for _ in range(wanted + 5):
+        admin.keyboard.press("Tab")
+        stop, visible = admin.evaluate(_AT)
+        if stop == "":
+            break
+        assert visible, admin.evaluate("document.activeElement.outerHTML.slice(0, 200)")
+        order.append(int(stop))
+    assert sorted(set(order)) == list(range(wanted))
+    assert order[:wanted] == sorted(order[:wanted])
+
+
+# Changes that stream in ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", ["/devices", "/nodes", "/nodes/gpu-b02", "/overview"])
+def test_twenty_changes_stream_in_without_a_shift_or_losing_focus_and_scroll(
+    admin: Page, demo: Demo, path: str
+) -> None:
+    admin.goto(demo.web + path)
+    expect(admin.get_by_text("Live", exact=True)).to_be_visible()
+    admin.evaluate("window.untouched = true; document.getElementById('find').focus(); scrollTo(0, 40)")
+    heard: list[str] = []
+    admin.on("response", lambda answer: heard.append(answer.url) if answer.request.resource_type == "fetch" else None)
+    at = admin.evaluate("scrollY")
+    for round_ in range(10):
+        demo.cordon("gpu-b02", cordoned=round_ % 2 == 0)
+        demo.taint("gpu-b02", round_ % 8, tainted=round_ % 2 == 0)
+    wait_for("the page to fetch what changed", lambda: bool(heard) or (admin.wait_for_timeout(50) and False))
+    admin.wait_for_load_state("networkidle")
+    assert admin.evaluate("window.untouched && document.activeElement.id") == "find"
+    assert admin.evaluate("scrollY") == at
+    assert admin.evaluate("window.shifts.map((one) => [one.value, ...one.what])") == []
+
+
+def test_what_one_browser_changes_another_shows_at_once(
+    chromium: Browser, admin: Page, demo: Demo, states: dict[str, Any]
+) -> None:
+    context = new_context(chromium, state=states[VIEWER])
+    other = context.new_page()
+    other.goto(f"{demo.web}/classes")
+    expect(other.get_by_text("Live", exact=True)).to_be_visible()
+    other.evaluate("""() => {
+      window.seen = {};
+      const look = () => document.querySelectorAll("main a").forEach(
+        (one) => { window.seen[one.textContent.trim()] ??= Date.now(); });
+      new MutationObserver(look).observe(document.body, { subtree: true, childList: true, characterData: true });
+      look();
+    }""")
+    admin.goto(f"{demo.web}/classes/new")
+    took = []
+    for number in range(7):
+        name = f"by-the-first-{number}"
+        committed = admin.evaluate(
+            """async (name) => {
+              const form = document.querySelector("main form[method=post]");
+              const body = new FormData(form);
+              body.set("name", name);
+              const answer = await fetch(form.action || location.href, { method: "POST", body, redirect: "manual" });
+              return [Date.now(), answer.type, answer.status];
+            }""",
+            name,
+        )
+        assert committed[1] == "opaqueredirect", committed
+        seen = other.wait_for_function("(name) => window.seen[name]", arg=name).json_value()
+        took.append(seen - committed[0])
+    context.close()
+    for number in range(7):
+        demo.api.delete(f"/apis/resource.k8s.io/v1/deviceclasses/by-the-first-{number}")
+    assert median(took) <= SHOWN_WITHIN, took
+
+
+def test_a_dropped_line_says_how_old_the_picture_is_and_catches_up_without_a_reload(
+    chromium: Browser, demo: Demo, states: dict[str, Any]
+) -> None:
+    context = new_context(chromium, state=states["admin"])
+    page = context.new_page()
+    lines: list[WebSocketRoute] = []
+    blocked = False
+
+    def connect(line: WebSocketRoute) -> None:
+        if blocked:
+            line.close()
+            return
+        line.connect_to_server()
+        lines.append(line)
+
+    page.route_web_socket(re.compile("/live"), connect)
+    page.goto(f"{demo.web}/devices")
+    expect(page.get_by_text("Live", exact=True)).to_be_visible()
+    page.evaluate("window.untouched = true")
+    tile = page.locator('.tile[data-at="gpu.nvidia.com/gpu-b02/gpu-0"]')
+    expect(tile).to_have_attribute("data-s", "free")
+    blocked = True
+    for line in lines:
+        line.close()
+    banner = page.locator("#stopped")
+    expect(banner).to_contain_text(re.compile(r"Live updates stopped [1-9]\d* s ago"))
+    demo.taint("gpu-b02", 0, tainted=True)
+    expect(tile).to_have_attribute("data-s", "free")
+    blocked = False
+    expect(tile).to_have_attribute("data-s", "taint", timeout=10_000)
+    expect(banner).to_be_hidden()
+    assert page.evaluate("window.untouched")
+    demo.taint("gpu-b02", 0, tainted=False)
+    expect(tile).to_have_attribute("data-s", "free", timeout=10_000)
+    context.close()
+
+
+def test_a_slow_server_shows_progress_and_nothing_is_sent_twice(admin: Page, demo: Demo) -> None:
+    sent: list[str] = []
+
+    def delay(route: Any) -> None:
+        if route.request.method == "POST" and route.request.url.endswith("/classes/new"):
+            sent.append(route.request.url)
+            time.sleep(1.5)
+        route.continue_()
+
+    admin.goto(f"{demo.web}/classes/new")
+    admin.get_by_label("Name").fill("sent-once")
+    admin.route("**/classes/**", delay)
+    save = admin.get_by_role("button", name="Save class")
+    admin.evaluate("""() => {
+      sessionStorage.clear();
+      new MutationObserver(() => sessionStorage.setItem("progress", "shown"))
+        .observe(document.getElementById("progress"), { attributeFilter: ["hidden"] });
+    }""")
+    save.evaluate("(button) => { button.click(); button.click(); }")
+    expect(admin.get_by_text("Created class sent-once.")).to_be_visible(timeout=15_000)
+    assert sent == [f"{demo.web}/classes/new"]
+    assert admin.evaluate("sessionStorage.getItem('progress')") == "shown"
+    demo.api.delete("/apis/resource.k8s.io/v1/deviceclasses/sent-once")
+
+
+def test_a_slow_server_gets_one_question_at_a_time(admin: Page, demo: Demo) -> None:
+    """Ten changes while the answer is on its way are asked for once more, not ten times."""
+    admin.goto(f"{demo.web}/nodes")
+    expect(admin.get_by_text("Live", exact=True)).to_be_visible()
+    asked: list[float] = []
+    under_way = most = 0
+
+    def delay(route: Any) -> None:
+        nonlocal under_way, most
+        asked.append(time.monotonic())
+        under_way += 1
+        most = max(most, under_way)
+        answer = route.fetch()
+        admin.wait_for_timeout(400)
+        under_way -= 1
+        route.fulfill(response=answer)
+
+    admin.route(re.compile(r"/nodes$"), delay)
+    for round_ in range(10):
+        demo.cordon("gpu-b02", cordoned=round_ % 2 == 0)
+    admin.wait_for_timeout(2500)
+    assert 1 <= len(asked) <= 5, asked
+    assert most == 1
+
+
+# Who may see and do what ---------------------------------------------------------------------------------------------
+
+
+def test_a_viewer_finds_no_way_to_change_anything(chromium: Browser, demo: Demo, states: dict[str, Any]) -> None:
+    context = new_context(chromium, state=states[VIEWER])
+    page = context.new_page()
+    found = {}
+    for address in documents(page, demo.web):
+        page.goto(demo.web + address.path)
+        forms = page.evaluate(
+            "[...document.querySelectorAll('form[method=post]')].map((one) => new URL(one.action).pathname)"
+        )
+        writing = [form for form in forms if form != "/logout" and not HARMLESS.search(form)]
+        if writing:
+            found[address.path] = writing
+    context.close()
+    assert found == {}
+
+
+def test_a_viewers_forged_posts_are_refused(chromium: Browser, demo: Demo, states: dict[str, Any]) -> None:
+    context = new_context(chromium, state=states[VIEWER])
+    page = context.new_page()
+    page.goto(f"{demo.web}/devices")
+    token = page.evaluate("JSON.parse(document.body.getAttribute('hx-headers'))['X-CSRFToken']")
+    headers = {"X-CSRFToken": token, "Referer": f"{demo.web}/devices"}
+    statuses = {}
+    for address in every_page():
+        path = address.path.partition("?")[0]
+        if not HARMLESS.search(path):
+            statuses[path] = page.request.post(demo.web + path, headers=headers, form={"name": "forged"}).status
+    context.close()
+    assert {path: status for path, status in statuses.items() if status not in (403, 405)} == {}
+    assert 403 in statuses.values()
+
+
+def names_of_others(demo: Demo) -> set[str]:
+    """Names of pods, claims and templates that only exist outside of the member's namespace."""
+    resources = (
+        "/api/v1/pods",
+        "/apis/resource.k8s.io/v1/resourceclaims",
+        "/apis/resource.k8s.io/v1/resourceclaimtemplates",
+    )
+    metas = [one["metadata"] for path in resources for one in demo.get(path)["items"]]
+    hers = {meta["name"] for meta in metas if meta["namespace"] == HER_NAMESPACE}
+    return {meta["name"] for meta in metas} - hers
+
+
+def test_a_member_of_one_namespace_reads_nothing_of_others(
+    chromium: Browser, demo: Demo, states: dict[str, Any]
+) -> None:
+    secret = names_of_others(demo)
+    assert len(secret) > 100
+    words = re.compile(r"[a-z0-9]+(?:[-.][a-z0-9]+)*")
+    context = new_context(chromium, state=states[MEMBER])
+    page = context.new_page()
+    leaks, open_to_her = {}, 0
+    for address in every_page():
+        answer = page.request.get(demo.web + address.path)
+        open_to_her += answer.ok
+        read = set(words.findall(answer.text())) - set(words.findall(address.path))
+        if told := read & secret:
+            leaks[address.path] = sorted(told)
+    context.close()
+    assert leaks == {}
+    assert open_to_her > len(MAIN)
+
+
+def test_a_members_live_line_tells_nothing_of_others(chromium: Browser, demo: Demo, states: dict[str, Any]) -> None:
+    context = new_context(chromium, state=states[MEMBER])
+    page = context.new_page()
+    frames: list[str] = []
+    page.on("websocket", lambda line: line.on("framereceived", lambda frame: frames.append(str(frame))))
+    page.goto(f"{demo.web}/pods")
+    expect(page.get_by_text("Live", exact=True)).to_be_visible()
+    hers = next(pod["metadata"]["name"] for pod in demo.get(f"/api/v1/namespaces/{HER_NAMESPACE}/pods")["items"])
+    mark = {"metadata": {"labels": {"seen": "yes"}}}
+    for space, name in (("vision", "clip-eval-9"), ("teaching", "course-dl-shared-anna"), (HER_NAMESPACE, hers)):
+        demo.patch(f"/api/v1/namespaces/{space}/pods/{name}", mark)
+    demo.patch("/apis/resource.k8s.io/v1/namespaces/teaching/resourceclaims/course-gpu", mark)
+    wait_for("her own pod's topic", lambda: any(hers in frame for frame in frames) or page.wait_for_timeout(50))
+    context.close()
+    told = " ".join(frames)
+    assert not re.search(r"\bvision\b|teaching|clip-eval-9|course-", told), told
