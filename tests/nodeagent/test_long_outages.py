@@ -40,6 +40,12 @@ class TroubledDisk(Disk):
         self._refuse(path)
         super().fill(path, content)
 
+    def overwrite(self, path: Path, content: bytes) -> None:
+        """A full disk has room for what is there already; one that is read-only takes nothing."""
+        if self.error != errno.ENOSPC:
+            self._refuse(path)
+        super().overwrite(path, content)
+
     def remove(self, path: Path) -> None:
         if self.error != errno.ENOSPC:
             self._refuse(path)
