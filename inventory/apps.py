@@ -20,4 +20,6 @@ class InventoryConfig(AppConfig):
         projectors.register()
         topics.register("resourceslices.resource.k8s.io", live.slice_topics)
         topics.register("deviceclasses.resource.k8s.io", live.class_topics)
-        topics.register("nodes", live.node_topics)
+        topics.register("nodes", live.NodeTopics())
+        topics.register("pods", live.node_pod_topics)
+        topics.register("namespaces", live.namespace_topics)

@@ -1,4 +1,8 @@
-"""Which live topics the inventory's events touch: the pool of a slice, the class itself, the nodes."""
+"""Which live topics the inventory's events touch: the pool of a slice, the class itself, the node, what runs on it.
+
+A lease that is renewed touches nothing, and neither does a node's report that says what the last one said: a node that
+falls silent or comes back is written by the node lifecycle controller, and that is what pages hear of.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +23,37 @@ def class_topics(record: EventRecord) -> Iterable[str]:
     return ("classes", f"class:{record.name}")
 
 
-def node_topics(_record: EventRecord) -> Iterable[str]:
-    """The nodes, all as one."""
-    return ("nodes",)
+class NodeTopics:
+    """The nodes, and this one; nothing for a report that brings no news. Remembers what each node said last."""
+
+    def __init__(self) -> None:
+        self._said: dict[str, int] = {}
+
+    def __call__(self, record: EventRecord) -> Iterable[str]:
+        if record.type == "DELETED":
+            self._said.pop(record.uid, None)
+            return ("nodes", f"node:{record.name}")
+        news = hash(_without_times(record.text))
+        known, self._said[record.uid] = self._said.get(record.uid), news
+        return () if known == news else ("nodes", f"node:{record.name}")
+
+
+def _without_times(text: str) -> str:
+    """A Node's document without what each report changes."""
+    node = json.loads(text)
+    for name in ("resourceVersion", "managedFields"):
+        node["metadata"].pop(name, None)
+    for condition in node.get("status", {}).get("conditions", ()):
+        condition.pop("lastHeartbeatTime", None)
+    return json.dumps(node)
+
+
+def node_pod_topics(record: EventRecord) -> Iterable[str]:
+    """The pods of the node that a pod is or was bound to."""
+    names = {record.fields.get("spec.nodeName"), (record.previous_fields or {}).get("spec.nodeName")}
+    return [f"node-pods:{name}" for name in names if name]
+
+
+def namespace_topics(_record: EventRecord) -> Iterable[str]:
+    """The namespaces, all as one."""
+    return ("namespaces",)
