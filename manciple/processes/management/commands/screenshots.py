@@ -17,6 +17,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
 from manciple.processes.demolab.pages import PageAddress, every_page, is_document
+from manciple.processes.demolab.pictures import shrunk
 
 FOLDER = Path("docs") / "screenshots"
 DESKTOP = {"width": 1440, "height": 900}
@@ -61,7 +62,6 @@ class Command(BaseCommand):
                         self.stdout.write(name)
                 camera.close()
             browser.close()
-        _shrink(folder)
 
 
 class _Camera:
@@ -81,6 +81,7 @@ class _Camera:
             storage_state=self._desk.storage_state(),
         )  # fmt: skip
         self._hand = self._phone.new_page()
+        self._darkroom = self._desk.new_page()  # blank
 
     def take(self, page: PageAddress) -> str:
         """The picture's name; "" where the address is no page but a part of one."""
@@ -98,7 +99,7 @@ class _Camera:
     def _shoot(self, page: Any, name: str) -> None:
         page.wait_for_load_state("load")
         page.wait_for_timeout(SETTLED)
-        page.screenshot(path=self._folder / f"{name}.png")
+        (self._folder / f"{name}.png").write_bytes(shrunk(self._darkroom, page.screenshot()))
 
     def close(self) -> None:
         self._phone.close()
@@ -141,10 +142,3 @@ def _wait(child: subprocess.Popen[str]) -> tuple[str, str]:
         if line.startswith("Stop with"):
             return web, password
     raise CommandError("the demo did not start")
-
-
-def _shrink(folder: Path) -> None:
-    """To 256 colours, where pngquant is there: a page has few colours, and the pictures live in the repository."""
-    if shutil.which("pngquant"):
-        pictures = sorted(str(path) for path in folder.glob("*.png"))
-        subprocess.run(["pngquant", "--force", "--skip-if-larger", "--ext", ".png", *pictures], check=False)
