@@ -1,7 +1,7 @@
 """The DeviceClass form: from what a browser sends to a DeviceClass, and errors back to their fields. Pure.
 
-The form has one `name`, any number of `selector`s, and any number of (`driver`, `parameters`) pairs, where parameters
-are YAML. Blank selectors and wholly blank pairs are left out.
+The form has one `name`, any number of `selector`s, any number of (`driver`, `parameters`) pairs, where parameters are
+YAML, and one `extended` resource name. Blank selectors and wholly blank pairs are left out.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import yaml
 from msgspec import structs
 
 from inventory.kinds.classes import (
@@ -21,6 +20,9 @@ from inventory.kinds.classes import (
     OpaqueDeviceConfiguration,
 )
 from manciple.wire.base import ObjectMeta
+from scheduling.cel.operands import operands
+from scheduling.pages.class_manifest import dump
+from scheduling.pages.diagnostics import YamlProblem, read_yaml
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +44,13 @@ class ClassForm:
     name: str = ""
     selectors: tuple[str, ...] = ("",)
     configs: tuple[ConfigText, ...] = ()
+    extended: str = ""
     resource_version: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class FormErrors:
-    """Messages by field: "name", "selector-0", "config-0-driver", "config-0-parameters"; "" for the form as a whole."""
+    """Messages by field: "name", "extended", "selector-0", "config-0-driver", "config-0-parameters"; or ""."""
 
     by_field: dict[str, list[str]] = field(default_factory=dict)
 
@@ -65,7 +68,8 @@ def from_class(device_class: DeviceClass) -> ClassForm:
     return ClassForm(
         name=device_class.metadata.name,
         selectors=tuple(selector.cel.expression for selector in spec.selectors if selector.cel) or ("",),
-        configs=tuple(ConfigText(entry.driver, dump_yaml(entry.parameters)) for entry in opaque),
+        configs=tuple(ConfigText(entry.driver, dump(entry.parameters)) for entry in opaque),
+        extended=spec.extended_resource_name or "",
         resource_version=device_class.metadata.resource_version,
     )
 
@@ -77,6 +81,7 @@ def from_post(data: Any) -> ClassForm:
         name=data.get("name", "").strip(),
         selectors=tuple(text.replace("\r\n", "\n") for text in data.getlist("selector")) or ("",),
         configs=tuple(ConfigText(driver.strip(), text.replace("\r\n", "\n")) for driver, text in pairs),
+        extended=data.get("extended", "").strip(),
         resource_version=data.get("resource_version", ""),
     )
 
@@ -93,6 +98,7 @@ def to_class(form: ClassForm, *, existing: DeviceClass | None, errors: FormError
             DeviceSelector(cel=CELDeviceSelector(expression=text.strip())) for _, text in kept_selectors(form)
         ),
         config=tuple(_configs(form, errors)),
+        extended_resource_name=form.extended or None,
     )
     return structs.replace(base, metadata=_metadata(form, base.metadata), spec=spec)
 
@@ -121,9 +127,10 @@ def _kept_configs(form: ClassForm) -> list[tuple[int, ConfigText]]:
 
 def _parse(text: str, *, field_name: str, errors: FormErrors) -> Any:
     try:
-        value = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        errors.add(field_name, _yaml_message(error))
+        value = read_yaml(text)
+    except YamlProblem as problem:
+        place = f"Line {problem.finding['line']}, column {problem.finding['column']}"
+        errors.add(field_name, f"{place}: {problem.finding['message']}")
         return {}
     if not isinstance(value, dict):
         errors.add(field_name, "Parameters must be a mapping, for example `apiVersion: gpu.example.com/v1`.")
@@ -131,16 +138,11 @@ def _parse(text: str, *, field_name: str, errors: FormErrors) -> Any:
     return value
 
 
-def _yaml_message(error: yaml.YAMLError) -> str:
-    """A YAML error as a sentence with its place."""
-    mark = getattr(error, "problem_mark", None)
-    problem = getattr(error, "problem", None) or "cannot be read"
-    return f"Line {mark.line + 1}, column {mark.column + 1}: {problem}." if mark else f"Not YAML: {problem}."
-
-
-def dump_yaml(value: Any) -> str:
-    """Parameters as a person would write them: keys in their order, no flow style."""
-    return yaml.safe_dump(value, sort_keys=False, allow_unicode=True).rstrip("\n")
+def guarded(expression: str, guard: str) -> str:
+    """The expression, asked only where the guard holds."""
+    text = expression.strip()
+    looser = len(operands(text)) == 1 and any(operator in text for operator in ("||", "?"))
+    return f"{guard} &&\n({text})" if looser else f"{guard} &&\n{text}"
 
 
 def place_causes(form: ClassForm, causes: Sequence[dict[str, str]], errors: FormErrors) -> None:
@@ -155,6 +157,8 @@ def _field_of(path: str, selectors: Sequence[int], configs: Sequence[int]) -> st
     """The form's field for an API path such as `spec.selectors[1].cel.expression`."""
     if path.startswith("metadata."):
         return "name"
+    if path == "spec.extendedResourceName":
+        return "extended"
     head, _, rest = path.partition("[")
     number, _, tail = rest.partition("]")
     if number.isdigit() and head == "spec.selectors" and int(number) < len(selectors):

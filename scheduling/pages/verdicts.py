@@ -1,39 +1,23 @@
-"""Which of the published devices a list of selectors matches now: the answer beside the DeviceClass form."""
+"""What a list of selectors says of every published device: matches, does not and which operand, fails and why. Pure.
+
+As the allocator does it: every selector must hold, in their order; a later one is asked only about what the earlier
+ones chose, and so it errs only on those.
+"""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import Any
 
-from claims.models import AllocatedDevice
-from inventory.kinds.slices import Device as PublishedDevice
-from inventory.kinds.slices import DeviceAttribute, DeviceCapacity
-from inventory.models import Device
-from manciple.wire import codec
-from scheduling.cel import CompileError, DeviceView, EvaluationError, Selector, compile_selector
+from scheduling.cel import CompileError, Selector, compile_selector, projection
+from scheduling.cel.clauses import Clause, extremes, first_false, shown
+from scheduling.pages.class_places import where
+from scheduling.pages.class_shelf import Candidate, Shelf, places
 
-#: Devices named in a list before it says how many more there are.
-SHOWN = 6
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
-    """A published device, ready to be judged."""
-
-    driver: str
-    pool: str
-    name: str
-    view: DeviceView
-    held: bool
-
-    @property
-    def address(self) -> str:
-        return f"{self.driver}/{self.pool}/{self.name}"
-
-    @property
-    def title(self) -> str:
-        return f"{self.pool} / {self.name}"
+#: Different values of one operand that are told apart.
+TOLD_APART = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +26,7 @@ class Judged:
 
     reached: int = 0
     kept: int = 0
+    cost: int = 0  # of the worst device that could be published
     error: CompileError | None = None
 
     @property
@@ -52,92 +37,153 @@ class Judged:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """Devices with the same verdict for the same reason."""
+
+    selector: int  # its place in the list, from 0
+    text: str  # the operand that refused them, or what went wrong
+    value: str = ""  # what they have there
+    devices: tuple[Candidate, ...]
+
+    @property
+    def where(self) -> str:
+        return where(self.devices)
+
+    @property
+    def number(self) -> int:
+        return self.selector + 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Verdicts:
     """What all selectors together say. A selector that does not compile is left out of the count."""
 
-    total: int
+    shelf: Shelf = field(repr=False)
     selectors: tuple[Judged, ...]
-    matching: tuple[Candidate, ...]
-    #: (what went wrong, one device of it, how many), most frequent first
-    failures: tuple[tuple[str, str, int], ...]
+    match: int  # a bit per device of the shelf
+    error: int
+    refusals: tuple[Group, ...]  # most devices first
+    failures: tuple[Group, ...]
 
     @property
-    def free(self) -> int:
-        return sum(not candidate.held for candidate in self.matching)
+    def total(self) -> int:
+        return len(self.shelf.candidates)
 
     @property
-    def shown(self) -> tuple[Candidate, ...]:
-        return self.matching[:SHOWN]
+    def matched(self) -> int:
+        return self.match.bit_count()
 
     @property
-    def more(self) -> int:
-        return max(0, len(self.matching) - SHOWN)
+    def matching(self) -> tuple[Candidate, ...]:
+        return tuple(device for _, device in self.shelf.chosen(self.match))
 
     @property
     def failed(self) -> int:
-        return sum(count for _, _, count in self.failures)
+        return self.error.bit_count()
 
     @property
     def missed(self) -> int:
-        return self.total - len(self.matching) - self.failed
+        return self.total - self.matched - self.failed
 
     @property
     def compiles(self) -> bool:
         return all(judged.error is None for judged in self.selectors)
 
+    @property
+    def left_out(self) -> tuple[int, ...]:
+        """The numbers, from 1, of the selectors that do not compile."""
+        return tuple(number for number, judged in enumerate(self.selectors, 1) if judged.error)
 
-def read_candidates() -> list[Candidate]:
-    """Every published device, in published order."""
-    held = set(AllocatedDevice.objects.filter(admin_access=False).values_list("driver", "pool", "device"))
-    rows = Device.objects.in_pool_order().values_list("driver", "pool", "name", "attributes", "capacity", "shared")
-    return [
-        Candidate(
-            driver=driver,
-            pool=pool,
-            name=name,
-            held=(driver, pool, name) in held,
-            view=DeviceView.of(
-                driver,
-                PublishedDevice(
-                    name=name,
-                    attributes=codec.decode_value(dict[str, DeviceAttribute], attributes),
-                    capacity=codec.decode_value(dict[str, DeviceCapacity], capacity),
-                    allow_multiple_allocations=shared,
-                ),
-            ),
-        )
-        for driver, pool, name, attributes, capacity, shared in rows
-    ]
+    @property
+    def cost(self) -> int:
+        """Of the dearest selector: the limit is one selector's."""
+        return max((judged.cost for judged in self.selectors), default=0)
 
 
-def judge(expressions: Sequence[str], candidates: Iterable[Candidate]) -> Verdicts:
-    """Run every candidate through the selectors in their order, as the allocator would."""
-    left = list(candidates)
-    total = len(left)
+def judge(expressions: Sequence[str], shelf: Shelf, *, reasons: bool = True) -> Verdicts:
+    """Ask the selectors in their order. reasons: also say why devices were refused."""
+    left, error = shelf.everything, 0
     judged: list[Judged] = []
-    failures: Counter[str] = Counter()
-    example: dict[str, str] = {}
-    for expression in expressions:
+    refusals: list[Group] = []
+    failures: list[Group] = []
+    for index, expression in enumerate(expressions):
         try:
             selector = compile_selector(expression)
-        except CompileError as error:
-            judged.append(Judged(error=error))
+        except CompileError as problem:
+            judged.append(Judged(error=problem))
             continue
-        reached, left = len(left), _passing(selector, left, failures, example)
-        judged.append(Judged(reached=reached, kept=len(left)))
-    named = tuple((text, example[text], count) for text, count in failures.most_common())
-    return Verdicts(total=total, selectors=tuple(judged), matching=tuple(left), failures=named)
+        found = shelf.judge(selector)
+        reached, erring, left = left, left & found.error, left & found.match
+        error |= erring
+        judged.append(Judged(reached=reached.bit_count(), kept=left.bit_count(), cost=selector.estimated_max_cost))
+        if reasons:
+            refusals += _refusals(index, selector, shelf, reached & ~left & ~erring)
+            failures += _failures(index, shelf, erring, found.errors)
+    most = attrgetter("devices")
+    return Verdicts(
+        shelf=shelf,
+        selectors=tuple(judged),
+        match=left,
+        error=error,
+        refusals=tuple(sorted(refusals, key=lambda group: -len(most(group)))),
+        failures=tuple(sorted(failures, key=lambda group: -len(most(group)))),
+    )
 
 
-def _passing(
-    selector: Selector, candidates: Iterable[Candidate], failures: Counter[str], example: dict[str, str]
-) -> list[Candidate]:
-    passing = []
-    for candidate in candidates:
+def matches(expressions: Iterable[str], shelf: Shelf) -> int:
+    """The devices that every selector chooses, a bit per device; none where one does not compile."""
+    left = shelf.everything
+    for expression in expressions:
         try:
-            if selector.matches(candidate.view):
-                passing.append(candidate)
-        except EvaluationError as error:
-            failures[str(error)] += 1
-            example.setdefault(str(error), candidate.title)
-    return passing
+            left &= shelf.judge(compile_selector(expression)).match
+        except CompileError:
+            return 0
+    return left
+
+
+def _failures(index: int, shelf: Shelf, erring: int, errors: Any) -> list[Group]:
+    found: dict[str, list[Candidate]] = {}
+    for place in places(erring):
+        found.setdefault(errors[place], []).append(shelf.candidates[place])
+    return [Group(selector=index, text=text, devices=tuple(devices)) for text, devices in found.items()]
+
+
+def _refusals(index: int, selector: Selector, shelf: Shelf, refused: int) -> list[Group]:
+    reasons: dict[Any, tuple[Clause | None, Any]] = shelf.derived(("reasons", selector.expression), dict)
+    sight: dict[int, Any] = shelf.derived(("sight", selector.references), dict)
+    found: dict[str, list[tuple[Any, Candidate]]] = {}
+    for place, device in shelf.chosen(refused):
+        seen = _seen(selector, device, place, sight)
+        if seen not in reasons:
+            clause = first_false(selector, device.view)
+            reasons[seen] = clause, clause.comparison.value(device.view) if clause and clause.comparison else None
+        clause, value = reasons[seen]
+        if clause is not None:
+            found.setdefault(str(clause), []).append((value, device))
+    return [group for text, refusals in found.items() for group in _by_value(index, text, refusals)]
+
+
+def _seen(selector: Selector, device: Candidate, place: int, sight: dict[int, Any]) -> Any:
+    """What the selector looks at: devices that are alike in it are refused for the same reason."""
+    if selector.references is None:
+        return place
+    if place not in sight:
+        sight[place] = projection(device.view, selector.references)
+    return sight[place]
+
+
+def _by_value(index: int, text: str, refusals: Sequence[tuple[Any, Candidate]]) -> list[Group]:
+    """One group for each value there; of many different ones one group with their span."""
+    groups: dict[str, list[Candidate]] = {}
+    for value, device in refusals:
+        groups.setdefault(_plain(value), []).append(device)
+    if len(groups) > TOLD_APART:
+        ends = extremes([value for value, _ in refusals if value is not None])
+        said = f"{_plain(ends[0])}\N{EN DASH}{_plain(ends[1])}" if ends else f"{len(groups)} values"
+        groups = {said: [device for _, device in refusals]}
+    return [Group(selector=index, text=text, value=said, devices=tuple(group)) for said, group in groups.items()]
+
+
+def _plain(value: Any) -> str:
+    """A value without the quotes that an expression would need."""
+    return "" if value is None else shown(value).strip('"')

@@ -68,19 +68,27 @@ def test_causes_of_the_api_find_the_field_that_was_typed() -> None:
         {"field": "metadata.name", "message": "bad name"},
         {"field": "spec.selectors[1].cel.expression", "message": "no such thing"},
         {"field": "spec.config[0].opaque.driver", "message": "bad driver"},
-        {"field": "spec.extendedResourceName", "message": "elsewhere"},
+        {"field": "spec.extendedResourceName", "message": "no such resource"},
+        {"field": "spec.somethingNew", "message": "elsewhere"},
     ]
     place_causes(FULL, causes, errors)
     assert errors.by_field == {
         "name": ["bad name"],
         "selector-2": ["no such thing"],  # the second that is not blank stands third in the form
         "config-1-driver": ["bad driver"],
+        "extended": ["no such resource"],
         "": ["elsewhere"],
     }
 
 
 def test_a_posted_form_is_read_field_by_field() -> None:
-    data = QueryDict("name=+gpu+&selector=a%0D%0Ab&selector=&driver=d&parameters=k%3A+1&resource_version=5")
+    data = QueryDict(
+        "name=+gpu+&selector=a%0D%0Ab&selector=&driver=d&parameters=k%3A+1&extended=+example.com%2Fgpu&resource_version=5"
+    )
     assert from_post(data) == ClassForm(
-        name="gpu", selectors=("a\nb", ""), configs=(ConfigText("d", "k: 1"),), resource_version="5"
+        name="gpu",
+        selectors=("a\nb", ""),
+        configs=(ConfigText("d", "k: 1"),),
+        extended="example.com/gpu",
+        resource_version="5",
     )

@@ -1,52 +1,63 @@
-"""Verdicts: what each selector keeps, what fails, what does not compile."""
+"""Verdicts: what each selector keeps, which operand refuses, what fails, what does not compile."""
 
 from __future__ import annotations
 
+import pytest
+
 from inventory.kinds.slices import Device, DeviceAttribute, DeviceCapacity
 from scheduling.cel import DeviceView
-from scheduling.pages.verdicts import Candidate, judge
+from scheduling.pages.class_places import folded, spelled
+from scheduling.pages.class_shelf import Candidate, Shelf, places
+from scheduling.pages.verdicts import judge, matches
 
 DRIVER = "gpu.example.com"
 
 
-def candidate(index: int, *, memory: str = "80Gi", held: bool = False) -> Candidate:
+def candidate(index: int, *, memory: str = "80Gi", node: str = "node-1") -> Candidate:
     device = Device(
         name=f"gpu-{index}",
         attributes={"index": DeviceAttribute(int_value=index)},
         capacity={"memory": DeviceCapacity(value=memory)},
     )
-    return Candidate(driver=DRIVER, pool="node-1", name=device.name, view=DeviceView.of(DRIVER, device), held=held)
+    view = DeviceView.of(DRIVER, device)
+    return Candidate(driver=DRIVER, pool="node-1", node=node, name=device.name, view=view)
 
 
-SHELF = [candidate(0), candidate(1, held=True), candidate(2, memory="40Gi")]
+SHELF = Shelf([candidate(0), candidate(1), candidate(2, memory="40Gi")])
+LARGE = f'device.capacity["{DRIVER}"].memory.isGreaterThan(quantity("40Gi"))'
 
 
 def test_each_selector_judges_what_the_one_before_it_kept() -> None:
-    verdicts = judge(
-        [
-            f'device.capacity["{DRIVER}"].memory.isGreaterThan(quantity("40Gi"))',
-            f'device.attributes["{DRIVER}"].index == 0',
-        ],
-        SHELF,
-    )
+    verdicts = judge([LARGE, f'device.attributes["{DRIVER}"].index == 0'], SHELF)
     assert [(judged.reached, judged.kept) for judged in verdicts.selectors] == [(3, 2), (2, 1)]
     assert [found.name for found in verdicts.matching] == ["gpu-0"]
-    assert (verdicts.total, verdicts.missed, verdicts.failed, verdicts.free) == (3, 2, 0, 1)
+    assert (verdicts.total, verdicts.matched, verdicts.missed, verdicts.failed) == (3, 1, 2, 0)
 
 
 def test_without_selectors_every_device_matches() -> None:
     verdicts = judge([], SHELF)
     assert len(verdicts.matching) == 3
-    assert verdicts.free == 2
+    assert verdicts.cost == 0
 
 
-def test_a_runtime_error_is_counted_apart_with_an_example() -> None:
-    verdicts = judge([f'device.attributes["{DRIVER}"].nothing == 1'], SHELF)
-    assert verdicts.failed == 3
-    ((text, device, count),) = verdicts.failures
-    assert "no such key: nothing" in text
-    assert (device, count) == ("node-1 / gpu-0", 3)
-    assert verdicts.matching == ()
+def test_a_refusal_names_the_operand_and_what_the_device_has_there() -> None:
+    verdicts = judge([f'device.driver == "{DRIVER}" && {LARGE}', f'device.attributes["{DRIVER}"].index == 0'], SHELF)
+    told = [(group.number, group.text, group.value, group.where) for group in verdicts.refusals]
+    assert told == [(1, "memory > 40Gi", "40Gi", "node-1 / gpu-2"), (2, "index == 0", "1", "node-1 / gpu-1")]
+
+
+def test_many_different_values_are_told_by_their_span() -> None:
+    shelf = Shelf([candidate(index) for index in range(9)])
+    (group,) = judge([f'device.attributes["{DRIVER}"].index > 100'], shelf).refusals
+    assert (group.value, len(group.devices)) == ("0–8", 9)  # noqa: RUF001 - as a person reads it
+
+
+def test_a_runtime_error_is_counted_apart_and_never_on_devices_that_were_refused_before() -> None:
+    verdicts = judge([LARGE, f'device.attributes["{DRIVER}"].nothing == 1'], SHELF)
+    assert (verdicts.matched, verdicts.missed, verdicts.failed) == (0, 1, 2)
+    (group,) = verdicts.failures
+    assert "no such key: nothing" in group.text
+    assert (group.number, group.where, len(group.devices)) == (2, "node-1", 2)
 
 
 def test_a_selector_that_does_not_compile_tells_its_place_and_is_left_out() -> None:
@@ -59,3 +70,29 @@ def test_a_selector_that_does_not_compile_tells_its_place_and_is_left_out() -> N
     assert bad.complaint
     assert "<input>" not in bad.complaint
     assert len(verdicts.matching) == 3
+    assert matches(["device.driver =="], SHELF) == 0
+
+
+@pytest.mark.parametrize(
+    ("mask", "expected"),
+    [(0, []), (1, [0]), (0b1011, [0, 1, 3]), (1 << 4999, [4999])],
+    ids=["none", "one", "some", "far"],
+)
+def test_the_bits_of_a_mask_are_the_places_of_its_devices(mask: int, expected: list[int]) -> None:
+    assert list(places(mask)) == expected
+
+
+@pytest.mark.parametrize(
+    ("names", "short", "in_a_sentence"),
+    [
+        (["gpu-a01"], "gpu-a01", "gpu-a01"),
+        ([f"gpu-a{number:02}" for number in range(1, 15)], "gpu-a01…14", "gpu-a01 to gpu-a14"),
+        (["node-9", "node-10", "node-11"], "node-9…11", "node-9 to node-11"),
+        (["a1", "a2", "b7"], "a1…2, b7", "a1…2, b7"),
+        (["gpu-c01", "gpu-c03", "gpu-c05", "gpu-c07"], "gpu-c, 4 nodes", "gpu-c, 4 nodes"),
+        (["alpha", "beta", "gamma"], "3 nodes", "3 nodes"),
+        ([], "", ""),
+    ],
+)
+def test_nodes_are_folded_into_ranges(names: list[str], short: str, in_a_sentence: str) -> None:
+    assert (folded(names), spelled(names)) == (short, in_a_sentence)
