@@ -12,7 +12,7 @@ from manciple.api.urls import urlpatterns as api_urls
 
 urlpatterns: list[URLPattern | URLResolver] = [
     *api_urls,
-    path("", RedirectView.as_view(pattern_name="devices"), name="home"),
+    path("", RedirectView.as_view(pattern_name="overview"), name="home"),
     path("admin/", admin.site.urls),
     path("favicon.ico", RedirectView.as_view(url=static("manciple/logo.svg"))),
     path("login", LoginView.as_view(redirect_authenticated_user=True), name="login"),

@@ -22,7 +22,7 @@ from scheduling.looked_after import looked_after
 
 
 def task(look: Callable[[], None]) -> Callable[[], None]:
-    """Register `look` with Celery under its own name (Celery's decorator has no types). It is a sign of life as well."""
+    """Register `look` with Celery under its own name (Celery's decorator has no types). A look is a sign of life."""
 
     @functools.wraps(look)
     def living() -> None:

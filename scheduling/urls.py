@@ -2,14 +2,43 @@
 
 from django.urls import path
 
-from scheduling.pages import claims, class_yaml, classes, finding, pods
+from scheduling.pages import (
+    claims,
+    class_yaml,
+    classes,
+    drivers,
+    events,
+    finding,
+    namespaces,
+    nodes,
+    nodes_one,
+    overview,
+    pod_deletion,
+    pod_logs,
+    pod_page,
+    pods,
+    timeline,
+)
 
 urlpatterns = [
     path("claims", claims.list_claims, name="claims"),
     path("claims/<str:namespace>/<str:name>", claims.show_claim, name="claim"),
     path("claims/<str:namespace>/<str:name>/delete", claims.delete_claim, name="claim-delete"),
     path("claims/<str:namespace>/<str:name>/release", claims.release_claim, name="claim-release"),
+    path("overview", overview.show_overview, name="overview"),
+    path("events", events.list_events, name="events"),
+    path("timeline", timeline.show_timeline, name="timeline"),
+    path("timeline.csv", timeline.export_timeline, name="timeline-csv"),
     path("find", finding.find, name="find"),
+    path("nodes", nodes.list_nodes, name="nodes"),
+    path("nodes/<str:name>", nodes_one.show_node, name="node"),
+    path("nodes/<str:name>/change", nodes_one.change_node, name="node-change"),
+    path("drivers", drivers.list_drivers, name="drivers"),
+    path("drivers/<str:name>", drivers.show_driver, name="driver"),
+    path("namespaces", namespaces.list_namespaces, name="namespaces"),
+    path("namespaces/<str:name>", namespaces.show_namespace, name="namespace"),
+    path("namespaces/<str:name>/change", namespaces.change_namespace, name="namespace-change"),
+    path("namespaces/<str:name>/delete", namespaces.delete_namespace, name="namespace-delete"),
     path("classes", classes.list_classes, name="classes"),
     path("classes/new", classes.new_class, name="class-new"),
     path("classes/verdicts", classes.show_verdicts, name="class-verdicts"),
@@ -19,5 +48,7 @@ urlpatterns = [
     path("classes/c/<str:name>/yaml", class_yaml.save_yaml, name="class-yaml"),
     path("classes/c/<str:name>/delete", classes.delete_class, name="class-delete"),
     path("pods", pods.list_pods, name="pods"),
-    path("pods/<str:namespace>/<str:name>", pods.show_pod, name="pod"),
+    path("pods/<str:namespace>/<str:name>", pod_page.show_pod, name="pod"),
+    path("pods/<str:namespace>/<str:name>/delete", pod_deletion.delete_pod, name="pod-delete"),
+    path("pods/<str:namespace>/<str:name>/log", pod_logs.show_log, name="pod-log"),
 ]
