@@ -1,38 +1,53 @@
 """The devices page: every device as a tile, who holds it, and its panel.
 
-- `/devices`: the page; `?at=DRIVER/POOL/DEVICE` opens a device's panel, `?state=`, `?model=`, `?ns=` dim the others:
-  what a person sees is in the URL.
-- `/devices/lines?topic=...`: the lines that those topics touch, with legend and headings, for a live page.
+- `/devices`: the page; what a person sees is in its URL: `?group=`, `?size=`, the open panel `?at=DRIVER/POOL/DEVICE`,
+  and the filters (see `claims.pages.filters`) that dim what does not match.
+- `/devices/lines?topic=...`: the lines that those topics touch, with legend, filters and headings, for a live page.
+- `/devices/matches`: which tiles the filters dim, without the tiles.
 - `/devices/panel?at=...`: the panel alone.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from django.contrib.auth.decorators import login_required
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import render
+from django.utils.safestring import SafeString
 from django.views.decorators.http import require_safe
 
-from claims.pages.grid import MEANINGS, STATES, DeviceKey, Group, Holder, Line, PublishedDevice, state_of, totals
-from claims.pages.shelf import is_fenced, lines_with, read_holders, read_shelf
-from claims.pages.tiles import draw_line
-from inventory.models import Device, Pool
+from claims.pages.device import panel_context
+from claims.pages.filters import Asked, Facet, Selection, facets, select
+from claims.pages.grid import MEANINGS, STATES, Line
+from claims.pages.groups import GROUPINGS, Group, group_lines
+from claims.pages.judging import judge
+from claims.pages.published import Offer
+from claims.pages.shelf import Picture, read_picture
+from claims.pages.sight import lines_for
+from claims.pages.tiles import draw_lines
+from inventory.models import DeviceClass
+from manciple.pages.people import Person, person_of
 
-#: The fewer devices, the larger their tiles: up to this many, a tile of that size keeps the whole cluster in view.
+#: The fewer tiles, the larger they are: up to this many, a tile of that size keeps the whole cluster in view.
 SIZES = ((96, "x"), (500, "l"), (2000, "m"))
 SMALLEST = "s"
+SIZE_NAMES = {"s": "Small", "m": "Medium", "l": "Large", "x": "Huge"}
+#: States that the legend shows even where no device is in them.
+_ALWAYS = {"free", "reserved", "alloc"}
 
 
 @login_required
 @require_safe
 def show_devices(request: HttpRequest) -> HttpResponse:
     """The page."""
-    at = request.GET.get("at", "")
-    context = _grid_context(at) | {"place": "devices", "panel": _panel_context(at)}
-    context["drawn"] = [(group, [_drawn(line, group, at) for line in group.lines]) for group in context["groups"]]
+    shown = Shown.read(request)
+    panel = panel_context(shown.person, shown.picture, shown.at) if shown.at else None
+    context = shown.context() | {"place": "devices", "panel": panel}
+    context["drawn"] = [(group, shown.draw(group.lines, group)) for group in shown.groups]
     return render(request, "claims/devices.html", context)
 
 
@@ -40,120 +55,143 @@ def show_devices(request: HttpRequest) -> HttpResponse:
 @require_safe
 def show_lines(request: HttpRequest) -> HttpResponse:
     """Only the lines that show one of the `topic`s given."""
-    context = _grid_context(request.GET.get("at", ""))
-    wanted = lines_with(context["groups"], request.GET.getlist("topic"))
-    context["lines"] = [_drawn(group.lines[index], group, context["at"]) for group, index in wanted]
-    return render(request, "claims/lines.html", context)
+    shown = Shown.read(request)
+    wanted = frozenset(request.GET.getlist("topic"))
+    touched = [
+        (group, shown.draw([line for line in group.lines if not wanted.isdisjoint(line.topics)], group))
+        for group in shown.groups
+    ]
+    return render(request, "claims/lines.html", shown.context() | {"touched": touched})
 
 
 @login_required
 @require_safe
-def show_panel(request: HttpRequest) -> HttpResponse:
-    """The panel of one device; empty when no such device is known."""
-    return render(request, "claims/panel.html", {"panel": _panel_context(request.GET.get("at", ""))})
-
-
-@dataclass(frozen=True, slots=True)
-class DrawnLine:
-    """A line with its tiles as HTML."""
-
-    line: Line
-    group: Group
-    html: str
-
-
-def _drawn(line: Line, group: Group, at: str) -> DrawnLine:
-    return DrawnLine(line, group, draw_line(line, current=at))
-
-
-def _grid_context(at: str) -> dict[str, Any]:
-    shelf = read_shelf()
-    counts = totals(shelf.groups)
-    total = sum(counts.values())
-    namespaces: dict[str, int] = {}
-    for group in shelf.groups:
-        for line in group.lines:
-            for tile in line.tiles:
-                if tile.namespace:
-                    namespaces[tile.namespace] = namespaces.get(tile.namespace, 0) + 1
-    return {
-        "at": at,
-        "revision": shelf.revision,
-        "groups": shelf.groups,
-        "legend": [(state, STATES[state], MEANINGS[state], count) for state, count in counts.items()],
-        "namespaces": sorted(namespaces.items()),
-        "total": total,
-        "free": counts["free"],
-        "density": next((size for most, size in SIZES if total <= most), SMALLEST),
+def show_matches(request: HttpRequest) -> HttpResponse:
+    """For each line which of its tiles are dim, as a text of 0 and 1."""
+    shown = Shown.read(request)
+    matches = shown.selection.matches
+    dims = {
+        line_id(line, group): "".join("0" if matches(tile) else "1" for tile in line.tiles)
+        for group in shown.groups
+        for line in group.lines
     }
+    return render(request, "claims/lines.html", shown.context() | {"dims": dims})
 
 
-def _key(at: str) -> DeviceKey | None:
-    """(driver, pool, device) of an address; a pool's name may itself contain slashes."""
-    driver, _, rest = at.partition("/")
-    pool, _, device = rest.rpartition("/")
-    return (driver, pool, device) if driver and pool and device else None
+def line_id(line: Line, group: Group) -> str:
+    """A node may stand under several headings."""
+    return f"line-{group.id}-{line.key}"
 
 
-def _panel_context(at: str) -> dict[str, Any] | None:
-    """What the panel says of the device at this address; None where the address names none."""
-    key = _key(at)
-    if key is None:
-        return None
-    driver, pool, name = key
-    device = Device.objects.filter(driver=driver, pool=pool, name=name).first()
-    holders = read_holders({key}).get(key, [])
-    if device is None and not holders:
-        return None
-    published = Pool.objects.filter(driver=driver, name=pool).first()
-    state = _panel_state(key, device, published, holders)
+@dataclass(frozen=True)
+class Shown:
+    """The grid as one person asks for it in one URL."""
+
+    person: Person
+    query: QueryDict
+    picture: Picture
+    #: name -> selectors
+    classes: Mapping[str, Sequence[str]]
+
+    @classmethod
+    def read(cls, request: HttpRequest) -> Shown:
+        return cls(person_of(request), request.GET, read_picture(), read_classes())
+
+    @property
+    def at(self) -> str:
+        return self.query.get("at", "")
+
+    @property
+    def grouping(self) -> str:
+        asked = self.query.get("group", "")
+        return asked if asked in GROUPINGS else "model"
+
+    @cached_property
+    def asked(self) -> Asked:
+        return Asked.in_url(self.query)
+
+    @cached_property
+    def lines(self) -> Sequence[Line]:
+        """All of them, as the person may see them."""
+        return lines_for(self.person, self.picture.ordered)
+
+    @cached_property
+    def selection(self) -> Selection:
+        return select(self.asked, self.picture.offers, self.classes)
+
+    @cached_property
+    def groups(self) -> list[Group]:
+        accepted: dict[str, frozenset[Offer]] = {}
+        if self.grouping == "class":
+            offers = self.picture.offers
+            accepted = {name: judge(selectors, offers).matching for name, selectors in self.classes.items()}
+        return group_lines(self.grouping, self.lines, accepted)
+
+    @cached_property
+    def facets(self) -> list[Facet]:
+        return facets(self.asked, self.lines, self.picture.offers, self.classes)
+
+    def draw(self, lines: Iterable[Line], group: Group) -> SafeString:
+        matches = self.selection.matches if self.asked.anything else None
+        return draw_lines(((line_id(line, group), line) for line in lines), current=self.at, matches=matches)
+
+    def context(self) -> dict[str, Any]:
+        counts = self.picture.counts
+        total = counts.total()
+        return {
+            "at": self.at,
+            "revision": self.picture.revision,
+            "groups": self.groups,
+            "grouping": self.grouping,
+            "groupings": [(key, title, self._link(group=key)) for key, title in GROUPINGS.items()],
+            "legend": [
+                (state, title, MEANINGS[state], counts[state], state in self.asked.states, self._toggled(state))
+                for state, title in STATES.items()
+                if counts[state] or state in _ALWAYS or state in self.asked.states
+            ],
+            "facets": self.facets,
+            "asked": self.asked,
+            "verdict": self.selection.verdict,
+            "total": total,
+            "free": counts["free"],
+            "matching": self._matching() if self.asked.anything else total,
+            "density": self._size(total),
+            "sizes": [(key, title, self._link(size=key)) for key, title in SIZE_NAMES.items()],
+            "unfiltered": self._link(*FILTERS),
+        }
+
+    def _matching(self) -> int:
+        matches = self.selection.matches
+        return sum(matches(tile) for line in self.lines for tile in line.tiles)
+
+    def _size(self, total: int) -> str:
+        asked = self.query.get("size", "")
+        return asked if asked in SIZE_NAMES else next((size for most, size in SIZES if total <= most), SMALLEST)
+
+    def _link(self, *without: str, **changes: str) -> str:
+        query = self.query.copy()
+        for name in (*without, "topic"):
+            query.pop(name, None)
+        for name, value in changes.items():
+            query[name] = value
+        return f"?{query.urlencode()}"
+
+    def _toggled(self, state: str) -> str:
+        """The URL that asks for a state, or no longer."""
+        query = self.query.copy()
+        states = query.getlist("state")
+        query.setlist("state", [one for one in states if one != state] if state in states else [*states, state])
+        query.pop("topic", None)
+        return f"?{query.urlencode()}"
+
+
+#: Query parameters that dim.
+FILTERS = ("state", "class", "model", "ns", "driver", "attr", "cel")
+
+
+def read_classes() -> dict[str, tuple[str, ...]]:
+    """Every class and its selectors."""
     return {
-        "at": at,
-        "name": name,
-        "driver": driver,
-        "pool": pool,
-        "node": published.node_name if published else "",
-        "device": device,
-        "state": state,
-        "state_name": STATES[state],
-        "meaning": MEANINGS[state],
-        "holders": holders,
-        "attributes": _attributes(driver, device),
-        "capacity": sorted(
-            (name, value.get("value", "")) for name, value in (device.capacity if device else {}).items()
-        ),
-        "taints": device.taints if device else [],
-        "pool_row": published,
+        name: tuple(one["cel"]["expression"] for one in selectors if one.get("cel"))
+        for name, selectors in DeviceClass.objects.order_by("name").values_list("name", "selectors")
     }
-
-
-def _panel_state(key: DeviceKey, device: Device | None, pool: Pool | None, holders: list[Holder]) -> str:
-    """The state that the device's tile shows."""
-    driver, pool_name, name = key
-    published = PublishedDevice(
-        driver=driver,
-        pool=pool_name,
-        name=name,
-        node="",
-        model="",
-        tainted=bool(device and is_fenced(device.taints)),
-        complete=bool(device and pool and pool.complete),
-    )
-    return state_of(published, holders)
-
-
-def _attributes(driver: str, device: Device | None) -> list[tuple[str, list[tuple[str, str]]]]:
-    """(domain, [(name, value as text)]), the driver's own domain first."""
-    domains: dict[str, list[tuple[str, str]]] = {}
-    for full_name, value in sorted((device.attributes if device else {}).items()):
-        domain, slash, name = full_name.rpartition("/")
-        domains.setdefault(domain if slash else driver, []).append((name, _text(value)))
-    return sorted(domains.items(), key=lambda item: (item[0] != driver, item[0]))
-
-
-def _text(value: dict[str, Any]) -> str:
-    """An attribute's value as a person writes it."""
-    found = next(iter(value.values()), "")
-    if isinstance(found, bool):
-        return "true" if found else "false"
-    return ", ".join(map(str, found)) if isinstance(found, list) else str(found)

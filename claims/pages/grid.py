@@ -1,24 +1,35 @@
 """The device grid as values: which tile is in which state, who holds it, which tiles run together.
 
-Pure: rows of the index tables in, groups of lines of tiles out. The page and its live updates draw the same values.
+Pure: what is published and who holds it in, lines of tiles out. The page and its live updates draw the same values.
 
-A line is a node, or a pool that belongs to no single node. A tile's state is one of `STATES`, in the order of the
-legend; devices of one claim that stand side by side join into one entry.
+A line is a node, or a pool that belongs to no single node. A tile is a device; the devices that are cut from one GPU
+are one tile together, a card (see `claims.pages.cards`). A tile's state is one of `STATES`, in the order of the legend;
+devices of one claim that stand side by side join into one entry.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from functools import cached_property, lru_cache
+
+from claims.pages.published import DeviceKey, Offer
+from manciple.wire.quantity import Quantity
+
+__all__ = ["DeviceKey", "Holder", "Line", "Offer", "Part", "Tile", "line_of", "natural", "pool_topic", "state_of"]
 
 #: state -> what the legend calls it
 STATES = {
     "free": "Free",
     "reserved": "Reserved",
     "alloc": "Allocated",
+    "prep": "Preparing",
     "part": "Partly shared",
+    "blocked": "Blocked",
     "taint": "Tainted",
+    "bad": "Unhealthy",
     "gone": "Unpublished",
 }
 
@@ -27,13 +38,20 @@ MEANINGS = {
     "free": "No claim holds it.",
     "reserved": "A claim holds it and is reserved for a pod.",
     "alloc": "A claim holds it, and no pod uses that claim.",
-    "part": "Several claims share it; some of it is left.",
+    "prep": "A claim holds it for a pod that is on its node and does not run yet.",
+    "part": "Some of it is held and some of it is left.",
+    "blocked": "Others hold the hardware that it needs; it is free again when they are done.",
     "taint": "Its driver or an administrator fenced it off; claims need a toleration.",
+    "bad": "Its driver says that it is broken; claims need a toleration.",
     "gone": "Its driver does not publish it now, or publishes its pool in part.",
 }
 
-#: (driver, pool, device)
-DeviceKey = tuple[str, str, str]
+#: States in which neighbours of one claim run together.
+_RUNNING = {"reserved", "taint"}
+#: What a shared device shows as full; above it nothing can be left but rounding.
+_FULL = 100
+#: How full a shared device looks whose claims do not say how much they take.
+_UNKNOWN_SHARE = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +63,10 @@ class Holder:
     claim: str
     pods: tuple[str, ...]
     shared: bool  # holds a share of the device, not all of it
+    preparing: bool = False  # for a pod that is bound and does not run yet
+    since: datetime | None = None
+    #: capacity -> how much of it, in nanos
+    consumed: Mapping[str, int] = field(default_factory=dict, compare=False)
 
     @property
     def label(self) -> str:
@@ -53,33 +75,29 @@ class Holder:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PublishedDevice:
-    """A row of the device index."""
+class Part:
+    """A partition inside a card. weight: its share of the card, in thousandths. offer: None for what nobody gets."""
 
-    driver: str
-    pool: str
-    name: str
-    node: str  # empty where the pool belongs to no single node
-    model: str
-    tainted: bool
-    complete: bool  # its pool is complete
-
-    @property
-    def key(self) -> DeviceKey:
-        return self.driver, self.pool, self.name
-
-    @property
-    def line(self) -> str:
-        return self.node or f"{self.driver}/{self.pool}"
+    offer: Offer | None
+    state: str
+    weight: int
+    holders: tuple[Holder, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tile:
-    """One device as it is drawn."""
+    """One mark of the grid: a device, or a card and what it is cut into.
+
+    key: of the device that its panel is about. offers: every published device that it stands for.
+    """
 
     key: DeviceKey
     state: str
     holders: tuple[Holder, ...]
+    offers: tuple[Offer, ...] = ()
+    parts: tuple[Part, ...] = ()
+    level: int = 0  # percent in use, of a shared device
+    gauge: bool = False
     joined: bool = False  # runs together with the tile before it
     run: int = 0  # tiles in the run that starts here; 0 inside a run
 
@@ -93,12 +111,6 @@ class Tile:
         return "/".join(self.key)
 
     @property
-    def label(self) -> str:
-        """What a screen reader says and the tip shows."""
-        held = "; ".join(holder.label for holder in self.holders)
-        return f"{self.name}, {STATES[self.state].lower()}" + (f", {held}" if held else "")
-
-    @property
     def namespace(self) -> str:
         return self.holders[0].namespace if self.holders else ""
 
@@ -106,42 +118,60 @@ class Tile:
     def claim_uid(self) -> str:
         return self.holders[0].claim_uid if len(self.holders) == 1 else ""
 
+    @property
+    def cut(self) -> bool:
+        """Whether it is a card: hardware that is published in partitions."""
+        return len(self.offers) > 1
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+    @property
+    def model(self) -> str:
+        model = self.offers[0].model if self.offers else self.key[0]
+        return f"{model}, partitioned" if self.cut else model
+
+
+@dataclass(frozen=True, kw_only=True)
 class Line:
-    """A node's devices (or those of a pool without a node), in published order."""
+    """A node's devices (or those of a pool without a node), in published order.
+
+    trouble: what is wrong with the line as a whole, as a sentence.
+    """
 
     key: str
-    name: str
+    node: str
     tiles: tuple[Tile, ...]
     topics: tuple[str, ...]
+    trouble: str = ""
+
+    @property
+    def name(self) -> str:
+        return self.key
+
+    @cached_property
+    def counts(self) -> Counter[str]:
+        """state -> tiles."""
+        return Counter(tile.state for tile in self.tiles)
+
+    @cached_property
+    def namespaces(self) -> Counter[str]:
+        """namespace -> tiles that it holds something of."""
+        return Counter(name for tile in self.tiles for name in {holder.namespace for holder in tile.holders})
+
+    @cached_property
+    def model(self) -> str:
+        """The model that most of its tiles have (the first of equals); gauges count where there is nothing else."""
+        models = Counter(tile.model for tile in self.tiles if not tile.gauge) or Counter(
+            tile.model for tile in self.tiles
+        )
+        return models.most_common(1)[0][0] if models else ""
 
     @property
     def free(self) -> int:
-        return sum(tile.state == "free" for tile in self.tiles)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
-    """Lines whose devices are of one model."""
-
-    key: str
-    title: str
-    lines: tuple[Line, ...]
+        return self.counts["free"]
 
     @property
-    def counts(self) -> Mapping[str, int]:
-        """state -> devices, in the legend's order, without zeros."""
-        found = Counter(tile.state for line in self.lines for tile in line.tiles)
-        return {state: found[state] for state in STATES if found[state]}
-
-    @property
-    def free(self) -> int:
-        return self.counts.get("free", 0)
-
-    @property
-    def total(self) -> int:
-        return sum(self.counts.values())
+    def cut(self) -> bool:
+        """Whether it has cards, which want room."""
+        return any(tile.cut for tile in self.tiles)
 
 
 def pool_topic(driver: str, pool: str) -> str:
@@ -149,38 +179,84 @@ def pool_topic(driver: str, pool: str) -> str:
     return f"pool:{driver}/{pool}"
 
 
-def state_of(device: PublishedDevice, holders: Sequence[Holder]) -> str:
-    """The one state that a tile shows; what a person must know first wins."""
-    if not device.complete:
+def state_of(offer: Offer | None, holders: Sequence[Holder], *, complete: bool = True, level: int = 0) -> str:
+    """The one state that a tile shows; what a person must know first wins. offer: None where nobody publishes it."""
+    if offer is None or not complete:
         return "gone"
-    if device.tainted:
-        return "taint"
+    if offer.fence:
+        return offer.fence
     if not holders:
         return "free"
-    if all(holder.shared for holder in holders):
+    if level < _FULL and all(holder.shared for holder in holders):
         return "part"
+    if any(holder.preparing for holder in holders):
+        return "prep"
     return "reserved" if any(holder.pods for holder in holders) else "alloc"
 
 
-def build_groups(devices: Iterable[PublishedDevice], holders: Mapping[DeviceKey, Sequence[Holder]]) -> list[Group]:
-    """The whole grid. `devices` come in published order within their pool."""
-    lines: dict[str, list[PublishedDevice]] = {}
-    for device in devices:
-        lines.setdefault(device.line, []).append(device)
-    groups: dict[str, list[Line]] = {}
-    for key in sorted(lines, key=natural):
-        groups.setdefault(_model_of(lines[key]), []).append(_line(key, lines[key], holders))
-    return [Group(key=model, title=model, lines=tuple(groups[model])) for model in sorted(groups)]
+def level_of(offer: Offer, holders: Iterable[Holder]) -> int:
+    """How much of a shared device is in use, in percent: of the capacity that is nearest its end."""
+    shares = [holder for holder in holders if holder.shared]
+    if not shares:
+        return 0
+    consumed: Counter[str] = Counter()
+    for holder in shares:
+        consumed.update(holder.consumed)
+    levels = [
+        100 * used // whole
+        for name, used in consumed.items()
+        if name in offer.device.capacity and (whole := nanos(offer.device.capacity[name].value))
+    ]
+    return min(_FULL, max(levels)) if levels else _UNKNOWN_SHARE
 
 
-def totals(groups: Iterable[Group]) -> Mapping[str, int]:
-    """state -> devices over the whole grid, zeros included, in the legend's order."""
-    found: Counter[str] = Counter()
-    for group in groups:
-        found.update(group.counts)
-    return {state: found[state] for state in STATES}
+@lru_cache(maxsize=4096)
+def nanos(amount: str) -> int:
+    """A quantity as a number to reckon with; nothing where it cannot be read."""
+    try:
+        return Quantity.parse(amount).nanos
+    except ValueError:
+        return 0
 
 
+def tile_of(offer: Offer, holders: tuple[Holder, ...], *, complete: bool) -> Tile:
+    level = level_of(offer, holders)
+    return Tile(
+        key=offer.key,
+        state=state_of(offer, holders, complete=complete, level=level),
+        holders=holders,
+        offers=(offer,),
+        level=level,
+        gauge=offer.gauge,
+    )
+
+
+def line_of(key: str, node: str, tiles: Iterable[Tile], topics: Iterable[str], *, trouble: str = "") -> Line:
+    """A line whose neighbours of one claim run together; gauges stand at its end."""
+    ordered = sorted(tiles, key=lambda tile: tile.gauge)
+    return Line(key=key, node=node, tiles=join_runs(ordered), topics=tuple(topics), trouble=trouble)
+
+
+def join_runs(tiles: Sequence[Tile]) -> tuple[Tile, ...]:
+    """Mark neighbours that one claim holds in the same state, and how long each run is."""
+    starts: list[int] = []
+    for index, tile in enumerate(tiles):
+        before = tiles[index - 1] if index else None
+        starts.append(starts[-1] if before and _joins(before, tile) else index)
+    lengths = Counter(starts)
+    return tuple(
+        replace(tile, joined=starts[index] != index, run=lengths[index]) if tile.holders else tile
+        for index, tile in enumerate(tiles)
+    )
+
+
+def _joins(before: Tile, tile: Tile) -> bool:
+    if tile.gauge or tile.parts or before.parts or tile.state not in _RUNNING or not tile.claim_uid:
+        return False
+    return (tile.claim_uid, tile.state) == (before.claim_uid, before.state)
+
+
+@lru_cache(maxsize=20_000)
 def natural(name: str) -> tuple[tuple[int, int, str], ...]:
     """A sorting key that puts node-2 before node-10."""
     parts: list[tuple[int, int, str]] = []
@@ -194,31 +270,3 @@ def natural(name: str) -> tuple[tuple[int, int, str], ...]:
             digits = text = ""
         text += character
     return (*parts, (1, 0, text))
-
-
-def _model_of(devices: Sequence[PublishedDevice]) -> str:
-    """The model that most devices of the line have (the first of equals)."""
-    return Counter(device.model for device in devices).most_common(1)[0][0]
-
-
-def _line(key: str, devices: Sequence[PublishedDevice], holders: Mapping[DeviceKey, Sequence[Holder]]) -> Line:
-    tiles = []
-    for device in devices:
-        held_by = tuple(holders.get(device.key, ()))
-        tiles.append(Tile(key=device.key, state=state_of(device, held_by), holders=held_by))
-    pools = dict.fromkeys(pool_topic(device.driver, device.pool) for device in devices)
-    return Line(key=key, name=key, tiles=_join_runs(tiles), topics=tuple(pools))
-
-
-def _join_runs(tiles: Sequence[Tile]) -> tuple[Tile, ...]:
-    """Mark neighbours that one claim holds in the same state, and how long each run is."""
-    starts: list[int] = []
-    for index, tile in enumerate(tiles):
-        before = tiles[index - 1] if index else None
-        joins = before and tile.claim_uid and (tile.claim_uid, tile.state) == (before.claim_uid, before.state)
-        starts.append(starts[-1] if joins and tile.state in {"reserved", "taint"} else index)
-    lengths = Counter(starts)
-    return tuple(
-        replace(tile, joined=starts[index] != index, run=lengths[index]) if tile.holders else tile
-        for index, tile in enumerate(tiles)
-    )

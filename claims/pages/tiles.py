@@ -2,24 +2,55 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from urllib.parse import quote
 
 from django.utils.html import escape
 from django.utils.safestring import SafeString, mark_safe
 
-from claims.pages.grid import Line, Tile
+from claims.pages.cards import WHOLE
+from claims.pages.grid import STATES, Holder, Line, Part, Tile
+from manciple.pages.links import node_url
+
+#: A partition at least this large has room for its profile, in thousandths of the card.
+_NAMED = WHOLE // 5
 
 
-def draw_line(line: Line, *, current: str = "") -> SafeString:
-    """All tiles of a line. `current` is the address of the device whose panel is open."""
-    return mark_safe("".join(draw_tile(tile, current=tile.address == current) for tile in line.tiles))  # noqa: S308 - every value is escaped below
+def draw_lines(
+    lines: Iterable[tuple[str, Line]], *, current: str = "", matches: Callable[[Tile], bool] | None = None
+) -> SafeString:
+    """Lines as list items. lines: (id, line). current: the address of the device whose panel is open.
+
+    What does not match is dim.
+    """
+    drawn = []
+    for id_, line in lines:
+        tiles = (draw_tile(tile, current=current, dim=matches is not None and not matches(tile)) for tile in line.tiles)
+        trouble = " warn" if line.trouble else ""
+        topics = escape(" ".join(line.topics))
+        drawn.append(
+            f'<li class="node{trouble}" id="{escape(id_)}" data-topics="{topics}" data-name="{escape(line.name)}">'
+            f"{_line_name(line)}{''.join(tiles)}</li>"
+        )
+    return mark_safe("".join(drawn))  # noqa: S308 - every value is escaped
 
 
-def draw_tile(tile: Tile, *, current: bool = False) -> str:
+def _line_name(line: Line) -> str:
+    name = escape(line.name)
+    title = f"{name}, {line.free} of {len(line.tiles)} free" + (f". {escape(line.trouble)}" if line.trouble else "")
+    inside = f'{name}<span class="sr">, {escape(line.trouble)}</span>' if line.trouble else name
+    if not line.node:
+        return f'<span class="name" title="{title}">{inside}</span>'
+    return f'<a class="name" href="{escape(node_url(line.node))}" title="{title}">{inside}</a>'
+
+
+def draw_tile(tile: Tile, *, current: str = "", dim: bool = False) -> str:
     """One tile as an anchor to its device's panel."""
+    address = tile.address
+    kinds = "tile" + (" nic" if tile.gauge else "") + (" parts" if tile.parts else "") + (" dim" if dim else "")
     attributes = [
-        f'class="tile" href="?at={quote(tile.address)}" tabindex="-1" data-at="{escape(tile.address)}"',
-        f'data-s="{tile.state}" aria-label="{escape(tile.label)}"',
+        f'class="{kinds}" href="?at={quote(address)}" tabindex="-1" data-at="{escape(address)}"',
+        f'data-s="{tile.state}" aria-label="{escape(label(tile))}"',
     ]
     if tile.claim_uid:
         attributes.append(f'data-c="{escape(tile.claim_uid)}"')
@@ -29,13 +60,59 @@ def draw_tile(tile: Tile, *, current: bool = False) -> str:
         attributes.append("data-j")
     if tile.state == "taint" and tile.holders:
         attributes.append("data-held")
-    if current:
+    if tile.state == "part" and not tile.parts:
+        attributes.append(f'style="--lvl:{tile.level}%"')
+    if current and _shows(tile, current):
         attributes.append('aria-current="true"')
-    return f"<a {' '.join(attributes)}>{_name(tile)}</a>"
+    inside = "".join(map(_part, tile.parts)) if tile.parts else _name(tile)
+    return f"<a {' '.join(attributes)}>{inside}</a>"
+
+
+def label(tile: Tile) -> str:
+    """What a screen reader says and the tip shows: name, state, share, holders."""
+    words = [tile.name, STATES[tile.state].lower()]
+    if tile.parts:
+        shown = [part for part in tile.parts if part.offer]
+        words = [tile.name, f"cut into {len(shown)} partition{'' if len(shown) == 1 else 's'}", _tally(shown)]
+    elif tile.state == "part":
+        words.append(f"{tile.level}% in use")
+    if held := "; ".join(dict.fromkeys(holder_label(holder) for holder in tile.holders)):
+        words.append(held)
+    return ", ".join(words)
+
+
+def holder_label(holder: Holder) -> str:
+    return holder.label if holder.claim else holder.namespace
+
+
+def _tally(parts: list[Part]) -> str:
+    counts = {state: sum(part.state == state for part in parts) for state in STATES}
+    return ", ".join(f"{count} {STATES[state].lower()}" for state, count in counts.items() if count)
+
+
+def _shows(tile: Tile, address: str) -> bool:
+    return tile.address == address or any(offer.address == address for offer in tile.offers)
+
+
+def _part(part: Part) -> str:
+    attributes = [f'data-s="{part.state}" style="--w:{part.weight}"']
+    if part.offer:
+        attributes.append(f'data-at="{escape(part.offer.address)}"')
+        if part.weight >= _NAMED and (profile := _profile(part)):
+            attributes.append(f'data-p="{escape(profile)}"')
+    if part.state == "taint" and part.holders:
+        attributes.append("data-held")
+    return f"<i {' '.join(attributes)}></i>"
+
+
+def _profile(part: Part) -> str:
+    """The short form of a partition's profile: "3g" of "3g.40gb"."""
+    facts = dict(part.offer.facts) if part.offer else {}
+    return facts.get("profile", "").partition(".")[0]
 
 
 def _name(tile: Tile) -> str:
     """The holder's namespace, on the first tile of a run; the stylesheet cuts it to the room there is."""
-    if not tile.run or not tile.namespace or tile.state == "part":
+    if not tile.run or not tile.claim_uid or tile.state == "part" or tile.gauge:
         return ""
     return f'<b style="--n:{tile.run}">{escape(tile.namespace)}</b>'

@@ -1,74 +1,123 @@
 // The device grid: one tab stop with arrow keys, tips, filters that dim and never reflow, the panel, and live lines.
-// Without this file the page still reads: tiles are links to the page with that device's panel open.
+// Without this file the page still reads and filters: tiles, sizes and groups are links, the filters are a form.
 (() => {
   const main = document.getElementById("main");
   const grid = document.getElementById("grid");
   const panel = document.getElementById("panel");
-  const facets = document.querySelector(".facets");
+  const form = document.getElementById("asked");
+  const cel = document.getElementById("cel");
   const legend = document.getElementById("legend");
   const said = document.getElementById("said");
   const $$ = (selector, root = document) => [...root.querySelectorAll(selector)];
-  const tiles = () => $$(".tile", grid);
+  const PARTS = ["sum", "legend", "facets", "filtered"];
+  const FILTERS = ["state", "class", "model", "ns", "driver", "attr", "cel"];
+  const TYPING = 180; // milliseconds after the last key before an expression is judged
+  main.classList.add("scripted");
 
-  // ---- what is in the URL: the open panel and the filters ----
+  // ---- what is in the URL: the open panel, the size, the filters ----
   const here = () => new URL(location.href);
-  const FILTERS = ["state", "model", "ns"];
   const remember = (change) => {
     const url = here();
     change(url.searchParams);
     history.replaceState(null, "", url);
   };
-
-  // ---- filters ----
-  const chosen = (name) => new Set(here().searchParams.getAll(name));
-  const dim = (roots = [grid]) => {
-    const [states, models, namespaces] = FILTERS.map(chosen);
-    for (const tile of roots.flatMap((root) => $$(".tile", root))) {
-      const shown = (!states.size || states.has(tile.dataset.s))
-        && (!models.size || models.has(tile.closest(".node").dataset.model))
-        && (!namespaces.size || namespaces.has(tile.dataset.ns));
-      tile.classList.toggle("dim", !shown);
-    }
-    for (const button of $$("button", legend)) button.setAttribute("aria-pressed", states.has(button.dataset.state));
-    for (const box of $$("input[type=checkbox]", facets)) box.checked = chosen(box.name).has(box.value);
+  const ask = (path) => {
+    const url = new URL(path, location.href);
+    url.search = here().search;
+    return url;
   };
-  facets.addEventListener("change", () => {
-    const data = new FormData(facets);
+  const parse = (html) => Object.assign(document.createElement("template"), { innerHTML: html }).content;
+
+  // ---- parts beside the grid: merged, so that focus and what is being typed stay ----
+  const merge = (old, fresh) => {
+    const opened = new Set($$("details[open] > summary", old).map((one) => one.textContent));
+    for (const one of $$("details", fresh)) one.open = opened.has(one.querySelector("summary").textContent);
+    Idiomorph.morph(old, fresh, { morphStyle: "innerHTML", ignoreActiveValue: true });
+  };
+  const mergeParts = (got) => {
+    for (const id of PARTS) {
+      const fresh = got.querySelector(`[data-into="${id}"]`), old = document.getElementById(id);
+      if (fresh && old.innerHTML.trim() !== fresh.innerHTML.trim()) merge(old, fresh);
+    }
+    for (const box of $$("input[type=checkbox]", form)) box.checked = here().searchParams.getAll(box.name).includes(box.value);
+    cel.setAttribute("aria-invalid", Boolean(document.getElementById("cel-error")));
+    for (const head of $$("header[id]", got)) document.getElementById(head.id)?.replaceWith(head);
+  };
+
+  // ---- filters: judged by the server, which says what to dim ----
+  let asking = null;
+  const filter = async () => {
+    asking?.abort();
+    const mine = asking = new AbortController();
+    try {
+      const answer = await fetch(ask(main.dataset.matches), { signal: mine.signal });
+      if (!answer.ok) return;
+      const got = parse(await answer.text()).firstElementChild;
+      mergeParts(got);
+      for (const [id, dims] of Object.entries(JSON.parse(got.dataset.dims || "{}"))) {
+        const tiles = document.getElementById(id)?.getElementsByClassName("tile") ?? [];
+        if (tiles.length !== dims.length) continue; // the line is newer than the answer, and on its way
+        for (let index = 0; index < dims.length; index++) tiles[index].classList.toggle("dim", dims[index] === "1");
+      }
+      const words = document.querySelector("#filtered p, #cel-error");
+      said.textContent = words ? words.textContent.replace("Show all", "").trim() : "All devices are shown.";
+    } catch (error) { if (error.name !== "AbortError") throw error; }
+  };
+  const fromForm = () => {
+    const data = new FormData(form);
     remember((params) => FILTERS.forEach((name) => {
       params.delete(name);
-      data.getAll(name).forEach((value) => params.append(name, value));
+      data.getAll(name).filter(Boolean).forEach((value) => params.append(name, value));
     }));
-    dim();
+    return filter();
+  };
+  let typing = null;
+  form.addEventListener("change", (event) => { if (event.target !== cel) fromForm(); });
+  form.addEventListener("submit", (event) => { event.preventDefault(); fromForm(); });
+  cel.addEventListener("input", () => { clearTimeout(typing); typing = setTimeout(fromForm, TYPING); });
+  cel.addEventListener("keydown", (event) => {
+    if (event.key === "Escape" && cel.value) { event.stopPropagation(); cel.value = ""; fromForm(); }
   });
+  const plain = (event) => !event.metaKey && !event.ctrlKey && !event.shiftKey && event.button === 0;
   legend.addEventListener("click", (event) => {
-    const button = event.target.closest("button");
-    if (!button) return;
+    const link = event.target.closest("a");
+    if (!link || !plain(event)) return;
+    event.preventDefault();
+    const { state } = link.dataset;
     remember((params) => {
       const on = params.getAll("state");
-      const { state } = button.dataset;
       params.delete("state");
-      (on.includes(state) ? on.filter((s) => s !== state) : [...on, state]).forEach((s) => params.append("state", s));
+      (on.includes(state) ? on.filter((one) => one !== state) : [...on, state]).forEach((one) => params.append("state", one));
     });
-    dim();
+    filter();
+  });
+  document.getElementById("filtered").addEventListener("click", (event) => {
+    if (!event.target.closest("[data-clear]") || !plain(event)) return;
+    event.preventDefault();
+    cel.value = "";
+    remember((params) => FILTERS.forEach((name) => params.delete(name)));
+    filter();
   });
   document.getElementById("filters")?.addEventListener("click", (event) => {
-    const open = facets.classList.toggle("open");
+    const open = form.classList.toggle("open");
     event.currentTarget.setAttribute("aria-expanded", open);
   });
 
-  // ---- tile size: the reader's choice, else by the number of devices ----
+  // ---- tile size, and what keeps its place in the URL when another way of grouping is chosen ----
   const sizes = document.getElementById("density");
-  const resize = (size) => {
-    grid.dataset.density = size;
-    $$("button", sizes).forEach((button) => button.setAttribute("aria-pressed", button.dataset.d === size));
-  };
   sizes.addEventListener("click", (event) => {
-    const button = event.target.closest("button");
-    if (!button) return;
-    remember((params) => params.set("size", button.dataset.d));
-    resize(button.dataset.d);
+    const link = event.target.closest("a");
+    if (!link || !plain(event)) return;
+    event.preventDefault();
+    remember((params) => params.set("size", link.dataset.d));
+    grid.dataset.density = link.dataset.d;
+    for (const one of $$("a", sizes)) one === link ? one.setAttribute("aria-current", "true") : one.removeAttribute("aria-current");
   });
-  if (["s", "m", "l", "x"].includes(here().searchParams.get("size"))) resize(here().searchParams.get("size"));
+  for (const link of $$("[data-group]")) link.addEventListener("click", () => {
+    const url = here();
+    url.searchParams.set("group", link.dataset.group);
+    link.href = url.search;
+  });
 
   // ---- tip: names the device under pointer or focus, and marks the other devices of its claim ----
   const tip = Object.assign(document.createElement("div"), { className: "tip", hidden: true });
@@ -77,7 +126,7 @@
     $$(".kin", grid).forEach((kin) => kin.classList.remove("kin"));
     tip.hidden = !tile;
     if (!tile) return;
-    tip.textContent = `${tile.closest(".node").querySelector(".name").textContent} / ${tile.getAttribute("aria-label")}`;
+    tip.textContent = `${tile.closest(".node").dataset.name} / ${tile.getAttribute("aria-label")}`;
     const box = tile.getBoundingClientRect();
     tip.style.left = `${Math.max(4, Math.min(box.left, innerWidth - 290))}px`;
     tip.style.top = `${box.bottom + 7}px`;
@@ -89,37 +138,45 @@
   grid.addEventListener("focusout", () => pointAt(null));
 
   // ---- keyboard: one tab stop, arrows walk ----
+  const tiles = () => grid.getElementsByClassName("tile");
   const enter = () => {
-    const all = tiles();
-    if (all.length && !all.some((tile) => tile.tabIndex === 0)) (grid.querySelector("[aria-current]") || all[0]).tabIndex = 0;
+    if (!grid.querySelector('.tile[tabindex="0"]')) (grid.querySelector('[aria-current="true"]') || tiles()[0])?.setAttribute("tabindex", "0");
   };
-  const nearest = (all, from, up) => {
-    const a = from.getBoundingClientRect();
+  const move = (from, to) => { from.tabIndex = -1; to.tabIndex = 0; to.focus(); };
+  // Up and down look for the nearest tile among the lines that are near, not among all five thousand.
+  const nearest = (tile, up) => {
+    const a = tile.getBoundingClientRect(), lines = $$(".node", grid), at = lines.indexOf(tile.closest(".node"));
+    const reach = lines.slice(Math.max(0, at - 40), at + 41);
     const distance = (box) => Math.abs(box.top - a.top) * 4 + Math.abs(box.left - a.left);
     let best = null, least = Infinity;
-    for (const tile of all) {
-      const box = tile.getBoundingClientRect();
-      if ((up ? box.top < a.top - 2 : box.top > a.top + 2) && distance(box) < least) { best = tile; least = distance(box); }
+    for (const other of reach.flatMap((line) => $$(".tile", line))) {
+      const box = other.getBoundingClientRect();
+      if ((up ? box.top < a.top - 2 : box.top > a.top + 2) && distance(box) < least) { best = other; least = distance(box); }
     }
     return best;
   };
+  const beside = (tile, step) => {
+    const all = [...tiles()];
+    return all[all.indexOf(tile) + step];
+  };
   grid.addEventListener("keydown", (event) => {
     const tile = event.target.closest(".tile");
-    if (!tile) return;
-    const all = tiles(), at = all.indexOf(tile);
+    if (!tile || event.ctrlKey || event.metaKey || event.altKey) return;
     const next = {
-      ArrowRight: () => all[at + 1], ArrowLeft: () => all[at - 1], Home: () => all[0], End: () => all.at(-1),
-      ArrowDown: () => nearest(all, tile, false), ArrowUp: () => nearest(all, tile, true),
+      ArrowRight: () => beside(tile, 1), ArrowLeft: () => beside(tile, -1),
+      Home: () => tiles()[0], End: () => tiles()[tiles().length - 1],
+      ArrowDown: () => nearest(tile, false), ArrowUp: () => nearest(tile, true),
     }[event.key]?.();
     if (!next) return;
     event.preventDefault();
-    tile.tabIndex = -1; next.tabIndex = 0; next.focus();
+    move(tile, next);
   });
 
   // ---- panel ----
+  const tileOf = (at) => grid.querySelector(`.tile[data-at="${CSS.escape(at)}"]`) ?? grid.querySelector(`[data-at="${CSS.escape(at)}"]`)?.closest(".tile");
   const mark = (at) => {
-    grid.querySelector('[aria-current="true"]')?.removeAttribute("aria-current");
-    if (at) grid.querySelector(`[data-at="${CSS.escape(at)}"]`)?.setAttribute("aria-current", "true");
+    for (const one of $$('[aria-current="true"]', grid)) one.removeAttribute("aria-current");
+    if (at) tileOf(at)?.setAttribute("aria-current", "true");
   };
   const fill = async (at) => {
     const url = new URL(main.dataset.panel, location.href);
@@ -127,7 +184,9 @@
     const answer = await fetch(url);
     if (!answer.ok || here().searchParams.get("at") !== at) return;
     const html = await answer.text();
-    panel.innerHTML = html;
+    if (panel.dataset.at === at) merge(panel, parse(`<div>${html}</div>`).firstElementChild);
+    else { panel.innerHTML = html; panel.scrollTop = 0; }
+    panel.dataset.at = at;
     panel.hidden = !html.trim();
     main.classList.toggle("no-panel", panel.hidden);
   };
@@ -137,78 +196,105 @@
     remember((params) => params.delete("at"));
     mark(null);
     panel.hidden = true; main.classList.add("no-panel");
-    if (at) grid.querySelector(`[data-at="${CSS.escape(at)}"]`)?.focus();
+    const tile = at && tileOf(at);
+    if (tile) { const first = grid.querySelector('.tile[tabindex="0"]'); first ? move(first, tile) : tile.focus(); }
   };
-  grid.addEventListener("click", (event) => {
-    const tile = event.target.closest(".tile");
-    if (!tile || event.metaKey || event.ctrlKey) return;
+  const openFrom = (event) => {
+    const link = event.target.closest(".tile, #panel a[data-at]");
+    if (!link || !plain(event)) return;
     event.preventDefault();
-    open(tile.dataset.at);
+    open(event.target.closest("[data-at]")?.dataset.at ?? link.dataset.at);
+  };
+  grid.addEventListener("click", openFrom);
+  panel.addEventListener("click", (event) => { if (event.target.closest(".x")) close(); else openFrom(event); });
+  document.addEventListener("keydown", (event) => {
+    if (event.key === "Escape" && !panel.hidden && !event.defaultPrevented && event.target !== cel) close();
   });
-  panel.addEventListener("click", (event) => { if (event.target.closest(".x")) close(); });
-  document.addEventListener("keydown", (event) => { if (event.key === "Escape" && !panel.hidden) close(); });
+  if (!panel.hidden) panel.dataset.at = here().searchParams.get("at");
 
   // ---- live: fetch the lines that changed and put each in its place ----
-  const freeNow = () => $$('.tile[data-s="free"]', grid).length;
+  const collator = new Intl.Collator("en", { numeric: true });
+  const attributes = (tile) => `${tile.dataset.s} ${tile.getAttribute("aria-label")} ${tile.className} ${tile.dataset.c} ${tile.getAttribute("style")} ${"j" in tile.dataset}`;
+  // Only tiles that look different are exchanged: the others keep focus, hover and their place in the layout.
   const place = (old, fresh) => {
+    const before = old.getElementsByClassName("tile"), after = fresh.getElementsByClassName("tile");
+    if (before.length !== after.length || [...before].some((tile, index) => tile.dataset.at !== after[index].dataset.at)) return replace(old, fresh);
+    for (const [index, tile] of [...before].entries()) {
+      const now = after[index];
+      if (attributes(tile) === attributes(now) && tile.innerHTML === now.innerHTML) continue;
+      for (const { name, value } of [...now.attributes]) if (name !== "tabindex" && name !== "aria-current" && tile.getAttribute(name) !== value) tile.setAttribute(name, value);
+      for (const { name } of [...tile.attributes]) if (!now.hasAttribute(name) && name !== "aria-current") tile.removeAttribute(name);
+      if (tile.innerHTML !== now.innerHTML) tile.innerHTML = now.innerHTML;
+    }
+    old.className = fresh.className;
+    old.dataset.topics = fresh.dataset.topics;
+    const name = old.querySelector(".name"), fresher = fresh.querySelector(".name");
+    if (name.title !== fresher.title) { name.title = fresher.title; name.innerHTML = fresher.innerHTML; }
+  };
+  const replace = (old, fresh) => {
     const focused = old.contains(document.activeElement) ? document.activeElement.dataset.at : null;
     old.replaceWith(fresh);
-    if (focused) {
-      const tile = fresh.querySelector(`[data-at="${CSS.escape(focused)}"]`);
-      if (tile) { tile.tabIndex = 0; tile.focus({ preventScroll: true }); }
-    }
+    const tile = focused && fresh.querySelector(`[data-at="${CSS.escape(focused)}"]`);
+    if (tile) { tile.tabIndex = 0; tile.focus({ preventScroll: true }); }
   };
-  const swap = (answer, topics) => {
-    const got = answer.firstElementChild;
-    const kept = new Set($$("li.node", got).map((line) => line.id));
-    const touched = $$("li.node", grid).filter((line) => line.dataset.topics.split(" ").some((topic) => topics.has(topic)));
-    if (touched.some((line) => !kept.has(line.id))) return false; // a line that is gone: draw the whole grid
-    for (const line of $$("li.node", got)) {
-      const old = document.getElementById(line.id);
-      if (!old) return false; // a line that this page does not have yet: draw the whole grid
-      place(old, line);
-      dim([line]);
+  const insert = (list, line) => {
+    const after = [...list.children].find((one) => collator.compare(one.dataset.name, line.dataset.name) > 0);
+    list.insertBefore(line, after ?? null);
+  };
+  const swap = (got, topics) => {
+    const fresh = $$("li.node", got), kept = new Set(fresh.map((line) => line.id));
+    for (const line of $$("li.node", grid)) {
+      if (!kept.has(line.id) && line.dataset.topics.split(" ").some((topic) => topics.has(topic))) line.remove();
     }
-    for (const head of $$("header[id]", got)) document.getElementById(head.id)?.replaceWith(head);
-    legend.replaceChildren(...got.querySelector('[data-into="legend"]').children);
-    facets.replaceChildren(...got.querySelector('[data-into="facets"]').children);
-    const [free, total] = got.dataset.sum.split(" ");
-    document.querySelector("#sum b").textContent = `${free} free`;
-    document.querySelector("#sum span").textContent = `of ${total} device${total === "1" ? "" : "s"}`;
+    for (const line of fresh) {
+      const old = document.getElementById(line.id);
+      const list = document.getElementById(line.parentElement.dataset.group)?.querySelector("ul");
+      if (old) place(old, line);
+      else if (list) insert(list, line);
+      else return false; // a heading that this page does not have yet: draw the whole grid
+    }
+    for (const group of $$("section.group", grid)) if (!group.querySelector("li")) group.remove();
+    mergeParts(got);
     return true;
   };
-  const parse = (html) => Object.assign(document.createElement("template"), { innerHTML: html }).content;
   const redraw = async () => {
     const answer = await fetch(here());
     if (!answer.ok) return;
     const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
-    for (const id of ["grid", "legend", "sum"]) document.getElementById(id).replaceChildren(...fresh.getElementById(id).childNodes);
-    facets.replaceChildren(...fresh.querySelector(".facets").childNodes);
+    grid.replaceChildren(...fresh.getElementById("grid").childNodes);
+    for (const id of PARTS) merge(document.getElementById(id), fresh.getElementById(id));
   };
   const fetchLines = async (topics) => {
-    const url = new URL(main.dataset.lines, location.href);
+    const url = ask(main.dataset.lines);
     topics.forEach((topic) => url.searchParams.append("topic", topic));
-    url.searchParams.set("at", here().searchParams.get("at") || "");
     const answer = await fetch(url);
-    return answer.ok && swap(parse(await answer.text()), topics);
+    return answer.ok && swap(parse(await answer.text()).firstElementChild, topics);
   };
+  const announce = (gained) => {
+    const many = Math.abs(gained);
+    if (many) said.textContent = `${many} device${many === 1 ? "" : "s"} ${gained > 0 ? "became free" : "taken"}`;
+  };
+  const free = () => Number(legend.querySelector('[data-count="free"]')?.textContent ?? 0);
+  const MANY = 120; // topics of one request; more cost less as one page
   let waiting = new Set(), whole = false, busy = false;
   const update = async () => {
     if (busy) return;
     busy = true;
     try {
       while (waiting.size || whole) {
-        const topics = waiting, all = whole, before = freeNow();
+        const topics = waiting, all = whole, before = free(), at = here().searchParams.get("at");
         waiting = new Set(); whole = false;
-        // Many lines at once cost less as one page than one by one; so does a line that this page has not seen.
-        if (all || topics.size > 40 || !(await fetchLines(topics))) await redraw();
-        dim(); enter();
-        const gained = freeNow() - before;
-        if (gained) said.textContent = `${Math.abs(gained)} device${Math.abs(gained) === 1 ? "" : "s"} ${gained > 0 ? "became free" : "taken"}`;
-        const at = here().searchParams.get("at");
-        if (at) { mark(at); await fill(at); }
+        if (all || topics.size > MANY || !(await fetchLines(topics))) await redraw();
+        enter();
+        announce(free() - before);
+        if (at) {
+          const [driver, ...rest] = at.split("/");
+          mark(at);
+          if (all || topics.has(`pool:${driver}/${rest.slice(0, -1).join("/")}`)) await fill(at);
+        }
+        await new Promise(requestAnimationFrame); // what was put in is painted before the next comes
       }
-    } finally { busy = false; }
+    } catch { /* no network: live.js says so, and tells everything when it is back */ } finally { busy = false; }
   };
   document.addEventListener("manciple:changed", ({ detail }) => {
     whole ||= detail.everything;
@@ -216,6 +302,5 @@
     if (waiting.size || whole) update();
   });
 
-  dim();
   enter();
 })();

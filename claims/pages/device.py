@@ -1,0 +1,308 @@
+"""One device: its panel beside the grid, and its page `/devices/d/DRIVER/POOL/DEVICE`.
+
+Both say the same: what it is, who holds it since when, what it is fenced off for, who held it before. Of holders in
+namespaces that a person does not see, they say that there are some.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from django.contrib.auth.decorators import login_required
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.views.decorators.http import require_safe
+
+from claims.kinds.pods import Pod
+from claims.pages.cards import is_blocked, remaining
+from claims.pages.device_history import read_history
+from claims.pages.filters import fact_counts
+from claims.pages.grid import MEANINGS, STATES, DeviceKey, Holder, Line, Tile, level_of, nanos, pool_topic, state_of
+from claims.pages.published import Offer, attribute_text, is_unhealthy
+from claims.pages.selector_text import selector_of
+from claims.pages.shelf import Picture, read_picture
+from claims.pages.sight import holders_for, line_for
+from claims.pages.tiles import label
+from manciple.pages.durations import clock
+from manciple.pages.people import Person, person_of
+from manciple.store import objects
+from manciple.wire.quantity import Format, Quantity
+from manciple.wire.registry import registry
+
+PODS = "pods"
+#: Holders that are described; the rest of a widely shared device is counted.
+DESCRIBED = 8
+#: Neighbours that fit into the strip of a panel.
+NEIGHBOURS = 24
+
+
+@login_required
+@require_safe
+def show_panel(request: HttpRequest) -> HttpResponse:
+    """The panel of `?at=`; empty when no such device is known."""
+    panel = panel_context(person_of(request), read_picture(), request.GET.get("at", ""))
+    return render(request, "claims/panel.html", {"panel": panel})
+
+
+@login_required
+@require_safe
+def show_device(request: HttpRequest, driver: str, pool: str, device: str) -> HttpResponse:
+    """The page. Raises: Http404."""
+    picture = read_picture()
+    panel = device_context(person_of(request), picture, (driver, pool, device))
+    if panel is None:
+        raise Http404(f"Device {driver}/{pool}/{device} does not exist.")
+    return render(request, "claims/device.html", {"place": "devices", "revision": picture.revision, "panel": panel})
+
+
+def key_of(address: str) -> DeviceKey | None:
+    """(driver, pool, device) of an address; a pool's name may itself contain slashes."""
+    driver, _, rest = address.partition("/")
+    pool, _, device = rest.rpartition("/")
+    return (driver, pool, device) if driver and pool and device else None
+
+
+def panel_context(person: Person, picture: Picture, address: str) -> dict[str, Any] | None:
+    """What the panel says of the device at this address; None where the address names none."""
+    key = key_of(address)
+    return None if key is None else device_context(person, picture, key)
+
+
+def device_context(person: Person, picture: Picture, key: DeviceKey) -> dict[str, Any] | None:
+    """None where nobody publishes it, and nobody holds it."""
+    offer, holders = picture.offer(key), picture.held_by(key)
+    if offer is None and not holders:
+        return None
+    seen = holders_for(person, holders)
+    pool = picture.pools.get(key[:2])
+    state = _state(picture, key, offer, holders)
+    line = _line_of(picture, key)
+    now = datetime.now(UTC)
+    pods = _pods(seen[:DESCRIBED])
+    return {
+        "at": "/".join(key),
+        "driver": key[0],
+        "pool": key[1],
+        "name": key[2],
+        "node": line.node if line else "",
+        "offer": offer,
+        "model": offer.model if offer else "",
+        "state": state,
+        "state_name": STATES[state],
+        "meaning": MEANINGS[state],
+        "level": level_of(offer, holders) if offer else 0,
+        "topic": pool_topic(key[0], key[1]),
+        "holders": [_held_by(holder, key, pods) for holder in seen[:DESCRIBED]],
+        "more_holders": max(0, len(seen) - DESCRIBED),
+        "history": read_history(person, key, seen, now=now),
+        "capacity": list(_capacity(offer, holders)) if offer else [],
+        "counters": list(_counters(picture, offer)) if offer else [],
+        "taints": [_taint(offer, taint) for taint in offer.device.taints] if offer else [],
+        "health": _health(key, offer, seen, pods),
+        "attributes": _attributes(offer) if offer else [],
+        "selector": selector_of(offer, fact_counts(picture.offers)) if offer else "",
+        "pool_row": pool,
+        "siblings": _siblings(person, picture, key, line),
+        **_neighbours(person, key, line),
+    }
+
+
+def _state(picture: Picture, key: DeviceKey, offer: Offer | None, holders: Sequence[Holder]) -> str:
+    """The state that the device's own mark shows."""
+    pool = picture.pools.get(key[:2])
+    if offer is None or pool is None:
+        return "gone"
+    state = state_of(offer, holders, complete=pool.complete, level=level_of(offer, holders))
+    if state == "free" and offer.draws and is_blocked(offer, remaining(pool, picture.holders.get(key[:2], {}))):
+        return "blocked"
+    return state
+
+
+def _line_of(picture: Picture, key: DeviceKey) -> Line | None:
+    topic = pool_topic(key[0], key[1])
+    lines = [line for line in picture.lines.values() if topic in line.topics]
+    return next((line for line in lines if any(_stands_for(tile, key) for tile in line.tiles)), None)
+
+
+def _stands_for(tile: Tile, key: DeviceKey) -> bool:
+    return tile.key == key or any(offer.key == key for offer in tile.offers)
+
+
+# Who holds it --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldBy:
+    """A holder as the page tells it. cdi_file: the agent's name for the claim's file. cdi_ids: for the runtime."""
+
+    holder: Holder
+    share: str
+    ends: str
+    cdi_file: str
+    cdi_ids: tuple[str, ...]
+
+    @property
+    def named(self) -> bool:
+        return bool(self.holder.claim)
+
+
+def _pods(holders: Iterable[Holder]) -> dict[tuple[str, str], Pod]:
+    """Those that the holders are reserved for, in one query; who may not be named has none."""
+    names = {(holder.namespace, pod) for holder in holders for pod in holder.pods}
+    if not names:
+        return {}
+    kind = registry.by_resource(PODS)
+    found = (objects.decode(kind, stored.text) for stored in objects.get_many(kind, names))
+    return {(pod.metadata.namespace, pod.metadata.name): pod for pod in found if isinstance(pod, Pod)}
+
+
+def _held_by(holder: Holder, key: DeviceKey, pods: dict[tuple[str, str], Pod]) -> HeldBy:
+    using = [pods[holder.namespace, name] for name in holder.pods if (holder.namespace, name) in pods]
+    ids = dict.fromkeys(one for pod in using for one, _, _ in _reports(pod, key, holder) if "=" in one)
+    return HeldBy(
+        holder=holder,
+        share=", ".join(f"{Quantity(amount).canonical()} of {name}" for name, amount in holder.consumed.items()),
+        ends=_ends(using),
+        cdi_file=f"k8s.{key[0]}-claim_{holder.claim_uid}.json" if holder.claim_uid else "",
+        cdi_ids=tuple(ids),
+    )
+
+
+def _ends(pods: Sequence[Pod]) -> str:
+    """When the device is free again, as far as it is known."""
+    deadlines = [_deadline(pod) for pod in pods]
+    if not pods:
+        return ""
+    if len(pods) > 1 or deadlines[0] is None:
+        who = "The pod sets" if len(pods) == 1 else "The pods set"
+        return f"Free again: unknown. {who} no deadline." if None in deadlines else "Free again: unknown."
+    return f"Free again: by {clock(deadlines[0])}, the pod's deadline."
+
+
+def _deadline(pod: Pod) -> datetime | None:
+    seconds, started = pod.spec.active_deadline_seconds, pod.status.start_time
+    return datetime.fromisoformat(started) + timedelta(seconds=seconds) if seconds and started else None
+
+
+def _reports(pod: Pod, key: DeviceKey, holder: Holder) -> Iterator[tuple[str, str, str]]:
+    """(resource id, health, message) of what the node's agent reports of this device."""
+    plain, cdi = "/".join(key), f"={holder.claim_uid}-{key[2]}"
+    status = pod.status
+    for container in (*status.init_container_statuses, *status.container_statuses):
+        for resource in container.allocated_resources_status:
+            for one in resource.resources:
+                if one.resource_id == plain or (holder.claim_uid and cdi in one.resource_id):
+                    yield one.resource_id, one.health, one.message or ""
+
+
+def _health(
+    key: DeviceKey, offer: Offer | None, holders: Iterable[Holder], pods: dict[tuple[str, str], Pod]
+) -> dict[str, str]:
+    """What is known of its health, and from whom."""
+    for holder in holders:
+        for name in holder.pods:
+            if (pod := pods.get((holder.namespace, name))) is not None:
+                for _, health, message in _reports(pod, key, holder):
+                    return {"state": health, "message": message, "from": "as the agent reports it with the pod"}
+    broken = next((taint for taint in offer.device.taints if is_unhealthy(taint.key)), None) if offer else None
+    if broken is not None:
+        return {"state": "Unhealthy", "message": broken.value, "from": f"by taint {broken.key}"}
+    return {"state": "", "message": "", "from": ""}
+
+
+# What it is ----------------------------------------------------------------------------------------------------------
+
+
+def _capacity(offer: Offer, holders: Iterable[Holder]) -> Iterator[tuple[str, str, str]]:
+    """(name, amount, how much of it is in use where the device is shared)."""
+    used: dict[str, int] = {}
+    for holder in holders:
+        for name, amount in holder.consumed.items():
+            used[name] = used.get(name, 0) + amount
+    for name, capacity in sorted(offer.device.capacity.items()):
+        shown = ""
+        if offer.device.allow_multiple_allocations:
+            shown = f"{_amount(used.get(name, 0), capacity.value)} in use"
+        yield name, str(capacity.value), shown
+
+
+def _amount(amount: int, like: str) -> str:
+    """A quantity in the family (binary, decimal) of another."""
+    try:
+        return Quantity(amount, Quantity.parse(like).format).canonical()
+    except ValueError:
+        return Quantity(amount, Format.DECIMAL_SI).canonical()
+
+
+def _counters(picture: Picture, offer: Offer) -> Iterator[tuple[str, str, str, str, bool]]:
+    """(counter set, counter, what the device draws, what is left, whether that is too little)."""
+    pool = picture.pools[offer.key[:2]]
+    left = remaining(pool, picture.holders.get(offer.key[:2], {}))
+    for one in offer.device.consumes_counters:
+        for name, counter in sorted(one.counters.items()):
+            rest = left.get(one.counter_set, {}).get(name, 0)
+            short = rest < nanos(counter.value)
+            yield one.counter_set, name, str(counter.value), _amount(rest, counter.value), short
+
+
+def _taint(offer: Offer, taint: Any) -> dict[str, Any]:
+    return {
+        "text": f"{taint.key}{f'={taint.value}' if taint.value else ''}:{taint.effect}",
+        "since": taint.time_added,
+        "by": f"driver {offer.key[0]}",
+    }
+
+
+def _attributes(offer: Offer) -> list[tuple[str, list[tuple[str, str]]]]:
+    """(domain, [(name, value as text)]), the driver's own domain first."""
+    driver = offer.key[0]
+    domains: dict[str, list[tuple[str, str]]] = {}
+    for full_name, value in sorted(offer.device.attributes.items()):
+        domain, slash, name = full_name.rpartition("/")
+        domains.setdefault(domain if slash else driver, []).append((name, attribute_text(value)))
+    return sorted(domains.items(), key=lambda item: (item[0] != driver, item[0]))
+
+
+# What is beside it ---------------------------------------------------------------------------------------------------
+
+
+def _siblings(person: Person, picture: Picture, key: DeviceKey, line: Line | None) -> list[dict[str, str]]:
+    """The other devices of its card: those that are held or can be had, then those that others block."""
+    tile = next((tile for tile in line.tiles if _stands_for(tile, key)), None) if line else None
+    if tile is None or not tile.cut:
+        return []
+    found = []
+    for offer in tile.offers:
+        state = _state(picture, offer.key, offer, picture.held_by(offer.key))
+        holders = holders_for(person, picture.held_by(offer.key))
+        named = "; ".join(holder.label if holder.claim else holder.namespace for holder in holders)
+        found.append(
+            {"at": offer.address, "name": offer.name, "state": state, "state_name": STATES[state], "by": named}
+        )
+    order = list(STATES)
+    return sorted(found, key=lambda one: (one["state"] in {"free", "blocked"}, order.index(one["state"])))
+
+
+def _neighbours(person: Person, key: DeviceKey, line: Line | None) -> dict[str, Any]:
+    """The tiles of its line, and which of them it is: {"mini": [...], "position": 2, "of": 8}."""
+    if line is None:
+        return {"mini": [], "position": 0, "of": 0}
+    tiles = line_for(person, line).tiles
+    at = next(index for index, tile in enumerate(tiles) if _stands_for(tile, key))
+    alike = [tile for tile in tiles if tile.gauge == tiles[at].gauge]
+    place = alike.index(tiles[at])
+    first = max(0, min(place - NEIGHBOURS // 2, len(alike) - NEIGHBOURS))
+    mini = [
+        {"at": tile.address, "state": tile.state, "level": tile.level, "label": label(tile), "here": tile is tiles[at]}
+        for tile in alike[first : first + NEIGHBOURS]
+    ]
+    return {
+        "mini": mini,
+        "position": place + 1,
+        "of": len(alike),
+        "before": alike[place - 1].address if place else "",
+        "after": alike[place + 1].address if place + 1 < len(alike) else "",
+    }

@@ -1,0 +1,239 @@
+"""What a person asks the grid for: read from the URL, judged here, written back into it.
+
+A filter dims what does not match. Choices of one kind widen it (this model or that one), choices of different kinds
+narrow it. `?attr=NAME:VALUE` asks for an attribute or a capacity, `?cel=` for an expression.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from django.http import QueryDict
+
+from claims.pages.grid import STATES, Line, Tile, natural
+from claims.pages.judging import Verdict, judge
+from claims.pages.published import Offer
+
+#: Attributes with fewer values tell nothing apart, those with more are names.
+FEWEST_VALUES, MOST_VALUES = 2, 12
+#: Attributes that are offered as a filter.
+MOST_ATTRIBUTES = 8
+#: They have choices of their own.
+_SHOWN_ELSEWHERE = {"productName", "model"}
+
+Matches = Callable[[Tile], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One choice of a facet: the query parameter that makes it, and how many tiles it would leave."""
+
+    parameter: str
+    value: str
+    title: str
+    count: int
+    chosen: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Facet:
+    title: str
+    choices: tuple[Choice, ...]
+    #: shown only on demand
+    minor: bool = False
+
+    @property
+    def used(self) -> bool:
+        return any(choice.chosen for choice in self.choices)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """The filters of a URL."""
+
+    states: frozenset[str] = frozenset()
+    classes: frozenset[str] = frozenset()
+    models: frozenset[str] = frozenset()
+    namespaces: frozenset[str] = frozenset()
+    drivers: frozenset[str] = frozenset()
+    #: "name:value"
+    attributes: frozenset[str] = frozenset()
+    cel: str = ""
+
+    @classmethod
+    def in_url(cls, query: QueryDict) -> Asked:
+        return cls(
+            states=frozenset(query.getlist("state")) & STATES.keys(),
+            classes=frozenset(query.getlist("class")),
+            models=frozenset(query.getlist("model")),
+            namespaces=frozenset(query.getlist("ns")),
+            drivers=frozenset(query.getlist("driver")),
+            attributes=frozenset(query.getlist("attr")),
+            cel=query.get("cel", "").strip(),
+        )
+
+    @property
+    def anything(self) -> bool:
+        return self != Asked()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """A filter that can be asked about tiles. verdict: what its expression says, None where there is none."""
+
+    asked: Asked
+    matches: Matches
+    verdict: Verdict | None = None
+
+
+def select(asked: Asked, offers: tuple[Offer, ...], classes: Mapping[str, Sequence[str]]) -> Selection:
+    """classes: name -> selectors."""
+    tests: list[Matches] = []
+    if asked.states:
+        tests.append(lambda tile: tile.state in asked.states or any(part.state in asked.states for part in tile.parts))
+    if asked.models:
+        tests.append(lambda tile: tile.model in asked.models)
+    if asked.drivers:
+        tests.append(lambda tile: tile.key[0] in asked.drivers)
+    if asked.namespaces:
+        tests.append(lambda tile: any(holder.namespace in asked.namespaces for holder in tile.holders))
+    tests += [_has_one_of(name, values) for name, values in _by_name(asked.attributes).items()]
+    if asked.classes:
+        known = [judge(classes[name], offers).matching for name in asked.classes if name in classes]
+        tests.append(_is_in(frozenset().union(*known)))
+    verdict = judge([asked.cel], offers) if asked.cel else None
+    if verdict is not None and not verdict.complaint:  # what cannot be judged dims nothing
+        tests.append(_is_in(verdict.matching))
+    return Selection(asked=asked, matches=lambda tile: all(test(tile) for test in tests), verdict=verdict)
+
+
+def _is_in(matching: frozenset[Offer]) -> Matches:
+    return lambda tile: any(offer in matching for offer in tile.offers)
+
+
+def _by_name(attributes: Iterable[str]) -> dict[str, set[str]]:
+    """A name may have a domain, never a colon; a value may have anything."""
+    found: dict[str, set[str]] = {}
+    for one in attributes:
+        name, _, value = one.partition(":")
+        found.setdefault(name, set()).add(value)
+    return found
+
+
+def _has_one_of(name: str, values: set[str]) -> Matches:
+    wanted = {(name, value) for value in values}
+    return lambda tile: any(not wanted.isdisjoint(offer.facts) for offer in tile.offers)
+
+
+def facets(
+    asked: Asked, lines: Iterable[Line], offers: tuple[Offer, ...], classes: Mapping[str, Sequence[str]]
+) -> list[Facet]:
+    """Everything that can be chosen, with counts of the whole grid."""
+    shown = list(lines)
+    states: Counter[str] = Counter()
+    namespaces: Counter[str] = Counter()
+    for line in shown:
+        states.update(line.counts)
+        namespaces.update(line.namespaces)
+    kept = _kept_counts(shown, offers, classes)
+    found = [
+        Facet(
+            "State",
+            tuple(
+                Choice("state", state, title, states[state], state in asked.states)
+                for state, title in STATES.items()
+                if states[state] or state in asked.states or state in {"free", "reserved"}
+            ),
+        ),
+        Facet("Class", _choices("class", kept.classes, asked.classes)),
+        Facet("Model", _choices("model", kept.models, asked.models)),
+        Facet("Held by namespace", _choices("ns", namespaces, asked.namespaces, most_first=True)),
+        Facet("Driver", _choices("driver", kept.drivers, asked.drivers)),
+    ]
+    found += _attribute_facets(kept.facts, asked)
+    return [facet for facet in found if len(facet.choices) > 1 or facet.used or facet.title in _ALWAYS]
+
+
+#: Facets that are shown with a single choice, too, or with none.
+_ALWAYS = {"State", "Class", "Held by namespace"}
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """How many tiles there are of each kind."""
+
+    classes: Counter[str]
+    models: Counter[str]
+    drivers: Counter[str]
+    #: name -> value -> how many
+    facts: dict[str, Counter[str]]
+
+
+_Classes = tuple[tuple[str, tuple[str, ...]], ...]
+
+#: the last counts, with what they are of; they hold as long as nothing is published anew
+_kept: list[tuple[tuple[Offer, ...], _Classes, Counts]] = []
+
+
+def _kept_counts(lines: Sequence[Line], offers: tuple[Offer, ...], classes: Mapping[str, Sequence[str]]) -> Counts:
+    key = tuple((name, tuple(selectors)) for name, selectors in sorted(classes.items()))
+    for known_offers, known_classes, counts in list(_kept):
+        if known_offers is offers and known_classes == key:
+            return counts
+    counts = _count(lines, offers, key)
+    _kept[:] = [(offers, key, counts)]
+    return counts
+
+
+def _count(lines: Iterable[Line], offers: tuple[Offer, ...], classes: _Classes) -> Counts:
+    matching = {name: judge(selectors, offers).matching for name, selectors in classes}
+    found = Counts(classes=Counter(dict.fromkeys(matching, 0)), models=Counter(), drivers=Counter(), facts={})
+    for tile in (tile for line in lines for tile in line.tiles if tile.offers):
+        found.models[tile.model] += 1
+        found.drivers[tile.key[0]] += 1
+        for name, accepted in matching.items():
+            found.classes[name] += not accepted.isdisjoint(tile.offers)
+        for name, value in {fact for offer in tile.offers for fact in offer.facts}:
+            found.facts.setdefault(name, Counter())[value] += 1
+    return found
+
+
+def _choices(
+    parameter: str, counts: Counter[str], chosen: frozenset[str], *, most_first: bool = False
+) -> tuple[Choice, ...]:
+    names = {**counts, **{name: counts[name] for name in chosen}}
+    ordered = sorted(names, key=lambda name: (-counts[name] if most_first else 0, natural(name)))
+    return tuple(Choice(parameter, name, name, counts[name], name in chosen) for name in ordered)
+
+
+def _attribute_facets(facts: Mapping[str, Counter[str]], asked: Asked) -> list[Facet]:
+    chosen = _by_name(asked.attributes)
+    telling = [
+        name
+        for name, values in facts.items()
+        if FEWEST_VALUES <= len(values) <= MOST_VALUES and len(values) < values.total() and name not in _SHOWN_ELSEWHERE
+    ]
+    telling = sorted(telling, key=lambda name: (-facts[name].total(), name))[:MOST_ATTRIBUTES]
+    found = []
+    for name in dict.fromkeys((*chosen, *telling)):
+        values = facts.get(name, Counter())
+        choices = tuple(
+            Choice("attr", f"{name}:{value}", value or "empty", values[value], value in chosen.get(name, ()))
+            for value in sorted({*values, *chosen.get(name, ())}, key=natural)
+            if len(values) <= MOST_VALUES or value in chosen.get(name, ())
+        )
+        found.append(Facet(name, choices, minor=True))
+    return found
+
+
+@lru_cache(maxsize=1)
+def fact_counts(offers: tuple[Offer, ...]) -> Mapping[str, Counter[str]]:
+    """name of an attribute or a capacity -> value -> devices that have it."""
+    found: dict[str, Counter[str]] = {}
+    for offer in offers:
+        for name, value in offer.facts:
+            found.setdefault(name, Counter())[value] += 1
+    return found

@@ -1,0 +1,96 @@
+"""Lines under headings: by what most of a line's devices are, or by who holds them. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from django.utils.text import slugify
+
+from claims.pages.grid import STATES, Line, Tile, join_runs, natural
+from claims.pages.published import Offer
+
+#: how the grid can be grouped -> what the button says
+GROUPINGS = {"model": "Model", "class": "Class", "namespace": "Namespace", "node": "Node"}
+NOBODY = "Held by nobody"
+NO_CLASS = "In no class"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """A heading and its lines."""
+
+    title: str
+    lines: tuple[Line, ...]
+
+    @property
+    def id(self) -> str:
+        return slugify(self.title) or "group"
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """state -> tiles, in the legend's order, without zeros."""
+        found: Counter[str] = Counter()
+        for line in self.lines:
+            found.update(line.counts)
+        return {state: found[state] for state in STATES if found[state]}
+
+    @property
+    def free(self) -> int:
+        return self.counts.get("free", 0)
+
+    @property
+    def total(self) -> int:
+        return sum(self.counts.values())
+
+    @property
+    def cut(self) -> bool:
+        """Whether it has cards, which want room."""
+        return any(line.cut for line in self.lines)
+
+
+def group_lines(by: str, lines: Iterable[Line], classes: Mapping[str, frozenset[Offer]]) -> list[Group]:
+    """by: one of `GROUPINGS`. classes: name -> the devices that it accepts."""
+    if by == "namespace":
+        return _by_holder(lines)
+    found: dict[str, list[Line]] = {}
+    for line in lines:
+        title = line.model if by == "model" else "Nodes" if by == "node" else _class_of(line, classes)
+        found.setdefault(title, []).append(line)
+    last = {NO_CLASS}
+    titles = sorted(found, key=lambda title: (title in last, title))
+    return [Group(title=title, lines=tuple(found[title])) for title in titles]
+
+
+def _class_of(line: Line, classes: Mapping[str, frozenset[Offer]]) -> str:
+    """The class that accepts most of its devices; of equals the one that accepts fewest elsewhere."""
+    offers = [offer for tile in line.tiles if not tile.gauge for offer in tile.offers] or [
+        offer for tile in line.tiles for offer in tile.offers
+    ]
+    best = max(
+        classes,
+        key=lambda name: (sum(offer in classes[name] for offer in offers), -len(classes[name])),
+        default=NO_CLASS,
+    )
+    return best if best in classes and not classes[best].isdisjoint(offers) else NO_CLASS
+
+
+def _by_holder(lines: Iterable[Line]) -> list[Group]:
+    """A line stands under each namespace that holds something of it, with those devices alone."""
+    found: dict[str, list[Line]] = {}
+    for line in lines:
+        for title in sorted({_holder_of(tile.namespace) for tile in line.tiles}, key=natural):
+            kept = [tile for tile in line.tiles if _holder_of(tile.namespace) == title]
+            found.setdefault(title, []).append(replace(line, tiles=join_runs(_apart(kept))))
+    titles = sorted(found, key=lambda title: (title == NOBODY, natural(title)))
+    return [Group(title=title, lines=tuple(found[title])) for title in titles]
+
+
+def _holder_of(namespace: str) -> str:
+    return namespace or NOBODY
+
+
+def _apart(tiles: Iterable[Tile]) -> list[Tile]:
+    """Runs are found anew where tiles between them are left out."""
+    return [replace(tile, joined=False, run=0) for tile in tiles]

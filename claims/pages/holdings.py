@@ -1,0 +1,158 @@
+"""Which claim holds which device, for which pods: kept by claim, asked by pool.
+
+Pure: told of claims and pods one after the other, in any order; what it answers for a pool changes as a whole, never in
+place, so that whoever got it may keep reading.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from claims.kinds.pods import Pod
+from claims.kinds.resource_claims import ResourceClaim
+from claims.pages.grid import Holder, nanos
+from claims.pages.published import DeviceKey, PoolKey
+
+_NOBODY: Mapping[DeviceKey, tuple[Holder, ...]] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """A device, or a share of it, that a claim holds. consumed: capacity -> nanos."""
+
+    device: DeviceKey
+    shared: bool
+    consumed: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holding:
+    """What one claim holds. users: (name, uid) of the pods that it is reserved for."""
+
+    uid: str
+    namespace: str
+    claim: str
+    since: datetime | None
+    users: tuple[tuple[str, str], ...]
+    shares: tuple[Share, ...]
+
+
+def holding_of(claim: ResourceClaim) -> Holding:
+    """Admin access looks on and holds nothing."""
+    meta, allocation = claim.metadata, claim.status.allocation
+    results = allocation.devices.results if allocation is not None else ()
+    given = allocation.allocation_timestamp if allocation is not None else None
+    return Holding(
+        uid=meta.uid,
+        namespace=meta.namespace,
+        claim=meta.name,
+        since=datetime.fromisoformat(given) if given else None,
+        users=tuple(sorted((user.name, user.uid) for user in claim.status.reserved_for)),
+        shares=tuple(
+            Share((one.driver, one.pool, one.device), bool(one.share_id), amounts(one.consumed_capacity))
+            for one in results
+            if not one.admin_access
+        ),
+    )
+
+
+def amounts(consumed: Mapping[str, str]) -> dict[str, int]:
+    return {name: nanos(amount) for name, amount in consumed.items()}
+
+
+def is_preparing(pod: Pod) -> bool:
+    """Whether it is on its node and does not run yet."""
+    return bool(pod.spec.node_name) and pod.status.phase in {"", "Pending"}
+
+
+class Holdings:
+    """See the module's docstring. What changes answers with the pools that look different now."""
+
+    def __init__(self) -> None:
+        self._claims: dict[str, Holding] = {}
+        #: uids of pods
+        self._preparing: set[str] = set()
+        self._claims_of_pod: dict[str, set[str]] = defaultdict(set)
+        #: device -> uids of claims, in the order in which they came
+        self._claims_of: dict[DeviceKey, dict[str, None]] = defaultdict(dict)
+        self._holders: dict[PoolKey, Mapping[DeviceKey, tuple[Holder, ...]]] = {}
+
+    def of_pool(self, pool: PoolKey) -> Mapping[DeviceKey, tuple[Holder, ...]]:
+        """The devices of the pool that somebody holds."""
+        return self._holders.get(pool, _NOBODY)
+
+    def pools(self) -> Iterable[PoolKey]:
+        """Those of which something is held."""
+        return self._holders.keys()
+
+    def put(self, holding: Holding) -> set[PoolKey]:
+        """What a claim holds now."""
+        changed = self._take_out(holding.uid)
+        if holding.shares:
+            self._claims[holding.uid] = holding
+            for _, pod in holding.users:
+                self._claims_of_pod[pod].add(holding.uid)
+            for share in holding.shares:
+                self._claims_of[share.device][holding.uid] = None
+                changed.add(share.device)
+        return self._renew(changed)
+
+    def remove(self, claim: str) -> set[PoolKey]:
+        return self._renew(self._take_out(claim))
+
+    def pod_is(self, uid: str, *, preparing: bool) -> set[PoolKey]:
+        """Whether a pod prepares; False of one that is gone."""
+        if preparing == (uid in self._preparing):
+            return set()
+        (self._preparing.add if preparing else self._preparing.discard)(uid)
+        held = (self._claims[claim] for claim in self._claims_of_pod.get(uid, ()))
+        return self._renew({share.device for holding in held for share in holding.shares})
+
+    def _take_out(self, claim: str) -> set[DeviceKey]:
+        holding = self._claims.pop(claim, None)
+        if holding is None:
+            return set()
+        for _, pod in holding.users:
+            self._claims_of_pod[pod].discard(claim)
+            if not self._claims_of_pod[pod]:
+                del self._claims_of_pod[pod]
+        for device in {share.device for share in holding.shares}:
+            self._claims_of[device].pop(claim, None)
+        return {share.device for share in holding.shares}
+
+    def _renew(self, devices: Iterable[DeviceKey]) -> set[PoolKey]:
+        by_pool: dict[PoolKey, list[DeviceKey]] = defaultdict(list)
+        for device in devices:
+            by_pool[device[:2]].append(device)
+        for pool, changed in by_pool.items():
+            known = dict(self._holders.get(pool, _NOBODY))
+            for device in changed:
+                known.pop(device, None)
+                if found := tuple(self._holders_of(device)):
+                    known[device] = found
+                else:
+                    self._claims_of.pop(device, None)
+            if known:
+                self._holders[pool] = known
+            else:
+                self._holders.pop(pool, None)
+        return set(by_pool)
+
+    def _holders_of(self, device: DeviceKey) -> Iterator[Holder]:
+        for claim in self._claims_of.get(device, ()):
+            holding = self._claims[claim]
+            for share in holding.shares:
+                if share.device == device:
+                    yield Holder(
+                        claim_uid=holding.uid,
+                        namespace=holding.namespace,
+                        claim=holding.claim,
+                        pods=tuple(name for name, _ in holding.users),
+                        shared=share.shared,
+                        preparing=any(pod in self._preparing for _, pod in holding.users),
+                        since=holding.since,
+                        consumed=share.consumed,
+                    )

@@ -1,0 +1,207 @@
+"""What drivers publish, read once from its documents: devices as the grid needs them, pools, counter sets.
+
+Pure. An `Offer` lives as long as its ResourceSlice stays as it is, so that what was found out about it can be kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from inventory.kinds.slices import CounterSet, Device, DeviceAttribute, DeviceCounterConsumption, ResourceSlice
+from inventory.kinds.taints import DeviceTaint
+from manciple.wire.quantity import Quantity
+
+#: (driver, pool, device)
+DeviceKey = tuple[str, str, str]
+PoolKey = tuple[str, str]  # (driver, pool)
+#: counter set -> counter -> nanos
+Draw = Mapping[str, Mapping[str, int]]
+
+#: Effects that keep claims without a toleration away (None only informs).
+FENCING = {"NoSchedule", "NoExecute"}
+#: How the keys of taints end by which a driver says that a device is broken: ours, and those of NVIDIA's.
+UNHEALTHY = {"unhealthy", "xid", "ecc", "gpu-lost"}
+#: Attributes that drivers use for the model, best first.
+MODEL_ATTRIBUTES = ("productName", "model")
+#: What tells a network interface: an attribute of one of these names (whatever its domain), or the capacity
+#: `bandwidth`. dranet says ifName and mac, the SR-IOV driver pfName, Manciple's own interface and macAddress.
+GAUGE_ATTRIBUTES = {"macAddress", "mac", "ifName", "interface", "interfaceName", "pfName", "netdev", "rdmaDevice"}
+GAUGE_CAPACITY = "bandwidth"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, weakref_slot=True)
+class Offer:
+    """One published device. Compared by identity.
+
+    node: empty where it is not one node's. fence: "taint" or "bad" where claims are kept away, else empty.
+    draws: what it takes of its pool's counters. facts: what filters ask for, (name, value).
+    """
+
+    key: DeviceKey
+    node: str
+    model: str
+    fence: str
+    gauge: bool
+    draws: Draw
+    facts: tuple[tuple[str, str], ...]
+    device: Device
+
+    @property
+    def name(self) -> str:
+        return self.key[2]
+
+    @property
+    def address(self) -> str:
+        return "/".join(self.key)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SliceContent:
+    """A ResourceSlice."""
+
+    name: str
+    pool: PoolKey
+    generation: int
+    expected: int
+    node: str
+    offers: tuple[Offer, ...]
+    counters: Draw  # what its counter sets hold
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PoolContent:
+    """The slices of a pool's highest generation, by name."""
+
+    key: PoolKey
+    generation: int
+    expected: int
+    slices: tuple[SliceContent, ...]
+
+    @property
+    def complete(self) -> bool:
+        return self.expected == len(self.slices)
+
+    @property
+    def node(self) -> str:
+        nodes = {one.node for one in self.slices}
+        return nodes.pop() if len(nodes) == 1 else ""
+
+    @property
+    def offers(self) -> Iterable[Offer]:
+        return (offer for one in self.slices for offer in one.offers)
+
+    @property
+    def counters(self) -> Draw:
+        return {name: amounts for one in self.slices for name, amounts in one.counters.items()}
+
+
+def read_slice(published: ResourceSlice) -> SliceContent:
+    spec = published.spec
+    return SliceContent(
+        name=published.metadata.name,
+        pool=(spec.driver, spec.pool.name),
+        generation=spec.pool.generation,
+        expected=spec.pool.resource_slice_count,
+        node=spec.node_name or "",
+        offers=tuple(
+            offer_of(spec.driver, spec.pool.name, device, node=device.node_name or spec.node_name or "")
+            for device in spec.devices
+        ),
+        counters={one.name: _amounts(one) for one in spec.shared_counters},
+    )
+
+
+def gather(slices: Iterable[SliceContent]) -> PoolContent | None:
+    """The pool that the slices of one driver and pool name make up; None where there is none."""
+    known = list(slices)
+    if not known:
+        return None
+    highest = max(one.generation for one in known)
+    current = tuple(sorted((one for one in known if one.generation == highest), key=lambda one: one.name))
+    return PoolContent(key=current[0].pool, generation=highest, expected=current[0].expected, slices=current)
+
+
+def offer_of(driver: str, pool: str, device: Device, *, node: str = "") -> Offer:
+    return Offer(
+        key=(driver, pool, device.name),
+        node=node,
+        model=_model(driver, device),
+        fence=fence_of(device.taints),
+        gauge=_is_gauge(device),
+        draws={one.counter_set: _amounts(one) for one in device.consumes_counters},
+        facts=tuple(_facts(driver, device)),
+        device=device,
+    )
+
+
+def fence_of(taints: Iterable[DeviceTaint]) -> str:
+    """ "bad" where a driver says that the device is broken, "taint" where claims are kept away for another reason."""
+    fencing = [taint for taint in taints if taint.effect in FENCING]
+    if any(is_unhealthy(taint.key) for taint in fencing):
+        return "bad"
+    return "taint" if fencing else ""
+
+
+def is_unhealthy(key: str) -> bool:
+    """Whether a taint with this key tells of a broken device."""
+    return key.rpartition("/")[2] in UNHEALTHY
+
+
+def short_name(driver: str, name: str) -> str:
+    """An attribute's or a capacity's name as its driver would write it: without the driver's own domain."""
+    return name.removeprefix(f"{driver}/")
+
+
+def attribute_text(attribute: DeviceAttribute) -> str:
+    """Its value as a person writes it; several as a list."""
+    for values in (attribute.int_values, attribute.string_values, attribute.version_values):
+        if values:
+            return ", ".join(map(str, values))
+    if attribute.bool_values:
+        return ", ".join(map(_truth, attribute.bool_values))
+    if attribute.bool_value is not None:
+        return _truth(attribute.bool_value)
+    for value in (attribute.int_value, attribute.string_value, attribute.version_value):
+        if value is not None:
+            return str(value)
+    return ""
+
+
+def _truth(value: Any) -> str:
+    return "true" if value else "false"
+
+
+def _facts(driver: str, device: Device) -> Iterable[tuple[str, str]]:
+    for name, attribute in device.attributes.items():
+        yield short_name(driver, name), attribute_text(attribute)
+    for name, capacity in device.capacity.items():
+        yield short_name(driver, name), str(capacity.value)
+
+
+def _model(driver: str, device: Device) -> str:
+    """What to call this kind of device: its model attribute, else its driver's name."""
+    for name in MODEL_ATTRIBUTES:
+        found = device.attributes.get(name) or device.attributes.get(f"{driver}/{name}")
+        if found is not None and found.string_value:
+            return found.string_value
+    return driver
+
+
+def _is_gauge(device: Device) -> bool:
+    names = {name.rpartition("/")[2] for name in device.attributes}
+    return not names.isdisjoint(GAUGE_ATTRIBUTES) or any(
+        name.rpartition("/")[2] == GAUGE_CAPACITY for name in device.capacity
+    )
+
+
+def _amounts(one: CounterSet | DeviceCounterConsumption) -> dict[str, int]:
+    return {name: _nanos(counter.value) for name, counter in one.counters.items()}
+
+
+def _nanos(amount: str) -> int:
+    try:
+        return Quantity.parse(amount).nanos
+    except ValueError:
+        return 0

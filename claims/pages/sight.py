@@ -1,0 +1,45 @@
+"""The grid as a person may see it: that a device is held is for everybody, by whom only for who sees the namespace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+
+from claims.pages.grid import Holder, Line, Part, Tile, join_runs
+from manciple.pages.people import Person
+
+#: What stands for the namespace of a holder that is not to be named.
+ELSEWHERE = "another namespace"
+
+Sees = Callable[[str], bool]
+
+
+def lines_for(person: Person, lines: Sequence[Line]) -> Sequence[Line]:
+    return lines if person.namespaces is None else [line_for(person, line) for line in lines]
+
+
+def line_for(person: Person, line: Line) -> Line:
+    if person.namespaces is None or all(map(person.sees, line.namespaces)):
+        return line
+    return replace(line, tiles=join_runs([_tile(tile, person.sees) for tile in line.tiles]))
+
+
+def holders_for(person: Person, holders: Iterable[Holder]) -> tuple[Holder, ...]:
+    return _holders(holders, person.sees)
+
+
+def _tile(tile: Tile, sees: Sees) -> Tile:
+    parts = tuple(_part(part, sees) for part in tile.parts)
+    return replace(tile, holders=_holders(tile.holders, sees), parts=parts, joined=False, run=0)
+
+
+def _part(part: Part, sees: Sees) -> Part:
+    return replace(part, holders=_holders(part.holders, sees))
+
+
+def _holders(holders: Iterable[Holder], sees: Sees) -> tuple[Holder, ...]:
+    return tuple(holder if sees(holder.namespace) else _nameless(holder) for holder in holders)
+
+
+def _nameless(holder: Holder) -> Holder:
+    return replace(holder, claim_uid="", namespace=ELSEWHERE, claim="", pods=())
