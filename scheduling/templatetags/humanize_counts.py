@@ -12,9 +12,9 @@ register = template.Library()
 
 @register.filter
 def counted(number: int, words: str) -> str:
-    """words: `singular` (its plural takes an s), or `singular,verb,plural,verb`."""
+    """words: `singular` (its plural takes an s), or `singular,verb,plural,verb`; a verb may be empty."""
     singular, _, rest = words.partition(",")
     if not rest:
         return f"{number:,} {singular}{'' if number == 1 else 's'}"
     verb, plural, verbs = rest.split(",")
-    return f"{number:,} {singular} {verb}" if number == 1 else f"{number:,} {plural} {verbs}"
+    return (f"{number:,} {singular} {verb}" if number == 1 else f"{number:,} {plural} {verbs}").rstrip()
