@@ -96,7 +96,7 @@ class Writer:
     def load(self, kind: Kind, keys: Iterable[tuple[str, str]]) -> None:
         """Read many (namespace, name) in one query, so that the `get`s that follow cost none."""
         wanted = {key for key in keys if (kind.resource, *key) not in self._known}
-        for row in rows.by_keys(kind.resource, wanted):
+        for row in rows.by_keys(kind.resource, sorted(wanted)):
             self._remember(kind, row)
             wanted.discard(row.key)
         self._known.update({(kind.resource, *key): None for key in wanted})

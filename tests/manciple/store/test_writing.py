@@ -9,7 +9,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from msgspec import structs
 
-from manciple.store import announce, objects, projectors, tail
+from manciple.store import announce, objects, projectors, rows, tail
 from manciple.store.objects import Sources
 from manciple.store.records import Change
 from manciple.wire.base import ApiObject
@@ -119,6 +119,15 @@ def test_loading_many_saves_the_queries_of_getting_each() -> None:
             found = [writer.get(NOTES, "home", name) for name in ("a", "b", "missing")]
     assert [obj.metadata.name if obj else None for obj in found] == ["a", "b", None]
     assert len(queries) == 0
+
+
+def test_more_are_listed_than_one_query_reads() -> None:
+    count = rows.CHUNK + 1
+    with objects.writing() as writer:
+        for number in range(count):
+            writer.create(NOTES, note(f"note-{number}"))
+    with objects.writing() as writer:
+        assert len(writer.list(NOTES)) == count
 
 
 def test_names_drawn_beforehand_cost_their_creates_no_query() -> None:
