@@ -73,6 +73,11 @@ def phone(chromium: Browser, demo: Demo, states: dict[str, Any]) -> Tour:
     return on_a_phone(chromium, demo.web, states["admin"])
 
 
+def pause(page: Page) -> None:
+    """Let the browser's messages come in (its calls of ours run only while we wait for it)."""
+    page.wait_for_timeout(50)
+
+
 # All pages -----------------------------------------------------------------------------------------------------------
 
 
@@ -150,7 +155,7 @@ def test_twenty_changes_stream_in_without_a_shift_or_losing_focus_and_scroll(
     for round_ in range(10):
         demo.cordon("gpu-b02", cordoned=round_ % 2 == 0)
         demo.taint("gpu-b02", round_ % 8, tainted=round_ % 2 == 0)
-    wait_for("the page to fetch what changed", lambda: bool(heard) or (admin.wait_for_timeout(50) and False))
+    wait_for("the page to fetch what changed", lambda: heard or pause(admin))
     admin.wait_for_load_state("networkidle")
     assert admin.evaluate("window.untouched && document.activeElement.id") == "find"
     assert admin.evaluate("scrollY") == at
@@ -360,7 +365,7 @@ def test_a_members_live_line_tells_nothing_of_others(chromium: Browser, demo: De
     for space, name in (("vision", "clip-eval-9"), ("teaching", "course-dl-shared-anna"), (HER_NAMESPACE, hers)):
         demo.patch(f"/api/v1/namespaces/{space}/pods/{name}", mark)
     demo.patch("/apis/resource.k8s.io/v1/namespaces/teaching/resourceclaims/course-gpu", mark)
-    wait_for("her own pod's topic", lambda: any(hers in frame for frame in frames) or page.wait_for_timeout(50))
+    wait_for("her own pod's topic", lambda: any(hers in frame for frame in frames) or pause(page))
     context.close()
     told = " ".join(frames)
     assert not re.search(r"\bvision\b|teaching|clip-eval-9|course-", told), told

@@ -1,0 +1,154 @@
+"""How pages feel with 5,000 devices: `python bench/pages.py` prints every figure beside its budget.
+
+It serves the demo's large laboratory as `manage.py demo --serve` does (one process, SQLite) and looks at it in
+Chromium:
+
+    server time     of the device grid, from request to last byte
+    interactive     from the navigation until scripts have run and no long task follows
+    frames          while 50 changes a second stream in: the fewest drawn in any second
+    scrolling       the same while somebody scrolls through the grid
+
+The browser, the server and the changes share this machine; its load is told, because figures taken on a busy machine
+compare only with each other. `--json` prints a line of JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "manciple.settings")
+
+from cases.figures import Figure
+from playwright.sync_api import Page
+
+from tests.e2e.pages_browser import launched, new_context, sign_in
+from tests.e2e.pages_demo import SLICES, Demo, served
+
+REPEATS = 9
+#: Changes a second, and for how many seconds.
+RATE, SECONDS = 50, 10
+
+_INTERACTIVE = """() => new Promise((resolve) => {
+  const tasks = [];
+  new PerformanceObserver((list) => tasks.push(...list.getEntries())).observe({ type: "longtask", buffered: true });
+  setTimeout(() => {
+    const [page] = performance.getEntriesByType("navigation");
+    resolve(Math.max(page.domContentLoadedEventEnd, ...tasks.map((one) => one.startTime + one.duration)));
+  }, 500);
+})"""
+_COUNT_FRAMES = """() => {
+  window.frames_ = [];
+  const tick = (now) => { window.frames_.push(now); requestAnimationFrame(tick); };
+  requestAnimationFrame(tick);
+}"""
+_FEWEST = """() => {
+  const times = window.frames_;
+  let fewest = Infinity;
+  for (let at = times[0]; at + 1000 <= times.at(-1); at += 250) {
+    fewest = Math.min(fewest, times.filter((one) => one >= at && one < at + 1000).length);
+  }
+  return fewest;
+}"""
+_SCROLL = """() => {
+  const scroller = document.querySelector("[data-scroller]") ?? document.scrollingElement;
+  let down = true;
+  setInterval(() => {
+    const before = scroller.scrollTop;
+    scroller.scrollBy(0, down ? 40 : -40);
+    if (scroller.scrollTop === before) down = !down;
+  }, 16);
+}"""
+
+
+def measure(demo: Demo, page: Page) -> list[Figure]:
+    page.goto(f"{demo.web}/devices")
+    server, interactive = [], []
+    for _ in range(REPEATS):
+        page.reload(wait_until="load")
+        interactive.append(page.evaluate(_INTERACTIVE))
+        timing = page.evaluate("performance.getEntriesByType('navigation')[0].toJSON()")
+        server.append(timing["responseEnd"] - timing["requestStart"])
+    found = [
+        Figure(name="/devices, 5,000 devices: server time", value=median(server), unit="ms", budget=300),
+        Figure(name="/devices, 5,000 devices: interactive", value=median(interactive), unit="ms", budget=1000),
+    ]
+    for name, before in (("frames", ""), ("frames while scrolling", _SCROLL)):
+        if before:
+            page.evaluate(before)
+        page.evaluate(_COUNT_FRAMES)
+        with _changes(demo) as made:
+            page.wait_for_timeout(SECONDS * 1000)
+        label = f"{len(made) / SECONDS:.0f} changes/s: {name}"
+        found.append(Figure(name=label, value=page.evaluate(_FEWEST), unit="fps", budget=30, at_least=True))
+        page.reload(wait_until="load")
+    return found
+
+
+@contextmanager
+def _changes(demo: Demo) -> Iterator[list[float]]:
+    """A thread that taints a device here and heals it there, RATE times a second; yields when each was committed."""
+    pools = [(one["metadata"]["name"], one["spec"]["devices"]) for one in demo.get(SLICES)["items"]]
+    made: list[float] = []
+    stopping = threading.Event()
+
+    def change() -> None:
+        began = time.monotonic()
+        while not stopping.is_set():
+            number = len(made)
+            name, devices = pools[(number * 7) % len(pools)]
+            demo.patch(f"{SLICES}/{name}", {"spec": {"devices": _other(devices, number)}})
+            made.append(time.monotonic())
+            stopping.wait(max(0.0, began + (number + 1) / RATE - time.monotonic()))
+
+    thread = threading.Thread(target=change)
+    thread.start()
+    try:
+        yield made
+    finally:
+        stopping.set()
+        thread.join()
+
+
+def _other(devices: list[dict[str, Any]], number: int) -> list[dict[str, Any]]:
+    """`devices` with the taint of one of them the other way round (kept for the next time)."""
+    at = number % len(devices)
+    if not devices[at].pop("taints", None):
+        devices[at]["taints"] = [{"key": "bench.example.org/look", "effect": "NoSchedule"}]
+    return devices
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    home = tempfile.TemporaryDirectory(prefix="manciple-bench-")
+    with home, served(Path(home.name), size="large") as demo, launched() as chromium:
+        context = new_context(chromium)
+        page = context.new_page()
+        sign_in(page, demo.web, "admin", demo.passwords["admin"])
+        figures = measure(demo, page)
+        context.close()
+    load = os.getloadavg()[0]
+    if options.json:
+        print(json.dumps({"case": "pages", "load": load, "figures": [asdict(figure) for figure in figures]}))
+        return
+    print(f"-- pages (load average {load:.1f}, {os.cpu_count()} cores)")
+    for figure in figures:
+        print(figure.row())
+
+
+if __name__ == "__main__":
+    main()
