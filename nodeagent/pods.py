@@ -40,7 +40,7 @@ from nodeagent.health import KnownHealth, resource_statuses
 from nodeagent.lifecycle import Ending, Plan, Start, plan
 from nodeagent.podcache import PodCache
 from nodeagent.podclaims import container_devices, is_terminal
-from nodeagent.podstatus import Observed, pod_ip, pod_status
+from nodeagent.podstatus import DEADLINE_EXCEEDED, DEADLINE_MESSAGE, Observed, deadline_of, pod_ip, pod_status
 from nodeagent.prepare import Preparer
 from nodeagent.resources import PODS
 from nodeagent.runtimes.environment import Addresses
@@ -106,10 +106,15 @@ class PodWorker:
             self._stop(uid, grace_seconds=0)
             return None
         step = self._plan(pod)
-        if step.ending:
-            self._end(pod, step.ending)
+        overdue = self._is_overdue(pod)
+        if overdue or step.ending:
+            self._end(pod, step.ending or "Failed", overdue=overdue and not step.ending)
             return None
         return self._run(pod, step)
+
+    def _is_overdue(self, pod: Pod) -> bool:
+        deadline = deadline_of(pod)
+        return deadline is not None and self._clock() >= deadline
 
     def _plan(self, pod: Pod) -> Plan:
         uid = pod.metadata.uid
@@ -162,9 +167,11 @@ class PodWorker:
         ended_well = all(c.name in runs and runs[c.name].exit_code == 0 for c in pod.spec.containers)
         return "Succeeded" if ended_well else "Failed"
 
-    def _end(self, pod: Pod, ending: Ending) -> None:
+    def _end(self, pod: Pod, ending: Ending, *, overdue: bool = False) -> None:
+        if overdue:
+            self._events.warn(pod, DEADLINE_EXCEEDED, DEADLINE_MESSAGE)
         self._stop(pod.metadata.uid, grace_seconds=pod.spec.termination_grace_period_seconds or 0)
-        self._report(pod, Observed(runs=self._runtime.runs(pod.metadata.uid), ending=ending))
+        self._report(pod, Observed(runs=self._runtime.runs(pod.metadata.uid), ending=ending, overdue=overdue))
 
     # Running.
 
@@ -178,7 +185,9 @@ class PodWorker:
             self._end(pod, step.ending)
             return None
         self._report(pod, self._observed(pod, step, records=records))
-        times = [at for at in (step.look_at, self._runtime.next_change(uid)) if at is not None]
+        # The first report says since when the pod is here, so its deadline is known only after it.
+        deadline = deadline_of(self._pods.get(uid) or pod)
+        times = [at for at in (step.look_at, self._runtime.next_change(uid), deadline) if at is not None]
         return max(0.0, min(times) - self._clock()) if times else None
 
     def _prepare(self, pod: Pod, step: Plan) -> Mapping[str, ClaimRecord]:

@@ -30,7 +30,11 @@ from claims.kinds.pods import Pod
 from nodeagent.failures import ContainerFailed
 from nodeagent.lifecycle import Ending, is_sidecar
 from nodeagent.runtimes.protocol import ContainerRun, EndedRun
-from nodeagent.times import seconds_text
+from nodeagent.times import posix_seconds, seconds_text
+
+#: As kubelet says it (pkg/kubelet/active_deadline.go).
+DEADLINE_EXCEEDED = "DeadlineExceeded"
+DEADLINE_MESSAGE = "Pod was active on the node longer than the specified deadline"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +42,8 @@ class Observed:
     """How a pod stands on its node.
 
     prepared: its claims are ready, containers may start. waiting: containers that wait for their restart.
-    trouble: container name -> why it could not be started. health: container name -> the health of its devices.
+    overdue: it ended because it ran longer than it may. trouble: container name -> why it could not be started.
+    health: container name -> the health of its devices.
     """
 
     runs: Mapping[str, ContainerRun] = field(default_factory=dict)
@@ -46,6 +51,7 @@ class Observed:
     initialized: bool = False
     waiting: frozenset[str] = frozenset()
     ending: Ending = ""
+    overdue: bool = False
     trouble: Mapping[str, ContainerFailed] = field(default_factory=dict)
     health: Mapping[str, tuple[ResourceStatus, ...]] = field(default_factory=dict)
 
@@ -76,7 +82,15 @@ def pod_status(pod: Pod, seen: Observed, *, host_ip: str, now: float) -> PodStat
         start_time=old.start_time or seconds_text(now),
         init_container_statuses=inits,
         container_statuses=mains,
+        reason=DEADLINE_EXCEEDED if seen.overdue else old.reason,
+        message=DEADLINE_MESSAGE if seen.overdue else old.message,
     )
+
+
+def deadline_of(pod: Pod) -> float | None:
+    """When (POSIX seconds) the pod has been on its node for as long as it may; None while it may run on."""
+    seconds, since = pod.spec.active_deadline_seconds, pod.status.start_time
+    return posix_seconds(since) + seconds if seconds is not None and since else None
 
 
 def _phase(pod: Pod, seen: Observed) -> str:

@@ -260,3 +260,27 @@ def test_containers_see_their_environment_and_their_pod(machine: Machine) -> Non
     machine.settle()
 
     assert machine.environment("p") == {"PLAIN": "x", "POD": "p", "NODE": "alpha"}
+
+
+def test_a_pod_that_runs_longer_than_it_may_is_stopped_and_gives_its_devices_back(machine: Machine) -> None:
+    machine.api.put("resourceclaims", claim("c", "gpu-0", pods=("uid-p",)))
+    machine.api.put("pods", pod("p", claims={"gpu": "c"}, spec={"activeDeadlineSeconds": 60}))
+    machine.settle()
+    assert machine.driver.held == {"claim-c"}
+
+    wait(machine, 59)
+    assert machine.pod("p")["status"]["phase"] == "Running"
+
+    wait(machine, 1)
+    status = machine.pod("p")["status"]
+    assert (status["phase"], status["reason"]) == ("Failed", "DeadlineExceeded")
+    assert machine.driver.held == set()
+
+
+def test_the_agent_looks_at_a_pod_when_its_deadline_comes(machine: Machine) -> None:
+    machine.api.put("pods", pod("p", spec={"activeDeadlineSeconds": 60}))
+    machine.settle()
+
+    (again,) = {machine.agent.work(key) for key in machine.agent.everything() if key.kind == "pod"}
+
+    assert again == 60
