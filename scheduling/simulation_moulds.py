@@ -112,6 +112,13 @@ def _own(claim: ResourceClaim, name: str, namespace: str) -> ResourceClaim:
     )
 
 
+def entry_of(claim: str, mould: Mould) -> str:
+    """Which entry of the pod's a claim of a replica, "namespace/name", is; "" for none."""
+    name = claim.rpartition("/")[2]
+    shared = next((entry for entry, one in mould.shared.items() if one.metadata.name == name), "")
+    return shared or name.rpartition(IMAGINED)[2].partition("-")[2]
+
+
 # Changes -------------------------------------------------------------------------------------------------------------
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from scheduling.allocator import Allocated, Unallocatable, stages
 from scheduling.allocator.device_sets import DeviceSet
@@ -17,8 +17,8 @@ from scheduling.explanations.report import NodeReport, Report, RequestReport
 
 #: Nodes that are shown one by one.
 CLOSEST = 6
-#: Holders of devices in use that are named.
-NAMED_HELD = 20
+#: Columns of the table of nodes, at most.
+COLUMNS = 6
 
 LABELS = {
     stages.PUBLISHED: "Published by nodes",
@@ -43,6 +43,8 @@ class Row:
     lost: str
     decisive: bool
     empty: bool
+    #: left out of a rehearsal: it is drawn struck out
+    skipped: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +56,8 @@ class Section:
     wants: str
     short: str
     way: str  # the funnel as one line of text, for requests that can be met
+    #: index of a selector -> what it says, of those that a rehearsal leaves out
+    left_out: Mapping[int, str] = field(default_factory=dict)
 
     @property
     def selectors(self) -> list[tuple[int, str, int, int]]:
@@ -61,38 +65,56 @@ class Section:
         found, before = [], self.request.funnel[0]
         for stage in self.request.funnel:
             if stage.selector and stage.name.startswith(stages.REQUEST_SELECTOR):
-                found.append((stage.selector.index + 1, stage.selector.expression, stage.left, before.left))
+                expression = self.left_out.get(stage.selector.index, stage.selector.expression)
+                found.append((stage.selector.index + 1, expression, stage.left, before.left))
             before = stage
         return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeLine:
-    """One node, or several that stop for the same reason."""
+    """One node, or several that stop for the same reason. counts: under each column of the table."""
 
     name: str
     count: int
-    sees: int | None
-    accepts: int | None
-    free: int | None
+    counts: tuple[int | None, ...]
     stops: str
 
 
-def sections(report: Report) -> tuple[Section, ...]:
-    """The decisive request first; those that can be met last."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeTable:
+    """columns: (word, what it means); the lines that come closest stand first."""
+
+    columns: tuple[tuple[str, str], ...]
+    lines: tuple[NodeLine, ...]
+    total: int
+
+
+#: request, as it is named in the claim `namespace/name` -> index of a selector -> what it says
+LeftOut = Mapping[tuple[str, str], Mapping[int, str]]
+
+
+def sections(report: Report, left_out: LeftOut | None = None) -> tuple[Section, ...]:
+    """The decisive request first; those that can be met last. left_out: selectors that a rehearsal leaves out."""
+    suggested = {(one.claim, one.request): one.index for one in reversed(report.loosenings)}
     ordered = sorted(report.requests, key=lambda one: (not one.decisive, one.met))
-    return tuple(_section(one) for one in ordered)
+    return tuple(_section(one, (left_out or {}).get(_key(one), {}), suggested.get(_key(one))) for one in ordered)
 
 
-def _section(request: RequestReport) -> Section:
+def _key(request: RequestReport) -> tuple[str, str]:
+    return request.plan.claim, request.plan.full_name
+
+
+def _section(request: RequestReport, left_out: Mapping[int, str], suggested: int | None) -> Section:
     plan = request.plan
     wants = "all devices" if plan.everything else f"{request.wanted} device{'' if request.wanted == 1 else 's'}"
     return Section(
         request=request,
-        rows=tuple(_rows(request)),
+        rows=tuple(_rows(request, left_out, suggested)),
         wants=wants,
         short="" if request.met else f"short by {request.short_by}",
         way=" → ".join(f"{stage.left} {_way(stage, plan.class_name)}" for stage in request.funnel),
+        left_out=left_out,
     )
 
 
@@ -104,22 +126,27 @@ def _way(stage: Stage, class_name: str) -> str:
     return {stages.COMPLETE: "in complete pools", stages.VISIBLE: "visible"}.get(stage.name, stage.name)
 
 
-def _rows(request: RequestReport) -> Iterator[Row]:
+def _rows(request: RequestReport, left_out: Mapping[int, str], suggested: int | None) -> Iterator[Row]:
+    """suggested: the selector without which some node would do; it is what a person should look at."""
     before, published = request.funnel[0], max(request.funnel[0].left, 1)
+    marked = request.decisive and suggested is not None
     for index, stage in enumerate(request.funnel):
         lost = before.left - stage.left
         selector = stage.selector
         own = selector is not None and stage.name.startswith(stages.REQUEST_SELECTOR)
+        skipped = left_out.get(selector.index) if selector and own else None
+        key = selector is not None and own and selector.index == suggested if marked else index == request.stops
         yield Row(
             number=str(selector.index + 1) if selector and own else "",
             label=LABELS.get(stage.name, "" if own else f"Class {request.plan.class_name}"),
-            code=short_form(selector.expression) if selector and (own or lost) else "",
+            code=short_form(skipped or selector.expression) if selector and (own or lost) else "",
             left=stage.left,
             percent=round(100 * stage.left / published, 2),
             lost_percent=round(100 * lost / published, 2),
-            lost=_lost(before, stage) if index else "",
-            decisive=request.decisive and index == request.stops,
+            lost="left out of this rehearsal" if skipped else (_lost(before, stage, request) if index else ""),
+            decisive=skipped is not None or (request.decisive and key),
             empty=stage.left == 0,
+            skipped=skipped is not None,
         )
         before = stage
 
@@ -129,7 +156,7 @@ def short_form(expression: str) -> str:
     return " && ".join(str(clause_of(text)) for text in operands(expression))
 
 
-def _lost(before: Stage, stage: Stage) -> str:
+def _lost(before: Stage, stage: Stage, request: RequestReport) -> str:
     count = before.left - stage.left
     if not count:
         return "none lost"
@@ -139,6 +166,8 @@ def _lost(before: Stage, stage: Stage) -> str:
     if stage.selector is not None:
         return _refused(drops(stage.selector, before.devices - stage.devices), count)
     held = f"{'it is' if count == 1 else f'all {count}'} held" if not stage.left else f"{count} held"
+    if stage.left < request.wanted and not request.plan.everything:
+        held = f"{held}, {request.wanted} wanted"
     return {
         stages.VISIBLE: f"{count} on other nodes",
         stages.UNTAINTED: f"{count} tainted",
@@ -165,12 +194,12 @@ def _refused(found: Sequence[Drop], count: int) -> str:
 # Nodes --------------------------------------------------------------------------------------------------------------
 
 
-def node_lines(report: Report) -> tuple[NodeLine, ...]:
+def node_table(report: Report) -> NodeTable:
     """The nodes that come closest one by one; the others together where they stop for the same reason."""
     decisive = next((one for one in report.requests if one.decisive), report.requests[0] if report.requests else None)
-    key = (decisive.plan.claim, decisive.plan.full_name) if decisive else None
-    lines = sorted((_line(node, key) for node in report.nodes), key=lambda line: line[0])
-    closest = [line for _, line in lines[:CLOSEST]]
+    columns = _columns(decisive) if decisive else []
+    key = _key(decisive) if decisive else None
+    lines = sorted((_line(node, key, columns) for node in report.nodes), key=lambda line: line[0])
     rest = [line for _, line in lines[CLOSEST:]]
     counted = Counter(line.stops for line in rest)
     first = {line.stops: line.name for line in reversed(rest)}
@@ -178,30 +207,39 @@ def node_lines(report: Report) -> tuple[NodeLine, ...]:
         NodeLine(
             name=first[stops] if count == 1 else f"{count} more, such as {first[stops]}",
             count=count,
-            sees=None,
-            accepts=None,
-            free=None,
+            counts=(None,) * len(columns),
             stops=stops,
         )
         for stops, count in counted.most_common()
     ]
-    return (*closest, *grouped)
+    closest = [line for _, line in lines[:CLOSEST]]
+    words = tuple((word, meaning) for word, meaning, _ in columns)
+    return NodeTable(columns=words, lines=(*closest, *grouped), total=len(report.nodes))
 
 
-def _line(node: NodeReport, key: tuple[str, str] | None) -> tuple[tuple[object, ...], NodeLine]:
+def _columns(request: RequestReport) -> list[tuple[str, str, str]]:
+    """(word, what it means, name of the stage): what the node sees, the class, each selector, what is free."""
+    found = [("Sees", "devices that the node sees", stages.VISIBLE)]
+    of_class = [stage.name for stage in request.funnel if stage.name.startswith(stages.CLASS_SELECTOR)]
+    if of_class:
+        found.append(("Class", f"of class {request.plan.class_name}", of_class[-1]))
+    own = [stage for stage in request.funnel if stage.name.startswith(stages.REQUEST_SELECTOR)]
+    for stage in own[: COLUMNS - 1 - len(found)]:
+        number = stage.selector.index + 1 if stage.selector else 1
+        found.append((f"Sel. {number}", f"that pass selector {number}", stage.name))
+    return [*found, ("Free", "that nobody holds", stages.FREE)]
+
+
+def _line(
+    node: NodeReport, key: tuple[str, str] | None, columns: Sequence[tuple[str, str, str]]
+) -> tuple[tuple[object, ...], NodeLine]:
     """(how to sort it, the line)."""
     request = next((one for one in node.examination.requests if (one.plan.claim, one.plan.full_name) == key), None)
     stops, progress = _stops(node, request)
-    counts = {stage.name: stage.left for stage in request.funnel} if request else {}
-    line = NodeLine(
-        name=node.name,
-        count=1,
-        sees=counts.get(stages.VISIBLE),
-        accepts=counts.get(stages.UNTAINTED),
-        free=counts.get(stages.FREE),
-        stops=stops,
-    )
-    return (bool(node.refusals), -progress, -(line.free or 0), node.name), line
+    left = {stage.name: stage.left for stage in request.funnel} if request else {}
+    counts = tuple(left.get(name) for _, _, name in columns)
+    line = NodeLine(name=node.name, count=1, counts=counts, stops=stops)
+    return (bool(node.refusals), -progress, -(left.get(stages.FREE) or 0), node.name), line
 
 
 def _stops(node: NodeReport, request: Examined | None) -> tuple[str, int]:

@@ -1,79 +1,108 @@
-"""The pod pages: the list, and one pod with why it waits.
+"""The list of pods: `/pods`.
 
-- `/pods`: every pod, those that wait first, with what keeps them; `?ns=` shows one namespace.
-- `/pods/NAMESPACE/NAME`: its status, claims and devices; for a pod that waits the dominant reason with its next step,
-  the funnel of each request, the nodes, and who holds the devices that it could use.
+Those that wait come first, the longest waiting at the top, each with what keeps it. `?ns=`, `?state=`, `?node=` and
+`?q=` (a part of the name) narrow it, `?page=` turns the page.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from datetime import datetime
+from urllib.parse import urlencode
 
 from django.contrib.auth.decorators import login_required
-from django.db.models import Case, IntegerField, Q, Value, When
-from django.http import Http404, HttpRequest, HttpResponse
+from django.db.models import Case, Count, IntegerField, OuterRef, Q, QuerySet, Subquery, Value, When
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
-from claims.kinds.pods import Pod
-from claims.kinds.resource_claims import ResourceClaim
 from claims.models import Pod as PodRow
-from claims.pages.grid import Holder, natural
-from claims.pages.shelf import read_holders
-from manciple.pages.durations import age
-from manciple.pages.people import demand_sight, person_of
-from manciple.store import objects
+from claims.models import Reservation
+from manciple.pages.people import Person, person_of
 from manciple.store.tail import latest_revision
-from manciple.wire.errors import NotFound
-from scheduling.explanations.current import explain_pod
-from scheduling.explanations.documents import Explanation
 from scheduling.messages import CANNOT_ALLOCATE, STILL_NOT_SCHEDULABLE, sentence
 from scheduling.models import QueuedPod
-from scheduling.pages.funnels import NAMED_HELD, held_devices, node_lines, sections
-from scheduling.pod_claims import references
-from scheduling.resources import CLAIMS, decoded, kind
 
-#: Pods in the list; of more, the first so many.
-LISTED = 500
+#: Pods on one page.
+PAGE = 100
 
-#: what the list and the page call a pod's state -> icon
-ICONS = {"Waiting": "i-wait", "Running": "i-ok", "Succeeded": "i-ok", "Failed": "i-alert"}
+#: What a pod's state is called -> the icon beside it. In the order of the filter.
+STATES = {
+    "Waiting": "i-wait",
+    "Starting": "i-time",
+    "Running": "i-ok",
+    "Succeeded": "i-ok",
+    "Failed": "i-alert",
+    "Deleting": "i-x",
+    "Unknown": "i-alert",
+}
+
+#: Neither bound nor over.
+IS_WAITING = Q(node_name="", phase__in=("", "Pending"), deleting=False)
+_IS_STARTING = Q(phase__in=("", "Pending"), deleting=False) & ~Q(node_name="")
+#: state -> which rows are in it
+CONDITIONS = {
+    "Waiting": IS_WAITING,
+    "Starting": _IS_STARTING,
+    "Deleting": Q(deleting=True),
+    **{phase: Q(phase=phase, deleting=False) for phase in ("Running", "Succeeded", "Failed", "Unknown")},
+}
+_WAITING_FIRST = Case(When(IS_WAITING, then=Value(0)), default=Value(1), output_field=IntegerField())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filter:
+    """What of the list is wanted, as it stands in the address."""
+
+    namespace: str = ""
+    state: str = ""
+    node: str = ""
+    text: str = ""
+    page: int = 1
+
+    @classmethod
+    def of(cls, query: Mapping[str, str]) -> Filter:
+        number = query.get("page", "1")
+        return cls(
+            namespace=query.get("ns", "").strip(),
+            state=query.get("state", "") if query.get("state", "") in STATES else "",
+            node=query.get("node", "").strip(),
+            text=query.get("q", "").strip(),
+            page=max(int(number), 1) if number.isdecimal() else 1,
+        )
+
+    @property
+    def narrows(self) -> bool:
+        return bool(self.namespace or self.state or self.node or self.text)
+
+    def url(self, **changes: str | int) -> str:
+        """The address of the list with some of it changed; the page begins anew unless it is changed."""
+        held = {"ns": self.namespace, "state": self.state, "node": self.node, "q": self.text, **changes}
+        query = urlencode({name: value for name, value in held.items() if value and (name, value) != ("page", 1)})
+        return f"?{query}" if query else "/pods"
+
+    def chosen(self, rows: QuerySet[PodRow]) -> QuerySet[PodRow]:
+        """All but the state, which the counts tell apart."""
+        wanted = {"namespace": self.namespace, "node_name": self.node, "name__contains": self.text}
+        return rows.filter(**{name: value for name, value in wanted.items() if value})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodLine:
-    """One row of the list."""
+    """One row of the list. since: from when it waits; devices: how many its claims hold."""
 
     namespace: str
     name: str
     state: str
     node: str
     reason: str
+    since: datetime | None
+    devices: int
 
     @property
     def icon(self) -> str:
-        return ICONS.get(self.state, "i-pod")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClaimLine:
-    """One entry of the pod's claims: the claim, if it is there, and what it holds."""
-
-    entry: str
-    name: str
-    state: str
-    devices: tuple[tuple[str, str], ...]  # (address, what to call it)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HeldLine:
-    """Devices of one pool that the same claims hold."""
-
-    pool: str
-    holders: tuple[Holder, ...]
-    devices: tuple[tuple[str, str], ...]  # (address, name)
+        return STATES.get(self.state, "i-pod")
 
 
 @login_required
@@ -81,142 +110,116 @@ class HeldLine:
 def list_pods(request: HttpRequest) -> HttpResponse:
     """The list."""
     revision = latest_revision()
-    namespace = request.GET.get("ns", "")
-    seen = person_of(request).seen(PodRow.objects.all())
-    rows = seen.filter(namespace=namespace) if namespace else seen
-    total = rows.count()
+    wanted = Filter.of(request.GET)
+    person = person_of(request)
+    seen = person.seen(PodRow.objects.all())
+    chosen = wanted.chosen(seen)
+    counts = _counts(chosen)
+    total = counts.get(wanted.state, 0) if wanted.state else sum(counts.values())
+    rows = _ordered(chosen.filter(CONDITIONS[wanted.state]) if wanted.state else chosen)
+    first = (wanted.page - 1) * PAGE
+    lines = read_lines(rows[first : first + PAGE])
     context = {
         "place": "pods",
         "revision": revision,
-        "namespace": namespace,
+        "wanted": wanted,
         "namespaces": seen.order_by("namespace").values_list("namespace", flat=True).distinct(),
+        "states": _state_links(wanted, counts),
         "total": total,
-        "waiting": rows.filter(_IS_WAITING).count(),
-        "pods": _lines(rows.order_by(_WAITING_FIRST, "namespace", "name")[:LISTED]),
-        "more": max(0, total - LISTED),
+        "waiting": counts.get("Waiting", 0),
+        "pods": lines,
+        "first": first + 1,
+        "last": first + len(lines),
+        "pages": _pages(wanted, total),
+        "may_create": may_create(person),
     }
     return render(request, "scheduling/pods.html", context)
 
 
-@login_required
-@require_safe
-def show_pod(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
-    """One pod."""
-    demand_sight(request, namespace, f"Pod {name}")
-    try:
-        explained = explain_pod(namespace, name)
-    except NotFound as missing:
-        raise Http404(missing.message) from None
-    pod = explained.about
-    assert isinstance(pod, Pod)  # noqa: S101 - explain_pod explains pods
-    context = {
-        "place": "pods",
-        "revision": explained.revision,
-        "pod": pod,
-        "namespace": namespace,
-        "name": name,
-        "state": _state_of(explained, pod),
-        "icon": ICONS.get(_state_of(explained, pod), "i-pod"),
-        "age": age(pod.metadata.creation_timestamp),
-        "owners": [f"{owner.kind} {owner.name}" for owner in pod.metadata.owner_references],
-        "claims": _claims(pod),
-        "conditions": pod.status.conditions,
-    } | _why(explained)
-    return render(request, "scheduling/pod.html", context)
+def may_create(person: Person) -> bool:
+    """Whether there is a namespace in which they may make pods."""
+    return person.administers or bool(person.namespaces)
 
 
-def _why(explained: Explanation) -> dict[str, Any]:
-    """What the page says of a pod that has no node yet."""
-    report = explained.report
-    if explained.state not in ("Waiting", "Schedulable"):
-        return {"explained": explained, "waits": False}
-    held = held_devices(report) if report else ()
-    keys = {(device.key.driver, device.key.name, device.name) for device in held}
-    lines = _held(keys)
-    return {
-        "explained": explained,
-        "waits": True,
-        "cause": explained.reason,
-        "sections": sections(report) if report else (),
-        "nodes": node_lines(report) if report else (),
-        "node_count": len(report.nodes) if report else 0,
-        "hints": report.hints if report else (),
-        "held": lines[:NAMED_HELD],
-        "held_count": len(keys),
-        "held_more": max(0, len(lines) - NAMED_HELD),
-    }
+def _ordered(rows: QuerySet[PodRow]) -> QuerySet[PodRow]:
+    """Those that wait first, the longest first; then by name."""
+    since = QueuedPod.objects.filter(uid=OuterRef("uid")).values("created_at")[:1]
+    return rows.annotate(since=Subquery(since)).order_by(_WAITING_FIRST, "since", "namespace", "name")
 
 
-def _held(keys: set[tuple[str, str, str]]) -> list[HeldLine]:
-    """The devices by pool and holder, those with most devices first."""
-    if not keys:
-        return []
-    holders = read_holders(keys)
-    found: dict[tuple[str, tuple[Holder, ...]], list[tuple[str, str]]] = {}
-    for driver, pool, device in sorted(keys, key=lambda key: natural("/".join(key))):
-        by = tuple(holders.get((driver, pool, device), ()))
-        found.setdefault((pool, by), []).append((_address(driver, pool, device), device))
-    lines = [HeldLine(pool=pool, holders=by, devices=tuple(held)) for (pool, by), held in found.items()]
-    return sorted(lines, key=lambda line: (-len(line.devices), natural(line.pool)))
+def _counts(rows: QuerySet[PodRow]) -> dict[str, int]:
+    """state -> how many are in it. One query."""
+    grouped = rows.order_by().values_list("deleting", "phase", _HAS_NODE).annotate(number=Count("uid"))
+    found: dict[str, int] = {}
+    for deleting, phase, has_node, number in grouped:
+        state = state_of(deleting=deleting, phase=phase, node="yes" if has_node else "")
+        found[state] = found.get(state, 0) + number
+    return found
 
 
-def _address(driver: str, pool: str, device: str) -> str:
-    return f"{driver}/{pool}/{device}"
+_HAS_NODE = Case(When(node_name="", then=Value(0)), default=Value(1), output_field=IntegerField())
 
 
-def _state_of(explained: Explanation, pod: Pod) -> str:
-    if explained.state in ("Waiting", "Deleting"):
-        return explained.state
-    return "Being scheduled" if explained.state == "Schedulable" else pod.status.phase or "Pending"
+def _state_links(wanted: Filter, counts: Mapping[str, int]) -> list[tuple[str, str, int, bool]]:
+    """(word, address, number, whether it is chosen) of the filter by state."""
+    total = sum(counts.values())
+    links = [("All", wanted.url(state=""), total, not wanted.state)]
+    for state in STATES:
+        if counts.get(state) or state == wanted.state:
+            links.append((state, wanted.url(state=state), counts.get(state, 0), state == wanted.state))
+    return links
 
 
-def _claims(pod: Pod) -> list[ClaimLine]:
-    return [_claim(pod, reference.entry, reference.claim) for reference in references(pod) if reference.needed]
+def _pages(wanted: Filter, total: int) -> dict[str, str]:
+    """The addresses of the page before and after, where there are any."""
+    found = {}
+    if wanted.page > 1:
+        found["before"] = wanted.url(page=wanted.page - 1)
+    if wanted.page * PAGE < total:
+        found["after"] = wanted.url(page=wanted.page + 1)
+    return found
 
 
-def _claim(pod: Pod, entry: str, name: str | None) -> ClaimLine:
-    stored = objects.get(kind(CLAIMS), pod.metadata.namespace, name) if name else None
-    if stored is None:
-        state = "Does not exist" if name else "Not created yet"
-        return ClaimLine(entry=entry, name=name or "", state=state, devices=())
-    claim = decoded(stored, ResourceClaim)
-    results = claim.status.allocation.devices.results if claim.status.allocation else ()
-    devices = tuple((_address(one.driver, one.pool, one.device), f"{one.pool} / {one.device}") for one in results)
-    return ClaimLine(
-        entry=entry, name=claim.metadata.name, state="Allocated" if devices else "Pending", devices=devices
+def read_lines(rows: Iterable[PodRow]) -> list[PodLine]:
+    """Three queries, however many."""
+    found = list(rows)
+    uids = [row.uid for row in found]
+    queued = {one.uid: one for one in QueuedPod.objects.filter(uid__in=uids).only("uid", "message", "created_at")}
+    held = _held(uids)
+    return [_line(row, queued.get(row.uid), held.get(row.uid, 0)) for row in found]
+
+
+def _held(uids: Sequence[str]) -> dict[str, int]:
+    rows = Reservation.objects.filter(uid__in=uids).values_list("uid").annotate(number=Count("claim__devices"))
+    return dict(rows)
+
+
+def _line(row: PodRow, queued: QueuedPod | None, devices: int) -> PodLine:
+    state = state_of(deleting=row.deleting, phase=row.phase, node=row.node_name)
+    waits = state == "Waiting"
+    return PodLine(
+        namespace=row.namespace,
+        name=row.name,
+        state=state,
+        node=row.node_name,
+        reason=short(queued.message) if waits and queued else "",
+        since=queued.created_at if waits and queued else None,
+        devices=devices,
     )
 
 
-# The list ------------------------------------------------------------------------------------------------------------
-
-#: Neither bound nor over.
-_IS_WAITING = Q(node_name="", phase__in=("", "Pending"), deleting=False)
-_WAITING_FIRST = Case(When(_IS_WAITING, then=Value(0)), default=Value(1), output_field=IntegerField())
-
-
-def _lines(rows: Iterable[PodRow]) -> list[PodLine]:
-    found = list(rows)
-    waiting = [row.uid for row in found if _row_state(row) == "Waiting"]
-    messages = dict(QueuedPod.objects.filter(uid__in=waiting).values_list("uid", "message"))
-    return [
-        PodLine(
-            namespace=row.namespace,
-            name=row.name,
-            state=_row_state(row),
-            node=row.node_name,
-            reason=_short(messages.get(row.uid, "")),
-        )
-        for row in found
-    ]
-
-
-def _row_state(row: PodRow) -> str:
-    if row.deleting:
+def state_of(*, deleting: bool, phase: str, node: str) -> str:
+    """What a pod's state is called, one of `STATES`."""
+    if deleting:
         return "Deleting"
-    return "Waiting" if not row.node_name and row.phase in ("", "Pending") else row.phase or "Pending"
+    if phase in ("", "Pending"):
+        return "Starting" if node else "Waiting"
+    return phase
 
 
-def _short(message: str) -> str:
+def short(message: str) -> str:
     """The scheduler's message without what all of them begin and end with."""
     before, _, dominant = message.removesuffix(STILL_NOT_SCHEDULABLE).strip().partition(f"{CANNOT_ALLOCATE}. ")
+    if not dominant and (available := before.partition("nodes are available: ")[2]):
+        before = available
     return sentence(dominant or before)

@@ -1,32 +1,85 @@
-// The pod pages keep themselves true: when a topic that the page names is touched, its live part is fetched again and
-// replaced where it differs. Topics that end in ":" stand for all that begin so.
+// The pod pages: previews in a dialog, logs that follow, copying, ages that go on. All of it works without, in pages.
 (() => {
-  const GATHERING = 150, REST = 1000; // milliseconds: before the first fetch, and between two
-  let due = null;
-  let last = 0;
-  const part = () => document.getElementById("live-part");
-  const concerns = (topics) => {
-    const wanted = part().dataset.topics.split(" ");
-    return [...topics].some((topic) => wanted.some((one) => topic === one || (one.endsWith(":") && topic.startsWith(one))));
+  // Ages: "46 min" of an element with data-ago="TIME" stays true.
+  const UNITS = [[86400, "d", 3600, "h"], [3600, "h", 60, "min"]];
+  const age = (seconds) => {
+    for (const [size, unit, small, word] of UNITS) {
+      const rest = Math.floor((seconds % size) / small);
+      if (seconds >= size) return `${Math.floor(seconds / size)} ${unit}${rest ? ` ${rest} ${word}` : ""}`;
+    }
+    return seconds >= 60 ? `${Math.floor(seconds / 60)} min` : `${seconds} s`;
   };
-  const redraw = async () => {
-    due = null;
-    last = Date.now();
-    const answer = await fetch(location.href);
-    if (answer.status === 404) { location.reload(); return; } // the pod is gone: the server's own page says so
-    if (!answer.ok) return;
-    const fresh = new DOMParser().parseFromString(await answer.text(), "text/html").getElementById("live-part");
-    if (!fresh || fresh.innerHTML === part().innerHTML) return;
-    const focused = part().contains(document.activeElement) ? document.activeElement.getAttribute("href") : null;
-    const said = document.getElementById("h-why")?.textContent;
-    part().replaceWith(fresh);
-    if (focused) fresh.querySelector(`a[href="${CSS.escape(focused)}"]`)?.focus({ preventScroll: true });
-    const says = document.getElementById("h-why")?.textContent;
-    const aloud = document.getElementById("said");
-    if (aloud && says !== said) aloud.textContent = says ?? "It waits no longer.";
+  const tell = () => {
+    for (const one of document.querySelectorAll("[data-ago]")) {
+      const text = age(Math.max(0, Math.floor((Date.now() - Date.parse(one.dataset.ago)) / 1000)));
+      if (one.textContent !== text) one.textContent = text;
+    }
   };
-  document.addEventListener("manciple:changed", ({ detail }) => {
-    if (!detail.everything && !concerns(detail.topics)) return;
-    due ??= setTimeout(redraw, Math.max(GATHERING, last + REST - Date.now()));
+  setInterval(tell, 1000);
+
+  // A link with data-dialog="ID" shows the preview of the page it leads to in that dialog.
+  document.addEventListener("click", async (event) => {
+    const link = event.target.closest("a[data-dialog]");
+    if (!link || event.ctrlKey || event.metaKey || event.shiftKey) return;
+    event.preventDefault();
+    try {
+      const answer = await fetch(link.href);
+      const found = answer.ok && new DOMParser().parseFromString(await answer.text(), "text/html").getElementById("preview");
+      if (!found) throw new Error("no preview");
+      const dialog = document.getElementById(link.dataset.dialog);
+      const heading = found.querySelector("h1");
+      const title = Object.assign(document.createElement("h2"), { id: heading.id, textContent: heading.textContent });
+      heading.replaceWith(title);
+      found.removeAttribute("id");
+      dialog.replaceChildren(found);
+      dialog.showModal();
+    } catch { location.assign(link.href); }
   });
+  document.addEventListener("click", (event) => {
+    const close = event.target.closest("dialog [data-close]");
+    if (!close) return;
+    event.preventDefault();
+    close.closest("dialog").close();
+  });
+
+  // Copying.
+  document.addEventListener("click", async (event) => {
+    const button = event.target.closest("button[data-copy]");
+    if (!button) return;
+    const word = button.querySelector("span"), before = "Copy";
+    try {
+      await navigator.clipboard.writeText(document.getElementById(button.dataset.copy).textContent);
+      word.textContent = "Copied";
+    } catch {
+      getSelection().selectAllChildren(document.getElementById(button.dataset.copy));
+      word.textContent = "Selected";
+    }
+    setTimeout(() => { word.textContent = before; }, 2000);
+  });
+
+  // Logs that follow: the last lines are asked for again every two seconds while the page is looked at.
+  const log = document.getElementById("log-text"), follow = document.getElementById("follow"), PAUSE = 2000;
+  if (log && follow) {
+    const atEnd = () => log.scrollHeight - log.scrollTop - log.clientHeight < 40;
+    const toEnd = () => { log.scrollTop = log.scrollHeight; };
+    const read = async () => {
+      if (!follow.checked) return;
+      if (!document.hidden) {
+        try {
+          const answer = await fetch(log.dataset.url);
+          const text = await answer.text();
+          if (answer.ok && text !== log.textContent) {
+            const stay = !atEnd();
+            log.textContent = text;
+            document.getElementById("log-empty")?.remove();
+            if (!stay) toEnd();
+          }
+        } catch { /* no network: live.js says so */ }
+      }
+      setTimeout(read, PAUSE);
+    };
+    follow.closest("label").hidden = false;
+    follow.addEventListener("change", () => { toEnd(); read(); });
+    toEnd();
+  }
 })();

@@ -54,8 +54,8 @@ def test_those_that_wait_come_first_with_the_reason(pages: Client, cluster: Clus
     _waits(cluster, "a")
     _waits(cluster, "z")
     text = _text(pages, "/pods")
-    assert "2 pods1 waits" in text
-    assert text.index("zdefaultWaiting") < text.index("adefaultPendingnode-1")
+    assert "2 pods, 1 waits" in text
+    assert text.index("zdefaultWaiting") < text.index("adefaultStartingnode-1")
     assert "Request gpu of claim default/z accepts only 1 device and it is held." in text
     assert "still not schedulable" not in text
 
@@ -101,7 +101,7 @@ def test_a_bound_pod_shows_its_devices(pages: Client, cluster: Cluster) -> None:
     text = _text(pages, "/pods/default/web")
     assert "It waits" not in text
     assert "on node node-1" in text
-    assert f'?at={DRIVER}/node-1/gpu-0"' in pages.get("/pods/default/web").content.decode()
+    assert f'href="/devices/d/{DRIVER}/node-1/gpu-0"' in pages.get("/pods/default/web").content.decode()
 
 
 def test_nodes_that_refuse_the_pod_are_listed(pages: Client, cluster: Cluster) -> None:
