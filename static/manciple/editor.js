@@ -90,9 +90,17 @@
     }
     return known.get(url);
   };
+  // What was closed by itself behind the caret is not closed twice; where more must follow, it is offered at once.
+  const applied = (text) => (view, completion, from, to) => {
+    const behind = /^["'\])]*/.exec(view.state.sliceDoc(to, to + 4))[0];
+    const closed = [...behind].findIndex((letter) => !text.includes(letter));
+    const end = to + (closed < 0 ? behind.length : closed);
+    view.dispatch({ changes: { from, to: end, insert: text }, selection: { anchor: from + text.length }, userEvent: "input.complete" });
+    if (/[.(["]$/.test(text) && !/^[^"]*"[^"]*"$|^[^"]+"$/.test(text)) setTimeout(() => CM.startCompletion(view));
+  };
   const option = (one) => {
     const { label, detail, info, type, apply } = typeof one === "string" ? { label: one } : one;
-    return { label, detail, info, type, apply };
+    return { label, detail, info, type, apply: applied(apply ?? label) };
   };
   const offered = (from, options, validFor) => (options?.length ? { from, options: options.map(option), validFor } : null);
 
@@ -147,7 +155,8 @@
     }
     const key = /^\s*(?:- +)*([\w.\/-]*)$/.exec(before);
     if (!key || (!key[1] && !context.explicit)) return null;
-    const options = pick(table.keys, path)?.map(option).map((one) => ({ ...one, apply: one.apply ?? `${one.label}: ` }));
+    const options = pick(table.keys, path)?.map((one) => (typeof one === "string" ? { label: one } : one))
+      .map((one) => ({ ...one, apply: one.apply ?? `${one.label}: ` }));
     return offered(context.pos - key[1].length, options, /^[\w.\/-]*$/);
   };
   const completing = (area) => async (context) => {

@@ -60,6 +60,6 @@
   document.addEventListener("manciple:changed", ({ detail }) => {
     everything ||= detail.everything;
     detail.topics.forEach((topic) => topics.add(topic));
-    if (parts().some(concerns)) plan(); else { topics = new Set(); }
+    if (parts().some((part) => concerns(part))) plan(); else { topics = new Set(); }
   });
 })();
