@@ -21,6 +21,7 @@ from manciple.pages import links
 from manciple.pages.people import Person, person_of
 from manciple.store.recent import Recent, namespaces_with, newest
 from manciple.store.tail import latest_revision
+from scheduling.pages.overview_waiting import clause_of
 from scheduling.resources import EVENTS
 
 #: Events on one page.
@@ -30,6 +31,8 @@ LOOKED_AT = 5000
 #: Read at a time.
 BATCH = 500
 NORMAL, WARNING = "Normal", "Warning"
+#: What the scheduler calls a pod's lack of a place.
+FAILED_SCHEDULING = "FailedScheduling"
 
 
 class _About(msgspec.Struct, frozen=True, rename="camel"):
@@ -85,6 +88,11 @@ class ShownEvent:
     def url(self) -> str:
         """The page of what it is about; empty where that has none."""
         return url_of(self.about, self.namespace, self.name)
+
+    @property
+    def clause(self) -> str:
+        """The message, without what all of the scheduler's refusals begin and end with."""
+        return clause_of(self.message) if self.reason == FAILED_SCHEDULING else self.message
 
     @property
     def title(self) -> str:

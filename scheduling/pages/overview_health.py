@@ -177,7 +177,7 @@ def _driver(driver: DriverSign, now: datetime) -> HealthLine:
         )
     return HealthLine(
         name=f"Driver {driver.name}",
-        note="every pool is whole" if not driver.short else "pools that are whole",
+        note="every pool is whole" if not driver.short else "not every pool is whole",
         value=f"{whole} of {driver.pools}",
         url=links.driver_url(driver.name),
         severity=WARN if troubles else OK,

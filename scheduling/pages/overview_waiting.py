@@ -96,7 +96,11 @@ _BY_WORDS = (
         ),
     ),
     (
-        r"(it is|both are|all \d+ are) (held|full)$|of which \d+ (is|are) free",
+        r"of which \d+ (is|are) free",
+        _cause("few-free", "Too few matching devices are free", "Wait until more are given back, or ask for fewer."),
+    ),
+    (
+        r"(it is|both are|all \d+ are) (held|full)(;|$)",
         _cause(
             "held",
             "Every matching device is held",
@@ -149,11 +153,15 @@ _OTHER = _cause("other", "Another reason", "The pod's page says what it waits fo
 CAUSES = {cause.key: cause for cause in (*(cause for _, cause in _BY_WORDS), _GATED, _NODES, _NEW, _OTHER)}
 
 
+#: What the scheduler says after counting the nodes' reasons, where a lack of devices is one of them.
+_DOMINANT = re.compile(rf"0/\d+ nodes are available: .*?{CANNOT_ALLOCATE}.*?\. (.+)", re.DOTALL)
+
+
 def clause_of(message: str) -> str:
     """The scheduler's message without what all of them begin and end with."""
     text = message.removesuffix(STILL_NOT_SCHEDULABLE).removesuffix(DEALLOCATED).strip()
-    before, _, dominant = text.partition(f"{CANNOT_ALLOCATE}. ")
-    found = dominant or re.sub(r"^0/\d+ nodes are available: ", "", before)
+    dominant = _DOMINANT.match(text)
+    found = dominant[1] if dominant else re.sub(r"^0/\d+ nodes are available: ", "", text)
     return sentence(found.rstrip("."))
 
 

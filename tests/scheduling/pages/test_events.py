@@ -1,0 +1,142 @@
+"""The list of events: filtered, paged, and only what the person may see."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+
+from claims.pages import shelf
+from manciple.store import objects
+from scheduling import event_recorder
+from scheduling.event_recorder import Note
+from scheduling.pages import events
+from tests.builders import make_namespace, make_node, make_pod
+from tests.scheduling.cluster import Cluster
+from tests.scheduling.pages.test_overview import html, member_of, signed_in, text
+
+
+@pytest.fixture(autouse=True)
+def fresh(db: None) -> Iterator[None]:
+    shelf.forget()
+    yield
+    shelf.forget()
+
+
+@pytest.fixture
+def pages(db: None) -> Client:
+    return signed_in(User.objects.create_user("alice", is_staff=True))
+
+
+def say(
+    cluster: Cluster, about: str, reason: str, message: str, *, warning: bool = False, namespace: str = "default"
+) -> None:
+    """An event about a pod, which need not be there, or a node (`node-...`)."""
+    what = make_node(about) if about.startswith("node-") else make_pod(about, namespace=namespace)
+    note = Note(
+        regarding=what, type="Warning" if warning else "Normal", reason=reason, message=message, component="tests"
+    )
+    with objects.writing() as writer:
+        event_recorder.record(writer, note, now=cluster.now)
+
+
+@pytest.fixture
+def told(cluster: Cluster) -> Cluster:
+    cluster.create(make_namespace("other"))
+    say(cluster, "web", "Pulled", "The image is there")
+    say(cluster, "web", "Failed", "The container `main` ended", warning=True)
+    say(cluster, "db", "Started", "It runs", namespace="other")
+    say(cluster, "node-1", "Rebooted", "The machine was restarted")
+    return cluster
+
+
+def reasons(pages: Client, query: str = "") -> list[str]:
+    answer = pages.get(f"/events{query}")
+    return [event.reason for event in answer.context["found"].events]
+
+
+def test_the_newest_come_first_with_what_they_are_about(pages: Client, told: Cluster) -> None:
+    assert reasons(pages) == ["Rebooted", "Started", "Failed", "Pulled"]
+    page = html(pages, "/events")
+    for url in ("/nodes/node-1", "/pods/other/db", "/pods/default/web"):
+        assert f'href="{url}"' in page
+    assert "The container <code>main</code> ended" in page
+
+
+def test_an_event_that_happens_again_is_counted_and_comes_first(pages: Client, told: Cluster) -> None:
+    told.later(60)
+    say(told, "web", "Pulled", "The image is there")
+    assert reasons(pages)[0] == "Pulled"
+    assert "2 times since" in text(pages, "/events")
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ("?ns=other", ["Started"]),
+        ("?type=Warning", ["Failed"]),
+        ("?type=Normal", ["Rebooted", "Started", "Pulled"]),
+        ("?type=nonsense", ["Rebooted", "Started", "Failed", "Pulled"]),
+        ("?kind=Node", ["Rebooted"]),
+        ("?kind=Pod&name=WE", ["Failed", "Pulled"]),
+        ("?q=restarted", ["Rebooted"]),
+        ("?q=fail", ["Failed"]),
+        ("?q=nothing", []),
+        ("?before=abc", ["Rebooted", "Started", "Failed", "Pulled"]),
+        ("?before=99999999999999999999", ["Rebooted", "Started", "Failed", "Pulled"]),
+    ],
+)
+def test_filters(pages: Client, told: Cluster, query: str, found: list[str]) -> None:
+    assert reasons(pages, query) == found
+
+
+def test_where_nothing_is_found_the_page_says_what_to_do(pages: Client, cluster: Cluster) -> None:
+    assert "Nothing has happened in the last hour" in text(pages, "/events")
+    assert "No event matches" in text(pages, "/events?q=nothing")
+
+
+def test_long_lists_are_paged_and_every_event_is_on_one_page(
+    pages: Client, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(events, "SHOWN", 3)
+    monkeypatch.setattr(events.find, "__kwdefaults__", {"shown": 3})
+    for number in range(8):
+        say(cluster, f"pod-{number}", f"Reason{number}", "It happened", warning=number % 2 == 0)
+    query, seen = "", []
+    for _ in range(3):
+        answer = pages.get(f"/events{query}")
+        seen += [event.reason for event in answer.context["found"].events]
+        query = f"?{answer.context['next']}"
+    assert seen == [f"Reason{number}" for number in reversed(range(8))]
+    assert answer.context["next"] == ""
+    assert "Back to the newest" in answer.content.decode()
+    first = pages.get("/events?type=Warning")
+    assert [event.reason for event in first.context["found"].events] == ["Reason6", "Reason4", "Reason2"]
+    assert "type=Warning&amp;before=" in first.content.decode()
+
+
+def test_a_search_that_has_looked_at_enough_says_so(
+    pages: Client, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(events, "BATCH", 2)
+    monkeypatch.setattr(events, "LOOKED_AT", 4)
+    for number in range(6):
+        say(cluster, f"pod-{number}", f"Reason{number}", "It happened")
+    assert "None among the newest 4" in text(pages, "/events?q=reason0")
+    answer = pages.get("/events?q=reason0")
+    assert reasons(pages, f"?{answer.context['next']}") == ["Reason0"]
+
+
+def test_a_member_of_a_namespace_sees_its_events_alone(told: Cluster) -> None:
+    page = member_of("other")
+    assert reasons(page) == ["Started"]
+    assert reasons(page, "?ns=default") == []
+    assert "default" not in html(page, "/events")
+
+
+def test_an_event_with_no_page_of_its_own_is_named_without_a_link() -> None:
+    assert events.url_of("Deployment", "default", "web") == ""
+    assert events.url_of("Pod", "", "web") == ""
+    assert events.url_of("ResourceClaim", "lab", "gpu") == "/claims/lab/gpu"

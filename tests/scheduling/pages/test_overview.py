@@ -1,0 +1,226 @@
+"""The overview as the server draws it; Chromium looks at it in tests/e2e."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+from django.contrib.auth.models import Group, User
+from django.test import Client
+
+from claims.pages import shelf
+from scheduling import heartbeats, tasks
+from scheduling.models import UsageSample
+from scheduling.usage import ALL, minute_of
+from tests.builders import (
+    CLASS,
+    make_claim,
+    make_class,
+    make_device,
+    make_device_taint,
+    make_namespace,
+    make_node,
+    make_pod,
+    make_request,
+    make_slice,
+)
+from tests.scheduling.cluster import Cluster
+
+
+@pytest.fixture(autouse=True)
+def fresh(db: None) -> Iterator[None]:
+    shelf.forget()
+    yield
+    shelf.forget()
+
+
+@pytest.fixture
+def pages(db: None) -> Client:
+    """A browser of one who sees everything."""
+    return signed_in(User.objects.create_user("alice", is_staff=True))
+
+
+def signed_in(user: User) -> Client:
+    client = Client()
+    client.force_login(user)
+    return client
+
+
+def member_of(namespace: str) -> Client:
+    user = User.objects.create_user(f"of-{namespace}")
+    user.groups.add(Group.objects.create(name=f"namespace:{namespace}"))
+    return signed_in(user)
+
+
+def html(pages: Client, path: str = "/overview") -> str:
+    answer = pages.get(path)
+    assert answer.status_code == 200
+    return answer.content.decode().partition("<main")[2].partition("</main>")[0]
+
+
+def text(pages: Client, path: str = "/overview", part: str = "") -> str:
+    """The page's words, or those of the part with this id; tags become blanks."""
+    found = html(pages, path)
+    if part:
+        found = found.partition(f'id="{part}"')[2].partition(">")[2]
+        found = re.split(r'<(?:section|div|dl)[^>]* id="', found)[0]
+    words = re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", found))
+    return re.sub(r" ([.,:])", r"\1", words).replace("&quot;", '"').replace("&#x27;", "'").strip()
+
+
+def wants(cluster: Cluster, name: str, *, namespace: str = "default", **request: object) -> None:
+    cluster.create(make_claim(name, namespace=namespace, requests=[make_request(**request)]))  # type: ignore[arg-type]
+    cluster.create(make_pod(name, namespace=namespace, claims={"gpu": name}))
+    cluster.settle()
+
+
+def test_the_brand_leads_to_the_overview_and_the_overview_to_sign_in(db: None) -> None:
+    assert Client().get("/").headers["Location"] == "/overview"
+    assert Client().get("/overview").headers["Location"].startswith("/login")
+    assert Client().get("/events").headers["Location"].startswith("/login")
+
+
+def test_an_empty_cluster_is_taught_the_first_steps(pages: Client, cluster: Cluster) -> None:
+    steps = text(pages, part="first-steps")
+    assert "step 1 of 3" in steps
+    assert "python -m nodeagent" in steps
+    assert "Define a class" in steps
+    cluster.create(make_node("node-1"))
+    cluster.create(make_slice())
+    assert "step 2 of 3" in text(pages, part="first-steps")
+    assert "python -m nodeagent" not in text(pages, part="first-steps")
+    cluster.create(make_class())
+    cluster.create(make_pod("web"))
+    assert text(pages, part="first-steps") == ""
+
+
+def test_who_may_not_define_classes_is_not_offered_it(cluster: Cluster) -> None:
+    assert "/classes/new" not in html(signed_in(User.objects.create_user("bob")))
+
+
+def test_figures_count_devices_by_state_and_lead_to_them(pages: Client, cluster: Cluster) -> None:
+    cluster.with_gpus("node-1", each=3)
+    cluster.create(make_node("node-2"))
+    cluster.create(make_slice(node="node-2", devices=[make_device(taints=[make_device_taint("a.b/maintenance")])]))
+    wants(cluster, "web")
+    figures = text(pages, part="figures")
+    assert "Free 2 devices are free of 4" in figures
+    assert "Preparing 1" in figures
+    assert "Tainted 1 on 1 node" in figures
+    assert "Unhealthy" not in figures, "what there is none of and seldom is, is left out"
+    assert 'href="/devices?state=free"' in html(pages)
+    assert "2 nodes, 4 devices, 1 driver." in text(pages)
+
+
+def test_capacity_tells_of_each_class_what_is_free_held_and_asked_for(pages: Client, cluster: Cluster) -> None:
+    cluster.with_gpus("node-1", each=3)
+    cluster.create(make_class("none", expressions=["false"]))
+    wants(cluster, "web", count=2)
+    wants(cluster, "late", count=2)
+    wants(cluster, "later", count=2)
+    capacity = text(pages, part="capacity")
+    assert f"{CLASS} 1 2 0 3 2" in capacity
+    assert "none no device matches 0 0 0 0 0" in capacity
+    assert 'role="img" aria-label="2 preparing, 1 free"' in html(pages)
+
+
+def test_waiting_pods_are_grouped_by_cause_with_the_next_step(pages: Client, cluster: Cluster) -> None:
+    cluster.with_gpus("node-1", each=1)
+    wants(cluster, "first")
+    for number in range(5):
+        wants(cluster, f"late-{number}")
+    wants(cluster, "lost", device_class="gpu-h100")
+    waiting = text(pages, part="waiting")
+    assert "Why pods wait 6 pods, oldest" in waiting
+    assert "5 Every matching device is held" in waiting
+    assert "accepts only 1 device and it is held." in waiting
+    assert "Next Wait until one is given back" in waiting
+    assert "late-0, late-1, late-2, and 2 more" in waiting
+    assert "1 A DeviceClass does not exist" in waiting
+    assert 'href="/pods?reason=held"' in html(pages)
+    assert 'href="/pods/default/lost"' in html(pages)
+
+
+def test_when_nobody_waits_it_says_so(pages: Client, cluster: Cluster) -> None:
+    cluster.with_gpus("node-1")
+    assert "No pod is waiting for a node or a device." in text(pages, part="waiting")
+
+
+def test_the_last_day_is_drawn_with_a_table_behind_it(pages: Client, cluster: Cluster) -> None:
+    cluster.with_gpus("node-1", each=4)
+    wants(cluster, "web")
+    counts = {"reserved": 3, "free": 1}
+    at = minute_of(cluster.now) - timedelta(hours=2)
+    UsageSample.objects.create(at=at, device_class=ALL, counts=counts, waiting=7)
+    use = text(pages, part="use")
+    assert f"Peak 3 at {at:%H:%M}" in use
+    assert "now 1 of 4" in use
+    assert f"{at:%a %H:%M} 3 1 0 7" in use
+    assert '<path class="of-held"' in html(pages)
+
+
+def test_the_day_of_a_class_is_in_the_address(pages: Client, cluster: Cluster) -> None:
+    cluster.with_gpus("node-1", each=4)
+    at = minute_of(cluster.now) - timedelta(hours=1)
+    UsageSample.objects.create(at=at, device_class=CLASS, counts={"reserved": 2}, waiting=0)
+    assert "Peak 2 at" in text(pages, f"/overview?class={CLASS}", part="use")
+    assert "Peak" not in text(pages, "/overview?class=unknown", part="use")
+
+
+def test_health_tells_of_nodes_drivers_and_workers(pages: Client, cluster: Cluster) -> None:
+    cluster.with_gpus("node-1")
+    cluster.create(make_node("node-2", ready=False))
+    cluster.create(make_slice(node="node-2", slices=2))
+    health = text(pages, part="health")
+    assert "4 need a look" in health
+    assert "Node node-2 is silent. Next Start its agent on that machine" in health
+    assert "Pool node-2 is a slice short; its 2 devices are not offered. Its slices last changed at" in health
+    assert "No worker has looked at the queue" in health
+    tasks.schedule()
+    health = text(pages, part="health")
+    assert "2 need a look" in health
+    assert f"{heartbeats.name_of_process()} seen 0 s ago" in health
+    heartbeats.stop()
+
+
+def test_the_latest_events_are_shown_with_warnings_marked(pages: Client, cluster: Cluster) -> None:
+    cluster.with_gpus("node-1", each=1)
+    wants(cluster, "first")
+    wants(cluster, "second")
+    events = text(pages, part="events")
+    assert "Warning: FailedScheduling Request gpu of claim default/second accepts only 1 device" in events
+    assert "Scheduled Successfully assigned default/first to node-1 default/first" in events
+    assert 'href="/events"' in html(pages)
+
+
+def test_a_member_of_a_namespace_learns_nothing_of_others(cluster: Cluster) -> None:
+    for name in ("mine", "theirs"):
+        cluster.create(make_namespace(name))
+    cluster.with_gpus("node-1", each=1)
+    wants(cluster, "held", namespace="theirs")
+    wants(cluster, "secret-1", namespace="theirs")
+    wants(cluster, "secret-2", namespace="theirs", device_class="unheard-of")
+    wants(cluster, "own", namespace="mine")
+    at = minute_of(cluster.now) - timedelta(hours=1)
+    UsageSample.objects.create(at=at, device_class=ALL, counts={"reserved": 1}, waiting=4141)
+    page = member_of("mine")
+    found = html(page)
+    for word in ("theirs", "secret", "unheard-of", "4141", "attempts in the last minute"):
+        assert word not in found, word
+    assert "1 pod, oldest" in text(page, part="waiting")
+    assert f"{CLASS} 0 1 0 1 1" in text(page, part="capacity")
+    assert "Pods waiting" not in found
+    assert "queue 1," in text(page, part="health")
+
+
+def test_a_page_asks_as_many_questions_for_many_devices_as_for_few(
+    pages: Client, cluster: Cluster, django_assert_max_num_queries: pytest.FixtureRequest
+) -> None:
+    cluster.with_gpus(*(f"node-{number}" for number in range(12)), each=8)
+    for number in range(8):
+        wants(cluster, f"pod-{number}", count=9)
+    html(pages)
+    with django_assert_max_num_queries(24):  # type: ignore[operator]  # the fixture is a function
+        html(pages)

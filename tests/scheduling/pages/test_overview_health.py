@@ -1,0 +1,124 @@
+"""Health: what is well in one line, what is not with what to do about it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from scheduling.pages.overview_health import (
+    DriverSign,
+    HealthLine,
+    NodeSign,
+    ProcessSign,
+    QueueSign,
+    ShortPool,
+    Signs,
+    lines,
+    need_a_look,
+    size,
+)
+
+NOW = datetime(2026, 11, 21, 10, 20, 30, tzinfo=UTC)
+
+
+def ago(seconds: float) -> datetime:
+    return NOW - timedelta(seconds=seconds)
+
+
+WELL = Signs(
+    now=NOW,
+    nodes=[NodeSign(name="a", ready=True, heard=ago(4)), NodeSign(name="b", ready=True, heard=ago(2))],
+    drivers=[DriverSign(name="gpu.example.com", pools=2)],
+    processes=[ProcessSign(name="host-1", seen=ago(2), looks=60, attempts=9, placed=8)],
+    queue=QueueSign(length=3, oldest=ago(3700)),
+    sampled=ago(30),
+    revision=81233,
+    floor=70000,
+    database="PostgreSQL",
+    database_size=34 * 1024 * 1024,
+    ping=0.0004,
+)
+
+
+def line(name: str, signs: Signs) -> HealthLine:
+    (found,) = (one for one in lines(signs) if one.name == name)
+    return found
+
+
+def test_when_all_is_well_nothing_needs_a_look() -> None:
+    assert need_a_look(lines(WELL)) == 0
+    told = {one.name: (one.value, one.note) for one in lines(WELL)}
+    assert told == {
+        "Node agents": ("2 of 2", "each reported in the last 5 s"),
+        "Driver gpu.example.com": ("2 of 2", "every pool is whole"),
+        "Scheduler": ("8/min", "9 attempts in the last minute, queue 3, oldest 1 h 1 min"),
+        "Workers": ("1 of 1", "host-1 seen 2 s ago"),
+        "Periodic looks": ("on time", "last sample 10:20:00"),
+        "Event log": ("revision 81,233", "reaches back to revision 70,000"),
+        "Database": ("0.4 ms", "PostgreSQL, 34 MiB"),
+    }
+
+
+def test_nodes_that_fell_silent_are_named_with_what_to_do() -> None:
+    silent = [NodeSign(name=f"n{number}", ready=False, heard=ago(130)) for number in range(5)]
+    found = line("Node agents", replace(WELL, nodes=[*WELL.nodes, *silent]))
+    assert (found.severity, found.value) == ("warn", "2 of 7")
+    assert found.troubles[0].what == "Node `n0` was last heard of 2 min ago."
+    assert found.troubles[0].step.startswith("Start its agent")
+    assert found.troubles[3].what == "2 more nodes are not Ready."
+
+
+def test_a_node_that_reports_trouble_is_told_from_a_silent_one() -> None:
+    found = line("Node agents", replace(WELL, nodes=[NodeSign(name="a", ready=False, heard=ago(3))]))
+    assert found.severity == "err", "no node is left"
+    assert found.troubles[0].what == "Node `a` reports that it is not Ready."
+
+
+@pytest.mark.parametrize(
+    ("seen", "words"),
+    [
+        (1, "Pool `gpu-b04` is a slice short; its 8 devices are not offered. Its slices last changed at 10:11:00."),
+        (4, "Pool `gpu-b04` has 2 more slices than it announces; its 8 devices are not offered."),
+    ],
+)
+def test_a_pool_that_is_not_whole_says_since_when(seen: int, words: str) -> None:
+    changed = NOW.replace(minute=11, second=0) if seen == 1 else None
+    pool = ShortPool(driver="d", name="gpu-b04", node="gpu-b04", expected=2, seen=seen, devices=8, changed=changed)
+    found = line("Driver d", replace(WELL, drivers=[DriverSign(name="d", pools=2, short=(pool,))]))
+    assert (found.severity, found.value) == ("warn", "1 of 2")
+    assert found.troubles[0].what == words
+    assert (found.troubles[0].step, found.troubles[0].url) == ("Read the driver's log on gpu-b04.", "/nodes/gpu-b04")
+
+
+def test_broken_devices_lead_to_themselves() -> None:
+    found = line("Driver d", replace(WELL, drivers=[DriverSign(name="d", pools=1, unhealthy=1)]))
+    assert (found.troubles[0].what, found.troubles[0].url) == ("It says that 1 device is broken.", "/devices?state=bad")
+
+
+def test_without_a_worker_nothing_is_placed() -> None:
+    nobody = replace(WELL, processes=[ProcessSign(name="host-1", seen=ago(90))])
+    scheduler, workers = line("Scheduler", nobody), line("Workers", nobody)
+    assert (scheduler.severity, workers.severity) == ("err", "err")
+    assert scheduler.troubles[0].what == "No worker has looked at the queue since 10:19:00, so no pod is placed."
+    assert workers.troubles[0].what == "Process `host-1` was last seen 1 min ago."
+    never = line("Scheduler", replace(WELL, processes=[]))
+    assert never.troubles[0].what == "No worker has looked at the queue, so no pod is placed."
+
+
+def test_tasks_that_fail_and_a_clock_that_stands_still_are_told() -> None:
+    failing = replace(WELL, processes=[ProcessSign(name="host-1", seen=ago(1), failed=2)], sampled=ago(600))
+    assert line("Workers", failing).troubles[0].what == "2 tasks failed in the last minute."
+    assert line("Periodic looks", failing).troubles[0].what == "Nothing has been asked for on time since 10:10:30."
+    assert need_a_look(lines(failing)) == 2
+
+
+def test_who_sees_one_namespace_learns_no_rates_of_others() -> None:
+    found = line("Scheduler", replace(WELL, whole=False))
+    assert (found.value, found.note) == ("", "queue 3, oldest 1 h 1 min")
+
+
+@pytest.mark.parametrize(("count", "text"), [(12, "12 B"), (4_509_000, "4.3 MiB"), (5 * 1024**5, "5120 TiB")])
+def test_sizes_read_as_people_say_them(count: int, text: str) -> None:
+    assert size(count) == text
