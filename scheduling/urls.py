@@ -17,6 +17,7 @@ from scheduling.pages import (
     pod_logs,
     pod_page,
     pods,
+    templates_pages,
     timeline,
 )
 
@@ -25,6 +26,9 @@ urlpatterns = [
     path("claims/<str:namespace>/<str:name>", claims.show_claim, name="claim"),
     path("claims/<str:namespace>/<str:name>/delete", claims.delete_claim, name="claim-delete"),
     path("claims/<str:namespace>/<str:name>/release", claims.release_claim, name="claim-release"),
+    path("templates", templates_pages.list_templates, name="templates"),
+    path("templates/<str:namespace>/<str:name>", templates_pages.show_template, name="template"),
+    path("templates/<str:namespace>/<str:name>/delete", templates_pages.delete_template, name="template-delete"),
     path("overview", overview.show_overview, name="overview"),
     path("events", events.list_events, name="events"),
     path("timeline", timeline.show_timeline, name="timeline"),

@@ -107,12 +107,12 @@ def in_use(name: str) -> ApiError:
     return Conflict.of(CLAIMS, name, "pods use it, and nothing is stuck; delete those pods instead")
 
 
-def in_words(refusal: ApiError) -> str:
+def in_words(refusal: ApiError, *, what: str = "claim") -> str:
     """What the API says, with what to do next."""
     if refusal.reason == "Conflict":
-        return f"Nothing was changed: {refusal.message}. Look at the claim as it is now."
+        return f"Nothing was changed: {refusal.message}. Look at the {what} as it is now."
     if refusal.reason == "NotFound":
-        return "Nothing was changed: the claim is gone already."
+        return f"Nothing was changed: the {what} is gone already."
     return f"Nothing was changed: {refusal.message}"
 
 

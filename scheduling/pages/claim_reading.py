@@ -123,6 +123,7 @@ def _line(row: tuple[Any, ...], known: _Known, now: datetime) -> ClaimLine:
     verdict = judge(facts, now=now)
     waiting = known.waiting.get((namespace, name), [])
     why = next((reason for _, reason in waiting if reason), "") if verdict.state == "pending" else ""
+    why = why.replace(f" of claim `{namespace}/{name}`", "")  # it stands in the claim's own line
     return ClaimLine(
         uid=uid,
         namespace=namespace,

@@ -14,7 +14,7 @@ from manciple.pages.people import Person
 from scheduling.pages.timeline_reading import Timeline
 
 HEADER = (
-    "driver", "pool", "device", "node", "class", "namespace", "claim", "claim_uid", "pods", "admin_access", "share_id",
+    "driver", "pool", "device", "node", "class", "namespace", "claim", "claim_uid", "pods", "share_id",
     "consumed_capacity", "from", "to", "seconds",
 )  # fmt: skip
 #: Rows of the past that are read at a time.
@@ -38,14 +38,14 @@ def moment_text(at: datetime | None) -> str:
 
 def cells(row: Sequence[Any], person: Person, nodes: Mapping[tuple[str, str], str], now: datetime) -> list[str]:
     """One line of the file, from the columns of `timeline_reading.EXPORTED`."""
-    driver, pool, device, device_class, namespace, claim, uid, pods, admin, share, consumed, began, ended = row
+    driver, pool, device, device_class, namespace, claim, uid, pods, share, consumed, began, ended = row
     if not person.sees(namespace):
         namespace, claim, uid, pods, share, consumed = HIDDEN, "", "", (), "", {}
     amounts = " ".join(f"{name}={amount}" for name, amount in consumed.items())
     lasted = int(((ended or now) - began).total_seconds())
     return [
         *map(safe, (driver, pool, device, nodes.get((driver, pool), ""), device_class, namespace, claim, uid)),
-        safe(" ".join(pods)), "true" if admin else "false", safe(share), safe(amounts),
+        safe(" ".join(pods)), safe(share), safe(amounts),
         moment_text(began), moment_text(ended), str(max(lasted, 0)),
     ]  # fmt: skip
 

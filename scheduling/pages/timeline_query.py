@@ -112,6 +112,11 @@ class TimelineQuery:
         return f"{path}?{urlencode(kept)}" if kept else path
 
     @property
+    def range_label(self) -> str:
+        """`the last 24 hours`; "" for moments of one's own."""
+        return f"the last {RANGES[self.range][0].removeprefix('1 ')}" if self.range else ""
+
+    @property
     def narrows(self) -> bool:
         return bool(self.namespace or self.device_class or self.driver or self.node)
 

@@ -76,7 +76,8 @@ class Timeline:
         self._window = window
         pools = _pools_of(query.node) if query.node else None
         exact = {"device_class": query.device_class, "driver": query.driver}
-        filters: dict[str, Any] = {name: value for name, value in exact.items() if value}
+        # Admin access looks on and holds nothing.
+        filters: dict[str, Any] = {"admin_access": False} | {name: value for name, value in exact.items() if value}
         if pools is not None:
             filters["pool__in"] = pools
         past = PastAllocation.objects.filter(ended_at__gt=window.begin, began_at__lt=window.end, **filters)
@@ -194,7 +195,7 @@ class Timeline:
         """Every device that is held: the columns of `EXPORTED`, `ended_at` None."""
         pods = _reserved_for()
         columns = ("driver", "pool", "device", "device_class", "namespace", "claim__name", "claim_id")
-        more = ("admin_access", "share_id", "consumed_capacity", "began_at")
+        more = ("share_id", "consumed_capacity", "began_at")
         ordered = self._now.order_by("began_at", "pk").values_list(*columns, *more)
         return [(*row[:7], pods.get(row[6], []), *row[7:], None) for row in ordered]
 
@@ -206,7 +207,7 @@ class Timeline:
 
 #: The columns of the export as they are stored.
 EXPORTED = (
-    "driver", "pool", "device", "device_class", "namespace", "claim", "claim_uid", "pods", "admin_access", "share_id",
+    "driver", "pool", "device", "device_class", "namespace", "claim", "claim_uid", "pods", "share_id",
     "consumed_capacity", "began_at", "ended_at",
 )  # fmt: skip
 _PAST = ("driver", "pool", "device", "namespace", "claim", "claim_uid", "pods", "began_at", "ended_at")
