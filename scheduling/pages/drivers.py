@@ -24,7 +24,7 @@ from scheduling.pages.drivers_reading import Driver, attributes, capacities, poo
 from scheduling.pages.verdicts import matches
 
 #: Of many pools and claims, the first so many are shown.
-SHOWN = 100
+SHOWN = 20
 
 
 @login_required
@@ -58,6 +58,7 @@ def show_driver(request: HttpRequest, name: str) -> HttpResponse:
         "name": name,
         "states": STATES,
         "total": len(driver.tiles),
+        "published": driver.published,
         "troubles": troubles(driver),
         "pools": pool_lines(driver.pools[:SHOWN]),
         "more_pools": max(0, len(driver.pools) - SHOWN),

@@ -13,10 +13,13 @@ from claims.pages.shelf import Picture
 from inventory.models import Node
 from manciple.store import writings
 from scheduling.pages.nodes_amounts import nanos
+from scheduling.pages.nodes_reading import free_last
 from scheduling.resources import SLICES, kind
 
 #: Different values of an attribute that are written out; of more, how many there are.
 WRITTEN_OUT = 6
+#: Values longer than this are identifiers: of several, one stands for all.
+LONG = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,11 +42,16 @@ class Driver:
     @property
     def counts(self) -> list[tuple[str, int]]:
         found = Counter(tile.state for tile in self.tiles)
-        return [(state, found[state]) for state in STATES if found[state]]
+        return [(state, found[state]) for state in free_last(STATES) if found[state]]
 
     @property
     def free(self) -> int:
         return dict(self.counts).get("free", 0)
+
+    @property
+    def published(self) -> int:
+        """Devices, each partition of a card by itself."""
+        return sum(1 for _ in self.offers)
 
     @property
     def offers(self) -> Iterable[Offer]:
@@ -116,6 +124,8 @@ def capacities(driver: Driver) -> list[Property]:
 def _range(values: Counter[str], numbers: Sequence[int]) -> str:
     if len(values) > WRITTEN_OUT and len(numbers) == values.total():
         return f"{min(numbers)} to {max(numbers)}"
+    if len(values) > 1 and max(map(len, values)) > LONG and len(values) > WRITTEN_OUT:
+        return f"{len(values)} different, such as {min(values)}"
     if len(values) > WRITTEN_OUT:
         first = ", ".join(value for value, _ in values.most_common(WRITTEN_OUT - 1))
         return f"{first} and {len(values) - WRITTEN_OUT + 1} more"

@@ -45,8 +45,10 @@ def allocated(allocatable: Mapping[str, str], used: Mapping[str, int]) -> tuple[
 def _amount(resource: str, used: int, whole: int) -> Allocated:
     percent = 100 * used // whole if whole else (100 if used else 0)
     if resource in _BYTES or resource.startswith("hugepages-"):
-        unit = max(_unit(whole), 1)
-        return Allocated(resource, _bytes(used, unit), f"{_bytes(whole, unit)} {_UNITS[unit]}", percent)
+        unit = _unit(whole)
+        own = _unit(used) if used else unit
+        told = _bytes(used, own) + ("" if own == unit else f" {_UNITS[own]}")
+        return Allocated(resource, told, f"{_bytes(whole, unit)} {_UNITS[unit]}", percent)
     return Allocated(resource, _decimal(used / _NANOS), _decimal(whole / _NANOS), percent)
 
 

@@ -68,6 +68,7 @@ class Effects:
 
     leaving: tuple[Leaving, ...]
     staying: int
+    ending: int  # those that are being deleted, whatever is done
     kept_off: tuple[Pod, ...]
     let_in: tuple[Pod, ...]
     asked: int
@@ -143,13 +144,15 @@ def rehearse(node: Node, change: Change, there: PodsThere, *, now: datetime) -> 
 def effects(before: Node, after: Node, there: PodsThere, waiting: Iterable[Pod], *, now: datetime) -> Effects:
     """PURE. A waiting pod is asked about everything but new devices."""
     leaving = [one for pod in there.pods if (one := _leaves(pod, before, after, now))]
+    ending = sum(pod.metadata.deletion_timestamp is not None for pod in there.pods)
     asked = list(waiting)
     could = [pod for pod in asked if _fits(pod, before, there)]
     can = [pod for pod in asked if _fits(pod, after, there)]
     now_in, then_in = ({pod.metadata.uid for pod in pods} for pods in (could, can))
     return Effects(
         leaving=tuple(sorted(leaving, key=lambda one: (one.seconds, one.pod.metadata.name))),
-        staying=len(there.pods) - len(leaving),
+        staying=len(there.pods) - len(leaving) - ending,
+        ending=ending,
         kept_off=tuple(pod for pod in could if pod.metadata.uid not in then_in),
         let_in=tuple(pod for pod in can if pod.metadata.uid not in now_in),
         asked=len(asked),

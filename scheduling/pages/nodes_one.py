@@ -20,9 +20,12 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_POST, require_safe
 
 from claims.kinds.pods import Pod
-from claims.pages.grid import STATES, Holder, Tile, natural
+from claims.pages.cards import WHOLE
+from claims.pages.grid import STATES, Holder, Part, Tile, natural
 from claims.pages.published import PoolContent
 from claims.pages.shelf import read_picture
+from claims.pages.sight import line_for
+from claims.pages.tiles import label
 from inventory.kinds.node_rules import TAINT_EFFECTS
 from manciple.pages import links
 from manciple.pages.people import Person, demand_edit, person_of
@@ -57,12 +60,19 @@ NAMED = 10
 
 @dataclass(frozen=True, slots=True)
 class DeviceTile:
-    """A tile of the node's line, with what this person may know of its holder."""
+    """A tile of the node's line. namespace: of the holder, where it is written on the tile."""
 
     tile: Tile
     url: str
     label: str
     namespace: str
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """What a card is cut into; one that is not cut now fills its frame."""
+        if not self.tile.cut:
+            return ()
+        return self.tile.parts or (Part(offer=self.tile.offers[0], state=self.tile.state, weight=WHOLE),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +172,7 @@ def _facts(known: Known, there: PodsThere, person: Person) -> dict[str, Any]:
     node, picture = known.node, read_picture()
     line = picture.lines.get(known.name)
     tiles = line.tiles if line else ()
+    counts = segments([line], STATES)
     pools = _pools(pools_on(picture).get(known.name, []))
     claims = _claims(tiles, there)
     seen_pods = [pod for pod in there.pods if person.sees(pod.metadata.namespace)]
@@ -172,10 +183,10 @@ def _facts(known: Known, there: PodsThere, person: Person) -> dict[str, Any]:
         "node": node,
         "name": known.name,
         "troubles": _troubles(known, [one.pool for one in pools]),
-        "tiles": [_tile(tile, person) for tile in tiles],
-        "counts": segments([line], STATES),
+        "tiles": [_tile(tile) for tile in (line_for(person, line).tiles if line else ())],
+        "counts": counts,
         "states": STATES,
-        "free": line.free if line else 0,
+        "free": dict(counts).get("free", 0),
         "pools": pools,
         "topics": " ".join(sorted(line.topics)) if line else "",
         "claims": seen_claims,
@@ -238,11 +249,9 @@ def _pools(pools: Iterable[PoolContent]) -> list[PublishedPool]:
     ]
 
 
-def _tile(tile: Tile, person: Person) -> DeviceTile:
-    told = [holder.label if person.sees(holder.namespace) else "another namespace" for holder in tile.holders]
-    label = f"{tile.name}, {STATES[tile.state].lower()}{', ' if told else ''}{'; '.join(dict.fromkeys(told))}"
-    namespace = tile.namespace if tile.run and person.sees(tile.namespace) else ""
-    return DeviceTile(tile, links.device_url(*tile.key), label, namespace)
+def _tile(tile: Tile) -> DeviceTile:
+    namespace = tile.namespace if tile.run and tile.claim_uid and tile.state == "reserved" else ""
+    return DeviceTile(tile, links.device_url(*tile.key), label(tile), namespace)
 
 
 def _claims(tiles: Iterable[Tile], there: PodsThere) -> list[HeldClaim]:
@@ -263,6 +272,8 @@ def _claim(holder: Holder, tiles: Iterable[Tile], phases: dict[tuple[str, str], 
     use = "No pod uses it" if not pods else "Preparing" if holder.preparing else "In use"
     if pods and all(phase == "not here" for _, phase in pods):
         use = "Its pod is not here"
+    elif pods and all(phase in ("Ending", "not here") for _, phase in pods):
+        use = "Its pod is ending"
     return HeldClaim(holder.namespace, holder.claim, tuple(devices.items()), pods, use)
 
 

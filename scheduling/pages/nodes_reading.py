@@ -196,12 +196,17 @@ def pools_on(picture: Picture) -> dict[str, list[PoolContent]]:
 
 
 def segments(lines: Iterable[Line | None], order: Iterable[str]) -> list[tuple[str, int]]:
-    """(state, devices) of all lines together, in the order of the legend, without zeros."""
+    """(state, devices) of all lines together, without zeros: in the order of the legend, what is free last."""
     counts: dict[str, int] = {}
     for line in lines:
         for state, count in (line.counts if line else {}).items():
             counts[state] = counts.get(state, 0) + count
-    return [(state, counts[state]) for state in order if counts.get(state)]
+    return [(state, counts[state]) for state in free_last(order) if counts.get(state)]
+
+
+def free_last(order: Iterable[str]) -> list[str]:
+    """As bars show them: what is taken from the left, what is left at the right."""
+    return sorted(order, key=lambda state: state == "free")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,6 +223,12 @@ class NodeLine:
     @property
     def incomplete(self) -> tuple[PoolContent, ...]:
         return tuple(pool for pool in self.pools if not pool.complete)
+
+    @property
+    def generations(self) -> str:
+        """`generation 3`, or `generations 1 to 7`, of its complete pools."""
+        found = sorted({pool.generation for pool in self.pools})
+        return f"generation {found[0]}" if len(found) == 1 else f"generations {found[0]} to {found[-1]}"
 
     @property
     def free(self) -> int:

@@ -1,0 +1,54 @@
+"""Browsers for tests of the pages of nodes, drivers, namespaces and finding: who is signed in, what a page says."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterator
+
+import pytest
+from django.contrib.auth.models import Group, User
+from django.test import Client
+
+from claims.pages import shelf
+from scheduling.pages import class_shelf
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_remembered(db: None) -> Iterator[None]:
+    """What the process knows of the cluster is of another test's."""
+    shelf.forget()
+    class_shelf.forget()
+    yield
+    shelf.forget()
+    class_shelf.forget()
+
+
+@pytest.fixture
+def admin(db: None) -> Client:
+    return signed_in("ada", staff=True)
+
+
+@pytest.fixture
+def viewer(db: None) -> Client:
+    return signed_in("vic")
+
+
+def signed_in(name: str, *groups: str, staff: bool = False) -> Client:
+    user = User.objects.create_user(name, is_staff=staff)
+    user.groups.set([Group.objects.get_or_create(name=group)[0] for group in groups])
+    client = Client()
+    client.force_login(user)
+    return client
+
+
+def words(client: Client, path: str, status: int = 200) -> str:
+    """The page's words, tags left out and blanks joined."""
+    answer = client.get(path)
+    assert answer.status_code == status
+    return said(answer.content.decode())
+
+
+def said(page: str) -> str:
+    main = page.partition("<main")[2].partition("</main>")[0]
+    return html.unescape(re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", main)))
