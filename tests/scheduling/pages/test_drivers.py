@@ -1,0 +1,113 @@
+"""The pages of drivers as the server draws them."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from django.test import Client
+
+from scheduling.pages.drivers_reading import _range, _span
+from tests.builders import (
+    CLASS,
+    DRIVER,
+    make_allocation,
+    make_claim,
+    make_class,
+    make_device,
+    make_device_taint,
+    make_devices,
+    make_node,
+    make_result,
+    make_slice,
+)
+from tests.scheduling.cluster import Cluster
+from tests.scheduling.pages.browsing import admin, nothing_is_remembered, viewer, words
+
+__all__ = ["admin", "nothing_is_remembered", "viewer"]
+
+PAGE = f"/drivers/{DRIVER}"
+
+
+@pytest.mark.parametrize("path", ["/drivers", PAGE])
+def test_those_who_are_not_signed_in_see_nothing(path: str) -> None:
+    assert Client().get(path).headers["Location"].startswith("/login")
+
+
+def test_without_a_driver_the_page_says_how_one_comes(viewer: Client) -> None:
+    assert "--driver sim" in words(viewer, "/drivers")
+    assert viewer.get(PAGE).status_code == 404
+
+
+def test_a_driver_that_is_well(viewer: Client, cluster: Cluster) -> None:
+    cluster.with_gpus("node-1", "node-2", each=2)
+    cluster.create_allocated(make_claim("training"), make_allocation(make_result("gpu-1")))
+    assert "gpu.example.com 2 2 complete 3 free of 4" in words(viewer, "/drivers")
+    text = words(viewer, PAGE)
+    assert "Nothing shows that it is unwell" in text
+    assert "2 nodes 2 pools generation 1 3 of 4 devices free" in text
+    assert "index 0, 1" in text
+    assert f"{CLASS} 4 devices" in text
+    assert "training default no pod uses it 1" in text
+
+
+def test_incomplete_pools_come_first_with_what_is_missing(viewer: Client, cluster: Cluster) -> None:
+    cluster.with_gpus("node-1", each=2)
+    cluster.create(make_node("node-9"))
+    cluster.create(make_slice(node="node-9", slices=3, generation=4))
+    assert "1 of 2 incomplete" in words(viewer, "/drivers")
+    text = words(viewer, PAGE)
+    assert "1 pool is incomplete; 2 devices are not offered." in text
+    assert "Next Restart the driver there" in text
+    assert "1 of 3 slices of generation 4 are there" in text
+    assert text.index("node-9 node-9") < text.index("node-1 node-1")
+    assert "generation 1 to 4" in text
+
+
+def test_what_shows_that_it_is_unwell(viewer: Client, cluster: Cluster) -> None:
+    cluster.create(make_class())
+    cluster.create(make_node("node-1", ready=False))
+    broken = make_device("gpu-0", taints=[make_device_taint(f"{DRIVER}/unhealthy")])
+    cluster.create(make_slice(node="node-1", devices=[broken]))
+    cluster.create(make_slice(node="node-2", devices=make_devices(1)))
+    cluster.create_allocated(make_claim("orphan"), make_allocation(make_result("gpu-7")))
+    text = words(viewer, PAGE)
+    assert "1 node it publishes for is not ready." in text
+    assert "It publishes devices of node-2, which is no Node." in text
+    assert f"1 device is reported unhealthy: {DRIVER}/unhealthy ." in text
+    assert "1 device is held by claims and no longer published." in text
+
+
+def test_no_class_for_it_is_said_with_the_next_step(admin: Client, cluster: Cluster) -> None:
+    cluster.create(make_node())
+    cluster.create(make_slice())
+    text = words(admin, PAGE)
+    assert "No class selects any, so no claim can ask for them. New class" in text
+
+
+VALUES = {
+    ("A100", "H100"): "A100, H100",
+    tuple(str(number) for number in range(8)): "0 to 7",
+    tuple("abcdefgh"): "a, b, c, d, e and 3 more",
+    tuple(f"GPU-0000000000000000000{number}" for number in range(8)): "8 different, such as GPU-00000000000000000000",
+}
+
+
+@pytest.mark.parametrize("values", VALUES)
+def test_many_values_are_told_as_a_range(values: tuple[str, ...]) -> None:
+    numbers = [int(value) for value in values if value.isdigit()]
+    assert _range(Counter(values), numbers) == VALUES[values]
+
+
+def test_capacities_are_told_from_the_least_to_the_most() -> None:
+    assert _span(["40Gi", "80Gi"]) == "40Gi, 80Gi"
+    assert _span(["1Gi", "2Gi", "3Gi", "4Gi"]) == "1Gi to 4Gi"
+
+
+def test_capacities_are_ordered_by_amount(viewer: Client, cluster: Cluster) -> None:
+    cluster.create(make_node())
+    sizes = ("80Gi", "500Mi", "9Gi", "1Ti")
+    cluster.create(
+        make_slice(devices=[make_device(f"gpu-{index}", capacity={"memory": size}) for index, size in enumerate(sizes)])
+    )
+    assert "memory 500Mi to 1Ti" in words(viewer, PAGE)

@@ -1,0 +1,163 @@
+"""The pages of namespaces as the server draws them, and what administrators do there."""
+
+from __future__ import annotations
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+
+from claims.admission import ADMIN_ACCESS_LABEL
+from manciple.api import namespace_deletion
+from tests.builders import make_allocation, make_claim, make_namespace, make_pod, make_result
+from tests.scheduling.cluster import Cluster
+from tests.scheduling.pages.browsing import admin, nothing_is_remembered, signed_in, viewer, words
+
+__all__ = ["admin", "nothing_is_remembered", "viewer"]
+
+
+@pytest.mark.parametrize("path", ["/namespaces", "/namespaces/lab"])
+def test_those_who_are_not_signed_in_see_nothing(path: str) -> None:
+    assert Client().get(path).headers["Location"].startswith("/login")
+
+
+def _fill(cluster: Cluster, name: str = "lab") -> None:
+    """A namespace with a device held, a pod on it, and a pod that waits."""
+    cluster.create(make_namespace(name))
+    cluster.with_gpus("node-1", each=2)
+    cluster.create(make_claim("training", namespace=name))
+    cluster.create(make_pod("web", namespace=name, claims={"gpu": "training"}))
+    cluster.create(make_pod("late", namespace=name, claims={"gpu": "nowhere"}))
+    cluster.settle()
+
+
+def test_a_namespace_is_a_row_with_what_it_holds(viewer: Client, cluster: Cluster) -> None:
+    _fill(cluster)
+    text = words(viewer, "/namespaces")
+    assert "lab 1 gpu.example.com 1 1 allocated 1 waits , 1 starting" in text
+    assert 'resourceclaim.resource.k8s.io "nowhere" not found' in text
+
+
+def test_its_page_counts_everything_and_leads_on(viewer: Client, cluster: Cluster) -> None:
+    _fill(cluster)
+    page = viewer.get("/namespaces/lab").content.decode()
+    text = words(viewer, "/namespaces/lab")
+    assert "Devices held 1 Claims 1 Pods 2 Waiting 1" in text
+    assert "One of its pods waits." in text
+    assert 'href="/pods?ns=lab"' in page
+    assert 'href="/claims?ns=lab"' in page
+    assert "Delete, with preview" not in text
+
+
+def test_a_namespace_that_is_not_there_or_not_to_be_seen_is_not_found(viewer: Client, cluster: Cluster) -> None:
+    cluster.create(make_namespace("secret"))
+    mia = signed_in("mia", "namespace:lab")
+    assert viewer.get("/namespaces/nowhere").status_code == 404
+    assert viewer.get("/namespaces/secret").status_code == 200
+    assert mia.get("/namespaces/secret").status_code == 404
+    assert "secret" not in words(mia, "/namespaces")
+    assert "No namespace is open to you" in words(mia, "/namespaces")
+
+
+def test_the_number_of_queries_does_not_grow_with_the_namespaces(viewer: Client, cluster: Cluster) -> None:
+    words(viewer, "/namespaces")
+    with CaptureQueriesContext(connection) as few:
+        words(viewer, "/namespaces")
+    for index in range(12):
+        cluster.create(make_namespace(f"space-{index}"))
+        cluster.create(make_claim("held", namespace=f"space-{index}"))
+        cluster.create(make_pod("web", namespace=f"space-{index}"))
+    with CaptureQueriesContext(connection) as many:
+        assert "space-11" in words(viewer, "/namespaces")
+    assert len(many) == len(few)
+
+
+# What administrators do ----------------------------------------------------------------------------------------------
+
+
+def test_a_new_namespace_is_made_and_opened(admin: Client, cluster: Cluster) -> None:
+    assert admin.post("/namespaces", {"name": "fresh"}).headers["Location"] == "/namespaces/fresh"
+    assert "Namespace fresh is there." in words(admin, "/namespaces/fresh")
+    assert "fresh" in cluster.all_namespaces()
+
+
+WRONG = {"Not A Name": "The name is not taken:", "fresh": "A namespace fresh is there already. Choose another name."}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_name_that_is_refused_stands_in_the_form_with_why(admin: Client, cluster: Cluster, name: str) -> None:
+    cluster.create(make_namespace("fresh"))
+    answer = admin.post("/namespaces", {"name": name})
+    assert answer.status_code == 422
+    page = answer.content.decode()
+    assert WRONG[name] in page
+    assert f'value="{name}"' in page
+
+
+def test_admin_access_is_explained_then_opened_then_closed(admin: Client, cluster: Cluster) -> None:
+    cluster.create(make_namespace("lab", labels={"team": "a"}))
+    assert "Open lab to admin access?" in words(admin, "/namespaces/lab?admin=1")
+    admin.post("/namespaces/lab/change", {"admin_access": "true"})
+    assert cluster.all_namespaces()["lab"].metadata.labels[ADMIN_ACCESS_LABEL] == "true"
+    assert "admin access" in words(admin, "/namespaces")
+    admin.post("/namespaces/lab/change", {"admin_access": "false"})
+    labels = cluster.all_namespaces()["lab"].metadata.labels
+    assert ADMIN_ACCESS_LABEL not in labels
+    assert labels["team"] == "a"
+
+
+def test_a_deletion_counts_what_goes_first(admin: Client, cluster: Cluster) -> None:
+    _fill(cluster)
+    text = words(admin, "/namespaces/lab?delete=1")
+    assert "Delete namespace lab?" in text
+    assert "2 Pods, " in text
+    assert "1 ResourceClaim" in text
+    assert "and 1 that waits." in text
+    assert "1 device: 1 of gpu.example.com" in text
+    assert "lab" in cluster.all_namespaces()
+    answer = admin.post("/namespaces/lab/delete")
+    assert answer.headers["Location"] == "/namespaces/lab"
+    text = words(admin, "/namespaces/lab")
+    assert "Being deleted" in text
+    assert "Delete, with preview" not in text
+    for pod in ("web", "late"):
+        cluster.delete(cluster.pod(pod, "lab"))
+    cluster.later(6)
+    cluster.settle()
+    namespace_deletion.sweep(cluster.now)
+    assert "lab" not in cluster.all_namespaces()
+
+
+def test_an_empty_namespace_goes_at_once(admin: Client, cluster: Cluster) -> None:
+    cluster.create(make_namespace("lab"))
+    assert admin.post("/namespaces/lab/delete").headers["Location"] == "/namespaces"
+    assert "lab" not in cluster.all_namespaces()
+
+
+def test_one_that_the_system_needs_is_not_deleted(admin: Client, cluster: Cluster) -> None:
+    cluster.create(make_namespace("default"))
+    assert "Delete, with preview" not in words(admin, "/namespaces/default")
+    answer = admin.post("/namespaces/default/delete")
+    assert answer.status_code == 422
+    assert "default" in cluster.all_namespaces()
+
+
+@pytest.mark.parametrize("path", ["/namespaces", "/namespaces/lab/change", "/namespaces/lab/delete"])
+def test_a_forged_post_of_a_viewer_is_refused(viewer: Client, cluster: Cluster, path: str) -> None:
+    cluster.create(make_namespace("lab"))
+    assert viewer.post(path, {"name": "x", "admin_access": "true"}).status_code == 403
+    assert ADMIN_ACCESS_LABEL not in cluster.all_namespaces()["lab"].metadata.labels
+
+
+def test_a_member_of_the_namespace_does_not_open_or_delete_it(cluster: Cluster) -> None:
+    cluster.create(make_namespace("lab"))
+    mia = signed_in("mia", "namespace:lab")
+    assert "Open to admin access" not in words(mia, "/namespaces/lab")
+    assert mia.post("/namespaces/lab/delete").status_code == 403
+    assert mia.post("/namespaces/lab/change", {"admin_access": "true"}).status_code == 403
+
+
+def test_what_is_held_where_no_namespace_is_is_told(viewer: Client, cluster: Cluster) -> None:
+    cluster.with_gpus()
+    cluster.create_allocated(make_claim("lost", namespace="ghost"), make_allocation(make_result("gpu-0")))
+    assert "ghost does not exist 1" in words(viewer, "/namespaces")
