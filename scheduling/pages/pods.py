@@ -6,6 +6,7 @@ Those that wait come first, the longest waiting at the top, each with what keeps
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -21,7 +22,7 @@ from claims.models import Pod as PodRow
 from claims.models import Reservation
 from manciple.pages.people import Person, person_of
 from manciple.store.tail import latest_revision
-from scheduling.messages import CANNOT_ALLOCATE, STILL_NOT_SCHEDULABLE, sentence
+from scheduling.messages import STILL_NOT_SCHEDULABLE, sentence
 from scheduling.models import QueuedPod
 
 #: Pods on one page.
@@ -217,9 +218,12 @@ def state_of(*, deleting: bool, phase: str, node: str) -> str:
     return phase
 
 
+_OF_CLAIM = re.compile(r" of claim `[^`]*`")
+
+
 def short(message: str) -> str:
-    """The scheduler's message without what all of them begin and end with."""
-    before, _, dominant = message.removesuffix(STILL_NOT_SCHEDULABLE).strip().partition(f"{CANNOT_ALLOCATE}. ")
-    if not dominant and (available := before.partition("nodes are available: ")[2]):
-        before = available
-    return sentence(dominant or before)
+    """The scheduler's message without what all of them begin and end with, and without the claim's name."""
+    text = message.removesuffix(STILL_NOT_SCHEDULABLE).strip()
+    _, found, reasons = text.partition("nodes are available: ")
+    summary, _, dominant = (reasons if found else text).partition(". ")
+    return sentence(_OF_CLAIM.sub("", dominant or summary))

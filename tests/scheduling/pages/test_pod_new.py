@@ -1,0 +1,214 @@
+"""A new pod: from YAML with findings where they stand, from a form that makes the same YAML; only where one may."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Group, User
+from django.test import Client
+
+from claims.kinds.pods import Pod
+from claims.kinds.resource_claims import ResourceClaim, ResourceClaimTemplate
+from manciple.store.tail import latest_revision
+from scheduling.explanations import current
+from scheduling.pages import pod_examples
+from scheduling.pages.pod_documents import read
+from scheduling.pages.pod_form import PodForm, as_yaml
+from tests.builders import make_class, make_namespace, make_template
+from tests.scheduling.cluster import Cluster
+
+POD = """apiVersion: v1
+kind: Pod
+metadata:
+  name: web
+  namespace: team-a
+spec:
+  containers:
+  - name: main
+    image: example.com/main
+"""
+CLAIM = """apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata:
+  name: ours
+spec:
+  devices:
+    requests:
+    - name: gpu
+      exactly:
+        deviceClassName: gpu.example.com
+"""
+
+
+@pytest.fixture
+def namespaces(cluster: Cluster) -> Cluster:
+    for name in ("default", "team-a", "team-b"):
+        cluster.create(make_namespace(name))
+    cluster.create(make_class())
+    return cluster
+
+
+def _client(name: str, *groups: str, staff: bool = False) -> Client:
+    user = User.objects.create_user(name, is_staff=staff)
+    user.groups.set([Group.objects.get_or_create(name=f"namespace:{one}")[0] for one in groups])
+    client = Client()
+    client.force_login(user)
+    return client
+
+
+@pytest.fixture
+def member(namespaces: Cluster) -> Iterator[Client]:
+    """Somebody who may make pods in team-a."""
+    current.forget()
+    yield _client("ann", "team-a")
+    current.forget()
+
+
+def _findings(client: Client, text: str, **fields: str) -> list[dict[str, Any]]:
+    answer = client.post("/pods/new/diagnostics", {"text": text, **fields})
+    assert answer.status_code == 200
+    return [dict(one) for one in json.loads(answer.content)]
+
+
+def test_only_those_who_may_create_somewhere_come_here(namespaces: Cluster) -> None:
+    looker = _client("looker")
+    assert looker.get("/pods/new").status_code == 403
+    assert looker.post("/pods/new", {"yaml": POD}).status_code == 403
+    assert "New pod" not in looker.get("/pods").content.decode()
+    assert "New pod" in _client("ann", "team-a").get("/pods").content.decode()
+
+
+def test_several_documents_are_created_and_the_pod_is_shown(member: Client, cluster: Cluster) -> None:
+    pod = POD + "  resourceClaims:\n  - name: gpu\n    resourceClaimName: ours\n"
+    answer = member.post("/pods/new", {"yaml": f"{pod}---\n{CLAIM}", "namespace": "team-a", "action": "create"})
+    assert answer.headers["Location"] == "/pods/team-a/web"
+    assert cluster.get(Pod, "web", "team-a").spec.resource_claims[0].resource_claim_name == "ours"
+    assert cluster.get(ResourceClaim, "ours", "team-a").spec.devices.requests[0].exactly is not None
+
+
+def test_checking_stores_nothing(member: Client, cluster: Cluster) -> None:
+    revision = latest_revision()
+    answer = member.post("/pods/new", {"yaml": POD, "action": "check"})
+    assert "It would be created" in answer.content.decode()
+    assert latest_revision() == revision
+    assert cluster.find(Pod, "web", "team-a") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "column", "says"),
+    [
+        (POD.replace("  - name: main", "  - nam: main"), 8, 5, "nam is not a field of this"),
+        (POD.replace("    image: example.com/main", "    image: 7"), 9, 5, "image must be of type string, not number"),
+        (POD.replace("  name: web", "  name: Web"), 4, 3, "metadata.name: Invalid value"),
+        (POD.replace("kind: Pod", "kind: Pot"), 2, 1, "A Pot cannot be made here"),
+        (POD.replace("v1", "v2"), 2, 1, "A Pod has apiVersion v1"),
+        (POD.replace("team-a", "team-b"), 5, 3, "may not create anything in namespace team-b"),
+        (POD.replace("  namespace: team-a\n", ""), 3, 1, "Name a namespace"),
+        (f"# first\n---\n{POD.replace('  - name: main', '  - name: Main')}", 10, 5, "spec.containers[0].name"),
+        (f"{POD}---\n{POD}", 14, 3, "web stands above already"),
+        ("apiVersion: [", 2, 1, ""),
+        ("- a", 1, 1, "An object is a mapping"),
+    ],
+)
+def test_what_is_wrong_is_told_where_it_stands(member: Client, text: str, line: int, column: int, says: str) -> None:
+    first = _findings(member, text)[0]
+    assert says in first["message"]
+    if says:
+        assert (first["line"], first["column"]) == (line, column)
+    answer = member.post("/pods/new", {"yaml": text, "action": "create"})
+    assert answer.status_code == 422
+    assert f"Line {first['line']}, column {first['column']}:" in answer.content.decode()
+
+
+def test_a_name_that_is_taken_is_told(member: Client) -> None:
+    assert _findings(member, POD) == []
+    member.post("/pods/new", {"yaml": POD})
+    (found,) = _findings(member, POD)
+    assert found["message"] == "A Pod web exists already in namespace team-a. Choose another name."
+
+
+def test_nothing_is_created_where_one_of_several_is_wrong(member: Client, cluster: Cluster) -> None:
+    wrong = POD.replace("name: web", "name: Web")
+    member.post("/pods/new", {"yaml": f"{CLAIM}---\n{POD}---\n{wrong}", "namespace": "team-a"})
+    assert cluster.all(Pod) == []
+    assert cluster.all(ResourceClaim) == []
+
+
+def test_a_forged_namespace_does_not_help(member: Client, cluster: Cluster) -> None:
+    text = POD.replace("  namespace: team-a\n", "")
+    answer = member.post("/pods/new", {"yaml": text, "namespace": "team-b"})
+    assert answer.status_code == 422
+    assert cluster.all(Pod) == []
+
+
+FORM = {"from": "form", "name": "train", "namespace": "team-a", "image": "example.com/x", "devices": "class"}
+
+
+def test_the_form_makes_a_template_and_a_pod(member: Client, cluster: Cluster) -> None:
+    command = 'python train.py --name "two words"'
+    fields = {**FORM, "class": "gpu.example.com", "count": "2", "command": command}
+    answer = member.post("/pods/new", fields)
+    assert answer.headers["Location"] == "/pods/team-a/train"
+    pod = cluster.get(Pod, "train", "team-a")
+    assert pod.spec.containers[0].command == ("python", "train.py", "--name", "two words")
+    template = cluster.get(ResourceClaimTemplate, "train-devices", "team-a")
+    exactly = template.spec.spec.devices.requests[0].exactly
+    assert exactly is not None
+    assert (exactly.device_class_name, exactly.count) == ("gpu.example.com", 2)
+
+
+def test_the_form_takes_a_template_that_exists(member: Client, cluster: Cluster) -> None:
+    cluster.create(make_template("gpus", namespace="team-a"))
+    member.post("/pods/new", {**FORM, "devices": "template", "template": "gpus"})
+    assert cluster.get(Pod, "train", "team-a").spec.resource_claims[0].resource_claim_template_name == "gpus"
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({"name": ""}, "name"),
+        ({"name": "Not A Name"}, "name"),
+        ({"image": ""}, "image"),
+        ({"class": ""}, "class"),
+        ({"count": "0"}, "count"),
+        ({"devices": "template"}, "template"),
+    ],
+)
+def test_errors_of_the_form_stand_at_their_fields(member: Client, fields: dict[str, str], field: str) -> None:
+    answer = member.post("/pods/new", {**FORM, "class": "gpu.example.com", "count": "1", **fields})
+    assert answer.status_code == 422
+    assert list(answer.context["errors"]) == [field]
+    assert f'id="e-{field}"' in answer.content.decode()
+
+
+def test_the_form_shows_the_yaml_that_it_makes_and_can_go_on_as_yaml(member: Client) -> None:
+    fields = {**FORM, "class": "gpu.example.com", "count": "2"}
+    made = as_yaml(PodForm.of(fields))
+    shown = member.post("/pods/new/made", fields).content.decode()
+    assert "name: train-devices" in shown
+    assert member.post("/pods/new", {**fields, "action": "yaml"}).context["text"] == made
+    assert [one.kind.kind for one in read(made).documents] == ["ResourceClaimTemplate", "Pod"]
+
+
+@pytest.mark.parametrize("example", [one.name for one in pod_examples.EXAMPLES])
+def test_every_example_can_be_created_as_it_stands(member: Client, cluster: Cluster, example: str) -> None:
+    text = member.get(f"/pods/new?example={example}").context["text"]
+    assert _findings(member, text) == []
+    assert member.post("/pods/new", {"yaml": text}).status_code == 302
+    assert cluster.all(Pod)
+
+
+def test_completions_come_from_the_types_and_from_what_exists(member: Client, cluster: Cluster) -> None:
+    cluster.create(make_template("gpus", namespace="team-a"))
+    cluster.create(make_template("secret", namespace="team-b"))
+    table = json.loads(member.get("/pods/new/completions").content)
+    containers = {one["label"]: one for one in table["keys"]["Pod/spec.containers"]}
+    assert containers["image"]["detail"] == "string"
+    requests = [one["label"] for one in table["keys"]["ResourceClaim/spec.devices.requests.exactly"]]
+    assert {"deviceClassName", "selectors", "count"} <= set(requests)
+    assert table["values"]["metadata.namespace"] == ["team-a"]
+    assert table["values"]["spec.resourceClaims.resourceClaimTemplateName"] == ["gpus"]
+    assert table["values"]["ResourceClaim/spec.devices.requests.exactly.deviceClassName"] == ["gpu.example.com"]
