@@ -27,6 +27,7 @@ from claims.pages.shelf import Picture, read_picture
 from claims.pages.sight import holders_for, line_for
 from claims.pages.tiles import label
 from manciple.pages.durations import clock
+from manciple.pages.links import device_url
 from manciple.pages.people import Person, person_of
 from manciple.store import objects
 from manciple.wire.quantity import Format, Quantity
@@ -303,6 +304,6 @@ def _neighbours(person: Person, key: DeviceKey, line: Line | None) -> dict[str, 
         "mini": mini,
         "position": place + 1,
         "of": len(alike),
-        "before": alike[place - 1].address if place else "",
-        "after": alike[place + 1].address if place + 1 < len(alike) else "",
+        "before": device_url(*alike[place - 1].key) if place else "",
+        "after": device_url(*alike[place + 1].key) if place + 1 < len(alike) else "",
     }

@@ -37,7 +37,7 @@ SIZES = ((96, "x"), (500, "l"), (2000, "m"))
 SMALLEST = "s"
 SIZE_NAMES = {"s": "Small", "m": "Medium", "l": "Large", "x": "Huge"}
 #: States that the legend shows even where no device is in them.
-_ALWAYS = {"free", "reserved", "alloc"}
+_ALWAYS = {"free", "reserved"}
 
 
 @login_required

@@ -129,9 +129,9 @@ class Tile:
         return f"{model}, partitioned" if self.cut else model
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Line:
-    """A node's devices (or those of a pool without a node), in published order.
+    """A node's devices (or those of a pool without a node), in published order. Compared by identity.
 
     trouble: what is wrong with the line as a whole, as a sentence.
     """
@@ -158,15 +158,22 @@ class Line:
 
     @cached_property
     def model(self) -> str:
-        """The model that most of its tiles have (the first of equals); gauges count where there is nothing else."""
-        models = Counter(tile.model for tile in self.tiles if not tile.gauge) or Counter(
-            tile.model for tile in self.tiles
-        )
+        """The model that most of its tiles have (the first of equals)."""
+        models = Counter(tile.model for tile in self.main)
         return models.most_common(1)[0][0] if models else ""
+
+    @cached_property
+    def main(self) -> tuple[Tile, ...]:
+        """What a line is counted by: its devices without the gauges, where there are others."""
+        return tuple(tile for tile in self.tiles if not tile.gauge) or self.tiles
+
+    @cached_property
+    def main_counts(self) -> Counter[str]:
+        return Counter(tile.state for tile in self.main)
 
     @property
     def free(self) -> int:
-        return self.counts["free"]
+        return self.main_counts["free"]
 
     @property
     def cut(self) -> bool:

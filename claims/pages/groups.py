@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from django.utils.text import slugify
 
@@ -17,7 +18,7 @@ NOBODY = "Held by nobody"
 NO_CLASS = "In no class"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Group:
     """A heading and its lines."""
 
@@ -28,12 +29,10 @@ class Group:
     def id(self) -> str:
         return slugify(self.title) or "group"
 
-    @property
+    @cached_property
     def counts(self) -> Mapping[str, int]:
-        """state -> tiles, in the legend's order, without zeros."""
-        found: Counter[str] = Counter()
-        for line in self.lines:
-            found.update(line.counts)
+        """state -> tiles that lines are counted by, in the legend's order, without zeros."""
+        found: Counter[str] = Counter(tile.state for line in self.lines for tile in line.main)
         return {state: found[state] for state in STATES if found[state]}
 
     @property
@@ -65,9 +64,7 @@ def group_lines(by: str, lines: Iterable[Line], classes: Mapping[str, frozenset[
 
 def _class_of(line: Line, classes: Mapping[str, frozenset[Offer]]) -> str:
     """The class that accepts most of its devices; of equals the one that accepts fewest elsewhere."""
-    offers = [offer for tile in line.tiles if not tile.gauge for offer in tile.offers] or [
-        offer for tile in line.tiles for offer in tile.offers
-    ]
+    offers = [offer for tile in line.main for offer in tile.offers]
     best = max(
         classes,
         key=lambda name: (sum(offer in classes[name] for offer in offers), -len(classes[name])),

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from html import escape
 from urllib.parse import quote
+from weakref import WeakKeyDictionary
 
-from django.utils.html import escape
 from django.utils.safestring import SafeString, mark_safe
 
 from claims.pages.cards import WHOLE
@@ -25,7 +26,11 @@ def draw_lines(
     """
     drawn = []
     for id_, line in lines:
-        tiles = (draw_tile(tile, current=current, dim=matches is not None and not matches(tile)) for tile in line.tiles)
+        tiles = (
+            _tiles(line, current)
+            if matches is None
+            else (draw_tile(tile, current=current, dim=not matches(tile)) for tile in line.tiles)
+        )
         trouble = " warn" if line.trouble else ""
         topics = escape(" ".join(line.topics))
         drawn.append(
@@ -35,9 +40,22 @@ def draw_lines(
     return mark_safe("".join(drawn))  # noqa: S308 - every value is escaped
 
 
+#: a line's tiles when nothing is dim and no panel is open, for as long as the line stays as it is
+_plain: WeakKeyDictionary[Line, str] = WeakKeyDictionary()
+
+
+def _tiles(line: Line, current: str) -> Iterable[str]:
+    if current and any(_shows(tile, current) for tile in line.tiles):
+        return (draw_tile(tile, current=current) for tile in line.tiles)
+    known = _plain.get(line)
+    if known is None:
+        known = _plain[line] = "".join(map(draw_tile, line.tiles))
+    return (known,)
+
+
 def _line_name(line: Line) -> str:
     name = escape(line.name)
-    title = f"{name}, {line.free} of {len(line.tiles)} free" + (f". {escape(line.trouble)}" if line.trouble else "")
+    title = f"{name}, {line.free} of {len(line.main)} free" + (f". {escape(line.trouble)}" if line.trouble else "")
     inside = f'{name}<span class="sr">, {escape(line.trouble)}</span>' if line.trouble else name
     if not line.node:
         return f'<span class="name" title="{title}">{inside}</span>'
@@ -47,7 +65,7 @@ def _line_name(line: Line) -> str:
 def draw_tile(tile: Tile, *, current: str = "", dim: bool = False) -> str:
     """One tile as an anchor to its device's panel."""
     address = tile.address
-    kinds = "tile" + (" nic" if tile.gauge else "") + (" parts" if tile.parts else "") + (" dim" if dim else "")
+    kinds = "tile" + (" nic" if tile.gauge else "") + (" parts" if tile.cut else "") + (" dim" if dim else "")
     attributes = [
         f'class="{kinds}" href="?at={quote(address)}" tabindex="-1" data-at="{escape(address)}"',
         f'data-s="{tile.state}" aria-label="{escape(label(tile))}"',
@@ -64,7 +82,7 @@ def draw_tile(tile: Tile, *, current: str = "", dim: bool = False) -> str:
         attributes.append(f'style="--lvl:{tile.level}%"')
     if current and _shows(tile, current):
         attributes.append('aria-current="true"')
-    inside = "".join(map(_part, tile.parts)) if tile.parts else _name(tile)
+    inside = "".join(map(_part, tile.parts or _uncut(tile))) if tile.cut else _name(tile)
     return f"<a {' '.join(attributes)}>{inside}</a>"
 
 
@@ -94,19 +112,26 @@ def _shows(tile: Tile, address: str) -> bool:
     return tile.address == address or any(offer.address == address for offer in tile.offers)
 
 
+def _uncut(tile: Tile) -> tuple[Part, ...]:
+    """A card that is free or held as a whole fills its frame."""
+    return (Part(offer=tile.offers[0], state=tile.state, weight=WHOLE, holders=tile.holders),)
+
+
 def _part(part: Part) -> str:
     attributes = [f'data-s="{part.state}" style="--w:{part.weight}"']
     if part.offer:
         attributes.append(f'data-at="{escape(part.offer.address)}"')
-        if part.weight >= _NAMED and (profile := _profile(part)):
-            attributes.append(f'data-p="{escape(profile)}"')
+        if part.weight >= _NAMED and (text := _text(part)):
+            attributes.append(f'data-p="{escape(text)}"')
     if part.state == "taint" and part.holders:
         attributes.append("data-held")
     return f"<i {' '.join(attributes)}></i>"
 
 
-def _profile(part: Part) -> str:
-    """The short form of a partition's profile: "3g" of "3g.40gb"."""
+def _text(part: Part) -> str:
+    """Who holds the whole card; of a partition the short form of its profile: "3g" of "3g.40gb"."""
+    if part.weight == WHOLE and part.holders:
+        return part.holders[0].namespace
     facts = dict(part.offer.facts) if part.offer else {}
     return facts.get("profile", "").partition(".")[0]
 

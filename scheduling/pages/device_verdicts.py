@@ -71,7 +71,8 @@ def _ask(selector: Selector, offer: Offer) -> bool | str:
     try:
         return selector.matches(view)
     except EvaluationError as error:
-        return str(error) or "it has no value"
+        # What cel-go adds of advice follows the first sentence.
+        return str(error).partition(". ")[0] or "it has no value"
 
 
 def _refused(error: CompileError) -> Verdict:

@@ -274,7 +274,7 @@
     const many = Math.abs(gained);
     if (many) said.textContent = `${many} device${many === 1 ? "" : "s"} ${gained > 0 ? "became free" : "taken"}`;
   };
-  const free = () => Number(legend.querySelector('[data-count="free"]')?.textContent ?? 0);
+  const free = () => Number((legend.querySelector('[data-count="free"]')?.textContent ?? "0").replaceAll(",", ""));
   const MANY = 120; // topics of one request; more cost less as one page
   let waiting = new Set(), whole = false, busy = false;
   const update = async () => {
