@@ -73,9 +73,10 @@ def phone(chromium: Browser, demo: Demo, states: dict[str, Any]) -> Tour:
     return on_a_phone(chromium, demo.web, states["admin"])
 
 
-def pause(page: Page) -> None:
-    """Let the browser's messages come in (its calls of ours run only while we wait for it)."""
+def pause(page: Page) -> bool:
+    """Let the browser's messages come in (ours run only while we wait for it). Always False."""
     page.wait_for_timeout(50)
+    return False
 
 
 # All pages -----------------------------------------------------------------------------------------------------------
