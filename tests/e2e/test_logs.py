@@ -57,6 +57,13 @@ def kubeconfig_of(up: Up, node: str) -> Path:
 
 
 @pytest.fixture(scope="module")
+def up(system: Up) -> Iterator[Up]:
+    """Reading logs changes nothing: the invariants are looked at once, when all of them have been read."""
+    yield system
+    system.check_invariants()
+
+
+@pytest.fixture(scope="module")
 def agent(system: Up) -> Iterator[Process]:
     """The agent of the node `outside`."""
     state = system.home / "outside"
