@@ -171,8 +171,8 @@ def _version(value: Semver) -> str:
 
 
 def _amount(value: Amount) -> str:
-    family = Format.DECIMAL_SI if value.nanos % _KI else Format.BINARY_SI
-    return Quantity(value.nanos, family).canonical()
+    families = (Format.BINARY_SI, Format.DECIMAL_SI) if value.nanos % _KI == 0 else (Format.DECIMAL_SI,)
+    return min((Quantity(value.nanos, family).canonical() for family in families), key=len)
 
 
 _WRITTEN: dict[type, Callable[[Any], str]] = {

@@ -33,6 +33,7 @@ SHOWN, LISTED = 6, 120
 GROUPS, NAMED = 10, 24
 
 _MISSING = re.compile(r"no such key: (\w+)")
+_LOOKUP = re.compile(r'device\.(?:attributes|capacity)\["[^"]*"\]\.')
 
 
 def class_kind() -> Kind:
@@ -79,8 +80,8 @@ class ShownGroup:
 
     @property
     def text(self) -> str:
-        """What went wrong, without advice that the page gives itself."""
-        return self.group.text.partition(". consider ")[0]
+        """The operand without where its names come from; what went wrong without advice that the page gives itself."""
+        return _LOOKUP.sub("", self.group.text).partition(". consider ")[0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

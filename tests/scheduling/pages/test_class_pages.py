@@ -1,0 +1,322 @@
+"""The class pages as the server draws them; Chromium uses them in tests/e2e/test_pages_classes.py."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Group, User
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from msgspec import structs
+
+from inventory.kinds.classes import DeviceClass
+from manciple.store import objects
+from scheduling.pages import class_claims, class_shelf
+from scheduling.pages.class_manifest import MINUS
+from scheduling.pages.class_workbench import class_kind
+from tests.builders import (
+    CLASS,
+    DRIVER,
+    make_claim,
+    make_class,
+    make_device,
+    make_node,
+    make_pod,
+    make_request,
+    make_slice,
+)
+from tests.scheduling.cluster import Cluster, with_spec
+
+LARGE = f'device.capacity["{DRIVER}"].memory.compareTo(quantity("120Gi")) >= 0'
+OF_DRIVER = f'device.driver == "{DRIVER}"'
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_remembered(db: None) -> Iterator[None]:
+    """What the process knows of the cluster is of another test's."""
+    class_shelf.forget()
+    class_claims.forget()
+    yield
+    class_shelf.forget()
+    class_claims.forget()
+
+
+@pytest.fixture
+def admin(db: None) -> Client:
+    return _signed_in("ada", staff=True)
+
+
+@pytest.fixture
+def viewer(db: None) -> Client:
+    return _signed_in("vic")
+
+
+def _signed_in(name: str, *groups: str, staff: bool = False) -> Client:
+    user = User.objects.create_user(name, is_staff=staff)
+    user.groups.set([Group.objects.get_or_create(name=group)[0] for group in groups])
+    client = Client()
+    client.force_login(user)
+    return client
+
+
+@pytest.fixture
+def shelf(cluster: Cluster) -> Cluster:
+    """Two nodes: two large GPUs, two small ones; a class of the driver's devices."""
+    cluster.create(make_class(expressions=[OF_DRIVER]))
+    for node, memory in (("node-1", "141Gi"), ("node-2", "80Gi")):
+        devices = [
+            make_device(f"gpu-{index}", attributes={"model": "H"}, capacity={"memory": memory}) for index in range(2)
+        ]
+        cluster.create(make_node(node))
+        cluster.create(make_slice(node=node, devices=devices))
+    return cluster
+
+
+def _words(answer: Any) -> str:
+    """The page's words, tags left out and blanks joined."""
+    text = answer.content.decode()
+    main = text.partition("<main")[2] or text
+    return html.unescape(re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", main)))
+
+
+def _judged(client: Client, *selectors: str, editing: str = CLASS, **fields: Any) -> str:
+    form = {"selector": list(selectors), "name": editing, "editing": editing, **fields}
+    answer = client.post("/classes/verdicts", form)
+    assert answer.status_code == 200
+    return _words(answer)
+
+
+def _stored(name: str = CLASS) -> DeviceClass:
+    stored = objects.get(class_kind(), "", name)
+    assert stored is not None
+    decoded = objects.decode(class_kind(), stored.text)
+    assert isinstance(decoded, DeviceClass)
+    return decoded
+
+
+# The list ------------------------------------------------------------------------------------------------------------
+
+
+def test_those_who_are_not_signed_in_see_nothing(db: None) -> None:
+    for path in (
+        "/classes",
+        f"/classes/c/{CLASS}",
+        "/classes/new",
+        "/classes/completions",
+        f"/classes/c/{CLASS}/delete",
+    ):
+        assert Client().get(path).headers["Location"].startswith("/login")
+
+
+def test_an_empty_list_says_what_to_do(admin: Client, viewer: Client) -> None:
+    assert "No device class yet" in _words(admin.get("/classes"))
+    assert "New class" not in _words(viewer.get("/classes"))
+
+
+def test_the_list_counts_devices_by_state_and_who_uses_them(admin: Client, shelf: Cluster) -> None:
+    shelf.create(make_claim("waits", requests=[make_request(count=9)]))
+    page = admin.get("/classes")
+    assert "4 of 4 4 1 nobody" in _words(page)
+    assert 'aria-label="4 free"' in page.content.decode()
+
+
+def test_the_list_asks_the_database_the_same_for_many_classes_and_devices(admin: Client, shelf: Cluster) -> None:
+    admin.get("/classes")
+    with CaptureQueriesContext(connection) as few:
+        admin.get("/classes")
+    for number in range(5):
+        shelf.create(make_class(f"more-{number}"))
+        shelf.create(make_claim(f"claim-{number}"))
+    admin.get("/classes")
+    with CaptureQueriesContext(connection) as many:
+        admin.get("/classes")
+    assert len(many) == len(few)
+
+
+# Verdicts ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_verdicts_name_the_operand_the_value_and_the_nodes(admin: Client, shelf: Cluster) -> None:
+    said = _judged(admin, OF_DRIVER, LARGE)
+    assert "keeps 4 of 4" in said
+    assert "keeps 2 of 4" in said
+    assert "node-2 memory >= 120Gi 80Gi 2" in said
+    assert "2 of 4 · 2 free now" in said
+
+
+def test_a_change_of_a_slice_shows_in_the_next_verdict(admin: Client, shelf: Cluster) -> None:
+    assert "4 of 4 · 4 free now" in _judged(admin, OF_DRIVER)
+    shelf.create(make_slice(node="node-3", devices=[make_device("gpu-0")]))
+    assert "5 of 5 · 5 free now" in _judged(admin, OF_DRIVER)
+    shelf.delete(make_slice(node="node-3"))
+    assert "4 of 4 · 4 free now" in _judged(admin, OF_DRIVER)
+
+
+def test_a_keystroke_reads_no_device_from_the_database(admin: Client, shelf: Cluster) -> None:
+    _judged(admin, OF_DRIVER)
+    with CaptureQueriesContext(connection) as asked:
+        _judged(admin, LARGE)
+    assert not [query for query in asked if "inventory_device" in query["sql"] and "class" not in query["sql"]]
+
+
+def test_an_error_on_a_device_offers_a_guard_that_mends_it(admin: Client, shelf: Cluster) -> None:
+    selector = f'device.attributes["{DRIVER}"].rack == "a" || device.attributes["{DRIVER}"].rack == "b"'
+    page = admin.post(f"/classes/c/{CLASS}", {"selector": selector, "name": CLASS, "guard": "0"})
+    assert page.status_code == 200
+    said = _words(page)
+    assert f'"rack" in device.attributes["{DRIVER}"] && ({selector})' in said
+    assert "Raise an error" not in said
+
+
+def test_a_class_that_does_not_compile_cannot_be_saved_and_says_which_selector(admin: Client, shelf: Cluster) -> None:
+    said = _judged(admin, OF_DRIVER, "device.driver ==")
+    assert "Cannot save yet Selector 2 does not compile." in said
+    assert "Selector 2 joins once it compiles." in said
+    assert "Cost is estimated once every selector compiles." in said
+
+
+def test_check_shows_the_verdicts_without_script_and_stores_nothing(admin: Client, shelf: Cluster) -> None:
+    before = _stored()
+    said = _words(admin.post(f"/classes/c/{CLASS}", {"selector": LARGE, "name": CLASS, "check": ""}))
+    assert "2 of 4 · 2 free now" in said
+    assert _stored() == before
+
+
+def test_the_palette_lists_what_devices_really_have(admin: Client, shelf: Cluster) -> None:
+    page = admin.get(f"/classes/c/{CLASS}").content.decode()
+    assert 'data-insert="device.capacity[&quot;gpu.example.com&quot;].memory"' in page
+    assert "80Gi, 141Gi" in page
+    table = json.loads(admin.get("/classes/completions").content)["after"]
+    assert {"label": '"H"'} in table[f'device.attributes["{DRIVER}"].model==']
+
+
+# What saving would change --------------------------------------------------------------------------------------------
+
+
+def test_the_difference_says_what_waiting_and_held_claims_would_see(admin: Client, shelf: Cluster) -> None:
+    shelf.create(make_claim("holds"))
+    shelf.create(make_pod("runs", claims={"gpu": "holds"}))
+    shelf.settle()
+    shelf.create(make_claim("waits"))
+    shelf.create(make_claim("looks-elsewhere", requests=[make_request(expressions=[LARGE])]))
+    said = _judged(admin, OF_DRIVER, LARGE)
+    assert (
+        "2 lines changed Matches 4 → 2. 1 waiting claim would see fewer devices; 1 held claim is not touched." in said
+    )
+    assert "default/waits sees 4 → 2 devices" in said
+    assert "+ expression: " in said
+
+
+def test_nobody_is_told_of_claims_in_namespaces_that_they_do_not_see(admin: Client, shelf: Cluster) -> None:
+    shelf.create(make_claim("secret", namespace="hidden"))
+    shelf.create(make_claim("mine", namespace="open"))
+    member = _signed_in("mia", "namespace:open")
+    for text in (_words(member.get(f"/classes/c/{CLASS}")), _judged(member, LARGE), _words(member.get("/classes"))):
+        assert "hidden" not in text
+        assert "secret" not in text
+    assert "1 waiting claim would see fewer devices" in _judged(member, LARGE)
+    assert "2 waiting claims would see fewer devices" in _judged(admin, LARGE)
+
+
+def test_a_viewer_may_try_selectors_and_change_nothing(viewer: Client, shelf: Cluster) -> None:
+    page = _words(viewer.get(f"/classes/c/{CLASS}"))
+    assert "administrators save classes" in page
+    for button in ("Save class", "Delete class", "Add driver config"):
+        assert button not in page
+    assert "2 of 4" in _judged(viewer, LARGE)
+    for path in (f"/classes/c/{CLASS}", f"/classes/c/{CLASS}/yaml", f"/classes/c/{CLASS}/delete", "/classes/new"):
+        assert viewer.post(path, {"name": CLASS, "selector": "true", "yaml": "x"}).status_code == 403
+    assert viewer.get("/classes/new").status_code == 403
+    assert _stored().spec.selectors[0].cel is not None
+
+
+# Saving --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_class_is_saved_with_its_extended_resource_name(admin: Client, shelf: Cluster) -> None:
+    fields = {"name": "big", "selector": LARGE, "extended": "example.com/big"}
+    assert admin.post("/classes/new", fields).headers["Location"] == "/classes/c/big"
+    assert _stored("big").spec.extended_resource_name == "example.com/big"
+
+
+@pytest.mark.parametrize("name", ["big", "kubernetes.io/big", "requests.example.com/big"])
+def test_an_extended_resource_name_is_judged_before_saving(admin: Client, shelf: Cluster, name: str) -> None:
+    said = _judged(admin, LARGE, editing="", name="big", extended=name)
+    assert "must be a valid extended resource name" in said
+    assert "Cannot save yet A field needs another value." in said
+    assert admin.post("/classes/new", {"name": "big", "selector": LARGE, "extended": name}).status_code == 422
+
+
+def test_a_driver_config_without_a_driver_is_told_at_its_field(admin: Client, shelf: Cluster) -> None:
+    page = admin.post(
+        "/classes/verdicts", {"name": "x", "selector": "true", "driver": "", "parameters": "kind: GpuConfig"}
+    ).content.decode()
+    field = page.partition('id="error-driver-0"')[2].partition("</div>")[0]
+    assert "Required value" in field
+
+
+# YAML and history ----------------------------------------------------------------------------------------------------
+
+
+def _diagnosed(client: Client, what: str, text: str, **fields: str) -> list[tuple[int, int, str]]:
+    found = client.post(f"/classes/diagnostics/{what}", {"text": text, **fields}).json()
+    return [(one["line"], one["column"], one["message"]) for one in found]
+
+
+def test_a_class_is_saved_as_yaml(admin: Client, shelf: Cluster) -> None:
+    page = admin.get(f"/classes/c/{CLASS}?tab=yaml").content.decode()
+    text = html.unescape(page.partition('id="yaml"')[2].partition(">")[2].partition("</textarea>")[0])
+    wanted = text.replace(OF_DRIVER, "1 == 1")
+    assert wanted != text
+    assert admin.post(f"/classes/c/{CLASS}/yaml", {"yaml": wanted}).status_code == 302
+    cel = _stored().spec.selectors[0].cel
+    assert cel is not None
+    assert cel.expression == "1 == 1"
+    refused = admin.post(f"/classes/c/{CLASS}/yaml", {"yaml": wanted})
+    assert refused.status_code == 422
+    assert "Somebody else changed this class" in _words(refused)
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "message"),
+    [
+        ("kind: [", (1, 8), "Expected the node content"),
+        ("apiVersion: resource.k8s.io/v1\nkind: DeviceClass\nmetadata: {name: other}", (3, 12), "The name stays"),
+        (f"metadata: {{name: {CLASS}}}\nspec:\n  colour: red", (3, 3), 'unknown field "spec.colour"'),
+        (f"metadata: {{name: {CLASS}}}\nspec:\n  selectors:\n  - cel: {{expression: nonsense}}", (4, 11), "undeclared"),
+        ("- a", (1, 1), "is a mapping"),
+    ],
+)
+def test_yaml_that_is_no_class_is_told_where(
+    admin: Client, shelf: Cluster, text: str, place: tuple[int, int], message: str
+) -> None:
+    ((at_line, at_column, said), *_) = _diagnosed(admin, "class", text, editing=CLASS)
+    assert (at_line, at_column) == place
+    assert message in said
+
+
+def test_the_history_tells_each_change(admin: Client, shelf: Cluster) -> None:
+    shelf.update(structs.replace(with_spec(_stored(), selectors=make_class(expressions=["true"]).spec.selectors)))
+    said = _words(admin.get(f"/classes/c/{CLASS}?tab=history"))
+    assert said.index("1 line changed") < said.index("Created")
+    assert f"{MINUS} expression: {OF_DRIVER}" in said.replace("'", "")
+    assert "2 revisions in the event log" in said
+
+
+# The end of a class --------------------------------------------------------------------------------------------------
+
+
+def test_deleting_a_class_says_first_who_would_wait(admin: Client, shelf: Cluster) -> None:
+    shelf.create(make_claim("waits", requests=[make_request(count=9)]))
+    said = _words(admin.get(f"/classes/c/{CLASS}/delete"))
+    assert "1 could not be allocated any more: default/waits" in said
+    assert "Keep it" in said
+    assert admin.post(f"/classes/c/{CLASS}/delete").headers["Location"] == "/classes"
+    assert objects.get(class_kind(), "", CLASS) is None
+    assert admin.get(f"/classes/c/{CLASS}").status_code == 404

@@ -1,0 +1,214 @@
+"""What the class editors say of a text: diagnostics with their fixes, completions, guards, differences, impact."""
+
+from __future__ import annotations
+
+import pytest
+
+from inventory.kinds.slices import Device, DeviceAttribute, DeviceCapacity
+from scheduling.cel import DeviceView, Features, compile_selector
+from scheduling.pages import diagnostics
+from scheduling.pages.class_attributes import domains, examples
+from scheduling.pages.class_claims import Asking
+from scheduling.pages.class_form import guarded
+from scheduling.pages.class_impact import impact
+from scheduling.pages.class_manifest import MINUS, difference, lines_changed
+from scheduling.pages.class_map import WIDTH, draw
+from scheduling.pages.class_shelf import Candidate, Shelf
+from scheduling.pages.class_workbench import Cost, guard_of
+from scheduling.pages.completions import cel_table
+from scheduling.pages.verdicts import judge
+
+DRIVER = "gpu.example.com"
+ALL = Features(consumable_capacity=True, list_type_attributes=True)
+
+
+def candidate(index: int, memory: str = "80Gi") -> Candidate:
+    attributes = {
+        "index": DeviceAttribute(int_value=index),
+        "model": DeviceAttribute(string_value="A100" if index % 2 else "H100"),
+        "driverVersion": DeviceAttribute(version_value="575.1.0"),
+        "example.org/rack": DeviceAttribute(string_value=f"r{index}"),
+    }
+    device = Device(name=f"gpu-{index}", attributes=attributes, capacity={"memory": DeviceCapacity(value=memory)})
+    node = f"node-{index // 4}"
+    return Candidate(driver=DRIVER, pool=node, node=node, name=device.name, view=DeviceView.of(DRIVER, device))
+
+
+SHELF = Shelf([candidate(index, "80Gi" if index < 6 else "141Gi") for index in range(8)])
+
+
+@pytest.mark.parametrize(
+    ("expression", "place", "message"),
+    [
+        ("device.driver ==", (1, 17), "The expression ends before it is complete."),
+        ("device.driver == 'a", (1, 18), "A text is not closed."),
+        ("devic.x", (1, 1), "devic is not known here."),
+        ("device.foo", (1, 7), "device has no field foo."),
+        ('true ||\n 1 > "a"', (2, 4), "> does not go with int and string."),
+        ('device.capacity["a"].memory >= 3', (1, 29), "Quantities are not compared with >=."),
+        ("1 + 2", (1, 1), "Must evaluate to bool or the unknown type, not int."),
+        ('device.driver.isGreaterThan("575.0.0")', (1, 29), "isGreaterThan needs a semver, and got a string."),
+    ],
+)
+def test_what_does_not_compile_is_told_in_plain_words_at_its_place(
+    expression: str, place: tuple[int, int], message: str
+) -> None:
+    found = diagnostics.of_expression(expression, ALL)[0]
+    assert (found["line"], found["column"]) == place
+    assert found["message"] == message
+
+
+def test_all_problems_of_an_expression_are_told() -> None:
+    assert len(diagnostics.of_expression('true || 1 > "a" || 2 > "b"', ALL)) == 2
+
+
+@pytest.mark.parametrize("expression", ["", "  ", f'device.driver == "{DRIVER}"'])
+def test_nothing_is_said_of_what_compiles(expression: str) -> None:
+    assert diagnostics.of_expression(expression, ALL) == []
+
+
+@pytest.mark.parametrize(
+    ("expression", "insert"),
+    [
+        ('device.attributes["a"].version\n  .isGreaterThan("575.0.0")', 'semver("575.0.0")'),
+        ('device.capacity["a"].memory.compareTo("80Gi") >= 0', 'quantity("80Gi")'),
+        ("device.capacity['a'].memory.isLessThan('1.5.0')", "quantity('1.5.0')"),
+    ],
+)
+def test_a_text_where_a_version_or_an_amount_is_due_has_a_fix_that_compiles(expression: str, insert: str) -> None:
+    fix = diagnostics.of_expression(expression, ALL)[0]["fix"]
+    lines = expression.split("\n")
+    line = lines[fix["line"] - 1]
+    lines[fix["line"] - 1] = line[: fix["column"] - 1] + fix["insert"] + line[fix["end_column"] - 1 :]
+    assert fix["insert"] == insert
+    assert diagnostics.of_expression("\n".join(lines), ALL) == []
+
+
+def test_an_expression_that_may_cost_too_much_is_refused() -> None:
+    dear = " && ".join(['device.attributes["a"].all(x, device.attributes["b"].all(y, x.matches(y)))'] * 30)
+    assert "may cost too much" in diagnostics.of_expression(dear, ALL)[0]["message"]
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "message"),
+    [
+        ("a: 1\nb: [", (2, 5), "Expected the node content"),
+        ("- a", (1, 1), "Parameters are a mapping."),
+        ("a: " + "x" * 11_000, (1, 1), "the limit is 10,240"),
+    ],
+)
+def test_parameters_are_judged_as_they_are_typed(text: str, place: tuple[int, int], message: str) -> None:
+    (found,) = diagnostics.of_parameters(text)
+    assert (found["line"], found["column"]) == place
+    assert message in found["message"]
+    assert diagnostics.of_parameters("a: 1") == []
+
+
+@pytest.mark.parametrize(
+    ("path", "place"),
+    [
+        ("spec.selectors[1].cel.expression", (5, 11)),
+        ("spec.selectors[9].cel", (3, 3)),
+        ("spec.nothing", (2, 1)),
+        ("", (1, 1)),
+    ],
+)
+def test_a_field_of_the_api_is_found_in_the_text_or_the_nearest_above(path: str, place: tuple[int, int]) -> None:
+    text = "kind: DeviceClass\nspec:\n  selectors:\n  - cel: {expression: a}\n  - cel: {expression: b}\n"
+    assert diagnostics.place_of(text, path) == place
+
+
+def test_completions_follow_what_is_published() -> None:
+    table = cel_table(SHELF)
+    assert [option["label"] for option in table['device.attributes["']] == [DRIVER, "example.org"]
+    names = [option["label"] for option in table[f'device.attributes["{DRIVER}"].']]
+    assert names == ["driverVersion", "index", "model"]
+    assert [option["label"] for option in table[f'device.attributes["{DRIVER}"].model==']] == ['"H100"', '"A100"']
+    assert {"label": "80Gi", "apply": '80Gi")'} in table[f'device.capacity["{DRIVER}"].memory.compareTo(quantity("']
+    assert "isGreaterThan" in [option["label"] for option in table[f'device.attributes["{DRIVER}"].driverVersion.']]
+    assert "min" not in [option["label"] for option in table["device."]]
+
+
+def test_the_palette_tells_types_and_values() -> None:
+    told = {one.name: (one.type, one.summary) for one in domains(SHELF)[0].properties}
+    assert told == {
+        "driverVersion": ("semver", "semver"),
+        "index": ("int", "0–7"),  # noqa: RUF001 - as a person reads it
+        "memory": ("quantity", "80Gi, 141Gi"),
+        "model": ("string", "2 values"),
+    }
+
+
+def test_every_example_compiles_and_chooses_a_device() -> None:
+    found = list(examples(SHELF))
+    assert len(found) >= 4
+    for what, expression in found:
+        assert any(compile_selector(expression).matches(one.view) for one in SHELF.candidates), what
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [("a && b", "g &&\na && b"), ("a || b", "g &&\n(a || b)"), ("a ? b : c", "g &&\n(a ? b : c)")],
+)
+def test_a_guard_stands_before_all_of_the_expression(expression: str, expected: str) -> None:
+    assert guarded(expression, "g") == expected
+
+
+def test_a_guard_asks_for_the_key_where_the_expression_looks_for_it() -> None:
+    expression = f'device.capacity["{DRIVER}"].cores.isGreaterThan(quantity("1"))'
+    assert guard_of(expression, "no such key: cores") == f'"cores" in device.capacity["{DRIVER}"]'
+    assert guard_of(expression, "division by zero") == ""
+
+
+def test_a_replaced_line_counts_once_and_only_what_changed_is_shown() -> None:
+    lines = difference("a: 1\nb: 2\nc: 3\nd: 4\ne: 5", "a: 1\nb: 2\nc: 3\nd: 4\ne: 6")
+    assert [(line.sign, line.text) for line in lines] == [(" ", "c: 3"), (" ", "d: 4"), (MINUS, "e: 5"), ("+", "e: 6")]
+    assert lines_changed(lines) == 1
+    assert difference("a", "a") == ()
+
+
+LARGE = f'device.capacity["{DRIVER}"].memory.compareTo(quantity("100Gi")) >= 0'
+ODD = f'device.attributes["{DRIVER}"].model == "A100"'
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "held", "sentence"),
+    [
+        (None, [LARGE], 0, "Matches 2 devices."),
+        ([], [LARGE], 22, "Matches 8 → 2. 2 waiting claims would see fewer devices; 22 held claims are not touched."),
+        ([LARGE], [], 1, "Matches 2 → 8. 2 waiting claims would see more devices; 1 held claim is not touched."),
+        ([LARGE], [f"true && {LARGE}"], 0, "Matches 2, as now."),
+    ],
+)
+def test_the_sentence_counts_what_each_claim_would_see(
+    before: list[str] | None, after: list[str], held: int, sentence: str
+) -> None:
+    waiting = [
+        Asking("a", "plain", {"gpu": ((),)}),
+        Asking("a", "odd", {"gpu": ((ODD,),)}),
+        Asking("a", "none", {"gpu": (("false",),)}),
+    ]
+    assert impact("gpu", before=before, after=after, shelf=SHELF, waiting=waiting, held=held).sentence == sentence
+
+
+def test_of_a_claim_with_several_requests_the_one_that_loses_counts() -> None:
+    claim = Asking("a", "both", {"gpu": ((LARGE,), (ODD,))})
+    (effect,) = impact("gpu", before=[], after=[LARGE], shelf=SHELF, waiting=[claim], held=0).fewer
+    assert (effect.before, effect.after) == (4, 1)
+
+
+@pytest.mark.parametrize(
+    ("cost", "percent", "share"),
+    [(1, 0.0, "0.0001%"), (1_000, 50.0, "0.1%"), (500_000, 95.0, "50%"), (9**9, 100.0, "38742%")],
+)
+def test_the_cost_stands_on_a_logarithmic_scale(cost: int, percent: float, share: str) -> None:
+    found = Cost(cost=cost, known=True)
+    assert (found.percent, found.share, found.exceeds) == (percent, share, cost > 10**6)
+    assert Cost(cost=cost, known=False).percent == 0
+
+
+def test_the_map_draws_runs_and_says_what_it_shows() -> None:
+    drawn = draw(judge([LARGE], SHELF))
+    assert drawn.width == WIDTH
+    assert (drawn.match.count("M"), drawn.miss.count("M"), drawn.error) == (1, 2, "")
+    assert drawn.label == "Map of 2 nodes: 2 devices match, on node-1; 6 do not match"
