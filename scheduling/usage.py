@@ -1,6 +1,8 @@
 """How the devices were used over time: a sample a minute of how many were in which state, kept for some days.
 
-Any worker may take the sample of a minute; the database keeps the first.
+Any worker may take the sample of a minute; the database keeps the first. A worker keeps a small cluster in mind from
+one sample to the next; a large one is read for the sample and forgotten, less often, and without its classes, so that
+what places pods pays neither memory nor much time for a drawing.
 """
 
 from __future__ import annotations
@@ -9,12 +11,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from scheduling.models import UsageSample
+from django.db.models import Sum
+
+from inventory.models import Pool
+from manciple.store.tail import latest_revision
+from scheduling.models import QueuedPod, UsageSample
 
 #: How long samples are kept.
 KEPT_FOR = timedelta(days=8)
 #: The class of samples of all devices.
 ALL = ""
+#: Devices from which on a cluster is large, and how often it is sampled.
+LARGE = 20_000
+EVERY, LARGE_EVERY = timedelta(minutes=1), timedelta(minutes=10)
+#: Writes since the last sample that are followed one by one; after more, everything is read anew.
+MOST_FOLLOWED = 20_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,21 +43,54 @@ def minute_of(moment: datetime) -> datetime:
 
 def sample(now: datetime) -> int:
     """Note how things stand in this minute, unless somebody has. Returns how many rows were written."""
+    at = minute_of(now)
+    every = sampled_every(_devices())
+    if UsageSample.objects.filter(at__gt=at - every, device_class=ALL).exists():
+        return 0
+    rows = _counted(at) if every == EVERY else _counted_in_passing(at)
+    UsageSample.objects.bulk_create(rows, ignore_conflicts=True)
+    prune(now)
+    return len(rows)
+
+
+def sampled_every(devices: int) -> timedelta:
+    """How often a cluster with so many devices is sampled."""
+    return LARGE_EVERY if devices >= LARGE else EVERY
+
+
+def _devices() -> int:
+    found: int = Pool.objects.aggregate(total=Sum("device_count"))["total"] or 0
+    return found
+
+
+_last_revision = 0
+
+
+def _counted(at: datetime) -> list[UsageSample]:
+    """All devices and each class."""
     # Read where it is needed: a worker that takes no sample loads no page.
+    from claims.pages import shelf  # noqa: PLC0415
     from scheduling.capacity import read_census  # noqa: PLC0415
 
-    at = minute_of(now)
-    if UsageSample.objects.filter(at=at, device_class=ALL).exists():
-        return 0
+    global _last_revision  # noqa: PLW0603 - of this process
+    if latest_revision() - _last_revision > MOST_FOLLOWED:
+        shelf.forget()
     census = read_census()
+    _last_revision = census.revision
     rows = [UsageSample(at=at, device_class=ALL, counts=nonzero(census.totals), waiting=census.waiting)]
     rows += [
         UsageSample(at=at, device_class=one.name, counts=nonzero(one.counts), waiting=one.waiting)
         for one in census.classes
     ]
-    UsageSample.objects.bulk_create(rows, ignore_conflicts=True)
-    prune(now)
-    return len(rows)
+    return rows
+
+
+def _counted_in_passing(at: datetime) -> list[UsageSample]:
+    """All devices; nothing that was read is kept."""
+    from claims.pages.shelf import Shelf  # noqa: PLC0415 - as above
+
+    counts = nonzero(Shelf.captured().picture().counts)
+    return [UsageSample(at=at, device_class=ALL, counts=counts, waiting=QueuedPod.objects.count())]
 
 
 def nonzero(counts: Mapping[str, int]) -> dict[str, int]:

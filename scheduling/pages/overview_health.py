@@ -15,8 +15,8 @@ from manciple.pages.durations import clock, duration
 OK, WARN, ERR = "ok", "warn", "err"
 #: Of many things in the same trouble, so many are named.
 NAMED = 3
-#: The clock of the periodic looks leaves a sample every minute.
-SAMPLED_WITHIN = timedelta(minutes=3)
+#: The clock of the periodic looks leaves a sample of usage now and then; one that is later than this is missed.
+LATE = timedelta(minutes=2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +109,7 @@ class Signs:
     processes: Sequence[ProcessSign] = ()
     queue: QueueSign = field(default_factory=QueueSign)
     sampled: datetime | None = None
+    sampled_every: timedelta = timedelta(minutes=1)
     silent_after: timedelta = timedelta(seconds=30)
     revision: int = 0
     floor: int = 0
@@ -259,7 +260,7 @@ def _workers(signs: Signs) -> HealthLine:
 
 def _beat(signs: Signs) -> HealthLine:
     """The clock is seen by what only it asks for: the samples of usage."""
-    late = signs.sampled is not None and signs.now - signs.sampled > SAMPLED_WITHIN
+    late = signs.sampled is not None and signs.now - signs.sampled > signs.sampled_every + LATE
     trouble = Trouble(
         what=f"Nothing has been asked for on time since {clock(signs.sampled, now=signs.now)}.",
         step="Start the clock: `celery -A manciple beat`. Only what events ask for is done until then.",

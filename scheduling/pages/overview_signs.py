@@ -19,7 +19,7 @@ from scheduling.heartbeats import SILENT_AFTER
 from scheduling.models import Heartbeat, QueuedPod, UsageSample
 from scheduling.pages.overview_health import NAMED, DriverSign, NodeSign, ProcessSign, QueueSign, ShortPool, Signs
 from scheduling.resources import LEASES, SLICES, kind
-from scheduling.usage import ALL
+from scheduling.usage import ALL, sampled_every
 
 #: How far from its end the log is searched for the last change of a pool.
 SEARCHED = 20_000
@@ -42,6 +42,7 @@ def read_signs(picture: Picture, person: Person, *, now: datetime) -> Signs:
         ],
         queue=_queue(person),
         sampled=UsageSample.objects.filter(device_class=ALL).order_by("-at").values_list("at", flat=True).first(),
+        sampled_every=sampled_every(len(picture.offers)),
         silent_after=SILENT_AFTER,
         revision=revision,
         floor=floor,

@@ -14,8 +14,8 @@ from scheduling.tasks import sample_usage
 from tests.builders import (
     CLASS,
     DRIVER,
-    make_class,
     make_claim,
+    make_class,
     make_device,
     make_device_taint,
     make_devices,
@@ -89,6 +89,26 @@ def test_samples_are_forgotten_after_eight_days(cluster: Cluster) -> None:
         cluster.now - timedelta(days=7),
         usage.minute_of(cluster.now),
     ]
+
+
+def test_a_large_cluster_is_sampled_seldom_and_in_all(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster.with_gpus("node-1", each=3)
+    monkeypatch.setattr(usage, "LARGE", 3)
+    start = usage.minute_of(cluster.now)
+    taken = [usage.sample(start + timedelta(minutes=minute)) for minute in range(12)]
+    assert taken == [1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0]
+    assert set(UsageSample.objects.values_list("device_class", flat=True)) == {usage.ALL}
+
+
+def test_a_sample_after_much_has_happened_is_right_too(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(usage, "MOST_FOLLOWED", 0)
+    cluster.with_gpus("node-1", each=2)
+    usage.sample(cluster.now)
+    _wants(cluster, "web")
+    cluster.settle()
+    usage.sample(cluster.now + timedelta(minutes=1))
+    latest = UsageSample.objects.filter(device_class=usage.ALL).latest("at")
+    assert latest.counts == {"prep": 1, "free": 1}
 
 
 def test_the_task_samples_and_is_a_sign_of_life(cluster: Cluster) -> None:

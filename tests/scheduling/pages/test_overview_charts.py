@@ -65,17 +65,22 @@ def test_a_step_shows_its_busiest_minute_and_a_gap_stays_empty() -> None:
 def test_it_says_since_when_where_the_day_is_not_whole() -> None:
     young = charts.draw([sample(100, held=1), sample(0, held=1)], NOW)
     whole = charts.draw([sample(24 * 60 - 5, held=1), sample(0, held=1)], NOW)
-    assert young is not None and young.since == NOW - timedelta(minutes=100)
-    assert whole is not None and whole.since is None
+    assert young is not None
+    assert young.since == NOW - timedelta(minutes=100)
+    assert whole is not None
+    assert whole.since is None
 
 
 def test_bars_tell_the_most_pods_that_waited_in_an_hour() -> None:
-    chart = charts.draw([sample(90, free=1, waiting=2), sample(80, free=1, waiting=8), sample(5, free=1, waiting=4)], NOW)
+    chart = charts.draw(
+        [sample(90, free=1, waiting=2), sample(80, free=1, waiting=8), sample(5, free=1, waiting=4)], NOW
+    )
     assert chart is not None
     assert [(bar.waiting, bar.height) for bar in chart.bars] == [(8, 1000), (4, 500)]
     assert chart.most_waiting == 8
     nobody = charts.draw([sample(5, free=1)], NOW)
-    assert nobody is not None and nobody.bars == ()
+    assert nobody is not None
+    assert nobody.bars == ()
 
 
 def test_the_table_has_a_row_for_every_hour_that_was_recorded() -> None:

@@ -113,7 +113,11 @@ def test_there_is_no_node(cluster: Cluster) -> None:
         ("Scheduling is blocked due to non-empty scheduling gates", int(Reason.GATED), "gated"),
         ("0/2 nodes are available: 2 Insufficient cpu. still not schedulable", 0, "room"),
         ("0/2 nodes are available: 2 Too many pods. still not schedulable", 0, "room"),
-        ("0/2 nodes are available: 2 resourceclaim not available on the node. still not schedulable", 0, "claim-elsewhere"),
+        (
+            "0/2 nodes are available: 2 resourceclaim not available on the node. still not schedulable",
+            0,
+            "claim-elsewhere",
+        ),
         ("0/2 nodes are available: claim shared is in use. still not schedulable", 0, "claim-busy"),
         ("nobody has ever said this", 0, "other"),
     ],
@@ -128,7 +132,9 @@ def test_every_cause_says_what_to_do_next() -> None:
 
 
 def test_the_sentence_is_the_scheduler_s_without_what_all_have() -> None:
-    text = "0/2 nodes are available: 2 cannot allocate all claims. Request gpu accepts only 2 devices and both are held."
+    text = (
+        "0/2 nodes are available: 2 cannot allocate all claims. Request gpu accepts only 2 devices and both are held."
+    )
     assert clause_of(f"{text} still not schedulable") == "Request gpu accepts only 2 devices and both are held"
 
 
