@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -40,3 +41,11 @@ def redis_server() -> Iterator[services.Server]:
     """A Redis server for this test process; `.url` is what MANCIPLE_REDIS_URL takes. Who stops it starts it again."""
     with services.redis_server() as server:
         yield server
+
+
+@pytest.fixture(autouse=True)
+def _no_shelf_of_another_test() -> Iterator[None]:
+    """What a test process knows of devices (claims.pages.shelf) is of the database that its test leaves."""
+    yield
+    if (shelf := sys.modules.get("claims.pages.shelf")) is not None:
+        shelf.forget()
