@@ -17,6 +17,7 @@ _PAGES = ".pages."
 _PARTITION = {"driver": "gpu.nvidia.com", "pool": "gpu-b09", "device": "gpu-0-mig-1g10gb-0"}
 _GPU = {"driver": "gpu.nvidia.com", "pool": "gpu-b08", "device": "gpu-0"}
 _WAITING = {"namespace": "climate-ml", "name": "downscale-era5-full-1"}
+_RUNNING = {"namespace": "teaching", "name": "course-dl-shared-anna"}
 
 
 class NoExample(LookupError):
@@ -43,11 +44,13 @@ EXAMPLES: dict[str, tuple[Example, ...]] = {
     "template": (Example(parameters={"namespace": "climate-ml", "name": "mi300x-8"}),),
     "pod": (
         Example(parameters=_WAITING),
-        Example(label="running", parameters={"namespace": "teaching", "name": "course-dl-shared-anna"}),
+        Example(label="running", parameters=_RUNNING),
         Example(label="slice-short", parameters={"namespace": "protein-fold", "name": "docking-repeat-1"}),
         Example(label="no-match", parameters={"namespace": "vision", "name": "video-caption-long"}),
         Example(label="no-class", parameters={"namespace": "vision", "name": "clip-eval-9"}),
     ),
+    "pod-log": (Example(parameters=_RUNNING),),
+    "class-diagnostics": (Example(parameters={"what": "yaml"}),),
     "class-edit": (Example(parameters={"name": "gpu-h200"}),),
     "node": (
         Example(parameters={"name": "gpu-b04"}),
