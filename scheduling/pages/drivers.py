@@ -23,7 +23,7 @@ from scheduling.pages import class_shelf
 from scheduling.pages.drivers_reading import Driver, attributes, capacities, pool_lines, read_drivers, troubles
 from scheduling.pages.verdicts import matches
 
-#: Of many pools and claims, the first so many are shown.
+#: Of many pools and claims, the first so many are shown; with `?all=1` all of them.
 SHOWN = 20
 
 
@@ -51,6 +51,7 @@ def show_driver(request: HttpRequest, name: str) -> HttpResponse:
     driver = next((one for one in read_drivers(read_picture()) if one.name == name), None)
     if driver is None:
         raise Http404(f"No driver {name} publishes anything, and no claim holds a device of it.")
+    shown = max(len(driver.pools), len(driver.holders)) if "all" in request.GET else SHOWN
     context = {
         "place": "drivers",
         "revision": revision,
@@ -60,13 +61,13 @@ def show_driver(request: HttpRequest, name: str) -> HttpResponse:
         "total": len(driver.tiles),
         "published": driver.published,
         "troubles": troubles(driver),
-        "pools": pool_lines(driver.pools[:SHOWN]),
-        "more_pools": max(0, len(driver.pools) - SHOWN),
+        "pools": pool_lines(driver.pools[:shown]),
+        "more_pools": max(0, len(driver.pools) - shown),
         "generations": _generations(driver),
         "attributes": attributes(driver),
         "capacities": capacities(driver),
         "classes": _classes(name),
-    } | _claims(driver, person_of(request))
+    } | _claims(driver, person_of(request), shown=shown)
     return render(request, "scheduling/driver.html", context)
 
 
@@ -77,13 +78,13 @@ def _generations(driver: Driver) -> str:
     return str(found[0]) if len(found) == 1 else f"{found[0]} to {found[-1]}"
 
 
-def _claims(driver: Driver, person: Person) -> dict[str, Any]:
+def _claims(driver: Driver, person: Person, *, shown: int) -> dict[str, Any]:
     """The claims that hold devices of the driver, those with most first; of other namespaces only how many."""
     seen = [(holder, count) for holder, count in driver.holders.values() if person.sees(holder.namespace)]
     seen.sort(key=lambda one: (-one[1], one[0].namespace, natural(one[0].claim)))
     return {
-        "claims": seen[:SHOWN],
-        "more_claims": max(0, len(seen) - SHOWN),
+        "claims": seen[:shown],
+        "more_claims": max(0, len(seen) - shown),
         "other_claims": len(driver.holders) - len(seen),
     }
 

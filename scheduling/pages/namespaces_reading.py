@@ -16,8 +16,8 @@ from manciple.pages.people import Person
 from manciple.store import objects, rows
 from manciple.store.records import Stored
 from manciple.wire.registry import registry
-from scheduling.messages import CANNOT_ALLOCATE, STILL_NOT_SCHEDULABLE, sentence
 from scheduling.models import QueuedPod
+from scheduling.pages.overview_waiting import Cause, cause_of
 from scheduling.resources import NAMESPACES, kind
 
 #: Pods in the order in which they are told.
@@ -37,8 +37,7 @@ class Held:
     devices: Mapping[str, int] = field(default_factory=dict)  # class -> devices held
     claims: Mapping[str, int] = field(default_factory=dict)
     pods: Mapping[str, int] = field(default_factory=dict)
-    reason: str = ""  # why most of its pods wait
-    reason_count: int = 0
+    causes: tuple[tuple[Cause, int], ...] = ()  # why its pods wait, and how many for that, the most first
 
     @property
     def device_count(self) -> int:
@@ -57,6 +56,11 @@ class Held:
         return self.pods.get("Waiting", 0)
 
     @property
+    def cause(self) -> Cause | None:
+        """Why most of its waiting pods wait."""
+        return self.causes[0][0] if self.causes else None
+
+    @property
     def admin_access(self) -> bool:
         return is_admin_namespace(self.labels)
 
@@ -72,10 +76,10 @@ def read_namespaces(person: Person, *, name: str = "") -> list[Held]:
     claims = _claims(_within(person.seen(Claim.objects.all()), name))
     given = person.seen(AllocatedDevice.objects.filter(admin_access=False), "claim__namespace")
     devices = _devices(given.filter(claim__namespace=name) if name else given)
-    reasons = _reasons(_within(person.seen(QueuedPod.objects.all()), name))
+    causes = _causes(_within(person.seen(QueuedPod.objects.all()), name))
     names = sorted({*found, *pods, *claims, *devices})
     return [
-        _held(one, found.get(one), pods=pods[one], claims=claims[one], devices=devices[one], reasons=reasons[one])
+        _held(one, found.get(one), pods=pods[one], claims=claims[one], devices=devices[one], causes=causes[one])
         for one in names
     ]
 
@@ -98,9 +102,8 @@ def _held(
     pods: Counter[str],
     claims: Counter[str],
     devices: Counter[str],
-    reasons: Counter[str],
+    causes: Counter[Cause],
 ) -> Held:
-    reason, count = reasons.most_common(1)[0] if reasons else ("", 0)
     return Held(
         name=name,
         exists=stored is not None,
@@ -109,8 +112,7 @@ def _held(
         devices=dict(sorted(devices.items(), key=lambda one: (-one[1], one[0]))),
         claims={state: claims[state] for state in CLAIM_STATES if claims[state]},
         pods={state: pods[state] for state in POD_STATES if pods[state]},
-        reason=reason,
-        reason_count=count,
+        causes=tuple(causes.most_common()),
     )
 
 
@@ -152,17 +154,11 @@ def _devices(found: QuerySet[AllocatedDevice]) -> dict[str, Counter[str]]:
     return devices
 
 
-def _reasons(found: QuerySet[QueuedPod]) -> dict[str, Counter[str]]:
-    reasons: dict[str, Counter[str]] = defaultdict(Counter)
-    for namespace, message in found.exclude(message="").values_list("namespace", "message"):
-        reasons[namespace][dominant(message)] += 1
-    return reasons
-
-
-def dominant(message: str) -> str:
-    """The scheduler's message without what all of them begin and end with."""
-    before, _, found = message.removesuffix(STILL_NOT_SCHEDULABLE).strip().partition(f"{CANNOT_ALLOCATE}. ")
-    return sentence(found or before)
+def _causes(found: QuerySet[QueuedPod]) -> dict[str, Counter[Cause]]:
+    causes: dict[str, Counter[Cause]] = defaultdict(Counter)
+    for namespace, message, held_by in found.exclude(message="").values_list("namespace", "message", "held_by"):
+        causes[namespace][cause_of(message, held_by)] += 1
+    return causes
 
 
 def contents(name: str, *, without: Collection[str] = ()) -> list[tuple[str, int]]:

@@ -22,7 +22,7 @@ from django.views.decorators.http import require_POST, require_safe
 from claims.kinds.pods import Pod
 from claims.pages.cards import WHOLE
 from claims.pages.grid import STATES, Holder, Part, Tile, natural
-from claims.pages.published import PoolContent
+from claims.pages.published import DeviceKey, PoolContent
 from claims.pages.shelf import read_picture
 from claims.pages.sight import line_for
 from claims.pages.tiles import label
@@ -41,6 +41,7 @@ from scheduling.pages.nodes_changes import (
     DONE,
     EFFECT_MEANINGS,
     Change,
+    Effects,
     by_field,
     complaints,
     read_change,
@@ -144,6 +145,7 @@ def _draw(
     }
     if change is not None:
         context |= _rehearsal(known, change, there, person, now=now, wrong=wrong)
+        context["frees"] = _frees(context["effects"], context["claims"])
     return render(request, "scheduling/node_page.html", context, status=422 if wrong else 200)
 
 
@@ -163,6 +165,16 @@ def _rehearsal(
         "named": NAMED,
         "effect_meanings": [(effect, EFFECT_MEANINGS[effect]) for effect in TAINT_EFFECTS],
     }
+
+
+def _frees(effects: Effects | None, claims: Iterable[HeldClaim]) -> int:
+    """The devices of claims that nobody uses once the leaving pods are gone."""
+    gone = {(one.pod.metadata.namespace, one.pod.metadata.name) for one in (effects.leaving if effects else ())}
+    return sum(
+        len(claim.devices)
+        for claim in claims
+        if claim.pods and all((claim.namespace, pod) in gone for pod, _ in claim.pods)
+    )
 
 
 # What the page tells -------------------------------------------------------------------------------------------------
@@ -257,18 +269,19 @@ def _tile(tile: Tile) -> DeviceTile:
 def _claims(tiles: Iterable[Tile], there: PodsThere) -> list[HeldClaim]:
     """The claims that hold the node's devices, and what their pods do."""
     phases = {(pod.metadata.namespace, pod.metadata.name): _phase(pod) for pod in there.pods}
-    held: dict[str, tuple[Holder, list[Tile]]] = {}
+    held: dict[str, tuple[Holder, list[DeviceKey]]] = {}
     for tile in tiles:
         for part in tile.parts or (tile,):
+            key = part.offer.key if isinstance(part, Part) and part.offer else tile.key
             for holder in part.holders:
-                held.setdefault(holder.claim_uid, (holder, []))[1].append(tile)
+                held.setdefault(holder.claim_uid, (holder, []))[1].append(key)
     found = [_claim(holder, devices, phases) for holder, devices in held.values()]
     return sorted(found, key=lambda claim: (claim.namespace, natural(claim.name)))
 
 
-def _claim(holder: Holder, tiles: Iterable[Tile], phases: dict[tuple[str, str], str]) -> HeldClaim:
+def _claim(holder: Holder, keys: Iterable[DeviceKey], phases: dict[tuple[str, str], str]) -> HeldClaim:
     pods = tuple((pod, phases.get((holder.namespace, pod), "not here")) for pod in holder.pods)
-    devices = {links.device_url(*tile.key): tile.name for tile in tiles}
+    devices = {links.device_url(*key): key[2] for key in keys}
     use = "No pod uses it" if not pods else "Preparing" if holder.preparing else "In use"
     if pods and all(phase == "not here" for _, phase in pods):
         use = "Its pod is not here"

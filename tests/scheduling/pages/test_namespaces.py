@@ -8,12 +8,18 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from claims.admission import ADMIN_ACCESS_LABEL
+from claims.kinds.pods import Pod
 from manciple.api import namespace_deletion
+from manciple.pages.people import Person
+from scheduling.pages.namespaces_reading import read_namespaces
 from tests.builders import make_allocation, make_claim, make_namespace, make_pod, make_result
 from tests.scheduling.cluster import Cluster
 from tests.scheduling.pages.browsing import admin, nothing_is_remembered, signed_in, viewer, words
 
 __all__ = ["admin", "nothing_is_remembered", "viewer"]
+
+
+EVERYTHING = Person("ada", administers=True, namespaces=None)
 
 
 @pytest.mark.parametrize("path", ["/namespaces", "/namespaces/lab"])
@@ -35,15 +41,17 @@ def test_a_namespace_is_a_row_with_what_it_holds(viewer: Client, cluster: Cluste
     _fill(cluster)
     text = words(viewer, "/namespaces")
     assert "lab 1 gpu.example.com 1 1 allocated 1 waits , 1 starting" in text
-    assert 'resourceclaim.resource.k8s.io "nowhere" not found' in text
+    assert "Why its pods wait" in text
+    assert "claim" in text.partition("1 starting")[2]
 
 
 def test_its_page_counts_everything_and_leads_on(viewer: Client, cluster: Cluster) -> None:
     _fill(cluster)
     page = viewer.get("/namespaces/lab").content.decode()
+    (cause,) = (found for found, _ in read_namespaces(EVERYTHING, name="lab")[0].causes)
     text = words(viewer, "/namespaces/lab")
     assert "Devices held 1 Claims 1 Pods 2 Waiting 1" in text
-    assert "One of its pods waits." in text
+    assert f"1 {cause.title} Next {cause.next_step}".replace("`", "") in text
     assert 'href="/pods?ns=lab"' in page
     assert 'href="/claims?ns=lab"' in page
     assert "Delete, with preview" not in text
@@ -120,8 +128,10 @@ def test_a_deletion_counts_what_goes_first(admin: Client, cluster: Cluster) -> N
     text = words(admin, "/namespaces/lab")
     assert "Being deleted" in text
     assert "Delete, with preview" not in text
-    for pod in ("web", "late"):
-        cluster.delete(cluster.pod(pod, "lab"))
+    for name in ("web", "late"):
+        pod = cluster.find(Pod, name, "lab")
+        assert pod is not None
+        cluster.delete(pod)
     cluster.later(6)
     cluster.settle()
     namespace_deletion.sweep(cluster.now)
