@@ -60,7 +60,7 @@ def page(chromium: Browser, up: Up) -> Iterator[Page]:
 
 
 def sign_in(page: Page, up: Up) -> None:
-    page.goto(up.web)  # the address that `make run` prints
+    page.goto(f"{up.web}/devices")  # by way of the sign-in page
     page.get_by_label("Name").fill(up.user)
     page.get_by_label("Password").fill(up.password)
     page.get_by_role("button", name="Sign in").click()

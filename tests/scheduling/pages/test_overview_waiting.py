@@ -36,7 +36,6 @@ def _cause_in(cluster: Cluster, name: str = "web", **request: object) -> str:
 
 def _cause(name: str) -> str:
     row = QueuedPod.objects.get(name=name)
-    print(row.message)
     return cause_of(row.message, row.held_by).key
 
 
@@ -128,7 +127,8 @@ def test_other_messages(message: str, held_by: int, cause: str) -> None:
 
 def test_every_cause_says_what_to_do_next() -> None:
     for cause in CAUSES.values():
-        assert cause.next_step.endswith(".") and cause.title[0].isupper(), cause
+        assert cause.next_step.endswith("."), cause
+        assert cause.title[0].isupper(), cause
 
 
 def test_the_sentence_is_the_scheduler_s_without_what_all_have() -> None:
