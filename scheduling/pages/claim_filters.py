@@ -78,6 +78,10 @@ class Listed:
     page: int
 
     @property
+    def in_any_state(self) -> int:
+        return self.counts[""]
+
+    @property
     def last(self) -> int:
         return self.first + len(self.lines) - 1
 

@@ -14,9 +14,9 @@ from inventory.models import Node, Pool
 from manciple.pages.durations import moment
 from manciple.pages.people import Person
 from manciple.store import objects
-from scheduling.messages import CANNOT_ALLOCATE, STILL_NOT_SCHEDULABLE, sentence
 from scheduling.models import QueuedPod
 from scheduling.pages.claim_states import Facts, User, Verdict, judge
+from scheduling.pages.claim_steps import short_reason
 from scheduling.pages.claim_users import read_users
 from scheduling.pod_claims import requested_classes
 from scheduling.resources import CLAIMS, Key, decoded, kind
@@ -173,12 +173,6 @@ def _waiting(pending: Collection[Key]) -> dict[Key, list[tuple[str, str]]]:
         for claim in claims:
             found[namespace, claim].append((name, short_reason(said.get(uid, ""))))
     return found
-
-
-def short_reason(message: str) -> str:
-    """The scheduler's message without what all of them begin and end with."""
-    before, _, dominant = message.removesuffix(STILL_NOT_SCHEDULABLE).strip().partition(f"{CANNOT_ALLOCATE}. ")
-    return sentence(dominant or before)
 
 
 def pending_documents(person: Person, *, most: int) -> Iterable[ResourceClaim]:

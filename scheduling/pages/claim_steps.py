@@ -14,6 +14,7 @@ from claims.kinds.resource_claims import ResourceClaim
 from manciple.pages.durations import moment
 from manciple.wire.machinery import Event
 from scheduling.controllers.release import FINALIZER
+from scheduling.messages import CANNOT_ALLOCATE, STILL_NOT_SCHEDULABLE, sentence
 
 #: Names in one sentence.
 NAMED = 4
@@ -68,14 +69,26 @@ def _of_revisions(claim: ResourceClaim, revisions: Sequence[Revision]) -> Iterat
     begins = next((one for one in revisions if one.first), None)
     if created is not None:
         owner = next((one.name for one in claim.metadata.owner_references if one.kind == "Pod"), "")
-        yield Step(at=begins.at if begins else created, text=f"Created for pod {owner}" if owner else "Created")
+        at = min(begins.at, created) if begins else created
+        yield Step(at=at, text=f"Created for pod {owner}" if owner else "Created")
     before: ResourceClaim | None = None
     for revision in revisions:
         if before is None and not revision.first:
             yield from _before_the_log(revision.claim)
+        at = _when(before, revision)
         for text, warns in changes(before, revision.claim) if before or revision.first else ():
-            yield Step(at=revision.at, text=text, warns=warns)
+            yield Step(at=at, text=text, warns=warns)
         before = revision.claim
+
+
+def _when(before: ResourceClaim | None, revision: Revision) -> datetime:
+    """When a write was made; what it says of itself counts where it is older, as in a claim that was brought along."""
+    allocation = revision.claim.status.allocation
+    had = before.status.allocation if before else None
+    at = moment(allocation.allocation_timestamp) if allocation is not None and had is None else None
+    if at is None and (before is None or before.metadata.deletion_timestamp is None):
+        at = moment(revision.claim.metadata.deletion_timestamp)
+    return min(at, revision.at) if at else revision.at
 
 
 def _before_the_log(claim: ResourceClaim) -> Iterator[Step]:
@@ -140,13 +153,26 @@ def _of_events(claim: ResourceClaim, events: Iterable[Event]) -> Iterator[Step]:
         own = about.uid == claim.metadata.uid
         yield Step(
             at=first,
-            text=event.message or event.reason,
+            text=words_of(event),
             warns=event.type == "Warning",
             times=max(event.count, 1),
             last=last if event.count > 1 else None,
             about="" if own else f"{about.kind.lower()} {about.name}",
             is_said=True,
         )
+
+
+def words_of(event: Event) -> str:
+    """What an Event says; of a pod that waits, only what it waits for."""
+    if event.reason == "FailedScheduling":
+        return f"Waits: {short_reason(event.message)}"
+    return event.message or event.reason
+
+
+def short_reason(message: str) -> str:
+    """The scheduler's message without what all of them begin and end with."""
+    before, _, dominant = message.removesuffix(STILL_NOT_SCHEDULABLE).strip().partition(f"{CANNOT_ALLOCATE}. ")
+    return sentence(dominant or before)
 
 
 def _of_past(past: Past) -> Iterator[Step]:

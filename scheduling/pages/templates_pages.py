@@ -118,8 +118,13 @@ def effect_of_deletion(use: Use) -> Effect:
     """What deleting the template would do."""
     changes = []
     if use.claims:
-        many = f"{len(use.claims)} claims" if len(use.claims) > 1 else "1 claim"
-        changes.append(f"{many} made from it {'stay' if len(use.claims) > 1 else 'stays'}, with what they hold.")
+        many, several = len(use.claims), len(use.claims) > 1
+        stay = (
+            "claims made from it stay, with what they hold"
+            if several
+            else "claim made from it stays, with what it holds"
+        )
+        changes.append(f"{many} {stay}.")
     changes += [
         f"Pod {name} has no claim from it yet, and would wait until the template is back." for name in use.unmade
     ]

@@ -4,53 +4,237 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from datetime import timedelta
 
 import pytest
-from django.contrib.auth.models import Group, User
 from django.test import Client
+from msgspec import structs
+from pytest_django.fixtures import DjangoAssertNumQueries
 
+from inventory.kinds.nodes import NodeCondition
+from manciple.wire.base import ObjectMeta
+from manciple.wire.conditions import ObjectReference
+from manciple.wire.machinery import Event
 from scheduling.explanations import current
-from tests.builders import make_claim, make_pod, make_request
+from scheduling.pages import claim_users
+from tests.builders import make_claim, make_template
 from tests.scheduling.cluster import Cluster
+from tests.scheduling.pages.claim_scene import browser, is_held_by_a_finalizer, runs, starts, words
 
 
 @pytest.fixture
 def pages(db: None) -> Iterator[Client]:
-    """A browser in which an administrator is signed in."""
+    """An administrator's browser."""
     current.forget()
-    client = Client()
-    client.force_login(User.objects.create_user("ada", is_staff=True))
-    yield client
+    yield browser("ada", staff=True)
     current.forget()
 
 
-def words(client: Client, path: str) -> str:
-    """The page's words, tags left out and blanks joined."""
-    answer = client.get(path)
-    assert answer.status_code == 200, answer.status_code
-    main = answer.content.decode().partition("<main")[2]
-    return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", main)).replace("&quot;", '"').replace("&gt;", ">")
+@pytest.fixture
+def later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What happened a moment ago happened long ago."""
+    monkeypatch.setattr(claim_users, "MOMENT", timedelta(0))
 
 
-def runs(cluster: Cluster, name: str, *, count: int = 1) -> None:
-    """A pod with a claim of the same name; placed where there is room."""
-    cluster.create(make_claim(name, requests=[make_request(count=count)]))
-    cluster.create(make_pod(name, claims={"gpu": name}))
-    cluster.settle()
+# The list -----------------------------------------------------------------------------------------------------------
+
+
+def test_those_who_are_not_signed_in_see_nothing(db: None) -> None:
+    for path in ("/claims", "/claims/default/web", "/claims/default/web/delete", "/templates", "/timeline"):
+        assert Client().get(path).headers["Location"].startswith("/login")
 
 
 def test_an_empty_list_says_what_to_do(pages: Client) -> None:
     assert "No claim yet" in words(pages, "/claims")
 
 
-def test_the_list_and_the_sheet(pages: Client, cluster: Cluster) -> None:
-    cluster.with_gpus("node-1", each=2)
-    runs(cluster, "first", count=2)
-    runs(cluster, "second")
+@pytest.mark.usefixtures("later")
+def test_the_list_begins_with_what_is_stuck_then_what_waits(pages: Client, cluster: Cluster) -> None:
+    cluster.with_gpus("node-1", each=4)
+    runs(cluster, "a-runs", count=2)
+    starts(cluster, "a-runs")
+    runs(cluster, "b-starts")
+    runs(cluster, "c-lost")
+    runs(cluster, "d-waits")
+    cluster.delete(cluster.pod("c-lost"))
     text = words(pages, "/claims")
+    assert "3 claims hold 4 devices; 1 waits; 1 is stuck ." in text
+    assert "All 4 Stuck 1 Pending 1 Preparing 1 Allocated 1" in text
+    rows = [text.index(one) for one in ("c-lost default", "d-waits default", "b-starts default", "a-runs default")]
+    assert rows == sorted(rows)
+    assert "Pod c-lost no longer exists" in text
+    assert "Request gpu accepts only 4 devices and all 4 are held." in text
+    cluster.settle()
 
 
+FILTERS = {
+    "?ns=other": {"theirs"},
+    "?ns=default": {"mine", "waits"},
+    "?state=pending": {"theirs", "waits"},
+    "?state=preparing": {"mine"},
+    "?q=node-1": {"mine"},
+    "?q=OTHER": {"theirs"},
+    "?class=gpu.example.com&state=pending": {"theirs", "waits"},
+    "?class=nothing": set(),
+    "?state=nonsense&page=x": {"mine", "theirs", "waits"},
+}
 
 
+@pytest.mark.parametrize("query", FILTERS)
+def test_filters_stand_in_the_address(pages: Client, cluster: Cluster, query: str) -> None:
+    cluster.with_gpus("node-1", each=1)
+    runs(cluster, "mine")
+    runs(cluster, "waits")
+    cluster.create(make_claim("theirs", namespace="other"))
+    shown = pages.get(f"/claims{query}").content.decode()
+    assert set(re.findall(r'data-own="/claims/\w+/(\w+)"', shown)) == FILTERS[query]
 
-    assert "1 claim holds 2 devices; 1 waits" in text
+
+def test_long_lists_are_paged(pages: Client, cluster: Cluster) -> None:
+    for number in range(101):
+        cluster.create(make_claim(f"claim-{number}"))
+    assert "1 to 100 of 101" in words(pages, "/claims")
+    answer = pages.get("/claims?page=2&ns=default").content.decode()
+    assert "101 to 101 of 101" in answer
+    assert 'rel="prev" href="/claims?ns=default"' in answer
+    assert "101 to 101 of 101" in words(pages, "/claims?page=99")
+
+
+def test_the_list_takes_as_many_queries_for_many_claims_as_for_few(
+    pages: Client, cluster: Cluster, django_assert_max_num_queries: DjangoAssertNumQueries
+) -> None:
+    cluster.with_gpus("node-1", each=20)
+    for number in range(30):
+        runs(cluster, f"claim-{number}")
+    with django_assert_max_num_queries(22):
+        pages.get("/claims")
+
+
+# One claim ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_claim_that_waits_says_why_and_what_next(pages: Client, cluster: Cluster) -> None:
+    cluster.with_gpus("node-1", each=1)
+    runs(cluster, "first")
+    runs(cluster, "second")
+    text = words(pages, "/claims/default/second")
+    assert "It waits because request gpu accepts only 1 device and it is held." in text
+    assert "Next Wait until one is given back" in text
+    assert "Nobody yet; second waits for it." in text
+    shown = pages.get("/claims/default/second").content.decode()
+    assert 'href="/what-if?claim=default/second"' in shown
+    assert 'href="/pods/default/second"' in shown
+
+
+def test_a_claim_shows_what_it_got_and_the_way_to_the_cdi_file(pages: Client, cluster: Cluster) -> None:
+    cluster.with_gpus("node-1", each=2)
+    claim = runs(cluster, "web", count=2)
+    runs(cluster, "waits")
+    shown = pages.get("/claims/default/web").content.decode()
+    assert '<a class="ent" href="/devices/d/gpu.example.com/node-1/gpu-0">node-1 / gpu-0</a>' in shown
+    assert f"k8s.gpu.example.com-claim_{claim.metadata.uid}.json" in shown
+    assert 'href="/nodes/node-1"' in shown
+    text = words(pages, "/claims/default/web")
+    assert "Allocated gpu-0, gpu-1 of node-1" in text
+    assert "Reserved for pod web" in text
+    assert "Who waits for these waits ask for a device of gpu.example.com ." in text
+
+
+def test_the_sheet_stands_beside_the_list(pages: Client, cluster: Cluster) -> None:
+    cluster.with_gpus("node-1", each=1)
+    runs(cluster, "web")
+    text = words(pages, "/claims?at=default/web")
+    assert "From claim to file" not in text
+    assert "Claim web Pod web Node node-1 Device gpu-0 CDI 1 file" in text
+    assert "default/nothing is not there" in words(pages, "/claims?at=default/nothing")
+
+
+def test_the_object_is_shown_as_yaml(pages: Client, cluster: Cluster) -> None:
+    cluster.create(make_claim("web"))
+    assert "apiVersion: resource.k8s.io/v1 kind: ResourceClaim metadata: name: web" in words(
+        pages, "/claims/default/web?tab=yaml"
+    )
+
+
+@pytest.mark.usefixtures("later")
+def test_a_claim_for_a_pod_that_is_gone_is_called_out(pages: Client, cluster: Cluster) -> None:
+    cluster.with_gpus("node-1", each=2)
+    runs(cluster, "web", count=2)
+    cluster.delete(cluster.pod("web"))
+    text = words(pages, "/claims/default/web")
+    assert "This claim holds 2 devices for a pod that no longer exists." in text
+    assert "Pod, gone web" in text
+    assert "Not found." in text
+    assert "Next Check that a worker runs" in text
+    cluster.settle()
+    assert "Pending" in words(pages, "/claims/default/web")
+
+
+def test_a_pod_that_went_a_moment_ago_is_no_alarm(pages: Client, cluster: Cluster) -> None:
+    cluster.with_gpus("node-1", each=2)
+    runs(cluster, "web")
+    cluster.delete(cluster.pod("web"))
+    assert "Stuck 0" in words(pages, "/claims")
+    assert "Releasing" in words(pages, "/claims/default/web")
+    cluster.settle()
+
+
+def test_what_the_node_says_of_a_pod_that_does_not_end_is_told(pages: Client, cluster: Cluster) -> None:
+    cluster.with_gpus("node-1", each=1)
+    runs(cluster, "web")
+    pod = cluster.pod("web")
+    event = Event(
+        api_version="v1", kind="Event", metadata=ObjectMeta(name="web.1", namespace="default"),
+        involved_object=ObjectReference(kind="Pod", namespace="default", name="web", uid=pod.metadata.uid),
+        reason="FailedUnprepareDynamicResources", message="gpu.example.com: device lost", type="Warning", count=219,
+        first_timestamp="2026-01-01T00:00:00Z", last_timestamp="2026-01-01T01:00:00Z",
+    )  # fmt: skip
+    cluster.create(event)
+    deleted = structs.replace(pod.metadata, deletion_timestamp="2026-01-01T00:00:00Z", deletion_grace_period_seconds=1)
+    cluster.update(structs.replace(pod, metadata=deleted))
+    text = words(pages, "/claims/default/web")
+    assert "This claim holds 1 device for a pod that does not end." in text
+    assert "The node says: gpu.example.com: device lost (219 times" in text
+    assert "Next See to what the agent on node-1 names here; it tries again by itself." in text
+
+
+def test_a_claim_on_a_silent_node_is_stuck(pages: Client, cluster: Cluster) -> None:
+    cluster.with_gpus("node-1", each=1)
+    runs(cluster, "web")
+    node = cluster.node()
+    silent = NodeCondition(type="Ready", status="Unknown")
+    cluster.update(structs.replace(node, status=structs.replace(node.status, conditions=(silent,))))
+    assert "on node node-1, which is not ready." in words(pages, "/claims/default/web")
+
+
+def test_who_holds_a_foreign_finalizer_is_said(pages: Client, cluster: Cluster) -> None:
+    is_held_by_a_finalizer(cluster, "web")
+    text = words(pages, "/claims/default/web")
+    assert "It is deleted, and finalizer example.org/report holds it." in text
+    assert "Removed by whoever set it; its name says who that is." in text
+
+
+def test_a_claim_that_is_not_there_is_not_found(pages: Client) -> None:
+    assert pages.get("/claims/default/nothing").status_code == 404
+    assert pages.get("/claims/default/nothing/delete").status_code == 404
+
+
+# Who sees what -------------------------------------------------------------------------------------------------------
+
+
+def test_a_person_of_one_namespace_learns_nothing_of_others(pages: Client, cluster: Cluster) -> None:
+    cluster.with_gpus("node-1", each=1)
+    cluster.create(make_claim("secret", namespace="other"))
+    cluster.create(make_template("mould", namespace="other"))
+    runs(cluster, "mine")
+    theirs = browser("omar", groups=("namespace:other",))
+    assert "mine" not in words(theirs, "/claims")
+    assert "secret" in words(theirs, "/claims?state=pending")
+    assert "default" not in words(theirs, "/claims")
+    assert "is not there" in words(theirs, "/claims?at=default/mine")
+    assert theirs.get("/claims/default/mine").status_code == 404
+    mine = browser("mia", groups=("namespace:default",))
+    assert "secret" not in words(mine, "/claims?q=secret")
+    assert "mould" not in words(mine, "/templates")
+    assert mine.get("/templates/other/mould").status_code == 404
+    assert "ask for a device" not in words(mine, "/claims/default/mine")  # who waits is of another namespace

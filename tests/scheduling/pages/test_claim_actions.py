@@ -1,0 +1,150 @@
+"""What changes claims and templates from their pages: deletion and forced release, each after a preview."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+from django.test import Client
+
+from claims.kinds.resource_claims import ResourceClaim
+from scheduling.explanations import current
+from scheduling.pages import claim_users
+from tests.builders import make_claim, make_namespace, make_pod, make_template
+from tests.scheduling.cluster import Cluster
+from tests.scheduling.pages.claim_scene import browser, is_held_by_a_finalizer, runs, starts, words
+
+
+@pytest.fixture
+def pages(db: None) -> Iterator[Client]:
+    """An administrator's browser."""
+    current.forget()
+    yield browser("ada", staff=True)
+    current.forget()
+
+
+@pytest.fixture
+def later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What happened a moment ago happened long ago."""
+    monkeypatch.setattr(claim_users, "MOMENT", timedelta(0))
+
+
+# Deleting ------------------------------------------------------------------------------------------------------------
+
+
+def test_deleting_says_first_what_it_would_do(pages: Client, cluster: Cluster) -> None:
+    cluster.with_gpus("node-1", each=2)
+    uid = runs(cluster, "web", count=2).metadata.uid
+    text = words(pages, "/claims/default/web/delete")
+    assert "It is marked for deletion, and goes later." in text
+    assert "Its 2 devices node-1/gpu-0, node-1/gpu-1 stay held until then." in text
+    assert "Pod web uses it now and goes on; the claim goes when that pod has ended." in text
+    assert cluster.claim("web").metadata.deletion_timestamp is None
+    answer = pages.post("/claims/default/web/delete", {"uid": uid}, follow=True)
+    assert "Claim web is being deleted" in answer.content.decode()
+    assert cluster.claim("web").metadata.deletion_timestamp is not None
+
+
+def test_a_claim_that_nobody_uses_goes_at_once(pages: Client, cluster: Cluster) -> None:
+    uid = cluster.create(make_claim("spare")).metadata.uid
+    assert "It goes at once. It holds no device." in words(pages, "/claims/default/spare/delete")
+    assert pages.post("/claims/default/spare/delete", {"uid": uid}).headers["Location"] == "/claims"
+    assert cluster.find(ResourceClaim, "spare") is None
+
+
+def test_another_claim_of_the_name_is_not_deleted(pages: Client, cluster: Cluster) -> None:
+    cluster.create(make_claim("spare"))
+    answer = pages.post("/claims/default/spare/delete", {"uid": "0000-other"})
+    assert answer.status_code == 409
+    assert "Nothing was changed" in answer.content.decode()
+    assert cluster.find(ResourceClaim, "spare") is not None
+
+
+def test_who_may_not_change_claims_sees_no_button_and_is_refused(pages: Client, cluster: Cluster) -> None:
+    cluster.create(make_claim("spare"))
+    viewer, member = browser("vera"), browser("mia", groups=("namespace:default",))
+    assert "Delete" not in words(viewer, "/claims/default/spare")
+    assert viewer.get("/claims/default/spare/delete").status_code == 403
+    assert viewer.post("/claims/default/spare/delete").status_code == 403
+    assert "Delete, with preview" in words(member, "/claims/default/spare")
+    assert member.post("/claims/default/spare/release").status_code == 403
+    assert cluster.find(ResourceClaim, "spare") is not None
+
+
+# Forced release ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("later")
+def test_a_stuck_claim_can_be_released_by_force(pages: Client, cluster: Cluster) -> None:
+    cluster.with_gpus("node-1", each=2)
+    uid = runs(cluster, "web", count=2).metadata.uid
+    cluster.delete(cluster.pod("web"))
+    claim = cluster.claim("web")
+    assert claim.status.reserved_for, "nobody ran the claim controller yet"
+    text = words(pages, "/claims/default/web/release")
+    assert "web gives up what it holds without asking node-1." in text
+    assert "Its 2 devices node-1/gpu-0, node-1/gpu-1 are given to whoever waits for them, at once." in text
+    assert "The reservation for pod web is removed." in text
+    assert "Finalizer resource.kubernetes.io/delete-protection is removed." in text
+    assert "Node-1 may still use the devices" in text
+    assert cluster.claim("web").status.allocation is not None
+    answer = pages.post("/claims/default/web/release", {"uid": uid}, follow=True)
+    assert "Released claim web by force; its devices are free." in answer.content.decode()
+    claim = cluster.claim("web")
+    assert (claim.status.allocation, claim.status.reserved_for, claim.metadata.finalizers) == (None, (), ())
+    runs(cluster, "next", count=2)
+    assert cluster.devices(cluster.claim("next")) == ["node-1/gpu-0", "node-1/gpu-1"]
+
+
+def test_a_deleted_claim_that_is_released_by_force_goes(pages: Client, cluster: Cluster) -> None:
+    made = is_held_by_a_finalizer(cluster, "web")
+    assert "Finalizer example.org/report is removed. The claim is deleted already, so it goes." in words(
+        pages, "/claims/default/web/release"
+    )
+    answer = pages.post("/claims/default/web/release", {"uid": made.metadata.uid}, follow=True)
+    assert "Released claim web by force; it is gone." in answer.content.decode()
+    assert cluster.find(ResourceClaim, "web") is None
+
+
+def test_a_claim_in_use_is_not_released_by_force(pages: Client, cluster: Cluster) -> None:
+    cluster.with_gpus("node-1", each=1)
+    runs(cluster, "web")
+    starts(cluster, "web")
+    assert "This cannot be done now" in words(pages, "/claims/default/web/release")
+    assert pages.post("/claims/default/web/release").status_code == 409
+    assert cluster.claim("web").status.allocation is not None
+
+
+# Templates -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_template_shows_who_uses_it_and_what_was_made(pages: Client, cluster: Cluster) -> None:
+    cluster.create(make_namespace())
+    cluster.with_gpus("node-1", each=1)
+    cluster.create(make_template("one-gpu"))
+    for name in ("first", "second"):
+        cluster.create(make_pod(name, templates={"gpu": "one-gpu"}))
+        cluster.settle()
+    assert "gpu.example.com 2 2 1 1" in words(pages, "/templates")
+    text = words(pages, "/templates/default/one-gpu")
+    assert "2 pods use it" in text
+    assert "1 claim waits" in text
+    assert cluster.generated_claim("second").metadata.name in text
+    claim = cluster.generated_claim("first").metadata.name
+    assert "template one-gpu" in words(pages, f"/claims/default/{claim}")
+    assert "Created for pod first" in words(pages, f"/claims/default/{claim}")
+
+
+def test_a_template_is_deleted_after_a_preview(pages: Client, cluster: Cluster) -> None:
+    cluster.create(make_namespace())
+    uid = cluster.create(make_template("one-gpu")).metadata.uid
+    cluster.create(make_pod("web", templates={"gpu": "one-gpu"}))
+    cluster.settle()
+    cluster.create(make_pod("late", templates={"gpu": "one-gpu"}))
+    text = words(pages, "/templates/default/one-gpu/delete")
+    assert "1 claim made from it stays, with what it holds." in text
+    assert "Pod late has no claim from it yet, and would wait until the template is back." in text
+    assert browser("vera").post("/templates/default/one-gpu/delete").status_code == 403
+    assert pages.post("/templates/default/one-gpu/delete", {"uid": uid}).headers["Location"] == "/templates"
+    assert pages.get("/templates/default/one-gpu").status_code == 404

@@ -1,0 +1,103 @@
+"""What happened to a claim, in words."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from msgspec import structs
+
+from claims.kinds.allocations import AllocatedDeviceStatus
+from claims.kinds.resource_claims import ResourceClaim
+from manciple.wire.base import ObjectMeta
+from manciple.wire.conditions import Condition, ObjectReference
+from manciple.wire.machinery import Event
+from scheduling.pages.claim_steps import Past, Revision, changes, steps
+from tests.builders import DRIVER, make_allocation, make_claim, make_consumer, make_result, stored
+
+NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
+GIVEN = make_allocation(make_result("gpu-0"), make_result("gpu-1"))
+
+
+def claim(**fields: object) -> ResourceClaim:
+    return stored(make_claim("training", **fields), uid="u-claim", creation_timestamp="2026-11-20T11:59:59Z")  # type: ignore[arg-type]
+
+
+def at(seconds: int) -> datetime:
+    return NOON + timedelta(seconds=seconds)
+
+
+def deleted(one: ResourceClaim) -> ResourceClaim:
+    return structs.replace(one, metadata=structs.replace(one.metadata, deletion_timestamp="2026-11-20T12:00:09Z"))
+
+
+def test_a_life_is_told_from_its_revisions() -> None:
+    held = claim(allocation=GIVEN, reserved_for=[make_consumer("web")])
+    life = [
+        Revision(at=at(0), claim=claim(), first=True),
+        Revision(at=at(1), claim=held),
+        Revision(at=at(9), claim=deleted(held)),
+        Revision(at=at(12), claim=deleted(claim())),
+    ]
+    told = [(step.at, step.text) for step in steps(life[-1].claim, life, [], [])]
+    assert told == [
+        (at(-1), "Created"),
+        (at(1), "Allocated gpu-0, gpu-1 of node-1"),
+        (at(1), "Reserved for pod web"),
+        (at(9), "Deletion asked for"),
+        (at(12), "Reservation of web removed"),
+        (at(12), "Gave back gpu-0, gpu-1 of node-1"),
+    ]
+
+
+def test_what_was_pruned_is_told_by_the_claim_itself() -> None:
+    allocation = structs.replace(GIVEN, allocation_timestamp="2026-11-20T12:00:03Z")
+    now = claim(allocation=allocation)
+    told = [(step.at, step.text) for step in steps(now, [Revision(at=at(5000), claim=now)], [], [])]
+    assert told == [(at(-1), "Created"), (at(3), "Allocated gpu-0, gpu-1 of node-1")]
+
+
+def test_an_earlier_life_is_told_from_the_history() -> None:
+    past = Past(began=at(1), ended=at(60), devices=("gpu-0", "gpu-1", "gpu-2", "gpu-3", "gpu-4"))
+    told = [step.text for step in steps(claim(), [Revision(at=at(5000), claim=claim())], [], [past])]
+    five = "gpu-0, gpu-1, gpu-2, gpu-3 and 1 more"
+    assert told == ["Created", f"Allocated {five}", f"Gave back {five}"]
+
+
+def test_what_a_driver_reports_is_a_step() -> None:
+    def reported(status: str, message: str = "") -> ResourceClaim:
+        condition = Condition(type="Ready", status=status, message=message)
+        report = AllocatedDeviceStatus(driver=DRIVER, pool="node-1", device="gpu-0", conditions=(condition,))
+        return structs.replace(claim(), status=structs.replace(claim().status, devices=(report,)))
+
+    assert list(changes(claim(), reported("True"))) == [(f"{DRIVER} reports Ready True of gpu-0", False)]
+    assert list(changes(reported("True"), reported("False", "link down"))) == [
+        (f"{DRIVER} reports Ready False of gpu-0: link down", True)
+    ]
+    assert list(changes(reported("True"), reported("True"))) == []
+
+
+def test_events_say_whose_they_are_and_how_often() -> None:
+    event = Event(
+        metadata=ObjectMeta(name="e"),
+        involved_object=ObjectReference(kind="Pod", name="web", uid="u-pod"),
+        reason="FailedUnprepareDynamicResources",
+        message="device lost",
+        type="Warning",
+        count=219,
+        first_timestamp="2026-11-20T12:00:04Z",
+        last_timestamp="2026-11-20T12:40:00Z",
+    )
+    step = steps(claim(), [Revision(at=at(0), claim=claim(), first=True)], [event], [])[-1]
+    assert (step.text, step.about, step.times, step.last, step.warns) == ("device lost", "pod web", 219, at(2400), True)
+
+
+def test_a_pod_that_waits_says_only_for_what() -> None:
+    message = "0/3 nodes are available: 3 cannot allocate all claims. Request `gpu` is short. still not schedulable"
+    event = Event(reason="FailedScheduling", message=message, first_timestamp="2026-11-20T12:00:04Z")
+    assert steps(claim(), [], [event], [])[-1].text == "Waits: Request `gpu` is short."
+
+
+def test_other_finalizers_than_delete_protection_are_told() -> None:
+    held = structs.replace(claim(), metadata=structs.replace(claim().metadata, finalizers=("example.org/report",)))
+    assert list(changes(claim(), held)) == [("Finalizer example.org/report added", False)]
+    assert list(changes(held, claim())) == [("Finalizer example.org/report removed", False)]
