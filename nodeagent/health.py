@@ -1,20 +1,48 @@
-"""The health of the devices that a container was given, as its status reports it. Pure.
+"""What drivers say of their devices' health: in the status of who has them, and in what is published. Pure.
 
+A pod that has an unhealthy device keeps it and is told; no new one gets it, because it is published with a taint.
 Source: KEP-4680; a device is named by its first CDI device id, or by driver, pool and name where it has none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from msgspec import structs
 
 from claims.kinds.containers import Container
 from claims.kinds.pod_statuses import ResourceHealth, ResourceStatus
+from inventory.kinds.slices import Device
+from inventory.kinds.taints import DeviceTaint
 from nodeagent.checkpoint import ClaimRecord, PreparedDevice
-from nodeagent.drivers.protocol import ClaimDriver, DeviceHealth
+from nodeagent.drivers.protocol import ClaimDriver, DeviceHealth, Pool
 from nodeagent.podclaims import serves
 
 #: (driver, pool, device) -> what its driver says
 KnownHealth = Mapping[tuple[str, str, str], DeviceHealth]
+
+
+#: Keeps new claims off a device whose driver calls it unhealthy, and has no taint of its own for it.
+UNHEALTHY = DeviceTaint(key="manciple.dev/unhealthy", effect="NoSchedule")
+_KEEPING_AWAY = {"NoSchedule", "NoExecute"}
+
+
+def fenced_off(pools: Iterable[Pool], healths: Iterable[DeviceHealth]) -> Sequence[Pool]:
+    """The pools of a driver with a taint on each unhealthy device, unless the driver has tainted it itself."""
+    unhealthy = {(one.pool, one.device) for one in healths if one.health == "Unhealthy"}
+    if not unhealthy:
+        return tuple(pools)
+    return tuple(
+        replace(pool, devices=tuple(_fenced(one, (pool.name, one.name) in unhealthy) for one in pool.devices))
+        for pool in pools
+    )
+
+
+def _fenced(device: Device, unhealthy: bool) -> Device:
+    if not unhealthy or any(taint.effect in _KEEPING_AWAY for taint in device.taints):
+        return device
+    return structs.replace(device, taints=(*device.taints, UNHEALTHY))
 
 
 def known_health(drivers: Iterable[ClaimDriver]) -> KnownHealth:

@@ -30,6 +30,7 @@ from manciple.wire.base import ObjectMeta, OwnerReference
 from nodeagent.client import Client
 from nodeagent.drivers.protocol import Driver, Pool
 from nodeagent.failures import ApiFailure
+from nodeagent.health import fenced_off
 from nodeagent.resources import SLICES
 
 log = logging.getLogger(__name__)
@@ -130,10 +131,14 @@ class Publisher:
         self._client.delete_collection(SLICES, field_selector=f"spec.nodeName={self._node}")
 
     def publish(self, driver: Driver) -> None:
-        """Make the API show exactly the driver's pools. Raises: ApiFailure; call again later."""
+        """Make the API show exactly the driver's pools, what is unhealthy fenced off.
+
+        Raises: ApiFailure; call again later.
+        """
         existing = sorted((s for s in self._existing() if s.spec.driver == driver.name), key=lambda s: s.metadata.name)
         by_pool = {name: list(group) for name, group in itertools.groupby(sorted(existing, key=_pool), _pool)}
-        wanted = [(pool, by_pool.pop(pool.name, [])) for pool in driver.pools()]
+        pools = fenced_off(driver.pools(), driver.health())
+        wanted = [(pool, by_pool.pop(pool.name, [])) for pool in pools]
         for name, obsolete in by_pool.items():
             self._published.pop((driver.name, name), None)
             self._delete(obsolete)
