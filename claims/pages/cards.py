@@ -130,7 +130,7 @@ def _still_to_be_had(card: Card, holders: Holders, left: Mapping[str, int]) -> l
     remains = dict(left)
     free = [offer for offer in card.partitions if offer.key not in holders and not offer.fence]
     chosen = []
-    for offer in sorted(free, key=lambda one: -_size(card, one)):
+    for offer in sorted(free, key=lambda one: (-_size(card, one), -sum(one.draws[card.counter_set].values()))):
         draw = offer.draws[card.counter_set]
         if _fits(draw, remains):
             _charge({card.counter_set: draw}, {card.counter_set: remains})

@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from claims.pages.published import Offer, attribute_text, short_name
+from claims.pages.published import Offer, short_name
 from inventory.kinds.slices import DeviceAttribute
 
 #: Where a device sits, which says nothing about its kind.
@@ -14,14 +14,14 @@ _PLACES = {"index", "numaNode", "rack", "placement", "resource.kubernetes.io/pci
 
 
 def selector_of(offer: Offer, counts: Mapping[str, Counter[str]]) -> str:
-    """counts: name -> value -> how many devices have it. What nobody else has (a uuid) is left out."""
+    """counts: name -> value -> how many devices have it. What is different on every device (a uuid) is left out."""
     driver = offer.key[0]
     clauses = [f"device.driver == {json.dumps(driver)}"]
     for name, attribute in sorted(offer.device.attributes.items()):
         short = short_name(driver, name)
         common = counts.get(short, Counter())
-        alone = common[attribute_text(attribute)] < 2 < common.total()  # noqa: PLR2004 - itself and another
-        if short not in _PLACES and not alone:
+        tells_apart = 1 < len(common) == common.total()
+        if short not in _PLACES and not tells_apart:
             clauses += _of_attribute(_access("attributes", driver, name), attribute)
     for name, capacity in sorted(offer.device.capacity.items()):
         where = _access("capacity", driver, name)

@@ -1,91 +1,167 @@
-"""The device grid: states, runs, groups and order, on plain values."""
+"""The device grid: states, runs, order and levels, on plain values."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from claims.pages.grid import Holder, PublishedDevice, build_groups, natural, state_of, totals
-from claims.pages.tiles import draw_tile
+from claims.pages.grid import Holder, Line, level_of, line_of, natural, state_of, tile_of
+from claims.pages.groups import group_lines
+from claims.pages.published import Offer, offer_of
+from claims.pages.tiles import draw_lines, draw_tile, label
+from tests.builders import DRIVER, make_device, make_device_taint
 
 
-def device(name: str = "gpu-0", **changes: object) -> PublishedDevice:
-    values: dict[str, object] = {
-        "driver": "gpu.example.com",
-        "pool": "node-1",
-        "name": name,
-        "node": "node-1",
-        "model": "A100",
-        "tainted": False,
-        "complete": True,
-    }
-    return PublishedDevice(**(values | changes))  # type: ignore[arg-type]
+def offer(name: str = "gpu-0", *, node: str = "node-1", driver: str = DRIVER, **fields: Any) -> Offer:
+    return offer_of(driver, node, make_device(name, **fields), node=node)
 
 
-def holder(claim: str = "c1", *, pods: tuple[str, ...] = ("p1",), shared: bool = False) -> Holder:
-    return Holder(claim_uid=f"uid-{claim}", namespace="lab", claim=claim, pods=pods, shared=shared)
+def holder(claim: str = "c1", *, pods: tuple[str, ...] = ("p1",), shared: bool = False, **fields: Any) -> Holder:
+    return Holder(claim_uid=f"uid-{claim}", namespace="lab", claim=claim, pods=pods, shared=shared, **fields)
+
+
+def line(offers: list[Offer], held: dict[str, list[Holder]], *, name: str = "node-1") -> Line:
+    tiles = [tile_of(one, tuple(held.get(one.name, ())), complete=True) for one in offers]
+    return line_of(name, name, tiles, [])
+
+
+TAINTED = {"taints": (make_device_taint("example.com/maintenance"),)}
 
 
 @pytest.mark.parametrize(
-    ("published", "holders", "state"),
+    ("fields", "holders", "complete", "state"),
     [
-        (device(), [], "free"),
-        (device(), [holder()], "reserved"),
-        (device(), [holder(pods=())], "alloc"),
-        (device(), [holder(shared=True), holder("c2", shared=True)], "part"),
-        (device(tainted=True), [], "taint"),
-        (device(tainted=True), [holder()], "taint"),
-        (device(complete=False), [], "gone"),
-        (device(complete=False, tainted=True), [holder()], "gone"),
+        ({}, [], True, "free"),
+        ({}, [holder()], True, "reserved"),
+        ({}, [holder(pods=())], True, "alloc"),
+        ({}, [holder(preparing=True)], True, "prep"),
+        ({}, [holder(shared=True), holder("c2", shared=True)], True, "part"),
+        (TAINTED, [], True, "taint"),
+        (TAINTED, [holder()], True, "taint"),
+        ({"taints": (make_device_taint("gpu.example.com/unhealthy"),)}, [], True, "bad"),
+        ({"taints": (make_device_taint("gpu.example.com/xid"),)}, [holder()], True, "bad"),
+        ({"taints": (make_device_taint("example.com/unhealthy", effect="None"),)}, [], True, "free"),
+        ({}, [], False, "gone"),
+        (TAINTED, [holder()], False, "gone"),
     ],
     ids=[
         "nobody holds it",
         "a claim with a pod holds it",
         "a claim without a pod holds it",
+        "its pod is on its node and does not run yet",
         "two claims share it",
         "it is tainted",
         "it is tainted while held",
+        "its driver says that it is broken",
+        "NVIDIA's driver reports an XID while it is held",
+        "a taint that only informs keeps nobody away",
         "its pool is incomplete",
         "an incomplete pool hides everything else",
     ],
 )
-def test_a_tile_shows_one_state(published: PublishedDevice, holders: list[Holder], state: str) -> None:
-    assert state_of(published, holders) == state
+def test_a_tile_shows_one_state(fields: dict[str, Any], holders: list[Holder], complete: bool, state: str) -> None:
+    assert state_of(offer(**fields), holders, complete=complete) == state
+
+
+def test_what_nobody_publishes_is_unpublished() -> None:
+    assert state_of(None, [holder()]) == "gone"
+
+
+@pytest.mark.parametrize(
+    ("consumed", "level", "state"),
+    [
+        ([{"bandwidth": 100}, {"bandwidth": 80}], 45, "part"),
+        ([{"bandwidth": 300}, {"bandwidth": 100}], 100, "reserved"),
+        ([{"bandwidth": 10, "queues": 8}], 80, "part"),
+        ([{}], 50, "part"),
+    ],
+    ids=["two shares", "all of it is shared out", "the capacity nearest its end counts", "nobody says how much"],
+)
+def test_a_shared_device_is_filled_by_what_is_consumed(consumed: list[dict[str, int]], level: int, state: str) -> None:
+    nic = offer("nic-0", capacity={"bandwidth": "400", "queues": "10"}, allow_multiple_allocations=True)
+    unit = 1_000_000_000
+    holders = tuple(
+        holder(f"c{index}", shared=True, consumed={name: amount * unit for name, amount in one.items()})
+        for index, one in enumerate(consumed)
+    )
+    assert level_of(nic, holders) == level
+    tile = tile_of(nic, holders, complete=True)
+    assert (tile.state, tile.gauge) == (state, True)
+
+
+@pytest.mark.parametrize(
+    ("fields", "gauge"),
+    [
+        ({"attributes": {"dra.net/ifName": "eth0"}}, True),
+        ({"attributes": {"sriovnetwork.example.com/pfName": "ens1"}}, True),
+        ({"attributes": {"macAddress": "02:00:00:00:00:01"}}, True),
+        ({"capacity": {"bandwidth": "100G"}}, True),
+        ({"attributes": {"model": "A100"}, "capacity": {"memory": "80Gi", "memoryBandwidth": "2T"}}, False),
+    ],
+    ids=["dranet", "an SR-IOV driver", "by its MAC address", "by its bandwidth", "a GPU is none"],
+)
+def test_a_network_interface_is_told_by_what_it_publishes(fields: dict[str, Any], gauge: bool) -> None:
+    assert offer("x", **fields).gauge is gauge
 
 
 def test_devices_of_one_claim_run_together_as_one_entry() -> None:
-    devices = [device(f"gpu-{index}") for index in range(4)]
-    held = {devices[index].key: [holder("c1")] for index in (0, 1)} | {devices[2].key: [holder("c2")]}
-    (group,) = build_groups(devices, held)
-    tiles = group.lines[0].tiles
+    offers = [offer(f"gpu-{index}") for index in range(4)]
+    tiles = line(offers, {"gpu-0": [holder("c1")], "gpu-1": [holder("c1")], "gpu-2": [holder("c2")]}).tiles
     assert [(tile.joined, tile.run) for tile in tiles] == [(False, 2), (True, 0), (False, 1), (False, 0)]
 
 
-def test_devices_of_one_claim_on_two_nodes_stay_apart() -> None:
-    devices = [device("gpu-0"), device("gpu-0", pool="node-2", node="node-2")]
-    (group,) = build_groups(devices, {entry.key: [holder()] for entry in devices})
-    assert [line.tiles[0].run for line in group.lines] == [1, 1]
+def test_gauges_stand_at_the_end_and_are_not_counted_with_the_others() -> None:
+    shown = line([offer("nic-0", capacity={"bandwidth": "1G"}), offer("gpu-0"), offer("gpu-1")], {"gpu-0": [holder()]})
+    assert [tile.name for tile in shown.tiles] == ["gpu-0", "gpu-1", "nic-0"]
+    assert (shown.free, shown.model) == (1, DRIVER)
+    (group,) = group_lines("model", [shown], {})
+    assert (group.free, group.total) == (1, 2)
 
 
-def test_nodes_stand_in_the_order_a_person_counts() -> None:
-    devices = [device(pool=name, node=name) for name in ("node-10", "node-9", "node-1")]
-    (group,) = build_groups(devices, {})
-    assert [line.name for line in group.lines] == ["node-1", "node-9", "node-10"]
+def test_names_are_ordered_as_a_person_counts() -> None:
+    assert sorted(["node-10", "node-9", "node-1"], key=natural) == ["node-1", "node-9", "node-10"]
     assert natural("rack2-node10") > natural("rack2-node9") > natural("rack1-node11")
 
 
-def test_a_pool_without_a_node_is_a_line_of_its_own() -> None:
-    (group,) = build_groups([device(node="", pool="fabric/a")], {})
-    assert group.lines[0].name == "gpu.example.com/fabric/a"
-    assert group.lines[0].topics == ("pool:gpu.example.com/fabric/a",)
+def test_lines_are_grouped_by_model_class_holder_or_not_at_all() -> None:
+    a = offer("gpu-0", attributes={"model": "A100"})
+    h = offer("gpu-0", node="node-2", attributes={"model": "H100"})
+    lines = [line([a], {"gpu-0": [holder()]}), line([h], {}, name="node-2")]
+    classes = {"every": frozenset({a, h}), "hopper": frozenset({h})}
+
+    def titles(by: str) -> list[str]:
+        return [group.title for group in group_lines(by, lines, classes)]
+
+    assert titles("model") == ["A100", "H100"]
+    assert titles("class") == ["every", "hopper"]
+    assert titles("namespace") == ["lab", "Held by nobody"]
+    assert titles("node") == ["Nodes"]
 
 
-def test_totals_count_every_device_once_and_keep_the_zeros() -> None:
-    devices = [device("gpu-0"), device("gpu-1"), device("gpu-2", tainted=True)]
-    counts = totals(build_groups(devices, {devices[1].key: [holder()]}))
-    assert dict(counts) == {"free": 1, "reserved": 1, "alloc": 0, "part": 0, "taint": 1, "gone": 0}
+def test_a_node_stands_under_each_namespace_that_holds_something_of_it() -> None:
+    offers = [offer("gpu-0"), offer("gpu-1"), offer("gpu-2")]
+    shown = line(offers, {"gpu-0": [holder()], "gpu-2": [holder()]})
+    lab, nobody = group_lines("namespace", [shown], {})
+    assert [(tile.name, tile.joined) for tile in lab.lines[0].tiles] == [("gpu-0", False), ("gpu-2", True)]
+    assert [tile.name for tile in nobody.lines[0].tiles] == ["gpu-1"]
 
 
 def test_a_tile_escapes_what_users_named() -> None:
-    (group,) = build_groups([device()], {device().key: [holder('"><script>')]})
-    html = draw_tile(group.lines[0].tiles[0])
-    assert "<script>" not in html
+    tile = tile_of(offer(), (holder('"><script>'),), complete=True)
+    assert "<script>" not in draw_tile(tile)
+
+
+def test_a_tile_says_its_name_state_share_and_holders() -> None:
+    nic = offer("nic-0", capacity={"bandwidth": "100"}, allow_multiple_allocations=True)
+    held = holder(shared=True, consumed={"bandwidth": 25_000_000_000})
+    assert label(tile_of(nic, (held,), complete=True)) == "nic-0, partly shared, 25% in use, lab/p1"
+    assert label(tile_of(offer(), (), complete=True)) == "gpu-0, free"
+
+
+def test_what_does_not_match_is_dim_and_keeps_its_place() -> None:
+    shown = line([offer("gpu-0"), offer("gpu-1")], {"gpu-1": [holder()]})
+    html = draw_lines([("line-x", shown)], matches=lambda tile: tile.state == "free")
+    assert html.count('class="tile"') == 1
+    assert html.count('class="tile dim"') == 1
+    assert html.index("gpu-0") < html.index("gpu-1")

@@ -1,0 +1,284 @@
+"""The device pages as the server draws them: filters, groups, live lines, and what a person may not see."""
+
+from __future__ import annotations
+
+import html
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+from django.test import Client
+
+from claims.models import PastAllocation
+from claims.pages.device_history import strip_of
+from claims.pages.shelf import read_picture
+from manciple.pages.durations import clock
+from scheduling.cel import DeviceView, compile_selector
+from tests.builders import make_class, make_device, make_device_taint, make_slice
+from tests.claims.pages.scene import DRIVER, hold, publish, put, run, signed_in
+
+pytestmark = pytest.mark.django_db
+
+AT = f"{DRIVER}/node-1/gpu-0"
+
+
+@pytest.fixture
+def browser() -> Client:
+    return signed_in("admin", staff=True)
+
+
+def page(browser: Client, path: str = "/devices", **query: Any) -> str:
+    answer = browser.get(f"{path}?{urlencode(query, doseq=True)}")
+    assert answer.status_code == 200
+    return answer.content.decode()
+
+
+def text(markup: str) -> str:
+    return html.unescape(re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", markup)))
+
+
+def dim(markup: str) -> list[str]:
+    """The devices that do not match."""
+    return re.findall(r'class="tile[^"]* dim"[^>]*data-at="[^"]*/([^"/]*/[^"/]*)"', markup)
+
+
+def test_nobody_sees_devices_without_signing_in() -> None:
+    for path in ("/devices", "/devices/lines", "/devices/matches", "/devices/panel", f"/devices/d/{AT}"):
+        assert Client().get(path).headers["Location"].startswith("/login")
+
+
+def test_an_empty_cluster_teaches_the_next_step(browser: Client) -> None:
+    shown = text(page(browser))
+    assert "No node publishes a device yet" in shown
+    assert "python -m nodeagent" in shown
+
+
+@pytest.fixture
+def lab() -> None:
+    """node-1: two A100s, the first held in namespace lab; node-2: an H100, tainted."""
+    put(make_class("hopper", expressions=[f'device.attributes["{DRIVER}"].model == "H100"']))
+    publish()
+    h100 = make_device(
+        "gpu-0", attributes={"model": "H100"}, capacity={"memory": "141Gi"}, taints=[make_device_taint()]
+    )
+    publish("node-2", devices=[h100])
+    hold(pods=[run()])
+
+
+ALL = {"node-1/gpu-0", "node-1/gpu-1", "node-2/gpu-0"}
+
+
+@pytest.mark.parametrize(
+    ("query", "matching"),
+    [
+        ({}, ALL),
+        ({"state": "free"}, {"node-1/gpu-1"}),
+        ({"state": ["free", "taint"]}, {"node-1/gpu-1", "node-2/gpu-0"}),
+        ({"model": "A100"}, {"node-1/gpu-0", "node-1/gpu-1"}),
+        ({"model": "A100", "state": "reserved"}, {"node-1/gpu-0"}),
+        ({"ns": "lab"}, {"node-1/gpu-0"}),
+        ({"driver": "other.example.com"}, set()),
+        ({"class": "hopper"}, {"node-2/gpu-0"}),
+        ({"attr": "model:H100"}, {"node-2/gpu-0"}),
+        ({"attr": ["memory:80Gi", "index:1"]}, {"node-1/gpu-1"}),
+        ({"attr": ["memory:80Gi", "memory:141Gi"]}, ALL),
+        ({"cel": f'device.capacity["{DRIVER}"].memory.compareTo(quantity("100Gi")) > 0'}, {"node-2/gpu-0"}),
+        ({"cel": f'device.attributes["{DRIVER}"].index == 1'}, {"node-1/gpu-1"}),
+        ({"cel": "device.driver =="}, ALL),
+    ],
+    ids=[
+        "nothing asked", "a state", "either of two states", "a model", "a model and a state", "who holds it",
+        "another driver", "a class", "an attribute", "two attributes", "either of two values", "an expression",
+        "an expression without a value for some", "an expression that does not compile dims nothing",
+    ],
+)  # fmt: skip
+def test_a_filter_dims_what_does_not_match(
+    browser: Client, lab: None, query: dict[str, Any], matching: set[str]
+) -> None:
+    assert set(dim(page(browser, **query))) == ALL - matching
+    answer = page(browser, "/devices/matches", **query)
+    dims = "".join(re.findall(r"(?:&quot;|\")(?:[^&\"]*)(?:&quot;|\"):(?:&quot;|\")([01]+)", answer))
+    assert dims.count("0") == len(matching)
+    assert set(dim(page(browser, "/devices/lines", topic=f"pool:{DRIVER}/node-1", **query))) == {
+        one for one in ALL - matching if one.startswith("node-1")
+    }
+
+
+def test_an_expression_that_does_not_compile_is_told_with_its_place(browser: Client, lab: None) -> None:
+    shown = page(browser, cel="device.drivr == 1")
+    assert "Line 1, column 7" in text(shown)
+    assert "undefined field 'drivr'" in text(shown)
+    assert "......^" in shown
+    assert 'aria-invalid="true"' in shown
+
+
+def test_an_expression_without_a_value_for_some_devices_says_so(browser: Client, lab: None) -> None:
+    shown = text(page(browser, cel=f'device.attributes["{DRIVER}"].index == 1'))
+    assert "1 of 3 match" in shown
+    assert "On 1 device the expression has no value: no such key: index" in shown
+
+
+def test_filters_come_with_their_counts(browser: Client, lab: None) -> None:
+    shown = page(browser)
+    boxes = re.findall(r'name="(\w+)" value="([^"]*)"[^>]*><span[^>]*>[^<]*</span><span class="c">(\d+)', shown)
+    counts = {(name, value): int(count) for name, value, count in boxes}
+    assert counts["state", "free"] == 1
+    assert counts["class", "hopper"] == 1
+    assert counts["model", "A100"] == 2
+    assert counts["ns", "lab"] == 1
+    assert counts["attr", "memory:80Gi"] == 2
+    assert not any(name == "attr" and value.startswith("uuid") for name, value in counts)
+
+
+@pytest.mark.parametrize(
+    ("group", "titles"),
+    [
+        ("model", ["A100", "H100"]),
+        ("class", ["hopper", "In no class"]),
+        ("namespace", ["lab", "Held by nobody"]),
+        ("node", ["Nodes"]),
+        ("nonsense", ["A100", "H100"]),
+    ],
+)
+def test_the_grid_is_grouped_as_the_link_says(browser: Client, lab: None, group: str, titles: list[str]) -> None:
+    assert re.findall(r"<h2>([^<]*)</h2><span", page(browser, group=group)) == titles
+
+
+def test_live_lines_are_those_of_the_topics_and_no_others(browser: Client, lab: None) -> None:
+    shown = page(browser, "/devices/lines", topic=f"pool:{DRIVER}/node-2")
+    assert re.findall(r'<li class="[^"]*" id="([^"]*)"', shown) == ["line-h100-node-2"]
+    assert 'data-count="free">1<' in shown
+
+
+def test_a_page_reads_with_few_queries_whatever_the_size(browser: Client, django_assert_max_num_queries: Any) -> None:
+    for index in range(30):
+        publish(f"node-{index}")
+    page(browser)
+    with django_assert_max_num_queries(6):
+        page(browser)
+    with django_assert_max_num_queries(6):
+        page(browser, "/devices/lines", topic=f"pool:{DRIVER}/node-7")
+
+
+# What a person may not see -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def secret() -> None:
+    publish(count=3)
+    hold("covert-claim", "gpu-0", "gpu-1", namespace="secret", pods=[run("covert-pod", namespace="secret")])
+    hold("own-claim", "gpu-2", namespace="lab", pods=[run("own-pod")])
+    PastAllocation.objects.create(
+        driver=DRIVER, pool="node-1", device="gpu-2", device_class="", claim_uid="u", namespace="secret",
+        claim="covert-past", pods=["covert-worker"], admin_access=False, share_id="", consumed_capacity={},
+        began_at=datetime.now(UTC) - timedelta(days=3), ended_at=datetime.now(UTC) - timedelta(days=2),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/devices", "/devices?group=namespace", "/devices?ns=secret", f"/devices?at={AT}",
+        "/devices/matches?state=free",
+        f"/devices/lines?topic=pool:{DRIVER}/node-1", f"/devices/panel?at={AT}", f"/devices/d/{AT}",
+        f"/devices/d/{DRIVER}/node-1/gpu-2", f"/devices/panel?at={DRIVER}/node-1/gpu-2",
+    ],
+)  # fmt: skip
+def test_who_sees_one_namespace_is_told_that_a_device_is_held_and_not_by_whom(secret: None, path: str) -> None:
+    answer = signed_in("limited", "lab").get(path)
+    assert answer.status_code == 200
+    shown = answer.content.decode().replace("?ns=secret", "").replace("ns=secret", "")
+    uids = {holder.claim_uid for pool in read_picture().holders.values() for one in pool.values() for holder in one
+            if holder.namespace == "secret"}  # fmt: skip
+    for word in ("covert", *uids):
+        assert word not in shown
+    if "ns=secret" not in path:
+        assert "secret" not in shown
+
+
+def test_held_devices_of_others_have_no_runs_and_own_ones_have_names(secret: None) -> None:
+    shown = page(signed_in("limited", "lab"))
+    assert "data-j" not in shown
+    assert "gpu-0, reserved, another namespace" in shown
+    assert "gpu-2, reserved, lab/own-pod" in shown
+    assert dim(page(signed_in("other", "lab"), ns="secret")) == ["node-1/gpu-0", "node-1/gpu-1", "node-1/gpu-2"]
+
+
+def test_the_history_of_others_has_times_and_no_names(secret: None) -> None:
+    shown = text(page(signed_in("limited", "lab"), f"/devices/d/{DRIVER}/node-1/gpu-2"))
+    assert "not yours to see another namespace" in shown
+    assert "covert-past" in text(page(signed_in("everything"), f"/devices/d/{DRIVER}/node-1/gpu-2"))
+
+
+# A device ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_device_that_is_not_known_is_not_found(browser: Client) -> None:
+    assert browser.get(f"/devices/d/{AT}").status_code == 404
+    assert text(page(browser, "/devices/panel", at=AT)).strip() == ""
+    assert text(page(browser, "/devices/panel", at="nonsense")).strip() == ""
+
+
+def test_a_page_says_who_holds_the_device_since_when_and_in_which_cdi_file(browser: Client, lab: None) -> None:
+    shown = page(browser, f"/devices/d/{AT}")
+    since = clock("2026-11-20T12:00:00Z")
+    (holder,) = read_picture().held_by((DRIVER, "node-1", "gpu-0"))
+    assert f"since {since}" in text(shown)
+    assert "Free again: unknown. The pod sets no deadline." in text(shown)
+    assert f"k8s.{DRIVER}-claim_{holder.claim_uid}.json" in shown
+    for link in ("/claims/lab/training", "/pods/lab/web", "/namespaces/lab", "/nodes/node-1", f"/drivers/{DRIVER}"):
+        assert f'href="{link}"' in shown
+
+
+def test_a_pool_whose_name_has_slashes_has_devices_with_pages(browser: Client) -> None:
+    put(make_slice("fabric", node=None, pool="fabric/a", all_nodes=True))
+    assert "fabric/a, generation 1" in text(page(browser, f"/devices/d/{DRIVER}/fabric/a/gpu-1"))
+
+
+def test_a_claim_that_no_pod_uses_comes_with_the_command_that_frees_its_device(browser: Client) -> None:
+    publish()
+    hold()
+    assert "kubectl delete resourceclaim -n lab training" in text(page(browser, "/devices/panel", at=AT))
+
+
+def test_the_copied_selector_accepts_the_device_and_its_like_alone(browser: Client, lab: None) -> None:
+    shown = page(browser, "/devices/panel", at=f"{DRIVER}/node-1/gpu-1")
+    found = re.search(r'data-copy="([^"]*)"', shown)
+    assert found is not None
+    selector = compile_selector(html.unescape(found[1]))
+    matching = {
+        offer.address for offer in read_picture().offers if selector.matches(DeviceView.of(DRIVER, offer.device))
+    }
+    assert matching == {f"{DRIVER}/node-1/gpu-0", f"{DRIVER}/node-1/gpu-1"}
+
+
+def test_taints_are_told_with_who_set_them_and_an_unhealthy_one_as_health(browser: Client) -> None:
+    publish(devices=[make_device("gpu-0", taints=[make_device_taint("gpu.example.com/unhealthy", "the fan stands")])])
+    shown = text(page(browser, "/devices/panel", at=AT))
+    assert f"set by driver {DRIVER}" in shown
+    assert "Unhealthy : the fan stands" in shown or "Unhealthy: the fan stands" in shown
+
+
+NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("held", "marks", "percent"),
+    [
+        ([], ["free"], 0),
+        ([(-8, 0)], ["reserved"], 100),
+        ([(-8, -5), (-2, 0)], ["reserved", "free", "reserved"], 57),
+        ([(-4, -2), (-3, -1)], ["free", "reserved", "free"], 43),
+        ([(-30, -20)], ["free"], 0),
+    ],
+    ids=["never held", "held all the time", "twice", "by two claims at once", "long ago"],
+)
+def test_the_strip_shows_a_week(held: list[tuple[int, int]], marks: list[str], percent: int) -> None:
+    spans = [(NOW + timedelta(days=began), NOW + timedelta(days=ended)) for began, ended in held]
+    strip = strip_of(spans, start=NOW - timedelta(days=7), now=NOW)
+    assert [mark.state for mark in strip.marks] == marks
+    assert strip.held == percent
+    assert sum(mark.weight for mark in strip.marks) == 7 * 86400
+    assert strip.days == ("15 Nov", "17", "19", "21", "now")

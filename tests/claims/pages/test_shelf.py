@@ -1,0 +1,125 @@
+"""The shelf that is kept warm by the log says what a shelf that is read anew says; it reads only what changed."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+from msgspec import structs
+
+from claims.kinds.pod_statuses import PodStatus
+from claims.pages import shelf
+from claims.pages.shelf import Picture, read_picture
+from tests.builders import make_claim, make_device, make_device_taint, make_slice
+from tests.claims.pages.scene import DRIVER, hold, publish, put, remove, run
+
+pytestmark = pytest.mark.django_db
+
+
+def seen(picture: Picture) -> dict[str, Any]:
+    """What a page would show."""
+    return {
+        line.name: [
+            (tile.name, tile.state, tile.joined, [holder.label for holder in tile.holders]) for tile in line.tiles
+        ]
+        for line in picture.ordered
+    }
+
+
+def states(line: str = "node-1") -> list[str]:
+    return [tile.state for tile in read_picture().lines[line].tiles]
+
+
+def test_the_shelf_follows_what_happens() -> None:
+    publish()
+    assert states() == ["free", "free"]
+    pod = run(phase="Pending")
+    claim = hold(pods=[pod])
+    assert states() == ["prep", "free"]
+    put(structs.replace(pod, status=PodStatus(phase="Running")))
+    assert states() == ["reserved", "free"]
+    put(structs.replace(claim, status=structs.replace(claim.status, reserved_for=())))
+    assert states() == ["alloc", "free"]
+    put(make_claim("training", namespace="lab"))
+    assert states() == ["free", "free"]
+
+
+def test_a_taint_and_a_pool_that_is_a_slice_short_show_at_once() -> None:
+    publish(devices=[make_device("gpu-0", taints=[make_device_taint("gpu.example.com/unhealthy")])])
+    assert states() == ["bad"]
+    assert read_picture().lines["node-1"].trouble == "1 device is unhealthy."
+    publish(slices=2)
+    assert states() == ["gone", "gone"]
+    assert "1 of 2 slices" in read_picture().lines["node-1"].trouble
+
+
+def test_a_device_that_is_held_though_nobody_publishes_it_any_more_stays_in_its_line() -> None:
+    publish()
+    hold("training", "gpu-1")
+    publish(count=1)
+    assert seen(read_picture()) == {
+        "node-1": [("gpu-0", "free", False, []), ("gpu-1", "gone", False, ["lab/training"])]
+    }
+
+
+def test_a_pool_of_no_node_is_a_line_of_its_own() -> None:
+    publish()
+    put(make_slice("fabric", node=None, pool="fabric", all_nodes=True))
+    line = read_picture().lines[f"{DRIVER}/fabric"]
+    assert (line.node, line.topics) == ("", (f"pool:{DRIVER}/fabric",))
+    assert read_picture().lines["node-1"].node == "node-1"
+
+
+def test_after_any_history_the_warm_shelf_is_the_one_that_is_read_anew() -> None:
+    draw = random.Random(5)
+    read_picture()
+    pods = [run(f"p{index}", phase="Pending") for index in range(3)]
+    for _ in range(60):
+        node, claim = f"node-{draw.randrange(3)}", f"c{draw.randrange(4)}"
+        match draw.randrange(5):
+            case 0:
+                taints = [make_device_taint()] if draw.random() < 0.3 else []
+                publish(
+                    node, devices=[make_device(f"gpu-{index}", taints=taints) for index in range(draw.randrange(4))]
+                )
+            case 1:
+                put(make_claim(claim, namespace="lab"))
+                hold(claim, f"gpu-{claim[1]}", node=node, pods=draw.sample(pods, draw.randrange(3)))
+            case 2:
+                put(make_claim(claim, namespace="lab"))
+            case 3:
+                pod = draw.choice(pods)
+                put(structs.replace(pod, status=PodStatus(phase=draw.choice(["Pending", "Running"]))))
+            case 4:
+                remove(put(make_claim(claim, namespace="lab")))
+        if draw.random() < 0.5:
+            warm = read_picture()
+            shelf.forget()
+            anew = read_picture()
+            assert seen(warm) == seen(anew)
+            assert warm.counts == anew.counts
+            assert [offer.key for offer in warm.offers] == [offer.key for offer in anew.offers]
+
+
+def test_a_shelf_that_is_warm_costs_one_query_whatever_its_size() -> None:
+    for index in range(12):
+        publish(f"node-{index}")
+    read_picture()
+    hold()
+    with CaptureQueriesContext(connection) as queries:
+        picture = read_picture()
+    assert picture.counts["alloc"] == 1
+    assert len(queries) == 1
+    before = picture.lines["node-5"]
+    hold("other", "gpu-1")
+    assert read_picture().lines["node-5"] is before  # what nothing happened to is not drawn anew
+
+
+def test_a_database_that_was_put_back_is_read_anew() -> None:
+    publish()
+    picture = read_picture()
+    shelf._shelf._revision = picture.revision + 100  # type: ignore[union-attr]  # as of a later backup
+    assert read_picture().revision == picture.revision
