@@ -7,6 +7,7 @@ there already.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -35,6 +36,14 @@ class NewNode:
 
 def is_imagined(node: str) -> bool:
     return IMAGINED in node
+
+
+_NEW = re.compile(rf"(?:[\w./-]+{IMAGINED})?([\w.-]+){IMAGINED}(\d+)")
+
+
+def spoken(text: str) -> str:
+    """A text in which imagined nodes and their pools are called what they are: `new node 2 like gpu-a19`."""
+    return _NEW.sub(r"new node \2 like \1", text) if IMAGINED in text else text
 
 
 def like(model: Node, slices: Sequence[ResourceSlice], number: int) -> NewNode:

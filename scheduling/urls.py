@@ -20,6 +20,7 @@ from scheduling.pages import (
     pods,
     templates_pages,
     timeline,
+    whatif,
 )
 
 urlpatterns = [
@@ -60,4 +61,6 @@ urlpatterns = [
     path("pods/<str:namespace>/<str:name>", pod_page.show_pod, name="pod"),
     path("pods/<str:namespace>/<str:name>/delete", pod_deletion.delete_pod, name="pod-delete"),
     path("pods/<str:namespace>/<str:name>/log", pod_logs.show_log, name="pod-log"),
+    path("what-if", whatif.what_if, name="what-if"),
+    path("what-if/progress", whatif.show_progress, name="what-if-progress"),
 ]

@@ -14,6 +14,7 @@ from scheduling.allocator.stages import Funnel, Stage
 from scheduling.cel.clauses import clause_of
 from scheduling.cel.operands import operands
 from scheduling.explanations.report import NodeReport, Report, RequestReport
+from scheduling.simulation_shapes import is_imagined, spoken
 
 #: Nodes that are shown one by one.
 CLOSEST = 6
@@ -73,10 +74,14 @@ class Section:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeLine:
-    """One node, or several that stop for the same reason. counts: under each column of the table."""
+    """One node, or several that stop for the same reason. counts: under each column of the table.
+
+    exists: it is one node that has a page.
+    """
 
     name: str
     count: int
+    exists: bool
     counts: tuple[int | None, ...]
     stops: str
 
@@ -143,7 +148,7 @@ def _rows(request: RequestReport, left_out: Mapping[int, str], suggested: int | 
             left=stage.left,
             percent=round(100 * stage.left / published, 2),
             lost_percent=round(100 * lost / published, 2),
-            lost="left out of this rehearsal" if skipped else (_lost(before, stage, request) if index else ""),
+            lost="left out of this rehearsal" if skipped else spoken(_lost(before, stage, request) if index else ""),
             decisive=skipped is not None or (request.decisive and key),
             empty=stage.left == 0,
             skipped=skipped is not None,
@@ -205,8 +210,9 @@ def node_table(report: Report) -> NodeTable:
     first = {line.stops: line.name for line in reversed(rest)}
     grouped = [
         NodeLine(
-            name=first[stops] if count == 1 else f"{count} more, such as {first[stops]}",
+            name=spoken(first[stops] if count == 1 else f"{count} more, such as {first[stops]}"),
             count=count,
+            exists=count == 1 and next(line.exists for line in rest if line.name == first[stops]),
             counts=(None,) * len(columns),
             stops=stops,
         )
@@ -238,7 +244,9 @@ def _line(
     stops, progress = _stops(node, request)
     left = {stage.name: stage.left for stage in request.funnel} if request else {}
     counts = tuple(left.get(name) for _, _, name in columns)
-    line = NodeLine(name=node.name, count=1, counts=counts, stops=stops)
+    line = NodeLine(
+        name=spoken(node.name), count=1, exists=not is_imagined(node.name), counts=counts, stops=spoken(stops)
+    )
     return (bool(node.refusals), -progress, -(left.get(stages.FREE) or 0), node.name), line
 
 

@@ -123,14 +123,19 @@ def missing(form: PodForm) -> dict[str, str]:
         "class": "Choose a class.",
         "template": "Choose a template.",
     }
-    return {name: said[name] for name, value in wanted.items() if not value}
+    found = {name: said[name] for name, value in wanted.items() if not value}
+    if form.devices == "class" and not (form.count.isdecimal() and int(form.count) > 0):
+        found["count"] = "Write a whole number, 1 or more."
+    return found
 
 
-def by_field(problems: Iterable[Problem]) -> dict[str, list[str]]:
+def by_field(form: PodForm, problems: Iterable[Problem]) -> dict[str, list[str]]:
     """Messages by field of the form; "" for those that concern no single one."""
     found: dict[str, list[str]] = {}
-    for problem in problems:
+    for problem in sorted(problems, key=lambda one: one.kind != "Pod"):
         name = next((name for end, name in _FIELDS if f".{problem.field}".endswith(end)), "")
+        if form.devices == "class" and (".resourceClaims[" in f".{problem.field}" or (name in found and name == "name")):
+            continue  # the names of template and claim follow that of the pod, about which the same is said
         text = problem.message.removeprefix(f"{problem.field}: ")
         if text not in found.setdefault(name, []):
             found[name].append(text)

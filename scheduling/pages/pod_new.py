@@ -53,7 +53,7 @@ def new_pod(request: HttpRequest) -> HttpResponse:
             messages.warning(request, f"Only {_named(made)} {'was' if len(made) == 1 else 'were'} made.")
     status = 422 if reading.problems else 200
     if from_form:
-        return _show(request, person, form=form, errors=by_field(reading.problems), status=status)
+        return _show(request, person, form=form, errors=by_field(form, reading.problems), status=status)
     return _show(
         request, person, text=text, reading=reading, status=status, namespace=request.POST.get("namespace", "")
     )

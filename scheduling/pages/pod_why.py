@@ -59,7 +59,7 @@ def read_why(explained: Explanation, claims: tuple[ClaimLine, ...], person: Pers
         mould, answer, changed = tried
         report = answer.first
         verdict = _rehearsal_verdict(pod, mould, answer, changed)
-        left_out = _left_out(mould, changed, report)
+        left_out = left_out_of(mould, changed, report)
     else:
         report, left_out = explained.report, {}
         verdict = _verdict(explained, claims)
@@ -158,7 +158,7 @@ def _how(pod: Pod, changes: Changes, words: str) -> str:
     return f"Write {joined(steps)} anew {words}, then make the pod anew: what a claim asks for cannot be changed."
 
 
-def _left_out(mould: Mould, changes: Changes, report: Report | None) -> LeftOut:
+def left_out_of(mould: Mould, changes: Changes, report: Report | None) -> LeftOut:
     """By the names that the replica's claims have: which selectors are left out, and what they say."""
     found: dict[tuple[str, str], Mapping[int, str]] = {}
     for request in report.requests if report else ():

@@ -1,0 +1,241 @@
+"""The what-if page: what it says of pods, claims, templates and pasted text; nothing is written, nothing leaks."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+
+import pytest
+from django.contrib.auth.models import Group, User
+from django.http import QueryDict
+from django.test import Client
+
+from manciple.store.tail import latest_revision
+from scheduling.explanations import current
+from scheduling.pages.whatif_progress import Progress, Stopped, progress
+from scheduling.pages.whatif_query import as_query, changes_of, in_words, meant
+from scheduling.simulation_moulds import Changes
+from tests.builders import make_claim, make_pod, make_request, make_template
+from tests.scheduling.cluster import Cluster
+
+EVEN = 'device.attributes["gpu.example.com"].index % 2 == 0'
+CLAIM = """apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata:
+  name: pasted
+spec:
+  devices:
+    requests:
+    - name: gpu
+      exactly:
+        deviceClassName: gpu.example.com
+        count: 2
+"""
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> Iterator[None]:
+    current.forget()
+    yield
+    current.forget()
+
+
+@pytest.fixture
+def pages(db: None) -> Client:
+    """Somebody who may look at everything."""
+    return _client("alice")
+
+
+def _client(name: str, *groups: str) -> Client:
+    user = User.objects.create_user(name)
+    user.groups.set([Group.objects.get_or_create(name=f"namespace:{one}")[0] for one in groups])
+    client = Client()
+    client.force_login(user)
+    return client
+
+
+def _words(html: str) -> str:
+    main = html.partition("<main")[2]
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", "", main)).replace("&quot;", '"').replace("&gt;", ">")
+
+
+def _text(client: Client, path: str, status: int = 200) -> str:
+    answer = client.get(path)
+    assert answer.status_code == status
+    return _words(answer.content.decode())
+
+
+def _hold(cluster: Cluster, name: str, namespace: str = "default", **request: object) -> None:
+    cluster.create(make_claim(name, namespace=namespace, requests=[make_request(**request)]))  # type: ignore[arg-type]
+    cluster.create(make_pod(name, namespace=namespace, claims={"gpu": name}))
+    cluster.settle()
+
+
+def test_it_begins_with_what_to_do(pages: Client) -> None:
+    assert "Nothing is rehearsed yet" in _text(pages, "/what-if")
+
+
+def test_a_template_with_replicas(pages: Client, cluster: Cluster) -> None:
+    cluster.with_gpus("node-1", "node-2", each=4)
+    cluster.create(make_template("gpus", requests=[make_request(count=2)]))
+    revision = latest_revision()
+    text = _text(pages, "/what-if?template=default/gpus&replicas=6")
+    assert "4 of 6 would start now, on 2 nodes; 2 would wait because request gpu accepts only 8 devices" in text
+    assert "Asked for6Fit in all4Would wait2" in text
+    assert "node-121: gpu-0, gpu-1; 2: gpu-2, gpu-3" in text
+    assert "1 more node like node-1 for the 2 that would wait: each takes 2." in text
+    assert "all 8 held, 2 wanted" in text
+    assert latest_revision() == revision
+
+
+def test_all_of_them_fit(pages: Client, cluster: Cluster) -> None:
+    cluster.with_gpus("node-1", each=4)
+    cluster.create(make_template("gpus"))
+    text = _text(pages, "/what-if?template=default/gpus&replicas=3")
+    assert "All 3 would start now, on 1 node." in text
+    assert "After that, 1 more would fit." in text
+
+
+def test_more_nodes_are_rehearsed_and_named_as_new(pages: Client, cluster: Cluster) -> None:
+    cluster.with_gpus("node-1", each=2)
+    cluster.create(make_template("gpus", requests=[make_request(count=2)]))
+    answer = pages.get("/what-if?template=default/gpus&replicas=3")
+    address = answer.context["result"].missing_url
+    text = _text(pages, address)
+    assert "All 3 would start now, on 3 nodes." in text
+    assert "new node 1like node-1" in text
+    assert "~" not in text
+
+
+def test_a_waiting_pod_without_one_of_its_selectors(pages: Client, cluster: Cluster) -> None:
+    cluster.with_gpus("node-1", each=2)
+    never = 'device.attributes["gpu.example.com"].index > 100'
+    _hold(cluster, "web", expressions=[EVEN, never])
+    text = _text(pages, "/what-if?pod=default/web&without=gpu/gpu:2")
+    assert "It would start now on node-1." in text
+    assert "Tried without selector 2." in text
+    page = _text(pages, "/pods/default/web?without=gpu/gpu:2")
+    assert "Without selector 2 it would start now on node-1, with gpu-0." in page
+    assert "left out of this rehearsal" in page
+    assert "Write claim web anew without selector 2" in page
+    assert "Try without selector 2" in _text(pages, "/pods/default/web")
+    assert "Without selector 1 it would still wait" in _text(pages, "/pods/default/web?without=gpu/gpu:1")
+
+
+def test_who_would_have_to_leave_is_named_to_those_who_see_them(pages: Client, cluster: Cluster) -> None:
+    cluster.with_gpus("node-1", each=2)
+    _hold(cluster, "secret", namespace="other", count=2)
+    cluster.create(make_template("gpus"))
+    path = "/what-if?template=default/gpus"
+    assert "On node-1: claim secret of other/secret. 2 devices would come free" in _text(pages, path)
+    text = _text(_client("ann", "default"), path)
+    assert "secret" not in text
+    assert "1 claim in namespaces that you do not see" in text
+    _hold(cluster, "waits")
+    page = _text(_client("bob", "default"), "/pods/default/waits")
+    assert "secret" not in page
+    assert "somebody else" in page
+
+
+def test_what_one_may_not_see_is_not_there(cluster: Cluster) -> None:
+    cluster.with_gpus("node-1")
+    cluster.create(make_template("gpus", namespace="other"))
+    ann = _client("ann", "default")
+    assert ann.get("/what-if?template=other/gpus").status_code == 404
+    answer = ann.post("/what-if", {"yaml": CLAIM.replace("name: pasted", "name: pasted\n  namespace: other")})
+    assert "You do not see namespace other" in _words(answer.content.decode())
+
+
+def test_pasted_text_is_rehearsed(pages: Client, cluster: Cluster) -> None:
+    cluster.with_gpus("node-1", each=4)
+    revision = latest_revision()
+    answer = pages.post("/what-if", {"yaml": CLAIM, "replicas": "2", "count.claim/gpu": "1"})
+    text = _words(answer.content.decode())
+    assert "All 2 would start now, on 1 node." in text
+    assert "Tried with 1 device." in text
+    assert answer.context["asked"].text == CLAIM
+    assert latest_revision() == revision
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (CLAIM.replace("count: 2", "count: two"), "Line 11, column 9: count must be of type int, not string."),
+        (CLAIM.replace("name: gpu", "name: GPU"), "Line 8, column 7: spec.devices.requests[0].name"),
+        (f"{CLAIM}---\n{CLAIM.replace('pasted', 'more')}", "Rehearse one claim at a time"),
+    ],
+)
+def test_text_that_cannot_be_rehearsed_says_why(pages: Client, cluster: Cluster, text: str, says: str) -> None:
+    cluster.with_gpus("node-1")
+    answer = pages.post("/what-if", {"yaml": text})
+    assert answer.status_code == 422
+    assert says in _words(answer.content.decode())
+
+
+def test_what_is_not_there_is_said(pages: Client, cluster: Cluster) -> None:
+    cluster.with_gpus("node-1")
+    assert 'Pods "nothing" not found.' in _text(pages, "/what-if?pod=default/nothing", 422)
+    cluster.create(make_template("gpus"))
+    path = "/what-if?template=default/gpus&shape=nothing&nodes=1"
+    assert 'Nodes "nothing" not found.' in _text(pages, path, 422)
+
+
+def test_an_address_that_is_too_large_is_bounded(pages: Client, cluster: Cluster) -> None:
+    cluster.with_gpus("node-1")
+    cluster.create(make_template("gpus"))
+    answer = pages.get("/what-if?template=default/gpus&replicas=999999999&nodes=9999&shape=node-1")
+    assert (answer.context["asked"].replicas, answer.context["asked"].nodes) == (10_000, 200)
+
+
+# Addresses -----------------------------------------------------------------------------------------------------------
+
+
+def test_an_address_and_what_it_asks_for_are_the_same() -> None:
+    text = "without=gpus/gpu:2&class.gpus/gpu=h100&count.nic/nic=3&tolerate=devices"
+    changes = changes_of(QueryDict(text))
+    assert changes == Changes(
+        without=frozenset({("gpus/gpu", 1)}),
+        classes={"gpus/gpu": "h100"},
+        counts={"nic/nic": 3},
+        tolerate_devices=True,
+    )
+    assert "&".join(f"{name}={value}" for name, value in as_query(changes)) == text
+    words = "without selector 2 of request `gpu`, with class `h100` of request `gpu`, with 3 devices of request `nic`"
+    assert in_words(changes, requests=2) == f"{words} and tolerating every taint of devices"
+
+
+def test_what_cannot_be_read_is_left_out() -> None:
+    assert not changes_of(QueryDict("without=gpu&without=a/b:0&without=a/b:x&count.a/b=0&count.a/b=x&class.a/b=")).any
+
+
+def test_what_changes_nothing_does_not_count() -> None:
+    claims = {"gpu": make_claim(requests=[make_request(count=2, expressions=["true"])])}
+    same = Changes(classes={"gpu/gpu": "gpu.example.com"}, counts={"gpu/gpu": 2}, without=frozenset({("gpu/gpu", 7)}))
+    assert not meant(same, claims).any
+    assert meant(Changes(counts={"gpu/gpu": 3}), claims).any
+
+
+# Progress ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_run_tells_how_far_it_is_to_its_owner_alone_and_can_be_stopped(pages: Client) -> None:
+    progress.begin(("alice", "one"))
+    progress.tell(("alice", "one"), 250)
+    assert json.loads(pages.get("/what-if/progress?run=one").content) == {"placed": 250}
+    other = _client("mallory")
+    assert json.loads(other.post("/what-if/progress?run=one").content) == {"placed": None}
+    progress.tell(("alice", "one"), 500)
+    pages.post("/what-if/progress?run=one")
+    with pytest.raises(Stopped):
+        progress.tell(("alice", "one"), 750)
+    progress.end(("alice", "one"))
+    assert json.loads(pages.get("/what-if/progress?run=one").content) == {"placed": None}
+
+
+def test_only_so_many_runs_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("scheduling.pages.whatif_progress.REMEMBERED", 2)
+    kept = Progress()
+    for name in ("a", "b", "c"):
+        kept.begin(("alice", name))
+    assert [kept.placed(("alice", name)) for name in ("a", "b", "c")] == [None, 0, 0]
