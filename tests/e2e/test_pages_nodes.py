@@ -1,0 +1,138 @@
+"""The pages of nodes, drivers, namespaces and finding in Chromium, against the running system."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests.e2e.kubectl import Kubectl
+from tests.e2e.pages_tour import AXE
+from tests.e2e.processes import Up
+from tests.e2e.test_pages import chromium, page, sign_in
+
+__all__ = ["chromium", "page"]
+
+pytestmark = [pytest.mark.e2e, pytest.mark.browser]
+
+PLACES = ("/nodes", "/nodes/node-1", "/drivers", "/drivers/gpu.example.com", "/namespaces", "/namespaces/demo", "/find")
+
+
+def pod(name: str, **spec: object) -> str:
+    container = {"name": "main", "image": "example.com/main"}
+    manifest = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "demo"},
+        "spec": {"containers": [container], **spec},
+    }
+    return json.dumps(manifest)
+
+
+@pytest.fixture
+def other(chromium: Browser, up: Up) -> Iterator[Page]:
+    """A second browser."""
+    context = chromium.new_context()
+    page = context.new_page()
+    sign_in(page, up)
+    yield page
+    context.close()
+
+
+def test_a_node_is_cordoned_after_a_rehearsal_and_another_browser_sees_it(page: Page, other: Page, up: Up) -> None:
+    other.goto(f"{up.web}/nodes")
+    row = other.locator("#node-node-2")
+    expect(row).to_contain_text("Ready")
+    other.evaluate("window.untouched = true")
+    page.goto(f"{up.web}/nodes")
+    page.get_by_role("link", name="node-2").click()
+    page.get_by_role("link", name="Cordon…").click()
+    expect(page.get_by_role("heading", name="Cordon node-2?")).to_be_visible()
+    page.get_by_role("link", name="Cancel").click()
+    expect(page.get_by_role("heading", name="Cordon node-2?")).to_have_count(0)
+    expect(row).to_contain_text("Ready")
+    page.get_by_role("link", name="Cordon…").click()
+    page.get_by_role("button", name="Cordon", exact=True).click()
+    expect(page.get_by_text("node-2 is cordoned: no new pod comes here.")).to_be_visible()
+    expect(row).to_contain_text("Cordoned")
+    assert other.evaluate("window.untouched")
+    page.get_by_role("link", name="Uncordon…").click()
+    page.get_by_role("button", name="Uncordon", exact=True).click()
+    expect(row).not_to_contain_text("Cordoned")
+
+
+def test_a_taint_that_evicts_names_the_pod_first_and_the_page_sees_it_go(page: Page, up: Up, kubectl: Kubectl) -> None:
+    kubectl("apply", "-f", "-", stdin=pod("guest", nodeName="node-3"))
+    page.goto(f"{up.web}/nodes/node-3")
+    expect(page.locator("#node-pods")).to_contain_text("guest")
+    page.get_by_role("link", name="Add taint…").click()
+    page.get_by_label("Key").fill("has blanks")
+    page.get_by_label("Effect").select_option("NoExecute")
+    page.get_by_role("button", name="Preview").click()
+    expect(page.locator("#t-key-error")).to_be_visible()
+    page.get_by_label("Key").fill("maintenance")
+    page.get_by_role("button", name="Preview").click()
+    expect(page.locator("#change")).to_contain_text("1 pod leaves: demo/guest at once")
+    assert "effect=NoExecute" in page.url
+    page.get_by_role("button", name="Taint and evict 1").click()
+    expect(page.locator("#node-taints")).to_contain_text("maintenance:NoExecute")
+    expect(page.locator("#node-pods")).not_to_contain_text("guest", timeout=60_000)
+    page.get_by_role("link", name="Remove taint maintenance").click()
+    page.get_by_role("button", name="Remove taint").click()
+    expect(page.locator("#node-taints")).not_to_contain_text("maintenance")
+
+
+def test_one_finds_as_one_types_and_goes_with_the_keyboard(page: Page, up: Up) -> None:
+    page.goto(f"{up.web}/find")
+    field = page.locator("#q")
+    expect(field).to_be_focused()
+    field.press_sequentially("node-")
+    first = page.locator("#found .found a").first
+    expect(first).to_have_text("node-1")
+    expect(field).to_be_focused()
+    expect(page).to_have_url(re.compile(r"/find\?q=node-$"))
+    page.keyboard.press("ArrowDown")
+    expect(first).to_be_focused()
+    page.keyboard.press("ArrowUp")
+    expect(field).to_be_focused()
+    field.press_sequentially("3")
+    field.press("Enter")  # before the answer is there: the first of what is asked for is meant
+    expect(page).to_have_url(re.compile(r"/nodes/node-3$"))
+    page.goto(f"{up.web}/find?q=node-2&go=1")
+    expect(page).to_have_url(re.compile(r"/nodes/node-2$"))
+
+
+def test_a_namespace_is_made_opened_and_deleted_with_what_is_in_it(page: Page, up: Up, kubectl: Kubectl) -> None:
+    page.goto(f"{up.web}/namespaces")
+    page.get_by_label("Name of a new namespace").fill("passing")
+    page.get_by_role("button", name="New namespace").click()
+    expect(page.get_by_role("heading", name="passing", exact=True)).to_be_visible()
+    kubectl("apply", "-f", "-", stdin=pod("web").replace('"demo"', '"passing"'))
+    expect(page.locator("#namespace-pods")).to_contain_text("Running", timeout=30_000)
+    page.get_by_role("link", name="Open to admin access…").click()
+    page.get_by_role("button", name="Open", exact=True).click()
+    expect(page.locator("#namespace-labels")).to_contain_text("resource.kubernetes.io/admin-access=true")
+    page.get_by_role("link", name="Delete, with preview").click()
+    expect(page.locator("#change")).to_contain_text("1 Pod")
+    expect(page.locator("#change")).to_contain_text("1 running pod")
+    page.get_by_role("button", name="Delete namespace").click()
+    page.goto(f"{up.web}/namespaces")
+    expect(page.get_by_role("link", name="passing")).to_have_count(0, timeout=60_000)
+
+
+def test_the_pages_are_accessible_and_fit_a_phone(chromium: Browser, up: Up) -> None:
+    context = chromium.new_context(viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
+    page = context.new_page()
+    sign_in(page, up)
+    for path in (*PLACES, "/nodes/node-1?change=taint", "/namespaces/demo?delete=1", "/find?q=gpu"):
+        page.goto(f"{up.web}{path}")
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), path
+        page.evaluate(AXE)
+        violations = page.evaluate(
+            "axe.run(document).then((found) => found.violations.map((one) => one.id + one.nodes[0].html))"
+        )
+        assert violations == [], path
+    context.close()
