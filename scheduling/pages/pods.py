@@ -1,7 +1,8 @@
 """The list of pods: `/pods`.
 
 Those that wait come first, the longest waiting at the top, each with what keeps it. `?ns=`, `?state=`, `?node=` and
-`?q=` (a part of the name) narrow it, `?page=` turns the page.
+`?q=` (a part of the name) narrow it, and so do `?reason=` (a cause of the overview) and `?class=` (that a waiting pod
+asks for); `?page=` turns the page.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from manciple.pages.people import Person, person_of
 from manciple.store.tail import latest_revision
 from scheduling.messages import STILL_NOT_SCHEDULABLE, sentence
 from scheduling.models import QueuedPod
+from scheduling.pages.overview_pods import asking_for, waiting_for
+from scheduling.pages.overview_waiting import CAUSES
 
 #: Pods on one page.
 PAGE = 100
@@ -60,6 +63,8 @@ class Filter:
     state: str = ""
     node: str = ""
     text: str = ""
+    reason: str = ""  # the key of a cause of waiting
+    device_class: str = ""  # that a waiting pod asks for
     page: int = 1
 
     @classmethod
@@ -70,23 +75,36 @@ class Filter:
             state=query.get("state", "") if query.get("state", "") in STATES else "",
             node=query.get("node", "").strip(),
             text=query.get("q", "").strip(),
+            reason=query.get("reason", "") if query.get("reason", "") in CAUSES else "",
+            device_class=query.get("class", "").strip(),
             page=max(int(number), 1) if number.isdecimal() else 1,
         )
 
     @property
     def narrows(self) -> bool:
-        return bool(self.namespace or self.state or self.node or self.text)
+        return bool(self.namespace or self.state or self.node or self.text or self.reason or self.device_class)
+
+    @property
+    def waits_for(self) -> str:
+        """What the pods have in common that are shown, in words; empty where all are."""
+        words = [CAUSES[self.reason].title.lower()] if self.reason else []
+        words += [f"they ask for `{self.device_class}`"] if self.device_class else []
+        return ", ".join(words)
 
     def url(self, **changes: str | int) -> str:
         """The address of the list with some of it changed; the page begins anew unless it is changed."""
-        held = {"ns": self.namespace, "state": self.state, "node": self.node, "q": self.text, **changes}
+        held = {"ns": self.namespace, "state": self.state, "node": self.node, "q": self.text}
+        held |= {"reason": self.reason, "class": self.device_class, **changes}
         query = urlencode({name: value for name, value in held.items() if value and (name, value) != ("page", 1)})
         return f"?{query}" if query else "/pods"
 
     def chosen(self, rows: QuerySet[PodRow]) -> QuerySet[PodRow]:
         """All but the state, which the counts tell apart."""
         wanted = {"namespace": self.namespace, "node_name": self.node, "name__contains": self.text}
-        return rows.filter(**{name: value for name, value in wanted.items() if value})
+        found = rows.filter(**{name: value for name, value in wanted.items() if value})
+        if self.reason:
+            found = found.filter(uid__in=waiting_for(self.reason))
+        return found.filter(uid__in=asking_for(self.device_class)) if self.device_class else found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

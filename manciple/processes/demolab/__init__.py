@@ -8,6 +8,7 @@ the store, so that index rows, events and topics are what they would be if peopl
     documents   a job's pod, claim and template, as documents
     oddities    what is out of order: claims that are stuck, pods that wait, each for a real reason
     history     who held which device in the days before
+    usage       how many devices were held at each minute of the last day
     filling     writes all of it
     heartbeat   signs of life of nodes that have no agent
 """

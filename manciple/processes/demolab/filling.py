@@ -14,7 +14,7 @@ from typing import Any
 from uuid import UUID
 
 from manciple.api.namespaces import ensure_namespaces
-from manciple.processes.demolab import documents, hardware, history, oddities
+from manciple.processes.demolab import documents, hardware, history, oddities, usage
 from manciple.processes.demolab.hardware import Document, Machine
 from manciple.processes.demolab.jobs import TEAMS, Job, Planner
 from manciple.store import bulk, objects
@@ -99,6 +99,7 @@ class Filling:
         if lab.odd:
             self._odd()
         history.keep(history.past(lab.machines, self._begun, now=lab.now, random=lab.random))
+        usage.keep(lab.now)
 
     # Writing ---------------------------------------------------------------------------------------------------------
 

@@ -143,6 +143,23 @@ def test_waiting_pods_are_grouped_by_cause_with_the_next_step(pages: Client, clu
     assert 'href="/pods/default/lost"' in html(pages)
 
 
+def test_its_numbers_lead_to_just_those_pods(pages: Client, cluster: Cluster) -> None:
+    cluster.with_gpus("node-1", each=1)
+    wants(cluster, "first")
+    wants(cluster, "late")
+    wants(cluster, "lost", device_class="gpu-h100")
+
+    def listed(query: str) -> list[str]:
+        return [pod.name for pod in pages.get(f"/pods?{query}").context["pods"]]
+
+    assert listed("reason=held") == ["late"]
+    assert listed("reason=class-missing") == ["lost"]
+    assert listed(f"class={CLASS}") == ["late"]
+    assert sorted(listed("reason=nonsense")) == ["first", "late", "lost"]
+    assert "Only pods that wait: every matching device is held." in text(pages, "/pods?reason=held")
+    assert f'href="/pods?class={CLASS}"' in html(pages)
+
+
 def test_when_nobody_waits_it_says_so(pages: Client, cluster: Cluster) -> None:
     cluster.with_gpus("node-1")
     assert "No pod is waiting for a node or a device." in text(pages, part="waiting")
