@@ -10,6 +10,7 @@ import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from django.conf import settings
@@ -107,7 +108,7 @@ class Cost:
         return self.cost > self.limit
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Bench:
     """One look at a form."""
 
@@ -128,11 +129,11 @@ class Bench:
     def name(self) -> str:
         return self.existing.metadata.name if self.existing else self.form.name
 
-    @property
+    @cached_property
     def map(self) -> class_map.Map:
         return class_map.draw(self.verdicts)
 
-    @property
+    @cached_property
     def free(self) -> int:
         return sum(self.states[place] == "free" for place, _ in self.verdicts.shelf.chosen(self.verdicts.match))
 
@@ -153,18 +154,18 @@ class Bench:
     def unlisted(self) -> int:
         return max(0, self.verdicts.matched - LISTED)
 
-    @property
+    @cached_property
     def more_on(self) -> str:
         return spelled(one.candidate.place for one in self._matching[SHOWN:])
 
-    @property
+    @cached_property
     def _matching(self) -> list[ShownDevice]:
         found = [
             ShownDevice(device, self.states[place]) for place, device in self.verdicts.shelf.chosen(self.verdicts.match)
         ]
         return sorted(found, key=lambda one: one.state != "free")
 
-    @property
+    @cached_property
     def refusals(self) -> list[ShownGroup]:
         return [self._group(group) for group in self.verdicts.refusals[:GROUPS]]
 
@@ -172,7 +173,7 @@ class Bench:
     def refusals_left_out(self) -> int:
         return sum(len(group.devices) for group in self.verdicts.refusals[GROUPS:])
 
-    @property
+    @cached_property
     def failures(self) -> list[ShownGroup]:
         return [self._group(group) for group in self.verdicts.failures[:GROUPS]]
 

@@ -12,7 +12,7 @@ from operator import attrgetter
 from typing import Any
 
 from scheduling.cel import CompileError, Selector, compile_selector, projection
-from scheduling.cel.clauses import Clause, extremes, first_false, shown
+from scheduling.cel.clauses import extremes, first_false, shown
 from scheduling.pages.class_places import where
 from scheduling.pages.class_shelf import Candidate, Shelf, places
 
@@ -148,18 +148,35 @@ def _failures(index: int, shelf: Shelf, erring: int, errors: Any) -> list[Group]
     return [Group(selector=index, text=text, devices=tuple(devices)) for text, devices in found.items()]
 
 
+@dataclass(frozen=True, slots=True)
+class _Reason:
+    """Why a selector refuses the devices that are alike in what it looks at; no text where that cannot be told."""
+
+    text: str = ""
+    value: Any = None
+    said: str = ""
+
+
+def _reason(selector: Selector, device: Candidate) -> _Reason:
+    clause = first_false(selector, device.view)
+    if clause is None:
+        return _Reason()
+    value = clause.comparison.value(device.view) if clause.comparison else None
+    return _Reason(str(clause), value, _plain(value))
+
+
 def _refusals(index: int, selector: Selector, shelf: Shelf, refused: int) -> list[Group]:
-    reasons: dict[Any, tuple[Clause | None, Any]] = shelf.derived(("reasons", selector.expression), dict)
+    reasons: dict[Any, _Reason] = shelf.derived(("reasons", selector.expression), dict)
     sight: dict[int, Any] = shelf.derived(("sight", selector.references), dict)
-    found: dict[str, list[tuple[Any, Candidate]]] = {}
+    alike: dict[Any, list[Candidate]] = {}
     for place, device in shelf.chosen(refused):
-        seen = _seen(selector, device, place, sight)
+        alike.setdefault(_seen(selector, device, place, sight), []).append(device)
+    found: dict[str, list[tuple[_Reason, list[Candidate]]]] = {}
+    for seen, devices in alike.items():
         if seen not in reasons:
-            clause = first_false(selector, device.view)
-            reasons[seen] = clause, clause.comparison.value(device.view) if clause and clause.comparison else None
-        clause, value = reasons[seen]
-        if clause is not None:
-            found.setdefault(str(clause), []).append((value, device))
+            reasons[seen] = _reason(selector, devices[0])
+        if reasons[seen].text:
+            found.setdefault(reasons[seen].text, []).append((reasons[seen], devices))
     return [group for text, refusals in found.items() for group in _by_value(index, text, refusals)]
 
 
@@ -172,15 +189,15 @@ def _seen(selector: Selector, device: Candidate, place: int, sight: dict[int, An
     return sight[place]
 
 
-def _by_value(index: int, text: str, refusals: Sequence[tuple[Any, Candidate]]) -> list[Group]:
+def _by_value(index: int, text: str, refusals: Sequence[tuple[_Reason, list[Candidate]]]) -> list[Group]:
     """One group for each value there; of many different ones one group with their span."""
     groups: dict[str, list[Candidate]] = {}
-    for value, device in refusals:
-        groups.setdefault(_plain(value), []).append(device)
+    for reason, devices in refusals:
+        groups.setdefault(reason.said, []).extend(devices)
     if len(groups) > TOLD_APART:
-        ends = extremes([value for value, _ in refusals if value is not None])
+        ends = extremes([reason.value for reason, _ in refusals if reason.value is not None])
         said = f"{_plain(ends[0])}\N{EN DASH}{_plain(ends[1])}" if ends else f"{len(groups)} values"
-        groups = {said: [device for _, device in refusals]}
+        groups = {said: [device for devices in groups.values() for device in devices]}
     return [Group(selector=index, text=text, value=said, devices=tuple(group)) for said, group in groups.items()]
 
 
