@@ -275,16 +275,18 @@
     if (many) said.textContent = `${many} device${many === 1 ? "" : "s"} ${gained > 0 ? "became free" : "taken"}`;
   };
   const free = () => Number((legend.querySelector('[data-count="free"]')?.textContent ?? "0").replaceAll(",", ""));
-  const MANY = 120; // topics of one request; more cost less as one page
+  const MANY = 100; // topics of one request: more wait for the next, so that no frame has too much to do
   let waiting = new Set(), whole = false, busy = false;
   const update = async () => {
     if (busy) return;
     busy = true;
     try {
       while (waiting.size || whole) {
-        const topics = waiting, all = whole, before = free(), at = here().searchParams.get("at");
-        waiting = new Set(); whole = false;
-        if (all || topics.size > MANY || !(await fetchLines(topics))) await redraw();
+        const all = whole, before = free(), at = here().searchParams.get("at");
+        const topics = new Set([...waiting].slice(0, MANY));
+        waiting = all ? new Set() : new Set([...waiting].slice(MANY));
+        whole = false;
+        if (all || !(await fetchLines(topics))) await redraw();
         enter();
         announce(free() - before);
         if (at) {

@@ -132,12 +132,12 @@ def test_a_tainted_device_shows_as_tainted(page: Page, up: Up, kubectl: Kubectl)
 
 
 def test_a_filter_dims_and_stays_in_the_link(page: Page, up: Up) -> None:
-    page.locator('#legend button[data-state="reserved"]').click()
+    page.locator('#legend a[data-state="reserved"]').click()
     expect(page.locator(".tile:not(.dim)")).to_have_count(0)
     assert "state=reserved" in page.url
     page.reload()
     expect(page.locator(".tile.dim")).to_have_count(24)
-    page.locator('#legend button[data-state="reserved"]').click()
+    page.locator('#legend a[data-state="reserved"]').click()
     expect(page.locator(".tile.dim")).to_have_count(0)
 
 

@@ -1,0 +1,149 @@
+"""The device grid and a device's page in Chromium, against the running system: filters, keyboard, live tiles, sight."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests.e2e.flow import Manifest
+from tests.e2e.kubectl import Kubectl
+from tests.e2e.pages_tour import AXE
+from tests.e2e.processes import ROOT, Up
+from tests.e2e.test_pages import chromium, page, sign_in
+
+__all__ = ["chromium", "page"]
+
+pytestmark = [pytest.mark.e2e, pytest.mark.browser]
+
+EXAMPLE = Manifest(ROOT / "docs" / "examples" / "two-pods.yaml")
+SECONDS = 1000
+
+
+@pytest.fixture
+def card(kubectl: Kubectl) -> Iterator[dict[str, Any]]:
+    """A device of no node, published by hand; the test may change it."""
+    manifest = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceSlice",
+        "metadata": {"name": "by-hand"},
+        "spec": {
+            "driver": "card.example.com",
+            "allNodes": True,
+            "pool": {"name": "by-hand", "generation": 1, "resourceSliceCount": 1},
+            "devices": [{"name": "card-0", "attributes": {"model": {"string": "Card"}}}],
+        },
+    }
+    kubectl("apply", "-f", "-", stdin=json.dumps(manifest))
+    yield manifest
+    kubectl("delete", "resourceslice", "by-hand")
+
+
+def test_an_expression_dims_as_it_is_typed_and_stays_in_the_link(page: Page, up: Up) -> None:
+    page.goto(f"{up.web}/devices")
+    field = page.get_by_label("Filter devices with a CEL expression")
+    field.fill('device.attributes["gpu.example.com"].index < 2')
+    expect(page.locator(".tile.dim")).to_have_count(18)
+    expect(page.locator("#filtered")).to_contain_text("6 of 24 match")
+    field.fill("device.attributs")
+    expect(page.locator("#cel-error")).to_contain_text("Line 1, column 7")
+    expect(page.locator("#cel-error pre")).to_contain_text("^")
+    expect(page.locator(".tile.dim")).to_have_count(0)
+    expect(field).to_be_focused()
+    field.fill("false")
+    expect(page.locator(".tile.dim")).to_have_count(24)
+    page.reload()
+    expect(page.locator(".tile.dim")).to_have_count(24)
+    page.get_by_role("link", name="Show all").click()
+    expect(page.locator(".tile.dim")).to_have_count(0)
+    assert "cel=" not in page.url
+
+
+def test_without_script_the_page_filters_groups_and_opens_a_device(chromium: Browser, up: Up, page: Page) -> None:
+    context = chromium.new_context(java_script_enabled=False, storage_state=page.context.storage_state())
+    plain = context.new_page()
+    plain.goto(f"{up.web}/devices?group=node")
+    plain.get_by_label("Filter devices with a CEL expression").fill('device.attributes["gpu.example.com"].index == 0')
+    plain.get_by_role("button", name="Show these").click()
+    expect(plain.locator(".tile:not(.dim)")).to_have_count(3)
+    expect(plain.get_by_role("heading", name="Nodes")).to_be_visible()
+    plain.locator(".tile").first.click()
+    expect(plain.locator("#panel")).to_contain_text("No claim holds it.")
+    plain.get_by_role("link", name="All about this device").click()
+    expect(plain.get_by_role("heading", level=1)).to_have_text("gpu-0")
+    context.close()
+
+
+def test_a_tile_changes_alone_and_the_reader_keeps_focus_scroll_and_panel(
+    page: Page, up: Up, kubectl: Kubectl, card: dict[str, Any]
+) -> None:
+    page.goto(f"{up.web}/devices")
+    tile = page.locator('.tile[data-at="card.example.com/by-hand/card-0"]')
+    expect(tile).to_have_attribute("data-s", "free")
+    page.locator('.tile[data-at$="/gpu-3"]').first.click()
+    expect(page.locator("#panel")).to_contain_text("gpu-3")
+    tile.focus()
+    page.evaluate("""() => {
+        window.kept = [...document.querySelectorAll('.tile')];
+        window.swapped = new Promise((done) => new MutationObserver(() => done(performance.now())).observe(
+            document.querySelector('.tile[data-at="card.example.com/by-hand/card-0"]'), { attributes: true }));
+        document.addEventListener('manciple:changed', () => { window.heard ??= performance.now(); });
+    }""")
+    card["spec"]["devices"][0]["taints"] = [{"key": "card.example.com/unhealthy", "effect": "NoSchedule"}]
+    kubectl("apply", "-f", "-", stdin=json.dumps(card))
+    expect(tile).to_have_attribute("data-s", "bad", timeout=10 * SECONDS)
+    expect(tile).to_be_focused()
+    assert page.evaluate("window.kept.every((tile) => tile.isConnected)")  # no tile was exchanged for another
+    assert page.evaluate("window.swapped.then((at) => at - window.heard)") < 300
+    expect(page.locator("#panel")).to_contain_text("gpu-3")
+    expect(page.locator('#legend [data-count="bad"]')).to_have_text("1")
+    page.keyboard.press("Enter")
+    expect(page.locator("#panel")).to_contain_text("set by driver card.example.com")
+    page.keyboard.press("Escape")
+    expect(page.locator("#panel")).to_be_hidden()
+    expect(tile).to_be_focused()
+
+
+def test_a_line_that_comes_and_goes_moves_no_other(page: Page, up: Up, kubectl: Kubectl) -> None:
+    page.goto(f"{up.web}/devices?group=namespace")
+    page.evaluate("window.untouched = true")
+    expect(page.get_by_role("heading", name="Held by nobody")).to_be_visible()
+    kubectl("apply", "-f", str(EXAMPLE.path))
+    held = page.locator("section", has=page.get_by_role("heading", name="demo")).locator(".tile")
+    expect(held).to_have_count(2, timeout=30 * SECONDS)
+    kubectl("delete", "-f", str(EXAMPLE.path), "--timeout=60s")
+    expect(page.get_by_role("heading", name="demo")).to_have_count(0, timeout=30 * SECONDS)
+    expect(page.locator('.tile[data-s="free"]')).to_have_count(24)
+    assert page.evaluate("window.untouched")
+
+
+def test_a_device_page_tells_its_holder_and_remembers_it(page: Page, up: Up, kubectl: Kubectl) -> None:
+    kubectl("apply", "-f", str(EXAMPLE.path))
+    kubectl("wait", "--for=condition=Ready", "-n", "demo", "pod/trainer", "--timeout=60s")
+    page.goto(f"{up.web}/devices?state=reserved")
+    page.locator('.tile[data-s="reserved"]').first.click()
+    page.get_by_role("link", name="All about this device").click()
+    holders = page.locator("#holders")
+    expect(holders).to_contain_text("Free again: unknown")
+    expect(page.locator("#device")).to_contain_text("k8s.gpu.example.com-claim_")
+    claim = holders.locator(".chain a").first.inner_text()
+    page.evaluate("window.untouched = true")
+    kubectl("delete", "-f", str(EXAMPLE.path), "--timeout=60s")
+    expect(holders).to_contain_text("No claim holds it.", timeout=30 * SECONDS)
+    row = page.locator("table tr", has_text=claim)
+    expect(row).to_contain_text("demo")
+    expect(row).not_to_contain_text("holds it now")
+    assert page.evaluate("window.untouched")
+
+
+def test_axe_finds_nothing_on_the_grid_and_a_device(page: Page, up: Up) -> None:
+    page.goto(f"{up.web}/devices")
+    at = page.locator(".tile").first.get_attribute("data-at")
+    for path in (f"/devices?at={at}&cel=device.x", f"/devices/d/{at}"):
+        page.goto(f"{up.web}{path}")
+        page.evaluate(AXE)
+        found = page.evaluate("axe.run().then((said) => said.violations.map((one) => [one.id, one.nodes[0].html]))")
+        assert found == [], path
