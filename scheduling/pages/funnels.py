@@ -46,6 +46,8 @@ class Row:
     empty: bool
     #: left out of a rehearsal: it is drawn struck out
     skipped: bool = False
+    #: what is left at the end is enough
+    good: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,6 +154,7 @@ def _rows(request: RequestReport, left_out: Mapping[int, str], suggested: int | 
             decisive=skipped is not None or (request.decisive and key),
             empty=stage.left == 0,
             skipped=skipped is not None,
+            good=request.met and index == len(request.funnel) - 1,
         )
         before = stage
 

@@ -134,7 +134,8 @@ def by_field(form: PodForm, problems: Iterable[Problem]) -> dict[str, list[str]]
     found: dict[str, list[str]] = {}
     for problem in sorted(problems, key=lambda one: one.kind != "Pod"):
         name = next((name for end, name in _FIELDS if f".{problem.field}".endswith(end)), "")
-        if form.devices == "class" and (".resourceClaims[" in f".{problem.field}" or (name in found and name == "name")):
+        follows = ".resourceClaims[" in f".{problem.field}" or (name == "name" and name in found)
+        if form.devices == "class" and follows:
             continue  # the names of template and claim follow that of the pod, about which the same is said
         text = problem.message.removeprefix(f"{problem.field}: ")
         if text not in found.setdefault(name, []):

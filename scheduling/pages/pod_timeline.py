@@ -10,9 +10,9 @@ from claims.kinds.pods import Pod
 from manciple.pages.durations import moment
 from manciple.store import objects
 from manciple.wire.machinery import Event
-from manciple.wire.registry import registry
 from scheduling.messages import sentence
 from scheduling.pages.pods import short
+from scheduling.resources import EVENTS, decoded, kind
 
 #: Moments beside the reasons; the tab has all of them.
 SHOWN_BESIDE = 12
@@ -50,8 +50,8 @@ class _About:
 def read_moments(pod: Pod, claims: Collection[str]) -> list[Moment]:
     """The oldest first."""
     meta = pod.metadata
-    page = objects.list(registry.by_resource("events"), namespace=meta.namespace, fields=_About(meta.uid, claims))
-    found = [_moment(objects.decode(registry.by_resource("events"), one.text), pod) for one in page.items]
+    page = objects.list(kind(EVENTS), namespace=meta.namespace, fields=_About(meta.uid, claims))
+    found = [_moment(decoded(one, Event), pod) for one in page.items]
     owner = next((f" by {one.kind} {one.name}" for one in meta.owner_references if one.controller), "")
     made = Moment(
         at=meta.creation_timestamp,

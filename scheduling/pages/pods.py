@@ -94,8 +94,9 @@ class Filter:
     def url(self, **changes: str | int) -> str:
         """The address of the list with some of it changed; the page begins anew unless it is changed."""
         held = {"ns": self.namespace, "state": self.state, "node": self.node, "q": self.text}
-        held |= {"reason": self.reason, "class": self.device_class, **changes}
-        query = urlencode({name: value for name, value in held.items() if value and (name, value) != ("page", 1)})
+        held |= {"reason": self.reason, "class": self.device_class}
+        held |= {name: str(value) for name, value in changes.items()}
+        query = urlencode({name: value for name, value in held.items() if value and (name, value) != ("page", "1")})
         return f"?{query}" if query else "/pods"
 
     def chosen(self, rows: QuerySet[PodRow]) -> QuerySet[PodRow]:
