@@ -61,6 +61,7 @@ def new_context(browser: Browser, *, state: Any = None, phone: bool = False, sch
         viewport=PHONE if phone else DESKTOP,  # type: ignore[arg-type]
         color_scheme=scheme,  # type: ignore[arg-type]
         storage_state=state,
+        reduced_motion="reduce",  # what moves is looked at where it has arrived
         **touch,
     )
 
