@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory  # type: ignore[import-untyped]
-from google.protobuf.unknown_fields import UnknownFieldSet  # type: ignore[import-untyped]
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf.unknown_fields import UnknownFieldSet
 
 from manciple.wire.base import Value
 from manciple.wire.declarations import Declaration, declarations

@@ -46,7 +46,7 @@ class ReviewingApi(FakeApi):
         status = {"error": "invalid bearer token"}
         if token in PEOPLE:
             name, groups = PEOPLE[token]
-            user = {"username": name, "groups": groups}
+            user: dict[str, object] = {"username": name, "groups": groups}
             return httpx.Response(201, json={**asked, "status": answered(user, audiences)})
         return httpx.Response(201, json={**asked, "status": status})
 

@@ -15,11 +15,11 @@ from pathlib import Path
 import httpx
 import pytest
 
-from nodeagent import __main__ as command_line
 from nodeagent.agent import Agent
 from nodeagent.config import AgentConfig, ListenAddress
 from nodeagent.disk import Disk
 from nodeagent.failures import ListenFailed
+from nodeagent.options import configuration, parser
 from nodeagent.registration import CERTIFICATE_ANNOTATION
 from nodeagent.server import health
 from nodeagent.server.health import Health, Unhealthy
@@ -99,8 +99,10 @@ def test_an_agent_whose_node_is_not_registered_is_not_healthy(api: ReviewingApi,
     thread = threading.Thread(target=agent.run, args=(stop,))
     thread.start()
     try:
-        server = wait_for("the endpoint", lambda: agent._server and agent._server._endpoint)
-        with client(server.port) as http:
+        server = agent._server
+        assert server is not None
+        endpoint = wait_for("the endpoint", lambda: server._endpoint)
+        with client(endpoint.port) as http:
             answer = http.get("/healthz")
     finally:
         stop.set()
@@ -329,7 +331,7 @@ def test_the_latest_attempt_is_the_previous_one_until_the_next_begins(port: int,
 
     def restarting() -> bool:
         status = (api.find("pods", "q") or {})["status"].get("containerStatuses", [{}])[0]
-        return status.get("state", {}).get("waiting", {}).get("reason") == "CrashLoopBackOff"
+        return bool(status.get("state", {}).get("waiting", {}).get("reason") == "CrashLoopBackOff")
 
     wait_for("the first attempt to end", restarting)
     path = "/containerLogs/default/q/main"
@@ -376,7 +378,7 @@ def test_the_command_line_says_where_to_listen(case: str, tmp_path: Path) -> Non
     arguments, expected = LISTEN[case]
     (tmp_path / "token").write_text("t")
     server = ("--node-name", "n", "--server", "https://api", "--token-file", str(tmp_path / "token"))
-    config = command_line.configuration(command_line.parser().parse_args([*server, *arguments]))
+    config = configuration(parser().parse_args([*server, *arguments]))
     assert config.listen == expected
 
 
