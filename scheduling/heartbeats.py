@@ -151,7 +151,8 @@ class _Process:
     """The heart of this process; a forked child makes its own."""
 
     def __init__(self) -> None:
-        self.forget()
+        self._guard = threading.Lock()
+        self._heart: Heart | None = None
 
     def heart(self) -> Heart:
         with self._guard:
@@ -161,7 +162,7 @@ class _Process:
 
     def forget(self) -> None:
         self._guard = threading.Lock()
-        self._heart: Heart | None = None
+        self._heart = None
 
 
 _process = _Process()

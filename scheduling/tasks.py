@@ -33,10 +33,12 @@ def task(look: Callable[[], None]) -> Callable[[], None]:
     return registered
 
 
-@worker_process_shutdown.connect
 def _process_ends(**_signal: object) -> None:
     """A forked worker process that ends on purpose is not missed."""
     heartbeats.stop()
+
+
+worker_process_shutdown.connect(_process_ends)
 
 
 class _Process:
