@@ -16,7 +16,7 @@ from manciple.wire.base import ObjectMeta
 from manciple.wire.conditions import ObjectReference
 from manciple.wire.machinery import Event
 from scheduling.explanations import current
-from scheduling.pages import claim_users
+from scheduling.pages import claim_states, claim_users
 from tests.builders import make_claim, make_template
 from tests.scheduling.cluster import Cluster
 from tests.scheduling.pages.claim_scene import browser, is_held_by_a_finalizer, runs, starts, words
@@ -179,7 +179,9 @@ def test_a_pod_that_went_a_moment_ago_is_no_alarm(pages: Client, cluster: Cluste
     cluster.settle()
 
 
-def test_what_the_node_says_of_a_pod_that_does_not_end_is_told(pages: Client, cluster: Cluster) -> None:
+def test_what_the_node_says_of_a_pod_that_does_not_end_is_told(
+    pages: Client, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     cluster.with_gpus("node-1", each=1)
     runs(cluster, "web")
     pod = cluster.pod("web")
@@ -190,8 +192,8 @@ def test_what_the_node_says_of_a_pod_that_does_not_end_is_told(pages: Client, cl
         first_timestamp="2026-01-01T00:00:00Z", last_timestamp="2026-01-01T01:00:00Z",
     )  # fmt: skip
     cluster.create(event)
-    deleted = structs.replace(pod.metadata, deletion_timestamp="2026-01-01T00:00:00Z", deletion_grace_period_seconds=1)
-    cluster.update(structs.replace(pod, metadata=deleted))
+    cluster.delete(pod, grace=1)
+    monkeypatch.setattr(claim_states, "PATIENCE", timedelta(minutes=-1))
     text = words(pages, "/claims/default/web")
     assert "This claim holds 1 device for a pod that does not end." in text
     assert "The node says: gpu.example.com: device lost (219 times" in text

@@ -1,0 +1,133 @@
+"""Claims and the timeline in Chromium, against the running system."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.e2e.kubectl import Kubectl
+from tests.e2e.processes import Up
+from tests.e2e.test_pages import chromium, page
+
+__all__ = ["chromium", "page"]
+
+pytestmark = [pytest.mark.e2e, pytest.mark.browser]
+
+
+def _template(count: int) -> dict[str, Any]:
+    exactly = {"deviceClassName": "gpu.example.com", "allocationMode": "ExactCount", "count": count}
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaimTemplate",
+        "metadata": {"name": f"gpus-{count}", "namespace": "demo"},
+        "spec": {"spec": {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}}},
+    }
+
+
+def _pod(name: str, count: int) -> dict[str, Any]:
+    container = {"name": "main", "image": "example.com/main", "resources": {"claims": [{"name": "gpu"}]}}
+    claims = [{"name": "gpu", "resourceClaimTemplateName": f"gpus-{count}"}]
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "demo"},
+        "spec": {"containers": [container], "resourceClaims": claims},
+    }
+
+
+def _apply(kubectl: Kubectl, *items: dict[str, Any]) -> None:
+    kubectl("apply", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+
+
+@pytest.fixture
+def crowd(kubectl: Kubectl) -> Iterator[Kubectl]:
+    """One pod that runs with 8 of the 24 GPUs; whatever a test leaves in the namespace goes with it."""
+    _apply(kubectl, _template(8), _template(20), _pod("train", 8))
+    kubectl("wait", "--for=jsonpath={.status.phase}=Running", "pod/train", "-n", "demo", "--timeout=60s")
+    yield kubectl
+    kubectl("delete", "pods,resourceclaims,resourceclaimtemplates", "--all", "-n", "demo", "--timeout=60s")
+
+
+def test_claims_come_and_change_by_themselves_and_lead_to_their_sheet(crowd: Kubectl, page: Page, up: Up) -> None:
+    page.goto(f"{up.web}/claims")
+    expect(page.get_by_role("row", name="train-gpu-")).to_contain_text("Allocated")
+    page.evaluate("window.untouched = true")  # a reload would lose it
+    page.get_by_label("Name, namespace, pod or node").focus()
+    _apply(crowd, _pod("large", 20))
+    row = page.get_by_role("row", name="large-gpu-")
+    expect(row).to_contain_text("Pending", timeout=30_000)
+    expect(row).to_contain_text("Request gpu", timeout=30_000)
+    expect(page.get_by_role("link", name="Pending 1")).to_be_visible()
+    expect(page.get_by_label("Name, namespace, pod or node")).to_be_focused()
+    assert page.evaluate("window.untouched")
+    row.get_by_role("link", name="large-gpu-").click()
+    sheet = page.locator("#claim-sheet")
+    expect(sheet.locator("#h-call")).to_contain_text("It waits because request gpu")
+    assert "at=demo%2Flarge-gpu-" in page.url
+    page.evaluate("window.untouched = true")
+    crowd("delete", "pod/large", "-n", "demo", "--timeout=60s")
+    expect(row).to_have_count(0, timeout=30_000)
+    # The sheet's own address answers still: it says that the claim is gone.
+    expect(page.get_by_text("is not there")).to_be_visible(timeout=30_000)
+
+
+def test_a_filter_is_applied_as_it_is_typed_and_stands_in_the_address(crowd: Kubectl, page: Page, up: Up) -> None:
+    page.goto(f"{up.web}/claims")
+    page.get_by_label("Name, namespace, pod or node").press_sequentially("nobody")
+    expect(page.get_by_text("No claim is like that")).to_be_visible()
+    assert "q=nobody" in page.url
+    expect(page.get_by_label("Name, namespace, pod or node")).to_be_focused()
+    page.get_by_role("link", name="Show all claims").click()
+    expect(page.get_by_role("row", name="train-gpu-")).to_be_visible()
+
+
+def test_deleting_is_previewed_in_a_dialog_and_can_be_cancelled(crowd: Kubectl, page: Page, up: Up) -> None:
+    spare = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "spec": _template(8)["spec"]["spec"]}
+    _apply(crowd, spare | {"metadata": {"name": "spare", "namespace": "demo"}})
+    page.goto(f"{up.web}/claims/demo/spare")
+    delete = page.get_by_role("link", name="Delete, with preview")
+    delete.click()
+    dialog = page.get_by_role("dialog", name="Delete spare?")
+    expect(dialog).to_contain_text("It goes at once.")
+    expect(dialog).to_contain_text("It holds no device.")
+    page.keyboard.press("Escape")
+    expect(dialog).to_have_count(0)
+    expect(delete).to_be_focused()
+    delete.click()
+    dialog.get_by_role("button", name="Delete claim").click()
+    expect(page.get_by_text("Deleted claim spare.")).to_be_visible()
+    assert "spare" not in crowd("get", "resourceclaims", "-n", "demo", "-o", "name")
+
+
+def test_the_timeline_shows_what_is_held_and_then_what_was(crowd: Kubectl, page: Page, up: Up) -> None:
+    page.goto(f"{up.web}/timeline?range=1h&ns=demo")
+    held = page.locator(".b.on", has_text="demo/train holds")
+    expect(held).to_have_count(8)
+    held.first.hover()
+    expect(page.locator(".b.kin")).to_have_count(8)
+    crowd("delete", "pod/train", "-n", "demo", "--timeout=60s")
+    expect(page.locator(".b.on")).to_have_count(0, timeout=30_000)
+    expect(page.locator(".b:not(.on)", has_text="demo/train held")).not_to_have_count(0)
+    with page.expect_download() as download:
+        page.get_by_role("link", name="Export CSV").click()
+    lines = download.value.path().read_text().splitlines()
+    assert lines[0].startswith("driver,pool,device,node,class,namespace,claim")
+    assert sum("train" in line for line in lines) >= 8
+
+
+def test_the_pages_fit_a_phone(crowd: Kubectl, page: Page, up: Up) -> None:
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.goto(f"{up.web}/claims")
+    page.get_by_role("link", name="train-gpu-").click()
+    expect(page.get_by_role("heading", level=1)).to_contain_text(
+        "train-gpu-"
+    )  # its own page, not a sheet below the list
+    assert "/claims/demo/train-gpu-" in page.url
+    here = page.url.removeprefix(up.web)
+    for path in ("/claims", here, "/templates", "/templates/demo/gpus-8", "/timeline", "/timeline?by=class"):
+        page.goto(f"{up.web}{path}")
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390, path

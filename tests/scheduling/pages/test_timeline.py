@@ -1,0 +1,231 @@
+"""The timeline's page and its export, from what is held now and what was given back."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import time
+import warnings
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from django.http import StreamingHttpResponse
+from django.test import Client
+
+from claims.models import PastAllocation
+from manciple.pages.people import Person
+from manciple.store import bulk
+from scheduling.pages.timeline_export import HEADER, safe
+from scheduling.pages.timeline_query import TimelineQuery
+from scheduling.pages.timeline_reading import STEPS, Timeline
+from tests.scheduling.cluster import Cluster
+from tests.scheduling.pages.claim_scene import browser, runs, words
+
+NOW = datetime.now(UTC)
+
+
+@pytest.fixture
+def pages(db: None) -> Client:
+    """An administrator's browser."""
+    return browser("ada", staff=True)
+
+
+def past(device: str = "gpu-0", *, hours: tuple[float, float] = (6, 3), **fields: Any) -> PastAllocation:
+    """A device that was held; hours before now."""
+    values: dict[str, Any] = {
+        "driver": "gpu.example.com", "pool": "node-1", "device": device, "device_class": "gpu", "claim_uid": "u-past",
+        "namespace": "default", "claim": "training", "pods": ["job-1"], "admin_access": False, "share_id": "",
+        "consumed_capacity": {}, "began_at": NOW - timedelta(hours=hours[0]),
+        "ended_at": NOW - timedelta(hours=hours[1]),
+    }  # fmt: skip
+    return PastAllocation(**values | fields)
+
+
+def keep(*rows: PastAllocation) -> None:
+    PastAllocation.objects.bulk_create(rows)
+
+
+def exported(client: Client, path: str = "/timeline.csv") -> list[dict[str, str]]:
+    answer = client.get(path)
+    assert isinstance(answer, StreamingHttpResponse)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Django's test client reads an asynchronous stream as a whole, and says so
+        text = b"".join(answer).decode()  # type: ignore[arg-type]
+    assert text.count("\r\n") == text.count("\n"), "RFC 4180 ends lines with CRLF"
+    return list(csv.DictReader(io.StringIO(text, newline="")))
+
+
+def test_nothing_held_says_what_will_be_drawn(pages: Client) -> None:
+    assert "Nothing was held in this time" in words(pages, "/timeline")
+    assert "Other namespaces, classes, drivers or nodes may have been busy." in words(pages, "/timeline?ns=other")
+
+
+def test_what_is_held_now_and_what_was_given_back_stand_together(pages: Client, cluster: Cluster) -> None:
+    cluster.with_gpus("node-1", each=2)
+    runs(cluster, "web")
+    keep(past(), past("gpu-1", hours=(60, 50)))
+    shown = pages.get("/timeline").content.decode()
+    assert "2 allocations in the last 24 hours" in words(pages, "/timeline")
+    assert "default/job-1 held gpu-0 from" in shown
+    assert "default/web holds gpu-0 since" in shown
+    assert 'href="/claims/default/web"' in shown
+    assert "1 other device was never held in this time." in words(pages, "/timeline")
+    assert "3 allocations" in words(pages, "/timeline?range=7d")
+
+
+FILTERS = {
+    "ns=other": 0,
+    "ns=default": 2,
+    "class=nothing": 0,
+    "driver=gpu.example.com": 2,
+    "node=node-1": 2,
+    "node=x": 0,
+}
+
+
+@pytest.mark.parametrize("query", FILTERS)
+def test_filters_narrow_page_and_export_alike(pages: Client, query: str) -> None:
+    keep(past(), past("gpu-1"))
+    found = re.search(r"(\d+) allocations?", words(pages, f"/timeline?{query}"))
+    assert (int(found[1]) if found else 0) == FILTERS[query]
+    assert len(exported(pages, f"/timeline.csv?{query}")) == FILTERS[query]
+
+
+@pytest.mark.parametrize(("by", "name"), [("class", "gpu"), ("namespace", "default")])
+def test_classes_and_namespaces_show_how_many_were_held(pages: Client, by: str, name: str) -> None:
+    keep(past("gpu-0", hours=(12, 6)), past("gpu-1", hours=(12, 3)), past("gpu-2", hours=(48, 47)))
+    text = words(pages, f"/timeline?by={by}")
+    assert f"{name} 0 now, 2 at most, 0.6 on average" in text
+    assert "2 allocations" in text
+    shown = pages.get(f"/timeline?by={by}").content.decode()
+    assert shown.count('<path d="M0 40') == 1
+
+
+def test_the_level_is_right_at_every_step(pages: Client, cluster: Cluster) -> None:
+    cluster.with_gpus("node-1", each=1)
+    runs(cluster, "web")
+    keep(past("gpu-0", hours=(30, 12)), past("gpu-1", hours=(18, 6)))
+    query = TimelineQuery(by="namespace")
+    window, _ = query.window(datetime.now(UTC) + timedelta(seconds=1))
+    person = Person("ada", administers=True, namespaces=None)
+    (level,) = Timeline(person, query, window).levels(["default"]).values()
+    hour = STEPS // 24
+    assert (level[0], level[7 * hour], level[13 * hour], level[19 * hour], level[-1]) == (1, 2, 1, 0, 1)
+
+
+def test_what_a_claim_held_together_is_one_bar_of_its_namespace(pages: Client) -> None:
+    keep(*(past(f"gpu-{number}") for number in range(8)))
+    assert pages.get("/timeline?by=namespace").content.decode().count("held 8 devices from") == 2  # title and text
+
+
+def test_who_only_looks_on_holds_nothing(pages: Client) -> None:
+    keep(past(admin_access=True))
+    assert "Nothing was held" in words(pages, "/timeline")
+
+
+def test_the_same_stands_in_a_table(pages: Client, cluster: Cluster) -> None:
+    cluster.with_gpus("node-1", each=1)
+    runs(cluster, "web")
+    keep(past())
+    text = words(pages, "/timeline?view=table")
+    assert "Device Claim Pods From To For" in text
+    assert "training (gone) default job-1" in text
+    assert re.search(r"web default web \S+ held now", text)
+
+
+def test_others_devices_are_held_by_somebody(pages: Client, cluster: Cluster) -> None:
+    cluster.with_gpus("node-1", each=1)
+    runs(cluster, "web")
+    keep(past(namespace="secret", claim="hidden-claim", pods=["hidden-pod"], claim_uid="u-hidden"))
+    stranger = browser("omar", groups=("namespace:other",))
+    for path in (
+        "/timeline",
+        "/timeline?by=class",
+        "/timeline?by=namespace",
+        "/timeline?view=table",
+        "/timeline?ns=secret",
+    ):
+        shown = stranger.get(path).content.decode()
+        told = shown.replace("ns=secret", "")  # what the person wrote comes back in links
+        assert not re.search("secret|hidden-(?!holder)|default/|>default<", told), path
+            path
+        )
+    assert "another namespace held gpu-0 from" in stranger.get("/timeline").content.decode()
+    assert "Other namespaces" in words(stranger, "/timeline?by=namespace")
+    rows = exported(stranger)
+    assert {(row["namespace"], row["claim"], row["pods"]) for row in rows} == {("another namespace", "", "")}
+    assert len(rows) == 2
+    assert "secret" not in json.dumps(rows)
+
+
+# The export ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_export_tells_everything_with_exact_times(pages: Client, cluster: Cluster) -> None:
+    cluster.with_gpus("node-1", each=1)
+    runs(cluster, "web")
+    began = datetime.now(UTC).replace(microsecond=0) - timedelta(hours=6)
+    keep(
+        past(began_at=began, ended_at=began + timedelta(hours=3), share_id="s-1", consumed_capacity={"memory": "10Gi"})
+    )
+    now, then = exported(pages)
+    assert tuple(now) == HEADER
+    assert (now["claim"], now["to"], now["node"]) == ("web", "", "node-1")
+    assert then == {
+        "driver": "gpu.example.com", "pool": "node-1", "device": "gpu-0", "node": "node-1", "class": "gpu",
+        "namespace": "default", "claim": "training", "claim_uid": "u-past", "pods": "job-1", "share_id": "s-1",
+        "consumed_capacity": "memory=10Gi", "from": f"{began:%Y-%m-%dT%H:%M:%SZ}",
+        "to": f"{began + timedelta(hours=3):%Y-%m-%dT%H:%M:%SZ}", "seconds": "10800",
+    }  # fmt: skip
+
+
+def test_the_export_is_a_file_of_its_window(pages: Client) -> None:
+    answer = pages.get("/timeline.csv?from=2026-01-01T00:00&to=2026-01-02T00:00")
+    assert answer["Content-Type"] == "text/csv; charset=utf-8; header=present"
+    assert answer["Content-Disposition"] == 'attachment; filename="allocations-20260101T0000Z-20260102T0000Z.csv"'
+
+
+CELLS = {"=1+1": "'=1+1", "+1": "'+1", "-1": "'-1", "@SUM(A1)": "'@SUM(A1)", "\t=1": "'\t=1", "web-1": "web-1", "": ""}
+
+
+@pytest.mark.parametrize("text", CELLS)
+def test_no_cell_is_a_formula(text: str) -> None:
+    assert safe(text) == CELLS[text]
+
+
+def test_a_cell_with_commas_and_quotes_is_quoted(pages: Client) -> None:
+    keep(past(pods=['a,"b"', "=cmd"]))
+    assert exported(pages)[0]["pods"] == 'a,"b" =cmd'
+
+
+# Many ----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_hundred_thousand_rows_are_drawn_in_good_time(pages: Client) -> None:
+    columns = [field.column for field in PastAllocation._meta.concrete_fields if not field.primary_key]
+    step, row = timedelta(hours=700) / 100_000, vars(past())
+    bulk.insert(
+        PastAllocation,
+        columns,
+        [
+            _values(
+                columns, row, device=f"gpu-{number % 8}", pool=f"node-{number % 500 // 8}", claim=f"claim-{number}",
+                claim_uid=f"u-{number}", namespace=f"team-{number % 9}", pods="[]", consumed_capacity="{}",
+                began_at=NOW - number * step - timedelta(hours=1), ended_at=NOW - number * step,
+            )
+            for number in range(100_000)
+        ],
+    )  # fmt: skip
+    for query in ("range=30d", "by=class&range=30d", "by=namespace&range=30d", "range=24h"):
+        began = time.process_time()
+        text = words(pages, f"/timeline?{query}")
+        assert time.process_time() - began < 2.5, query
+        assert re.search(r"[\d,]+ allocations in", text)
+    assert "Only the latest 1500 allocations are drawn" in words(pages, "/timeline?by=namespace&range=30d")
+
+
+def _values(columns: list[str], row: dict[str, Any], **fields: Any) -> list[Any]:
+    return [fields[column] if column in fields else row[column] for column in columns]
