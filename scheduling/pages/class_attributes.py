@@ -20,6 +20,9 @@ REMEMBERED = 200
 #: Numbers that are named one by one; of more, their span.
 NAMED = 3
 
+#: Names that drivers use for what people most often select by.
+_TELLING = frozenset(("productName", "model", "memory", "driverVersion", "numaNode", "interface", "bandwidth"))
+
 _TYPES: dict[type, str] = {bool: "bool", int: "int", str: "string", Semver: "semver", Amount: "quantity", list: "list"}
 
 
@@ -134,7 +137,7 @@ def examples(shelf: Shelf) -> Iterator[tuple[str, str]]:
         yield f"Every device of {driver}", f'device.driver == "{driver}"'
     wanted = {"string": 1, "quantity": 1, "semver": 1, "int": 1, "bool": 1}
     for domain in domains(shelf):
-        for one in sorted(domain.properties, key=lambda one: len(one.values)):
+        for one in sorted(domain.properties, key=lambda one: (one.name not in _TELLING, len(one.values))):
             if wanted.get(one.type) and one.values and not one.more:
                 wanted[one.type] -= 1
                 yield _example(one)
