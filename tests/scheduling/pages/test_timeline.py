@@ -151,8 +151,6 @@ def test_others_devices_are_held_by_somebody(pages: Client, cluster: Cluster) ->
         shown = stranger.get(path).content.decode()
         told = shown.replace("ns=secret", "")  # what the person wrote comes back in links
         assert not re.search("secret|hidden-(?!holder)|default/|>default<", told), path
-            path
-        )
     assert "another namespace held gpu-0 from" in stranger.get("/timeline").content.decode()
     assert "Other namespaces" in words(stranger, "/timeline?by=namespace")
     rows = exported(stranger)
