@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -89,13 +90,89 @@ def test_the_clause_that_refuses_is_shown_and_what_the_devices_have(crowd: Kubec
     expect(page.locator("tr", has_text="node-2")).to_contain_text("Selector 1: memory >= 200Gi")
 
 
-def test_a_device_leads_to_the_pod_that_holds_it(crowd: Kubectl, page: Page, up: Up) -> None:
-    page.goto(f"{up.web}/devices")
-    page.locator('.tile[data-s="reserved"]').first.click()
-    page.locator("#panel").get_by_role("link", name="train-").click()
-    expect(page.get_by_role("heading", level=1)).to_contain_text("train-")
-    page.locator("section", has_text="Its devices").get_by_role("link", name="gpu-0").first.click()
-    expect(page.locator("#panel")).to_contain_text("Held by")
+def test_a_pod_leads_to_its_device_and_back(crowd: Kubectl, page: Page, up: Up) -> None:
+    page.goto(f"{up.web}/pods/demo/train-0")
+    page.locator("section", has_text="Its claims").get_by_role("link", name="/ gpu-0").first.click()
+    expect(page).to_have_url(re.compile("/devices/d/gpu.example.com/"))
+    page.locator("main").get_by_role("link", name=re.compile("train-0$")).first.click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("train-0")
+
+
+def test_a_rehearsal_without_a_selector_replays_the_funnel(page: Page, up: Up, kubectl: Kubectl) -> None:
+    _apply(kubectl, "picky", selectors=(MEMORY,))
+    page.goto(f"{up.web}/pods/demo/picky")
+    page.get_by_role("link", name="Try without its selector").click()
+    expect(page.locator("#h-why")).to_contain_text("Without selector 1 it would start now on node-")
+    expect(page.locator(".funnel li.skipped")).to_contain_text("left out of this rehearsal")
+    page.get_by_role("link", name="Back to as written").click()
+    expect(page.locator("#h-why")).to_contain_text("It waits because")
+    expect(page.locator(".funnel li.skipped")).to_have_count(0)
+    kubectl("delete", "pod,resourceclaim", "picky", "-n", "demo", "--timeout=60s")
+
+
+def test_deleting_previews_its_effect_can_be_cancelled_and_then_happens(crowd: Kubectl, page: Page, up: Up) -> None:
+    _apply(crowd, "eval", count=2)
+    crowd("wait", "--for=condition=PodScheduled=false", "pod/eval", "-n", "demo", "--timeout=60s")
+    page.goto(f"{up.web}/pods/demo/train-1")
+    dialog = page.get_by_role("dialog")
+    page.get_by_role("link", name="Delete, with preview").click()
+    expect(dialog).to_contain_text("8 devices: gpu-0")
+    expect(dialog).to_contain_text("demo/eval on node-")
+    dialog.get_by_role("link", name="Keep it").click()
+    expect(dialog).to_be_hidden()
+    page.get_by_role("link", name="Delete, with preview").click()
+    dialog.get_by_role("button", name="Delete pod").click()
+    expect(page.locator(".says")).to_contain_text("Pod train-1 is being deleted.")
+    crowd("wait", "--for=condition=PodScheduled", "pod/eval", "-n", "demo", "--timeout=60s")
+
+
+def test_a_pod_is_written_in_the_editor_and_its_log_followed(page: Page, up: Up, kubectl: Kubectl) -> None:
+    page.goto(f"{up.web}/pods/new?example=one-device&ns=demo")
+    editor = page.locator(".cm-content")
+    expect(editor).to_contain_text("ResourceClaimTemplate")
+    page.evaluate("""() => {
+      const area = document.getElementById("yaml");
+      Editors.set(area, area.value.replace("restartPolicy", "restartPolice"));
+    }""")
+    expect(page.locator(".cm-bad")).to_be_visible(timeout=10_000)
+    page.get_by_role("button", name="Check").click()
+    expect(page.get_by_role("alert")).to_contain_text("restartPolice is not a field of this")
+    page.evaluate("""() => {
+      const area = document.getElementById("yaml");
+      Editors.set(area, area.value.replace("restartPolice", "restartPolicy"));
+    }""")
+    page.get_by_role("button", name="Create", exact=True).click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("trainer")
+    expect(page.locator("#pod-head")).to_contain_text("Running", timeout=30_000)
+    page.get_by_role("link", name="Logs").click()
+    expect(page.get_by_label("Follow")).to_be_visible()
+    kubectl("delete", "pod/trainer", "-n", "demo", "--timeout=60s")
+    kubectl("delete", "resourceclaimtemplate/one-device", "-n", "demo", "--timeout=60s")
+
+
+def test_the_form_shows_the_yaml_that_it_makes(page: Page, up: Up) -> None:
+    page.goto(f"{up.web}/pods/new?from=form&ns=demo")
+    page.get_by_label("Name").fill("from-the-form")
+    expect(page.locator("#made")).to_contain_text("name: from-the-form-devices")
+    page.get_by_role("button", name="Create pod").click()
+    expect(page.locator("#e-image")).to_have_text("Name the image that the container runs.")
+    expect(page.get_by_label("Name")).to_have_value("from-the-form")
+
+
+def test_what_if_says_how_many_fit_and_writes_nothing(page: Page, up: Up, kubectl: Kubectl) -> None:
+    before = kubectl("get", "pods,resourceclaims", "-A", "-o", "name")
+    page.goto(f"{up.web}/what-if")
+    claim = json.dumps(_manifest("pasted", count=2)["items"][0])
+    page.evaluate("(text) => Editors.set(document.getElementById('yaml'), text)", claim)
+    page.get_by_label("Replicas").fill("15")
+    page.get_by_role("button", name="Rehearse").click()
+    expect(page.locator("#h-verdict")).to_contain_text("12 of 15 would start now, on 3 nodes; 3 would wait")
+    expect(page.locator("#result")).to_contain_text("1 more node like node-")
+    page.get_by_label("Devices").fill("1")
+    page.get_by_role("button", name="Rehearse").click()
+    expect(page.locator("#h-verdict")).to_have_text("All 15 would start now, on 2 nodes.")
+    expect(page.locator("#result")).to_contain_text("Tried with 1 device.")
+    assert kubectl("get", "pods,resourceclaims", "-A", "-o", "name") == before
 
 
 def test_the_list_gains_and_loses_pods_by_itself(crowd: Kubectl, page: Page, up: Up) -> None:
@@ -111,9 +188,10 @@ def test_the_list_gains_and_loses_pods_by_itself(crowd: Kubectl, page: Page, up:
 def test_the_page_fits_a_phone(crowd: Kubectl, page: Page, up: Up) -> None:
     _apply(crowd, "small", selectors=(MEMORY, MEMORY))
     page.set_viewport_size({"width": 390, "height": 844})
-    for path in ("/pods", "/pods/demo/small"):
+    paths = ("/pods", "/pods/demo/small", "/pods/demo/small?tab=events", "/pods/new", "/what-if?pod=demo/small")
+    for path in paths:
         page.goto(f"{up.web}{path}")
-        expect(page.get_by_text("Waiting").first).to_be_visible()
+        expect(page.get_by_role("heading", level=1)).to_be_visible()
         assert page.evaluate("document.documentElement.scrollWidth") <= 390
 
 

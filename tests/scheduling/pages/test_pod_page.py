@@ -1,0 +1,204 @@
+"""The parts of a pod's page: tabs, holders with what they say of the end, deletion with its preview, logs, YAML."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+from django.contrib.auth.models import Group, User
+from django.test import Client
+from msgspec import structs
+
+from claims.kinds.pod_statuses import PodStatus
+from claims.kinds.pods import Pod
+from manciple.wire.errors import ApiError
+from scheduling.explanations import current
+from scheduling.pages import pod_logs
+from tests.builders import make_claim, make_pod, make_request, make_template
+from tests.scheduling.cluster import Cluster, with_spec
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> Iterator[None]:
+    current.forget()
+    yield
+    current.forget()
+
+
+def _client(name: str, *groups: str, staff: bool = False) -> Client:
+    user = User.objects.create_user(name, is_staff=staff)
+    user.groups.set([Group.objects.get_or_create(name=f"namespace:{one}")[0] for one in groups])
+    client = Client()
+    client.force_login(user)
+    return client
+
+
+def _text(client: Client, path: str) -> str:
+    answer = client.get(path)
+    assert answer.status_code == 200
+    main = answer.content.decode().partition("<main")[2]
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", "", main)).replace("&quot;", '"').replace("&#x27;", "'")
+
+
+def _pair(cluster: Cluster) -> None:
+    """A pod that holds both devices by a claim of its own, and one that waits for them."""
+    cluster.with_gpus("node-1", each=2)
+    cluster.create(make_template("two", requests=[make_request(count=2)]))
+    cluster.create(make_pod("holds", templates={"gpu": "two"}))
+    cluster.settle()
+    cluster.create(make_pod("waits", templates={"gpu": "two"}))
+    cluster.settle()
+
+
+@pytest.mark.parametrize(
+    ("name", "tab", "says"),
+    [
+        ("waits", "", "It waits because request gpu accepts only 2 devices and both are held."),
+        ("waits", "why", "Who holds the 2"),
+        ("waits", "claims", "from template two"),
+        ("holds", "", "node-1 / gpu-0 request gpu"),
+        ("holds", "why", "Its claims"),  # it does not wait: its first part is shown
+        ("holds", "claims", "gpu: node-1 / gpu-0, node-1 / gpu-1"),
+        ("waits", "events", "FailedScheduling"),
+        ("waits", "logs", "It has no node yet"),
+        ("holds", "yaml", "resourceClaimTemplateName: two"),
+    ],
+)
+def test_every_part_has_an_address(cluster: Cluster, name: str, tab: str, says: str) -> None:
+    _pair(cluster)
+    assert says in _text(_client("alice"), f"/pods/default/{name}?tab={tab}")
+
+
+def test_what_a_page_reads_does_not_grow_with_the_cluster(
+    cluster: Cluster, django_assert_max_num_queries: object
+) -> None:
+    cluster.with_gpus(*(f"node-{number}" for number in range(12)), each=4)
+    for number in range(24):
+        cluster.create(make_claim(f"c{number}", requests=[make_request(count=2)]))
+        cluster.create(make_pod(f"p{number}", claims={"gpu": f"c{number}"}))
+    cluster.create(make_claim("more"))
+    cluster.create(make_pod("waits", claims={"gpu": "more"}))
+    cluster.settle()
+    alice = _client("alice")
+    alice.get("/pods/default/waits")  # the state is read once for the process
+    for path, most in (("/pods", 16), ("/pods/default/waits", 32)):
+        with django_assert_max_num_queries(most):  # type: ignore[operator]
+            assert alice.get(path).status_code == 200
+
+
+def test_when_devices_come_free_is_told_only_where_the_holder_says_so(cluster: Cluster) -> None:
+    _pair(cluster)
+    alice = _client("alice")
+    assert "Unknown" in _text(alice, "/pods/default/waits")
+    assert "Nobody has said when they will let go" in _text(alice, "/pods/default/waits")
+    pod = with_spec(cluster.pod("holds"), active_deadline_seconds=7_200)
+    started = structs.replace(pod.status, start_time=cluster.now.strftime("%Y-%m-%dT%H:%M:%SZ"))
+    cluster.update(structs.replace(pod, status=started))
+    assert re.search(r"in (2 h|1 h 59 min) at the latest", _text(alice, "/pods/default/waits"))
+
+
+# Deleting ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_preview_says_what_would_follow(cluster: Cluster) -> None:
+    _pair(cluster)
+    text = _text(_client("ann", "default"), "/pods/default/holds/delete")
+    assert "Frees2 devices: gpu-0, gpu-1 of node-1." in text
+    assert "RemovesThe claim made for it: holds-gpu-" in text
+    assert "Thendefault/waits on node-1 would start." in text
+    assert cluster.find(Pod, "holds") is not None
+
+
+def test_the_preview_names_no_pod_of_a_namespace_that_is_not_seen(cluster: Cluster) -> None:
+    cluster.with_gpus("node-1", each=1)
+    cluster.create(make_template("one"))
+    cluster.create(make_pod("holds", templates={"gpu": "one"}))
+    cluster.create(make_template("one", namespace="other"))
+    cluster.settle()
+    cluster.create(make_pod("secret", namespace="other", templates={"gpu": "one"}))
+    cluster.settle()
+    text = _text(_client("ann", "default"), "/pods/default/holds/delete")
+    assert "1 pod of other namespaces would start." in text
+    assert "secret" not in text
+
+
+def test_deleting_takes_the_pod_that_was_looked_at(cluster: Cluster) -> None:
+    _pair(cluster)
+    ann = _client("ann", "default")
+    assert ann.post("/pods/default/waits/delete", {"uid": "another"}).status_code == 409
+    assert cluster.find(Pod, "waits") is not None
+    answer = ann.post("/pods/default/waits/delete", {"uid": cluster.pod("waits").metadata.uid})
+    assert answer.headers["Location"] == "/pods?ns=default"
+    assert cluster.find(Pod, "waits") is None
+    held = cluster.pod("holds")
+    answer = ann.post("/pods/default/holds/delete", {"uid": held.metadata.uid})
+    assert answer.headers["Location"] == "/pods/default/holds"  # its containers get time to end
+    page = _text(ann, "/pods/default/holds")
+    assert "Deleting" in page
+    assert "ends by" in page
+    cluster.delete(cluster.pod("holds"))
+    cluster.settle()
+
+
+@pytest.mark.parametrize(("groups", "status"), [((), 403), (("other",), 404), (("default",), 200)])
+def test_who_may_not_edit_may_not_delete(cluster: Cluster, groups: tuple[str, ...], status: int) -> None:
+    _pair(cluster)
+    client = _client("ann", *groups)
+    assert client.get("/pods/default/waits/delete").status_code == status
+    if status != 200:
+        forged = client.post("/pods/default/waits/delete", {"uid": cluster.pod("waits").metadata.uid})
+        assert forged.status_code == status
+        assert cluster.find(Pod, "waits") is not None
+    if status == 403:
+        assert "Delete, with preview" not in client.get("/pods/default/waits").content.decode()
+
+
+# Logs ----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_log_is_shown_and_served_as_text(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    _pair(cluster)
+
+    async def lines(_place: object) -> str:
+        return "epoch 1\nepoch <2>\n"
+
+    monkeypatch.setattr(pod_logs, "_read", lines)
+    monkeypatch.setattr(pod_logs, "find", lambda request: request)
+    alice = _client("alice")
+    assert "epoch &lt;2&gt;" in alice.get("/pods/default/holds?tab=logs").content.decode()
+    answer = alice.get("/pods/default/holds/log?container=main")
+    assert answer.content == b"epoch 1\nepoch <2>\n"
+    assert answer.headers["Content-Type"].startswith("text/plain")
+    assert _client("ann", "other").get("/pods/default/holds/log").status_code == 404
+
+
+def test_why_there_is_no_log_is_said(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    _pair(cluster)
+
+    def refuse(_request: object) -> None:
+        raise ApiError("the agent of node-1 does not answer")
+
+    monkeypatch.setattr(pod_logs, "find", refuse)
+    alice = _client("alice")
+    assert "the agent of node-1 does not answer" in _text(alice, "/pods/default/holds?tab=logs")
+    assert alice.get("/pods/default/holds/log").status_code == 502
+
+
+def test_the_list_is_filtered_by_state_node_and_name(cluster: Cluster) -> None:
+    _pair(cluster)
+    done = cluster.create(make_pod("done"))
+    cluster.update(structs.replace(done, status=PodStatus(phase="Succeeded")))
+    alice = _client("alice")
+    for query, names in (
+        ("", {"holds", "waits", "done"}),
+        ("state=Waiting", {"waits"}),
+        ("state=Starting", {"holds"}),
+        ("state=Succeeded", {"done"}),
+        ("node=node-1", {"holds"}),
+        ("q=ait", {"waits"}),
+        ("q=nobody", set()),
+        ("page=2", set()),
+    ):
+        found = {one.name for one in alice.get(f"/pods?{query}").context["pods"]}
+        assert found == names, query
