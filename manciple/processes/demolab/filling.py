@@ -6,9 +6,10 @@ them. The pods that wait are looked at by the real scheduler at the end, which s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from random import Random
 from typing import Any
 from uuid import UUID
@@ -91,11 +92,9 @@ class Filling:
             fixed.append(hardware.lease(machine.name, renewed=lab.now.strftime("%Y-%m-%dT%H:%M:%S.%fZ")))
             fixed.extend(hardware.slices(machine, since=timestamp(lab.now - timedelta(hours=5, minutes=12))))
         self._write(fixed, at=founded)
-        for chunk in bulk.chunks(sorted(lab.jobs, key=lambda job: job.age, reverse=True), BATCH):
-            with objects.writing(sources=self._sources) as writer:
-                for job in chunk:
-                    self._job(writer, job)
-                self._moment = lab.now
+        # One by one the log tells when each step was; in the large laboratory that would take too long.
+        for chunk in bulk.chunks(sorted(lab.jobs, key=lambda job: job.age, reverse=True), 1 if lab.odd else BATCH):
+            self._jobs(chunk)
         if lab.odd:
             self._odd()
         history.keep(history.past(lab.machines, self._begun, now=lab.now, random=lab.random))
@@ -143,63 +142,77 @@ class Filling:
             found[one.namespace, one.template] = {"devices": {"requests": [one.request]}}
         return [documents.template(*key, spec) for key, spec in sorted(found.items())]
 
-    def _job(self, writer: Writer, job: Job) -> None:
-        """Its pod, its claim, what was given, and that it runs."""
+    def _jobs(self, jobs: Sequence[Job]) -> None:
+        """Their pods and claims are made, then they are given devices and a node, then they run."""
+        with objects.writing(sources=self._sources) as writer:
+            made = [(job, *self._ask(writer, job)) for job in jobs]
+        with objects.writing(sources=self._sources) as writer:
+            bound = [(job, self._place(writer, job, pod, claim)) for job, pod, claim in made]
+        with objects.writing(sources=self._sources) as writer:
+            for job, pod in bound:
+                if not job.preparing:
+                    self._start(writer, pod, at=self._given(job))
+
+    def _given(self, job: Job) -> datetime:
+        return self._lab.now - job.age + timedelta(seconds=2)
+
+    def _ask(self, writer: Writer, job: Job) -> tuple[Document, Document]:
+        """Its pod and claim."""
         created = self._lab.now - job.age
-        given = created + timedelta(seconds=2)
-        entry = {"resourceClaimTemplateName": job.template}
-        pod = self._create(writer, documents.pod(job.namespace, job.name, entry=entry, cpu=job.cpu), at=created)
-        named = (job.name, pod["metadata"]["uid"])
-        asked = documents.claim(
-            job.namespace, f"{job.name}-{documents.ENTRY}-", documents.claim_spec(job), made_for=named
-        )
-        claim = self._create(writer, asked, at=created)
-        results = documents.results(job, claim["metadata"]["uid"])
+        asked = documents.pod(job.namespace, job.name, entry={"resourceClaimTemplateName": job.template}, cpu=job.cpu)
+        pod = self._create(writer, asked, at=created)
+        wanted = documents.claim(
+            job.namespace, f"{job.name}-{documents.ENTRY}-", documents.claim_spec(job),
+            made_for=(job.name, pod["metadata"]["uid"]),
+        )  # fmt: skip
+        return pod, self._create(writer, wanted, at=created)
+
+    def _place(self, writer: Writer, job: Job, pod: Document, claim: Document) -> ApiObject:
+        """Devices for its claim, a node for its pod."""
+        given = self._given(job)
         status = {
-            "allocation": documents.allocation(job.machine.name, results, at=given),
-            "reservedFor": [documents.reservation(*named)],
+            "allocation": documents.allocation(
+                job.machine.name, documents.results(job, claim["metadata"]["uid"]), at=given
+            ),
+            "reservedFor": [documents.reservation(job.name, pod["metadata"]["uid"])],
         }
         self._update(writer, documents.protected(claim, status), at=given)
         self._begun |= dict.fromkeys(((job.machine.name, device) for device in job.devices), given)
-        self._run(writer, pod, job.machine.name, claim["metadata"]["name"], given, preparing=job.preparing)
+        return self._bind(writer, pod, job.machine.name, claim["metadata"]["name"], given)
 
-    def _run(
-        self, writer: Writer, pod: Document, node: str, claim: str, at: datetime, *, preparing: bool = False
-    ) -> ApiObject:
-        """Bind a pod whose claim was given `at`, and let its node run it."""
-        placed = documents.bound(pod, node, claim=claim, at=at)
-        stored = self._update(writer, placed, at=at)
+    def _bind(self, writer: Writer, pod: Document, node: str, claim: str, at: datetime) -> ApiObject:
+        """A node for a pod whose claim was given `at`."""
+        stored = self._update(writer, documents.bound(pod, node, claim=claim, at=at), at=at)
         assigned = messages.assigned(f"{stored.metadata.namespace}/{stored.metadata.name}", node)
         self._tell(writer, stored, at=at, reason="Scheduled", message=assigned, component=messages.SCHEDULER_NAME)
-        if preparing:
-            return stored
+        return stored
+
+    def _start(self, writer: Writer, pod: ApiObject, *, at: datetime) -> None:
+        """Its node runs it. at: when it was bound."""
         started = at + timedelta(seconds=9)
-        runs = documents.running(codec.to_builtins(stored), at=at)
-        stored = self._update(writer, runs, at=started)
+        stored = self._update(writer, documents.running(codec.to_builtins(pod), at=at), at=started)
         self._tell(
             writer, stored, at=started, reason="Started", message="Started container main",
             component="manciple-nodeagent",
         )  # fmt: skip
-        return stored
+
+    def _run(self, writer: Writer, pod: Document, node: str, claim: str, at: datetime) -> None:
+        self._start(writer, self._bind(writer, pod, node, claim, at), at=at)
 
     # What is out of order --------------------------------------------------------------------------------------------
 
     def _odd(self) -> None:
-        now = self._lab.now
-        with objects.writing(sources=self._sources) as writer:
-            for one in sorted(oddities.waiting(), key=lambda pod: pod.age, reverse=True):
-                self._wait(writer, one)
-            self._leaked(writer)
-            self._shared(writer)
-            self._kept(writer)
-            self._spare(writer)
-            self._monitor(writer)
-            self._ended(writer)
-            self._endless(writer)
-            self._moment = now
+        steps: list[Callable[[Writer], None]] = [
+            self._leaked, self._kept, self._spare, self._shared, self._monitor, self._ended, self._endless
+        ]  # fmt: skip
+        waiting = sorted(oddities.waiting(), key=lambda pod: pod.age, reverse=True)
+        for step in (*steps, *(partial(self._wait, one=one) for one in waiting)):
+            with objects.writing(sources=self._sources) as writer:
+                step(writer)
+        self._moment = self._lab.now
         SchedulingWorker("demo", utc_now).run()
 
-    def _wait(self, writer: Writer, one: oddities.Waiting) -> None:
+    def _wait(self, writer: Writer, *, one: oddities.Waiting) -> None:
         """A pod that nobody has placed, with the claim that was made for it."""
         at = self._lab.now - one.since
         entry = {"resourceClaimTemplateName": one.template}

@@ -55,7 +55,8 @@ _FIXED: dict[str, tuple[int | None, ...]] = {
     "gpu-a04": (8,), "gpu-a05": (4, 4), "gpu-a06": (1, 1, 1, 1, 4), "gpu-a07": (8,), "gpu-a08": (2, 2, 4),
     "gpu-a12": (4, None, None, None, None),
     "gpu-a17": (8,), "gpu-a18": (4, 4), "gpu-a19": (None, None, 2, 4), "gpu-a20": (2, None, None, 4),
-    "gpu-b02": (None,) * 8, "gpu-b07": (4, None, 2, 1), "gpu-b04": (None,) * 8, "gpu-c02": (None,) * 8, "gpu-c03": (None,) * 8,
+    "gpu-b02": (None,) * 8, "gpu-b04": (None,) * 8, "gpu-b07": (4, None, 2, 1), "gpu-c02": (None,) * 8,
+    "gpu-c03": (None,) * 8,
     "gpu-d01": (8,), "gpu-d02": (4, 4), "gpu-d03": (2, *(None,) * 6), "gpu-d04": (8,), "gpu-d05": (4, 2, 1, None),
 }  # fmt: skip
 #: How cards are cut: (profile, memory slice where it begins).
