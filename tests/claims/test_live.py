@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Literal
 
 import pytest
@@ -60,3 +61,23 @@ def test_claims_are_kept_apart() -> None:
 def test_pods_touch_their_list_and_themselves_and_claims_their_namespace() -> None:
     assert set(pod_topics(event("ADDED"))) == {"pods", "pod:default/c"}
     assert set(claim_topics(event("ADDED"))) == {"claims:default"}
+
+
+def pod_event(phase: str, *, node: str = "n1", type_: EventType = "MODIFIED") -> EventRecord:
+    text = json.dumps({"spec": {"nodeName": node}, "status": {"phase": phase}})
+    return replace(event(type_, uid="p1"), resource="pods", text=text)
+
+
+def test_a_pod_that_begins_to_run_touches_the_pools_of_its_claim_and_its_later_news_do_not() -> None:
+    topics = ClaimTopics()
+    results = [{"driver": "gpu.example.com", "pool": "n1", "device": "gpu-0"}]
+    status = {"allocation": {"devices": {"results": results}}, "reservedFor": [{"uid": "p1", "name": "web"}]}
+    topics(replace(event("MODIFIED"), text=json.dumps({"status": status})))
+    pool = {"pool:gpu.example.com/n1"}
+    assert set(topics.of_pod(pod_event("Pending"))) == pool
+    assert set(topics.of_pod(pod_event("Pending"))) == set()
+    assert set(topics.of_pod(pod_event("Running"))) == pool
+    assert set(topics.of_pod(pod_event("Running"))) == set()
+    assert set(topics.of_pod(pod_event("Running", type_="DELETED"))) == pool
+    topics(event("DELETED"))
+    assert set(topics.of_pod(pod_event("Pending"))) == set()

@@ -13,7 +13,7 @@ from tests.e2e.flow import Manifest
 from tests.e2e.kubectl import Kubectl
 from tests.e2e.pages_tour import AXE
 from tests.e2e.processes import ROOT, Up
-from tests.e2e.test_pages import chromium, page, sign_in
+from tests.e2e.test_pages import chromium, page
 
 __all__ = ["chromium", "page"]
 
