@@ -106,7 +106,11 @@ def changes(before: ResourceClaim | None, after: ResourceClaim) -> Iterator[tupl
         yield f"Allocated {names_of(has)}", False
     was = {user.uid: user.name for user in old.reserved_for} if old else {}
     now = {user.uid: user.name for user in new.reserved_for}
-    if added := [name for uid, name in now.items() if uid not in was]:
+    others = {user.uid: user.resource for user in new.reserved_for if user.api_group or user.resource != "pods"}
+    for uid, resource in others.items():
+        if uid not in was:
+            yield f"Reserved for {now[uid]} of {resource}", False
+    if added := [name for uid, name in now.items() if uid not in was and uid not in others]:
         yield f"Reserved for pod {_listed(added)}" if len(added) == 1 else f"Reserved for pods {_listed(added)}", False
     if before and before.metadata.deletion_timestamp is None and after.metadata.deletion_timestamp is not None:
         yield "Deletion asked for", False
