@@ -57,7 +57,7 @@ def run(name: str = "web", *, namespace: str = "lab", phase: str = "Running", **
 
 def put(obj: ObjectT) -> ObjectT:
     """Create an object, or replace it whatever happened to it since."""
-    obj = structs.replace(obj, metadata=structs.replace(obj.metadata, resource_version=""))  # type: ignore[type-var]
+    obj = structs.replace(obj, metadata=structs.replace(obj.metadata, resource_version=""))
     kind = registry.find_kind(obj.api_version, obj.kind)
     assert kind is not None
     with objects.writing() as writer:
