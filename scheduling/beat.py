@@ -16,9 +16,9 @@ INTERVALS = {
     "sweep_queue": 5.0,
     "sweep_pods": 20.0,
     "sweep_claims": 60.0,
-    "prune": 300.0,
     # Once a minute is enough; oftener, so that no minute is missed.
     "sample_usage": 20.0,
+    "prune": 300.0,
 }
 
 
