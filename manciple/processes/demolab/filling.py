@@ -206,7 +206,8 @@ class Filling:
             self._leaked, self._kept, self._spare, self._shared, self._monitor, self._ended, self._endless
         ]  # fmt: skip
         waiting = sorted(oddities.waiting(), key=lambda pod: pod.age, reverse=True)
-        for step in (*steps, *(partial(self._wait, one=one) for one in waiting)):
+        steps += [partial(self._wait, one=one) for one in waiting]
+        for step in steps:
             with objects.writing(sources=self._sources) as writer:
                 step(writer)
         self._moment = self._lab.now
