@@ -46,15 +46,28 @@ def effect_of_release(claim: ResourceClaim, line: ClaimLine) -> Effect:
     changes += [f"Finalizer {name} is removed." for name in removed_finalizers(claim)]
     if claim.metadata.deletion_timestamp is not None:
         changes.append("The claim is deleted already, so it goes.")
-    node = line.nodes[0] if line.nodes else "its node"
     refused = "" if line.state in ("stuck", "unused", "deleting") else in_use(line.name).message
+    summary, warning = _release_in_words(claim, line)
     return Effect(
-        summary=f"{line.name} gives up what it holds without asking {node}.",
-        changes=tuple(change for change in changes if change),
-        warning=f"{node[:1].upper()}{node[1:]} may still use the devices: what runs there is not stopped, and two pods "
+        summary=summary, changes=tuple(change for change in changes if change), warning=warning, refused=refused
+    )
+
+
+def _release_in_words(claim: ResourceClaim, line: ClaimLine) -> tuple[str, str]:
+    """One sentence, and what cannot be known from here."""
+    if claim.status.allocation is None:
+        others = [name for name in removed_finalizers(claim) if name != FINALIZER]
+        who = f"whoever set finalizer {others[0]}" if others else "its controllers"
+        return (
+            f"{line.name} goes without waiting for {who}.",
+            f"What {who} wanted to do before the claim goes is not done. Do this only where that controller is gone.",
+        )
+    node = line.nodes[0] if line.nodes else "its node"
+    return (
+        f"{line.name} gives up what it holds without asking {node}.",
+        f"{node if line.nodes else 'Its node'} may still use the devices: what runs there is not stopped, and two pods "
         "may then share a device that neither expects to share. Do this only where the machine is switched off, or "
         "where you have seen that nothing runs on it.",
-        refused=refused,
     )
 
 
