@@ -88,7 +88,7 @@ class Filling:
         heard = timestamp(lab.now)
         fixed = [*map(documents.namespace, TEAMS), *hardware.device_classes(), *self._templates()]
         for machine in lab.machines:
-            fixed.append(hardware.node(machine, heard=heard))
+            fixed.append(hardware.node(machine, heard=heard, since=timestamp(founded)))
             fixed.append(hardware.lease(machine.name, renewed=lab.now.strftime("%Y-%m-%dT%H:%M:%S.%fZ")))
             fixed.extend(hardware.slices(machine, since=timestamp(lab.now - timedelta(hours=5, minutes=12))))
         self._write(fixed, at=founded)
@@ -113,7 +113,6 @@ class Filling:
             with objects.writing(sources=self._sources) as writer:
                 for document in chunk:
                     self._create(writer, document, at=at)
-                self._moment = self._lab.now
 
     def _create(self, writer: Writer, document: Document, *, at: datetime) -> Document:
         """As the API would. Returns the document as stored."""

@@ -110,8 +110,8 @@ def large_machines() -> list[Machine]:
     ]
 
 
-def node(machine: Machine, *, heard: str) -> Document:
-    """heard: when its agent last reported, RFC 3339."""
+def node(machine: Machine, *, heard: str, since: str) -> Document:
+    """heard: when its agent last reported; since: when it became ready; RFC 3339."""
     amounts = {"cpu": "192", "memory": "2Ti", "pods": "110"}
     conditions = {
         "Ready": ("True", "KubeletReady", "kubelet is posting ready status"),
@@ -136,7 +136,7 @@ def node(machine: Machine, *, heard: str) -> Document:
             "allocatable": amounts,
             "conditions": [
                 {"type": type_, "status": status, "reason": reason, "message": message, "lastHeartbeatTime": heard,
-                 "lastTransitionTime": heard}
+                 "lastTransitionTime": since}
                 for type_, (status, reason, message) in conditions.items()
             ],
             "addresses": [{"type": "Hostname", "address": machine.name}],
