@@ -58,6 +58,7 @@ EXAMPLES: dict[str, tuple[Example, ...]] = {
     ),
     "driver": (Example(parameters={"name": "gpu.nvidia.com"}),),
     "namespace": (Example(parameters={"name": "nlp-lab"}),),
+    "what-if": (Example(label="pod", query="pod=climate-ml/downscale-era5-full-1&replicas=2&nodes=1&shape=gpu-d03"),),
     "devices": (Example(label="panel", query="at=gpu.nvidia.com/gpu-a17/gpu-2"),),
     "find": (Example(label="llama", query="q=llama"), Example(label="nothing", query="q=no-such-thing")),
 }
