@@ -34,7 +34,13 @@ def drawn(one: Holding, *, living: bool = True) -> Bar:
 
 
 #: (hours ago it began, hours ago it ended) -> (left, width) in percent
-PLACES = {(12, 6): (50, 25), (48, 12): (0, 50), (6, None): (75, 25), (6, 6): (75, 0.15), (0, None): (99.85, 0.15)}
+PLACES: dict[tuple[float, float | None], tuple[float, float]] = {
+    (12, 6): (50, 25),
+    (48, 12): (0, 50),
+    (6, None): (75, 25),
+    (6, 6): (75, 0.15),
+    (0, None): (99.85, 0.15),
+}
 
 
 @pytest.mark.parametrize("times", PLACES)
