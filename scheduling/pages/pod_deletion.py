@@ -7,6 +7,7 @@ another one that took its name meanwhile.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from urllib.parse import quote
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
@@ -16,7 +17,6 @@ from django.views.decorators.http import require_http_methods
 
 from claims.kinds.pods import Pod
 from manciple.api import writes
-from manciple.pages.links import pod_url
 from manciple.pages.people import Person, demand_edit, demand_sight
 from manciple.store import objects
 from manciple.store.tail import latest_revision
@@ -54,8 +54,8 @@ def delete_pod(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
         error = _delete(pod, request.POST.get("uid", ""), person)
         if not error:
             messages.success(request, f"Pod {name} is being deleted." if pod.spec.node_name else f"Deleted pod {name}.")
-            still_there = objects.get(kind(PODS), namespace, name) is not None
-            return redirect(pod_url(namespace, name) if still_there else f"/pods?ns={namespace}")
+            # Not to its page: that may be gone before it is shown.
+            return redirect(f"/pods?ns={quote(namespace)}")
     preview = preview_of(pod, what_if_gone(pod), person)
     context = {
         "place": "pods",

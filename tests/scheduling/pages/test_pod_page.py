@@ -133,9 +133,9 @@ def test_deleting_takes_the_pod_that_was_looked_at(cluster: Cluster) -> None:
     assert cluster.find(Pod, "waits") is None
     held = cluster.pod("holds")
     answer = ann.post("/pods/default/holds/delete", {"uid": held.metadata.uid})
-    assert answer.headers["Location"] == "/pods/default/holds"  # its containers get time to end
+    assert answer.headers["Location"] == "/pods?ns=default"
     page = _text(ann, "/pods/default/holds")
-    assert "Deleting" in page
+    assert "Deleting" in page  # its containers get time to end
     assert "ends by" in page
     cluster.delete(cluster.pod("holds"))
     cluster.settle()
