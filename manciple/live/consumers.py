@@ -7,6 +7,7 @@ Browser to server: nothing; it reconnects with `?after=REVISION` of the picture 
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -67,7 +68,8 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):
         self._due = None
         change = Change(self._revision, frozenset(self._topics))
         self._topics.clear()
-        await self.send_json(self._message(change))
+        with suppress(OSError):  # the page has been closed meanwhile; `disconnect` follows
+            await self.send_json(self._message(change))
 
     def _message(self, change: Change) -> dict[str, Any]:
         message: dict[str, Any] = {"revision": change.revision, "topics": sorted(self._heard(change.topics))}
