@@ -137,7 +137,7 @@ def test_a_claim_shows_what_it_got_and_the_way_to_the_cdi_file(pages: Client, cl
     text = words(pages, "/claims/default/web")
     assert "Allocated gpu-0, gpu-1 of node-1" in text
     assert "Reserved for pod web" in text
-    assert "Who waits for these waits ask for a device of gpu.example.com ." in text
+    assert "Who waits for these waits asks for a device of gpu.example.com ." in text
 
 
 def test_the_sheet_stands_beside_the_list(pages: Client, cluster: Cluster) -> None:
