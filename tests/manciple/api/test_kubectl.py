@@ -138,9 +138,8 @@ def test_an_administrator_asks_in_the_name_of_another(kubectl: Kubectl) -> None:
     assert "bob" in kubectl("auth", "whoami", "--as=bob", "--as-group=team")
 
 
-def test_what_needs_a_shell_or_a_log_is_refused_clearly(kubectl: Kubectl) -> None:
+def test_what_needs_a_shell_is_refused_clearly(kubectl: Kubectl) -> None:
     kubectl("create", "-f", "-", stdin=POD)
-    assert "it does not serve pods/log" in kubectl("logs", "web", check=False)
     assert "it does not serve pods/exec" in kubectl("exec", "web", "--", "ls", check=False)
     assert "ephemeral containers are disabled" in kubectl("debug", "web", "--image=busybox", check=False)
 
