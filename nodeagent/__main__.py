@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import logging
-import signal
 import sys
-import threading
 from collections.abc import Sequence
 
 from nodeagent.agent import Agent
@@ -13,6 +11,7 @@ from nodeagent.drivers.catalog import close_drivers, create_drivers
 from nodeagent.failures import ListenFailed
 from nodeagent.options import configuration, driver_entries, parser
 from nodeagent.runtimes.catalog import create_runtime
+from nodeagent.stopping import stop_on_signals
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -25,11 +24,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (ValueError, TypeError, OSError) as error:
         print(f"nodeagent: {error}", file=sys.stderr)
         return 2
-    stop = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop.set())
     try:
-        Agent(config, drivers, runtime=runtime).run(stop)
+        Agent(config, drivers, runtime=runtime).run(stop_on_signals())
     except ListenFailed as error:
         print(f"nodeagent: {error}", file=sys.stderr)
         return 2

@@ -5,10 +5,8 @@ from __future__ import annotations
 
 import argparse
 import logging
-import signal
 import sys
 import tempfile
-import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,10 +14,11 @@ from typing import Any
 import yaml
 
 from nodeagent.client import Client
-from nodeagent.drivers.catalog import MODULES, DriverEntry, create_driver
+from nodeagent.drivers.catalog import MODULES, DriverEntry, close_drivers, create_driver
 from nodeagent.kubeconfig import Access, read_kubeconfig
 from nodeagent.serving.endpoints import CDI_DIR, PLUGINS_DIR, REGISTRAR_DIR
 from nodeagent.serving.plugin import Plugin, PluginConfig
+from nodeagent.stopping import stop_on_signals
 
 
 def parser() -> argparse.ArgumentParser:
@@ -107,16 +106,17 @@ def _client(options: argparse.Namespace, ca_folder: Path) -> Client:
 def main(arguments: Sequence[str] | None = None) -> int:
     options = parser().parse_args(arguments)
     logging.basicConfig(level=options.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    stop = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop.set())
+    stop = stop_on_signals()
     try:
         driver = create_driver(
             DriverEntry(driver=options.driver, settings=read_settings(options.settings)), node_name=options.node_name
         )
         with tempfile.TemporaryDirectory() as folder:
             client = _client(options, Path(folder))
-        Plugin(driver, configuration(options), client).run(stop)
+        try:
+            Plugin(driver, configuration(options), client).run(stop)
+        finally:
+            close_drivers([driver])
     except (ValueError, TypeError, OSError) as error:
         print(f"nodeagent.serve: {error}", file=sys.stderr)
         return 2

@@ -13,9 +13,7 @@ from tests.e2e.kubectl import Kubectl
 from tests.e2e.pages_browser import Watched, launched, new_context, sign_in
 from tests.e2e.processes import ROOT, Up
 
-#: The dashboard is being built (issue 5): what is red here is what is left of it.
-UNFINISHED = pytest.mark.xfail(reason="the dashboard is not finished", strict=False)
-pytestmark = [UNFINISHED, pytest.mark.e2e, pytest.mark.browser]
+pytestmark = [pytest.mark.e2e, pytest.mark.browser]
 
 EXAMPLE = Manifest(ROOT / "docs" / "examples" / "two-pods.yaml")
 #: Chromium reports a form that was refused as an error; one test asks for it.

@@ -16,9 +16,7 @@ from tests.e2e.test_pages import REFUSED, chromium, sign_in
 
 __all__ = ["chromium"]
 
-#: The dashboard is being built (issue 5): what is red here is what is left of it.
-UNFINISHED = pytest.mark.xfail(reason="the dashboard is not finished", strict=False)
-pytestmark = [UNFINISHED, pytest.mark.e2e, pytest.mark.browser]
+pytestmark = [pytest.mark.e2e, pytest.mark.browser]
 
 MEMORY = 'device.capacity["gpu.example.com"].memory.compareTo(quantity("200Gi")) >= 0'
 

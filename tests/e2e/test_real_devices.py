@@ -74,7 +74,7 @@ class RealNode:
         return [json.loads(path.read_text()) for path in self.cdi_dir.glob("*.json")]
 
     def end(self) -> None:
-        self.process.kill()
+        self.process.stop()
         clean(self.mark, self.state_dir)
 
 

@@ -110,11 +110,19 @@ def publish(options: argparse.Namespace, kube: Kube, journal: Journal, stop: thr
     threading.Thread(target=controller.run, args=(stop,), daemon=True).start()
 
 
+def told_to_stop() -> threading.Event:
+    """Set by a thread: a handler that set it itself might find its lock held by the very thread it interrupts."""
+    stop = threading.Event()
+    reading, writing = os.pipe()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: os.write(writing, b"!") and None)
+    threading.Thread(target=lambda: os.read(reading, 1) and stop.set(), daemon=True).start()
+    return stop
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     options = parser().parse_args(arguments)
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
+    stop = told_to_stop()
     journal = Journal(options.journal)
     messages = Messages(compiled(options.descriptors))
     data = options.plugin_dir / "plugins" / options.driver
