@@ -114,9 +114,14 @@ def told_to_stop() -> threading.Event:
     """Set by a thread: a handler that set it itself might find its lock held by the very thread it interrupts."""
     stop = threading.Event()
     reading, writing = os.pipe()
+
+    def wait() -> None:
+        os.read(reading, 1)
+        stop.set()
+
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: os.write(writing, b"!") and None)
-    threading.Thread(target=lambda: os.read(reading, 1) and stop.set(), daemon=True).start()
+    threading.Thread(target=wait, daemon=True).start()
     return stop
 
 
