@@ -47,6 +47,7 @@ urlpatterns = [
     path("namespaces/<str:name>/delete", namespaces.delete_namespace, name="namespace-delete"),
     path("classes", classes.list_classes, name="classes"),
     path("classes/new", classes.new_class, name="class-new"),
+    path("classes/check", classes.check_class, name="class-check"),
     path("classes/verdicts", classes.show_verdicts, name="class-verdicts"),
     path("classes/completions", class_yaml.show_completions, name="class-completions"),
     path("classes/diagnostics/<str:what>", class_yaml.show_diagnostics, name="class-diagnostics"),

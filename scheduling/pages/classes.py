@@ -142,13 +142,25 @@ def edit_class(request: HttpRequest, name: str) -> HttpResponse:
 
 @login_required
 @require_POST
+def check_class(request: HttpRequest) -> HttpResponse:
+    """The workbench for the form as it stands; nothing is saved. Where those who may only look send it."""
+    form = from_post(request.POST)
+    return show_bench(request, pressed(form, request.POST) or form, existing=_edited(request))
+
+
+@login_required
+@require_POST
 def show_verdicts(request: HttpRequest) -> HttpResponse:
-    """What the page shows around its editors for the form as it stands. `editing`: the class, where it exists."""
-    stored = objects.get(class_kind(), "", request.POST.get("editing", ""))
-    existing = codec.decode_text(DeviceClass, stored.text) if stored else None
+    """What the page shows around its editors for the form as it stands."""
     person = person_of(request)
-    bench = look(from_post(request.POST), existing=existing, person=person)
+    bench = look(from_post(request.POST), existing=_edited(request), person=person)
     return render(request, "scheduling/class_answer.html", {"bench": bench, "may_edit": person.may_edit()})
+
+
+def _edited(request: HttpRequest) -> DeviceClass | None:
+    """The class that the form's `editing` names, where it exists."""
+    stored = objects.get(class_kind(), "", request.POST.get("editing", ""))
+    return codec.decode_text(DeviceClass, stored.text) if stored else None
 
 
 def stored_class(name: str) -> DeviceClass:

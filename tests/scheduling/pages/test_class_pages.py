@@ -320,3 +320,13 @@ def test_deleting_a_class_says_first_who_would_wait(admin: Client, shelf: Cluste
     assert admin.post(f"/classes/c/{CLASS}/delete").headers["Location"] == "/classes"
     assert objects.get(class_kind(), "", CLASS) is None
     assert admin.get(f"/classes/c/{CLASS}").status_code == 404
+
+
+def test_what_a_viewer_checks_goes_where_nothing_is_saved(viewer: Client, shelf: Cluster) -> None:
+    page = viewer.get(f"/classes/c/{CLASS}").content.decode()
+    assert 'action="/classes/check"' in page
+
+    answer = viewer.post("/classes/check", {"editing": CLASS, "name": CLASS, "selector": LARGE, "check": "1"})
+
+    assert answer.status_code == 200
+    assert "keeps 2 of 4" in _words(answer)
