@@ -20,7 +20,7 @@ import hashlib
 import logging
 import re
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -176,7 +176,7 @@ class Checkpoint:
         if not new:
             return
         try:
-            self._write({self._path(uid): encode(record) for uid, record in new.items()}, survival)
+            self._write([(self._path(uid), encode(record)) for uid, record in new.items()], survival)
         except OSError as error:
             self._reread(new)
             names = ", ".join(record.label for record in new.values())
@@ -185,11 +185,11 @@ class Checkpoint:
             self._records.update(new)
             self._unsure.difference_update(new)
 
-    def _write(self, contents: Mapping[Path, bytes], survival: Survival) -> None:
+    def _write(self, contents: Sequence[tuple[Path, bytes]], survival: Survival) -> None:
         if survival != "rebuilt":
             self._disk.write_all(contents, survival)
             return
-        for path, content in contents.items():
+        for path, content in contents:
             self._disk.overwrite(path, content)
 
     def remove(self, uid: str) -> None:

@@ -8,16 +8,21 @@ primitive step is a method of `Disk`, so that a test can fail or stop the agent 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Literal
+
+from nodeagent.flushes import SharedFlushes
 
 #: Temporary files end so; what a crash left behind is swept at start and never read.
 TEMPORARY = ".tmp"
 
 #: Bytes that are written in one step.
 PAGE = 4096
+
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
 
 #: What a loss of power may do to a write that has returned. durable: nothing. whole: bring the old content back.
 #: rebuilt: also leave a file that cannot be read; for what its reader checks and its writer can write again.
@@ -27,27 +32,26 @@ Survival = Literal["durable", "whole", "rebuilt"]
 class Disk:
     """The agent's file operations. Paths are absolute; a missing directory is created when first written to."""
 
+    def __init__(self) -> None:
+        self._flushes = SharedFlushes()
+
     def write(self, path: Path, content: bytes, survival: Survival = "durable", *, mode: int | None = None) -> None:
         """Replace `path` by `content`. Raises: OSError (disk full, read-only); then `path` is as it was.
 
         Only where the last step fails, flushing the directory, has it changed already. mode: of the file; as the
         process's umask says where None.
         """
-        self.write_all({path: content}, survival, mode=mode)
+        self.write_all([(path, content)], survival, mode=mode)
 
     def write_all(
-        self, contents: Mapping[Path, bytes], survival: Survival = "durable", *, mode: int | None = None
+        self, contents: Sequence[tuple[Path, bytes]], survival: Survival = "durable", *, mode: int | None = None
     ) -> None:
         """Replace several files of one directory, with one flush of it. Raises: OSError; some may be replaced then."""
-        temporaries = {path.with_name(f".{path.name}{TEMPORARY}"): path for path in contents}
+        temporaries = [path.with_name(f".{path.name}{TEMPORARY}") for path, _ in contents]
         try:
-            for temporary, path in temporaries.items():
-                self.fill(temporary, contents[path])
-                if mode is not None:
-                    temporary.chmod(mode)
-                if survival != "rebuilt":
-                    self.flush_file(temporary)
-            for temporary, path in temporaries.items():
+            for temporary, (_, content) in zip(temporaries, contents, strict=True):
+                self.fill(temporary, content, flushed=survival != "rebuilt", mode=mode)
+            for temporary, (path, _) in zip(temporaries, contents, strict=True):
                 self.rename(temporary, path)
         except OSError:
             for temporary in temporaries:
@@ -55,8 +59,8 @@ class Disk:
                     temporary.unlink(missing_ok=True)
             raise
         if survival == "durable":
-            for folder in {path.parent for path in contents}:
-                self.flush_directory(folder)
+            for folder in {str(path.parent): path.parent for path, _ in contents}.values():
+                self._flushes.flush(str(folder), partial(self.flush_directory, folder))
 
     def overwrite(self, path: Path, content: bytes) -> None:
         """Replace a file that only its writer reads, as `write` does with "rebuilt", but at a fifth of the cost.
@@ -81,15 +85,23 @@ class Disk:
     def put_over(self, descriptor: int, content: bytes) -> None:
         os.pwrite(descriptor, content, 0)
 
-    def fill(self, path: Path, content: bytes) -> None:
+    def fill(self, path: Path, content: bytes, *, flushed: bool, mode: int | None = None) -> None:
         try:
-            path.write_bytes(content)
+            descriptor = os.open(path, _NEW, 0o666)
         except FileNotFoundError:
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(content)
+            descriptor = os.open(path, _NEW, 0o666)
+        try:
+            _write_whole(descriptor, content)
+            if mode is not None:
+                os.fchmod(descriptor, mode)
+            if flushed:
+                self.flush_file(descriptor)
+        finally:
+            os.close(descriptor)
 
-    def flush_file(self, path: Path) -> None:
-        _flush(path, os.O_RDONLY)
+    def flush_file(self, descriptor: int) -> None:
+        os.fsync(descriptor)
 
     def rename(self, source: Path, target: Path) -> None:
         """Both in the same file system; `target` is replaced."""
@@ -100,7 +112,11 @@ class Disk:
             source.replace(target)
 
     def flush_directory(self, path: Path) -> None:
-        _flush(path, os.O_RDONLY | os.O_DIRECTORY)
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
     def remove(self, path: Path) -> None:
         """Remove `path`; one that is not there is fine. After a loss of power it may be back."""
@@ -127,9 +143,7 @@ class Disk:
                     path.unlink(missing_ok=True)
 
 
-def _flush(path: Path, flags: int) -> None:
-    descriptor = os.open(path, flags)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def _write_whole(descriptor: int, content: bytes) -> None:
+    """A disk that is nearly full takes a part, and says so only when asked again."""
+    while content:
+        content = content[os.write(descriptor, content) :]

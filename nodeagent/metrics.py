@@ -49,10 +49,9 @@ class AgentMetrics:
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
         labels = ("operation_name", "is_error")
-        self._operations = tuple(
-            Histogram(name, _OF_OPERATIONS, labels, registry=self.registry, buckets=BUCKETS)
-            for name in ("dra_operations_duration_seconds", "dra_operations_seconds")
-        )
+        name = "dra_operations_duration_seconds"
+        self._operations = Histogram(name, _OF_OPERATIONS, labels, registry=self.registry, buckets=BUCKETS)
+        self.registry.register(_SecondName(self._operations, name, "dra_operations_seconds"))
         self._calls = Histogram(
             "manciple_driver_call_duration_seconds",
             "How long a driver took with the claims of a call, in this process or behind its socket.",
@@ -84,8 +83,7 @@ class AgentMetrics:
             failed = False
         finally:
             seconds = time.perf_counter() - started
-            for histogram in self._operations:
-                histogram.labels(name, "true" if failed else "false").observe(seconds)
+            self._operations.labels(name, "true" if failed else "false").observe(seconds)
 
     def driver_called(self, driver: str, operation: Operation, seconds: float, *, failed: bool) -> None:
         """A driver has answered for all claims that it was asked about. failed: not well for all of them."""
@@ -105,6 +103,19 @@ class AgentMetrics:
 
     def text(self) -> bytes:
         return generate_latest(self.registry)
+
+
+class _SecondName(Collector):
+    """Tells what a histogram tells under another name too."""
+
+    def __init__(self, histogram: Histogram, name: str, second: str) -> None:
+        self._histogram, self._name, self._second = histogram, name, second
+
+    def collect(self) -> Iterator[Metric]:
+        for metric in self._histogram.collect():
+            renamed = Metric(self._second, metric.documentation, metric.type)
+            renamed.samples = [s._replace(name=s.name.replace(self._name, self._second)) for s in metric.samples]
+            yield renamed
 
 
 class SliceCount:

@@ -73,10 +73,11 @@ class CdiFolder:
         _refuse_strange_names(driver, claim_uid, spec)
         self._refuse_conflict(spec)
         path = self.path / file_name(driver, claim_uid)
-        if self._content(path) != content:
-            self._make_folder()
-            self._disk.write(path, content, "rebuilt", mode=FILE_MODE)
-        _set_mode(path, FILE_MODE)
+        if self._content(path) == content:
+            _set_mode(path, FILE_MODE)
+            return
+        self._make_folder()
+        self._disk.write(path, content, "rebuilt", mode=FILE_MODE)
 
     def has(self, driver: str, claim_uid: str, cdi_devices: Collection[str] = ()) -> bool:
         """Whether the claim's file is there, valid, its own, and defines what of `cdi_devices` it is to define.

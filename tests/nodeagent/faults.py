@@ -77,19 +77,20 @@ class FaultyDisk(Disk):
     """A disk whose every primitive is a step. Nothing is really flushed: the machine keeps its power."""
 
     def __init__(self, fault: Fault) -> None:
+        super().__init__()
         self._fault = fault
 
-    def fill(self, path: Path, content: bytes) -> None:
+    def fill(self, path: Path, content: bytes, *, flushed: bool, mode: int | None = None) -> None:
         def half() -> None:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content[: len(content) // 2])
 
-        self._around("write fill", lambda: Disk.fill(self, path, content), half)
+        self._around("write fill", lambda: Disk.fill(self, path, content, flushed=flushed, mode=mode), half)
 
     def put_over(self, descriptor: int, content: bytes) -> None:
         self._around("write over", lambda: Disk.put_over(self, descriptor, content))
 
-    def flush_file(self, path: Path) -> None:
+    def flush_file(self, descriptor: int) -> None:
         self._around("write flush file", lambda: None)
 
     def rename(self, source: Path, target: Path) -> None:

@@ -148,7 +148,7 @@ def test_a_second_start_does_not_meet_the_damage_again(tmp_path: Path) -> None:
 
 def test_a_write_that_fails_leaves_the_old_record(tmp_path: Path) -> None:
     class FullDisk(Disk):
-        def fill(self, path: Path, content: bytes) -> None:
+        def fill(self, path: Path, content: bytes, *, flushed: bool, mode: int | None = None) -> None:
             path.write_bytes(content[:7])
             raise OSError(28, "No space left on device")
 

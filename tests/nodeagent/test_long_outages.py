@@ -36,9 +36,9 @@ class TroubledDisk(Disk):
     error = 0
     folder = ""
 
-    def fill(self, path: Path, content: bytes) -> None:
+    def fill(self, path: Path, content: bytes, *, flushed: bool, mode: int | None = None) -> None:
         self._refuse(path)
-        super().fill(path, content)
+        super().fill(path, content, flushed=flushed, mode=mode)
 
     def overwrite(self, path: Path, content: bytes) -> None:
         """A full disk has room for what is there already; one that is read-only takes nothing."""

@@ -130,11 +130,11 @@ class FullDisk(Disk):
     full = True
     writes = 0
 
-    def fill(self, path: Path, content: bytes) -> None:
+    def fill(self, path: Path, content: bytes, *, flushed: bool, mode: int | None = None) -> None:
         self.writes += 1
         if self.full:
             raise OSError(errno.ENOSPC, "No space left on device")
-        super().fill(path, content)
+        super().fill(path, content, flushed=flushed, mode=mode)
 
 
 def test_a_full_disk_is_told_and_looked_at_now_and_then_only(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import httpx
 import pytest
@@ -167,10 +168,10 @@ class FullDisk(Disk):
 
     full = True
 
-    def fill(self, path: object, content: bytes) -> None:
+    def fill(self, path: Path, content: bytes, *, flushed: bool, mode: int | None = None) -> None:
         if self.full:
             raise OSError(28, "No space left on device")
-        super().fill(path, content)  # type: ignore[arg-type]  # whatever path it is
+        super().fill(path, content, flushed=flushed, mode=mode)
 
 
 def test_a_full_disk_fails_the_claim_until_there_is_room(node: Node) -> None:

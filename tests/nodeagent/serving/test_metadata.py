@@ -207,6 +207,7 @@ class MortalDisk(Disk):
     """Dies at the n-th step that changes anything."""
 
     def __init__(self, steps: int) -> None:
+        super().__init__()
         self.left = steps
 
     def _step(self) -> None:
@@ -214,9 +215,9 @@ class MortalDisk(Disk):
         if self.left < 0:
             raise Killed
 
-    def fill(self, path: Path, content: bytes) -> None:
+    def fill(self, path: Path, content: bytes, *, flushed: bool, mode: int | None = None) -> None:
         self._step()
-        super().fill(path, content)
+        super().fill(path, content, flushed=flushed, mode=mode)
 
     def rename(self, source: Path, target: Path) -> None:
         self._step()
