@@ -46,7 +46,7 @@ class Reservation(models.Model):
         Claim, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="reservations"
     )
     # What clients write here is only checked for not being empty.
-    resource = models.TextField()  # "pods"
+    resource = models.TextField()  # "pods"; of another API group "jobs.batch"
     name = models.TextField()
     uid = models.TextField()
 

@@ -103,7 +103,7 @@ def claim_row(obj: ResourceClaim) -> ClaimRow:
 
 def reservation_rows(obj: ResourceClaim) -> tuple[ReservationRow, ...]:
     return tuple(
-        ReservationRow(obj.metadata.uid, consumer.resource, consumer.name, consumer.uid)
+        ReservationRow(obj.metadata.uid, consumer.full_resource, consumer.name, consumer.uid)
         for consumer in obj.status.reserved_for
     )
 

@@ -26,6 +26,11 @@ class ResourceClaimConsumerReference(Value):
     name: Annotated[str, pb(4)] = ""
     uid: Annotated[str, pb(5)] = ""
 
+    @property
+    def full_resource(self) -> str:
+        """As kubectl names it: "pods", "jobs.batch"."""
+        return f"{self.resource}.{self.api_group}" if self.api_group else self.resource
+
 
 class ResourceClaimSpec(Value):
     """What is asked for. Immutable."""

@@ -20,7 +20,19 @@ from claims.kinds.pods import Pod
 from claims.pages.cards import is_blocked, remaining
 from claims.pages.device_history import read_history
 from claims.pages.filters import fact_counts
-from claims.pages.grid import MEANINGS, STATES, DeviceKey, Holder, Line, Tile, level_of, nanos, pool_topic, state_of
+from claims.pages.grid import (
+    MEANINGS,
+    STATES,
+    DeviceKey,
+    Holder,
+    Line,
+    Other,
+    Tile,
+    level_of,
+    nanos,
+    pool_topic,
+    state_of,
+)
 from claims.pages.published import Offer, attribute_text, is_unhealthy
 from claims.pages.selector_text import selector_of
 from claims.pages.shelf import Picture, read_picture
@@ -166,14 +178,20 @@ def _held_by(holder: Holder, key: DeviceKey, pods: dict[tuple[str, str], Pod]) -
     return HeldBy(
         holder=holder,
         share=", ".join(f"{Quantity(amount).canonical()} of {name}" for name, amount in holder.consumed.items()),
-        ends=_ends(using),
+        ends=_ends(using, holder.others),
         cdi_file=f"k8s.{key[0]}-claim_{holder.claim_uid}.json" if holder.claim_uid else "",
         cdi_ids=tuple(ids),
     )
 
 
-def _ends(pods: Sequence[Pod]) -> str:
+def _ends(pods: Sequence[Pod], others: Sequence[Other]) -> str:
     """When the device is free again, as far as it is known."""
+    if others:
+        rest = f" and {len(others) - 1} more" if len(others) > 1 else ""
+        return (
+            f"Free again: unknown. It stays held until {others[0]}{rest} is taken out of the claim's "
+            "status.reservedFor, which its own controller does."
+        )
     deadlines = [_deadline(pod) for pod in pods]
     if not pods:
         return ""

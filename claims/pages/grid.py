@@ -14,11 +14,24 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property, lru_cache
+from typing import NamedTuple
 
 from claims.pages.published import DeviceKey, Offer
 from manciple.wire.quantity import Quantity
 
-__all__ = ["DeviceKey", "Holder", "Line", "Offer", "Part", "Tile", "line_of", "natural", "pool_topic", "state_of"]
+__all__ = [
+    "DeviceKey",
+    "Holder",
+    "Line",
+    "Offer",
+    "Other",
+    "Part",
+    "Tile",
+    "line_of",
+    "natural",
+    "pool_topic",
+    "state_of",
+]
 
 #: state -> what the legend calls it
 STATES = {
@@ -36,8 +49,8 @@ STATES = {
 #: state -> one sentence for a person who meets the mark for the first time
 MEANINGS = {
     "free": "No claim holds it.",
-    "reserved": "A claim holds it and is reserved for a pod.",
-    "alloc": "A claim holds it, and no pod uses that claim.",
+    "reserved": "A claim holds it and is reserved for who uses it.",
+    "alloc": "A claim holds it, and nobody uses that claim.",
     "prep": "A claim holds it for a pod that is on its node and does not run yet.",
     "part": "Some of it is held and some of it is left.",
     "blocked": "Others hold the hardware that it needs; it is free again when they are done.",
@@ -54,9 +67,19 @@ _FULL = 100
 _UNKNOWN_SHARE = 50
 
 
+class Other(NamedTuple):
+    """Who a claim is reserved for besides pods. resource: as kubectl names it, such as "jobs.batch"."""
+
+    resource: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.resource} {self.name}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holder:
-    """Who holds a device: one claim, and the pods that the claim is reserved for."""
+    """Who holds a device: one claim, and the pods and others that the claim is reserved for."""
 
     claim_uid: str
     namespace: str
@@ -67,11 +90,17 @@ class Holder:
     since: datetime | None = None
     #: capacity -> how much of it, in nanos
     consumed: Mapping[str, int] = field(default_factory=dict, compare=False)
+    others: tuple[Other, ...] = ()
+
+    @property
+    def users(self) -> tuple[str, ...]:
+        """The pods by name, the others with what they are; empty where nobody uses the claim."""
+        return (*self.pods, *map(str, self.others))
 
     @property
     def label(self) -> str:
-        """`namespace/pod`, or the claim where no pod uses it, as tiles are named on hover."""
-        return f"{self.namespace}/{', '.join(self.pods) or self.claim}"
+        """`namespace/pod`, or the claim where nobody uses it, as tiles are named on hover."""
+        return f"{self.namespace}/{', '.join(self.users) or self.claim}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,7 +227,7 @@ def state_of(offer: Offer | None, holders: Sequence[Holder], *, complete: bool =
         return "part"
     if any(holder.preparing for holder in holders):
         return "prep"
-    return "reserved" if any(holder.pods for holder in holders) else "alloc"
+    return "reserved" if any(holder.users for holder in holders) else "alloc"
 
 
 def level_of(offer: Offer, holders: Iterable[Holder]) -> int:

@@ -13,9 +13,11 @@ from datetime import datetime
 
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim
-from claims.pages.grid import Holder, nanos
+from claims.pages.grid import Holder, Other, nanos
 from claims.pages.published import DeviceKey, PoolKey
 
+#: The resource of reservedFor that the dashboard knows; of others only their own controllers know.
+PODS = "pods"
 _NOBODY: Mapping[DeviceKey, tuple[Holder, ...]] = {}
 
 
@@ -30,7 +32,7 @@ class Share:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holding:
-    """What one claim holds. users: (name, uid) of the pods that it is reserved for."""
+    """What one claim holds. users: (name, uid) of the pods that it is reserved for; others: who else it is for."""
 
     uid: str
     namespace: str
@@ -38,6 +40,7 @@ class Holding:
     since: datetime | None
     users: tuple[tuple[str, str], ...]
     shares: tuple[Share, ...]
+    others: tuple[Other, ...] = ()
 
 
 def holding_of(claim: ResourceClaim) -> Holding:
@@ -45,18 +48,27 @@ def holding_of(claim: ResourceClaim) -> Holding:
     meta, allocation = claim.metadata, claim.status.allocation
     results = allocation.devices.results if allocation is not None else ()
     given = allocation.allocation_timestamp if allocation is not None else None
+    users, others = told_apart((user.full_resource, user.name, user.uid) for user in claim.status.reserved_for)
     return Holding(
         uid=meta.uid,
         namespace=meta.namespace,
         claim=meta.name,
         since=datetime.fromisoformat(given) if given else None,
-        users=tuple(sorted((user.name, user.uid) for user in claim.status.reserved_for)),
+        users=users,
+        others=others,
         shares=tuple(
             Share((one.driver, one.pool, one.device), bool(one.share_id), amounts(one.consumed_capacity))
             for one in results
             if not one.admin_access
         ),
     )
+
+
+def told_apart(entries: Iterable[tuple[str, str, str]]) -> tuple[tuple[tuple[str, str], ...], tuple[Other, ...]]:
+    """Entries of reservedFor, (resource, name, uid): the pods as (name, uid), and the others, each by name."""
+    ordered = sorted(entries, key=lambda entry: (entry[1], entry[2]))
+    pods = tuple((name, uid) for resource, name, uid in ordered if resource == PODS)
+    return pods, tuple(Other(resource, name) for resource, name, _ in ordered if resource != PODS)
 
 
 def amounts(consumed: Mapping[str, str]) -> dict[str, int]:
@@ -151,6 +163,7 @@ class Holdings:
                         namespace=holding.namespace,
                         claim=holding.claim,
                         pods=tuple(name for name, _ in holding.users),
+                        others=holding.others,
                         shared=share.shared,
                         preparing=any(pod in self._preparing for _, pod in holding.users),
                         since=holding.since,

@@ -16,7 +16,7 @@ from typing import Any
 from claims.models import AllocatedDevice, Pod, Reservation
 from claims.pages.cards import Units, units_of
 from claims.pages.grid import DeviceKey, Holder, Line, Tile, line_of, natural, pool_topic
-from claims.pages.holdings import Holding, Holdings, Share, amounts, holding_of, is_preparing
+from claims.pages.holdings import Holding, Holdings, Share, amounts, holding_of, is_preparing, told_apart
 from claims.pages.published import Offer, PoolContent, PoolKey, SliceContent, gather, read_slice
 from manciple.store import objects, tail
 from manciple.store.records import EventRecord
@@ -266,9 +266,9 @@ def _trouble(tiles: Iterable[Tile], pools: Iterable[PoolContent]) -> str:
 
 def _read_holdings() -> Iterable[Holding]:
     """What every claim holds, from the index."""
-    users: dict[str, list[tuple[str, str]]] = defaultdict(list)
-    for claim, name, uid in Reservation.objects.order_by("name").values_list("claim_id", "name", "uid"):
-        users[claim].append((name, uid))
+    reserved: dict[str, list[tuple[str, str, str]]] = defaultdict(list)
+    for claim, *entry in Reservation.objects.values_list("claim_id", "resource", "name", "uid"):
+        reserved[claim].append((entry[0], entry[1], entry[2]))
     columns = ("claim__namespace", "claim__name", "claim__allocated_at", "share_id", "consumed_capacity")
     rows = AllocatedDevice.objects.filter(admin_access=False).values_list(
         "claim_id", "driver", "pool", "device", *columns
@@ -279,12 +279,14 @@ def _read_holdings() -> Iterable[Holding]:
         claims[uid] = (namespace, name, since)
         shares[uid].append(Share((driver, pool, device), bool(share), amounts(consumed)))
     for uid, (namespace, name, since) in claims.items():
+        users, others = told_apart(reserved.get(uid, ()))
         yield Holding(
             uid=uid,
             namespace=namespace,
             claim=name,
             since=since,
-            users=tuple(users.get(uid, ())),
+            users=users,
+            others=others,
             shares=tuple(shares[uid]),
         )
 

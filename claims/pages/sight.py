@@ -42,4 +42,4 @@ def _holders(holders: Iterable[Holder], sees: Sees) -> tuple[Holder, ...]:
 
 
 def _nameless(holder: Holder) -> Holder:
-    return replace(holder, claim_uid="", namespace=ELSEWHERE, claim="", pods=())
+    return replace(holder, claim_uid="", namespace=ELSEWHERE, claim="", pods=(), others=())

@@ -55,7 +55,8 @@ class ClaimLine:
 
     @property
     def pods(self) -> tuple[str, ...]:
-        return tuple(user.name for user in self.users) or self.wanted_by
+        """For whom it is: pods by name, others with what they are."""
+        return tuple(user.title for user in self.users) or self.wanted_by
 
 
 @dataclass(frozen=True, slots=True)

@@ -95,7 +95,8 @@ def asked(devices: DeviceClaim) -> dict[str, Any]:
 
 
 def _topics(line: ClaimLine) -> str:
-    pods = {f"pod:{line.namespace}/{name}" for name in line.pods}
+    names = [user.name for user in line.users if user.is_pod] or line.wanted_by
+    pods = {f"pod:{line.namespace}/{name}" for name in names}
     waits = {"slices", "classes", "pool:"} if line.state == "pending" else set()
     return " ".join(sorted({f"claim:{line.key}", f"events:{line.namespace}", "nodes"} | pods | waits))
 

@@ -17,6 +17,7 @@ from datetime import datetime, timedelta
 
 from scheduling.controllers.release import FINALIZER
 from scheduling.hints import FINISHED_PHASES
+from scheduling.resources import PODS
 
 #: state -> what it is called, in the order in which the list shows them
 STATES = {
@@ -57,6 +58,20 @@ class User:
     phase: str = ""
     ends_at: datetime | None = None  # when the pod's grace period is over
     lately: bool = False  # something happened to it in the last moments
+
+    @property
+    def is_pod(self) -> bool:
+        return self.resource == PODS
+
+    @property
+    def is_linked(self) -> bool:
+        """Whether it has a page."""
+        return self.is_pod and not self.is_over
+
+    @property
+    def title(self) -> str:
+        """A pod by its name, anything else with what it is."""
+        return self.name if self.is_pod else f"{self.resource} {self.name}"
 
     @property
     def is_over(self) -> bool:
@@ -162,8 +177,8 @@ def _is_stuck(cause: str, note: str) -> Verdict:
 
 def _settled(facts: Facts) -> Verdict:
     if facts.deleted_at is not None:
-        living = [user.name for user in facts.users if not user.is_over]
-        return Verdict(state="deleting", note=f"Waits until {_pods(living)} ended" if living else "")
+        living = [user for user in facts.users if not user.is_over]
+        return Verdict(state="deleting", note=f"Waits until {_living(living)} ended" if living else "")
     if not facts.allocated:
         return Verdict(state="pending")
     if not facts.users:
@@ -173,8 +188,7 @@ def _settled(facts: Facts) -> Verdict:
     return Verdict(state="allocated")
 
 
-def _pods(names: Iterable[str]) -> str:
-    first, *others = names
-    if not others:
-        return f"pod {first} has"
-    return f"pod {first} and {len(others)} more have"
+def _living(users: Iterable[User]) -> str:
+    first, *others = users
+    who = f"pod {first.name}" if first.is_pod else first.title
+    return f"{who} and {len(others)} more have" if others else f"{who} has"

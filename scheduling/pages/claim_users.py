@@ -36,7 +36,7 @@ def read_users(uid: str = "", *, now: datetime) -> dict[str, tuple[User, ...]]:
         if (pod := pods.get(pod_uid)) is not None:
             user = _living(resource, pod, ends_at=ends.get(key), lately=is_late, now=now)
         else:
-            fate = "other" if resource != "pods" else "replaced" if key in replaced else "gone"
+            fate = "other" if resource != PODS else "replaced" if key in replaced else "gone"
             user = User(resource=resource, name=name, uid=pod_uid, fate=fate, lately=is_late)
         users[claim].append(user)
     return {claim: tuple(found) for claim, found in users.items()}

@@ -84,6 +84,7 @@ class HeldClaim:
     name: str
     devices: tuple[tuple[str, str], ...]  # (address of its page, name)
     pods: tuple[tuple[str, str], ...]  # (name, phase, or "not here")
+    others: tuple[str, ...]  # who else it is reserved for: "jobs.batch train"
     use: str
 
 
@@ -173,7 +174,7 @@ def _frees(effects: Effects | None, claims: Iterable[HeldClaim]) -> int:
     return sum(
         len(claim.devices)
         for claim in claims
-        if claim.pods and all((claim.namespace, pod) in gone for pod, _ in claim.pods)
+        if claim.pods and not claim.others and all((claim.namespace, pod) in gone for pod, _ in claim.pods)
     )
 
 
@@ -282,12 +283,14 @@ def _claims(tiles: Iterable[Tile], there: PodsThere) -> list[HeldClaim]:
 def _claim(holder: Holder, keys: Iterable[DeviceKey], phases: dict[tuple[str, str], str]) -> HeldClaim:
     pods = tuple((pod, phases.get((holder.namespace, pod), "not here")) for pod in holder.pods)
     devices = {links.device_url(*key): key[2] for key in keys}
-    use = "No pod uses it" if not pods else "Preparing" if holder.preparing else "In use"
-    if pods and all(phase == "not here" for _, phase in pods):
+    use = "No pod uses it" if not holder.users else "Preparing" if holder.preparing else "In use"
+    if holder.others:
+        use = f"Reserved for {holder.others[0]}" + (f" and {more} more" if (more := len(holder.users) - 1) else "")
+    elif pods and all(phase == "not here" for _, phase in pods):
         use = "Its pod is not here"
     elif pods and all(phase in ("Ending", "not here") for _, phase in pods):
         use = "Its pod is ending"
-    return HeldClaim(holder.namespace, holder.claim, tuple(devices.items()), pods, use)
+    return HeldClaim(holder.namespace, holder.claim, tuple(devices.items()), pods, tuple(map(str, holder.others)), use)
 
 
 def _phase(pod: Pod) -> str:

@@ -9,6 +9,7 @@ from claims.kinds.containers import Container
 from claims.kinds.pod_statuses import ContainerState, ContainerStatus
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim
+from claims.pages.grid import Other
 from manciple.store import objects
 from scheduling.pod_claims import Reference, references
 from scheduling.resources import CLAIMS, decoded, kind
@@ -35,7 +36,7 @@ class ClaimLine:
     state: str
     requests: int
     devices: tuple[HeldDevice, ...] = ()
-    others: tuple[str, ...] = ()  # pods that use it as well
+    others: tuple[Other, ...] = ()  # who uses it as well
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +83,9 @@ def _claim(pod: Pod, reference: Reference, claim: ResourceClaim | None, template
         state="Allocated" if claim.status.allocation else "Pending",
         requests=len(claim.spec.devices.requests),
         devices=devices,
-        others=tuple(one.name for one in claim.status.reserved_for if one.uid != pod.metadata.uid),
+        others=tuple(
+            Other(one.full_resource, one.name) for one in claim.status.reserved_for if one.uid != pod.metadata.uid
+        ),
     )
 
 

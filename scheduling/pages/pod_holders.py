@@ -36,6 +36,7 @@ class Holder:
     claim: str
     pods: tuple[str, ...]
     since: datetime | None
+    others: tuple[str, ...] = ()  # who else it is reserved for: "jobs.batch train"
     hidden: bool = False
 
 
@@ -121,11 +122,22 @@ def _holders(keys: Collection[DeviceKey]) -> dict[DeviceKey, dict[str, Holder]]:
             found.setdefault((driver, pool, device), {})[uid] = (namespace, name, since)
     uids = {uid for by in found.values() for uid in by}
     pods: dict[str, list[str]] = {}
-    for uid, name in Reservation.objects.filter(claim_id__in=uids).order_by("name").values_list("claim_id", "name"):
-        pods.setdefault(uid, []).append(name)
+    others: dict[str, list[str]] = {}
+    reserved = Reservation.objects.filter(claim_id__in=uids).order_by("name")
+    for uid, resource, name in reserved.values_list("claim_id", "resource", "name"):
+        if resource == PODS:
+            pods.setdefault(uid, []).append(name)
+        else:
+            others.setdefault(uid, []).append(f"{resource} {name}")
     return {
         key: {
-            uid: Holder(namespace=namespace, claim=name, pods=tuple(pods.get(uid, ())), since=since)
+            uid: Holder(
+                namespace=namespace,
+                claim=name,
+                pods=tuple(pods.get(uid, ())),
+                others=tuple(others.get(uid, ())),
+                since=since,
+            )
             for uid, (namespace, name, since) in by.items()
         }
         for key, by in found.items()
@@ -148,6 +160,8 @@ def _free_again(holders: Sequence[Holder], pods: Mapping[tuple[str, str], Pod], 
     """When the last of the holders must have let go; "" where one of them does not say."""
     ends = []
     for holder in holders:
+        if holder.others:
+            return ""
         for name in holder.pods or ("",):
             end = _end(pods.get((holder.namespace, name)))
             if end is None:

@@ -19,6 +19,7 @@ from claims.models import AllocatedDevice, PastAllocation, Reservation
 from inventory.models import Pool
 from manciple.pages.people import Person
 from scheduling.pages.timeline_query import TimelineQuery, Window
+from scheduling.resources import PODS
 
 #: Bars on one page; of more, the latest.
 BARS = 1500
@@ -235,7 +236,8 @@ def _pools_of(node: str) -> set[str]:
 
 
 def _reserved_for() -> dict[str, list[str]]:
+    """claim -> the pods that it is reserved for."""
     found: dict[str, list[str]] = defaultdict(list)
-    for claim, name in Reservation.objects.order_by("name").values_list("claim_id", "name"):
+    for claim, name in Reservation.objects.filter(resource=PODS).order_by("name").values_list("claim_id", "name"):
         found[claim].append(name)
     return found

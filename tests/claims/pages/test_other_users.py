@@ -1,0 +1,77 @@
+"""Claims that are reserved for something besides a pod: every page says what it is, and links pods alone."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from msgspec import structs
+
+from claims.kinds.resource_claims import ResourceClaim, ResourceClaimConsumerReference
+from claims.models import Reservation
+from claims.pages import shelf
+from tests.builders import make_node
+from tests.claims.pages.scene import DRIVER, hold, publish, put, run, signed_in
+
+pytestmark = pytest.mark.django_db
+
+AT = f"{DRIVER}/node-1/gpu-0"
+JOB = ResourceClaimConsumerReference(api_group="batch", resource="jobs", name="train", uid="job-1")
+
+
+def hold_for_a_job(*, pods: tuple[str, ...] = ()) -> ResourceClaim:
+    claim = hold(pods=[run(pod) for pod in pods])
+    users = (*claim.status.reserved_for, JOB)
+    return put(structs.replace(claim, status=structs.replace(claim.status, reserved_for=users)))
+
+
+def seen(path: str) -> tuple[str, str]:
+    """(the page's markup, its words)."""
+    answer = signed_in("admin", staff=True).get(path)
+    assert answer.status_code == 200
+    markup = answer.content.decode().partition("<main")[2]
+    return markup, re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", markup))
+
+
+def test_a_device_says_that_a_job_uses_its_claim() -> None:
+    publish()
+    hold_for_a_job()
+    markup, words = seen(f"/devices/d/{AT}")
+    assert "jobs.batch train" in words
+    assert "Free again: unknown. It stays held until jobs.batch train is taken out" in words
+    assert "/pods/lab/train" not in markup
+    assert "Nobody uses this claim" not in words
+
+
+def test_the_index_and_the_log_tell_the_same() -> None:
+    publish()
+    shelf.read_picture()
+    hold_for_a_job(pods=("web",))
+    by_log = shelf.read_picture().held_by((DRIVER, "node-1", "gpu-0"))
+    shelf.forget()
+    by_index = shelf.read_picture().held_by((DRIVER, "node-1", "gpu-0"))
+    assert by_log == by_index
+    assert by_log[0].pods == ("web",)
+    assert by_log[0].label == "lab/web, jobs.batch train"
+    assert set(Reservation.objects.values_list("resource", flat=True)) == {"pods", "jobs.batch"}
+
+
+@pytest.mark.parametrize(
+    "path", ["/claims/lab/training", f"/drivers/{DRIVER}", "/timeline?view=table&range=24h", "/nodes/node-1"]
+)
+def test_no_page_takes_a_job_for_a_pod(path: str) -> None:
+    put(make_node("node-1"))
+    publish()
+    hold_for_a_job(pods=("web",))
+    markup, words = seen(path)
+    assert "/pods/lab/train" not in markup
+    assert "Pod train" not in words
+
+
+def test_a_pod_says_who_else_uses_its_claim() -> None:
+    publish()
+    hold_for_a_job()
+    put(run("web", claims={"gpu": "training"}))
+    markup, words = seen("/pods/lab/web")
+    assert "also used by jobs.batch train" in words
+    assert "/pods/lab/train" not in markup
