@@ -149,6 +149,7 @@ class Shown:
                 for state, title in STATES.items()
                 if counts[state] or state in _ALWAYS or state in self.asked.states
             ],
+            "cordoned": sum(line.cordoned for line in self.picture.lines.values()),
             "facets": self.facets,
             "asked": self.asked,
             "verdict": self.selection.verdict,

@@ -162,7 +162,7 @@ class Tile:
 class Line:
     """A node's devices (or those of a pool without a node), in published order. Compared by identity.
 
-    trouble: what is wrong with the line as a whole, as a sentence.
+    trouble: what is wrong with the line as a whole, as a sentence. cordoned: its node takes no new pods.
     """
 
     key: str
@@ -170,6 +170,7 @@ class Line:
     tiles: tuple[Tile, ...]
     topics: tuple[str, ...]
     trouble: str = ""
+    cordoned: bool = False
 
     @property
     def name(self) -> str:
@@ -213,6 +214,11 @@ class Line:
 def pool_topic(driver: str, pool: str) -> str:
     """The live topic of a pool's devices."""
     return f"pool:{driver}/{pool}"
+
+
+def node_topic(name: str) -> str:
+    """The live topic of a node."""
+    return f"node:{name}"
 
 
 def state_of(offer: Offer | None, holders: Sequence[Holder], *, complete: bool = True, level: int = 0) -> str:
@@ -267,10 +273,12 @@ def tile_of(offer: Offer, holders: tuple[Holder, ...], *, complete: bool) -> Til
     )
 
 
-def line_of(key: str, node: str, tiles: Iterable[Tile], topics: Iterable[str], *, trouble: str = "") -> Line:
+def line_of(
+    key: str, node: str, tiles: Iterable[Tile], topics: Iterable[str], *, trouble: str = "", cordoned: bool = False
+) -> Line:
     """A line whose neighbours of one claim run together; gauges stand at its end."""
     ordered = sorted(tiles, key=lambda tile: tile.gauge)
-    return Line(key=key, node=node, tiles=join_runs(ordered), topics=tuple(topics), trouble=trouble)
+    return Line(key=key, node=node, tiles=join_runs(ordered), topics=tuple(topics), trouble=trouble, cordoned=cordoned)
 
 
 def join_runs(tiles: Sequence[Tile]) -> tuple[Tile, ...]:

@@ -15,9 +15,10 @@ from typing import Any
 
 from claims.models import AllocatedDevice, Pod, Reservation
 from claims.pages.cards import Units, units_of
-from claims.pages.grid import DeviceKey, Holder, Line, Tile, line_of, natural, pool_topic
+from claims.pages.grid import DeviceKey, Holder, Line, Tile, line_of, natural, node_topic, pool_topic
 from claims.pages.holdings import Holding, Holdings, Share, amounts, holding_of, is_preparing, told_apart
 from claims.pages.published import Offer, PoolContent, PoolKey, SliceContent, gather, read_slice
+from inventory.models import Node
 from manciple.store import objects, tail
 from manciple.store.records import EventRecord
 from manciple.wire.errors import Expired
@@ -26,7 +27,8 @@ from manciple.wire.registry import registry
 SLICES = "resourceslices.resource.k8s.io"
 CLAIMS = "resourceclaims.resource.k8s.io"
 PODS = "pods"
-FOLLOWED = (SLICES, CLAIMS, PODS)
+NODES = "nodes"
+FOLLOWED = (SLICES, CLAIMS, PODS, NODES)
 #: Events read at a time.
 BATCH = 2000
 
@@ -110,11 +112,13 @@ class Shelf:
         self._tiles: dict[PoolKey, Mapping[str, list[Tile]]] = {}
         self._pools_of_line: dict[str, set[PoolKey]] = defaultdict(set)
         self._lines: dict[str, Line] = {}
+        self._cordoned: set[str] = set()  # names of nodes
         self._picture: Picture | None = None
         self._applying: dict[str, Callable[[Any, bool], set[PoolKey]]] = {
             SLICES: self._apply_slice,
             CLAIMS: self._apply_claim,
             PODS: self._apply_pod,
+            NODES: self._apply_node,
         }
 
     @classmethod
@@ -128,6 +132,7 @@ class Shelf:
             shelf._holdings.pod_is(pod, preparing=True)
         for holding in _read_holdings():
             shelf._holdings.put(holding)
+        shelf._cordoned.update(Node.objects.filter(unschedulable=True).values_list("name", flat=True))
         shelf._refresh({*shelf._slices_of, *shelf._holdings.pools()})
         shelf.catches_up()
         return shelf
@@ -191,6 +196,13 @@ class Shelf:
     def _apply_pod(self, pod: Any, gone: bool) -> set[PoolKey]:
         return self._holdings.pod_is(pod.metadata.uid, preparing=not gone and is_preparing(pod))
 
+    def _apply_node(self, node: Any, gone: bool) -> set[PoolKey]:
+        name, cordoned = node.metadata.name, node.spec.unschedulable and not gone
+        if cordoned == (name in self._cordoned):
+            return set()
+        (self._cordoned.add if cordoned else self._cordoned.discard)(name)
+        return set(self._pools_of_line.get(name, ()))
+
     # Drawing anew what was touched -----------------------------------------------------------------------------------
 
     def _refresh(self, pools: Iterable[PoolKey]) -> None:
@@ -247,8 +259,14 @@ class Shelf:
         tiles = [tile for key in keys for tile in self._tiles[key][name]]
         pools = [self._units[key].pool for key in keys if key in self._units]
         on_node = any(tile.offers and tile.offers[0].node for tile in tiles) or any(pool.node == name for pool in pools)
+        topics = [pool_topic(*key) for key in keys]
         return line_of(
-            name, name if on_node else "", tiles, (pool_topic(*key) for key in keys), trouble=_trouble(tiles, pools)
+            name,
+            name if on_node else "",
+            tiles,
+            [*topics, node_topic(name)] if on_node else topics,
+            trouble=_trouble(tiles, pools),
+            cordoned=on_node and name in self._cordoned,
         )
 
 

@@ -15,6 +15,8 @@ from manciple.pages.links import node_url
 
 #: A partition at least this large has room for its profile, in thousandths of the card.
 _NAMED = WHOLE // 5
+#: What is said of a node that is marked as cordoned.
+CORDONED = "Cordoned: no new pod comes here"
 
 
 def draw_lines(
@@ -31,10 +33,10 @@ def draw_lines(
             if matches is None
             else (draw_tile(tile, current=current, dim=not matches(tile)) for tile in line.tiles)
         )
-        trouble = " warn" if line.trouble else ""
+        marks = f"{' warn' if line.trouble else ''}{' cordoned' if line.cordoned else ''}"
         topics = escape(" ".join(line.topics))
         drawn.append(
-            f'<li class="node{trouble}" id="{escape(id_)}" data-topics="{topics}" data-name="{escape(line.name)}">'
+            f'<li class="node{marks}" id="{escape(id_)}" data-topics="{topics}" data-name="{escape(line.name)}">'
             f"{_line_name(line)}{''.join(tiles)}</li>"
         )
     return mark_safe("".join(drawn))  # noqa: S308 - every value is escaped
@@ -55,8 +57,10 @@ def _tiles(line: Line, current: str) -> Iterable[str]:
 
 def _line_name(line: Line) -> str:
     name = escape(line.name)
-    title = f"{name}, {line.free} of {len(line.main)} free" + (f". {escape(line.trouble)}" if line.trouble else "")
-    inside = f'{name}<span class="sr">, {escape(line.trouble)}</span>' if line.trouble else name
+    said = [CORDONED] if line.cordoned else []
+    said += [line.trouble] if line.trouble else []
+    title = f"{name}, {line.free} of {len(line.main)} free" + "".join(f". {escape(one)}" for one in said)
+    inside = name + "".join(f'<span class="sr">, {escape(one)}</span>' for one in said)
     if not line.node:
         return f'<span class="name" title="{title}">{inside}</span>'
     return f'<a class="name" href="{escape(node_url(line.node))}" title="{title}">{inside}</a>'

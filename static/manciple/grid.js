@@ -80,7 +80,7 @@
   });
   const plain = (event) => !event.metaKey && !event.ctrlKey && !event.shiftKey && event.button === 0;
   legend.addEventListener("click", (event) => {
-    const link = event.target.closest("a");
+    const link = event.target.closest("a[data-state]");
     if (!link || !plain(event)) return;
     event.preventDefault();
     const { state } = link.dataset;
@@ -300,7 +300,7 @@
   };
   document.addEventListener("manciple:changed", ({ detail }) => {
     whole ||= detail.everything;
-    for (const topic of detail.topics) if (topic.startsWith("pool:")) waiting.add(topic);
+    for (const topic of detail.topics) if (/^(pool|node):/.test(topic)) waiting.add(topic);
     if (waiting.size || whole) update();
   });
 

@@ -10,13 +10,14 @@ from urllib.parse import urlencode
 
 import pytest
 from django.test import Client
+from msgspec import structs
 
 from claims.models import PastAllocation
 from claims.pages.device_history import strip_of
 from claims.pages.shelf import read_picture
 from manciple.pages.durations import clock
 from scheduling.cel import DeviceView, compile_selector
-from tests.builders import make_class, make_device, make_device_taint, make_slice
+from tests.builders import make_class, make_device, make_device_taint, make_node, make_slice
 from tests.claims.pages.scene import DRIVER, hold, publish, put, run, signed_in
 
 pytestmark = pytest.mark.django_db
@@ -282,3 +283,18 @@ def test_the_strip_shows_a_week(held: list[tuple[int, int]], marks: list[str], p
     assert strip.held == percent
     assert sum(mark.weight for mark in strip.marks) == 7 * 86400
     assert strip.days == ("15 Nov", "17", "19", "21", "now")
+
+
+@pytest.mark.usefixtures("lab")
+def test_a_cordoned_node_has_a_mark_a_word_and_a_place_in_the_legend(browser: Client) -> None:
+    node = make_node("node-1")
+    put(node)
+    assert "Cordoned" not in text(page(browser))
+    put(structs.replace(node, spec=structs.replace(node.spec, unschedulable=True)))
+    markup = page(browser)
+    assert re.search(r'<li class="node cordoned"[^>]*data-name="node-1"', markup)
+    assert "node-1 , Cordoned: no new pod comes here" in text(markup)
+    assert "Cordoned node 1" in text(markup)
+    assert 'href="/nodes?state=cordoned"' in markup
+    touched = page(browser, "/devices/lines", topic="node:node-1")
+    assert re.findall(r'data-name="([^"]*)"', touched) == ["node-1"]

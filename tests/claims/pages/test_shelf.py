@@ -13,7 +13,7 @@ from msgspec import structs
 from claims.kinds.pod_statuses import PodStatus
 from claims.pages import shelf
 from claims.pages.shelf import Picture, read_picture
-from tests.builders import make_claim, make_device, make_device_taint, make_slice
+from tests.builders import make_claim, make_device, make_device_taint, make_node, make_slice
 from tests.claims.pages.scene import DRIVER, hold, publish, put, remove, run
 
 pytestmark = pytest.mark.django_db
@@ -123,3 +123,31 @@ def test_a_database_that_was_put_back_is_read_anew() -> None:
     picture = read_picture()
     shelf._shelf._revision = picture.revision + 100  # type: ignore[union-attr]  # as of a later backup
     assert read_picture().revision == picture.revision
+
+
+def cordon(name: str, *, cordoned: bool = True) -> None:
+    node = make_node(name)
+    put(structs.replace(node, spec=structs.replace(node.spec, unschedulable=cordoned)))
+
+
+def test_a_cordoned_node_is_marked_and_so_is_its_release() -> None:
+    publish()
+    publish("node-2")
+    cordon("node-2")
+    assert [line.cordoned for line in read_picture().ordered] == [False, True]
+    shelf.forget()
+    assert [line.cordoned for line in read_picture().ordered] == [False, True]
+    cordon("node-2", cordoned=False)
+    cordon("node-1")
+    assert [line.cordoned for line in read_picture().ordered] == [True, False]
+    assert "node:node-1" in read_picture().lines["node-1"].topics
+    remove(make_node("node-1"))
+    assert not any(line.cordoned for line in read_picture().ordered)
+
+
+def test_a_node_that_reports_without_news_changes_no_line() -> None:
+    publish()
+    cordon("node-1")
+    before = read_picture().lines["node-1"]
+    cordon("node-1")
+    assert read_picture().lines["node-1"] is before
