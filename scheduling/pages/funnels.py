@@ -10,7 +10,7 @@ from scheduling.allocator import Allocated, Unallocatable, stages
 from scheduling.allocator.device_sets import DeviceSet
 from scheduling.allocator.drops import Drop, drops
 from scheduling.allocator.examination import Examined
-from scheduling.allocator.stages import Funnel, Stage
+from scheduling.allocator.stages import Funnel, PoolTrouble, Stage
 from scheduling.cel.clauses import clause_of
 from scheduling.cel.operands import operands
 from scheduling.explanations.report import NodeReport, Report, RequestReport
@@ -18,6 +18,8 @@ from scheduling.simulation_shapes import is_imagined, spoken
 
 #: Nodes that are shown one by one.
 CLOSEST = 6
+#: Pools that a step of the funnel names; of more, the others are counted.
+NAMED_POOLS = 3
 #: Columns of the table of nodes, at most.
 COLUMNS = 6
 
@@ -169,8 +171,7 @@ def _lost(before: Stage, stage: Stage, request: RequestReport) -> str:
     if not count:
         return "none lost"
     if stage.troubles:
-        first = stage.troubles[0]
-        return f"{count} lost: pool {first.key.name} is {first.trouble}"
+        return f"{count} lost: {troubled_pools(stage.troubles)}"
     if stage.selector is not None:
         return _refused(drops(stage.selector, before.devices - stage.devices), count)
     held = f"{'it is' if count == 1 else f'all {count}'} held" if not stage.left else f"{count} held"
@@ -182,6 +183,27 @@ def _lost(before: Stage, stage: Stage, request: RequestReport) -> str:
         stages.LARGE: f"{count} too small",
         stages.FREE: held,
     }.get(stage.name, f"{count} lost")
+
+
+def troubled_pools(troubles: Sequence[PoolTrouble]) -> str:
+    """`pools gpu-b04, gpu-b05 and 3 more are incomplete`; those that keep most of the wanted devices back first."""
+    found: dict[str, list[PoolTrouble]] = {}
+    for one in sorted(troubles, key=lambda one: -one.matching):
+        found.setdefault(one.trouble, []).append(one)
+    names = Counter(one.key.name for one in troubles)
+    return "; ".join(
+        _listed([one.key.name if names[one.key.name] == 1 else str(one.key) for one in some], trouble)
+        for trouble, some in found.items()
+    )
+
+
+def _listed(pools: Sequence[str], trouble: str) -> str:
+    if len(pools) == 1:
+        return f"pool {pools[0]} is {trouble}"
+    named = pools[:NAMED_POOLS] if len(pools) <= NAMED_POOLS else pools[: NAMED_POOLS - 1]
+    rest = len(pools) - len(named)
+    words = [*named, f"{rest} more"] if rest else named
+    return f"pools {', '.join(words[:-1])} and {words[-1]} are {trouble}"
 
 
 def _refused(found: Sequence[Drop], count: int) -> str:
@@ -285,9 +307,13 @@ def _stage_text(request: Examined, funnel: Funnel, index: int) -> str:
         stages.UNTAINTED: "All tainted",
         stages.LARGE: "All too small",
         stages.FREE: "All held",
-        stages.COMPLETE: stage.clause,
+        stages.COMPLETE: _sentence(troubled_pools(stage.troubles)),
     }.get(stage.name, "No device")
     return f"{LABELS[stage.name]}: {some}" if some else none
+
+
+def _sentence(words: str) -> str:
+    return words[:1].upper() + words[1:]
 
 
 # Devices in use -----------------------------------------------------------------------------------------------------

@@ -1,0 +1,57 @@
+"""The words of the funnel that a page draws."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from scheduling.allocator.published import PoolKey
+from scheduling.allocator.stages import PoolTrouble
+from scheduling.explanations import current
+from scheduling.pages.funnels import troubled_pools
+from tests.builders import make_claim, make_class, make_node, make_pod, make_request, make_slice
+from tests.scheduling.cluster import Cluster
+from tests.scheduling.pages.claim_scene import browser, words
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> Iterator[None]:
+    current.forget()
+    yield
+    current.forget()
+
+
+def trouble(name: str, what: str = "incomplete", *, matching: int = 0, driver: str = "gpu.example.com") -> PoolTrouble:
+    return PoolTrouble(PoolKey(driver, name), what, "1 of 2 slices", devices=8, matching=matching)
+
+
+@pytest.mark.parametrize(
+    ("troubles", "says"),
+    [
+        ([trouble("a")], "pool a is incomplete"),
+        ([trouble("a"), trouble("b")], "pools a and b are incomplete"),
+        ([trouble("a"), trouble("b"), trouble("c")], "pools a, b and c are incomplete"),
+        ([trouble(name) for name in "abcde"], "pools a, b and 3 more are incomplete"),
+        ([trouble("a"), trouble("b", "invalid")], "pool a is incomplete; pool b is invalid"),
+        ([trouble("a"), trouble("b"), trouble("c"), trouble("d", matching=1)], "pools d, a and 2 more are incomplete"),
+        (
+            [trouble("a"), trouble("a", driver="nic.example.com")],
+            "pools gpu.example.com/a and nic.example.com/a are incomplete",
+        ),
+    ],
+)
+def test_all_pools_in_trouble_are_named_or_counted(troubles: list[PoolTrouble], says: str) -> None:
+    assert troubled_pools(troubles) == says
+
+
+def test_the_page_of_a_waiting_pod_names_every_incomplete_pool(cluster: Cluster) -> None:
+    cluster.create(make_class())
+    for node in ("node-1", "node-2"):
+        cluster.create(make_node(node))
+        cluster.create(make_slice(node=node, slices=2))
+    cluster.create(make_claim("wants", requests=[make_request()]))
+    cluster.create(make_pod("waits", claims={"gpu": "wants"}))
+    cluster.settle()
+    shown = words(browser("admin", staff=True), "/pods/default/waits")
+    assert "lost: pools node-1 and node-2 are incomplete" in shown
