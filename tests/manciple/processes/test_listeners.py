@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+
 import pytest
 
 from manciple.processes.listeners import Address, AddressInUse, bind
@@ -38,3 +40,13 @@ def test_a_taken_port_is_told_with_its_address() -> None:
 @pytest.mark.parametrize(("host", "everywhere"), [("0.0.0.0", True), ("::", True), ("127.0.0.1", False)])
 def test_an_address_tells_whether_it_listens_everywhere(host: str, everywhere: bool) -> None:
     assert Address(host, 1).listens_everywhere is everywhere
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+def test_an_answer_does_not_wait_until_its_head_is_acknowledged(host: str) -> None:
+    with (
+        bind(Address(host, 0)) as listener,
+        socket.create_connection(listener.getsockname()[:2]),
+        listener.accept()[0] as accepted,
+    ):
+        assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
