@@ -15,6 +15,7 @@ compare only with each other. `--json` prints a line of JSON.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import sys
@@ -40,6 +41,8 @@ from tests.e2e.pages_demo import SLICES, Demo, served
 REPEATS = 9
 #: Changes a second, and for how many seconds.
 RATE, SECONDS = 50, 10
+#: Connections that they come over.
+SENDERS = 5
 
 _INTERACTIVE = """() => new Promise((resolve) => {
   const tasks = [];
@@ -99,27 +102,32 @@ def measure(demo: Demo, page: Page) -> list[Figure]:
 
 @contextmanager
 def _changes(demo: Demo) -> Iterator[list[float]]:
-    """A thread that taints a device here and heals it there, RATE times a second; yields when each was committed."""
+    """Taints a device here and heals it there, RATE times a second; yields when each was committed."""
     pools = [(one["metadata"]["name"], one["spec"]["devices"]) for one in demo.get(SLICES)["items"]]
     made: list[float] = []
     stopping = threading.Event()
+    began = time.monotonic()
 
-    def change() -> None:
-        began = time.monotonic()
-        while not stopping.is_set():
-            number = len(made)
-            name, devices = pools[(number * 7) % len(pools)]
-            demo.patch(f"{SLICES}/{name}", {"spec": {"devices": _other(devices, number)}})
+    def change(sender: int) -> None:
+        """Every SENDERS-th change, each in its turn; the pools of one sender are nobody else's."""
+        its = pools[sender::SENDERS]
+        for round_ in itertools.count():
+            stopping.wait(max(0.0, began + (round_ * SENDERS + sender) / RATE - time.monotonic()))
+            if stopping.is_set():
+                return
+            name, devices = its[(round_ * 7) % len(its)]
+            demo.patch(f"{SLICES}/{name}", {"spec": {"devices": _other(devices, round_)}})
             made.append(time.monotonic())
-            stopping.wait(max(0.0, began + (number + 1) / RATE - time.monotonic()))
 
-    thread = threading.Thread(target=change)
-    thread.start()
+    threads = [threading.Thread(target=change, args=(sender,)) for sender in range(SENDERS)]
+    for thread in threads:
+        thread.start()
     try:
         yield made
     finally:
         stopping.set()
-        thread.join()
+        for thread in threads:
+            thread.join()
 
 
 def _other(devices: list[dict[str, Any]], number: int) -> list[dict[str, Any]]:
