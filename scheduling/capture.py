@@ -99,6 +99,24 @@ class ClusterState:
         state.begin()
         return state
 
+    def copied(self) -> ClusterState:
+        """The same state, to imagine things in: neither shows what changes in the other.
+
+        What is published is shared with all that was derived from it: one thread at a time may look at either. What
+        happened before is not copied.
+        """
+        made = ClusterState()
+        made.revision = made._news_floor = self.revision
+        made.nodes = self.nodes.copied()
+        made.pending = dict(self.pending)
+        made._inventory = self._inventory.copied()
+        made._claims = dict(self._claims)
+        made._classes = set(self._classes)
+        made._counting = dict(self._counting)
+        made._assumed_claims = dict(self._assumed_claims)
+        made._assumed_pods = dict(self._assumed_pods)
+        return made
+
     def begin(self) -> None:
         """Come up to date, and count the drift from here on. Raises: Expired, as `advance`."""
         self.advance()

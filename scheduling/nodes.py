@@ -103,6 +103,16 @@ class NodeTable:
     def __contains__(self, name: str) -> bool:
         return name in self._nodes
 
+    def copied(self) -> NodeTable:
+        """The same nodes and pods, without the verdicts."""
+        made = NodeTable()
+        made._nodes = dict(self._nodes)
+        made._views = dict(self._views)
+        made._loads = {name: _Load(dict(load.used), load.pods) for name, load in self._loads.items()}
+        made._pods = dict(self._pods)
+        made._softly_tainted = set(self._softly_tainted)
+        return made
+
     @property
     def views(self) -> tuple[NodeView, ...]:
         """Every node, by name."""

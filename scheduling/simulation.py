@@ -25,13 +25,13 @@ from manciple.wire.errors import NotFound
 from scheduling.allocator.deadline import Deadline
 from scheduling.allocator.sentences import Finding
 from scheduling.explanations import causes
-from scheduling.explanations.current import cluster
+from scheduling.explanations.current import apart
 from scheduling.explanations.report import NodeReport, Report, report
 from scheduling.plans import Placement
 from scheduling.resources import CLAIMS, NODES, SLICES, decoded, kind
 from scheduling.simulation_departures import Departure, cheapest_departure
 from scheduling.simulation_moulds import Changes, Mould
-from scheduling.simulation_rehearsal import Rehearsal, rehearsing
+from scheduling.simulation_rehearsal import Rehearsal
 from scheduling.simulation_shapes import NewNode, is_imagined, like
 
 #: Replicas that may be asked for.
@@ -125,9 +125,10 @@ def simulate(question: Question, *, timeout: float = TIMEOUT, progress: Progress
         raise ValueError(f"between 1 and {MOST_REPLICAS} replicas can be tried")
     if not 0 <= question.more_nodes <= MOST_NODES:
         raise ValueError(f"between 0 and {MOST_NODES} nodes can be added")
-    deadline = Deadline.after(timeout)
     mould = question.mould.changed(question.changes)
-    with cluster() as state, rehearsing(state, mould) as rehearsal:
+    with apart() as copy:
+        deadline = Deadline.after(timeout)
+        rehearsal = Rehearsal(copy, mould)
         rehearsal.share(_known)
         if question.more_nodes:
             make = shape_of(question.shape)

@@ -14,11 +14,11 @@ from claims.kinds.resource_claims import ResourceClaim
 from manciple.store import objects
 from scheduling.allocator.deadline import Deadline
 from scheduling.cycle import decide
-from scheduling.explanations.current import cluster
+from scheduling.explanations.current import apart
 from scheduling.plans import Placement
 from scheduling.pod_claims import claim_names, is_for_pod
 from scheduling.resources import CLAIMS, PODS, decoded, kind
-from scheduling.simulation_rehearsal import imagining
+from scheduling.simulation_rehearsal import Overlay
 
 #: Waiting pods that are tried.
 TRIED = 200
@@ -86,15 +86,17 @@ def _fate(claim: ResourceClaim, pod: Pod) -> ClaimFate:
 def _started(pod: Pod, fates: Sequence[ClaimFate]) -> tuple[list[Started], bool]:
     if not pod.spec.node_name and not any(fate.frees for fate in fates):
         return [], True  # it takes nothing from anybody
-    deadline = Deadline.after(TIMEOUT)
     started: list[Started] = []
-    with cluster() as state, imagining(state) as overlay:
+    with apart() as copy:
+        state, overlay = copy.state, Overlay(copy)
+        deadline = Deadline.after(TIMEOUT)
         waiting = sorted(state.pending.values(), key=_queue_order)
         overlay.leave_out(PODS, pod)
         for fate in fates:
             if fate.claim.status.allocation is not None:
                 overlay.leave_out(CLAIMS, fate.claim)
         for tried, one in enumerate(waiting):
+            copy.give_way()
             if tried >= TRIED or deadline.has_passed:
                 return started, False
             if one.metadata.uid == pod.metadata.uid:

@@ -160,6 +160,7 @@ def _by_priority_and_size(holders: Sequence[Holder], *, small_first: bool = Fals
 
 def _fits_without(rehearsal: Rehearsal, asked: Asking, node: NodeView, leaving: Sequence[Holder]) -> bool:
     state = rehearsal.state
+    rehearsal.give_way()
     with rehearsal.once():
         for pod in {pod.metadata.uid: pod for holder in leaving for pod in holder.pods}.values():
             rehearsal.leave_out(PODS, pod)

@@ -1,7 +1,7 @@
 """A rehearsal on a cluster state: replicas are placed by the code that schedules, nodes come, holders go.
 
-Nothing is written. What is imagined is laid over the state and taken off when the rehearsal ends, the last first. A
-rehearsal that breaks half-way leaves a state that its owner must throw away (`explanations.current.cluster` does).
+Nothing is written. What is imagined is laid over a copy of the state, which is thrown away when the rehearsal ends
+(`explanations.current.apart`).
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim
 from manciple.wire.base import ApiObject
-from scheduling.capture import ClusterState
 from scheduling.cycle import decide
+from scheduling.explanations.current import Apart
 from scheduling.plans import Placement, Refusal
 from scheduling.policy import Refusal as NodeRefusal
 from scheduling.reasons import Hold
 from scheduling.resources import CLAIMS, NODES, SLICES
-from scheduling.simulation_moulds import IMAGINED, Mould, replica
+from scheduling.simulation_moulds import Mould, replica
 from scheduling.simulation_shapes import NewNode
 
 
@@ -36,8 +36,10 @@ class Asking:
 class Overlay:
     """What is imagined on a state, with the way back."""
 
-    def __init__(self, state: ClusterState) -> None:
-        self.state = state
+    def __init__(self, apart: Apart) -> None:
+        self.state = apart.state
+        #: to be called before each step: explanations that are asked for meanwhile do not wait for the rehearsal's end
+        self.give_way = apart.give_way
         self._undo: list[Callable[[], None]] = []
 
     def imagine(self, resource: str, obj: ApiObject, *, instead_of: ApiObject | None = None) -> None:
@@ -64,19 +66,12 @@ class Overlay:
         while len(self._undo) > down_to:
             self._undo.pop()()
 
-    def end(self) -> None:
-        """Take everything back, what was placed included."""
-        self.state.drop_assumptions()
-        for uid in [uid for uid in self.state.pending if IMAGINED in uid]:
-            del self.state.pending[uid]
-        self.undo()
-
 
 class Rehearsal(Overlay):
-    """Replicas of one mould on a state. Made by `rehearsing`."""
+    """Replicas of one mould on a state."""
 
-    def __init__(self, state: ClusterState, mould: Mould) -> None:
-        super().__init__(state)
+    def __init__(self, apart: Apart, mould: Mould) -> None:
+        super().__init__(apart)
         self.mould = mould
         self._tried = 0
 
@@ -94,13 +89,12 @@ class Rehearsal(Overlay):
 
     def place_next(self) -> Placement | Refusal:
         """Try one more replica. A placement is kept; what was refused is not."""
+        self.give_way()
         pod, claims = self._next()
         for claim in claims:
             self.state.imagine(CLAIMS, claim)
         decision = decide(self.state, pod)
-        if isinstance(decision, Placement):
-            self._undo.append(lambda: self._withdraw(claims))
-        else:
+        if not isinstance(decision, Placement):
             self._withdraw(claims)
             self._tried -= 1
         return decision
@@ -132,19 +126,3 @@ class Rehearsal(Overlay):
     def _withdraw(self, claims: Sequence[ResourceClaim]) -> None:
         for claim in claims:
             self.state.imagine(CLAIMS, claim, gone=True)
-
-
-@contextmanager
-def rehearsing(state: ClusterState, mould: Mould) -> Iterator[Rehearsal]:
-    """A rehearsal of replicas of `mould`, taken back at its end."""
-    rehearsal = Rehearsal(state, mould)
-    yield rehearsal
-    rehearsal.end()
-
-
-@contextmanager
-def imagining(state: ClusterState) -> Iterator[Overlay]:
-    """An overlay, taken back at its end."""
-    overlay = Overlay(state)
-    yield overlay
-    overlay.end()

@@ -71,6 +71,16 @@ class Catalogue:
             made._enter(pool)
         return made
 
+    def copied(self) -> Catalogue:
+        """The same content, with a lineage of its own."""
+        made = Catalogue(self.features)
+        made.classes = self.classes
+        made.device_count = self.device_count
+        made._by_node = {**self._by_node}
+        made._floating, made._counting = self._floating, self._counting
+        made._views = {**self._views}
+        return made
+
     def _succeed(self, last: Catalogue, affected: frozenset[str] | None) -> None:
         if len(last.lineage.changes) == last.number < MAX_CHANGES:
             self.lineage = last.lineage

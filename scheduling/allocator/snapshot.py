@@ -66,6 +66,20 @@ class Inventory:
         self._catalogue = Catalogue(self.features)
         self._is_current = False
 
+    def copied(self) -> Inventory:
+        """The same content: slices and pools are shared with what was derived from them, the usage goes its own way."""
+        made = Inventory(self.features)
+        made._catalogue, made._is_current = self._current().copied(), True
+        made._interner = self._interner
+        made._slices = dict(self._slices)
+        made._by_pool = {key: dict(slices) for key, slices in self._by_pool.items()}
+        made._pools = dict(self._pools)
+        made._classes = self._classes
+        made._rules = dict(self._rules)
+        made._claims = dict(self._claims)
+        made._usage = self._usage.copied()
+        return made
+
     # Published content -----------------------------------------------------------------------------------------------
 
     def apply_slice(self, published: ResourceSlice) -> None:

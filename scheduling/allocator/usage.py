@@ -114,6 +114,10 @@ class UsageLog:
         self.previous = None
         return UsageLog(dict(self._now), previous=self)
 
+    def copied(self) -> UsageLog:
+        """A log with the same usage and no past."""
+        return UsageLog(dict(self._now))
+
     def count(self, result: DeviceRequestAllocationResult, *, sign: int) -> None:
         """Count `result` in (sign 1) or out (sign -1)."""
         if result.admin_access:

@@ -1,14 +1,16 @@
 """Explains pods and claims as they are now: from a cluster state that this process keeps warm once somebody asked.
 
 The first question reads every document that scheduling depends on; later ones apply what the log has since. One
-question is answered at a time. Nothing is written.
+question is answered at a time. A question that imagines something, and may take seconds, is answered on a copy that
+shares what is published (`apart`), and lets those that come meanwhile go first. Nothing is written.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from django.conf import settings
@@ -24,6 +26,7 @@ from scheduling.capture import ClusterState
 from scheduling.controllers.release import is_done
 from scheduling.explanations import causes
 from scheduling.explanations.documents import Explanation, document
+from scheduling.explanations.line import Line
 from scheduling.explanations.report import Report, report
 from scheduling.messages import SCHEDULER_NAME
 from scheduling.pod_claims import claim_names
@@ -35,13 +38,16 @@ _ObjectT = TypeVar("_ObjectT", bound=ApiObject)
 #: Devices and pods that are named in one sentence.
 NAMED = 3
 
-_asking = threading.Lock()
+#: What is derived from published content is shared by the state and its copy: one thread at a time looks at either.
+_asking = Line()
+#: One copy at a time.
+_imagining = threading.Lock()
 _state: ClusterState | None = None
 
 
 @contextmanager
 def cluster() -> Iterator[ClusterState]:
-    """The state, up to date, for one question. Who imagines something in it takes that back before leaving."""
+    """The state, up to date, for one short question, which leaves it as it is."""
     global _state  # noqa: PLW0603 - one state for all questions of the process
     with _asking:
         state, _state = _state, None  # a question that fails half-way leaves no half-applied state behind
@@ -51,6 +57,24 @@ def cluster() -> Iterator[ClusterState]:
             state = ClusterState.captured(Features.from_gates(settings.FEATURE_GATES))
         yield state
         _state = state
+
+
+@dataclass(frozen=True, slots=True)
+class Apart:
+    """A copy of the state. give_way: to be called often; the questions that wait are answered first."""
+
+    state: ClusterState
+    give_way: Callable[[], None]
+
+
+@contextmanager
+def apart() -> Iterator[Apart]:
+    """A copy of the state, up to date, to imagine things in. It is thrown away afterwards."""
+    with _imagining:
+        with cluster() as state:
+            copy = state.copied()
+        with _asking:
+            yield Apart(copy, _asking.give_way)
 
 
 def _caught_up(state: ClusterState) -> ClusterState | None:
