@@ -86,11 +86,6 @@ def pod_topics(record: EventRecord) -> Iterable[str]:
     return ("pods", f"pod:{record.namespace}/{record.name}")
 
 
-def pools_of(text: str) -> frozenset[str]:
-    """The topics of the pools that a claim's document allocates devices from."""
-    return _held(json.loads(text).get("status", {})).pools
-
-
 def _held(status: dict[str, Any]) -> _Held:
     allocation = status.get("allocation") or {}
     results = allocation.get("devices", {}).get("results", ())

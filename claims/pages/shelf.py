@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -60,11 +60,6 @@ class Picture:
             found.update(line.counts)
         return found
 
-    def with_topics(self, topics: Collection[str]) -> list[Line]:
-        """The lines that show anything of `topics`."""
-        wanted = frozenset(topics)
-        return [line for line in self.ordered if not wanted.isdisjoint(line.topics)]
-
     def offer(self, device: DeviceKey) -> Offer | None:
         pool = self.pools.get(device[:2])
         return next((offer for offer in pool.offers if offer.key == device), None) if pool else None
@@ -89,14 +84,6 @@ def forget() -> None:
     global _shelf  # noqa: PLW0603
     with _reading:
         _shelf = None
-
-
-def read_holders(devices: Collection[DeviceKey] | None = None) -> dict[DeviceKey, list[Holder]]:
-    """Who holds each device (admin access looks on and holds nothing); all devices, or only those named."""
-    held = read_picture().holders
-    return {
-        key: list(found) for pool in held.values() for key, found in pool.items() if devices is None or key in devices
-    }
 
 
 class Shelf:

@@ -68,11 +68,6 @@ class Quantity:
         """`units` whole units."""
         return cls(units * NANO, format)
 
-    @classmethod
-    def of_milli(cls, milli: int, format: Format = Format.DECIMAL_SI) -> Quantity:
-        """`milli` thousandths of a unit."""
-        return cls(milli * 1_000_000, format)
-
     def canonical(self) -> str:
         """The one text of this amount in its family, as the API writes it."""
         if not self._text:

@@ -36,10 +36,6 @@ class Explanation:
     report: Report | None = None
     held: tuple[ResourceClaim, ...] = field(default=())  # claims that are allocated
 
-    @property
-    def is_waiting(self) -> bool:
-        return self.state == "Waiting"
-
 
 def document(explained: Explanation) -> dict[str, Any]:
     """The JSON document; empty fields are left out."""
