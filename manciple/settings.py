@@ -76,7 +76,7 @@ TEMPLATES = [
     {
         "BACKEND": "django.template.backends.django.DjangoTemplates",
         "DIRS": [BASE_DIR / "templates"],
-        "APP_DIRS": False,
+        "APP_DIRS": True,  # after our own: the admin brings its templates
         "OPTIONS": {
             "context_processors": [
                 "django.template.context_processors.request",

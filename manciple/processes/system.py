@@ -27,7 +27,7 @@ from manciple.api import certificates, health
 from manciple.api.fanout import close_streams
 from manciple.api.namespaces import ensure_namespaces
 from manciple.asgi import application
-from manciple.processes import accounts, demo, readiness
+from manciple.processes import accounts, demo, readiness, warming
 from manciple.processes.home import Home
 from manciple.processes.listeners import Address, Listeners, Tls, bind
 from manciple.processes.nodes import Nodes, plan
@@ -145,6 +145,7 @@ class System:
         """Start the nodes once the API listens, and wait until an applied pod could run."""
         try:
             self._wait(self._listeners.started)
+            warming.begin()
             self._say(f"Starting {len(nodes.names)} simulated node{'' if len(nodes.names) == 1 else 's'}")
             nodes.start()
             self._wait(lambda: not health.ready().failures)

@@ -16,6 +16,7 @@ from django.core.management.base import BaseCommand, CommandError
 from manciple.api import certificates
 from manciple.api.fanout import close_streams
 from manciple.asgi import application
+from manciple.processes import warming
 from manciple.processes.listeners import Address, AddressInUse, Listeners, Tls, bind
 from manciple.store.tail import Tail
 
@@ -46,6 +47,8 @@ class Command(BaseCommand):
                 listeners.add(bind(Address.parse(options["web"])))
         except (AddressInUse, ValueError) as error:
             raise CommandError(str(error)) from error
+        if options["web"]:
+            warming.begin()
         try:
             asyncio.run(listeners.serve())
         finally:

@@ -1,0 +1,66 @@
+"""A web process fills its shelves in the background when it starts; without a database it starts all the same."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+from django.conf import settings
+from django.core.management import call_command
+from django.db import OperationalError, connection
+from django.test.utils import CaptureQueriesContext
+
+from claims.pages.shelf import forget, read_picture
+from manciple.processes import warming
+from manciple.processes.listeners import Listeners
+from tests.claims.pages.scene import publish
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_first_page_finds_the_shelf_full() -> None:
+    for number in range(3):
+        publish(f"node-{number}")
+    with CaptureQueriesContext(connection) as fresh:
+        read_picture()
+    forget()
+    warming.begin().join()
+    with CaptureQueriesContext(connection) as queries:
+        assert len(read_picture().lines) == 3
+    assert len(queries) < len(fresh)
+    assert not any("resourceslices" in one["sql"] and "store_storedobject" in one["sql"] for one in queries)
+
+
+def test_a_database_that_is_away_stops_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    filled = []
+
+    def away() -> None:
+        raise OperationalError("connection refused")
+
+    thread = warming.begin([away, lambda: filled.append("never")])
+    thread.join()
+    assert filled == []
+    assert "connection refused" in caplog.text
+    assert thread.daemon
+
+
+def test_the_process_serves_while_it_fills() -> None:
+    go = threading.Event()
+    thread = warming.begin([go.wait])  # a database that takes its time
+    assert thread.is_alive()
+    go.set()
+    thread.join()
+
+
+@pytest.mark.parametrize("web", [True, False])
+def test_serving_pages_begins_with_it(web: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(settings, "HOME", tmp_path)
+    begun: list[bool] = []
+
+    async def served(_listeners: Listeners) -> None:
+        """As if it was stopped at once."""
+
+    monkeypatch.setattr(Listeners, "serve", served)
+    monkeypatch.setattr(warming, "begin", lambda: begun.append(True))
+    call_command("serve", "--api", "127.0.0.1:0", *(["--web", "127.0.0.1:0"] if web else []))
+    assert begun == [True] * web
