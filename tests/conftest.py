@@ -43,9 +43,21 @@ def redis_server() -> Iterator[services.Server]:
         yield server
 
 
+#: What a process keeps of its database: module -> the function that forgets it.
+MEMORIES = {
+    "claims.pages.shelf": "forget",
+    "manciple.api.tokens": "forget",
+    "scheduling.explanations.current": "forget",
+    "scheduling.pages.class_claims": "forget",
+    "scheduling.pages.class_shelf": "forget",
+    "scheduling.tasks": "forget_process",
+}
+
+
 @pytest.fixture(autouse=True)
-def _no_shelf_of_another_test() -> Iterator[None]:
-    """What a test process knows of devices (claims.pages.shelf) is of the database that its test leaves."""
+def _nothing_is_remembered() -> Iterator[None]:
+    """The next test has another database: what this one's process knows of it goes."""
     yield
-    if (shelf := sys.modules.get("claims.pages.shelf")) is not None:
-        shelf.forget()
+    for name, forget in MEMORIES.items():
+        if (module := sys.modules.get(name)) is not None:
+            getattr(module, forget)()

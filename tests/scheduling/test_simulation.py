@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -31,14 +30,6 @@ from tests.builders import (
 from tests.scheduling.cluster import Cluster
 
 EVEN = 'device.attributes["gpu.example.com"].index % 2 == 0'
-
-
-@pytest.fixture(autouse=True)
-def fresh() -> Iterator[None]:
-    """Every test begins without a state that another one left in the process."""
-    current.forget()
-    yield
-    current.forget()
 
 
 def _mould(pod: Pod, template: ResourceClaimTemplate) -> Mould:

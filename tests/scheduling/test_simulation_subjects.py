@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from manciple.store.tail import latest_revision
 from manciple.wire.errors import NotFound
-from scheduling.explanations import current
 from scheduling.simulation import Question, simulate
 from scheduling.simulation_deletion import what_if_gone
 from scheduling.simulation_subjects import (
@@ -20,13 +17,6 @@ from scheduling.simulation_subjects import (
 )
 from tests.builders import make_claim, make_pod, make_request, make_template
 from tests.scheduling.cluster import Cluster
-
-
-@pytest.fixture(autouse=True)
-def fresh() -> Iterator[None]:
-    current.forget()
-    yield
-    current.forget()
 
 
 def test_a_stored_pod_gets_its_generated_claims_anew_and_shares_those_it_names(cluster: Cluster) -> None:

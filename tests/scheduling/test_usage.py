@@ -6,7 +6,6 @@ from datetime import timedelta
 
 import pytest
 
-from claims.pages import shelf
 from scheduling import usage
 from scheduling.capacity import read_census
 from scheduling.models import UsageSample
@@ -25,11 +24,6 @@ from tests.builders import (
     make_slice,
 )
 from tests.scheduling.cluster import Cluster
-
-
-@pytest.fixture(autouse=True)
-def fresh_shelf(db: None) -> None:
-    shelf.forget()
 
 
 def _wants(cluster: Cluster, name: str, *, count: int = 1, device_class: str = CLASS) -> None:

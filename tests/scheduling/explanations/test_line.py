@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -19,13 +19,6 @@ from tests.scheduling.cluster import Cluster
 
 #: Longer than anything here takes; who waits for so long waits for ever.
 LONG = 30
-
-
-@pytest.fixture(autouse=True)
-def fresh() -> Iterator[None]:
-    current.forget()
-    yield
-    current.forget()
 
 
 def in_a_thread(work: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]:

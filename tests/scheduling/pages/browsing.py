@@ -4,24 +4,10 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterator
 
 import pytest
 from django.contrib.auth.models import Group, User
 from django.test import Client
-
-from claims.pages import shelf
-from scheduling.pages import class_shelf
-
-
-@pytest.fixture(autouse=True)
-def nothing_is_remembered(db: None) -> Iterator[None]:
-    """What the process knows of the cluster is of another test's."""
-    shelf.forget()
-    class_shelf.forget()
-    yield
-    shelf.forget()
-    class_shelf.forget()
 
 
 @pytest.fixture

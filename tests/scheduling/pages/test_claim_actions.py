@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import timedelta
 
 import pytest
 from django.test import Client
 
 from claims.kinds.resource_claims import ResourceClaim
-from scheduling.explanations import current
 from scheduling.pages import claim_users
 from tests.builders import make_claim, make_namespace, make_pod, make_template
 from tests.scheduling.cluster import Cluster
@@ -17,11 +15,9 @@ from tests.scheduling.pages.claim_scene import browser, is_held_by_a_finalizer, 
 
 
 @pytest.fixture
-def pages(db: None) -> Iterator[Client]:
+def pages(db: None) -> Client:
     """An administrator's browser."""
-    current.forget()
-    yield browser("ada", staff=True)
-    current.forget()
+    return browser("ada", staff=True)
 
 
 @pytest.fixture

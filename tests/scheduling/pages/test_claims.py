@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from datetime import timedelta
 
 import pytest
@@ -15,7 +14,6 @@ from inventory.kinds.nodes import NodeCondition
 from manciple.wire.base import ObjectMeta
 from manciple.wire.conditions import ObjectReference
 from manciple.wire.machinery import Event
-from scheduling.explanations import current
 from scheduling.pages import claim_states, claim_users
 from tests.builders import make_claim, make_template
 from tests.scheduling.cluster import Cluster
@@ -23,11 +21,9 @@ from tests.scheduling.pages.claim_scene import browser, is_held_by_a_finalizer, 
 
 
 @pytest.fixture
-def pages(db: None) -> Iterator[Client]:
+def pages(db: None) -> Client:
     """An administrator's browser."""
-    current.forget()
-    yield browser("ada", staff=True)
-    current.forget()
+    return browser("ada", staff=True)
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from __future__ import annotations
 import html
 import json
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -17,7 +16,6 @@ from msgspec import structs
 
 from inventory.kinds.classes import DeviceClass
 from manciple.store import objects
-from scheduling.pages import class_claims, class_shelf
 from scheduling.pages.class_manifest import MINUS
 from scheduling.pages.class_workbench import class_kind
 from tests.builders import (
@@ -35,16 +33,6 @@ from tests.scheduling.cluster import Cluster, with_spec
 
 LARGE = f'device.capacity["{DRIVER}"].memory.compareTo(quantity("120Gi")) >= 0'
 OF_DRIVER = f'device.driver == "{DRIVER}"'
-
-
-@pytest.fixture(autouse=True)
-def nothing_is_remembered(db: None) -> Iterator[None]:
-    """What the process knows of the cluster is of another test's."""
-    class_shelf.forget()
-    class_claims.forget()
-    yield
-    class_shelf.forget()
-    class_claims.forget()
 
 
 @pytest.fixture

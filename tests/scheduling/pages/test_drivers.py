@@ -22,9 +22,9 @@ from tests.builders import (
     make_slice,
 )
 from tests.scheduling.cluster import Cluster
-from tests.scheduling.pages.browsing import admin, nothing_is_remembered, viewer, words
+from tests.scheduling.pages.browsing import admin, viewer, words
 
-__all__ = ["admin", "nothing_is_remembered", "viewer"]
+__all__ = ["admin", "viewer"]
 
 PAGE = f"/drivers/{DRIVER}"
 

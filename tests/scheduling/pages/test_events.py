@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from claims.pages import shelf
 from manciple.store import objects
 from scheduling import event_recorder
 from scheduling.event_recorder import Note
@@ -16,13 +13,6 @@ from scheduling.pages import events
 from tests.builders import make_namespace, make_node, make_pod
 from tests.scheduling.cluster import Cluster
 from tests.scheduling.pages.test_overview import html, member_of, signed_in, text
-
-
-@pytest.fixture(autouse=True)
-def fresh(db: None) -> Iterator[None]:
-    shelf.forget()
-    yield
-    shelf.forget()
 
 
 @pytest.fixture

@@ -13,9 +13,9 @@ from manciple.pages.people import person_of_user
 from scheduling.pages.finding import EXACT, PART, PREFIX, Sought, search
 from tests.builders import make_claim, make_devices, make_namespace, make_node, make_pod, make_slice, make_template
 from tests.scheduling.cluster import Cluster
-from tests.scheduling.pages.browsing import admin, nothing_is_remembered, signed_in, viewer, words
+from tests.scheduling.pages.browsing import admin, signed_in, viewer, words
 
-__all__ = ["admin", "nothing_is_remembered", "viewer"]
+__all__ = ["admin", "viewer"]
 
 RANKS = {
     ("llama", "llama", ""): EXACT,

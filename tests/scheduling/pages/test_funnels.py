@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from scheduling.allocator.published import PoolKey
 from scheduling.allocator.stages import PoolTrouble
-from scheduling.explanations import current
 from scheduling.pages.funnels import troubled_pools
 from tests.builders import make_claim, make_class, make_node, make_pod, make_request, make_slice
 from tests.scheduling.cluster import Cluster
 from tests.scheduling.pages.claim_scene import browser, words
-
-
-@pytest.fixture(autouse=True)
-def fresh() -> Iterator[None]:
-    current.forget()
-    yield
-    current.forget()
 
 
 def trouble(name: str, what: str = "incomplete", *, matching: int = 0, driver: str = "gpu.example.com") -> PoolTrouble:

@@ -14,9 +14,9 @@ from manciple.pages.people import Person
 from scheduling.pages.namespaces_reading import read_namespaces
 from tests.builders import make_allocation, make_claim, make_namespace, make_pod, make_result
 from tests.scheduling.cluster import Cluster
-from tests.scheduling.pages.browsing import admin, nothing_is_remembered, signed_in, viewer, words
+from tests.scheduling.pages.browsing import admin, signed_in, viewer, words
 
-__all__ = ["admin", "nothing_is_remembered", "viewer"]
+__all__ = ["admin", "viewer"]
 
 
 EVERYTHING = Person("ada", administers=True, namespaces=None)

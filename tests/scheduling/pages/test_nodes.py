@@ -34,9 +34,9 @@ from tests.builders import (
     stored,
 )
 from tests.scheduling.cluster import Cluster, with_spec
-from tests.scheduling.pages.browsing import admin, nothing_is_remembered, signed_in, viewer, words
+from tests.scheduling.pages.browsing import admin, signed_in, viewer, words
 
-__all__ = ["admin", "nothing_is_remembered", "viewer"]
+__all__ = ["admin", "viewer"]
 
 START = datetime.fromisoformat(CREATED)
 

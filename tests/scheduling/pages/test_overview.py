@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from datetime import timedelta
 
 import pytest
 from django.contrib.auth.models import Group, User
 from django.test import Client
 
-from claims.pages import shelf
 from scheduling import heartbeats, tasks
 from scheduling.models import UsageSample
 from scheduling.usage import ALL, minute_of
@@ -27,13 +25,6 @@ from tests.builders import (
     make_slice,
 )
 from tests.scheduling.cluster import Cluster
-
-
-@pytest.fixture(autouse=True)
-def fresh(db: None) -> Iterator[None]:
-    shelf.forget()
-    yield
-    shelf.forget()
 
 
 @pytest.fixture

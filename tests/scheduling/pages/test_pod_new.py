@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,7 +12,6 @@ from django.test import Client
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim, ResourceClaimTemplate
 from manciple.store.tail import latest_revision
-from scheduling.explanations import current
 from scheduling.pages import pod_examples
 from scheduling.pages.pod_documents import read
 from scheduling.pages.pod_form import PodForm, as_yaml
@@ -60,11 +58,9 @@ def _client(name: str, *groups: str, staff: bool = False) -> Client:
 
 
 @pytest.fixture
-def member(namespaces: Cluster) -> Iterator[Client]:
+def member(namespaces: Cluster) -> Client:
     """Somebody who may make pods in team-a."""
-    current.forget()
-    yield _client("ann", "team-a")
-    current.forget()
+    return _client("ann", "team-a")
 
 
 def _findings(client: Client, text: str, **fields: str) -> list[dict[str, Any]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
 import pytest
 from django.contrib.auth.models import Group, User
@@ -13,17 +12,9 @@ from msgspec import structs
 from claims.kinds.pod_statuses import PodStatus
 from claims.kinds.pods import Pod
 from manciple.wire.errors import ApiError
-from scheduling.explanations import current
 from scheduling.pages import pod_logs
 from tests.builders import make_claim, make_pod, make_request, make_template
 from tests.scheduling.cluster import Cluster, with_spec
-
-
-@pytest.fixture(autouse=True)
-def fresh() -> Iterator[None]:
-    current.forget()
-    yield
-    current.forget()
 
 
 def _client(name: str, *groups: str, staff: bool = False) -> Client:

@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
 import pytest
 from django.contrib.auth.models import User
 from django.template import Context, Template
 from django.test import Client
 
-from scheduling.explanations import current
 from scheduling.pages.funnels import short_form
 from tests.builders import DRIVER, make_claim, make_class, make_device, make_node, make_pod, make_request, make_slice
 from tests.scheduling.cluster import Cluster, with_spec
 
 
 @pytest.fixture
-def pages(db: None) -> Iterator[Client]:
+def pages(db: None) -> Client:
     """A signed-in browser."""
-    current.forget()
     client = Client()
     client.force_login(User.objects.create_user("alice"))
-    yield client
-    current.forget()
+    return client
 
 
 def _text(pages: Client, path: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 
 import pytest
 from django.contrib.auth.models import Group, User
@@ -12,7 +11,6 @@ from django.http import QueryDict
 from django.test import Client
 
 from manciple.store.tail import latest_revision
-from scheduling.explanations import current
 from scheduling.pages.whatif_progress import Progress, Stopped, progress
 from scheduling.pages.whatif_query import as_query, changes_of, in_words, meant
 from scheduling.simulation_moulds import Changes
@@ -32,13 +30,6 @@ spec:
         deviceClassName: gpu.example.com
         count: 2
 """
-
-
-@pytest.fixture(autouse=True)
-def fresh() -> Iterator[None]:
-    current.forget()
-    yield
-    current.forget()
 
 
 @pytest.fixture
