@@ -1,14 +1,15 @@
 """Lets podman find the CDI files of an agent that keeps them elsewhere than where podman looks.
 
 podman (before 5.x, which has an option for it) reads /etc/cdi and /var/run/cdi only. For an agent with another
-directory, each file of its own gets a link there under a name that carries the agent's mark; the link of a file that is
-gone is removed.
+directory, each file in it gets a link there under a name that carries the agent's mark: its own, and those of drivers
+behind sockets that were given the same directory. The link of a file that is gone is removed.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from nodeagent.cdi.documents import SUFFIXES
 from nodeagent.failures import ContainerFailed
 
 #: Where podman looks; links are made in the last one, which a reboot empties.
@@ -34,7 +35,8 @@ class CdiLinks:
             raise ContainerFailed(f"CDI files cannot be shown to podman in {self._target}: {error}") from error
 
     def _update(self) -> None:
-        wanted = {f"{self._prefix}{path.name}": path for path in self._folder.glob("[!.]*.json")}
+        files = (path for path in self._folder.glob("[!.]*") if path.suffix in SUFFIXES)
+        wanted = {f"{self._prefix}{path.name}": path for path in files}
         self._target.mkdir(parents=True, exist_ok=True)
         present = {path.name for path in self._target.glob(f"{self._prefix}*")}
         for name in present - wanted.keys():
