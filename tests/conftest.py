@@ -50,6 +50,7 @@ MEMORIES = {
     "scheduling.explanations.current": "forget",
     "scheduling.pages.class_claims": "forget",
     "scheduling.pages.class_shelf": "forget",
+    "scheduling.pages.overview_signs": "forget",
     "scheduling.tasks": "forget_process",
 }
 

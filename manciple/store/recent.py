@@ -63,7 +63,9 @@ def last_change(resource: str, fields: Mapping[str, str], *, after: int) -> date
     for name, value in fields.items():
         statement += " AND fields LIKE %s"
         written = documents.dump({name: value})[1:-1]
-        parameters.append("%" + written.replace("%", "\\%").replace("_", "\\_") + "%")
+        for special in ("\\", "%", "_"):
+            written = written.replace(special, f"\\{special}")
+        parameters.append(f"%{written}%")
         statement += " ESCAPE '\\'"
     found = fetch(statement, parameters)[0][0]
     if not found:

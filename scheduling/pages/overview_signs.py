@@ -72,7 +72,8 @@ def _drivers(picture: Picture, *, revision: int) -> list[DriverSign]:
         if not pool.complete:
             known = short.setdefault(driver, [])
             # Those that are named are looked up; the others are counted.
-            changed = _last_change(pool.key, pool.node, pool.generation, len(pool.slices), revision)
+            named = len(known) < NAMED
+            changed = _last_change(pool.key, pool.node, pool.generation, len(pool.slices), revision) if named else None
             known.append(
                 ShortPool(
                     driver=driver,
@@ -81,7 +82,7 @@ def _drivers(picture: Picture, *, revision: int) -> list[DriverSign]:
                     expected=pool.expected,
                     seen=len(pool.slices),
                     devices=sum(len(one.offers) for one in pool.slices),
-                    changed=changed if len(known) < NAMED else None,
+                    changed=changed,
                 )
             )
     return [
@@ -99,6 +100,11 @@ def _last_change(pool: tuple[str, str], node: str, generation: int, seen: int, r
         fields = {"spec.nodeName": node, "spec.driver": pool[0]}
         _changed[key] = last_change(SLICES, fields, after=max(0, revision - SEARCHED))
     return _changed[key]
+
+
+def forget() -> None:
+    """Look up anew when pools changed."""
+    _changed.clear()
 
 
 def _queue(person: Person) -> QueueSign:

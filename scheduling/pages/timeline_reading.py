@@ -61,9 +61,13 @@ class StepOf(Func):
     def as_sql(self, compiler: Any, connection: Any, **_extra: Any) -> tuple[str, Any]:  # type: ignore[override]
         inner, parameters = compiler.compile(self.source_expressions[0])
         if connection.vendor == "postgresql":
-            seconds = f"EXTRACT(EPOCH FROM {inner})"
-        else:
-            seconds = f"((julianday({inner}) - 2440587.5) * 86400.0)"
+            # A cast to INTEGER would round.
+            return (
+                f"CAST(FLOOR((EXTRACT(EPOCH FROM {inner}) - {self._begin!r}) / {self._step!r}) AS INTEGER)",
+                parameters,
+            )
+        seconds = f"((julianday({inner}) - 2440587.5) * 86400.0)"
+        # A cast to INTEGER cuts off; with enough steps added nothing is below 0, so that it always rounds down.
         return (
             f"CAST(({seconds} - {self._begin!r} + 1e9 * {self._step!r}) / {self._step!r} AS INTEGER) - 1000000000",
             parameters,

@@ -1,0 +1,149 @@
+"""Every page there is, on the demo's laboratory, for each kind of person; and queries that are written for one engine.
+
+`test_on_postgresql.py` runs this on PostgreSQL as well. What is expected is counted here from the rows, so that both
+engines are held to the same.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from http import HTTPStatus
+
+import pytest
+from django.contrib.auth.models import Group, User
+from django.db import connection
+from django.test import Client
+from msgspec import structs
+
+from claims.models import AllocatedDevice, PastAllocation
+from claims.pages.shelf import read_picture
+from manciple.pages.people import Person, person_of_user
+from manciple.processes.demolab import filling
+from manciple.processes.demolab.pages import every_page
+from manciple.store import objects, recent
+from manciple.store.tail import latest_revision
+from scheduling.pages.overview_signs import read_signs
+from scheduling.pages.timeline_query import TimelineQuery
+from scheduling.pages.timeline_reading import STEPS, Timeline
+from scheduling.resources import EVENTS, SLICES, kind
+from tests.builders import make_slice
+
+NOW = datetime.now(UTC)
+#: person -> the namespace that they work in, "" for who looks at everything; the administrator besides
+PEOPLE = {"ada": None, "vic": "", "nora": "nlp-lab"}
+EVERYONE = Person("ada", administers=True, namespaces=None)
+
+
+@pytest.fixture
+def lab(db: None) -> None:
+    filling.fill(filling.plan(size="lab", seed=1, now=NOW))
+
+
+def signed_in(name: str) -> tuple[Client, Person]:
+    namespace = PEOPLE[name]
+    user = User.objects.create_user(name, is_staff=namespace is None)
+    if namespace:
+        user.groups.add(Group.objects.create(name=f"namespace:{namespace}"))
+    client = Client()
+    client.force_login(user)
+    return client, person_of_user(user)
+
+
+def test_every_page_opens_for_who_may_see_it(lab: None) -> None:
+    addresses = every_page()
+    assert len(addresses) > 50
+    clients = {name: signed_in(name) for name in PEOPLE}
+    refused: dict[str, set[int]] = {name: set() for name in PEOPLE}
+    for page in addresses:
+        for name, (client, _) in clients.items():
+            answer = client.get(page.path)
+            expected = {200, 302, 405} if name == "ada" else {200, 302, 403, 404, 405}
+            if page.route == "pod-log":
+                expected.add(HTTPStatus.BAD_GATEWAY)  # nobody is at home on the laboratory's nodes
+            assert answer.status_code in expected, (name, page.path, answer.status_code)
+            if answer.status_code >= HTTPStatus.BAD_REQUEST:
+                refused[name].add(answer.status_code)
+    assert refused["ada"] <= {405, 502}
+    assert 403 in refused["vic"], "who looks may not change"
+    assert 404 in refused["nora"], "of other namespaces nothing is told"
+
+
+# The timeline --------------------------------------------------------------------------------------------------------
+
+
+def spans(window: tuple[datetime, datetime], column: str) -> Iterator[tuple[str, datetime, datetime | None]]:
+    """(group, from, to) of what was held in the window, one for each device."""
+    begin, end = window
+    rows = PastAllocation.objects.filter(admin_access=False)
+    for group, began, ended in rows.values_list(column, "began_at", "ended_at"):
+        if ended > begin and began < end:
+            yield group, began, ended
+    now = AllocatedDevice.objects.filter(admin_access=False).select_related("claim")
+    for one in now:
+        began = one.claim.allocated_at or one.claim.created_at
+        if began < end:
+            yield one.device_class if column == "device_class" else one.claim.namespace, began, None
+
+
+@pytest.mark.parametrize(("by", "column"), [("class", "device_class"), ("namespace", "namespace")])
+def test_the_timeline_counts_what_the_rows_say(lab: None, by: str, column: str) -> None:
+    query = TimelineQuery(by=by, range="7d")
+    window, _ = query.window(NOW + timedelta(seconds=1))
+    timeline = Timeline(EVERYONE, query, window)
+    held = list(spans((window.begin, window.end), column))
+    assert len(held) > 500
+    assert timeline.count() == len(held)
+    assert timeline.groups() == Counter(group for group, _, _ in held)
+
+    step = window.seconds / STEPS
+    expected: dict[str, list[int]] = {group: [0] * STEPS for group, _, _ in held}
+    for group, began, ended in held:
+        first = max(0, int((began - window.begin).total_seconds() // step))
+        last = STEPS if ended is None else int((ended - window.begin).total_seconds() // step)
+        for number in range(first, min(last, STEPS)):
+            expected[group][number] += 1
+    assert timeline.levels(list(expected)) == expected
+
+
+# What is written for one engine --------------------------------------------------------------------------------------
+
+
+def test_the_newest_events_come_in_the_order_in_which_they_were_written(lab: None) -> None:
+    written = {stored.name: stored.revision for stored in objects.list(kind(EVENTS)).items}
+    newest_first = sorted(written, key=lambda name: -written[name])
+    read = recent.newest(EVENTS, limit=10)
+    assert [one.name for one in read] == newest_first[:10]
+    further = recent.newest(EVENTS, limit=10, before=read[-1].revision)
+    assert [one.name for one in further] == newest_first[10:20]
+    only = recent.newest(EVENTS, limit=100, namespaces=["vision"])
+    assert {one.namespace for one in only} == {"vision"}
+    assert "vision" in recent.namespaces_with(EVENTS)
+    assert recent.newest(EVENTS, limit=10, namespaces=[]) == ()
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("odd", ["50%", "a_b", "back\\slash", 'quo"te'])
+def test_a_last_change_is_found_by_the_fields_as_they_are_written(odd: str) -> None:
+    """None of these is a pattern."""
+    before = latest_revision()
+    with objects.writing() as writer:
+        published = make_slice("odd", node="node-1")
+        spec = structs.replace(published.spec, driver=odd)
+        writer.create(kind(SLICES), structs.replace(published, spec=spec))
+    moment = recent.last_change(SLICES, {"spec.driver": odd}, after=before)
+    assert moment is not None
+    assert moment.tzinfo is not None
+    assert recent.last_change(SLICES, {"spec.driver": odd, "spec.nodeName": "node-1"}, after=before) == moment
+    assert recent.last_change(SLICES, {"spec.driver": odd}, after=latest_revision()) is None
+    for alike in ("50 percent", "aXb", "backslash", "quote"):
+        assert recent.last_change(SLICES, {"spec.driver": alike}, after=before) is None
+
+
+def test_the_health_tells_the_engine_and_its_size(lab: None) -> None:
+    signs = read_signs(read_picture(), EVERYONE, now=NOW)
+    assert signs.database == {"sqlite": "SQLite", "postgresql": "PostgreSQL"}[connection.vendor]
+    assert signs.database_size > 1_000_000
+    assert signs.sampled is not None
+    assert signs.processes == []
