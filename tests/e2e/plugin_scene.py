@@ -6,12 +6,12 @@ Afterwards everything is given back, and nothing may be left on the node: no pre
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from nodeagent.cdi.documents import SUFFIXES, parse_document
 from nodeagent.cdi.rules import validate_spec
 from tests.e2e.plugin_cluster import CLAIMS, CLASSES, NODE, PODS, SLICES, Document, System
 from tests.e2e.plugin_driver_process import DriverProcess, Orders
@@ -127,7 +127,7 @@ class Scene:
     def runs(self, name: str) -> Document:
         pod = self.reaches(name, "Running")
         for path in self.cdi_files():
-            assert validate_spec(json.loads(path.read_text())) == [], path
+            assert validate_spec(parse_document(path.read_bytes(), suffix=path.suffix)) == [], path
         return pod
 
     def delete_pod(self, name: str, *, grace: int | None = None) -> None:
@@ -154,8 +154,8 @@ class Scene:
     def cdi_files(self) -> list[Path]:
         """Those of the scene's drivers, and those that the agent wrote for them."""
         names = {driver.name for driver in self.drivers}
-        found = (path for path in self.agent.cdi.glob("*.json") if any(name in path.name for name in names))
-        return sorted(found)
+        files = [path for path in self.agent.cdi.iterdir() if path.suffix in SUFFIXES]
+        return sorted(path for path in files if any(name in path.name for name in names))
 
     @property
     def _pods(self) -> str:

@@ -1,6 +1,7 @@
 """Making allocated devices ready: the driver's own CDI files, one a claim, and the metadata files of KEP-5304.
 
-Nothing is remembered but files, so an instance of the driver can take over from another at any moment.
+Nothing is remembered but files, so an instance of the driver can take over from another at any moment. The driver's own
+files are YAML, as the CDI library in Go writes them (`Cache.WriteSpec`); those of KEP-5304 are JSON (metadata.go).
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 Document = dict[str, Any]
 
@@ -51,7 +54,7 @@ class Devices:
             if path.stem != uid and (twice := [key for key in json.loads(path.read_text()) if key in keys]):
                 raise InUse(f"device {twice[0]} is in use by claim {path.stem}")
         _write(self._held() / f"{uid}.json", keys)
-        _write(self._path(uid), self._spec(claim, results))
+        _put(self._path(uid), yaml.safe_dump(self._spec(claim, results), explicit_start=True))
         described = self._describe(claim, results) if self.describes else {}
         ready = []
         for result in results:
@@ -75,7 +78,7 @@ class Devices:
         return folder
 
     def _path(self, uid: str) -> Path:
-        return self.cdi_dir / f"{self.driver}-device_{uid}.json"
+        return self.cdi_dir / f"{self.driver}-device_{uid}.yaml"
 
     def _spec(self, claim: Document, results: list[Document]) -> Document:
         uid = claim["metadata"]["uid"]
@@ -131,6 +134,10 @@ def _base(result: Document) -> str:
 
 
 def _write(path: Path, content: Any) -> None:
+    _put(path, json.dumps(content))
+
+
+def _put(path: Path, text: str) -> None:
     draft = path.with_name(f".{path.name}.draft")
-    draft.write_text(json.dumps(content))
+    draft.write_text(text)
     draft.replace(path)
