@@ -20,6 +20,9 @@ import uvicorn
 HIGHEST_PORT = 65535
 #: Seconds that open requests have to end when the process stops.
 GRACE_SECONDS = 3
+#: Seconds that a connection may be idle. Clients in Go let go of one after 90: where the server does before, it may
+#: close just what a request is being sent over, and one that changes something is not sent again.
+IDLE_SECONDS = 95
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +103,7 @@ class Listeners:
             access_log=False,
             ws="websockets-sansio",
             timeout_graceful_shutdown=GRACE_SECONDS,
+            timeout_keep_alive=IDLE_SECONDS,
             ssl_certfile=tls.certificate if tls else None,
             ssl_keyfile=tls.key if tls else None,
         )

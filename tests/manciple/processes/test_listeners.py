@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import socket
+from typing import Any
 
 import pytest
+import uvicorn
 
-from manciple.processes.listeners import Address, AddressInUse, bind
+from manciple.processes.listeners import Address, AddressInUse, Listeners, bind
+
+#: Seconds after which net/http in Go lets go of an idle connection (http.DefaultTransport).
+IDLE_IN_GO = 90
 
 
 @pytest.mark.parametrize(
@@ -50,3 +55,21 @@ def test_an_answer_does_not_wait_until_its_head_is_acknowledged(host: str) -> No
         listener.accept()[0] as accepted,
     ):
         assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
+def test_a_client_in_go_lets_go_of_an_idle_connection_before_the_server_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a request may be sent over what is just being closed."""
+    made: list[uvicorn.Config] = []
+
+    class Recorded(uvicorn.Server):
+        def __init__(self, config: uvicorn.Config) -> None:
+            super().__init__(config)
+            made.append(config)
+
+    async def nothing(*_: Any) -> None:
+        return
+
+    monkeypatch.setattr("manciple.processes.listeners._QuietServer", Recorded)
+    with bind(Address("127.0.0.1", 0)) as listener:
+        Listeners(nothing, on_stop=nothing).add(listener)
+    assert made[0].timeout_keep_alive > IDLE_IN_GO
