@@ -83,7 +83,9 @@ class Disk:
         self.write(path, content, "rebuilt")
 
     def put_over(self, descriptor: int, content: bytes) -> None:
-        os.pwrite(descriptor, content, 0)
+        written = os.pwrite(descriptor, content, 0)
+        while written < len(content):  # as in _write_whole
+            written += os.pwrite(descriptor, content[written:], written)
 
     def fill(self, path: Path, content: bytes, *, flushed: bool, mode: int | None = None) -> None:
         try:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -48,6 +50,29 @@ def test_a_small_file_keeps_its_place_on_the_disk(tmp_path: Path) -> None:
     Disk().overwrite(path, b'{"a": 1}')
 
     assert path.stat().st_ino == before
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_what_a_nearly_full_disk_takes_in_parts_is_whole_or_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, full: bool
+) -> None:
+    """It takes a part, and says so only when asked again."""
+    path = tmp_path / "one.json"
+    path.write_bytes(b"{}")
+    write = os.pwrite
+
+    def take_four(descriptor: int, content: bytes, offset: int) -> int:
+        if full and offset:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write(descriptor, content[:4], offset)
+
+    monkeypatch.setattr(os, "pwrite", take_four)
+    if full:
+        with pytest.raises(OSError, match="No space left"):
+            Disk().overwrite(path, b'{"a": 12345}')
+    else:
+        Disk().overwrite(path, b'{"a": 12345}')
+        assert path.read_bytes() == b'{"a": 12345}'
 
 
 def test_a_checkpoint_padded_with_blanks_is_whole() -> None:
