@@ -78,7 +78,7 @@ def _add_drivers(devices: argparse._ArgumentGroup) -> None:
         action="append",
         metavar="NAME",
         help=f"a driver to run, one of {', '.join(MODULES)}, or module:Class; none runs none; repeatable "
-        "(default: sim)",
+        "(default: sim; none where --plugin-dir is given)",
     )
     devices.add_argument("--drivers-file", type=Path, metavar="FILE", help="more drivers, with their settings (YAML)")
     devices.add_argument(
@@ -144,7 +144,7 @@ def driver_entries(options: argparse.Namespace) -> list[DriverEntry]:
     entries = [_entry(name, options) for name in named if name != NO_DRIVER]
     if options.drivers_file is not None:
         entries += read_drivers_file(options.drivers_file)
-    elif not named:
+    elif not named and options.plugin_dir is None:
         entries = [_entry("sim", options)]
     return entries
 

@@ -81,6 +81,14 @@ def test_a_node_may_run_no_driver_of_its_own() -> None:
     assert driver_entries(options) == []
 
 
+def test_where_drivers_behind_sockets_are_sought_none_is_simulated_unasked() -> None:
+    """The simulated driver has the name of the example driver that everybody tries first."""
+    given = ["--node-name", "n1", "--plugin-dir", "/var/lib/kubelet"]
+
+    assert driver_entries(parser().parse_args(given)) == []
+    assert [entry.driver for entry in driver_entries(parser().parse_args([*given, "--driver", "sim"]))] == ["sim"]
+
+
 DRIVERS_FILE = """
 drivers:
 - driver: sim
