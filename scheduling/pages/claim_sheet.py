@@ -13,7 +13,6 @@ from claims.kinds.pods import Pod
 from claims.kinds.requests import DeviceClaim
 from claims.kinds.resource_claims import ResourceClaim
 from claims.models import AllocatedDevice, PastAllocation
-from manciple.pages.durations import age
 from manciple.pages.people import Person
 from manciple.store import objects, revisions
 from manciple.store.records import Stored
@@ -64,7 +63,6 @@ def read_sheet(person: Person, stored: Stored, *, now: datetime | None = None) -
         "line": line,
         "claim": claim,
         "meta": claim.metadata,
-        "age": age(line.created_at, now=now),
         "template": _template(claim, pods),
         "advice": advise(line.verdict, line.facts, devices=line.devices, complaint=complaint, explained=explained),
         "complaint": complaint,

@@ -9,15 +9,28 @@
 
   const concerns = (part, all = everything, touched = topics) => all || part.dataset.topics.split(" ").some(
     (one) => (one.endsWith(":") ? [...touched].some((topic) => topic.startsWith(one)) : touched.has(one)));
-  const spoken = () => [...document.querySelectorAll("[data-says]")].map((one) => one.textContent.trim()).join(". ");
+  const words = (one) => { // without ages, which go on by themselves
+    const copy = one.cloneNode(true);
+    for (const age of copy.querySelectorAll("[data-ago]")) age.remove();
+    return copy.textContent.replace(/\s+/g, " ").trim();
+  };
+  const spoken = () => [...document.querySelectorAll("[data-says]")].map(words).join(". ");
   const callbacks = {
     beforeNodeMorphed: (old, fresh) => {
+      if (old.nodeType === Node.TEXT_NODE && old.nodeValue !== fresh.nodeValue) reworded.push(old);
       if (old.nodeType !== Node.ELEMENT_NODE) return true;
       if (old.hasAttribute("data-keep") || (old.localName === "dialog" && old.open)) return false;
       if (old.localName === "details" && fresh.nodeType === Node.ELEMENT_NODE) fresh.toggleAttribute("open", old.open);
       return !old.isEqualNode(fresh);
     },
     beforeAttributeUpdated: (name, element) => !(name === "open" && element.localName === "details"),
+  };
+  // New words are a new text, not the old one that moved: "9" where "10" stood ends where it ended. What somebody has
+  // selected stays the text that it is.
+  const reworded = [];
+  const renew = () => {
+    const selected = getSelection();
+    for (const text of reworded.splice(0)) if (!selected?.containsNode(text, true)) text.replaceWith(text.cloneNode());
   };
   const merge = (fresh, all, touched) => {
     const before = spoken();
@@ -27,6 +40,7 @@
       if (!now) { part.remove(); continue; }
       Idiomorph.morph(part, now, { morphStyle: "outerHTML", ignoreActiveValue: true, callbacks });
     }
+    renew();
     const after = spoken(), aloud = document.getElementById("said");
     if (aloud && after !== before) aloud.textContent = after;
     document.dispatchEvent(new CustomEvent("manciple:merged"));

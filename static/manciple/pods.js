@@ -1,22 +1,5 @@
-// The pod pages: previews in a dialog, logs that follow, copying, ages that go on. All of it works without, in pages.
+// The pod pages: previews in a dialog, logs that follow, copying. All of it works without, in pages.
 (() => {
-  // Ages: "46 min" of an element with data-ago="TIME" stays true.
-  const UNITS = [[86400, "d", 3600, "h"], [3600, "h", 60, "min"]];
-  const age = (seconds) => {
-    for (const [size, unit, small, word] of UNITS) {
-      const rest = Math.floor((seconds % size) / small);
-      if (seconds >= size) return `${Math.floor(seconds / size)} ${unit}${rest ? ` ${rest} ${word}` : ""}`;
-    }
-    return seconds >= 60 ? `${Math.floor(seconds / 60)} min` : `${seconds} s`;
-  };
-  const tell = () => {
-    for (const one of document.querySelectorAll("[data-ago]")) {
-      const text = age(Math.max(0, Math.floor((Date.now() - Date.parse(one.dataset.ago)) / 1000)));
-      if (one.textContent !== text) one.textContent = text;
-    }
-  };
-  setInterval(tell, 1000);
-
   // A link with data-dialog="ID" shows the preview of the page it leads to in that dialog.
   document.addEventListener("click", async (event) => {
     const link = event.target.closest("a[data-dialog]");

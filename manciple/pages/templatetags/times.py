@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 
 from django import template
 from django.utils.html import format_html
@@ -29,10 +29,31 @@ def duration(seconds: float | None) -> str:
 
 
 @register.simple_tag
+def ago(value: datetime | str | None, after: str = "") -> SafeString | str:
+    """How long ago, which ages.js keeps true. after: what stands behind it, such as "ago"."""
+    at = durations.moment(value)
+    if at is None:
+        return ""
+    behind = format_html(' data-after=" {}"', after) if after else ""
+    shown = f"{durations.age(at)} {after}".rstrip()
+    return format_html('<span class="age" data-ago="{}"{}>{}</span>', _exact(at), behind, shown)
+
+
+@register.simple_tag
+def time_of_server() -> str:
+    """By whose clock ages are counted."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _exact(at: datetime) -> str:
+    return at.isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+@register.simple_tag
 def time(value: datetime | str | None) -> SafeString | str:
     """The short form, with the exact time for whoever points at it."""
     at = durations.moment(value)
     if at is None:
         return ""
-    exact = at.isoformat(timespec="seconds").replace("+00:00", "Z")
+    exact = _exact(at)
     return format_html('<time datetime="{}" title="{}">{}</time>', exact, exact, durations.clock(at))

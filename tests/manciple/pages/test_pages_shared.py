@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from django.contrib.auth.models import Group, User
+from django.template import Context, Template
+from django.template.loader import render_to_string
 from django.test import Client
 from django.urls import resolve
 
@@ -107,3 +110,20 @@ def test_links_lead_to_the_page_they_name(path: str) -> None:
 
 def test_a_device_is_addressed_with_the_slashes_of_its_pool() -> None:
     assert links.device_url("d.example.com", "rack/1", "gpu-0") == "/devices/d/d.example.com/rack/1/gpu-0"
+
+
+def test_an_age_on_a_page_carries_its_time_for_the_script() -> None:
+    at = datetime.now(UTC) - timedelta(minutes=3, seconds=5)
+    exact = at.isoformat(timespec="seconds").replace("+00:00", "Z")
+    page = Template('{% load times %}{% ago at %}|{% ago at "ago" %}|{% ago nothing %}')
+    plain, sentence, none = page.render(Context({"at": at, "nothing": None})).split("|")
+    assert plain == f'<span class="age" data-ago="{exact}">3 min</span>'
+    assert sentence == f'<span class="age" data-ago="{exact}" data-after=" ago">3 min ago</span>'
+    assert none == ""
+
+
+def test_the_live_sign_tells_the_time_of_the_server() -> None:
+    shown = render_to_string("includes/live.html", {"revision": 7})
+    told = re.search(r'data-now="([^"]*)"', shown)
+    assert told is not None
+    assert abs(datetime.fromisoformat(told[1]) - datetime.now(UTC)) < timedelta(minutes=1)
