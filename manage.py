@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -31,6 +32,9 @@ if __name__ == "__main__":
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "manciple.settings")
     sys.argv[1:] = take_home(sys.argv[1:])
     if sys.argv[1:2] in (["up"], ["serve"], ["demo"], ["screenshots"]):
+        # Until they listen for it themselves. Python's own handler raises KeyboardInterrupt wherever an import is at,
+        # and some places there swallow it.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
         if sys.argv[1] != "serve":  # its terminal is for what a person must know
             os.environ.setdefault("MANCIPLE_LOG_LEVEL", "WARNING")
         home.prepare(Path(os.environ.get("MANCIPLE_HOME", Path(__file__).parent / "var")))

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import logging
+import signal
 import sys
 from collections.abc import Sequence
+
+if __name__ == "__main__":
+    # Python's own handler raises KeyboardInterrupt wherever an import is at, and some places there swallow it.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 from nodeagent.agent import Agent
 from nodeagent.drivers.catalog import close_drivers, create_drivers

@@ -5,11 +5,16 @@ from __future__ import annotations
 
 import argparse
 import logging
+import signal
 import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+if __name__ == "__main__":
+    # Python's own handler raises KeyboardInterrupt wherever an import is at, and some places there swallow it.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 import yaml
 
