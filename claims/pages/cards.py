@@ -11,8 +11,8 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from claims.pages.grid import Holder, Part, Tile, nanos, natural, state_of, tile_of
-from claims.pages.published import DeviceKey, Draw, Offer, PoolContent
+from claims.pages.grid import Holder, Part, Tile, natural, state_of, tile_of
+from claims.pages.published import DeviceKey, Draw, Offer, PoolContent, nanos
 
 #: Weights are thousandths of the card.
 WHOLE = 1000

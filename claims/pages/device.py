@@ -29,11 +29,10 @@ from claims.pages.grid import (
     Other,
     Tile,
     level_of,
-    nanos,
     pool_topic,
     state_of,
 )
-from claims.pages.published import Offer, attribute_text, is_unhealthy
+from claims.pages.published import Offer, attribute_text, is_unhealthy, nanos
 from claims.pages.selector_text import selector_of
 from claims.pages.shelf import Picture, read_picture
 from claims.pages.sight import holders_for, line_for

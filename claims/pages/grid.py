@@ -16,8 +16,7 @@ from datetime import datetime
 from functools import cached_property, lru_cache
 from typing import NamedTuple
 
-from claims.pages.published import DeviceKey, Offer
-from manciple.wire.quantity import Quantity
+from claims.pages.published import DeviceKey, Keyed, Offer, nanos
 
 __all__ = [
     "DeviceKey",
@@ -114,7 +113,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tile:
+class Tile(Keyed):
     """One mark of the grid: a device, or a card and what it is cut into.
 
     key: of the device that its panel is about. offers: every published device that it stands for.
@@ -129,15 +128,6 @@ class Tile:
     gauge: bool = False
     joined: bool = False  # runs together with the tile before it
     run: int = 0  # tiles in the run that starts here; 0 inside a run
-
-    @property
-    def name(self) -> str:
-        return self.key[2]
-
-    @property
-    def address(self) -> str:
-        """driver/pool/device, as it stands in URLs and element ids."""
-        return "/".join(self.key)
 
     @property
     def namespace(self) -> str:
@@ -250,15 +240,6 @@ def level_of(offer: Offer, holders: Iterable[Holder]) -> int:
         if name in offer.device.capacity and (whole := nanos(offer.device.capacity[name].value))
     ]
     return min(_FULL, max(levels)) if levels else _UNKNOWN_SHARE
-
-
-@lru_cache(maxsize=4096)
-def nanos(amount: str) -> int:
-    """A quantity as a number to reckon with; nothing where it cannot be read."""
-    try:
-        return Quantity.parse(amount).nanos
-    except ValueError:
-        return 0
 
 
 def tile_of(offer: Offer, holders: tuple[Holder, ...], *, complete: bool) -> Tile:

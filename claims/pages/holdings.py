@@ -13,8 +13,8 @@ from datetime import datetime
 
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim
-from claims.pages.grid import Holder, Other, nanos
-from claims.pages.published import DeviceKey, PoolKey
+from claims.pages.grid import Holder, Other
+from claims.pages.published import DeviceKey, PoolKey, nanos
 
 #: The resource of reservedFor that the dashboard knows; of others only their own controllers know.
 PODS = "pods"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from inventory.kinds.slices import CounterSet, Device, DeviceAttribute, DeviceCounterConsumption, ResourceSlice
@@ -31,8 +32,24 @@ GAUGE_ATTRIBUTES = {"macAddress", "mac", "ifName", "interface", "interfaceName",
 GAUGE_CAPACITY = "bandwidth"
 
 
+class Keyed:
+    """What is known by the key of a device."""
+
+    __slots__ = ()
+    key: DeviceKey
+
+    @property
+    def name(self) -> str:
+        return self.key[2]
+
+    @property
+    def address(self) -> str:
+        """driver/pool/device, as it stands in URLs and element ids."""
+        return "/".join(self.key)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, weakref_slot=True)
-class Offer:
+class Offer(Keyed):
     """One published device. Compared by identity.
 
     node: empty where it is not one node's. fence: "taint" or "bad" where claims are kept away, else empty.
@@ -47,14 +64,6 @@ class Offer:
     draws: Draw
     facts: tuple[tuple[str, str], ...]
     device: Device
-
-    @property
-    def name(self) -> str:
-        return self.key[2]
-
-    @property
-    def address(self) -> str:
-        return "/".join(self.key)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -197,10 +206,12 @@ def _is_gauge(device: Device) -> bool:
 
 
 def _amounts(one: CounterSet | DeviceCounterConsumption) -> dict[str, int]:
-    return {name: _nanos(counter.value) for name, counter in one.counters.items()}
+    return {name: nanos(counter.value) for name, counter in one.counters.items()}
 
 
-def _nanos(amount: str) -> int:
+@lru_cache(maxsize=4096)
+def nanos(amount: str) -> int:
+    """A quantity as a number to reckon with; nothing where it cannot be read."""
     try:
         return Quantity.parse(amount).nanos
     except ValueError:

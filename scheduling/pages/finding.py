@@ -14,7 +14,6 @@ from django.contrib.auth.decorators import login_required
 from django.db.models import Case, IntegerField, Model, Q, QuerySet, Value, When
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
-from django.urls import NoReverseMatch, reverse
 from django.views.decorators.http import require_safe
 
 from claims.models import AllocatedDevice, Claim, Pod
@@ -105,7 +104,7 @@ def find(request: HttpRequest) -> HttpResponse:
         "sections": sections,
         "total": sum(len(section.found) for section in sections),
         "more": any(section.more for section in sections),
-        "more_places": [(name, word, icon) for name, word, icon in MORE_PLACES if _leads_somewhere(name)],
+        "more_places": MORE_PLACES,
     }
     return render(request, "scheduling/find.html", context)
 
@@ -259,11 +258,3 @@ KINDS: Sequence[tuple[str, Search]] = (
     ("Namespaces", _namespaces),
     ("Devices", _devices),
 )
-
-
-def _leads_somewhere(name: str) -> bool:
-    try:
-        reverse(name)
-    except NoReverseMatch:
-        return False
-    return True

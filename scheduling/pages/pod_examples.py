@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from textwrap import indent
 
 _POD = """\
 apiVersion: v1
@@ -23,42 +24,19 @@ spec:
     {claim}
 """
 
-_TEMPLATE = """\
-apiVersion: resource.k8s.io/v1
-kind: ResourceClaimTemplate
-metadata:
-  name: {name}
-  namespace: {namespace}
-spec:
-  spec:
-    devices:
-      requests:
-      - name: gpu
-        exactly:
-          deviceClassName: {device_class}
-{more}---
+_SPEC = """\
+devices:
+  requests:
+  - name: gpu
+    exactly:
+      deviceClassName: {device_class}
 """
 
-_CLAIM = """\
-apiVersion: resource.k8s.io/v1
-kind: ResourceClaim
-metadata:
-  name: {name}
-  namespace: {namespace}
-spec:
-  devices:
-    requests:
-    - name: gpu
-      exactly:
-        deviceClassName: {device_class}
----
-"""
-
-_SELECTED = """\
-          count: 2
-          selectors:
-          - cel:
-              expression: device.driver != ""
+_TWO_SELECTED = """\
+      count: 2
+      selectors:
+      - cel:
+          expression: device.driver != ""
 """
 
 
@@ -76,38 +54,33 @@ class Example:
         return joined.replace("{namespace}", namespace or "default").replace("{device_class}", device_class)
 
 
-def _named(text: str, name: str, **more: str) -> str:
-    found = text.replace("{name}", name)
-    for key, value in {"more": "", **more}.items():
-        found = found.replace(f"{{{key}}}", value)
-    return found
+def _object(kind: str, name: str, spec: str) -> str:
+    """A document of the device API, and what separates it from the next."""
+    head = f"apiVersion: resource.k8s.io/v1\nkind: {kind}\nmetadata:\n  name: {name}\n  namespace: {{namespace}}\n"
+    return f"{head}spec:\n{indent(spec, '  ')}---\n"
+
+
+def _pod(name: str, claim: str) -> str:
+    return _POD.replace("{name}", name).replace("{claim}", claim)
+
+
+def _from_template(name: str, word: str, spec: str) -> Example:
+    """A template, and a pod for which a claim is made from it."""
+    template = _object("ResourceClaimTemplate", name, f"spec:\n{indent(spec, '  ')}")
+    return Example(name=name, word=word, parts=(template, _pod("trainer", f"resourceClaimTemplateName: {name}")))
 
 
 EXAMPLES = (
-    Example(
-        name="one-device",
-        word="A pod with one device",
-        parts=(
-            _named(_TEMPLATE, "one-device"),
-            _named(_POD, "trainer", claim="resourceClaimTemplateName: one-device"),
-        ),
-    ),
-    Example(
-        name="two-selected",
-        word="Two devices that a selector accepts",
-        parts=(
-            _named(_TEMPLATE, "two-selected", more=_SELECTED),
-            _named(_POD, "trainer", claim="resourceClaimTemplateName: two-selected"),
-        ),
-    ),
+    _from_template("one-device", "A pod with one device", _SPEC),
+    _from_template("two-selected", "Two devices that a selector accepts", _SPEC + _TWO_SELECTED),
     Example(
         name="shared",
         word="Two pods that share a claim",
         parts=(
-            _named(_CLAIM, "ours"),
-            _named(_POD, "reader", claim="resourceClaimName: ours"),
+            _object("ResourceClaim", "ours", _SPEC),
+            _pod("reader", "resourceClaimName: ours"),
             "---\n",
-            _named(_POD, "writer", claim="resourceClaimName: ours"),
+            _pod("writer", "resourceClaimName: ours"),
         ),
     ),
 )

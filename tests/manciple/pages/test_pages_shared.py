@@ -10,10 +10,12 @@ from django.contrib.auth.models import Group, User
 from django.template import Context, Template
 from django.template.loader import render_to_string
 from django.test import Client
-from django.urls import resolve
+from django.urls import resolve, reverse
 
 from manciple.pages import durations, links
+from manciple.pages.context import PLACES
 from manciple.pages.people import person_of_user, topics_seen_by
+from scheduling.pages.finding import MORE_PLACES
 
 NOW = datetime(2026, 11, 20, 10, 20, 4, tzinfo=UTC)
 
@@ -127,3 +129,8 @@ def test_the_live_sign_tells_the_time_of_the_server() -> None:
     told = re.search(r'data-now="([^"]*)"', shown)
     assert told is not None
     assert abs(datetime.fromisoformat(told[1]) - datetime.now(UTC)) < timedelta(minutes=1)
+
+
+@pytest.mark.parametrize("place", [place for place, _, _ in (*PLACES, *MORE_PLACES)])
+def test_every_place_of_the_navigation_has_a_page(place: str) -> None:
+    assert resolve(reverse(place)).func is not None
