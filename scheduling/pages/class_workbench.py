@@ -20,7 +20,16 @@ from manciple.pages.people import Person
 from manciple.wire.registry import Kind, registry
 from scheduling.cel import COST_LIMIT, CompileError, Features, compile_selector
 from scheduling.pages import class_attributes, class_claims, class_map
-from scheduling.pages.class_form import ClassForm, FormErrors, guarded, kept_selectors, place_causes, to_class
+from scheduling.pages.class_draft import Draft, draft_of
+from scheduling.pages.class_form import (
+    ClassForm,
+    FormErrors,
+    from_class,
+    guarded,
+    kept_selectors,
+    place_causes,
+    to_class,
+)
 from scheduling.pages.class_impact import Impact, impact
 from scheduling.pages.class_manifest import Line, difference, lines_changed, manifest
 from scheduling.pages.class_places import spelled
@@ -128,6 +137,11 @@ class Bench:
     @property
     def name(self) -> str:
         return self.existing.metadata.name if self.existing else self.form.name
+
+    @cached_property
+    def draft(self) -> Draft:
+        """What of the form is not saved."""
+        return draft_of(self.form, from_class(self.existing) if self.existing else ClassForm())
 
     @cached_property
     def map(self) -> class_map.Map:

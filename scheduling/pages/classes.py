@@ -1,8 +1,8 @@
 """The DeviceClass pages: the list, the workbench, a class's history, and its end.
 
 - `/classes`: every class, how many devices match and in which state they are, who uses it.
-- `/classes/new`, `/classes/c/NAME`: the workbench; `?tab=yaml`, `?tab=history`. Saving goes the way of `kubectl apply`:
-  prepare, validate, admit, store.
+- `/classes/new`, `/classes/c/NAME`: the workbench; `?tab=yaml`, `?tab=history`. What is typed and not saved
+  stands in the address too (`class_draft`). Saving goes the way of `kubectl apply`: prepare, validate, admit, store.
 - `/classes/verdicts`: the verdicts for what stands in the form now; nothing is stored.
 - `/classes/c/NAME/delete`: what deleting would mean, and the deed.
 """
@@ -30,6 +30,7 @@ from manciple.wire import codec
 from manciple.wire.errors import ApiError
 from scheduling.pages import class_claims
 from scheduling.pages.class_attributes import examples
+from scheduling.pages.class_draft import from_query
 from scheduling.pages.class_form import (
     ClassForm,
     ConfigText,
@@ -122,7 +123,7 @@ def new_class(request: HttpRequest) -> HttpResponse:
     if request.method == "POST":
         return _answer_post(request, existing=None)
     demand_edit(request, "change device classes")
-    return show_bench(request, ClassForm(), existing=None)
+    return show_bench(request, from_query(request.GET, ClassForm()), existing=None)
 
 
 @login_required
@@ -137,7 +138,7 @@ def edit_class(request: HttpRequest, name: str) -> HttpResponse:
         return show_yaml(request, existing)
     if tab == "history":
         return _show_history(request, existing)
-    return show_bench(request, from_class(existing), existing=existing)
+    return show_bench(request, from_query(request.GET, from_class(existing)), existing=existing)
 
 
 @login_required

@@ -47,6 +47,27 @@
     if (detail.everything || [...detail.topics].some((topic) => /^(pool:|slices$|claims:|class:)/.test(topic))) plan();
   });
 
+  // What is not saved ---------------------------------------------------------------------------------------------------
+  // It stands in the address, so that a link and a reload show it; the server says how. Leaving asks first.
+  const SETTLED = 400; // milliseconds: browsers refuse to be told of a new address with every key
+  let settling = null, leaving = false;
+  const remember = () => {
+    clearTimeout(settling);
+    settling = setTimeout(() => {
+      const { query } = document.getElementById("savebar").dataset;
+      const address = location.pathname + (query ? `?${query}` : "");
+      if (address !== location.pathname + location.search) history.replaceState(history.state, "", address);
+    }, SETTLED);
+  };
+  remember();
+  form.addEventListener("workbench:judged", remember);
+  form.addEventListener("submit", () => { leaving = true; });
+  form.addEventListener("click", (event) => { if (event.target.closest("[data-discard]")) leaving = true; });
+  window.addEventListener("pageshow", () => { leaving = false; });
+  window.addEventListener("beforeunload", (event) => {
+    if (!leaving && "unsaved" in document.getElementById("savebar").dataset) event.preventDefault();
+  });
+
   // The difference -----------------------------------------------------------------------------------------------------
   const review = () => {
     const button = document.getElementById("show-diff");

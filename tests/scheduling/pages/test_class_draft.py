@@ -1,0 +1,123 @@
+"""What is typed into the workbench and not saved stands in the address, and the page reads it from there."""
+
+from __future__ import annotations
+
+import html
+import re
+
+import pytest
+from django.http import QueryDict
+from django.test import Client
+
+from manciple.store.tail import latest_revision
+from scheduling.pages.class_draft import LONGEST, draft_of, from_query
+from scheduling.pages.class_form import ClassForm, ConfigText
+from tests.builders import CLASS, make_class
+from tests.scheduling.cluster import Cluster
+from tests.scheduling.pages.browsing import admin, viewer
+
+__all__ = ["admin", "viewer"]
+
+STORED = ClassForm(
+    name="gpu",
+    selectors=("device.driver == 'a'", "true"),
+    configs=(ConfigText("a.example.com", "kind: A\n"),),
+    extended="example.com/gpu",
+    resource_version="7",
+)
+NEW = ClassForm()
+
+DRAFTS = {
+    "a selector was changed": (STORED, {"selectors": ("device.driver == 'b & c'", "true")}),
+    "a selector was added": (STORED, {"selectors": (*STORED.selectors, 'x == "50%+1"\n&& y')}),
+    "all selectors were taken out": (STORED, {"selectors": ("",)}),
+    "a configuration was changed": (STORED, {"configs": (ConfigText("b.example.com", "kind: B\nü: 1"),)}),
+    "all configurations were taken out": (STORED, {"configs": ()}),
+    "the extended name was taken out": (STORED, {"extended": ""}),
+    "a new class was named": (NEW, {"name": "new", "selectors": ("true",)}),
+}
+
+
+@pytest.mark.parametrize("case", DRAFTS)
+def test_a_draft_comes_back_from_its_address(case: str) -> None:
+    stored, changes = DRAFTS[case]
+    fields = {name: getattr(stored, name) for name in ("name", "selectors", "configs", "extended", "resource_version")}
+    form = ClassForm(**(fields | changes))
+    draft = draft_of(form, stored)
+    assert draft.unsaved
+    assert from_query(QueryDict(draft.query), stored) == form
+
+
+def test_what_is_stored_needs_no_address() -> None:
+    assert draft_of(STORED, STORED).query == ""
+    assert not draft_of(STORED, STORED).unsaved
+    blank = ClassForm(
+        name="gpu",
+        selectors=(*STORED.selectors, " "),
+        configs=(*STORED.configs, ConfigText()),
+        extended=STORED.extended,
+    )
+    assert not draft_of(blank, STORED).unsaved
+    assert from_query(QueryDict("tab=workbench"), STORED) is STORED
+
+
+def test_only_what_differs_is_told() -> None:
+    form = ClassForm(name="gpu", selectors=("false",), configs=STORED.configs, extended=STORED.extended)
+    assert draft_of(form, STORED).query == "selector=false"
+
+
+def test_a_class_is_not_renamed_by_a_link() -> None:
+    assert from_query(QueryDict("name=other"), STORED) == STORED
+
+
+def test_a_long_text_is_not_put_into_the_address() -> None:
+    short = ClassForm(selectors=("a" * (LONGEST - len("selector=")),))
+    assert len(draft_of(short, NEW).query) == LONGEST
+    long = ClassForm(selectors=("a" * LONGEST,))
+    assert draft_of(long, NEW).query == ""
+    assert draft_of(long, NEW).too_long
+
+
+# The page ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def gpu(cluster: Cluster) -> Cluster:
+    cluster.create(make_class(expressions=["true"]))
+    return cluster
+
+
+def selectors(client: Client, path: str) -> list[str]:
+    answer = client.get(path)
+    assert answer.status_code == 200
+    form = answer.content.decode().partition('id="selectors"')[2].partition("<template")[0]
+    return [html.unescape(text).strip() for text in re.findall(r"<textarea[^>]*>(.*?)</textarea>", form, re.DOTALL)]
+
+
+def test_a_link_shows_what_was_typed_and_saves_nothing(gpu: Cluster, admin: Client, viewer: Client) -> None:
+    before = latest_revision()
+    path = f"/classes/c/{CLASS}?selector=false&selector=1+%3C+2"
+    for client in (admin, viewer):
+        assert selectors(client, path) == ["false", "1 < 2"]
+    page = admin.get(path).content.decode()
+    assert 'data-query="selector=false&amp;selector=1+%3C+2" data-unsaved' in page
+    assert "lines changed" in page
+    assert "data-unsaved" not in viewer.get(path).content.decode(), "who may not save has nothing to lose"
+    assert selectors(admin, f"/classes/c/{CLASS}") == ["true"]
+    assert "data-unsaved" not in admin.get(f"/classes/c/{CLASS}").content.decode()
+    assert latest_revision() == before
+
+
+def test_a_link_to_a_new_class_fills_the_form(gpu: Cluster, admin: Client) -> None:
+    path = "/classes/new?name=mine&selector=true&driver=a.example.com&parameters=kind%3A+A&extended=example.com%2Fg"
+    page = admin.get(path).content.decode()
+    assert selectors(admin, path) == ["true"]
+    for value in ('value="mine"', 'value="a.example.com"', "kind: A", 'value="example.com/g"'):
+        assert value in page
+
+
+def test_a_draft_that_is_too_long_says_so(gpu: Cluster, admin: Client) -> None:
+    form = {"selector": "a" * LONGEST, "name": CLASS, "editing": CLASS}
+    shown = admin.post("/classes/verdicts", form).content.decode()
+    assert "Too long for a link" in shown
+    assert 'data-query="" data-unsaved' in shown
