@@ -36,6 +36,11 @@ class Group:
         return {state: found[state] for state in STATES if found[state]}
 
     @property
+    def said(self) -> str:
+        """The counts in words."""
+        return ", ".join(f"{count} {STATES[state].lower()}" for state, count in self.counts.items())
+
+    @property
     def free(self) -> int:
         return self.counts.get("free", 0)
 

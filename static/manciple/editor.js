@@ -86,7 +86,8 @@
   // Completion -------------------------------------------------------------------------------------------------------
   const read = (url) => {
     if (!known.has(url)) {
-      known.set(url, fetch(url).then((answer) => (answer.ok ? answer.json() : {})).catch(() => { known.delete(url); return {}; }));
+      known.set(url, fetch(url).then((answer) => { if (!answer.ok) throw answer; return answer.json(); })
+        .catch(() => { known.delete(url); return {}; })); // a server that had no answer is asked anew
     }
     return known.get(url);
   };

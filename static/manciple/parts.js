@@ -23,7 +23,8 @@
       if (old.localName === "details" && fresh.nodeType === Node.ELEMENT_NODE) fresh.toggleAttribute("open", old.open);
       return !old.isEqualNode(fresh);
     },
-    beforeAttributeUpdated: (name, element) => !(name === "open" && element.localName === "details"),
+    // A form that is on its way stays so (progress.js).
+    beforeAttributeUpdated: (name, element) => !(name === "data-sending" || (name === "aria-busy" && element.localName === "button") || (name === "open" && element.localName === "details")),
   };
   // New words are a new text, not the old one that moved: "9" where "10" stood ends where it ended. What somebody has
   // selected stays the text that it is.
@@ -45,6 +46,13 @@
     if (aloud && after !== before) aloud.textContent = after;
     document.dispatchEvent(new CustomEvent("manciple:merged"));
   };
+  // Whoever is on the way to another page is not held up: a reload would take the place of the answer that comes, and its
+  // message ("Deleted claim spare.") would not be read here.
+  const GOING = 10000; // milliseconds: what began that long ago was not a way to another page
+  let left = -GOING;
+  window.addEventListener("beforeunload", () => { left = performance.now(); });
+  const going = () => Boolean(document.querySelector("form[data-sending]")) || performance.now() - left < GOING;
+  const again = () => { if (!going()) location.reload(); };
   const redraw = async () => {
     due = null;
     if (busy) { plan(); return; }
@@ -56,8 +64,8 @@
     let merged = false;
     try {
       const answer = await fetch(location.href, { headers: { "X-Manciple-Parts": "1" } });
-      if (answer.redirected && new URL(answer.url).pathname !== location.pathname) { location.reload(); return; }
-      if (answer.status === 404) { location.reload(); return; } // it is gone: the server's own page says so
+      if (answer.redirected && new URL(answer.url).pathname !== location.pathname) { again(); return; }
+      if (answer.status === 404) { again(); return; } // it is gone: the server's own page says so
       if (answer.ok) {
         merge(new DOMParser().parseFromString(await answer.text(), "text/html"), all, touched);
         merged = true;

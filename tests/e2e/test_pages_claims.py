@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from tests.e2e.kubectl import Kubectl
-from tests.e2e.processes import Up
+from tests.e2e.processes import Up, wait_for
 from tests.e2e.test_pages import chromium, page
 
 __all__ = ["chromium", "page"]
@@ -101,6 +101,34 @@ def test_deleting_is_previewed_in_a_dialog_and_can_be_cancelled(crowd: Kubectl, 
     dialog.get_by_role("button", name="Delete claim").click()
     expect(page.get_by_text("Deleted claim spare.")).to_be_visible()
     assert "spare" not in crowd("get", "resourceclaims", "-n", "demo", "-o", "name")
+
+
+def test_a_page_of_what_is_gone_waits_for_the_answer_that_is_on_its_way(crowd: Kubectl, page: Page, up: Up) -> None:
+    """The live line tells of the deletion first: the page asks for itself, hears 404, and must not cut the answer off."""
+    spare = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "spec": _template(8)["spec"]["spec"]}
+    _apply(crowd, spare | {"metadata": {"name": "spare", "namespace": "demo"}})
+    page.goto(f"{up.web}/claims/demo/spare")
+    expect(page.get_by_text("Live", exact=True)).to_be_visible()
+    missed: list[str] = []
+    page.on("response", lambda answer: missed.append(answer.url) if answer.status == 404 else None)
+
+    def pause() -> bool:
+        page.wait_for_timeout(50)
+        return False
+
+    def late(route: Route) -> None:
+        if route.request.method != "POST":
+            route.continue_()
+            return
+        answer = route.fetch(max_redirects=0)
+        wait_for("the page to ask for what is gone", lambda: missed or pause())
+        route.fulfill(response=answer)
+
+    page.route("**/claims/demo/spare**", late)
+    page.get_by_role("link", name="Delete, with preview").click()
+    page.get_by_role("dialog", name="Delete spare?").get_by_role("button", name="Delete claim").click()
+    expect(page.get_by_text("Deleted claim spare.")).to_be_visible(timeout=30_000)
+    assert missed
 
 
 def test_the_timeline_shows_what_is_held_and_then_what_was(crowd: Kubectl, page: Page, up: Up) -> None:
