@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import re
+from typing import Any
 
 import pytest
 from django.http import QueryDict
@@ -27,7 +28,8 @@ STORED = ClassForm(
 )
 NEW = ClassForm()
 
-DRAFTS = {
+#: what happened -> (what is stored, the fields that are typed)
+DRAFTS: dict[str, tuple[ClassForm, dict[str, Any]]] = {
     "a selector was changed": (STORED, {"selectors": ("device.driver == 'b & c'", "true")}),
     "a selector was added": (STORED, {"selectors": (*STORED.selectors, 'x == "50%+1"\n&& y')}),
     "all selectors were taken out": (STORED, {"selectors": ("",)}),
