@@ -13,7 +13,7 @@ from typing import Any
 from playwright.sync_api import Browser, Page
 
 from manciple.processes.demolab.pages import PageAddress, every_page, is_document
-from tests.e2e.pages_browser import WATCH_SHIFTS, Watched, new_context
+from tests.e2e.pages_browser import PHONE, WATCH_SHIFTS, Watched, new_context
 
 AXE = (Path(__file__).parent / "vendor" / "axe.min.js").read_text()
 #: Milliseconds that a page may hold up the browser with one request.
@@ -39,9 +39,10 @@ _BLOCKING = """() => {
   return [[location.pathname, page.responseEnd - page.requestStart],
           ...blocking.map((one) => [new URL(one.name).pathname, one.duration])];
 }"""
-_TOO_WIDE = """() => {
-  if (document.documentElement.scrollWidth <= innerWidth) return "";
-  const sticksOut = (one) => one.getBoundingClientRect().right > innerWidth + 1;
+#: Not innerWidth: a phone zooms out until a page that is too wide fits.
+_TOO_WIDE = """(width) => {
+  if (document.documentElement.scrollWidth <= width) return "";
+  const sticksOut = (one) => one.getBoundingClientRect().right > width + 1;
   const wide = [...document.querySelectorAll("body *")].filter(sticksOut).slice(0, 3);
   return `${document.documentElement.scrollWidth} px: ` + wide.map((one) => one.outerHTML.slice(0, 120)).join(" | ");
 }"""
@@ -112,7 +113,7 @@ def on_a_phone(browser: Browser, web: str, state: Any) -> Tour:
     for address in documents(watched.page, web):
         visit = Visit(address)
         _open(watched.page, web + address.path)
-        visit.too_wide = watched.page.evaluate(_TOO_WIDE)
+        visit.too_wide = watched.page.evaluate(_TOO_WIDE, PHONE["width"])
         visit.violations = watched.page.evaluate(f"{AXE}; ({_RUN_AXE})", [None, _TOUCH])
         visit.errors = watched.take_errors()
         visits.append(visit)

@@ -104,7 +104,7 @@ def test_deleting_is_previewed_in_a_dialog_and_can_be_cancelled(crowd: Kubectl, 
 
 
 def test_a_page_of_what_is_gone_waits_for_the_answer_that_is_on_its_way(crowd: Kubectl, page: Page, up: Up) -> None:
-    """The live line tells of the deletion first: the page asks for itself, hears 404, and must not cut the answer off."""
+    """The live line tells of the deletion first: the page asks for itself, hears 404, and does not cut it off."""
     spare = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "spec": _template(8)["spec"]["spec"]}
     _apply(crowd, spare | {"metadata": {"name": "spare", "namespace": "demo"}})
     page.goto(f"{up.web}/claims/demo/spare")

@@ -38,4 +38,5 @@ def bar(parts: Sequence[Part], label: str = "") -> SafeString:
 
 
 def _title(part: Part) -> SafeString:
-    return format_html(' title="{} {}"', part[-1], part[1]) if len(part) == 3 else SafeString()
+    _, *words, count = part
+    return format_html(' title="{} {}"', count, words[0]) if words else SafeString()
