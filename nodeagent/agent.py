@@ -174,6 +174,8 @@ class Agent:
         if self._server is not None:
             self._registration.serves(self._server.start())
         log.info("node %s: starting with drivers %s", self.config.node_name, ", ".join(self._drivers) or "none")
+        if self.plugins is not None:
+            self.plugins.make_folders()
         threads: list[threading.Thread] = []
         steps = (self._recover_or_say_why_not, self.register, self.publish_all)
         try:

@@ -73,6 +73,14 @@ class PluginHost:
         self._thread = threading.Thread(target=self._run, name="drivers behind sockets", daemon=True)
         registry.expect(known.names())
 
+    def make_folders(self) -> None:
+        """Before anything that may take long: a driver that does not find them ends with an error."""
+        for name in (REGISTRY_FOLDER, PLUGINS_FOLDER):
+            try:
+                (self._folder / name).mkdir(parents=True, exist_ok=True)
+            except OSError:
+                log.exception("drivers cannot register: %s cannot be made", self._folder / name)
+
     def start(self) -> None:
         """Look for drivers from now on, in a thread."""
         self._thread.start()
@@ -85,7 +93,6 @@ class PluginHost:
         self._registrar.look({})
 
     def _run(self) -> None:
-        self._make_folders()
         while not self._stopped.is_set():
             try:
                 self.look()
@@ -124,13 +131,6 @@ class PluginHost:
     def _all(self) -> tuple[PluginDriver, ...]:
         with self._lock:
             return tuple(self._drivers.values())
-
-    def _make_folders(self) -> None:
-        for name in (REGISTRY_FOLDER, PLUGINS_FOLDER):
-            try:
-                (self._folder / name).mkdir(parents=True, exist_ok=True)
-            except OSError:
-                log.exception("drivers cannot register: %s cannot be made", self._folder / name)
 
     def _admit(self, plugin: Plugin) -> _Admission:
         """Raises: Refused."""

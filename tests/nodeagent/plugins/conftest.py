@@ -48,8 +48,8 @@ class PluginNode:
     def cdi_dir(self) -> Path:
         return self.folder / "cdi"
 
-    def start(self, *drivers: Driver) -> Agent:
-        """An agent; what the last one left on the disk is still there."""
+    def start(self, *drivers: Driver, ready: bool = True) -> Agent:
+        """An agent; what the last one left on the disk is still there. ready: wait until it takes pods."""
         config = AgentConfig(
             server="http://api",
             token="t",
@@ -64,7 +64,7 @@ class PluginNode:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=agent.run, args=(self._stop,))
         self._thread.start()
-        assert agent.ready.wait(TIMEOUT)
+        assert not ready or agent.ready.wait(TIMEOUT)
         return agent
 
     def stop(self) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from typing import Any
 
+import httpx
+
 from nodeagent.drivers.simulated import SimulatedDriver
 from nodeagent.plugins.driver import PluginDriver
 from nodeagent.plugins.registration import accept
@@ -213,3 +215,19 @@ def test_a_claim_whose_record_was_lost_and_whose_pod_runs_stays_prepared(node: P
     node.stop()
     assert plugin.count("v1 unprepare") == 0
     assert [(r.state, r.pods) for r in agent.preparer.records()] == [("Prepared", ("uid-p",))]
+
+
+def test_a_driver_that_starts_before_the_api_answers_finds_the_folder_for_its_socket(node: PluginNode) -> None:
+    """The library does not make it: a driver that finds none ends with an error."""
+
+    def away(_request: httpx.Request) -> None:
+        raise httpx.ConnectError("Connection refused")
+
+    there, node.api.before = node.api.before, away
+    node.start(ready=False)
+    for name in ("plugins", "plugins_registry"):
+        until((node.plugin_dir / name).is_dir)
+    plugin = node.plugin().start()
+
+    node.api.before = there
+    plugin.wait_for(lambda: plugin.registered)
