@@ -16,11 +16,14 @@ from typing import TypeVar
 
 import httpx
 
+from tests.e2e.checker import Checker
+
 ROOT = Path(__file__).resolve().parents[2]
 #: Generous: the machine that runs the tests may be busy with other tests.
 PATIENCE = 90.0
 
 T = TypeVar("T")
+_CHECKER = Checker()
 
 
 def wait_for(what: str, condition: Callable[[], T | None], *, timeout: float = PATIENCE) -> T:
@@ -135,13 +138,5 @@ class Up:
             return False
 
     def check_invariants(self) -> str:
-        """The output of `manage.py check_invariants`; fails the test where it exits with a violation."""
-        done = subprocess.run(
-            [sys.executable, "manage.py", "check_invariants", "--home", str(self.home)],
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
+        """The output of `manage.py check_invariants`; fails the test where it tells a violation."""
+        return _CHECKER.check(self.home)

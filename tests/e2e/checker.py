@@ -1,0 +1,75 @@
+"""Checks the invariants of a home at the end of every test, without starting Django anew for each.
+
+Run as a program with a home's path, it runs `manage.py check_invariants` for every line that comes in, and answers with
+a line of JSON: (whether all hold, what was printed). It ends with its input.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Checker:
+    """The program, for one home at a time: tests of one home follow each other."""
+
+    def __init__(self) -> None:
+        self._home: Path | None = None
+        self._program: subprocess.Popen[str] | None = None
+
+    def check(self, home: Path) -> str:
+        """What was printed. Raises: AssertionError where an invariant is violated, or cannot be checked."""
+        if self._program is None or self._home != home or self._program.poll() is not None:
+            self._start(home)
+        assert self._program is not None
+        assert self._program.stdin is not None
+        assert self._program.stdout is not None
+        self._program.stdin.write("\n")
+        self._program.stdin.flush()
+        answer = self._program.stdout.readline()
+        assert answer, f"the checker of {home} ended with {self._program.wait()}"
+        holds, printed = json.loads(answer)
+        assert holds, printed
+        return str(printed)
+
+    def _start(self, home: Path) -> None:
+        if self._program is not None and self._program.stdin is not None:
+            self._program.stdin.close()
+            self._program.wait()
+        command = [sys.executable, "-m", "tests.e2e.checker", str(home)]
+        self._home = home
+        self._program = subprocess.Popen(
+            command, cwd=ROOT, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+        )
+
+
+def main(home: str) -> None:
+    """Django is loaded here only: the test process has its own settings and its own database."""
+    import io
+    import os
+
+    import django
+    from django.core.management import CommandError, call_command
+    from django.db import connections
+
+    os.environ["MANCIPLE_HOME"] = home
+    os.environ["DJANGO_SETTINGS_MODULE"] = "manciple.settings"
+    django.setup()
+    for _ in sys.stdin:
+        printed, holds = io.StringIO(), True
+        try:
+            call_command("check_invariants", stdout=printed, stderr=printed)
+        except CommandError as error:
+            holds = False
+            printed.write(str(error))
+        finally:
+            connections.close_all()
+        print(json.dumps((holds, printed.getvalue())), flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
