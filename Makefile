@@ -2,8 +2,8 @@
 # Both install what is missing (see bin/bootstrap).
 
 PYTHON := .venv/bin/python
-# More workers than two only help on machines with more than two cores.
-TEST_WORKERS ?= 2
+# One more than two cores: the tests of the running system wait for it a good part of their time.
+TEST_WORKERS ?= 3
 
 .PHONY: run test lint types bench bench-allocator fuzz fresh migrations screenshots clean
 
