@@ -48,7 +48,7 @@ STATES = {
 #: state -> one sentence for a person who meets the mark for the first time
 MEANINGS = {
     "free": "No claim holds it.",
-    "reserved": "A claim holds it and is reserved for who uses it.",
+    "reserved": "A claim holds it, and somebody uses that claim.",
     "alloc": "A claim holds it, and nobody uses that claim.",
     "prep": "A claim holds it for a pod that is on its node and does not run yet.",
     "part": "Some of it is held and some of it is left.",

@@ -24,9 +24,8 @@ def conflict_of(problem: Problem, claim: ClaimPlan, requests: Sequence[RequestOn
         drawing = next((one for one in requests if one.candidates & problem.consuming), None)
         if drawing is None:
             return "each request has enough devices for itself, but not all of them together"
-        which = f"the {drawing.candidates.bit_count()} devices that request `{drawing.plan.full_name}` accepts"
         left = f"what is left of these does not serve {drawing.count} of them together"
-        return f"{which} draw on shared counters, and {left}"
+        return f"{_drawing(drawing)}, and {left}"
     rules = (f"`{'distinct' if one.distinct else 'match'}Attribute: {one.attribute}`" for one in claim.constraints)
     return f"no devices that claim `{claim.name}` accepts satisfy {' and '.join(rules)} together"
 
@@ -83,10 +82,18 @@ def _drawn_up(problem: Problem, requests: Sequence[RequestOnNode]) -> Iterator[s
                 ledger.refund(position)
                 served += 1
         if served < one.count:
-            accepted = one.candidates.bit_count()
-            left = f"only {served}" if served else "none"
-            which = f"the {accepted} devices that request `{one.plan.full_name}` accepts"
-            yield f"{which} draw on shared counters, and what is left of these serves {left} of them"
+            only = one.candidates.bit_count() == 1
+            left = "does not serve it" if only else f"serves {f'only {served}' if served else 'none'} of them"
+            yield f"{_drawing(one)}, and what is left of these {left}"
+
+
+def _drawing(one: RequestOnNode) -> str:
+    """What is drawn on, by how many devices."""
+    accepted = one.candidates.bit_count()
+    of_request = f"that request `{one.plan.full_name}` accepts"
+    if accepted == 1:
+        return f"the one device {of_request} draws on shared counters"
+    return f"the {accepted} devices {of_request} draw on shared counters"
 
 
 def _contested(problem: Problem) -> Iterator[str]:

@@ -41,8 +41,10 @@ def effect_of_deletion(claim: ResourceClaim, line: ClaimLine) -> Effect:
 
 def effect_of_release(claim: ResourceClaim, line: ClaimLine) -> Effect:
     """What a forced release would do to it now."""
-    changes = [_devices(claim, line, freed="are given to whoever waits for them, at once")]
-    changes += [f"The reservation for {user.resource.removesuffix('s')} {user.name} is removed." for user in line.users]
+    changes = [_devices(claim, line, freed="are free at once, for whoever waits")]
+    changes += [
+        f"The reservation for {f'pod {user.name}' if user.is_pod else user.title} is removed." for user in line.users
+    ]
     changes += [f"Finalizer {name} is removed." for name in removed_finalizers(claim)]
     if claim.metadata.deletion_timestamp is not None:
         changes.append("The claim is deleted already, so it goes.")
@@ -65,8 +67,8 @@ def _release_in_words(claim: ResourceClaim, line: ClaimLine) -> tuple[str, str]:
     node = line.nodes[0] if line.nodes else "its node"
     return (
         f"{line.name} gives up what it holds without asking {node}.",
-        f"{node if line.nodes else 'Its node'} may still use the devices: what runs there is not stopped, and two pods "
-        "may then share a device that neither expects to share. Do this only where the machine is switched off, or "
+        f"{node if line.nodes else 'Its node'} may still use what it held: what runs there is not stopped, and two "
+        "pods may then share a device that neither expects to share. Do this only where the machine is off, or "
         "where you have seen that nothing runs on it.",
     )
 

@@ -15,6 +15,7 @@ from manciple.pages.durations import moment
 from manciple.wire.machinery import Event
 from scheduling.controllers.release import FINALIZER
 from scheduling.messages import CANNOT_ALLOCATE, STILL_NOT_SCHEDULABLE, sentence
+from scheduling.resources import PODS
 
 #: Names in one sentence.
 NAMED = 4
@@ -106,10 +107,10 @@ def changes(before: ResourceClaim | None, after: ResourceClaim) -> Iterator[tupl
         yield f"Allocated {names_of(has)}", False
     was = {user.uid: user.name for user in old.reserved_for} if old else {}
     now = {user.uid: user.name for user in new.reserved_for}
-    others = {user.uid: user.resource for user in new.reserved_for if user.api_group or user.resource != "pods"}
+    others = {user.uid: user.full_resource for user in new.reserved_for if user.full_resource != PODS}
     for uid, resource in others.items():
         if uid not in was:
-            yield f"Reserved for {now[uid]} of {resource}", False
+            yield f"Reserved for {resource} {now[uid]}", False
     if added := [name for uid, name in now.items() if uid not in was and uid not in others]:
         yield f"Reserved for pod {_listed(added)}" if len(added) == 1 else f"Reserved for pods {_listed(added)}", False
     if before and before.metadata.deletion_timestamp is None and after.metadata.deletion_timestamp is not None:

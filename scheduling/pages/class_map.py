@@ -103,11 +103,13 @@ def _grid(shelf: Shelf) -> _Grid:
 
 def _label(verdicts: Verdicts, nodes: int) -> str:
     """What the map shows, for those who do not see it."""
-    parts = [f"{verdicts.matched} devices match{_on(verdicts, verdicts.match)}"]
+    matches = "device matches" if verdicts.matched == 1 else "devices match"
+    parts = [f"{verdicts.matched} {matches}{_on(verdicts, verdicts.match)}"]
     if verdicts.failed:
-        parts.append(f"{verdicts.failed} raise an error{_on(verdicts, verdicts.error)}")
-    parts.append(f"{verdicts.missed} do not match")
-    return f"Map of {nodes} nodes: {'; '.join(parts)}"
+        raises = "raises" if verdicts.failed == 1 else "raise"
+        parts.append(f"{verdicts.failed} {raises} an error{_on(verdicts, verdicts.error)}")
+    parts.append(f"{verdicts.missed} {'does' if verdicts.missed == 1 else 'do'} not match")
+    return f"Map of {nodes} node{'' if nodes == 1 else 's'}: {'; '.join(parts)}"
 
 
 def _on(verdicts: Verdicts, mask: int) -> str:

@@ -157,6 +157,8 @@ class PoolLine:
         there, wanted = len(self.pool.slices), self.pool.expected
         if self.missing > 0:
             return f"{there} of {wanted} slices of generation {self.pool.generation} are there"
+        if there == 1:
+            return f"1 slice is there, and it says that there are {wanted}"
         return f"{there} slices are there, and they say that there are {wanted}"
 
 

@@ -169,7 +169,7 @@ def short_form(expression: str) -> str:
 def _lost(before: Stage, stage: Stage, request: RequestReport) -> str:
     count = before.left - stage.left
     if not count:
-        return "none lost"
+        return "none lost" if stage.left else ""
     if stage.troubles:
         return f"{count} lost: {troubled_pools(stage.troubles)}"
     if stage.selector is not None:

@@ -75,3 +75,10 @@ def test_a_pod_says_who_else_uses_its_claim() -> None:
     markup, words = seen("/pods/lab/web")
     assert "also used by jobs.batch train" in words
     assert "/pods/lab/train" not in markup
+
+
+def test_a_step_says_what_the_claim_was_reserved_for() -> None:
+    publish()
+    hold_for_a_job()
+    _, words = seen("/claims/lab/training")
+    assert "Reserved for jobs.batch train" in words

@@ -295,7 +295,7 @@ def test_counters_that_are_drawn_up_are_said() -> None:
     )
     _give(inventory, 1)
     assert _no(inventory, request()).reasons[0].text == (
-        "the 1 devices that request `r` accepts draw on shared counters, and what is left of these serves none of them"
+        "the one device that request `r` accepts draws on shared counters, and what is left of these does not serve it"
     )
 
 

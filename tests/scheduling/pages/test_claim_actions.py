@@ -80,10 +80,10 @@ def test_a_stuck_claim_can_be_released_by_force(pages: Client, cluster: Cluster)
     assert claim.status.reserved_for, "nobody ran the claim controller yet"
     text = words(pages, "/claims/default/web/release")
     assert "web gives up what it holds without asking node-1." in text
-    assert "Its 2 devices node-1/gpu-0, node-1/gpu-1 are given to whoever waits for them, at once." in text
+    assert "Its 2 devices node-1/gpu-0, node-1/gpu-1 are free at once, for whoever waits." in text
     assert "The reservation for pod web is removed." in text
     assert "Finalizer resource.kubernetes.io/delete-protection is removed." in text
-    assert "node-1 may still use the devices" in text
+    assert "node-1 may still use what it held" in text
     assert cluster.claim("web").status.allocation is not None
     answer = pages.post("/claims/default/web/release", {"uid": uid}, follow=True)
     assert "Released claim web by force; its devices are free." in answer.content.decode()

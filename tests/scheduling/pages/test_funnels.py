@@ -45,3 +45,12 @@ def test_the_page_of_a_waiting_pod_names_every_incomplete_pool(cluster: Cluster)
     cluster.settle()
     shown = words(browser("admin", staff=True), "/pods/default/waits")
     assert "lost: pools node-1 and node-2 are incomplete" in shown
+
+
+def test_where_nothing_is_left_nothing_more_is_said_to_be_lost(cluster: Cluster) -> None:
+    cluster.with_gpus("node-1", each=2)
+    cluster.create(make_claim("wants", requests=[make_request(expressions=["false"])]))
+    cluster.create(make_pod("waits", claims={"gpu": "wants"}))
+    cluster.settle()
+    shown = words(browser("admin", staff=True), "/pods/default/waits")
+    assert "Not tainted 0 Free 0" in shown

@@ -1,0 +1,36 @@
+"""The pages of errors say what happened and what to do next."""
+
+from __future__ import annotations
+
+import pytest
+from django.contrib.auth.models import User
+from django.template.loader import render_to_string
+from django.test import Client
+
+
+@pytest.mark.django_db
+def test_what_is_not_there_can_be_looked_for() -> None:
+    client = Client()
+    client.force_login(User.objects.create_user("vic"))
+    answer = client.get("/pods/lab/no-such-pod")
+    shown = answer.content.decode()
+    assert answer.status_code == 404
+    assert "Nothing that you may see is at this address." in shown
+    assert 'action="/find"' in shown
+
+
+@pytest.mark.django_db
+def test_what_is_not_allowed_says_who_may() -> None:
+    client = Client()
+    client.force_login(User.objects.create_user("vic"))
+    answer = client.get("/classes/new")
+    shown = answer.content.decode()
+    assert answer.status_code == 403
+    assert "Only administrators may change device classes. Nothing was changed." in shown
+    assert "Your account" not in shown, "one reason is enough"
+
+
+def test_an_error_of_the_server_promises_nothing() -> None:
+    shown = render_to_string("500.html")
+    assert "look first whether it was saved" in shown
+    assert "Nothing was changed" not in shown
