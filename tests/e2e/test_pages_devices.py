@@ -164,7 +164,7 @@ def test_a_cordoned_node_is_marked_while_one_looks(page: Page, up: Up, kubectl: 
         )
         assert shape[0] != "none"
         assert float(shape[1].removesuffix("px")) > 0
-        entry = page.locator("#legend").get_by_role("link", name="Cordoned node 1")
+        entry = page.locator("#legend").get_by_role("link", name="Cordoned nodes 1")
         entry.click()
         expect(page).to_have_url(re.compile(r"/nodes\?state=cordoned"))
         expect(page.get_by_role("link", name="node-2", exact=True).first).to_be_visible()

@@ -294,7 +294,7 @@ def test_a_cordoned_node_has_a_mark_a_word_and_a_place_in_the_legend(browser: Cl
     markup = page(browser)
     assert re.search(r'<li class="node cordoned"[^>]*data-name="node-1"', markup)
     assert "node-1 , Cordoned: no new pod comes here" in text(markup)
-    assert "Cordoned node 1" in text(markup)
+    assert "Cordoned nodes 1" in text(markup)
     assert 'href="/nodes?state=cordoned"' in markup
     touched = page(browser, "/devices/lines", topic="node:node-1")
     assert re.findall(r'data-name="([^"]*)"', touched) == ["node-1"]
