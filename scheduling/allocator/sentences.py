@@ -39,7 +39,7 @@ def finding(short: Shortage) -> Finding:
     stage = short.stage
     found = _selector(short) if stage.selector is not None else _FINDINGS[stage.name](short)
     withheld = _withheld(short)
-    return Finding(f"{found.cause}; {withheld}", _mend(short)) if withheld else found
+    return Finding(f"{withheld}, and {found.cause}", _mend(short)) if withheld else found
 
 
 def quoted(text: str) -> str:

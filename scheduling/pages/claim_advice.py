@@ -13,9 +13,9 @@ from scheduling.pages.claim_states import Facts, User, Verdict
 
 #: Who sets well-known finalizers.
 HOLDERS_OF_FINALIZERS = {
-    FINALIZER: "the claim controller, until no pod uses the claim",
-    "foregroundDeletion": "the garbage collector, until what the claim owns is gone",
-    "orphan": "the garbage collector, until what the claim owns has let go of it",
+    FINALIZER: "the claim controller, once no pod uses the claim",
+    "foregroundDeletion": "the garbage collector, once what the claim owns is gone",
+    "orphan": "the garbage collector, once what the claim owns has let go of it",
 }
 
 
@@ -64,7 +64,19 @@ def advise(
             title=f"{_it_holds(devices)}, and no pod is reserved for it.",
             next_step="Create a pod that names the claim. Without one, its devices are taken back after a minute.",
         )
+    if verdict.state == "allocated" and not any(user.is_pod for user in facts.users):
+        return _of_foreign(facts, devices)
     return None
+
+
+def _of_foreign(facts: Facts, devices: int) -> Advice:
+    """A claim that only such things use whose end is not known here: it may be in use, it may be forgotten."""
+    since = f" It is allocated since {clock(facts.allocated_at)}." if facts.allocated_at else ""
+    return Advice(
+        title=f"{_it_holds(devices)} for {facts.users[0].title}, and no pod uses it.",
+        text=f"Only whoever reserved it knows when that is done, and takes it out of `status.reservedFor`.{since}",
+        next_step="Ask them. Where it is done and forgotten, take it out yourself; the devices come back then.",
+    )
 
 
 def _of_waiting(explained: Explanation) -> Advice:

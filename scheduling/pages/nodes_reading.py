@@ -31,7 +31,7 @@ STATES = {
     "Silent": ("err", "!"),
     "Not ready": ("err", "!"),
     "Starting": ("info", "…"),
-    "Cordoned": ("warn", "!"),
+    "Cordoned": ("closed", ""),
     "Ready": ("ok", "✓"),
 }
 #: The filters of the list: (word in the URL, what the tab says).

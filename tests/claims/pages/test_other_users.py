@@ -82,3 +82,20 @@ def test_a_step_says_what_the_claim_was_reserved_for() -> None:
     hold_for_a_job()
     _, words = seen("/claims/lab/training")
     assert "Reserved for jobs.batch train" in words
+
+
+def test_a_claim_that_only_a_job_uses_says_who_can_give_it_back() -> None:
+    put(make_node("node-1"))
+    publish()
+    hold_for_a_job()
+    _, words = seen("/claims/lab/training")
+    assert "for jobs.batch train, and no pod uses it." in words
+    assert "Only whoever reserved it knows when that is done" in words
+
+
+def test_a_claim_that_a_pod_uses_too_needs_no_advice() -> None:
+    put(make_node("node-1"))
+    publish()
+    hold_for_a_job(pods=("web",))
+    _, words = seen("/claims/lab/training")
+    assert "Only whoever reserved it" not in words

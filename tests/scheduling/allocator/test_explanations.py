@@ -122,9 +122,9 @@ def _give(inventory: Inventory, count: int, *, to: str = "alice", on: str = "nod
         pytest.param(
             (CARDS, make_slice(device("d-3", model="C", memory=1), pool="pool-2", count=2)),
             request(where=MODEL.format("C")),
+            "pool `gpu.example.com/pool-2` is incomplete (1 of 2 slices of generation 1), and "
             "request `r` accepts none of the 3 devices that node `node-1` sees: "
-            '`model == "C"` refuses all 3; they have "A" (2) and "B" (1); '
-            "pool `gpu.example.com/pool-2` is incomplete (1 of 2 slices of generation 1)",
+            '`model == "C"` refuses all 3; they have "A" (2) and "B" (1)',
             "Look at driver `gpu.example.com`: it has to publish the slices that are missing.",
             id="a selector that only a device of an incomplete pool matches",
         ),
