@@ -34,6 +34,8 @@ _OPERATORS = {"_==_": "==", "_!=_": "!=", "_<_": "<", "_<=_": "<=", "_>_": ">", 
 _MIRRORED = {"==": "==", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _METHODS = {"isGreaterThan": ">", "isLessThan": "<"}
 _LITERAL_CALLS = frozenset(("quantity", "semver", "int", "double", "string", "uint"))
+_READING = frozenset(("_[_]", "_[?_]", "_?._"))
+_PASSING = _LITERAL_CALLS | {"orValue", "value", "optional.of"}
 #: How many taken-apart comparisons are kept.
 KEPT = 1024
 
@@ -140,7 +142,20 @@ def _subject(tree: CheckedTree) -> str:
     references = device_references(tree) or ()
     names = {reference.identifier or ("" if reference.domain else reference.field) for reference in references}
     name = names.pop() if len(names) == 1 else ""
-    return "" if name in ("attributes", "capacity") else name
+    return "" if name in ("", "attributes", "capacity") else _asked_of(tree.root, name)
+
+
+def _asked_of(node: Node, name: str) -> str:
+    """`size(name)`, `name.major()`, or `name` alone where a tree only reads and converts; "" for anything else."""
+    if not isinstance(node, Call) or node.function in _READING:
+        return name
+    inner = node.target or (node.args[0] if len(node.args) == 1 else None)
+    asked = _asked_of(inner, name) if inner is not None else ""
+    if node.function in _PASSING or not asked:
+        return asked
+    if node.target is None:
+        return f"{node.function}({asked})" if node.function.isidentifier() else ""
+    return "" if node.args else f"{asked}.{node.function}()"
 
 
 def _literal(node: Node) -> str:

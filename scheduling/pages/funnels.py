@@ -139,6 +139,7 @@ def _rows(request: RequestReport, left_out: Mapping[int, str], suggested: int | 
     """suggested: the selector without which some node would do; it is what a person should look at."""
     before, published = request.funnel[0], max(request.funnel[0].left, 1)
     marked = request.decisive and suggested is not None
+    alike = sum(stage.name.startswith(stages.CLASS_SELECTOR) for stage in request.funnel) > 1
     for index, stage in enumerate(request.funnel):
         lost = before.left - stage.left
         selector = stage.selector
@@ -148,7 +149,7 @@ def _rows(request: RequestReport, left_out: Mapping[int, str], suggested: int | 
         yield Row(
             number=str(selector.index + 1) if selector and own else "",
             label=LABELS.get(stage.name, "" if own else f"Class {request.plan.class_name}"),
-            code=short_form(skipped or selector.expression) if selector and (own or lost) else "",
+            code=short_form(skipped or selector.expression) if selector and (own or lost or alike) else "",
             left=stage.left,
             percent=round(100 * stage.left / published, 2),
             lost_percent=round(100 * lost / published, 2),

@@ -72,6 +72,10 @@ def test_an_expression_is_cut_at_its_outermost_and(expression: str, parts: tuple
             f"cel.bind(a, {ATTRIBUTES}, a.memory == 80 && a.memory > 90)",
             id="a bound name",
         ),
+        pytest.param("size(device.driver) > 99", "size(driver) > 99", id="its length"),
+        pytest.param(f"{ATTRIBUTES}.version.major() > 5", "version.major() > 5", id="a part of a version"),
+        pytest.param(f'{ATTRIBUTES}.?model.orValue("none") == "A1"', 'model == "A1"', id="with a default"),
+        pytest.param(f"{ATTRIBUTES}.memory + 1 > 99", f"{ATTRIBUTES}.memory + 1 > 99", id="a sum"),
         pytest.param(f"{ATTRIBUTES}.healthy ? false : true", f"{ATTRIBUTES}.healthy ? false : true", id="conditional"),
     ],
 )

@@ -54,3 +54,14 @@ def test_where_nothing_is_left_nothing_more_is_said_to_be_lost(cluster: Cluster)
     cluster.settle()
     shown = words(browser("admin", staff=True), "/pods/default/waits")
     assert "Not tainted 0 Free 0" in shown
+
+
+def test_each_selector_of_a_class_with_several_is_told_by_what_it_asks(cluster: Cluster) -> None:
+    cluster.create(make_class(expressions=["device.driver == 'other.example.com'", "size(device.driver) > 3"]))
+    cluster.create(make_node("node-1"))
+    cluster.create(make_slice(node="node-1"))
+    cluster.create(make_claim("wants", requests=[make_request()]))
+    cluster.create(make_pod("waits", claims={"gpu": "wants"}))
+    cluster.settle()
+    shown = words(browser("admin", staff=True), "/pods/default/waits")
+    assert "size(driver) > 3 0" in shown
