@@ -123,7 +123,7 @@ class CdiFolder:
 
     def _make_folder(self) -> None:
         if not self.path.is_dir():
-            self.path.mkdir(parents=True)
+            self.path.mkdir(parents=True, exist_ok=True)  # another claim's thread may make it just now
             _set_mode(self.path, FOLDER_MODE)
 
     def _content(self, path: Path) -> bytes | None:

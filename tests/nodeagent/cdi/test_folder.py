@@ -162,3 +162,13 @@ def test_only_its_own_half_written_files_are_swept(folder: CdiFolder) -> None:
     folder.sweep()
 
     assert [path.name for path in folder.path.iterdir()] == [theirs.name]
+
+
+def test_another_thread_may_make_the_directory_first(folder: CdiFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the look for it and its making."""
+    folder.path.mkdir(parents=True)
+    monkeypatch.setattr(Path, "is_dir", lambda _path: False)
+
+    folder.write(DRIVER, UID, spec(f"{UID}-gpu-0"))
+
+    assert [path.name for path in folder.path.iterdir()] == [f"k8s.gpu.example.com-claim_{UID}.json"]
