@@ -167,7 +167,8 @@ def test_only_its_own_half_written_files_are_swept(folder: CdiFolder) -> None:
 def test_another_thread_may_make_the_directory_first(folder: CdiFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between the look for it and its making."""
     folder.path.mkdir(parents=True)
-    monkeypatch.setattr(Path, "is_dir", lambda _path: False)
+    looks = iter([False])
+    monkeypatch.setattr(Path, "is_dir", lambda _path: next(looks, True))
 
     folder.write(DRIVER, UID, spec(f"{UID}-gpu-0"))
 
