@@ -65,3 +65,20 @@ def test_each_selector_of_a_class_with_several_is_told_by_what_it_asks(cluster: 
     cluster.settle()
     shown = words(browser("admin", staff=True), "/pods/default/waits")
     assert "size(driver) > 3 0" in shown
+
+
+def test_a_pod_whose_class_does_not_exist_says_that_nothing_was_counted(cluster: Cluster) -> None:
+    cluster.create(make_node("node-1"))
+    cluster.create(make_claim("wants", requests=[make_request()]))
+    cluster.create(make_pod("waits", claims={"gpu": "wants"}))
+    cluster.settle()
+    shown = words(browser("admin", staff=True), "/pods/default/waits")
+    assert "No device was looked at What is said above comes first." in shown
+
+
+def test_a_pod_that_runs_is_not_said_to_wait_for_anything(cluster: Cluster) -> None:
+    cluster.with_gpus("node-1")
+    cluster.create(make_claim("wants", requests=[make_request()]))
+    cluster.create(make_pod("runs", claims={"gpu": "wants"}))
+    cluster.settle()
+    assert "No device was looked at" not in words(browser("admin", staff=True), "/pods/default/runs")
