@@ -12,6 +12,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -21,6 +22,7 @@ from pathlib import Path
 import psycopg
 import redis
 
+ROOT = Path(__file__).parents[1]
 #: Seconds within which a server must answer.
 START_TIMEOUT = 60.0
 
@@ -173,3 +175,14 @@ def _redis_answers(url: str) -> bool:
         return False
     finally:
         client.close()
+
+
+def assert_pass_on_postgresql(server: Server, tests: Sequence[str]) -> None:
+    """Run `tests` (paths below the project) once more, on PostgreSQL: same tests, other engine, none skipped."""
+    command = [sys.executable, "-m", "pytest", "-q", "-m", "not postgres", "-p", "no:cacheprovider", *tests]
+    # This is a test run of its own: what xdist told this process does not concern it.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    environment["MANCIPLE_DATABASE_URL"] = server.url
+    answer = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+    assert "skipped" not in answer.stdout

@@ -14,6 +14,7 @@ from scheduling.allocator.stages import Funnel, PoolTrouble, Stage
 from scheduling.cel.clauses import clause_of
 from scheduling.cel.operands import operands
 from scheduling.explanations.report import NodeReport, Report, RequestReport
+from scheduling.messages import sentence
 from scheduling.simulation_shapes import is_imagined, spoken
 
 #: Nodes that are shown one by one.
@@ -308,13 +309,9 @@ def _stage_text(request: Examined, funnel: Funnel, index: int) -> str:
         stages.UNTAINTED: "All tainted",
         stages.LARGE: "All too small",
         stages.FREE: "All held",
-        stages.COMPLETE: _sentence(troubled_pools(stage.troubles)),
+        stages.COMPLETE: sentence(troubled_pools(stage.troubles)),
     }.get(stage.name, "No device")
     return f"{LABELS[stage.name]}: {some}" if some else none
-
-
-def _sentence(words: str) -> str:
-    return words[:1].upper() + words[1:]
 
 
 # Devices in use -----------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 
 from claims.kinds.pods import Pod
 from claims.models import AllocatedDevice, Reservation
-from claims.pages.grid import natural
+from claims.pages.grid import Other, natural
 from inventory.models import Device, Pool
 from manciple.pages.durations import duration, moment
 from manciple.pages.people import Person
@@ -128,7 +128,7 @@ def _holders(keys: Collection[DeviceKey]) -> dict[DeviceKey, dict[str, Holder]]:
         if resource == PODS:
             pods.setdefault(uid, []).append(name)
         else:
-            others.setdefault(uid, []).append(f"{resource} {name}")
+            others.setdefault(uid, []).append(str(Other(resource, name)))
     return {
         key: {
             uid: Holder(

@@ -12,31 +12,13 @@ from playwright.sync_api import Browser, Page, expect
 
 from tests.e2e.kubectl import Kubectl
 from tests.e2e.processes import Up
-from tests.e2e.test_pages import REFUSED, chromium, sign_in
+from tests.e2e.test_pages import chromium, page
 
-__all__ = ["chromium"]
+__all__ = ["chromium", "page"]
 
 pytestmark = [pytest.mark.e2e, pytest.mark.browser]
 
 MEMORY = 'device.capacity["gpu.example.com"].memory.compareTo(quantity("200Gi")) >= 0'
-
-
-#: Chromium reports as errors what some of these tests ask for: a form that is refused, a pod that is gone meanwhile.
-EXPECTED = (REFUSED, "404")
-
-
-@pytest.fixture
-def page(chromium: Browser, up: Up) -> Iterator[Page]:
-    """A signed-in page. Other errors on its console fail the test."""
-    context = chromium.new_context(viewport={"width": 1440, "height": 900})
-    page = context.new_page()
-    errors: list[str] = []
-    page.on("pageerror", lambda error: errors.append(str(error)))
-    page.on("console", lambda said: errors.append(said.text) if said.type == "error" else None)
-    sign_in(page, up)
-    yield page
-    context.close()
-    assert [text for text in errors if not any(one in text for one in EXPECTED)] == []
 
 
 def _manifest(name: str, *, count: int = 1, selectors: tuple[str, ...] = ()) -> dict[str, Any]:

@@ -8,22 +8,24 @@ from django.template.loader import render_to_string
 from django.test import Client
 
 
-@pytest.mark.django_db
-def test_what_is_not_there_can_be_looked_for() -> None:
+@pytest.fixture
+def visitor(db: None) -> Client:
+    """Signed in, and no administrator."""
     client = Client()
     client.force_login(User.objects.create_user("vic"))
-    answer = client.get("/pods/lab/no-such-pod")
+    return client
+
+
+def test_what_is_not_there_can_be_looked_for(visitor: Client) -> None:
+    answer = visitor.get("/pods/lab/no-such-pod")
     shown = answer.content.decode()
     assert answer.status_code == 404
     assert "Nothing that you may see is at this address." in shown
     assert 'action="/find"' in shown
 
 
-@pytest.mark.django_db
-def test_what_is_not_allowed_says_who_may() -> None:
-    client = Client()
-    client.force_login(User.objects.create_user("vic"))
-    answer = client.get("/classes/new")
+def test_what_is_not_allowed_says_who_may(visitor: Client) -> None:
+    answer = visitor.get("/classes/new")
     shown = answer.content.decode()
     assert answer.status_code == 403
     assert "Only administrators may change device classes. Nothing was changed." in shown

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
-from tests.services import Server
+from tests.services import Server, assert_pass_on_postgresql
 
-ROOT = Path(__file__).parents[3]
 AGAIN = [
     "tests/claims/test_history.py",
     "tests/scheduling/test_usage.py",
@@ -22,10 +16,4 @@ AGAIN = [
 
 @pytest.mark.postgres
 def test_pages_hold_on_postgresql(postgresql: Server) -> None:
-    command = [sys.executable, "-m", "pytest", "-q", "-m", "not postgres", "-p", "no:cacheprovider", *AGAIN]
-    # This is a test run of its own: what xdist told this process does not concern it.
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
-    environment["MANCIPLE_DATABASE_URL"] = postgresql.url
-    answer = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
-    assert answer.returncode == 0, answer.stdout + answer.stderr
-    assert "skipped" not in answer.stdout
+    assert_pass_on_postgresql(postgresql, AGAIN)
