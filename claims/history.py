@@ -59,5 +59,5 @@ def _freed(change: Change, rows_of: Callable[[Any], Sequence[Any]]) -> Iterator[
 
 def _pods(claim: ResourceClaim) -> list[str]:
     """The pods that the claim was reserved for; where nobody is any more, the pod that it was made for."""
-    reserved = [consumer.name for consumer in claim.status.reserved_for if consumer.full_resource == "pods"]
+    reserved = [consumer.name for consumer in claim.status.reserved_for if consumer.is_pod]
     return reserved or [owner.name for owner in claim.metadata.owner_references if owner.kind == "Pod"]

@@ -93,7 +93,7 @@ def _owned_by(claim: ResourceClaim, pod: Pod) -> bool:
 
 
 def _reserved_for(claim: ResourceClaim, pod: Pod) -> bool:
-    return any(r.resource == "pods" and r.uid == pod.metadata.uid for r in claim.status.reserved_for)
+    return any(r.is_pod and r.uid == pod.metadata.uid for r in claim.status.reserved_for)
 
 
 def driver_records(claim: ResourceClaim) -> tuple[DriverRecord, ...]:

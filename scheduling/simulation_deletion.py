@@ -75,11 +75,7 @@ def what_if_gone(pod: Pod) -> Deletion:
 
 def _fate(claim: ResourceClaim, pod: Pod) -> ClaimFate:
     users = claim.status.reserved_for
-    others = tuple(
-        one.name if one.full_resource == PODS else f"{one.full_resource} {one.name}"
-        for one in users
-        if one.uid != pod.metadata.uid
-    )
+    others = tuple(one.title for one in users if one.uid != pod.metadata.uid)
     return ClaimFate(claim=claim, goes=is_for_pod(claim, pod), others=others)
 
 

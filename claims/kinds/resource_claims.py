@@ -31,6 +31,15 @@ class ResourceClaimConsumerReference(Value):
         """As kubectl names it: "pods", "jobs.batch"."""
         return f"{self.resource}.{self.api_group}" if self.api_group else self.resource
 
+    @property
+    def is_pod(self) -> bool:
+        return self.full_resource == "pods"
+
+    @property
+    def title(self) -> str:
+        """A pod by its name, anything else with what it is: "jobs.batch train"."""
+        return self.name if self.is_pod else f"{self.full_resource} {self.name}"
+
 
 class ResourceClaimSpec(Value):
     """What is asked for. Immutable."""

@@ -83,7 +83,7 @@ def _release_batch(keys: Sequence[Key], idle: frozenset[Key]) -> int:
 
 def _pods_of(claim: ResourceClaim) -> Iterable[Key]:
     namespace = claim.metadata.namespace
-    yield from ((namespace, entry.name) for entry in claim.status.reserved_for if entry.full_resource == "pods")
+    yield from ((namespace, entry.name) for entry in claim.status.reserved_for if entry.is_pod)
     if owner := controller_of(claim.metadata):
         yield namespace, owner[0]
 

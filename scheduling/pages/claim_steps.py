@@ -15,7 +15,6 @@ from manciple.pages.durations import moment
 from manciple.wire.machinery import Event
 from scheduling.controllers.release import FINALIZER
 from scheduling.messages import CANNOT_ALLOCATE, STILL_NOT_SCHEDULABLE, sentence
-from scheduling.resources import PODS
 
 #: Names in one sentence.
 NAMED = 4
@@ -107,7 +106,7 @@ def changes(before: ResourceClaim | None, after: ResourceClaim) -> Iterator[tupl
         yield f"Allocated {names_of(has)}", False
     was = {user.uid: user.name for user in old.reserved_for} if old else {}
     now = {user.uid: user.name for user in new.reserved_for}
-    others = {user.uid: user.full_resource for user in new.reserved_for if user.full_resource != PODS}
+    others = {user.uid: user.full_resource for user in new.reserved_for if not user.is_pod}
     for uid, resource in others.items():
         if uid not in was:
             yield f"Reserved for {resource} {now[uid]}", False
