@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, sync_playwright
 
 #: Chromium as root needs --no-sandbox; the rest keeps it from talking to anybody but us.
 FLAGS = [
@@ -66,16 +66,38 @@ def new_context(browser: Browser, *, state: Any = None, phone: bool = False, sch
     )
 
 
-class Watched:
-    """A page whose errors are kept: of scripts, of the console (which tells of CSP violations too), of the network."""
+#: A form that was refused: Chromium and htmx both tell of its status. Some tests ask for it.
+REFUSED = "422"
+#: What htmx writes about a question that a newer one replaced (`hx-sync`), or that the page left unanswered.
+#: A question that failed is told by a line of its own too, `htmx:sendError` or `htmx:timeout`, which counts.
+GIVEN_UP = ("htmx:afterRequest", "htmx:sendAbort")
 
-    def __init__(self, page: Page) -> None:
+
+class Watched:
+    """A page whose errors are kept: of scripts, of the console (which tells of CSP violations too), of the network.
+
+    allowed: parts of messages that the test itself asks for, such as the status of a form that is refused.
+    """
+
+    def __init__(self, page: Page, *, allowed: tuple[str, ...] = ()) -> None:
         self.page = page
         self.errors: list[str] = []
+        self._allowed = allowed
         page.on("pageerror", lambda error: self.errors.append(str(error)))
-        page.on("console", lambda said: self.errors.append(said.text) if said.type == "error" else None)
+        page.on("console", self._hear)
+
+    def _hear(self, said: ConsoleMessage) -> None:
+        if said.type != "error" or said.text.startswith(GIVEN_UP) or any(part in said.text for part in self._allowed):
+            return
+        self.errors.append(said.text)
 
     def take_errors(self) -> list[str]:
         """What was heard since the last time."""
         heard, self.errors = self.errors, []
         return heard
+
+
+def slow_down(page: Page, milliseconds: int) -> None:
+    """From now on each answer takes this long to come."""
+    conditions = {"offline": False, "latency": milliseconds, "downloadThroughput": -1, "uploadThroughput": -1}
+    page.context.new_cdp_session(page).send("Network.emulateNetworkConditions", conditions)

@@ -3,67 +3,40 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect
 
 from tests.e2e.flow import Manifest
 from tests.e2e.kubectl import Kubectl
-from tests.e2e.pages_browser import PHONE
+from tests.e2e.pages_browser import PHONE, REFUSED, Watched, launched
 from tests.e2e.processes import ROOT, Up, wait_for
 
 pytestmark = [pytest.mark.e2e, pytest.mark.browser]
 
 EXAMPLE = Manifest(ROOT / "docs" / "examples" / "two-pods.yaml")
-#: Chromium as root needs --no-sandbox; the rest keeps it from talking to anybody but us.
-FLAGS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
 
 
-#: Chromium reports a form that was refused as an error; it is what some tests ask for.
-REFUSED = "422"
+#: A page that asked for what is gone by now shows the server's own words.
+GONE = "status of 404"
 
 
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
-    path = os.environ.get("MANCIPLE_CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
-    assert path, "chromium is not installed: the pages cannot be tested"
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=FLAGS)
+    with launched() as browser:
         yield browser
-        browser.close()
 
 
 @pytest.fixture
 def page(chromium: Browser, up: Up) -> Iterator[Page]:
     """A signed-in page. Errors on its console fail the test."""
     context = chromium.new_context(viewport={"width": 1440, "height": 900})
-    page = context.new_page()
-    errors: list[str] = []
-    page.on("pageerror", lambda error: errors.append(str(error)))
-    page.on(
-        "console",
-        lambda said: errors.append(said.text) if said.type == "error" and not _is_expected(said.text) else None,
-    )
-    sign_in(page, up)
-    yield page
+    watched = Watched(context.new_page(), allowed=(REFUSED, GONE))
+    sign_in(watched.page, up)
+    yield watched.page
     context.close()
-    assert errors == []
-
-
-def _is_expected(said: str) -> bool:
-    """A form that was refused; a page that asked for what is gone by now, and then shows the server's own words."""
-    return REFUSED in said or "status of 404" in said
+    assert watched.errors == []
 
 
 def sign_in(page: Page, up: Up) -> None:

@@ -10,14 +10,12 @@ from playwright.sync_api import Browser, Page, expect
 
 from tests.e2e.flow import Manifest
 from tests.e2e.kubectl import Kubectl
-from tests.e2e.pages_browser import Watched, launched, new_context, sign_in
+from tests.e2e.pages_browser import REFUSED, Watched, launched, new_context, sign_in
 from tests.e2e.processes import ROOT, Up
 
 pytestmark = [pytest.mark.e2e, pytest.mark.browser]
 
 EXAMPLE = Manifest(ROOT / "docs" / "examples" / "two-pods.yaml")
-#: Chromium reports a form that was refused as an error; one test asks for it.
-REFUSED = "422"
 INDEX_0 = 'device.attributes["gpu.example.com"].index == 0'
 TEMPLATE = """
 apiVersion: resource.k8s.io/v1
@@ -38,11 +36,11 @@ def chromium() -> Iterator[Browser]:
 def page(chromium: Browser, up: Up) -> Iterator[Page]:
     """A signed-in page. Errors on its console, those of the content security policy too, fail the test."""
     context = new_context(chromium)
-    watched = Watched(context.new_page())
+    watched = Watched(context.new_page(), allowed=(REFUSED,))
     sign_in(watched.page, up.web, up.user, up.password)
     yield watched.page
     context.close()
-    assert [error for error in watched.take_errors() if REFUSED not in error] == []
+    assert watched.errors == []
 
 
 def made(kubectl: Kubectl, name: str, expression: str = "true") -> None:

@@ -10,6 +10,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.e2e.kubectl import Kubectl
+from tests.e2e.pages_browser import slow_down
 from tests.e2e.pages_tour import AXE
 from tests.e2e.processes import Up
 from tests.e2e.test_pages import chromium, page, sign_in
@@ -104,6 +105,14 @@ def test_one_finds_as_one_types_and_goes_with_the_keyboard(page: Page, up: Up) -
     expect(page).to_have_url(re.compile(r"/nodes/node-3$"))
     page.goto(f"{up.web}/find?q=node-2&go=1")
     expect(page).to_have_url(re.compile(r"/nodes/node-2$"))
+
+
+def test_who_types_faster_than_the_server_answers_gets_the_answer_to_what_stands_there(page: Page, up: Up) -> None:
+    page.goto(f"{up.web}/find")
+    slow_down(page, milliseconds=400)
+    page.locator("#q").press_sequentially("node-3", delay=150)  # each key is a question that the next one replaces
+    expect(page.locator("#found")).to_have_attribute("data-asked", "node-3")
+    expect(page.locator("#found .found a").first).to_have_text("node-3")
 
 
 def test_a_namespace_is_made_opened_and_deleted_with_what_is_in_it(page: Page, up: Up, kubectl: Kubectl) -> None:
