@@ -30,6 +30,9 @@ _OPTIONS: Final = (
     ("grpc.min_reconnect_backoff_ms", 200),
     ("grpc.max_reconnect_backoff_ms", 5000),
     ("grpc.enable_http_proxy", 0),
+    # As calls of kubelet say. grpc would send the path of the socket, percent-encoded, which is no host name: servers
+    # that look (those in Rust, and .NET) end such calls with PROTOCOL_ERROR.
+    ("grpc.default_authority", "localhost"),
 )
 
 _SECONDS_TO_UNSUBSCRIBE: Final = 1.0

@@ -1,0 +1,43 @@
+"""What the agent's calls look like on the socket of a driver, whatever language that is written in."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from pathlib import Path
+
+from nodeagent.plugins.channels import CallFailed, Channel
+from nodeagent.plugins.messages import GET_INFO, InfoRequest
+
+#: An empty SETTINGS frame of HTTP/2: the client sends its calls when it has read one.
+SETTINGS = bytes.fromhex("000000040000000000")
+
+
+def test_calls_name_a_host_and_not_the_path_of_the_socket(tmp_path: Path) -> None:
+    """Servers that hold to RFC 9113 8.3.1 (hyperium/h2, Kestrel) refuse a path; kubelet says "localhost" too."""
+    path = tmp_path / "driver-reg.sock"
+    heard = bytearray()
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen()
+        driver = threading.Thread(target=_hear, args=(listener, heard))
+        driver.start()
+        channel = Channel(str(path))
+        with contextlib.suppress(CallFailed):  # nobody answers
+            channel.call(GET_INFO, InfoRequest(), seconds=5)
+        channel.close()
+        driver.join(10)
+    assert GET_INFO.path.encode() in heard
+    assert b":authority\x09localhost" in heard
+    assert b"driver-reg" not in heard
+
+
+def _hear(listener: socket.socket, heard: bytearray) -> None:
+    """Keep what one client says up to its first call, then hang up."""
+    client, _ = listener.accept()
+    with client:
+        client.settimeout(10)
+        client.sendall(SETTINGS)
+        while GET_INFO.path.encode() not in heard or b"trailers" not in heard:
+            heard += client.recv(65536)
