@@ -53,7 +53,10 @@ def known_health(drivers: Iterable[ClaimDriver]) -> KnownHealth:
 def resource_statuses(
     container: Container, records: Mapping[str, ClaimRecord], known: KnownHealth
 ) -> tuple[ResourceStatus, ...]:
-    """One status for each use of a claim by the container. records: the pod's claims by entry."""
+    """One status for each use of a claim by the container. records: the pod's claims by entry.
+
+    As kubelet has it, the health of a device of which its driver says nothing is unknown.
+    """
     statuses = []
     for use in container.resources.claims:
         record = records.get(use.name)
@@ -67,11 +70,13 @@ def resource_statuses(
 def _healths(record: ClaimRecord, request: str, known: KnownHealth) -> Iterator[ResourceHealth]:
     for driver in record.drivers:
         for device in driver.devices:
-            health = known.get((driver.driver, device.pool, device.device))
-            if health is not None and serves(device, request):
-                yield ResourceHealth(
-                    resource_id=_name(driver.driver, device), health=health.health, message=health.message or None
-                )
+            if not serves(device, request):
+                continue
+            name = _name(driver.driver, device)
+            if said := known.get((driver.driver, device.pool, device.device)):
+                yield ResourceHealth(resource_id=name, health=said.health, message=said.message or None)
+            else:
+                yield ResourceHealth(resource_id=name, health="Unknown")
 
 
 def _name(driver: str, device: PreparedDevice) -> str:

@@ -233,7 +233,7 @@ class PodWorker:
         records: Mapping[str, ClaimRecord] | None = None,
     ) -> Observed:
         known = self._health() if records else {}
-        containers = (*pod.spec.init_containers, *pod.spec.containers) if known else ()
+        containers = (*pod.spec.init_containers, *pod.spec.containers) if records else ()
         return Observed(
             runs=self._runtime.runs(pod.metadata.uid),
             prepared=prepared,

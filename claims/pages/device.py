@@ -219,15 +219,22 @@ def _reports(pod: Pod, key: DeviceKey, holder: Holder) -> Iterator[tuple[str, st
 def _health(
     key: DeviceKey, offer: Offer | None, holders: Iterable[Holder], pods: dict[tuple[str, str], Pod]
 ) -> dict[str, str]:
-    """What is known of its health, and from whom."""
+    """What is known of its health, and from whom. An unknown health of which nothing is said gives way to a taint."""
+    reported = _reported(key, holders, pods)
+    if reported["message"] or reported["state"] not in {"", "Unknown"}:
+        return reported
+    broken = next((taint for taint in offer.device.taints if is_unhealthy(taint.key)), None) if offer else None
+    if broken is not None:
+        return {"state": "Unhealthy", "message": broken.value, "from": f"by taint {broken.key}"}
+    return reported
+
+
+def _reported(key: DeviceKey, holders: Iterable[Holder], pods: dict[tuple[str, str], Pod]) -> dict[str, str]:
     for holder in holders:
         for name in holder.pods:
             if (pod := pods.get((holder.namespace, name))) is not None:
                 for _, health, message in _reports(pod, key, holder):
                     return {"state": health, "message": message, "from": "as the agent reports it with the pod"}
-    broken = next((taint for taint in offer.device.taints if is_unhealthy(taint.key)), None) if offer else None
-    if broken is not None:
-        return {"state": "Unhealthy", "message": broken.value, "from": f"by taint {broken.key}"}
     return {"state": "", "message": "", "from": ""}
 
 

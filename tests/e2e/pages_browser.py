@@ -66,6 +66,10 @@ def new_context(browser: Browser, *, state: Any = None, phone: bool = False, sch
     )
 
 
+#: Milliseconds from a commit until a page shows it.
+SHOWN_WITHIN = 300
+#: A busy machine gets that many more chances to be quick.
+CHANCES = 6
 #: A form that was refused: Chromium and htmx both tell of its status. Some tests ask for it.
 REFUSED = "422"
 #: What htmx writes about a question that a newer one replaced (`hx-sync`), or that the page left unanswered.

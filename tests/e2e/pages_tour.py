@@ -13,13 +13,11 @@ from typing import Any
 from playwright.sync_api import Browser, Page
 
 from manciple.processes.demolab.pages import PageAddress, every_page, is_document
-from tests.e2e.pages_browser import PHONE, WATCH_SHIFTS, Watched, new_context
+from tests.e2e.pages_browser import CHANCES, PHONE, WATCH_SHIFTS, Watched, new_context
 
 AXE = (Path(__file__).parent / "vendor" / "axe.min.js").read_text()
 #: Milliseconds that a page may hold up the browser with one request.
 BLOCKING_LIMIT = 200
-#: A busy machine gets that many more chances to be quick.
-CHANCES = 6
 
 #: Under a finger everything is large enough; a mouse may aim at less (WCAG 2.2, 2.5.8, by axe off unless asked for).
 _TOUCH = {"target-size": {"enabled": True}}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -84,7 +85,7 @@ def test_a_tile_tells_who_holds_it_on_hover_and_on_click(page: Page, up: Up, kub
     expect(panel).to_contain_text("Namespace")
     expect(panel).to_contain_text("demo")
     expect(panel).to_contain_text("80Gi")
-    assert "at=" in page.url
+    expect(page).to_have_url(re.compile("at="))
     page.reload()
     expect(panel).to_contain_text("demo")  # the link shows what was seen
     kubectl("delete", "-f", str(EXAMPLE.path), "--timeout=60s")
@@ -114,7 +115,7 @@ def test_a_tainted_device_shows_as_tainted(page: Page, up: Up, kubectl: Kubectl)
 def test_a_filter_dims_and_stays_in_the_link(page: Page, up: Up) -> None:
     page.locator('#legend a[data-state="reserved"]').click()
     expect(page.locator(".tile:not(.dim)")).to_have_count(0)
-    assert "state=reserved" in page.url
+    expect(page).to_have_url(re.compile("state=reserved"))
     page.reload()
     expect(page.locator(".tile.dim")).to_have_count(24)
     page.locator('#legend a[data-state="reserved"]').click()
@@ -125,9 +126,9 @@ def test_the_grid_is_one_tab_stop_and_arrows_walk(page: Page, up: Up) -> None:
     expect(page.locator('.tile[tabindex="0"]')).to_have_count(1)
     page.locator('.tile[tabindex="0"]').focus()
     page.keyboard.press("ArrowRight")
-    assert page.evaluate("document.activeElement.dataset.at").endswith("/gpu-1")
+    expect(page.locator(".tile:focus")).to_have_attribute("data-at", re.compile("/gpu-1$"))
     page.keyboard.press("ArrowDown")
-    assert not page.evaluate("document.activeElement.dataset.at").endswith("node-1/gpu-1")
+    expect(page.locator(".tile:focus")).not_to_have_attribute("data-at", re.compile("node-1/gpu-1$"))
     page.keyboard.press("Enter")
     expect(page.locator("#panel")).to_be_visible()
 

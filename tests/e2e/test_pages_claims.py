@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -67,7 +68,7 @@ def test_claims_come_and_change_by_themselves_and_lead_to_their_sheet(crowd: Kub
     row.get_by_role("link", name="large-gpu-").click()
     sheet = page.locator("#claim-sheet")
     expect(sheet.locator("#h-call")).to_contain_text("It waits because")
-    assert "at=demo%2Flarge-gpu-" in page.url
+    expect(page).to_have_url(re.compile("at=demo%2Flarge-gpu-"))
     page.evaluate("window.untouched = true")
     crowd("delete", "pod/large", "-n", "demo", "--timeout=60s")
     expect(row).to_have_count(0, timeout=30_000)
@@ -79,7 +80,7 @@ def test_a_filter_is_applied_as_it_is_typed_and_stands_in_the_address(crowd: Kub
     page.goto(f"{up.web}/claims")
     page.get_by_label("Name, namespace, pod or node").press_sequentially("nobody")
     expect(page.get_by_text("No claim is like that")).to_be_visible()
-    assert "q=nobody" in page.url
+    expect(page).to_have_url(re.compile("q=nobody"))
     expect(page.get_by_label("Name, namespace, pod or node")).to_be_focused()
     page.get_by_role("link", name="Show all claims").click()
     expect(page.get_by_role("row", name="train-gpu-")).to_be_visible()
@@ -154,7 +155,7 @@ def test_the_pages_fit_a_phone(crowd: Kubectl, page: Page, up: Up) -> None:
     expect(page.get_by_role("heading", level=1)).to_contain_text(
         "train-gpu-"
     )  # its own page, not a sheet below the list
-    assert "/claims/demo/train-gpu-" in page.url
+    expect(page).to_have_url(re.compile("/claims/demo/train-gpu-"))
     here = page.url.removeprefix(up.web)
     for path in ("/claims", here, "/templates", "/templates/demo/gpus-8", "/timeline", "/timeline?by=class"):
         page.goto(f"{up.web}{path}")

@@ -78,7 +78,7 @@ def test_a_taint_that_evicts_names_the_pod_first_and_the_page_sees_it_go(page: P
     page.get_by_label("Key").fill("maintenance")
     page.get_by_role("button", name="Preview").click()
     expect(page.locator("#change")).to_contain_text("1 pod leaves: demo/guest at once")
-    assert "effect=NoExecute" in page.url
+    expect(page).to_have_url(re.compile("effect=NoExecute"))
     page.get_by_role("button", name="Taint and evict 1").click()
     expect(page.locator("#node-taints")).to_contain_text("maintenance:NoExecute")
     expect(page.locator("#node-pods")).not_to_contain_text("guest", timeout=60_000)

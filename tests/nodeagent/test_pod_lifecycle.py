@@ -249,6 +249,16 @@ def test_reports_device_health_with_custom_messages(machine: Machine) -> None:
     }
 
 
+def test_the_health_of_a_device_of_which_the_driver_says_nothing_is_unknown(machine: Machine) -> None:
+    machine.driver.health = lambda: ()  # type: ignore[method-assign]
+    machine.api.put("resourceclaims", claim("c", "gpu-0", pods=("uid-p",)))
+    machine.api.put("pods", pod("p", container("main", "g"), claims={"g": "c"}))
+    machine.settle()
+
+    unknown = {"resourceID": "k8s.gpu.example.com/claim=claim-c-gpu-0", "health": "Unknown"}
+    assert statuses(machine)["main"]["allocatedResourcesStatus"] == [{"name": "claim:g", "resources": [unknown]}]
+
+
 def test_containers_see_their_environment_and_their_pod(machine: Machine) -> None:
     env = [
         {"name": "PLAIN", "value": "x"},

@@ -140,4 +140,4 @@ def test_a_driver_without_the_health_service_is_not_asked_again(node: PluginNode
     until(lambda: not any(thread.name == f"health of {plugin.endpoint}" for thread in threading.enumerate()))
     node.come()
     node.runs()
-    assert health_of(node) == []
+    assert health_of(node) == [(cdi_device("claim-of-p"), "Unknown", None)]
