@@ -48,9 +48,9 @@
   });
 
   // What is not saved ---------------------------------------------------------------------------------------------------
-  // It stands in the address, so that a link and a reload show it; the server says how. Leaving asks first.
+  // It stands in the address, so that a link and a reload show it; the server says how. unsaved.js asks who leaves.
   const SETTLED = 400; // milliseconds: browsers refuse to be told of a new address with every key
-  let settling = null, leaving = false;
+  let settling = null;
   const remember = () => {
     clearTimeout(settling);
     settling = setTimeout(() => {
@@ -61,12 +61,6 @@
   };
   remember();
   form.addEventListener("workbench:judged", remember);
-  form.addEventListener("submit", () => { leaving = true; });
-  form.addEventListener("click", (event) => { if (event.target.closest("[data-discard]")) leaving = true; });
-  window.addEventListener("pageshow", () => { leaving = false; });
-  window.addEventListener("beforeunload", (event) => {
-    if (!leaving && "unsaved" in document.getElementById("savebar").dataset) event.preventDefault();
-  });
 
   // The difference -----------------------------------------------------------------------------------------------------
   const review = () => {

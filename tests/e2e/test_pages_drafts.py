@@ -1,4 +1,4 @@
-"""What is typed into the workbench and not saved, in Chromium: it stands in the link, and is not lost by leaving."""
+"""What is typed and not saved, in Chromium: it is not lost by leaving, and that of the workbench stands in the link."""
 
 from __future__ import annotations
 
@@ -15,6 +15,18 @@ from tests.e2e.test_pages_classes import _forget as forget
 __all__ = ["chromium", "page"]
 
 pytestmark = [pytest.mark.e2e, pytest.mark.browser]
+
+
+def stays(page: Page) -> list[str]:
+    """From now on whoever is asked whether to leave stays. What was asked."""
+    asked: list[str] = []
+
+    def stay(dialog: Dialog) -> None:
+        asked.append(dialog.type)
+        dialog.dismiss()
+
+    page.on("dialog", stay)
+    return asked
 
 
 def test_what_is_typed_stands_in_the_link_and_leaving_asks_first(
@@ -38,13 +50,7 @@ def test_what_is_typed_stands_in_the_link_and_leaving_asks_first(
     expect(other.locator('textarea[name="selector"]').first).to_have_value("true")
     plain.close()
 
-    asked: list[str] = []
-
-    def stay(dialog: Dialog) -> None:
-        asked.append(dialog.type)
-        dialog.dismiss()
-
-    page.once("dialog", stay)
+    asked = stays(page)
     page.get_by_role("link", name="History").click()
     expect(page.locator('textarea[name="selector"]')).to_have_value(INDEX_0)
     assert asked == ["beforeunload"]
@@ -53,3 +59,41 @@ def test_what_is_typed_stands_in_the_link_and_leaving_asks_first(
     expect(page.locator('textarea[name="selector"]')).to_have_value("true")
     assert asked == ["beforeunload"]
     forget(page, up, kubectl, "half-done")
+
+
+def test_leaving_the_yaml_of_a_class_asks_first(page: Page, up: Up, kubectl: Kubectl) -> None:
+    made(kubectl, "as-text")
+    page.goto(f"{up.web}/classes/c/as-text?tab=yaml")
+    asked = stays(page)
+    editor = page.get_by_role("textbox", name="DeviceClass")
+    editor.press("Control+End")
+    page.keyboard.type("# not done")
+    page.get_by_role("link", name="Workbench").click()
+    expect(editor).to_contain_text("# not done")
+    assert asked == ["beforeunload"]
+    page.get_by_role("link", name="Discard").click()
+    expect(editor).not_to_contain_text("# not done")
+    page.get_by_role("link", name="Workbench").click()  # nothing was written: nothing is asked
+    expect(page.locator("#class-form")).to_be_visible()
+    assert asked == ["beforeunload"]
+    forget(page, up, kubectl, "as-text")
+
+
+def test_leaving_a_pod_that_was_checked_and_not_created_asks_first(page: Page, up: Up) -> None:
+    page.goto(f"{up.web}/pods/new?example=one-device&ns=demo")
+    page.get_by_role("link", name="From a form").click()  # an example is no work of anybody's
+    page.get_by_label("Name", exact=True).fill("half-done")
+    asked = stays(page)
+    page.get_by_role("link", name="From YAML").click()
+    expect(page.get_by_label("Name", exact=True)).to_have_value("half-done")
+    assert asked == ["beforeunload"]
+    page.get_by_role("button", name="Go on as YAML").click()
+    editor = page.get_by_role("textbox", name="YAML", exact=True)
+    expect(editor).to_contain_text("half-done")
+    editor.click()
+    page.get_by_role("link", name="Overview", exact=True).click()
+    expect(editor).to_contain_text("half-done")
+    assert asked == ["beforeunload"] * 2
+    page.get_by_role("link", name="Cancel").click()
+    expect(page.get_by_role("heading", name="Pods", exact=True)).to_be_visible()
+    assert asked == ["beforeunload"] * 2
