@@ -22,6 +22,10 @@ os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
 
 import grpc
 
+#: Bytes of the headers of an answer. The reason of a call that failed is one of them, and a driver may have much to
+#: tell; grpc would take 8 to 16 KiB and tell of its own limit instead. As many as kubelet takes.
+_HEADERS_MAX: Final = 16 * 1024 * 1024
+
 #: A driver that was restarted is met again soon. Connections are not shared with another channel to the same path:
 #: that one may be waiting for a driver that was there before.
 _OPTIONS: Final = (
@@ -33,6 +37,8 @@ _OPTIONS: Final = (
     # As calls of kubelet say. grpc would send the path of the socket, percent-encoded, which is no host name: servers
     # that look (those in Rust, and .NET) end such calls with PROTOCOL_ERROR.
     ("grpc.default_authority", "localhost"),
+    ("grpc.max_metadata_size", _HEADERS_MAX),
+    ("grpc.absolute_max_metadata_size", _HEADERS_MAX),
 )
 
 _SECONDS_TO_UNSUBSCRIBE: Final = 1.0

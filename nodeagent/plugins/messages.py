@@ -60,12 +60,14 @@ class ClaimsRequest(Value):
 
 
 class Device(Value):
-    """One device of a claim. request_names: empty means all requests of the claim."""
+    """One device of a claim. request_names: empty means all requests of the claim. share_id: of a device with multiple
+    allocations, which of them (only v1 knows it)."""
 
     request_names: Annotated[tuple[str, ...], pb(1)] = ()
     pool_name: Annotated[str, pb(2)] = ""
     device_name: Annotated[str, pb(3)] = ""
     cdi_device_ids: Annotated[tuple[str, ...], pb(4)] = ()
+    share_id: Annotated[str | None, pb(5)] = None
 
 
 class PreparedClaim(Value):

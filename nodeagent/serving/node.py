@@ -14,8 +14,10 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
+from claims.kinds.allocations import DeviceRequestAllocationResult
 from claims.kinds.resource_claims import ResourceClaim
 from nodeagent.cdi import CdiFolder
+from nodeagent.checkpoint import PreparedDevice
 from nodeagent.disk import TEMPORARY
 from nodeagent.drivers.metadata import base_request
 from nodeagent.drivers.protocol import ClaimDriver, ClaimIdentity, Failed, Prepared
@@ -62,7 +64,7 @@ class NodeService:
     def prepare(self, asked: ClaimsRequest) -> PrepareResponse:
         """Answers for every claim that it was asked for."""
         answers: dict[str, Prepared | Failed] = {}
-        claims = []
+        claims: list[ResourceClaim] = []
         for one in asked.claims:
             try:
                 claims.append(self._claim(one))
@@ -74,7 +76,8 @@ class NodeService:
                 uid = claim.metadata.uid
                 answers[uid] = self._written(uid, given.get(uid, _UNANSWERED))
         _log_failures("prepare", asked.claims, answers)
-        return PrepareResponse(claims={uid: _prepared(answer) for uid, answer in answers.items()})
+        results = {claim.metadata.uid: self._results(claim) for claim in claims}
+        return PrepareResponse(claims={uid: _prepared(answer, results.get(uid, ())) for uid, answer in answers.items()})
 
     def unprepare(self, asked: ClaimsRequest) -> UnprepareResponse:
         """Answers for every claim that it was asked for."""
@@ -99,6 +102,11 @@ class NodeService:
         if claim.metadata.uid != asked.uid:
             raise AgentError(f"claim {name} got replaced")
         return claim
+
+    def _results(self, claim: ResourceClaim) -> Sequence[DeviceRequestAllocationResult]:
+        allocation = claim.status.allocation
+        results = allocation.devices.results if allocation is not None else ()
+        return [result for result in results if result.driver == self._driver.name]
 
     def _ask_to_prepare(self, claims: Sequence[ResourceClaim]) -> Mapping[str, Prepared | Failed]:
         try:
@@ -133,7 +141,7 @@ class NodeService:
         return None
 
 
-def _prepared(answer: Prepared | Failed) -> PreparedClaim:
+def _prepared(answer: Prepared | Failed, results: Sequence[DeviceRequestAllocationResult]) -> PreparedClaim:
     if isinstance(answer, Failed):
         return PreparedClaim(error=answer.reason)
     return PreparedClaim(
@@ -143,10 +151,29 @@ def _prepared(answer: Prepared | Failed) -> PreparedClaim:
                 pool_name=device.pool,
                 device_name=device.device,
                 cdi_device_ids=device.cdi_device_ids,
+                share_id=_share(device, answer.devices[:index], results),
             )
-            for device in answer.devices
+            for index, device in enumerate(answer.devices)
         )
     )
+
+
+def _share(
+    device: PreparedDevice, before: Sequence[PreparedDevice], results: Sequence[DeviceRequestAllocationResult]
+) -> str | None:
+    """The share that a container gets with `device`; a claim may have several of one device, told in their order."""
+
+    def named(one: PreparedDevice) -> tuple[str, str, tuple[str, ...]]:
+        return one.pool, one.device, one.requests
+
+    shares = [
+        result.share_id
+        for result in results
+        if (result.pool, result.device) == (device.pool, device.device)
+        and (not device.requests or result.request in device.requests)
+    ]
+    position = sum(named(one) == named(device) for one in before)
+    return shares[position] if position < len(shares) else None
 
 
 def _log_failures(what: str, asked: Sequence[Claim], answers: Mapping[str, Prepared | Failed | None]) -> None:

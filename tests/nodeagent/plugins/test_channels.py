@@ -7,8 +7,12 @@ import socket
 import threading
 from pathlib import Path
 
+import grpc
+import pytest
+
 from nodeagent.plugins.channels import CallFailed, Channel
-from nodeagent.plugins.messages import GET_INFO, InfoRequest
+from nodeagent.plugins.messages import DRA_SERVICES, GET_INFO, ClaimsRequest, InfoRequest
+from tests.nodeagent.plugins.plugin import Plugin
 
 #: An empty SETTINGS frame of HTTP/2: the client sends its calls when it has read one.
 SETTINGS = bytes.fromhex("000000040000000000")
@@ -31,6 +35,20 @@ def test_calls_name_a_host_and_not_the_path_of_the_socket(tmp_path: Path) -> Non
     assert GET_INFO.path.encode() in heard
     assert b":authority\x09localhost" in heard
     assert b"driver-reg" not in heard
+
+
+def test_a_call_that_failed_for_many_reasons_tells_all_of_them(tmp_path: Path) -> None:
+    """Kubernetes' library makes what a driver returns the status of the call, joined errors of all devices too."""
+    reasons = "\n".join(f"gpu-{number}: {'it does not answer, ' * 40}" for number in range(128))
+    plugin = Plugin(tmp_path)
+    plugin.fail = (grpc.StatusCode.UNKNOWN, reasons)
+    plugin.start(registration=False)
+    channel = Channel(str(plugin.endpoint))
+    with pytest.raises(CallFailed) as failure:
+        channel.call(DRA_SERVICES[0].prepare, ClaimsRequest(), seconds=10)
+    channel.close()
+    plugin.stop()
+    assert (failure.value.code, str(failure.value)) == ("Unknown", f"NodePrepareResources: {reasons} (UNKNOWN)")
 
 
 def _hear(listener: socket.socket, heard: bytearray) -> None:

@@ -75,6 +75,23 @@ def test_the_request_is_named_without_the_subrequest(node: Node) -> None:
     assert [list(device.request_names) for device in answer.devices] == [["gpu"]]
 
 
+def test_each_share_of_a_device_is_told_by_its_id(node: Node) -> None:
+    """Who asks a kubelet for a pod's devices finds there which share is the pod's."""
+    shared = node.claim("c", "gpu-0", "gpu-0", "gpu-1")
+    results = shared["status"]["allocation"]["devices"]["results"]
+    for result, share in zip(results, ("share-a", "share-b"), strict=False):
+        result["shareID"] = share
+    node.api.put("resourceclaims", shared)
+
+    answer = node.serve().prepare("c")["claim-c"]
+
+    assert [(d.device_name, d.HasField("share_id"), d.share_id) for d in answer.devices] == [
+        ("gpu-0", True, "share-a"),
+        ("gpu-0", True, "share-b"),
+        ("gpu-1", False, ""),
+    ]
+
+
 def test_asking_again_changes_nothing(node: Node) -> None:
     node.claim("c", "gpu-0")
     kubelet = node.serve()
