@@ -40,11 +40,9 @@ def _device(device: Device) -> PreparedDevice:
 
 
 def _problems(index: int, device: Device) -> Iterator[str]:
+    """A device without a name or a pool is fine: the protocol asks for both, but kubelet takes what has neither, and
+    drivers of Kubernetes answer so. What they stand for, the health of the device, is then unknown."""
     name = f"device {device.device_name}" if device.device_name else f"device number {index + 1}"
-    if not device.device_name:
-        yield f"{name} has no name"
-    if not device.pool_name:
-        yield f"{name} has no pool"
     for one in device.cdi_device_ids:
         kind, equals, device_name = one.partition("=")
         if not equals or not KIND.fullmatch(kind) or not DEVICE_NAME.fullmatch(device_name):

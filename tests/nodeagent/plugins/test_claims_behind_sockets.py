@@ -84,8 +84,7 @@ def broken(device: Device) -> Callable[[Claim], PreparedClaim]:
     [
         (refuse, "the device is on fire"),
         (leave_out, "its answer leaves this claim out"),
-        (broken(Device(pool_name="a")), "device number 1 has no name"),
-        (broken(Device(device_name="dev-7")), "device dev-7 has no pool"),
+        (broken(Device(cdi_device_ids=("dev-7",))), "device number 1: 'dev-7' is no CDI device id"),
         (broken(Device(device_name="dev-7", pool_name="a", cdi_device_ids=("dev-7",))), "'dev-7' is no CDI device id"),
         (broken(Device(device_name="d", pool_name="a", cdi_device_ids=("a/b=",))), "'a/b=' is no CDI device id"),
     ],
@@ -102,6 +101,22 @@ def test_must_retry_NodePrepareResources(  # noqa: N802 - the name of the refere
 
     plugin.prepare = well
     node.runs()
+
+
+def test_a_device_that_the_driver_tells_by_its_cdi_ids_alone_is_given(node: PluginNode) -> None:
+    """Kubelet looks at no more; drivers on Kubernetes' library answer so."""
+    node.start()
+    plugin = node.registered()
+    well = plugin.prepare
+
+    def nameless(claim: Claim) -> PreparedClaim | None:
+        return PreparedClaim(devices=(Device(cdi_device_ids=(cdi_device(claim.uid),)),)) if well(claim) else None
+
+    plugin.prepare = nameless
+    node.come()
+    node.runs()
+    assert node.agent is not None
+    assert node.agent.runtime.runs("uid-p")["main"].cdi_devices == (cdi_device(UID),)
 
 
 def test_a_call_that_fails_is_tried_again(node: PluginNode) -> None:
