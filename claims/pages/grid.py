@@ -195,6 +195,11 @@ class Line:
     def free(self) -> int:
         return self.main_counts["free"]
 
+    @cached_property
+    def gauges(self) -> int:
+        """How many of its tiles are narrow."""
+        return sum(tile.gauge for tile in self.tiles)
+
     @property
     def cut(self) -> bool:
         """Whether it has cards, which want room."""

@@ -16,6 +16,8 @@ from claims.pages.published import Offer
 GROUPINGS = {"model": "Model", "class": "Class", "namespace": "Namespace", "node": "Node"}
 NOBODY = "Held by nobody"
 NO_CLASS = "In no class"
+#: One for each of eight GPUs; a line of more goes on below.
+_MOST_GAUGES = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +49,11 @@ class Group:
     @property
     def total(self) -> int:
         return sum(self.counts.values())
+
+    @property
+    def gauges(self) -> int:
+        """How many gauges a column leaves room for beside eight tiles: as its lines have, within bounds."""
+        return min(max((line.gauges for line in self.lines), default=0), _MOST_GAUGES)
 
     @property
     def cut(self) -> bool:

@@ -38,7 +38,7 @@ _BLOCKING = """() => {
           ...blocking.map((one) => [new URL(one.name).pathname, one.duration])];
 }"""
 #: Not innerWidth: a phone zooms out until a page that is too wide fits.
-_TOO_WIDE = """(width) => {
+TOO_WIDE = """(width) => {
   if (document.documentElement.scrollWidth <= width) return "";
   const sticksOut = (one) => one.getBoundingClientRect().right > width + 1;
   const wide = [...document.querySelectorAll("body *")].filter(sticksOut).slice(0, 3);
@@ -111,7 +111,7 @@ def on_a_phone(browser: Browser, web: str, state: Any) -> Tour:
     for address in documents(watched.page, web):
         visit = Visit(address)
         _open(watched.page, web + address.path)
-        visit.too_wide = watched.page.evaluate(_TOO_WIDE, PHONE["width"])
+        visit.too_wide = watched.page.evaluate(TOO_WIDE, PHONE["width"])
         visit.violations = watched.page.evaluate(f"{AXE}; ({_RUN_AXE})", [None, _TOUCH])
         visit.errors = watched.take_errors()
         visits.append(visit)

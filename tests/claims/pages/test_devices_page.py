@@ -298,3 +298,18 @@ def test_a_cordoned_node_has_a_mark_a_word_and_a_place_in_the_legend(browser: Cl
     assert 'href="/nodes?state=cordoned"' in markup
     touched = page(browser, "/devices/lines", topic="node:node-1")
     assert re.findall(r'data-name="([^"]*)"', touched) == ["node-1"]
+
+
+@pytest.mark.parametrize(
+    ("gpus", "nics", "goes_on_below", "room"),
+    [(8, 2, False, ""), (9, 0, True, ""), (8, 8, True, "--nics:8"), (8, 20, True, "--nics:8")],
+    ids=["as many as a column holds", "more devices", "a NIC for each GPU", "more NICs than a column grows for"],
+)
+def test_a_line_of_many_devices_goes_on_below_its_first_row(
+    browser: Client, gpus: int, nics: int, goes_on_below: bool, room: str
+) -> None:
+    devices = [make_device(f"gpu-{index}", attributes={"model": "A100"}) for index in range(gpus)]
+    publish(devices=devices + [make_device(f"nic-{index}", attributes={"ifName": "eth"}) for index in range(nics)])
+    markup = page(browser)
+    assert ('<li class="node many"' in markup) is goes_on_below
+    assert re.findall(r"--nics:\d+", markup) == ([room] if room else [])

@@ -61,6 +61,16 @@ def test_every_part_has_an_address(cluster: Cluster, name: str, tab: str, says: 
     assert says in _text(_client("alice"), f"/pods/default/{name}?tab={tab}")
 
 
+def test_a_container_that_was_given_many_devices_folds_them(cluster: Cluster) -> None:
+    cluster.with_gpus("node-1", each=9)
+    cluster.create(make_claim("nine", requests=[make_request(count=9)]))
+    cluster.create(make_pod("holds", claims={"gpu": "nine"}))
+    cluster.settle()
+    shown = _client("alice").get("/pods/default/holds?tab=claims").content.decode()
+    assert "gpu:<details><summary>9 devices</summary>" in shown
+    assert shown.count("node-1 / gpu-8</a>") == 2  # of the claim, and in the fold
+
+
 def test_what_a_page_reads_does_not_grow_with_the_cluster(
     cluster: Cluster, django_assert_max_num_queries: object
 ) -> None:
