@@ -117,6 +117,7 @@ class Watch(Generic[Object]):
 class Client:
     """Talks to one API server with one identity. `server`: https://host:port; `ca_file`: the CA that signed it.
 
+    token: the bearer token, or what gives it anew for each request.
     requested: told of every request, by method and status code; "<error>" where no answer came.
     """
 
@@ -124,7 +125,7 @@ class Client:
         self,
         server: str,
         *,
-        token: str,
+        token: str | Callable[[], str],
         ca_file: Path | None = None,
         user_agent: str = "manciple-nodeagent",
         transport: httpx.BaseTransport | None = None,
@@ -132,9 +133,11 @@ class Client:
     ) -> None:
         self.server = server
         self._requested = requested
+        self._token = token
         self._http = httpx.Client(
             base_url=server,
-            headers={"Authorization": f"Bearer {token}", "Accept": JSON, "User-Agent": user_agent},
+            headers={"Accept": JSON, "User-Agent": user_agent},
+            auth=self._authorized,
             timeout=httpx.Timeout(READ_TIMEOUT, connect=CONNECT_TIMEOUT),
             transport=transport
             or httpx.HTTPTransport(verify=_trust(server, ca_file), limits=LIMITS, socket_options=SOCKET_OPTIONS),
@@ -142,6 +145,11 @@ class Client:
 
     def close(self) -> None:
         self._http.close()
+
+    def _authorized(self, request: httpx.Request) -> httpx.Request:
+        token = self._token if isinstance(self._token, str) else self._token()
+        request.headers["Authorization"] = f"Bearer {token}"
+        return request
 
     def get(self, resource: Resource[Object], name: str, *, namespace: str = "") -> Object:
         return self._object(resource, "GET", resource.path(namespace=namespace, name=name))

@@ -12,11 +12,13 @@ import yaml
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """A server and an identity. `ca_file`: the CA to trust, None for the system's."""
+    """A server and an identity. `ca_file`: the CA to trust, None for the system's. token_file: where the token is from,
+    and may be renewed."""
 
     server: str
     token: str
     ca_file: Path | None
+    token_file: Path | None = None
 
 
 def read_kubeconfig(path: Path, *, ca_target: Path) -> Access:
@@ -30,10 +32,12 @@ def read_kubeconfig(path: Path, *, ca_target: Path) -> Access:
     context = _named(document, "contexts", str(document.get("current-context", "")), path)["context"]
     cluster = _named(document, "clusters", str(context.get("cluster", "")), path)["cluster"]
     user = _named(document, "users", str(context.get("user", "")), path)["user"]
-    token = user.get("token") or (Path(user["tokenFile"]).read_text().strip() if "tokenFile" in user else "")
+    # As client-go has it: the file counts, where there are both, and stands beside the kubeconfig.
+    token_file = (path.parent / str(user["tokenFile"])).resolve() if user.get("tokenFile") else None
+    token = token_file.read_text().strip() if token_file is not None else user.get("token")
     if not token:
         raise ValueError(f"{path}: user {context.get('user')} has no token")
-    return Access(str(cluster["server"]), str(token), _ca_file(cluster, path, ca_target))
+    return Access(str(cluster["server"]), str(token), _ca_file(cluster, path, ca_target), token_file)
 
 
 def _named(document: dict[str, Any], section: str, name: str, path: Path) -> dict[str, Any]:

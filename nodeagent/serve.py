@@ -24,6 +24,7 @@ from nodeagent.kubeconfig import Access, read_kubeconfig
 from nodeagent.serving.endpoints import CDI_DIR, PLUGINS_DIR, REGISTRAR_DIR
 from nodeagent.serving.plugin import Plugin, PluginConfig
 from nodeagent.stopping import stop_on_signals
+from nodeagent.tokens import TokenFile
 
 
 def parser() -> argparse.ArgumentParser:
@@ -41,7 +42,12 @@ def parser() -> argparse.ArgumentParser:
         "--kubeconfig", type=Path, metavar="FILE", help="take server, CA and token from its current context"
     )
     server.add_argument("--server", metavar="URL", help="https://host:port")
-    server.add_argument("--token-file", type=Path, metavar="FILE", help="holds the driver's or node's bearer token")
+    server.add_argument(
+        "--token-file",
+        type=Path,
+        metavar="FILE",
+        help="holds the driver's or node's bearer token, read anew for each request",
+    )
     server.add_argument(
         "--ca-file", type=Path, metavar="FILE", help="the CA that signed the server's certificate (PEM)"
     )
@@ -104,8 +110,9 @@ def _client(options: argparse.Namespace, ca_folder: Path) -> Client:
     elif options.server is None or options.token_file is None:
         raise ValueError("give --kubeconfig, or --server and --token-file")
     else:
-        access = Access(options.server, options.token_file.read_text().strip(), options.ca_file)
-    return Client(access.server, token=access.token, ca_file=access.ca_file, user_agent="manciple-driver")
+        access = Access(options.server, "", options.ca_file, options.token_file)
+    token = TokenFile(access.token_file) if access.token_file is not None else access.token
+    return Client(access.server, token=token, ca_file=access.ca_file, user_agent="manciple-driver")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -18,6 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from nodeagent.client import Client, Watch
 from nodeagent.failures import ApiFailure
 from nodeagent.resources import LEASES, NODES, PODS
+from nodeagent.tokens import TokenFile
 
 POD = b'{"kind":"Pod","apiVersion":"v1","metadata":{"name":"p","resourceVersion":"7"},"spec":{}}'
 ANSWERS: dict[str, tuple[int, bytes]] = {
@@ -110,6 +111,22 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path
 def test_an_object_is_decoded_to_its_type(server: tuple[str, Path]) -> None:
     client = Client(server[0], token="secret", ca_file=server[1])
 
+    assert client.get(PODS, "p", namespace="default").metadata.resource_version == "7"
+
+
+def test_a_token_that_was_renewed_in_its_file_is_the_one_that_is_sent(server: tuple[str, Path], tmp_path: Path) -> None:
+    """Kubernetes' tokens for pods are good for an hour."""
+    path = tmp_path / "token"
+    path.write_text("expired\n")
+    client = Client(server[0], token=TokenFile(path), ca_file=server[1])
+    with pytest.raises(ApiFailure, match="Unauthorized"):
+        client.get(PODS, "p", namespace="default")
+
+    path.write_text("secret\n")
+    assert client.get(PODS, "p", namespace="default").metadata.resource_version == "7"
+    path.write_text("")  # it is being written
+    assert client.get(PODS, "p", namespace="default").metadata.resource_version == "7"
+    path.unlink()
     assert client.get(PODS, "p", namespace="default").metadata.resource_version == "7"
 
 

@@ -156,6 +156,15 @@ def test_a_ca_file_is_found_beside_the_kubeconfig(tmp_path: Path) -> None:
     assert access.ca_file == tmp_path / "pki" / "ca.crt"
 
 
+def test_a_token_file_is_found_beside_the_kubeconfig_and_counts_more_than_a_token(tmp_path: Path) -> None:
+    (tmp_path / "renewed").write_text("from the file\n")
+    users = [{"name": "u", "user": {"token": "old", "tokenFile": "renewed"}}]
+
+    access = read_kubeconfig(kubeconfig(tmp_path, users=users), ca_target=tmp_path / "ca.crt")
+
+    assert (access.token, access.token_file) == ("from the file", tmp_path / "renewed")
+
+
 def test_without_a_server_the_command_says_what_to_give(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--node-name", "n1"]) == 2
     assert "give --kubeconfig, or --server and --token-file" in capsys.readouterr().err

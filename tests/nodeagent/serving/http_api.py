@@ -21,7 +21,8 @@ def listening(api: FakeApi) -> Iterator[str]:
 
         def handle_any(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-            asked = httpx.Request(self.command, f"http://api{self.path}", content=body)
+            identity = {"Authorization": self.headers.get("Authorization", "")}
+            asked = httpx.Request(self.command, f"http://api{self.path}", content=body, headers=identity)
             answer = api.handle_request(asked)
             watch = "watch=" in self.path and answer.status_code == httpx.codes.OK
             self.send_response(answer.status_code)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from nodeagent import serve
@@ -125,6 +126,24 @@ def test_a_driver_killed_between_prepare_and_unprepare_loses_nothing(machine: Ma
     assert machine.slots() == ["slot-0", "slot-1"]
     assert machine.end(signal.SIGTERM) == 0
     assert list(machine.registrar_dir.iterdir()) == []
+
+
+def test_a_token_that_is_renewed_while_the_driver_runs_is_used(machine: Machine) -> None:
+    """In a pod of Kubernetes the token of the start is refused after an hour."""
+    machine.api.put("resourceclaims", claim("c", "slot-1", driver=NAME))
+    machine.start()
+    kubelet = machine.kubelet()
+    asked: list[str] = []
+
+    def hear(request: httpx.Request) -> None:
+        if "resourceclaims" in str(request.url):
+            asked.append(request.headers["Authorization"])
+
+    machine.api.before = hear
+    for token in ("secret", "renewed"):
+        (machine.folder / "token").write_text(token)
+        assert kubelet.prepare("c")["claim-c"].error == ""
+    assert asked == ["Bearer secret", "Bearer renewed"]
 
 
 def test_it_works_with_our_own_agent(machine: Machine) -> None:
