@@ -1,5 +1,7 @@
 """Finds the registration sockets: every Unix socket below a folder that is not hidden, nor in a hidden folder.
 
+A link to a socket counts as one; a link to a folder is not followed.
+
 Source: kubernetes pkg/kubelet/pluginmanager/pluginwatcher.
 """
 
@@ -33,10 +35,10 @@ def _sockets(folder: Path) -> Iterator[tuple[Path, Identity]]:
         if entry.name.startswith("."):
             continue
         try:
-            found = entry.stat(follow_symlinks=False)
+            found = entry.stat()
         except OSError:
             continue
-        if stat.S_ISDIR(found.st_mode):
+        if stat.S_ISDIR(found.st_mode) and not entry.is_symlink():
             yield from _sockets(folder / entry.name)
         elif stat.S_ISSOCK(found.st_mode):
             # The time of the last change of content: a chmod after bind() makes no other socket of it.

@@ -76,9 +76,25 @@ def test_sockets_are_found_at_any_depth_but_hidden_ones(tmp_path_factory: pytest
     for name in ("a.sock", "deep/er/b", ".hidden.sock", ".hidden/c.sock"):
         listen(folder / name)
     (folder / "file.sock").write_text("no socket")
-    (folder / "link.sock").symlink_to(folder / "a.sock")
+    (folder / "round").symlink_to(folder)
+    (folder / "broken.sock").symlink_to(folder / "gone")
     assert find_sockets(folder).keys() == {folder / "a.sock", folder / "deep/er/b"}
     assert find_sockets(folder / "missing") == {}
+
+
+def test_a_link_to_a_socket_is_as_good_as_one_as_for_kubelet(tmp_path_factory: pytest.TempPathFactory) -> None:
+    folder, elsewhere = tmp_path_factory.mktemp("s"), tmp_path_factory.mktemp("e") / "driver.sock"
+    listen(elsewhere)
+    link = folder / "link.sock"
+    link.symlink_to(elsewhere)
+    first = find_sockets(folder)
+    assert first.keys() == {link}
+    elsewhere.unlink()
+    assert find_sockets(folder) == {}
+    listen(elsewhere)
+    os.utime(elsewhere, ns=(first[link].made_ns + 1, first[link].made_ns + 1))
+    assert find_sockets(folder).keys() == {link}
+    assert find_sockets(folder) != first
 
 
 def test_a_socket_that_was_made_anew_is_another_one_and_one_whose_mode_changed_is_not(
