@@ -55,15 +55,18 @@ def resource_statuses(
 ) -> tuple[ResourceStatus, ...]:
     """One status for each use of a claim by the container. records: the pod's claims by entry.
 
-    As kubelet has it, the health of a device of which its driver says nothing is unknown.
+    As kubelet has it, the health of a device of which its driver says nothing is unknown, and of devices that a driver
+    gives by one CDI device the first is told: the list has one entry for each name.
     """
     statuses = []
     for use in container.resources.claims:
         record = records.get(use.name)
-        healths = tuple(_healths(record, use.request, known)) if record is not None else ()
+        healths: dict[str, ResourceHealth] = {}
+        for health in _healths(record, use.request, known) if record is not None else ():
+            healths.setdefault(health.resource_id, health)
         if healths:
             name = f"claim:{use.name}/{use.request}" if use.request else f"claim:{use.name}"
-            statuses.append(ResourceStatus(name=name, resources=healths))
+            statuses.append(ResourceStatus(name=name, resources=tuple(healths.values())))
     return tuple(statuses)
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import threading
 
 import pytest
+from msgspec import structs
 
 from nodeagent.drivers.protocol import DeviceHealth
 from nodeagent.plugins.health import FORGET_SECONDS, HealthCache
-from nodeagent.plugins.messages import DeviceIdentifier, DeviceReport, HealthReport
+from nodeagent.plugins.messages import Claim, DeviceIdentifier, DeviceReport, HealthReport, PreparedClaim
 from tests.nodeagent.machine import Clock
 from tests.nodeagent.objects import NODE
 from tests.nodeagent.plugins.conftest import PluginNode, until
@@ -119,6 +120,23 @@ def test_health_that_nobody_vouches_for_any_more_is_unknown_in_the_status(node: 
     device = cdi_device("claim-of-p")
     node.eventually(lambda: health_of(node) == [(device, "Healthy", None)])
     node.eventually(lambda: health_of(node) == [(device, "Unknown", None)])
+
+
+def test_devices_of_one_cdi_device_are_one_entry_of_the_status(node: PluginNode) -> None:
+    """Kubernetes takes no list that names a resource twice."""
+    node.start()
+    plugin = node.registered(health=["v1"])
+    well = plugin.prepare
+
+    def two(claim: Claim) -> PreparedClaim | None:
+        answer = well(claim)
+        return answer and PreparedClaim(devices=(*answer.devices, structs.replace(answer.devices[0], device_name="x")))
+
+    plugin.prepare = two
+    node.come()
+    node.runs()
+    plugin.report(HealthReport(devices=(report(),)))
+    node.eventually(lambda: health_of(node) == [(cdi_device("claim-of-p"), "Healthy", None)])
 
 
 def test_a_stream_of_health_is_taken_up_again_when_the_driver_is_back(node: PluginNode) -> None:
