@@ -33,7 +33,9 @@ def _add_server(server: argparse._ArgumentGroup) -> None:
         "--kubeconfig", type=Path, metavar="FILE", help="take server, CA and token from its current context"
     )
     server.add_argument("--server", metavar="URL", help="https://host:port")
-    server.add_argument("--token-file", type=Path, metavar="FILE", help="holds the node's bearer token")
+    server.add_argument(
+        "--token-file", type=Path, metavar="FILE", help="holds the node's bearer token, read anew for each request"
+    )
     server.add_argument(
         "--ca-file", type=Path, metavar="FILE", help="the CA that signed the server's certificate (PEM)"
     )
@@ -121,6 +123,7 @@ def configuration(options: argparse.Namespace) -> AgentConfig:
     return AgentConfig(
         server=access.server,
         token=access.token,
+        token_file=access.token_file,
         ca_file=access.ca_file,
         node_name=options.node_name,
         state_dir=state_dir.resolve(),
@@ -165,4 +168,7 @@ def _access(options: argparse.Namespace, state_dir: Path) -> Access:
         return read_kubeconfig(options.kubeconfig, ca_target=state_dir / "ca.crt")
     if options.server is None or options.token_file is None:
         raise ValueError("give --kubeconfig, or --server and --token-file")
-    return Access(options.server, options.token_file.read_text().strip(), options.ca_file)
+    token = options.token_file.read_text().strip()
+    if not token:
+        raise ValueError(f"{options.token_file} holds no token")
+    return Access(options.server, token, options.ca_file, options.token_file.resolve())

@@ -24,7 +24,7 @@ from nodeagent.kubeconfig import Access, read_kubeconfig
 from nodeagent.serving.endpoints import CDI_DIR, PLUGINS_DIR, REGISTRAR_DIR
 from nodeagent.serving.plugin import Plugin, PluginConfig
 from nodeagent.stopping import stop_on_signals
-from nodeagent.tokens import TokenFile
+from nodeagent.tokens import bearer
 
 
 def parser() -> argparse.ArgumentParser:
@@ -111,7 +111,7 @@ def _client(options: argparse.Namespace, ca_folder: Path) -> Client:
         raise ValueError("give --kubeconfig, or --server and --token-file")
     else:
         access = Access(options.server, "", options.ca_file, options.token_file)
-    token = TokenFile(access.token_file) if access.token_file is not None else access.token
+    token = bearer(access.token, access.token_file)
     return Client(access.server, token=token, ca_file=access.ca_file, user_agent="manciple-driver")
 
 

@@ -5,7 +5,13 @@ Source: client-go transport/token_source.go.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+
+
+def bearer(token: str, file: Path | None) -> str | Callable[[], str]:
+    """What a client sends: the token, or what the file that it came from has by then. Raises: as TokenFile."""
+    return TokenFile(file) if file is not None else token
 
 
 class TokenFile:

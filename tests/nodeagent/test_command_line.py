@@ -63,6 +63,7 @@ def test_a_server_and_a_token_file_will_do(tmp_path: Path) -> None:
     config = configuration(options)
 
     assert (config.token, config.cpu, config.memory, config.ca_file) == ("secret", "4", "8Gi", None)
+    assert config.token_file == token, "whoever renews it need not restart the agent"
     assert config.cdi_dir.is_absolute()
 
 
