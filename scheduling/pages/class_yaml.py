@@ -16,6 +16,7 @@ from django.views.decorators.http import require_POST, require_safe
 from manciple.api import writes
 from manciple.pages.links import class_url
 from manciple.pages.people import demand_edit
+from manciple.pages.posting import posted_from
 from manciple.wire.errors import ApiError
 from scheduling.pages import diagnostics
 from scheduling.pages.class_manifest import Unreadable, parse, refusals
@@ -59,7 +60,7 @@ def of_class(text: str, name: str) -> list[Finding]:
 
 
 @login_required
-@require_POST
+@posted_from("class-edit")
 def save_yaml(request: HttpRequest, name: str) -> HttpResponse:
     """Replace the class by what the text describes."""
     person = demand_edit(request, "change device classes")

@@ -12,13 +12,14 @@ from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
-from django.views.decorators.http import require_http_methods, require_POST, require_safe
+from django.views.decorators.http import require_http_methods, require_safe
 from msgspec import structs
 
 from claims.admission import ADMIN_ACCESS_LABEL
 from manciple.api import writes
 from manciple.pages import links
 from manciple.pages.people import demand_edit, demand_sight, person_of
+from manciple.pages.posting import posted_from
 from manciple.store.tail import latest_revision
 from manciple.wire.base import ObjectMeta
 from manciple.wire.errors import ApiError
@@ -100,7 +101,7 @@ def _draw(request: HttpRequest, name: str, *, deleting: bool, opening: bool, com
 
 
 @login_required
-@require_POST
+@posted_from("namespace")
 def change_namespace(request: HttpRequest, name: str) -> HttpResponse:
     """Open it to admin access, or close it."""
     person = demand_edit(request, "open namespaces to admin access")
@@ -121,7 +122,7 @@ def change_namespace(request: HttpRequest, name: str) -> HttpResponse:
 
 
 @login_required
-@require_POST
+@posted_from("namespace")
 def delete_namespace(request: HttpRequest, name: str) -> HttpResponse:
     """Delete it and what is in it, as `kubectl delete namespace` does."""
     person = demand_edit(request, "delete namespaces")

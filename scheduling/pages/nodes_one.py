@@ -17,7 +17,7 @@ from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
-from django.views.decorators.http import require_POST, require_safe
+from django.views.decorators.http import require_safe
 
 from claims.kinds.pods import Pod
 from claims.pages.cards import WHOLE
@@ -29,6 +29,7 @@ from claims.pages.tiles import label
 from inventory.kinds.node_rules import TAINT_EFFECTS
 from manciple.pages import links
 from manciple.pages.people import Person, demand_edit, person_of
+from manciple.pages.posting import posted_from
 from manciple.store import objects, writings
 from manciple.store.tail import latest_revision
 from manciple.wire.errors import ApiError
@@ -111,7 +112,7 @@ def show_node(request: HttpRequest, name: str) -> HttpResponse:
 
 
 @login_required
-@require_POST
+@posted_from("node")
 def change_node(request: HttpRequest, name: str) -> HttpResponse:
     """Do what was rehearsed."""
     person = demand_edit(request, "change nodes")

@@ -19,11 +19,13 @@
     event.submitter?.setAttribute("aria-busy", "true");
     begin(form);
   });
-  // A page that comes back from the browser's memory is not sending any more.
-  window.addEventListener("pageshow", () => {
+  // A page that comes back from the browser's memory, or that somebody stays on after all, is not sending any more.
+  const stay = () => {
     for (const form of document.querySelectorAll("form[data-sending]")) { delete form.dataset.sending; end(form); }
     for (const button of document.querySelectorAll("button[aria-busy]")) button.removeAttribute("aria-busy");
-  });
+  };
+  window.addEventListener("pageshow", stay);
+  document.addEventListener("manciple:stayed", stay); // unsaved.js
   document.addEventListener("htmx:beforeRequest", ({ detail }) => begin(detail.xhr));
   document.addEventListener("htmx:afterRequest", ({ detail }) => end(detail.xhr));
 })();

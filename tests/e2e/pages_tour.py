@@ -75,7 +75,7 @@ class Tour:
 def documents(page: Page, web: str) -> Iterator[PageAddress]:
     """The addresses that answer with a whole page to whom `page` is signed in as."""
     for address in every_page():
-        answer = page.request.get(web + address.path)
+        answer = page.request.get(web + address.path, max_redirects=0)  # what leads elsewhere is no page
         if answer.ok and is_document(answer.headers.get("content-type", ""), answer.text()):
             yield address
 

@@ -97,3 +97,53 @@ def test_leaving_a_pod_that_was_checked_and_not_created_asks_first(page: Page, u
     page.get_by_role("link", name="Cancel").click()
     expect(page.get_by_role("heading", name="Pods", exact=True)).to_be_visible()
     assert asked == ["beforeunload"] * 2
+
+
+def test_whoever_was_asked_and_stays_may_leave_the_same_way_afterwards(page: Page, up: Up) -> None:
+    page.goto(f"{up.web}/pods/new?from=form")
+    page.get_by_label("Name", exact=True).fill("half-done")
+    asked = stays(page)
+    find = page.get_by_label("Find anything")
+    find.fill("gpu")
+    find.press("Enter")
+    expect(page.locator("form[data-sending]")).to_have_count(0)
+    find.press("Enter")
+    expect(page.locator("form[data-sending]")).to_have_count(0)
+    assert asked == ["beforeunload"] * 2
+
+
+def test_discarding_in_a_new_tab_leaves_nothing_here(page: Page, up: Up) -> None:
+    page.goto(f"{up.web}/classes/new")
+    page.get_by_label("Name", exact=True).fill("half-done")
+    expect(page).to_have_url(re.compile(r"name=half-done$"))
+    asked = stays(page)
+    with page.context.expect_page():
+        page.get_by_role("link", name="Discard").click(modifiers=["ControlOrMeta"])
+    page.get_by_role("link", name="Overview", exact=True).click()
+    expect(page.get_by_label("Name", exact=True)).to_have_value("half-done")
+    assert asked == ["beforeunload"]
+
+
+def test_what_the_server_has_not_judged_yet_is_not_lost_by_leaving(page: Page, up: Up) -> None:
+    page.route("**/classes/verdicts", lambda route: None)  # which never answers
+    page.goto(f"{up.web}/classes/new")
+    page.get_by_label("Name", exact=True).fill("half-done")
+    asked = stays(page)
+    page.get_by_role("link", name="Overview", exact=True).click()
+    expect(page.get_by_label("Name", exact=True)).to_have_value("half-done")
+    assert asked == ["beforeunload"]
+
+
+def test_a_pod_whose_sending_came_to_nothing_is_asked_about(page: Page, up: Up) -> None:
+    page.route(
+        "**/pods/new", lambda route: route.fulfill(status=204) if route.request.method == "POST" else route.continue_()
+    )
+    page.goto(f"{up.web}/pods/new?example=one-device&ns=demo")
+    page.get_by_role("textbox", name="YAML", exact=True).press("Control+End")
+    page.keyboard.type("# mine")
+    asked = stays(page)
+    with page.expect_response("**/pods/new"):
+        page.get_by_role("button", name="Create", exact=True).click(no_wait_after=True)
+    page.get_by_role("link", name="Overview", exact=True).click()
+    expect(page.get_by_role("textbox", name="YAML", exact=True)).to_contain_text("# mine")
+    assert asked == ["beforeunload"]

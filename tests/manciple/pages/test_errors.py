@@ -36,3 +36,18 @@ def test_an_error_of_the_server_promises_nothing() -> None:
     shown = render_to_string("500.html")
     assert "look first whether it was saved" in shown
     assert "Nothing was changed" not in shown
+
+
+@pytest.mark.parametrize(
+    ("form", "page"),
+    [
+        ("/namespaces/lab/change", "/namespaces/lab"),
+        ("/namespaces/lab/delete", "/namespaces/lab"),
+        ("/nodes/gpu-a01/change", "/nodes/gpu-a01"),
+        ("/classes/c/gpu/yaml", "/classes/c/gpu"),
+    ],
+)
+def test_where_a_form_is_sent_to_leads_back_to_its_page(visitor: Client, form: str, page: str) -> None:
+    """Who had to sign in again comes there by GET."""
+    answer = visitor.get(form)
+    assert (answer.status_code, answer.headers["Location"]) == (302, page)

@@ -85,7 +85,7 @@ class _Camera:
 
     def take(self, page: PageAddress) -> str:
         """The picture's name; "" where the address is no page but a part of one."""
-        answer = self._desk.request.get(self._web + page.path)
+        answer = self._desk.request.get(self._web + page.path, max_redirects=0)  # what leads elsewhere is no page
         if not answer.ok or not is_document(answer.headers.get("content-type", ""), answer.text()):
             return ""
         self._page.goto(self._web + page.path)
