@@ -90,12 +90,12 @@ def long_names(kubectl: Kubectl) -> Iterator[None]:
 
 def test_the_longest_names_do_not_widen_any_page(page: Page, up: Up, long_names: None) -> None:
     wide = {}
-    for width in (1440, 1024, 768, 390):
-        page.set_viewport_size({"width": width, "height": 900})
-        for what, path in PAGES.items():
-            answer = page.goto(f"{up.web}{path}")
-            assert answer is not None
-            assert answer.ok, path
+    for what, path in PAGES.items():
+        answer = page.goto(f"{up.web}{path}")
+        assert answer is not None
+        assert answer.ok, path
+        for width in (1440, 1024, 768, 390):
+            page.set_viewport_size({"width": width, "height": 900})
             if found := page.evaluate(TOO_WIDE, width):
                 wide[f"{what}, {width} px"] = found
     assert wide == {}
