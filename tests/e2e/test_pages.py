@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from tests.e2e import pages_browser
 from tests.e2e.flow import Manifest
 from tests.e2e.kubectl import Kubectl
 from tests.e2e.pages_browser import PHONE, REFUSED, Watched, launched
@@ -41,10 +42,7 @@ def page(chromium: Browser, up: Up) -> Iterator[Page]:
 
 
 def sign_in(page: Page, up: Up) -> None:
-    page.goto(f"{up.web}/devices")  # by way of the sign-in page
-    page.get_by_label("Name").fill(up.user)
-    page.get_by_label("Password").fill(up.password)
-    page.get_by_role("button", name="Sign in").click()
+    pages_browser.sign_in(page, up.web, up.user, up.password, path="/devices")
     expect(page.get_by_text("Live", exact=True)).to_be_visible()
 
 
