@@ -15,7 +15,6 @@ from nodeagent.drivers.metadata import telling
 from nodeagent.drivers.protocol import Driver
 from nodeagent.drivers.registry import DriverRegistry
 from nodeagent.metrics import AgentMetrics
-from nodeagent.tokens import bearer
 from nodeagent.work import AgentQueue, Key
 
 if TYPE_CHECKING:
@@ -38,7 +37,7 @@ def make_crew(config: AgentConfig, queue: AgentQueue, work: Callable[[Key], None
 def make_client(config: AgentConfig, *, transport: httpx.BaseTransport | None, metrics: AgentMetrics) -> Client:
     return Client(
         config.server,
-        token=bearer(config.token, config.token_file),
+        token=config.token,
         ca_file=config.ca_file,
         transport=transport,
         requested=metrics.requested,

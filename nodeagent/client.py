@@ -22,6 +22,7 @@ from msgspec.structs import replace
 from manciple.wire import codec
 from nodeagent.failures import ApiFailure
 from nodeagent.resources import Object, Resource
+from nodeagent.tokens import Token
 
 #: Seconds to wait for a connection, and for an answer that is not a watch.
 CONNECT_TIMEOUT, READ_TIMEOUT = 10.0, 30.0
@@ -117,7 +118,6 @@ class Watch(Generic[Object]):
 class Client:
     """Talks to one API server with one identity. `server`: https://host:port; `ca_file`: the CA that signed it.
 
-    token: the bearer token, or what gives it anew for each request.
     requested: told of every request, by method and status code; "<error>" where no answer came.
     """
 
@@ -125,7 +125,7 @@ class Client:
         self,
         server: str,
         *,
-        token: str | Callable[[], str],
+        token: Token,
         ca_file: Path | None = None,
         user_agent: str = "manciple-nodeagent",
         transport: httpx.BaseTransport | None = None,

@@ -9,6 +9,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from nodeagent.tokens import Token
+
 HIGHEST_PORT = 65535
 
 
@@ -63,11 +65,10 @@ class AgentConfig:
     """Everything an agent is told. Directories are the agent's own; two agents never share one."""
 
     server: str  # https://host:port
-    token: str = field(repr=False)
+    token: Token = field(repr=False)
     node_name: str
     state_dir: Path
     cdi_dir: Path
-    token_file: Path | None = None  # where the token is from, and may be renewed
     more_cdi_dirs: tuple[Path, ...] = ()  # of others, the lowest precedence first; `cdi_dir` has the last word
     plugin_dir: Path | None = None  # where drivers behind sockets register (plugins_registry/); none are sought if None
     plugin_call_seconds: float = 45.0  # that a call to a driver behind a socket may take, as for the kubelet

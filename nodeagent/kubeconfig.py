@@ -9,16 +9,16 @@ from typing import Any
 
 import yaml
 
+from nodeagent.tokens import Token, TokenFile
+
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """A server and an identity. `ca_file`: the CA to trust, None for the system's. token_file: where the token is from,
-    and may be renewed."""
+    """A server and an identity. `ca_file`: the CA to trust, None for the system's."""
 
     server: str
-    token: str
+    token: Token
     ca_file: Path | None
-    token_file: Path | None = None
 
 
 def read_kubeconfig(path: Path, *, ca_target: Path) -> Access:
@@ -33,11 +33,13 @@ def read_kubeconfig(path: Path, *, ca_target: Path) -> Access:
     cluster = _named(document, "clusters", str(context.get("cluster", "")), path)["cluster"]
     user = _named(document, "users", str(context.get("user", "")), path)["user"]
     # As client-go has it: the file counts, where there are both, and stands beside the kubeconfig.
-    token_file = (path.parent / str(user["tokenFile"])).resolve() if user.get("tokenFile") else None
-    token = token_file.read_text().strip() if token_file is not None else user.get("token")
-    if not token:
+    if user.get("tokenFile"):
+        token: Token = TokenFile((path.parent / str(user["tokenFile"])).resolve())
+    elif user.get("token"):
+        token = str(user["token"])
+    else:
         raise ValueError(f"{path}: user {context.get('user')} has no token")
-    return Access(str(cluster["server"]), str(token), _ca_file(cluster, path, ca_target), token_file)
+    return Access(str(cluster["server"]), token, _ca_file(cluster, path, ca_target))
 
 
 def _named(document: dict[str, Any], section: str, name: str, path: Path) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from nodeagent.drivers.catalog import MODULES, DriverEntry, read_drivers_file
 from nodeagent.drivers.simulated import DEFAULT_COUNT, DEFAULT_NAME
 from nodeagent.kubeconfig import Access, read_kubeconfig
 from nodeagent.runtimes.catalog import RUNTIMES
+from nodeagent.tokens import TokenFile
 
 #: As --driver: no driver of this process, only those behind sockets.
 NO_DRIVER = "none"
@@ -123,7 +124,6 @@ def configuration(options: argparse.Namespace) -> AgentConfig:
     return AgentConfig(
         server=access.server,
         token=access.token,
-        token_file=access.token_file,
         ca_file=access.ca_file,
         node_name=options.node_name,
         state_dir=state_dir.resolve(),
@@ -168,7 +168,4 @@ def _access(options: argparse.Namespace, state_dir: Path) -> Access:
         return read_kubeconfig(options.kubeconfig, ca_target=state_dir / "ca.crt")
     if options.server is None or options.token_file is None:
         raise ValueError("give --kubeconfig, or --server and --token-file")
-    token = options.token_file.read_text().strip()
-    if not token:
-        raise ValueError(f"{options.token_file} holds no token")
-    return Access(options.server, token, options.ca_file, options.token_file.resolve())
+    return Access(options.server, TokenFile(options.token_file.resolve()), options.ca_file)

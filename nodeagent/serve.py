@@ -24,7 +24,7 @@ from nodeagent.kubeconfig import Access, read_kubeconfig
 from nodeagent.serving.endpoints import CDI_DIR, PLUGINS_DIR, REGISTRAR_DIR
 from nodeagent.serving.plugin import Plugin, PluginConfig
 from nodeagent.stopping import stop_on_signals
-from nodeagent.tokens import bearer
+from nodeagent.tokens import TokenFile
 
 
 def parser() -> argparse.ArgumentParser:
@@ -110,9 +110,8 @@ def _client(options: argparse.Namespace, ca_folder: Path) -> Client:
     elif options.server is None or options.token_file is None:
         raise ValueError("give --kubeconfig, or --server and --token-file")
     else:
-        access = Access(options.server, "", options.ca_file, options.token_file)
-    token = bearer(access.token, access.token_file)
-    return Client(access.server, token=token, ca_file=access.ca_file, user_agent="manciple-driver")
+        access = Access(options.server, TokenFile(options.token_file.resolve()), options.ca_file)
+    return Client(access.server, token=access.token, ca_file=access.ca_file, user_agent="manciple-driver")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -1,4 +1,4 @@
-"""A bearer token in a file that somebody renews: in a pod of Kubernetes kubelet does, before the token's hour is over.
+"""Bearer tokens. One in a file may be renewed: in a pod of Kubernetes kubelet does so before the token's hour is over.
 
 Source: client-go transport/token_source.go.
 """
@@ -6,12 +6,11 @@ Source: client-go transport/token_source.go.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
-
-def bearer(token: str, file: Path | None) -> str | Callable[[], str]:
-    """What a client sends: the token, or what the file that it came from has by then. Raises: as TokenFile."""
-    return TokenFile(file) if file is not None else token
+#: A token, or what gives it anew for each request.
+Token = str | Callable[[], str]
 
 
 class TokenFile:
@@ -26,8 +25,6 @@ class TokenFile:
 
     def __call__(self) -> str:
         """A file that is away, or empty, leaves what it said last: it may be written just now."""
-        try:
+        with suppress(OSError, UnicodeDecodeError):
             self._last = self._path.read_text().strip() or self._last
-        except (OSError, UnicodeDecodeError):
-            return self._last
         return self._last

@@ -58,6 +58,8 @@ MEANINGS = {
     "gone": "Its driver does not publish it now, or publishes its pool in part.",
 }
 
+#: What a column of the stylesheet has room for: tiles, and gauges beside them (`--nics`).
+COLUMN_TILES, COLUMN_GAUGES = 8, 2
 #: States in which neighbours of one claim run together.
 _RUNNING = {"reserved", "taint"}
 #: What a shared device shows as full; above it nothing can be left but rounding.
@@ -199,6 +201,11 @@ class Line:
     def gauges(self) -> int:
         """How many of its tiles are narrow."""
         return sum(tile.gauge for tile in self.tiles)
+
+    @property
+    def many(self) -> bool:
+        """Whether it goes on below its first row where that finds no room."""
+        return self.gauges > COLUMN_GAUGES or len(self.tiles) - self.gauges > COLUMN_TILES
 
     @property
     def cut(self) -> bool:

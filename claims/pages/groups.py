@@ -9,7 +9,7 @@ from functools import cached_property
 
 from django.utils.text import slugify
 
-from claims.pages.grid import STATES, Line, Tile, join_runs, natural
+from claims.pages.grid import COLUMN_GAUGES, STATES, Line, Tile, join_runs, natural
 from claims.pages.published import Offer
 
 #: how the grid can be grouped -> what the button says
@@ -52,8 +52,9 @@ class Group:
 
     @property
     def gauges(self) -> int:
-        """How many gauges a column leaves room for beside eight tiles: as its lines have, within bounds."""
-        return min(max((line.gauges for line in self.lines), default=0), _MOST_GAUGES)
+        """How many gauges its columns leave room for, where that is more than the stylesheet's own; else 0."""
+        most = max((line.gauges for line in self.lines), default=0)
+        return min(most, _MOST_GAUGES) if most > COLUMN_GAUGES else 0
 
     @property
     def cut(self) -> bool:

@@ -15,8 +15,6 @@ from manciple.pages.links import node_url
 
 #: A partition at least this large has room for its profile, in thousandths of the card.
 _NAMED = WHOLE // 5
-#: A line with more tiles or more gauges than these goes on below its first row where it finds no room.
-_TILES, _GAUGES = 8, 2
 #: What is said of a node that is marked as cordoned.
 CORDONED = "Cordoned: no new pod comes here"
 
@@ -35,8 +33,7 @@ def draw_lines(
             if matches is None
             else (draw_tile(tile, current=current, dim=not matches(tile)) for tile in line.tiles)
         )
-        many = line.gauges > _GAUGES or len(line.tiles) - line.gauges > _TILES
-        marks = f"{' many' if many else ''}{' warn' if line.trouble else ''}{' cordoned' if line.cordoned else ''}"
+        marks = f"{' many' if line.many else ''}{' warn' if line.trouble else ''}{' cordoned' if line.cordoned else ''}"
         topics = escape(" ".join(line.topics))
         drawn.append(
             f'<li class="node{marks}" id="{escape(id_)}" data-topics="{topics}" data-name="{escape(line.name)}">'

@@ -21,8 +21,10 @@ from nodeagent.cdi.spec import Spec
 SUFFIXES = (".json", ".yaml")
 
 #: The fields of CDI that are no texts.
-_COUNTS: Final = {"major", "minor", "fileMode", "uid", "gid", "timeout", "additionalGids"}
-_TRUTHS: Final = {"enableMonitoring", "enableCMT", "enableMBM"}
+_NO_TEXTS: Final = {
+    *("major", "minor", "fileMode", "uid", "gid", "timeout", "additionalGids"),
+    *("enableMonitoring", "enableCMT", "enableMBM"),
+}
 
 #: How deep texts stand at most: the arguments of a hook of a device.
 _DEEPEST: Final = 8
@@ -56,7 +58,7 @@ def _as_go_reads(value: Any, field: str = "", depth: int = 0) -> Any:
         return {name: _as_go_reads(part, name, depth + 1) for name, part in value.items() if part is not None}
     if isinstance(value, list):
         return [_as_go_reads(part, field, depth + 1) for part in value]
-    if field in _COUNTS | _TRUTHS or not isinstance(value, int | float):
+    if field in _NO_TEXTS or not isinstance(value, int | float):
         return value
     if isinstance(value, bool):
         return "true" if value else "false"

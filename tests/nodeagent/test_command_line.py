@@ -13,6 +13,7 @@ from nodeagent.__main__ import main
 from nodeagent.drivers.catalog import create_drivers
 from nodeagent.kubeconfig import read_kubeconfig
 from nodeagent.options import configuration, driver_entries, parser
+from nodeagent.tokens import Token
 
 
 def kubeconfig(folder: Path, **changes: object) -> Path:
@@ -36,6 +37,17 @@ def kubeconfig(folder: Path, **changes: object) -> Path:
     path = folder / "kubeconfig"
     path.write_text(yaml.safe_dump(document))
     return path
+
+
+def current(token: Token) -> str:
+    return token if isinstance(token, str) else token()
+
+
+def test_an_empty_token_file_is_told_at_the_start(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    token = tmp_path / "token"
+    token.write_text("\n")
+    assert main(["--node-name", "n1", "--server", "http://api", "--token-file", str(token)]) == 2
+    assert f"{token} holds no token" in capsys.readouterr().err
 
 
 def test_a_kubeconfig_gives_server_token_and_ca(tmp_path: Path) -> None:
@@ -62,8 +74,9 @@ def test_a_server_and_a_token_file_will_do(tmp_path: Path) -> None:
 
     config = configuration(options)
 
-    assert (config.token, config.cpu, config.memory, config.ca_file) == ("secret", "4", "8Gi", None)
-    assert config.token_file == token, "whoever renews it need not restart the agent"
+    assert (current(config.token), config.cpu, config.memory, config.ca_file) == ("secret", "4", "8Gi", None)
+    token.write_text("renewed\n")
+    assert current(config.token) == "renewed", "whoever renews it need not restart the agent"
     assert config.cdi_dir.is_absolute()
 
 
@@ -163,7 +176,9 @@ def test_a_token_file_is_found_beside_the_kubeconfig_and_counts_more_than_a_toke
 
     access = read_kubeconfig(kubeconfig(tmp_path, users=users), ca_target=tmp_path / "ca.crt")
 
-    assert (access.token, access.token_file) == ("from the file", tmp_path / "renewed")
+    assert current(access.token) == "from the file"
+    (tmp_path / "renewed").write_text("renewed\n")
+    assert current(access.token) == "renewed"
 
 
 def test_without_a_server_the_command_says_what_to_give(capsys: pytest.CaptureFixture[str]) -> None:

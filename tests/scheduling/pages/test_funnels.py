@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from scheduling.allocator.published import PoolKey
@@ -14,6 +16,14 @@ from tests.scheduling.pages.claim_scene import browser, words
 
 def trouble(name: str, what: str = "incomplete", *, matching: int = 0, driver: str = "gpu.example.com") -> PoolTrouble:
     return PoolTrouble(PoolKey(driver, name), what, "1 of 2 slices", devices=8, matching=matching)
+
+
+def page_of_pod(cluster: Cluster, *, expressions: Sequence[str] = ()) -> str:
+    """The words on the page of a pod that wants one device, once the scheduler has looked at it."""
+    cluster.create(make_claim("wants", requests=[make_request(expressions=expressions)]))
+    cluster.create(make_pod("asks", claims={"gpu": "wants"}))
+    cluster.settle()
+    return words(browser("admin", staff=True), "/pods/default/asks")
 
 
 @pytest.mark.parametrize(
@@ -40,19 +50,13 @@ def test_the_page_of_a_waiting_pod_names_every_incomplete_pool(cluster: Cluster)
     for node in ("node-1", "node-2"):
         cluster.create(make_node(node))
         cluster.create(make_slice(node=node, slices=2))
-    cluster.create(make_claim("wants", requests=[make_request()]))
-    cluster.create(make_pod("waits", claims={"gpu": "wants"}))
-    cluster.settle()
-    shown = words(browser("admin", staff=True), "/pods/default/waits")
+    shown = page_of_pod(cluster)
     assert "lost: pools node-1 and node-2 are incomplete" in shown
 
 
 def test_where_nothing_is_left_nothing_more_is_said_to_be_lost(cluster: Cluster) -> None:
     cluster.with_gpus("node-1", each=2)
-    cluster.create(make_claim("wants", requests=[make_request(expressions=["false"])]))
-    cluster.create(make_pod("waits", claims={"gpu": "wants"}))
-    cluster.settle()
-    shown = words(browser("admin", staff=True), "/pods/default/waits")
+    shown = page_of_pod(cluster, expressions=["false"])
     assert "Not tainted 0 Free 0" in shown
 
 
@@ -60,25 +64,16 @@ def test_each_selector_of_a_class_with_several_is_told_by_what_it_asks(cluster: 
     cluster.create(make_class(expressions=["device.driver == 'other.example.com'", "size(device.driver) > 3"]))
     cluster.create(make_node("node-1"))
     cluster.create(make_slice(node="node-1"))
-    cluster.create(make_claim("wants", requests=[make_request()]))
-    cluster.create(make_pod("waits", claims={"gpu": "wants"}))
-    cluster.settle()
-    shown = words(browser("admin", staff=True), "/pods/default/waits")
+    shown = page_of_pod(cluster)
     assert "size(driver) > 3 0" in shown
 
 
 def test_a_pod_whose_class_does_not_exist_says_that_nothing_was_counted(cluster: Cluster) -> None:
     cluster.create(make_node("node-1"))
-    cluster.create(make_claim("wants", requests=[make_request()]))
-    cluster.create(make_pod("waits", claims={"gpu": "wants"}))
-    cluster.settle()
-    shown = words(browser("admin", staff=True), "/pods/default/waits")
+    shown = page_of_pod(cluster)
     assert "No device was looked at What is said above comes first." in shown
 
 
 def test_a_pod_that_runs_is_not_said_to_wait_for_anything(cluster: Cluster) -> None:
     cluster.with_gpus("node-1")
-    cluster.create(make_claim("wants", requests=[make_request()]))
-    cluster.create(make_pod("runs", claims={"gpu": "wants"}))
-    cluster.settle()
-    assert "No device was looked at" not in words(browser("admin", staff=True), "/pods/default/runs")
+    assert "No device was looked at" not in page_of_pod(cluster)
