@@ -4,6 +4,7 @@ Each case runs in a process of its own, on a PostgreSQL (and Redis) that it star
 
     throughput  pods created from a template -> claims -> allocated -> bound
     large       the same with 5,000 nodes of 20 devices
+    clients     100 HTTPS clients create pods while 500 nodes renew their Leases: throughput, and CPU by process
     latency     POST pod -> bound, seen through a watch, at a steady rate: API process, beat, two workers
     page        the device page's server time, whole and for one pool
     live        commit -> message on an open page's WebSocket
@@ -50,6 +51,18 @@ def _large(options: Options) -> list[Figure]:
     )
 
 
+def _clients(options: Options) -> list[Figure]:
+    from cases import clients  # noqa: PLC0415
+
+    return clients.measure(
+        nodes=options.nodes or 500,
+        devices=options.devices or 10,
+        pods=options.pods or 2500,
+        clients=options.clients,
+        workers=2,
+    )
+
+
 def _latency(options: Options) -> list[Figure]:
     from cases import latency  # noqa: PLC0415
 
@@ -73,6 +86,7 @@ def _live(options: Options) -> list[Figure]:
 CASES: dict[str, Callable[[Options], list[Figure]]] = {
     "throughput": _throughput,
     "large": _large,
+    "clients": _clients,
     "latency": _latency,
     "page": _page,
     "live": _live,
@@ -87,7 +101,7 @@ def _run(name: str, options: Options) -> list[Figure]:
         os.environ["MANCIPLE_SECRET_KEY"] = "of a benchmark, forty characters long...."
         os.environ["MANCIPLE_LOG_LEVEL"] = "WARNING"
         os.environ["MANCIPLE_DATABASE_URL"] = servers.enter_context(services.postgresql()).url
-        if name in {"latency", "live"}:
+        if name in {"clients", "latency", "live"}:
             os.environ["MANCIPLE_REDIS_URL"] = servers.enter_context(services.redis_server()).url
         import django  # noqa: PLC0415 - its settings are read from the environment
         from django.core.management import call_command  # noqa: PLC0415
@@ -114,6 +128,7 @@ def main() -> None:
     parser.add_argument("--nodes", type=int)
     parser.add_argument("--devices", type=int)
     parser.add_argument("--pods", type=int)
+    parser.add_argument("--clients", type=int, default=100, help="connections that create pods (clients)")
     parser.add_argument("--rate", type=float, default=20.0, help="pods a second (latency)")
     parser.add_argument("--seconds", type=float, default=15.0, help="for so long (latency)")
     parser.add_argument("--json", action="store_true")

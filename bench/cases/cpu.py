@@ -1,0 +1,61 @@
+"""CPU seconds of the server processes that this process has started, their own children included (Linux's /proc)."""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+#: What the command line of a process holds -> what the process is called here.
+_ROLES = {
+    "manage.py serve": "api",
+    " beat ": "beat",
+    " worker ": "workers",
+    "postgres": "postgresql",
+    "redis-server": "redis",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Process:
+    pid: int
+    parent: int
+    seconds: float  # user and system, and those of children that have ended
+    command: str
+
+
+def by_role() -> dict[str, float]:
+    """role (api, beat, workers, postgresql, redis) -> CPU seconds so far."""
+    children: dict[int, list[_Process]] = defaultdict(list)
+    for process in _processes():
+        children[process.parent].append(process)
+    spent: dict[str, float] = defaultdict(float)
+    for child in children[os.getpid()]:
+        role = next((role for mark, role in _ROLES.items() if mark in child.command), "")
+        if role:
+            spent[role] += _of_tree(child, children)
+    return dict(spent)
+
+
+def since(before: dict[str, float]) -> dict[str, float]:
+    """role -> CPU seconds spent after `before` was taken."""
+    return {role: seconds - before.get(role, 0.0) for role, seconds in by_role().items()}
+
+
+def _of_tree(process: _Process, children: dict[int, list[_Process]]) -> float:
+    return process.seconds + sum(_of_tree(child, children) for child in children[process.pid])
+
+
+def _processes() -> Iterator[_Process]:
+    for folder in Path("/proc").iterdir():
+        if not folder.name.isdigit():
+            continue
+        try:
+            fields = (folder / "stat").read_text().rpartition(")")[2].split()
+            command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:  # it ended meanwhile
+            continue
+        yield _Process(int(folder.name), int(fields[1]), sum(map(int, fields[11:15])) / _TICKS, command)
