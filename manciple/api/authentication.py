@@ -14,8 +14,8 @@ from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 
 from manciple.api import impersonation, tokens
-from manciple.api.identity import Identity
 from manciple.wire.errors import Unauthorized
+from manciple.wire.identity import Identity
 
 if TYPE_CHECKING:  # DRF's views load the authentication classes of the settings: this module
     from rest_framework.views import APIView

@@ -17,8 +17,8 @@ from datetime import datetime, timedelta
 from django.db.models import Q
 from django.utils import timezone
 
-from manciple.api.identity import AUTHENTICATED, Identity
 from manciple.api.models import Token
+from manciple.wire.identity import AUTHENTICATED, Identity
 
 #: `last_used` is written at most this often: a row written on every request would serialize all readers.
 USE_RESOLUTION = timedelta(minutes=1)
