@@ -267,7 +267,7 @@ def test_hundreds_of_writers_at_once_lose_nothing() -> None:
 
 
 def test_metadata_of_an_object_made_by_the_group_is_complete() -> None:
-    made: Note = objects.write(lambda writer: writer.create(NOTES, note("", generate_name="n-")))
+    made = objects.write(lambda writer: writer.create(NOTES, note("", generate_name="n-")))
     metadata: ObjectMeta = made.metadata
     assert metadata.uid
     assert metadata.name.startswith("n-")
