@@ -158,7 +158,7 @@ def test_a_broker_that_is_down_neither_fails_nor_delays_a_commit(monkeypatch: py
             raise ConnectionRefusedError
 
     with dispatching(send):
-        attempts.until("schedule")
+        attempts.until(controllers()[0].name)
         Cluster().create(make_node())
         down.clear()
         attempts.until(LAST)
