@@ -11,8 +11,10 @@ here (upstream: pkg/controller/resourceclaim/controller.go, syncPod).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
+from functools import partial
 from typing import cast
 
 from django.db.models import Q
@@ -59,12 +61,12 @@ def look(records: Sequence[EventRecord]) -> int:
     return sync(keys)
 
 
-def sweep(now: datetime) -> int:  # noqa: ARG001 - every controller is swept at a time
-    """Look at every pod that could lack a claim. Returns how many pods were changed, at most about `MOST`."""
+def sweep(now: datetime, *, most: float = MOST) -> int:  # noqa: ARG001 - every controller is swept at a time
+    """Look at every pod that could lack a claim. Returns how many pods were changed, at most about `most`."""
     changed = 0
     for batch in bulk.chunks(_wanting(), BATCH):
         changed += sync(batch)
-        if changed >= MOST:
+        if changed >= most:
             break
     return changed
 
@@ -240,7 +242,9 @@ def _complain(writer: Writer, pod: Pod, error: ApiError) -> None:
     )
 
 
-FOLLOWER = Follower(name="claims", resources=frozenset({PODS, CLAIMS, TEMPLATES}), look=look, sweep=sweep)
+FOLLOWER = Follower(
+    name="claims", resources=frozenset({PODS, CLAIMS, TEMPLATES}), look=look, sweep=partial(sweep, most=math.inf)
+)
 
 
 def reconcile(now: datetime) -> int:

@@ -6,8 +6,10 @@ went, a claim that is being deleted, and the sweep over all claims that hold or 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from typing import cast
 
 from django.db.models import Exists, OuterRef, Q, QuerySet
@@ -51,8 +53,8 @@ def _claims_behind(record: EventRecord) -> Iterable[Key]:
         yield record.namespace, record.name
 
 
-def sweep(now: datetime) -> int:
-    """Look at every claim with something to take back. Returns how many were changed, at most about `MOST`."""
+def sweep(now: datetime, *, most: float = MOST) -> int:
+    """Look at every claim with something to take back. Returns how many were changed, at most about `most`."""
     changed = 0
     for chunk in bulk.chunks(_candidates(now), BATCH):
         claims = [decoded(stored, ResourceClaim) for stored in objects.get_many(kind(CLAIMS), chunk)]
@@ -62,7 +64,7 @@ def sweep(now: datetime) -> int:
         # A first judgement on what was read without a lock; the transaction makes the real one.
         suspects = [key_of(claim) for claim in claims if _judge(claim, pods, idle=key_of(claim) in idle)]
         changed += release(suspects, idle=idle)
-        if changed >= MOST:
+        if changed >= most:
             break
     return changed
 
@@ -141,7 +143,9 @@ def _release_one(writer: Writer, claim: ResourceClaim, *, idle: bool) -> bool:
     return True
 
 
-FOLLOWER = Follower(name="reservations", resources=frozenset({PODS, CLAIMS}), look=look, sweep=sweep)
+FOLLOWER = Follower(
+    name="reservations", resources=frozenset({PODS, CLAIMS}), look=look, sweep=partial(sweep, most=math.inf)
+)
 
 
 def reconcile(_now: datetime) -> int:
