@@ -91,12 +91,10 @@ def _listed(objects: QuerySet[StoredObject], limit: int) -> list[Found]:
 def _dependents(limit: int) -> list[Found]:
     """Objects with an owner that is gone or goes in the foreground, and which are not deleted themselves yet."""
     in_foreground = StoredObject.objects.filter(propagation="Foreground").values("uid")
-    # One after the other, because each alone is found by an index: together they are looked for in the whole store.
-    for links in (OwnerLink.objects.filter(gone=True), OwnerLink.objects.filter(owner_uid__in=in_foreground)):
-        adrift = StoredObject.objects.filter(uid__in=links.values("object_id"), event__deleting=False)
-        if found := _listed(adrift, limit):
-            return found
-    return []
+    # A union, because each half is found by an index; with OR the database would go through the whole store.
+    gone, leaving = OwnerLink.objects.filter(gone=True), OwnerLink.objects.filter(owner_uid__in=in_foreground)
+    adrift = gone.values("object_id").union(leaving.values("object_id"))
+    return _listed(StoredObject.objects.filter(uid__in=adrift, event__deleting=False), limit)
 
 
 def _collect_dependents(writer: Writer, found: Sequence[Found]) -> int:
