@@ -6,6 +6,7 @@ Each case runs in a process of its own, on a PostgreSQL (and Redis) that it star
     large       the same with 5,000 nodes of 20 devices
     clients     100 HTTPS clients create pods while 500 nodes renew their Leases: throughput, and CPU by process
     latency     POST pod -> bound, seen through a watch, at a steady rate: API process, beat, two workers
+    silence     the same while a thousand other nodes fall silent at once
     page        the device page's server time, whole and for one pool
     live        commit -> message on an open page's WebSocket
 
@@ -71,6 +72,12 @@ def _latency(options: Options) -> list[Figure]:
     )
 
 
+def _silence(options: Options) -> list[Figure]:
+    from cases import silent_nodes  # noqa: PLC0415
+
+    return silent_nodes.measure(silent=options.nodes or 1000, devices=options.devices or 10, rate=options.rate)
+
+
 def _page(options: Options) -> list[Figure]:
     from cases import pages  # noqa: PLC0415
 
@@ -88,6 +95,7 @@ CASES: dict[str, Callable[[Options], list[Figure]]] = {
     "large": _large,
     "clients": _clients,
     "latency": _latency,
+    "silence": _silence,
     "page": _page,
     "live": _live,
 }
@@ -101,7 +109,7 @@ def _run(name: str, options: Options) -> list[Figure]:
         os.environ["MANCIPLE_SECRET_KEY"] = "of a benchmark, forty characters long...."
         os.environ["MANCIPLE_LOG_LEVEL"] = "WARNING"
         os.environ["MANCIPLE_DATABASE_URL"] = servers.enter_context(services.postgresql()).url
-        if name in {"clients", "latency", "live"}:
+        if name in {"clients", "latency", "silence", "live"}:
             os.environ["MANCIPLE_REDIS_URL"] = servers.enter_context(services.redis_server()).url
         import django  # noqa: PLC0415 - its settings are read from the environment
         from django.core.management import call_command  # noqa: PLC0415

@@ -1,6 +1,7 @@
-"""The Celery application. Tasks carry no objects: a message only says "look", the database is the truth.
+"""The Celery application. Tasks carry no objects: a message only says "reconcile", the database is the truth.
 
-Every worker, the embedded one too, runs a dispatcher beside its tasks: it turns commits into looks.
+What it knows of the controllers (tasks, routes, beat's schedule) is made of their declarations once Django is ready.
+Every worker, the embedded one too, runs a dispatcher beside its tasks: it turns commits into wake-ups.
 """
 
 from __future__ import annotations
@@ -9,18 +10,40 @@ import os
 from typing import Any
 
 from celery import Celery, bootsteps
+from celery.signals import import_modules
+from kombu.entity import Queue as BrokerQueue
 
-from scheduling.beat import beat_schedule
+from scheduling.controllers.declaration import Queue
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "manciple.settings")
 
 app = Celery("manciple")
 app.config_from_object("django.conf:settings", namespace="CELERY")
-app.conf.beat_schedule = beat_schedule()
-app.autodiscover_tasks(["scheduling"])
+app.conf.task_queues = [BrokerQueue(queue.value) for queue in Queue]  # type: ignore[no-untyped-call]
+app.conf.task_default_queue = Queue.SCHEDULING.value
 
 
-class Dispatching(bootsteps.StartStopStep):  # type: ignore[misc]  # Celery is untyped
+def _declare(**_signal: object) -> None:
+    """Called after Celery's own receivers: Django is ready by then."""
+    from scheduling import beat, tasks  # noqa: PLC0415 - imported late: they need Django's apps
+    from scheduling.controllers.registry import controllers  # noqa: PLC0415
+
+    app.conf.beat_schedule = beat.beat_schedule(controllers())
+    app.conf.task_routes = beat.task_routes(controllers())
+    for controller in controllers():
+        if beat.task_name(controller.name) not in app.tasks:
+            tasks.register(app, controller)
+
+
+import_modules.connect(_declare, weak=False)
+
+
+def send(task: str) -> None:
+    """Put a message for the task of that name on its way, unless one is."""
+    app.tasks[task].apply_async()
+
+
+class Dispatching(bootsteps.StartStopStep):  # type: ignore[misc]  # as above
     """The worker's dispatcher; starts once the pool can take tasks."""
 
     requires = ("celery.worker.components:Pool",)
@@ -30,11 +53,7 @@ class Dispatching(bootsteps.StartStopStep):  # type: ignore[misc]  # Celery is u
         self._dispatcher: Any = None
 
     def start(self, worker: Any) -> None:  # noqa: ARG002 - Celery's signature
-        # Imported late: it needs Django's apps, which the worker has loaded by now.
-        from scheduling import dispatch  # noqa: PLC0415
-
-        def send(task: str) -> None:
-            app.send_task(task, expires=dispatch.EXPIRES, ignore_result=True)
+        from scheduling import dispatch  # noqa: PLC0415 - as above
 
         claim = dispatch.claim_among_processes if app.conf.broker_url.startswith("redis") else dispatch.claim_alone
         self._dispatcher = dispatch.Dispatcher(send, claim)

@@ -133,6 +133,13 @@ CELERY_TASK_IGNORE_RESULT = True
 CELERY_TASK_SERIALIZER = "json"
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_TIMEZONE = "UTC"
+#: Threads for each queue; `worker_concurrency` of them schedule. More messages than there are scheduling controllers
+#: may be fetched beforehand, so that they never keep the sweeps' from being fetched.
+CELERY_WORKER_POOL = "manciple.worker_pool:TaskPool"
+CELERY_WORKER_CONCURRENCY = 2
+CELERY_WORKER_PREFETCH_MULTIPLIER = 2
+#: Nobody asks the workers anything through the broker: they need not listen.
+CELERY_WORKER_ENABLE_REMOTE_CONTROL = False
 
 #: Threads that serve REST requests and pages in one process (watches and sockets need none).
 API_THREADS = int(os.environ.get("MANCIPLE_API_THREADS", "8"))
@@ -199,6 +206,8 @@ LOGGING = {
         # Celery tells of every task that it receives and ends: several a second here, and none of them news.
         "celery.app.trace": {"level": "WARNING"},
         "celery.worker.strategy": {"level": "WARNING"},
+        # That a message was out of date: another one has come or will.
+        "celery.worker.request": {"level": "WARNING"},
         "celery.beat": {"level": "WARNING"},
     },
     "root": {"handlers": ["stderr"], "level": os.environ.get("MANCIPLE_LOG_LEVEL", "INFO")},

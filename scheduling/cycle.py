@@ -83,8 +83,10 @@ class SchedulingWorker:
         self._asked.set()
         while self._asked.is_set() and self._turn.acquire(blocking=False):
             try:
-                with turns.turn():
+                with turns.turn() as ours:
                     self._asked.clear()
+                    if not ours:
+                        break  # another worker has the turn, and reads the log once more before it ends
                     while outcomes := self._cycle():
                         taken += len(outcomes)
                         done = [outcome for outcome in outcomes if isinstance(outcome, Done)]
@@ -96,8 +98,12 @@ class SchedulingWorker:
 
     def sweep(self) -> int:
         """Flush pods that waited for long, and make the queue's rows match the pods there are."""
-        with self._turn:
+        if not self._turn.acquire(timeout=turns.PATIENCE):
+            return 0  # busy scheduling; the next sweep comes soon
+        try:
             changed = queue.sweep(self._current(), self._clock())
+        finally:
+            self._turn.release()
         if self._asked.is_set():
             # Somebody asked for a run meanwhile and went away, trusting whoever works to do it.
             self.run()

@@ -1,17 +1,17 @@
-"""Turns "revision N exists" into looks: which tasks could have work because of what was committed.
+"""Turns "revision N exists" into wake-ups: which controllers could have work because of what was committed.
 
-A thread of each Celery worker process (`manciple.celery` starts it) hears the announcements, asks the log which
-resources changed how, and sends each concerned task one message; then it rests a moment, so that a burst of commits
-becomes few looks. Of several processes the first to claim a stretch of the log sends for it. The committing thread only
-hands over a number; a broker that cannot be reached, or a dispatcher that dies, costs a log line at most, and the
-periodic looks (`scheduling.beat`) make up for it.
+A thread of each Celery worker process (`manciple.celery` starts it) hears the announcements, asks the log what happened
+to the resources that wake somebody, and sends each concerned controller one message; then it rests a moment, so that a
+burst of commits becomes few messages. What wakes nobody (a renewed Lease, an Event) costs that one question. Of several
+processes the first to claim a stretch of the log sends for it. The committing thread only hands over a number; a broker
+that cannot be reached, or a dispatcher that dies, costs a log line at most, and the periodic runs make up for it.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from django.db import DatabaseError, InterfaceError, connection
 from kombu.exceptions import KombuError
@@ -19,48 +19,30 @@ from kombu.exceptions import KombuError
 from manciple.store import announce, tail
 from manciple.store.tail import Sketch
 from scheduling import hints
-from scheduling.beat import INTERVALS, task_name
+from scheduling.beat import task_name
+from scheduling.controllers.declaration import ANY, BOUND, DELETED, DELETING, FINISHED, MODIFIED, Change, Controller
+from scheduling.controllers.registry import controllers
 from scheduling.looked_after import Tasks, looked_after
 from scheduling.models import Cursor
-from scheduling.resources import CLAIMS, NAMESPACES, NODES, PODS, TEMPLATES
+from scheduling.resources import EVENTS, LEASES
 
 log = logging.getLogger(__name__)
 
-#: Seconds between two looks at the log: at most one message per task in each.
+#: Seconds between two questions to the log: at most one message for a controller in each.
 RESTING_TIME = 0.01
-#: Name of the row that says how far looks were sent, where several processes dispatch.
+#: Name of the row that says how far wake-ups were sent, where several processes dispatch.
 CURSOR = "dispatch"
-#: Seconds after which an unread message is dropped; the periodic looks come more often.
-EXPIRES = 10
 #: Seconds of waiting after the database or the broker failed.
 RETRY_AFTER = 1.0
-
-ADDED, MODIFIED, DELETED = hints.ADDED, hints.MODIFIED, hints.DELETED
-#: What a modification amounts to, where that can be told: the object is being deleted, the pod has ended or has a node.
-DELETING, FINISHED, BOUND = "DELETING", "FINISHED", "BOUND"
-
-#: task -> (resource, what happened to it) that may give it work
-LOOKS: dict[str, frozenset[tuple[str, str]]] = {
-    "schedule": frozenset({*hints.RULES, (PODS, ADDED), (PODS, DELETING), (PODS, FINISHED), (CLAIMS, DELETING)}),
-    # A pod that another scheduler has bound may lack reservations; the periodic look finds it.
-    "sync_claims": frozenset({(PODS, ADDED), (PODS, MODIFIED), (TEMPLATES, ADDED), (CLAIMS, DELETED)}),
-    "release_claims": frozenset({(PODS, FINISHED), (PODS, DELETED), (CLAIMS, DELETING)}),
-    "sweep_namespaces": frozenset({(NAMESPACES, MODIFIED), (NAMESPACES, DELETING)}),
-    "sweep_nodes": frozenset({(NODES, MODIFIED), (NODES, DELETING)}),
-    "sweep_pods": frozenset({(NODES, DELETED)}),
-}
-#: A deletion of anything may orphan, or finish the emptying of a namespace.
-ON_ANY_DELETION = ("collect_garbage", "sweep_namespaces")
-
-#: The resources that any task cares for.
-CONCERNING = frozenset(resource for interests in LOOKS.values() for resource, _ in interests)
-#: Changes that are told apart; when there are more, every task is sent a look.
+#: What owns nothing and is in nobody's way: that such an object went is no deletion like any other.
+TRANSIENT = frozenset({EVENTS, LEASES})
+#: Changes that are told apart; when there are more, every controller that anything wakes is sent a message.
 MOST_CHANGES = 2000
 
 Send = Callable[[str], None]
 
 
-def change_of(sketch: Sketch) -> tuple[str, str]:
+def change_of(sketch: Sketch) -> Change:
     """(resource, what happened to it)."""
     change: str = sketch.type
     if change == MODIFIED:
@@ -73,14 +55,34 @@ def change_of(sketch: Sketch) -> tuple[str, str]:
     return sketch.resource, change
 
 
-def looks_for(changes: Collection[tuple[str, str]]) -> list[str]:
-    """The tasks that these (resource, what happened to it) concern, by short name."""
-    concerned = [task for task, interests in LOOKS.items() if interests.intersection(changes)]
-    if "sync_claims" in concerned and "schedule" in concerned:
-        concerned.remove("schedule")  # which the other does when the claims are there
-    if any(type_ == DELETED for _, type_ in changes):
-        concerned += [task for task in ON_ANY_DELETION if task not in concerned]
-    return concerned
+class Table:
+    """Which changes wake which controllers, as these declare it."""
+
+    def __init__(self, declared: Iterable[Controller]) -> None:
+        self._declared = tuple(declared)
+        #: the names of those that anything wakes
+        self.woken = [one.name for one in self._declared if one.wakes_on]
+        #: the resources that somebody cares for
+        self.resources = frozenset(resource for one in self._declared for resource, _ in one.wakes_on) - {ANY}
+
+    def concerned(self, changes: Collection[Change]) -> list[str]:
+        """The names of the controllers that these changes concern."""
+        told = set(changes)
+        if any(change == DELETED and resource not in TRANSIENT for resource, change in changes):
+            told.add((ANY, DELETED))
+        found = [one for one in self._declared if one.wakes_on & told]
+        covered = frozenset[str]().union(*(one.covers for one in found))
+        return [one.name for one in found if one.name not in covered]
+
+    def concerned_by(self, sketches: Sequence[Sketch]) -> list[str]:
+        """The same for a stretch of the log, without those that look at it by themselves."""
+        if len(sketches) == MOST_CHANGES:
+            return self.woken
+        changes: dict[Tasks, set[Change]] = {}
+        for sketch in sketches:
+            changes.setdefault(looked_after.by(sketch.revision), set()).add(change_of(sketch))
+        wanted = {name for looking, found in changes.items() for name in self.concerned(found) if name not in looking}
+        return [one.name for one in self._declared if one.name in wanted]
 
 
 def claim_alone(_revision: int) -> bool:
@@ -90,16 +92,25 @@ def claim_alone(_revision: int) -> bool:
 
 def claim_among_processes(revision: int) -> bool:
     """Whether this process is the one to send for the log up to `revision`."""
-    Cursor.objects.get_or_create(name=CURSOR)
-    return bool(Cursor.objects.filter(name=CURSOR, revision__lt=revision).update(revision=revision))
+    if Cursor.objects.filter(name=CURSOR, revision__lt=revision).update(revision=revision):
+        return True
+    _, created = Cursor.objects.get_or_create(name=CURSOR, defaults={"revision": revision})
+    return created
 
 
 class Dispatcher:
     """The thread. `send(task name)` puts one message on its way; `claim(revision)` says whether to send up to there."""
 
-    def __init__(self, send: Send, claim: Callable[[int], bool] = claim_alone) -> None:
+    def __init__(
+        self,
+        send: Send,
+        claim: Callable[[int], bool] = claim_alone,
+        declared: Iterable[Controller] | None = None,
+    ) -> None:
         self._send = send
         self._claim = claim
+        self._declared = tuple(controllers() if declared is None else declared)
+        self._table = Table(self._declared)
         self._news = threading.Condition()
         self._newest = 0
         self._stopping = False
@@ -107,7 +118,7 @@ class Dispatcher:
         self._unsubscribe: Callable[[], None] = lambda: None
 
     def start(self) -> None:
-        """Look at everything once (something may have been left undone), then at what changes."""
+        """Wake everybody once (something may have been left undone), then whom changes concern."""
         self._stopping = False
         self._unsubscribe = announce.subscribe(self._hear)
         self._thread = threading.Thread(target=self._run, name="dispatch", daemon=True)
@@ -132,7 +143,7 @@ class Dispatcher:
             try:
                 position = self._look(position)
             except (DatabaseError, InterfaceError, KombuError, OSError):
-                log.exception("could not send looks")
+                log.exception("could not send wake-ups")
                 connection.close()
                 self._pause(RETRY_AFTER)
             self._pause(RESTING_TIME)
@@ -149,22 +160,26 @@ class Dispatcher:
             self._news.wait_for(lambda: self._stopping, timeout=seconds)
 
     def _look(self, position: int | None) -> int:
-        """Send the looks for what came after `position`; returns the new one."""
-        latest = tail.latest_revision()
-        if position is not None and not self._claim(latest):
+        """Send the wake-ups for what came after `position`; returns the new one."""
+        if position is None:
+            latest = tail.latest_revision()
+            self._wake(one.name for one in self._declared)
             return latest
-        for task in list(INTERVALS) if position is None else concerned_after(position):
-            self._send(task_name(task))
+        with self._news:
+            heard = self._newest
+        sketches = tail.sketched_after(position, resources=self._table.resources, limit=MOST_CHANGES)
+        # Revisions are committed in order: up to the one that was announced, the log is complete.
+        latest = max(heard, sketches[-1].revision) if sketches else heard
+        if sketches and self._claim(latest):
+            self._wake(self._table.concerned_by(sketches))
         return latest
+
+    def _wake(self, names: Iterable[str]) -> None:
+        for name in names:
+            self._send(task_name(name))
 
 
 def concerned_after(position: int) -> list[str]:
-    """The tasks to send a look to for what came after `position`, by short name."""
-    sketches = tail.sketched_after(position, resources=CONCERNING, limit=MOST_CHANGES)
-    if len(sketches) == MOST_CHANGES:
-        return list(LOOKS)
-    changes: dict[Tasks, set[tuple[str, str]]] = {}
-    for sketch in sketches:
-        changes.setdefault(looked_after.by(sketch.revision), set()).add(change_of(sketch))
-    concerned = {task for looking, found in changes.items() for task in looks_for(found) if task not in looking}
-    return [task for task in INTERVALS if task in concerned]
+    """The controllers to wake for what came after `position`, by name."""
+    table = Table(controllers())
+    return table.concerned_by(tail.sketched_after(position, resources=table.resources, limit=MOST_CHANGES))

@@ -1,8 +1,8 @@
-"""Which revisions need no look, because the task of this process that writes them looks at them itself.
+"""Which revisions need no wake-up, because the controller of this process that writes them looks at them itself.
 
-A task notes its writes before they are committed; the dispatcher of the same process (`scheduling.dispatch`) asks.
-What is not known here costs a look that finds nothing; what is known and left undone, by a process that dies, waits
-for the periodic look.
+A controller notes its writes before they are committed; the dispatcher of the same process (`scheduling.dispatch`)
+asks. What is not known here costs a run that finds nothing; what is known and left undone, by a process that dies,
+waits for the periodic run.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from manciple.store.objects import Writer
 #: Transactions remembered; a dispatcher asks within milliseconds.
 REMEMBERED = 256
 
-#: the short names of tasks
+#: the names of controllers
 Tasks = frozenset[str]
 NOBODY: Tasks = frozenset()
 
 
 class LookedAfter:
-    """Stretches of the log, newest last, each with the tasks that need not be sent for it."""
+    """Stretches of the log, newest last, each with the controllers that need not be woken for it."""
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
         self._stretches: deque[tuple[int, int, Tasks]] = deque(maxlen=REMEMBERED)
 
     def by(self, revision: int) -> Tasks:
-        """The tasks that look at `revision` without being told."""
+        """The controllers that look at `revision` without being told."""
         with self._guard:
             return next((tasks for first, last, tasks in self._stretches if first <= revision <= last), NOBODY)
 

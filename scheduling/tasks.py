@@ -1,36 +1,85 @@
-"""What Celery runs. A message only says "look": it names a task and carries nothing, and losing one loses nothing.
+"""The controllers as Celery tasks. A message only says "reconcile": it carries nothing, and losing one loses nothing.
 
-Every task is idempotent and may run in any number of workers at once.
+Every controller that is declared (`scheduling.controllers`) gets a task, which may run in any number of workers at
+once; of a singleton's, all but one return at once. What they came for is not lost: they leave word, and the one at work
+asks for itself again when it is done.
 """
 
 from __future__ import annotations
 
-import functools
-import os
-import threading
-import uuid
-from collections.abc import Callable
+from typing import Any
 
-from celery import shared_task
+from celery import Celery, Task
 from celery.signals import worker_process_shutdown
+from celery.utils import uuid
 
-from scheduling import heartbeats, usage
-from scheduling.controllers import claims, garbage, namespaces, node_lifecycle, podgc, pruning, reservations
+from scheduling import heartbeats, turns, wakeups
+from scheduling.beat import task_name
+from scheduling.controllers import node_lifecycle, scheduler
+from scheduling.controllers.declaration import Controller
 from scheduling.controllers.followers import utc_now
-from scheduling.cycle import SchedulingWorker
+from scheduling.controllers.registry import controllers
 from scheduling.looked_after import looked_after
 
 
-def task(look: Callable[[], None]) -> Callable[[], None]:
-    """Register `look` with Celery under its own name (Celery's decorator has no types). A look is a sign of life."""
+def work(controller: Controller) -> bool:
+    """Let it reconcile once, which is a sign of life. Returns whether it should be asked again soon."""
+    with heartbeats.heart().look():
+        if not controller.singleton:
+            return _reconcile(controller)
+        for _attempt in range(2):
+            with turns.alone(controller.name) as ours:
+                unfinished = ours and _reconcile(controller)
+            if ours:
+                return unfinished or wakeups.process.wakeups().asked_again(controller.name)
+            # Whoever is at work asks after us when it has let go; if it just did both, the second attempt succeeds.
+            wakeups.process.wakeups().ask_again(controller.name)
+        return False
 
-    @functools.wraps(look)
-    def living() -> None:
-        with heartbeats.heart().look():
-            look()
 
-    registered: Callable[[], None] = shared_task(living)
-    return registered
+def _reconcile(controller: Controller) -> bool:
+    """Returns whether there may be more to do than one run does."""
+    changed = controller.reconcile(utc_now())
+    return 0 < controller.most_per_turn <= changed
+
+
+class ControllerTask(Task):  # type: ignore[misc]  # Celery is untyped
+    """Sends at most one message at a time, whoever asks (see `scheduling.wakeups`)."""
+
+    abstract = True
+    controller: Controller
+
+    def run(self) -> None:
+        message = self.request.id or ""
+        if message and not wakeups.process.wakeups().leave(self.controller.name, message):
+            return
+        if work(self.controller):
+            self.apply_async()
+
+    def apply_async(self, args: Any = None, kwargs: Any = None, task_id: str | None = None, **options: Any) -> Any:
+        message, controller = task_id or uuid(), self.controller
+        if not wakeups.process.wakeups().enter(controller.name, message, controller.pending_for):
+            return None
+        options.setdefault("expires", controller.pending_for)
+        try:
+            return super().apply_async(args, kwargs, task_id=message, **options)
+        except BaseException:
+            wakeups.process.wakeups().leave(controller.name, message)
+            raise
+
+
+def register(app: Celery, controller: Controller) -> ControllerTask:
+    """Make it a task of `app`."""
+    members = {"name": task_name(controller.name), "controller": controller, "ignore_result": True}
+    made: ControllerTask = app.register_task(type(controller.name, (ControllerTask,), members)())
+    return made
+
+
+def run(name: str) -> None:
+    """What a worker does when it takes up a message for the controller of that name."""
+    (controller,) = (one for one in controllers() if one.name == name)
+    while work(controller):
+        pass
 
 
 def _process_ends(**_signal: object) -> None:
@@ -41,104 +90,9 @@ def _process_ends(**_signal: object) -> None:
 worker_process_shutdown.connect(_process_ends)
 
 
-class _Process:
-    """The scheduling worker of this process; a forked child makes its own."""
-
-    def __init__(self) -> None:
-        self._guard = threading.Lock()
-        self._worker: SchedulingWorker | None = None
-
-    def worker(self) -> SchedulingWorker:
-        with self._guard:
-            if self._worker is None:
-                name = f"{os.uname().nodename}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
-                self._worker = SchedulingWorker(name[-64:], utc_now)
-            return self._worker
-
-    def forget(self) -> None:
-        self._guard = threading.Lock()
-        self._worker = None
-
-
-_process = _Process()
-os.register_at_fork(after_in_child=_process.forget)
-
-
 def forget_process() -> None:
     """Give up what this process knows of the cluster; used where its database is another one from now on."""
-    _process.forget()
+    scheduler.process.forget()
+    node_lifecycle.known.forget()
     looked_after.forget()
-
-
-@task
-def schedule() -> None:
-    """Place the pods that are ready."""
-    _place()
-
-
-@task
-def sync_claims() -> None:
-    """Make the claims that new pods ask for by template, and place these pods."""
-    claims.FOLLOWER.follow()
-    _place()
-
-
-def _place() -> None:
-    report = _process.worker().run()
-    heartbeats.heart().did(attempts=report.taken, placed=report.placed)
-
-
-@task
-def release_claims() -> None:
-    """Take back what finished and deleted pods held."""
-    reservations.FOLLOWER.follow()
-
-
-@task
-def collect_garbage() -> None:
-    """Delete what lost its owners."""
-    garbage.sweep(utc_now())
-
-
-@task
-def sweep_namespaces() -> None:
-    """Empty terminating namespaces."""
-    namespaces.sweep(utc_now())
-
-
-@task
-def sweep_nodes() -> None:
-    """Notice nodes that fell silent or came back; evict from tainted ones."""
-    node_lifecycle.sweep(utc_now())
-
-
-@task
-def sweep_queue() -> None:
-    """Flush long waits, and make the queue match the pods there are."""
-    _process.worker().sweep()
-
-
-@task
-def sweep_pods() -> None:
-    """Remove pods whose node is gone."""
-    podgc.sweep(utc_now())
-
-
-@task
-def sweep_claims() -> None:
-    """Look at all claims and all pods that use some, whatever the followers have seen."""
-    claims.sweep(utc_now())
-    reservations.sweep(utc_now())
-
-
-@task
-def prune() -> None:
-    """Drop old Events, and what nobody can read any more from the event log."""
-    pruning.sweep(utc_now())
-
-
-@task
-def sample_usage() -> None:
-    """Note how many devices are in which state, once a minute; forget processes that were silent for long."""
-    usage.sample(utc_now())
-    heartbeats.forget_stale(utc_now())
+    wakeups.process.forget()

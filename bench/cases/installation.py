@@ -20,6 +20,8 @@ from tests.services import free_port
 
 #: Seconds that everything has to start.
 PATIENCE = 60.0
+#: As in deploy/systemd.
+WORKER = ("--without-gossip", "--without-mingle", "--without-heartbeat", "--loglevel", "INFO")
 CELERY = (str(Path(sys.executable).parent / "celery"), "-A", "manciple")
 
 
@@ -45,8 +47,7 @@ def installed(*, workers: int) -> Iterator[Installation]:
         "beat": [*CELERY, "beat", "--scheduler", "celery.beat.Scheduler", "--schedule", str(home / "beat")],
     }
     for number in range(1, workers + 1):
-        options = ["--pool", "threads", "--concurrency", "2", "--hostname", f"worker-{number}", "--loglevel", "INFO"]
-        commands[f"worker-{number}"] = [*CELERY, "worker", *options]
+        commands[f"worker-{number}"] = [*CELERY, "worker", *WORKER, "--hostname", f"worker-{number}"]
     processes = {name: Process(command).start() for name, command in commands.items()}
     try:
         wait_until(lambda: _answers(f"http://{web}/readyz"))

@@ -44,7 +44,7 @@ def measure(*, nodes: int, devices: int, rate: float, seconds: float) -> list[Fi
     cluster.fill(nodes=nodes, devices=devices)
     with installed(workers=2) as installation, _client(installation) as client:
         bound: dict[str, float] = {}
-        threading.Thread(target=_watch, args=(installation, bound), daemon=True).start()
+        threading.Thread(target=watch, args=(installation, bound), daemon=True).start()
         _submit(client, bound, prefix="warm", rate=rate, seconds=2)
         posted = _submit(client, bound, prefix="pod", rate=rate, seconds=seconds)
     took = [(bound[name] - sent) * 1000 for name, sent in posted.items()]
@@ -65,7 +65,7 @@ def _client(installation: Installation, *, timeout: float | None = 10.0) -> http
     )
 
 
-def _watch(installation: Installation, bound: dict[str, float]) -> None:
+def watch(installation: Installation, bound: dict[str, float]) -> None:
     """Note when each pod is first seen with a node, until the server ends."""
     decoder = msgspec.json.Decoder(_WatchEvent)
     with (

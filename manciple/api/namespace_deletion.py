@@ -9,7 +9,7 @@ Source: pkg/registry/core/namespace/storage, pkg/controller/namespace (namespace
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from itertools import islice
 
@@ -87,9 +87,10 @@ def _delete_contents(kind: Kind, namespace: str) -> int:
     return left
 
 
-def _delete_batch(kind: Kind, batch: Iterable[Stored]) -> int:
+def _delete_batch(kind: Kind, batch: Sequence[Stored]) -> int:
     left = 0
     with objects.writing() as writer:
+        writer.load(kind, [(item.namespace, item.name) for item in batch])
         for item in batch:
             if item.deleting:
                 left += 1

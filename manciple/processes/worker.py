@@ -15,9 +15,6 @@ from celery.worker import state as worker_state
 from manciple.celery import app
 from scheduling.beat import task_name
 
-#: Two tasks at once: a long allocation does not hold up the claim controllers, and SQLite has one writer anyway.
-CONCURRENCY = 2
-
 
 class EmbeddedWorker:
     """Starts with `start()`, ends with `stop()`; one a process, because Celery keeps its stop flag in a module."""
@@ -25,8 +22,6 @@ class EmbeddedWorker:
     def __init__(self) -> None:
         self._controller = WorkController(
             app=app,
-            pool_cls="threads",
-            concurrency=CONCURRENCY,
             without_gossip=True,
             without_mingle=True,
             without_heartbeat=True,
@@ -48,6 +43,7 @@ class EmbeddedWorker:
         """Let running tasks end, then return; after `timeout` seconds return anyway (tasks are safe to cut short)."""
         self._beat.stop(wait=False)
         worker_state.should_stop = 0
-        app.send_task(task_name("schedule"))  # any message: the worker looks at its flag when one arrives, or after 2 s
+        # Any message: the worker looks at its flag when one arrives, or after 2 s.
+        app.send_task(task_name("schedule"))
         for thread in self._threads:
             thread.join(timeout)

@@ -92,9 +92,10 @@ def _listed(objects: QuerySet[StoredObject], limit: int) -> list[Found]:
 def _dependents(limit: int) -> list[Found]:
     """Objects with an owner that is gone or goes in the foreground, and which are not deleted themselves yet."""
     in_foreground = StoredObject.objects.filter(propagation="Foreground").values("uid")
-    links = OwnerLink.objects.filter(object_id=OuterRef("uid"))
-    adrift = Exists(links.filter(gone=True)) | Exists(links.filter(owner_uid__in=in_foreground))
-    return _listed(StoredObject.objects.filter(adrift, event__deleting=False), limit)
+    # A union, because each half is found by an index; with OR the database would go through the whole store.
+    gone, leaving = OwnerLink.objects.filter(gone=True), OwnerLink.objects.filter(owner_uid__in=in_foreground)
+    adrift = gone.values("object_id").union(leaving.values("object_id"))
+    return _listed(StoredObject.objects.filter(uid__in=adrift, event__deleting=False), limit)
 
 
 def _collect_dependents(writer: Writer, found: Sequence[Found]) -> int:

@@ -7,6 +7,9 @@ uid never comes back, so gone links stay gone, and finding garbage costs as much
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from typing import Any
+
+from django.db.models import QuerySet
 
 from manciple.store import bulk
 from manciple.store.models import OwnerLink, StoredObject
@@ -80,6 +83,13 @@ def _living(uids: Iterable[str]) -> dict[str, Key]:
     columns = ["uid", "resource", "namespace", "name"]
     found = bulk.select(StoredObject, columns, ["uid"], [(uid,) for uid in uids])
     return {uid: (resource, namespace, name) for uid, resource, namespace, name in found}
+
+
+def controlled_by(owner_uids: QuerySet[Any, Any], kind: Kind) -> list[tuple[str, str]]:
+    """(namespace, name) of the live objects of `kind` that one of these owners controls. One query."""
+    links = OwnerLink.objects.filter(owner_uid__in=owner_uids, controller=True)
+    owned = StoredObject.objects.filter(uid__in=links.values("object_id"), resource=kind.resource)
+    return list(owned.values_list("namespace", "name"))
 
 
 def dependents(owner_uids: Collection[str], kind: Kind) -> dict[str, list[tuple[str, str]]]:

@@ -11,31 +11,42 @@ here (upstream: pkg/controller/resourceclaim/controller.go, syncPod).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
+from functools import partial
 from typing import cast
 
+from django.db.models import Q
 from msgspec import structs
 
+from claims import models
 from claims.kinds.pod_statuses import PodResourceClaimStatus
 from claims.kinds.pods import Pod, PodResourceClaim
 from claims.kinds.resource_claims import ResourceClaim, ResourceClaimTemplate
-from manciple.store import objects, owners
+from manciple.store import bulk, objects, owners
 from manciple.store.objects import Writer
 from manciple.store.records import EventRecord
 from manciple.wire.errors import ApiError, Invalid, NotFound
 from manciple.wire.names import claim_generate_name
 from scheduling import event_recorder
+from scheduling.controllers import scheduler
+from scheduling.controllers.declaration import ADDED, DELETED, MODIFIED, Controller, Queue
 from scheduling.controllers.followers import Follower, utc_now
 from scheduling.controllers.generation import POD_CLAIM_ANNOTATION, claim_for
 from scheduling.controllers.release import is_done
+from scheduling.hints import FINISHED_PHASES
 from scheduling.looked_after import NOBODY, looked_after
 from scheduling.pod_claims import can_be_reserved, consumer, controller_of, is_for_pod, is_reserved_for, references
-from scheduling.resources import CLAIMS, PODS, TEMPLATES, Key, decoded, key_of, kind, listed
+from scheduling.resources import CLAIMS, PODS, TEMPLATES, Key, decoded, key_of, kind
 
 #: Pods in one transaction.
 BATCH = 100
-#: What the task that makes claims does next by itself.
+#: Documents read in one query.
+READ_AT_ONCE = 500
+#: Pods changed in one sweep.
+MOST = 2000
+#: What the controller that makes claims does next by itself.
 LOOKING = frozenset({"sync_claims", "schedule"})
 #: The source of the controller's events, as upstream names it.
 COMPONENT = "resource_claim"
@@ -49,10 +60,26 @@ def look(records: Sequence[EventRecord]) -> int:
     return sync(keys)
 
 
-def sweep(now: datetime) -> int:  # noqa: ARG001 - every controller is swept at a time
-    """Look at every pod that could lack a claim."""
-    _, pods = listed(PODS, Pod)
-    return sync(key_of(pod) for pod in pods if wants_attention(pod))
+def sweep(now: datetime, *, most: float = MOST) -> int:  # noqa: ARG001 - every controller is swept at a time
+    """Look at every pod that could lack a claim. Returns how many pods were changed, at most about `most`."""
+    changed = 0
+    for batch in bulk.chunks(_wanting(), BATCH):
+        changed += sync(batch)
+        if changed >= most:
+            break
+    return changed
+
+
+def _wanting(namespace: str = "") -> Iterator[Key]:
+    """The pods that may lack a claim: of those without a node, and of those that are starting."""
+    starting = models.Pod.objects.filter(Q(node_name="") | Q(phase__in=("", "Pending")), deleting=False)
+    starting = starting.exclude(phase__in=FINISHED_PHASES)
+    if namespace:
+        starting = starting.filter(namespace=namespace)
+    keys = list(starting.order_by("namespace", "name").values_list("namespace", "name"))
+    for chunk in bulk.chunks(keys, READ_AT_ONCE):
+        pods = (decoded(stored, Pod) for stored in objects.get_many(kind(PODS), chunk))
+        yield from (key_of(pod) for pod in pods if wants_attention(pod))
 
 
 def _pods_behind(record: EventRecord) -> Iterable[Key]:
@@ -61,8 +88,7 @@ def _pods_behind(record: EventRecord) -> Iterable[Key]:
             yield record.namespace, record.name
     elif record.resource == TEMPLATES:
         if record.type == "ADDED":
-            _, pods = listed(PODS, Pod, namespace=record.namespace)
-            yield from (key_of(pod) for pod in pods if wants_attention(pod))
+            yield from _wanting(record.namespace)
     elif record.type == "DELETED" and (owner := controller_of(decoded(record, ResourceClaim).metadata)):
         yield record.namespace, owner[0]
 
@@ -208,4 +234,32 @@ def _complain(writer: Writer, pod: Pod, error: ApiError) -> None:
     )
 
 
-FOLLOWER = Follower(name="claims", resources=frozenset({PODS, CLAIMS, TEMPLATES}), look=look, sweep=sweep)
+FOLLOWER = Follower(
+    name="claims", resources=frozenset({PODS, CLAIMS, TEMPLATES}), look=look, sweep=partial(sweep, most=math.inf)
+)
+
+
+def reconcile(now: datetime) -> int:
+    """Make the claims that new pods ask for by template, and place these pods at once."""
+    return FOLLOWER.follow() + scheduler.place(now)
+
+
+CONTROLLER = Controller(
+    name="sync_claims",
+    does="makes the claims that new pods ask for by template, and places these pods",
+    reconcile=reconcile,
+    every=5,
+    # A pod that another scheduler has bound may lack reservations; the periodic run finds it.
+    wakes_on=frozenset({(PODS, ADDED), (PODS, MODIFIED), (TEMPLATES, ADDED), (CLAIMS, DELETED)}),
+    queue=Queue.SCHEDULING,
+    singleton=False,  # the follower's cursor is leased
+    covers=frozenset({scheduler.CONTROLLER.name}),
+)
+
+RESYNC = Controller(
+    name="resync_claims",
+    does="looks for missing claims at all pods that could lack one, whatever the log said",
+    reconcile=sweep,
+    every=60,
+    most_per_turn=MOST,
+)

@@ -5,11 +5,22 @@ from __future__ import annotations
 from datetime import datetime
 
 from manciple.store import garbage
+from scheduling.controllers.declaration import ANY, DELETED, Controller
+
+#: Objects in one run.
+MOST = 1000
 
 
 def sweep(now: datetime) -> int:  # noqa: ARG001 - every controller is swept at a time
-    """Collect until nothing is left: a deletion may orphan more. Returns how many objects were deleted or let go."""
-    total = 0
-    while done := garbage.collect():
-        total += done
-    return total
+    """Collect; a deletion may orphan more, which counts. Returns how many objects were deleted or let go."""
+    return garbage.collect(MOST)
+
+
+CONTROLLER = Controller(
+    name="collect_garbage",
+    does="deletes what lost its owners",
+    reconcile=sweep,
+    every=10,
+    wakes_on=frozenset({(ANY, DELETED)}),
+    most_per_turn=MOST,
+)

@@ -5,8 +5,19 @@ from __future__ import annotations
 from datetime import datetime
 
 from manciple.api import namespace_deletion
+from scheduling.controllers.declaration import ANY, DELETED, DELETING, MODIFIED, Controller
+from scheduling.resources import NAMESPACES
 
 
 def sweep(now: datetime) -> int:
     """Returns how many namespaces went."""
     return namespace_deletion.sweep(now)
+
+
+CONTROLLER = Controller(
+    name="sweep_namespaces",
+    does="empties namespaces that are being deleted, and lets them go",
+    reconcile=sweep,
+    every=5,
+    wakes_on=frozenset({(NAMESPACES, MODIFIED), (NAMESPACES, DELETING), (ANY, DELETED)}),
+)

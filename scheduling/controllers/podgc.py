@@ -10,33 +10,60 @@ missing after a while. Upstream: pkg/controller/podgc/gc_controller.go.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import cast
 
+from django.db.models import Exists, OuterRef, Q
 from msgspec import structs
 
+from claims import models
 from claims.kinds.pods import Pod
 from inventory.kinds.nodes import Node
-from manciple.store import objects
+from inventory.models import Node as NodeRow
+from manciple.store import bulk, objects
 from manciple.store.objects import Writer
 from manciple.wire.errors import NotFound
+from scheduling.controllers.declaration import DELETED, Controller
 from scheduling.hints import FINISHED_PHASES
-from scheduling.resources import NODES, PODS, Key, key_of, kind, listed
+from scheduling.resources import NODES, PODS, Key, decoded, key_of, kind
 
 #: How long a pod may wait for its node to appear (upstream: quarantineTime).
 QUARANTINE = timedelta(seconds=40)
 OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
 BATCH = 100
+#: Pods in one sweep.
+MOST = 1000
 
 
 def sweep(now: datetime) -> int:
-    """Returns how many pods went."""
-    _, nodes = listed(NODES, Node)
-    _, pods = listed(PODS, Pod)
-    known = {node.metadata.name: node for node in nodes}
-    lost = [key_of(pod) for pod in pods if is_lost(pod, known, now)]
-    return sum(_remove(lost[start : start + BATCH], now) for start in range(0, len(lost), BATCH))
+    """Returns how many pods went, at most about `MOST`."""
+    removed = 0
+    for batch in bulk.chunks(_lost(now), BATCH):
+        removed += _remove(batch, now)
+        if removed >= MOST:
+            break
+    return removed
+
+
+def _lost(now: datetime) -> Iterator[Key]:
+    """The candidates that are lost by what can be read without a lock; the transaction decides."""
+    for chunk in bulk.chunks(_candidates(), BATCH):
+        pods = [decoded(stored, Pod) for stored in objects.get_many(kind(PODS), chunk)]
+        names = {("", pod.spec.node_name) for pod in pods}
+        nodes = [decoded(stored, Node) for stored in objects.get_many(kind(NODES), names)]
+        known = {node.metadata.name: node for node in nodes}
+        yield from (key_of(pod) for pod in pods if is_lost(pod, known, now))
+
+
+def _candidates() -> Sequence[Key]:
+    """The pods that the index cannot tell to be well. Two queries."""
+    tainted = NodeRow.objects.exclude(taints=[]).values_list("name", "taints")
+    out = [name for name, taints in tainted if any(taint["key"] == OUT_OF_SERVICE for taint in taints)]
+    has_node = Exists(NodeRow.objects.filter(name=OuterRef("node_name")))
+    leaving = Q(deleting=True) & (Q(node_name="") | Q(node_name__in=out))
+    found = models.Pod.objects.filter(leaving | (~Q(node_name="") & ~has_node))
+    return list(found.order_by("namespace", "name").values_list("namespace", "name"))
 
 
 def is_lost(pod: Pod, nodes: Mapping[str, Node], now: datetime) -> bool:
@@ -58,6 +85,8 @@ def _age(pod: Pod, now: datetime) -> timedelta:
 def _remove(keys: list[Key], now: datetime) -> int:
     with objects.writing() as writer:
         writer.load(kind(PODS), keys)
+        pods = [pod for key in keys if isinstance(pod := writer.get(kind(PODS), *key), Pod)]
+        writer.load(kind(NODES), {("", pod.spec.node_name) for pod in pods if pod.spec.node_name})
         return sum(_remove_one(writer, key, now) for key in keys)
 
 
@@ -78,3 +107,13 @@ def _remove_one(writer: Writer, key: Key, now: datetime) -> bool:
 def _node_of(writer: Writer, pod: Pod) -> dict[str, Node]:
     node = cast("Node | None", writer.get(kind(NODES), "", pod.spec.node_name)) if pod.spec.node_name else None
     return {} if node is None else {node.metadata.name: node}
+
+
+CONTROLLER = Controller(
+    name="sweep_pods",
+    does="removes pods whose node is gone or out of service, and deleted ones that never had a node",
+    reconcile=sweep,
+    every=20,
+    wakes_on=frozenset({(NODES, DELETED)}),
+    most_per_turn=MOST,
+)

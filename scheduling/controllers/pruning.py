@@ -5,15 +5,17 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from claims import history
-from manciple.store import objects, pruning
+from manciple.store import bulk, objects, pruning, writings
 from manciple.wire.errors import NotFound
-from manciple.wire.machinery import Event
-from scheduling.resources import EVENTS, Key, key_of, kind, listed
+from scheduling.controllers.declaration import Controller
+from scheduling.resources import EVENTS, Key, kind
 
-#: kube-apiserver's --event-ttl
+#: kube-apiserver's --event-ttl; counted, as there, from when an Event was last written
 EVENTS_KEPT_FOR = timedelta(hours=1)
 #: Objects in one transaction.
 BATCH = 200
+#: Events in one sweep.
+MOST = 2000
 
 
 def sweep(now: datetime) -> int:
@@ -22,15 +24,8 @@ def sweep(now: datetime) -> int:
 
 
 def _drop_events(before: datetime) -> int:
-    _, events = listed(EVENTS, Event)
-    old = [key_of(event) for event in events if is_older(event, before)]
-    return sum(_delete(old[start : start + BATCH]) for start in range(0, len(old), BATCH))
-
-
-def is_older(event: Event, moment: datetime) -> bool:
-    """Whether `event` was last seen before `moment`."""
-    seen = event.last_timestamp or event.event_time or event.metadata.creation_timestamp
-    return seen is not None and datetime.fromisoformat(seen) < moment
+    old = writings.written_before(kind(EVENTS), before, limit=MOST)
+    return sum(_delete(batch) for batch in bulk.chunks(old, BATCH))
 
 
 def _delete(keys: list[Key]) -> int:
@@ -44,3 +39,12 @@ def _delete(keys: list[Key]) -> int:
                 continue
             deleted += 1
     return deleted
+
+
+CONTROLLER = Controller(
+    name="prune",
+    does="drops old Events, what nobody can read any more from the event log, and old history",
+    reconcile=sweep,
+    every=300,
+    most_per_turn=MOST,
+)

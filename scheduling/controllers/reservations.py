@@ -6,22 +6,32 @@ went, a claim that is being deleted, and the sweep over all claims that hold or 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from typing import cast
 
+from django.db.models import Exists, OuterRef, Q, QuerySet
+from django.db.models.functions import Coalesce
+
+from claims import models
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim
-from manciple.store import objects
+from manciple.store import bulk, objects, owners
 from manciple.store.objects import Writer
 from manciple.store.records import EventRecord
+from scheduling.controllers.declaration import DELETED, DELETING, FINISHED, Controller, Queue
 from scheduling.controllers.followers import Follower
 from scheduling.controllers.release import Release, decide, is_done
+from scheduling.hints import FINISHED_PHASES
 from scheduling.pod_claims import claim_names, controller_of
-from scheduling.resources import CLAIMS, PODS, Key, decoded, key_of, kind, listed
+from scheduling.resources import CLAIMS, PODS, Key, decoded, key_of, kind
 
 #: Claims in one transaction.
 BATCH = 100
+#: Claims changed in one sweep.
+MOST = 2000
 #: An allocation that nobody reserved is given up after this long; schedulers write both at once.
 IDLE_AFTER = timedelta(seconds=60)
 
@@ -43,15 +53,48 @@ def _claims_behind(record: EventRecord) -> Iterable[Key]:
         yield record.namespace, record.name
 
 
-def sweep(now: datetime) -> int:
-    """Look at every claim that is reserved, being deleted, generated or idle."""
-    _, claims = listed(CLAIMS, ResourceClaim)
-    _, pods = listed(PODS, Pod)
-    known = {key_of(pod): pod for pod in pods}
-    idle = {key_of(claim) for claim in claims if is_idle(claim, now)}
-    # A first judgement on what was read without a lock; the transaction makes the real one.
-    suspects = [key_of(claim) for claim in claims if _judge(claim, known, idle=key_of(claim) in idle)]
-    return release(suspects, idle=idle)
+def sweep(now: datetime, *, most: float = MOST) -> int:
+    """Look at every claim with something to take back. Returns how many were changed, at most about `most`."""
+    changed = 0
+    for chunk in bulk.chunks(_candidates(now), BATCH):
+        claims = [decoded(stored, ResourceClaim) for stored in objects.get_many(kind(CLAIMS), chunk)]
+        stored_pods = objects.get_many(kind(PODS), {key for claim in claims for key in _pods_of(claim)})
+        pods = {key_of(pod): pod for pod in (decoded(stored, Pod) for stored in stored_pods)}
+        idle = {key_of(claim) for claim in claims if is_idle(claim, now)}
+        # A first judgement on what was read without a lock; the transaction makes the real one.
+        suspects = [key_of(claim) for claim in claims if _judge(claim, pods, idle=key_of(claim) in idle)]
+        changed += release(suspects, idle=idle)
+        if changed >= most:
+            break
+    return changed
+
+
+def _candidates(now: datetime) -> list[Key]:
+    """The claims that the indexes show to be held by nobody, or by a pod that is over. Four queries."""
+    claims, reservations = models.Claim.objects, models.Reservation.objects.filter(resource="pods")
+    living = _living_pods().filter(uid=OuterRef("uid"), name=OuterRef("name"), namespace=OuterRef("claim__namespace"))
+    over = reservations.filter(~Exists(living)).values_list("claim__namespace", "claim__name")
+    unreserved = claims.filter(~Exists(models.Reservation.objects.filter(claim=OuterRef("uid"))))
+    leaving = unreserved.filter(deleting=True)
+    idle = unreserved.filter(allocated=True).annotate(since=Coalesce("allocated_at", "created_at"))
+    idle = idle.filter(since__lt=now - IDLE_AFTER)
+    found = [*over, *_keys(leaving), *_keys(idle), *_made_for_ended_pods()]
+    return list(dict.fromkeys(found))
+
+
+def _keys(claims: QuerySet[models.Claim]) -> Iterable[Key]:
+    return claims.values_list("namespace", "name")
+
+
+def _living_pods() -> QuerySet[models.Pod]:
+    """As the index tells it: those that `is_done` is not true of."""
+    return models.Pod.objects.exclude(phase__in=FINISHED_PHASES).exclude(deleting=True, node_name="")
+
+
+def _made_for_ended_pods() -> Iterable[Key]:
+    """The claims that were made for pods that have ended but are still there; after others, the collector cleans up."""
+    ended = models.Pod.objects.filter(Q(phase__in=FINISHED_PHASES) | Q(deleting=True, node_name=""))
+    return owners.controlled_by(ended.exclude(claim_names=[]).values("uid"), kind(CLAIMS))
 
 
 def _judge(claim: ResourceClaim, pods: dict[Key, Pod], *, idle: bool) -> Release | None:
@@ -100,4 +143,29 @@ def _release_one(writer: Writer, claim: ResourceClaim, *, idle: bool) -> bool:
     return True
 
 
-FOLLOWER = Follower(name="reservations", resources=frozenset({PODS, CLAIMS}), look=look, sweep=sweep)
+FOLLOWER = Follower(
+    name="reservations", resources=frozenset({PODS, CLAIMS}), look=look, sweep=partial(sweep, most=math.inf)
+)
+
+
+def reconcile(_now: datetime) -> int:
+    return FOLLOWER.follow()
+
+
+CONTROLLER = Controller(
+    name="release_claims",
+    does="takes back what finished and deleted pods held",
+    reconcile=reconcile,
+    every=5,
+    wakes_on=frozenset({(PODS, FINISHED), (PODS, DELETED), (CLAIMS, DELETING)}),
+    queue=Queue.SCHEDULING,
+    singleton=False,  # the follower's cursor is leased
+)
+
+RESYNC = Controller(
+    name="resync_reservations",
+    does="takes back what is held by nobody, whatever the log said; gives up allocations that stay unreserved",
+    reconcile=sweep,
+    every=60,
+    most_per_turn=MOST,
+)

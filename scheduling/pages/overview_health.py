@@ -216,7 +216,7 @@ def _scheduler(signs: Signs) -> HealthLine:
         troubles.append(
             Trouble(
                 what=f"No worker has looked at the queue{since}, so no pod is placed.",
-                step="Start a worker: `celery -A manciple worker --pool threads`.",
+                step="Start a worker: `celery -A manciple worker`.",
             )
         )
     placed, attempts = sum(one.placed for one in alive), sum(one.attempts for one in alive)

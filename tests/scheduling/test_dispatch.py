@@ -1,4 +1,4 @@
-"""Commits become looks: which, how many, and that nothing about it can fail a commit."""
+"""Commits become wake-ups: which, how many, and that nothing about it can fail a commit."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from contextlib import contextmanager
 
 import pytest
 
-from manciple.celery import app
 from manciple.store import announce
 from manciple.store.tail import Sketch
 from scheduling import dispatch, tasks
-from scheduling.beat import INTERVALS, beat_schedule, task_name
-from scheduling.dispatch import Dispatcher, change_of, looks_for
+from scheduling.beat import task_name
+from scheduling.controllers.registry import controllers
+from scheduling.dispatch import Dispatcher, Table, change_of
 from tests.builders import make_claim, make_node, make_pod, make_template
 from tests.scheduling.cluster import Cluster
 
 CLAIMS = "resourceclaims.resource.k8s.io"
 
-LOOKS: dict[str, tuple[tuple[str, str], set[str]]] = {
+WAKES: dict[str, tuple[tuple[str, str], set[str]]] = {
     "a new pod": (("pods", "ADDED"), {"sync_claims"}),
     "a changed pod": (("pods", "MODIFIED"), {"sync_claims"}),
     "a pod that got a node": (("pods", "BOUND"), set()),
@@ -33,7 +33,10 @@ LOOKS: dict[str, tuple[tuple[str, str], set[str]]] = {
     "a changed claim": ((CLAIMS, "MODIFIED"), {"schedule"}),
     "a claim on its way out": ((CLAIMS, "DELETING"), {"schedule", "release_claims"}),
     "a renewed lease": (("leases.coordination.k8s.io", "MODIFIED"), set()),
+    "a lease that went": (("leases.coordination.k8s.io", "DELETED"), set()),
     "an event about something": (("events", "ADDED"), set()),
+    "an event that nobody asks for any more": (("events", "DELETED"), set()),
+    "a node that was written": (("nodes", "MODIFIED"), {"schedule", "sweep_nodes"}),
     "a node that went": (
         ("nodes", "DELETED"),
         {"sweep_pods", "collect_garbage", "sweep_namespaces"},
@@ -42,10 +45,10 @@ LOOKS: dict[str, tuple[tuple[str, str], set[str]]] = {
 }
 
 
-@pytest.mark.parametrize("phrase", LOOKS)
+@pytest.mark.parametrize("phrase", WAKES)
 def test_change_concerns(phrase: str) -> None:
-    change, expected = LOOKS[phrase]
-    assert set(looks_for([change])) == expected
+    change, expected = WAKES[phrase]
+    assert set(Table(controllers()).concerned([change])) == expected
 
 
 NODE = {"spec.nodeName": "node-1"}
@@ -67,30 +70,27 @@ def test_what_happened_to(phrase: str) -> None:
     assert change_of(sketch) == (sketch.resource, expected)
 
 
-def test_every_task_has_an_interval_and_is_known_to_celery() -> None:
-    app.loader.import_default_modules()
-    assert {entry["task"] for entry in beat_schedule().values()} <= set(app.tasks)
-    assert {task_name(short) for short in dispatch.LOOKS} <= set(app.tasks)
-    assert set(dispatch.LOOKS) | set(dispatch.ON_ANY_DELETION) <= set(INTERVALS)
-
-
-def test_every_task_runs_on_an_empty_cluster(cluster: Cluster) -> None:
-    for short in INTERVALS:
-        getattr(tasks, short)()
+def test_every_controller_runs_on_an_empty_cluster(cluster: Cluster) -> None:
+    for controller in controllers():
+        tasks.run(controller.name)
 
 
 def test_the_tasks_alone_bring_a_pod_up_and_clean_up_after_it(cluster: Cluster) -> None:
     cluster.with_gpus("node-1")
     cluster.create(make_template("one-gpu"))
     cluster.create(make_pod("web", templates={"gpu": "one-gpu"}))
-    tasks.sync_claims()
-    tasks.schedule()
+    tasks.run("sync_claims")
+    tasks.run("schedule")
     claim = cluster.generated_claim("web")
     assert cluster.pod("web").spec.node_name == "node-1"
 
     cluster.delete(cluster.pod("web"))
-    tasks.release_claims()
+    tasks.run("release_claims")
     assert cluster.find(type(claim), claim.metadata.name) is None
+
+
+#: Whoever a dispatcher wakes last when it starts.
+LAST = "sweep_queue"
 
 
 class Sent:
@@ -124,10 +124,10 @@ def dispatching(send: Callable[[str], None]) -> Iterator[Dispatcher]:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_at_its_start_it_looks_at_everything_then_at_what_changes() -> None:
+def test_at_its_start_it_wakes_everybody_then_whom_changes_concern() -> None:
     sent = Sent()
     with dispatching(sent):
-        assert set(sent.until("prune")) == {task_name(short) for short in INTERVALS}
+        assert set(sent.until(LAST)) == {task_name(one.name) for one in controllers()}
         Cluster().create(make_node())
         assert sent.until("schedule") == [task_name("schedule")]
         Cluster().create(make_claim())
@@ -135,10 +135,10 @@ def test_at_its_start_it_looks_at_everything_then_at_what_changes() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_burst_of_commits_becomes_few_looks() -> None:
+def test_a_burst_of_commits_becomes_few_messages() -> None:
     sent, commits = Sent(), 50
     with dispatching(sent):
-        sent.until("prune")
+        sent.until(LAST)
         for number in range(commits):
             Cluster().create(make_pod(f"pod-{number}"))
         Cluster().create(make_template("last"))
@@ -158,16 +158,16 @@ def test_a_broker_that_is_down_neither_fails_nor_delays_a_commit(monkeypatch: py
             raise ConnectionRefusedError
 
     with dispatching(send):
-        attempts.until("schedule")
+        attempts.until(controllers()[0].name)
         Cluster().create(make_node())
         down.clear()
-        attempts.until("prune")
+        attempts.until(LAST)
 
 
 @pytest.mark.django_db(transaction=True)
 def test_after_its_end_it_hears_nothing() -> None:
     sent = Sent()
     with dispatching(sent):
-        sent.until("prune")
+        sent.until(LAST)
     announce.announce(10**6)
     assert sent.rest() == []

@@ -47,7 +47,7 @@ def test_a_pod_from_a_template_needs_one_look_until_it_is_bound(cluster: Cluster
     cluster.create(make_pod("web", templates={"gpu": "one-gpu"}))
     assert concerned_after(before) == ["sync_claims"]
     before = latest_revision()
-    tasks.sync_claims()
+    tasks.run("sync_claims")
     assert cluster.pod("web").spec.node_name == "node-1"
     assert concerned_after(before) == []
 

@@ -8,7 +8,15 @@ from tests.services import Server, assert_pass_on_postgresql
 
 AGAIN = [
     f"tests/scheduling/{name}"
-    for name in ("test_races.py", "test_turns.py", "test_queue.py", "test_flows.py", "test_dispatch.py", "controllers")
+    for name in (
+        "test_races.py",
+        "test_turns.py",
+        "test_singletons.py",
+        "test_queue.py",
+        "test_flows.py",
+        "test_dispatch.py",
+        "controllers",
+    )
 ]
 
 

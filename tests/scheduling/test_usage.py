@@ -6,10 +6,9 @@ from datetime import timedelta
 
 import pytest
 
-from scheduling import usage
+from scheduling import tasks, usage
 from scheduling.capacity import read_census
 from scheduling.models import UsageSample
-from scheduling.tasks import sample_usage
 from tests.builders import (
     CLASS,
     DRIVER,
@@ -107,7 +106,7 @@ def test_a_sample_after_much_has_happened_is_right_too(cluster: Cluster, monkeyp
 
 def test_the_task_samples_and_is_a_sign_of_life(cluster: Cluster) -> None:
     cluster.with_gpus("node-1", each=1)
-    sample_usage()
+    tasks.run("sample_usage")
     assert UsageSample.objects.filter(device_class=usage.ALL).count() == 1
 
 

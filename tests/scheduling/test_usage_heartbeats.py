@@ -111,9 +111,9 @@ def test_tasks_are_signs_of_life_that_say_how_many_pods_were_placed(cluster: Clu
     heartbeats.stop()
     cluster.with_gpus("node-1")
     cluster.create(make_pod("web"))
-    tasks.schedule()
+    tasks.run("schedule")
     heartbeats.heart()._written = None  # as if it were time
-    tasks.schedule()
+    tasks.run("schedule")
     found = _lately(heartbeats.name_of_process())
     assert (found["placed"], found["attempts"], found["failed"]) == (1, 1, 0)
     heartbeats.stop()

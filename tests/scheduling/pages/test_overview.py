@@ -186,7 +186,7 @@ def test_health_tells_of_nodes_drivers_and_workers(pages: Client, cluster: Clust
     assert "Node node-2 is silent. Next Start its agent on that machine" in health
     assert "Pool node-2 is a slice short; its 2 devices are not offered. Its slices last changed at" in health
     assert "No worker has looked at the queue" in health
-    tasks.schedule()
+    tasks.run("schedule")
     health = text(pages, part="health")
     assert "2 need a look" in health
     assert f"{heartbeats.name_of_process()} seen 0 s ago" in health

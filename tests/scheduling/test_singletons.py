@@ -1,0 +1,115 @@
+"""One at a time in the whole cluster: who comes second returns at once, and what it came for is not lost."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+
+import pytest
+from django.db import connection
+
+from scheduling import tasks, turns, wakeups
+from scheduling.controllers.declaration import Controller
+from tests.scheduling.cluster import Cluster
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@contextmanager
+def elsewhere(held: Callable[[], object]) -> Iterator[None]:
+    """`held` (a lock's context manager) is entered in another thread, with a connection of its own."""
+    entered, leave = threading.Event(), threading.Event()
+
+    def run() -> None:
+        try:
+            with held() as ours:  # type: ignore[attr-defined]
+                assert ours
+                entered.set()
+                leave.wait(30)
+        finally:
+            connection.close()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    assert entered.wait(30)
+    try:
+        yield
+    finally:
+        leave.set()
+        thread.join(30)
+
+
+def test_who_comes_second_returns_at_once() -> None:
+    with elsewhere(lambda: turns.alone("prune")):
+        with turns.alone("prune") as ours:
+            assert not ours
+        with turns.alone("sweep_nodes") as another:
+            assert another
+    with turns.alone("prune") as ours:
+        assert ours
+
+
+def test_the_scheduling_turn_is_waited_for_no_longer_than_allowed() -> None:
+    with elsewhere(turns.turn), turns.turn(patience=0.05) as ours:
+        assert ours is (connection.vendor != "postgresql")
+    with turns.turn(patience=0.05) as ours:
+        assert ours
+
+
+def test_a_worker_that_does_not_get_the_turn_leaves_the_pods_to_who_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    @contextmanager
+    def taken() -> Iterator[bool]:
+        yield False
+
+    monkeypatch.setattr(turns, "turn", taken)
+    report = Cluster().worker.run()
+    assert (report.taken, report.placed) == (0, 0)
+
+
+def test_a_holder_that_dies_hands_the_lock_on() -> None:
+    """The connection ends without an unlock: what becomes of a worker that is killed."""
+    if connection.vendor != "postgresql":
+        return  # the lock is the process's there, and dies with it
+    held = turns.alone("prune")
+
+    def die() -> None:
+        assert held.__enter__()
+        connection.close()
+
+    thread = threading.Thread(target=die)
+    thread.start()
+    thread.join(30)
+    with turns.alone("prune") as ours:
+        assert ours
+
+
+def singleton(reconcile: Callable[[datetime], int]) -> Controller:
+    return Controller(name="one-at-a-time", does="is alone", reconcile=reconcile, every=60)
+
+
+def test_what_a_second_run_came_for_is_done_by_a_further_one() -> None:
+    began, go_on, runs, again = threading.Event(), threading.Event(), list[datetime](), list[bool]()
+
+    def reconcile(now: datetime) -> int:
+        runs.append(now)
+        began.set()
+        go_on.wait(30)
+        return 0
+
+    def first() -> None:
+        try:
+            again.append(tasks.work(singleton(reconcile)))
+        finally:
+            connection.close()
+
+    thread = threading.Thread(target=first)
+    thread.start()
+    assert began.wait(30)
+    assert tasks.work(singleton(reconcile)) is False  # returned while the other one is at work
+    assert len(runs) == 1
+    go_on.set()
+    thread.join(30)
+    assert again == [True]
+    assert not wakeups.process.wakeups().asked_again("one-at-a-time")

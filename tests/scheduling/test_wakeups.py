@@ -1,0 +1,83 @@
+"""At most one message for a controller is on its way, whoever sends it, and none is waited for in vain."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+import redis
+
+from scheduling.wakeups import LocalWakeups, SharedWakeups, Wakeups
+from tests.services import Server
+
+Lapse = Callable[[], None]
+
+
+@pytest.fixture(params=["local", "shared"])
+def one_and_lapse(request: pytest.FixtureRequest) -> Iterator[tuple[Wakeups, Lapse]]:
+    """Wake-ups, and what lets every note lapse."""
+    if request.param == "local":
+        time = [0.0]
+
+        def pass_time() -> None:
+            time[0] += 60
+
+        yield LocalWakeups(clock=lambda: time[0]), pass_time
+        return
+    server: Server = request.getfixturevalue("redis_server")
+    client = redis.Redis.from_url(server.url)
+    client.flushdb()
+
+    def forget() -> None:
+        client.flushdb()
+
+    yield SharedWakeups(server.url), forget
+
+
+def test_a_second_message_waits_for_the_first_to_be_taken_up(one_and_lapse: tuple[Wakeups, Lapse]) -> None:
+    one, _ = one_and_lapse
+    assert one.enter("schedule", "first", 60)
+    assert not one.enter("schedule", "second", 60)
+    assert one.enter("prune", "another's", 60)
+    assert one.leave("schedule", "first")
+    assert one.enter("schedule", "third", 60)
+
+
+def test_a_message_that_was_lost_makes_room_after_a_while(one_and_lapse: tuple[Wakeups, Lapse]) -> None:
+    one, lapse = one_and_lapse
+    assert one.enter("schedule", "lost", 60)
+    lapse()
+    assert one.enter("schedule", "next", 60)
+
+
+def test_of_two_that_arrive_late_only_the_newer_counts(one_and_lapse: tuple[Wakeups, Lapse]) -> None:
+    one, lapse = one_and_lapse
+    assert one.enter("schedule", "slow", 60)
+    lapse()
+    assert one.enter("schedule", "newer", 60)
+    assert not one.leave("schedule", "slow")
+    assert one.leave("schedule", "newer")
+
+
+def test_a_late_message_alone_counts(one_and_lapse: tuple[Wakeups, Lapse]) -> None:
+    one, lapse = one_and_lapse
+    assert one.enter("schedule", "slow", 60)
+    lapse()
+    assert one.leave("schedule", "slow")
+
+
+def test_who_was_asked_to_look_again_is_told_once(one_and_lapse: tuple[Wakeups, Lapse]) -> None:
+    one, _ = one_and_lapse
+    assert not one.asked_again("sweep_nodes")
+    one.ask_again("sweep_nodes")
+    one.ask_again("sweep_nodes")
+    assert one.asked_again("sweep_nodes")
+    assert not one.asked_again("sweep_nodes")
+
+
+def test_without_redis_every_message_is_sent_and_counts() -> None:
+    one = SharedWakeups("redis://127.0.0.1:1/0")
+    assert one.enter("schedule", "first", 60)
+    assert one.enter("schedule", "second", 60)
+    assert one.leave("schedule", "first")
+    assert not one.asked_again("schedule")
