@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from csp.constants import NONCE
+from django.core.exceptions import ImproperlyConfigured
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 HOME = Path(os.environ.get("MANCIPLE_HOME", BASE_DIR / "var"))
@@ -21,12 +22,38 @@ DATABASE_URL = os.environ.get("MANCIPLE_DATABASE_URL", "")
 REDIS_URL = os.environ.get("MANCIPLE_REDIS_URL", "")
 
 
+#: PostgreSQL or Redis means production: several processes, maybe on several machines, behind TLS.
+PRODUCTION = bool(DATABASE_URL or REDIS_URL)
+#: What deploy/environment.example has in the place of a signing key.
+_EXAMPLE_KEY = "CHANGE-ME-50-RANDOM-CHARACTERS"
+_NEED_KEY = (
+    "MANCIPLE_SECRET_KEY must be set where MANCIPLE_DATABASE_URL or MANCIPLE_REDIS_URL is: it signs sessions and what "
+    "the API servers show to the nodes' agents, so all processes need the same one. Make one with "
+    "`openssl rand -base64 48`, and keep it."
+)
+
+
 def secret_key() -> str:
-    """The signing key: from the environment, else HOME/secret-key (`manage.py up` makes it), else for this run only."""
-    if given := os.environ.get("MANCIPLE_SECRET_KEY"):
+    """The signing key: from the environment; embedded also HOME/secret-key (`manage.py up` makes it).
+
+    An embedded command on a home without one signs nothing that outlives it, so it gets one of its own.
+    Raises: ImproperlyConfigured in production without a key: each process would make up another one.
+    """
+    given = os.environ.get("MANCIPLE_SECRET_KEY", "").strip()
+    if PRODUCTION and given in ("", _EXAMPLE_KEY):
+        raise ImproperlyConfigured(_NEED_KEY)
+    if given:
         return given
     kept = HOME / "secret-key"
     return kept.read_text().strip() if kept.exists() else os.urandom(32).hex()
+
+
+def switch(name: str, *, default: bool) -> bool:
+    """A setting that is on ("1") or off ("0"). Raises: ImproperlyConfigured for anything else."""
+    given = os.environ.get(name, "").strip()
+    if given not in ("", "0", "1"):
+        raise ImproperlyConfigured(f"{name} must be 0 or 1, not {given!r}")
+    return given == "1" if given else default
 
 
 SECRET_KEY = secret_key()
@@ -158,6 +185,10 @@ USE_TZ = True
 USE_I18N = False
 SESSION_COOKIE_SAMESITE = "Lax"
 CSRF_COOKIE_SAMESITE = "Lax"
+#: Browsers send such cookies over TLS alone. The embedded dashboard is plain HTTP on loopback. Whether a request came
+#: over TLS is known from the listener, or from the proxy on this machine (uvicorn believes X-Forwarded-Proto from the
+#: addresses in FORWARDED_ALLOW_IPS alone; SECURE_PROXY_SSL_HEADER would believe it from anybody).
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = switch("MANCIPLE_SECURE_COOKIES", default=PRODUCTION)
 SECURE_CONTENT_TYPE_NOSNIFF = True
 X_FRAME_OPTIONS = "DENY"
 #: Pages load nothing from elsewhere and run no inline script. Style attributes carry numbers (`--n: 3`), no rules.
