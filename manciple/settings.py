@@ -93,6 +93,7 @@ MIDDLEWARE = [
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
+    "manciple.pages.outages.Outages",
 ]
 
 ROOT_URLCONF = "manciple.urls"
@@ -116,6 +117,11 @@ TEMPLATES = [
 ]
 
 
+#: Seconds that a statement waits for a lock in PostgreSQL before it is given up (a request then is answered 503); 0:
+#: for ever. SQLite has one writer, and who waits for it waits 20 seconds.
+LOCK_TIMEOUT = float(os.environ.get("MANCIPLE_LOCK_TIMEOUT", "10"))
+
+
 def sqlite_database(path: Path) -> dict[str, Any]:
     """WAL and immediate transactions: without them four writers meet "database is locked"."""
     return {
@@ -136,13 +142,22 @@ def sqlite_database(path: Path) -> dict[str, Any]:
 def postgresql_database(url: str) -> dict[str, Any]:
     parts = urlsplit(url)
     return {
-        "ENGINE": "django.db.backends.postgresql",
+        "ENGINE": "manciple.postgresql",
         "NAME": parts.path.lstrip("/"),
         "USER": unquote(parts.username or ""),
         "PASSWORD": unquote(parts.password or ""),
         "HOST": parts.hostname or "",
         "PORT": str(parts.port or ""),
         "CONN_MAX_AGE": None,
+        "OPTIONS": {
+            # Seconds; a server that vanished without a word is noticed after 30, also by who waits for its answer.
+            "connect_timeout": 5,
+            "keepalives_idle": 15,
+            "keepalives_interval": 5,
+            "keepalives_count": 3,
+            "tcp_user_timeout": 30_000,
+            "options": f"-c lock_timeout={round(LOCK_TIMEOUT * 1000)}",
+        },
     }
 
 
@@ -220,7 +235,7 @@ LOGGING = {
     "disable_existing_loggers": False,
     "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"}},
     # Answers above 499 that were made on purpose (a /readyz that says no, a 504) are no errors; what was raised is.
-    "filters": {"raised": {"()": "django.utils.log.CallbackFilter", "callback": lambda record: bool(record.exc_info)}},
+    "filters": {"raised": {"()": "manciple.api.faults.NotFromOutages"}},
     "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
     "loggers": {
         # Answers below 500 are the client's business; "not found" is what every `kubectl apply` asks first.
