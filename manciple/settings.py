@@ -174,8 +174,12 @@ CELERY_TASK_SERIALIZER = "json"
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_TIMEZONE = "UTC"
 
-#: Threads that serve REST requests and pages in one process (watches and sockets need none).
+#: Threads of one process that serve the API, the Leases of nodes, and pages (watches and sockets need none), and the
+#: requests that may wait for each of these three before others are refused (429).
 API_THREADS = int(os.environ.get("MANCIPLE_API_THREADS", "8"))
+NODE_THREADS = int(os.environ.get("MANCIPLE_NODE_THREADS", "4"))
+PAGE_THREADS = int(os.environ.get("MANCIPLE_PAGE_THREADS", "4"))
+REQUEST_QUEUE = int(os.environ.get("MANCIPLE_REQUEST_QUEUE", "1000"))
 
 #: Seconds after which the search for one pod's devices is given up and tried again later (gate
 #: DRASchedulerFilterTimeout; filterTimeout of Kubernetes' DynamicResources plugin).
