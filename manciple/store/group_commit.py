@@ -152,7 +152,16 @@ def _commit(group: Sequence[_Waiting[object]]) -> None:
 
 def _end(group: Sequence[_Waiting[object]], error: BaseException | None) -> None:
     for waiting in group:
-        waiting.end(copy.copy(error))
+        waiting.end(_copied(error))
+
+
+def _copied(error: BaseException | None) -> BaseException | None:
+    """Each thread raises one of its own: raising writes to it."""
+    if error is None:
+        return None
+    copied = copy.copy(error)
+    copied.__cause__ = error.__cause__
+    return copied
 
 
 def _commit_together(group: Sequence[_Waiting[object]]) -> None:
