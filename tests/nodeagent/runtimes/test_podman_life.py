@@ -29,11 +29,13 @@ def podman(*arguments: str) -> str:
 
 
 def test_the_next_agent_finds_a_running_container_and_hears_of_its_end(node: Node) -> None:
-    node.start(node.container("sleep 1; exit 4"))
+    node.start(node.container("trap 'exit 4' USR1; echo up; while true; do sleep 0.1; done"))
+    node.prints("up")
     before = node.run()
 
     node.restart()
     assert node.run() == before
+    podman("kill", "--signal", "USR1", f"manciple-{node.mark}-uid-p-main-0")
     wait_for("the end to be told", lambda: "uid-p" in node.changes, timeout=20)
 
     assert node.ended().exit_code == 4
