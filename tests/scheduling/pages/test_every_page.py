@@ -1,7 +1,7 @@
 """Every page there is, on the demo's laboratory, for each kind of person; and queries that are written for one engine.
 
-`test_on_postgresql.py` runs this on PostgreSQL as well. What is expected is counted here from the rows, so that both
-engines are held to the same.
+`tests/test_on_postgresql.py` runs this on PostgreSQL as well. What is expected is counted here from the rows, so that
+both engines are held to the same.
 """
 
 from __future__ import annotations
