@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Iterator
@@ -17,6 +18,14 @@ settings.register_profile(
     "manciple", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize="CI" in os.environ
 )
 settings.load_profile("manciple")
+
+# Thousands of collected tests stay for the whole run: the garbage collector need not look at them again and again.
+gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -37,7 +46,7 @@ def django_db_modify_db_settings(tmp_path_factory: pytest.TempPathFactory, worke
 @pytest.fixture(scope="session")
 def postgresql() -> Iterator[services.Server]:
     """A PostgreSQL server for this test process; `.url` is what MANCIPLE_DATABASE_URL takes."""
-    with services.postgresql() as server:
+    with services.postgresql(**services.FOR_TESTS) as server:
         yield server
 
 
