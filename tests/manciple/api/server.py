@@ -116,7 +116,7 @@ def api_server(
     ensure_namespaces()
     thread = _ServerThread(server_certificates)
     thread.start()
-    assert thread.started_serving.wait(20), "the server did not start"
+    assert thread.started_serving.wait(60), "the server did not start"
     url = f"https://127.0.0.1:{thread.port}"
     token = tokens.issue("admin", ["system:masters"])
     path = tmp_path / "kubeconfig"

@@ -16,9 +16,9 @@ from django.db import InterfaceError, InternalError, OperationalError, Programmi
 from django.test import Client
 
 from manciple.api import faults, tokens
-from manciple.wire.identity import Identity
 from manciple.postgresql import OutcomeUnknown
 from manciple.wire.errors import ApiError
+from manciple.wire.identity import Identity
 from tests.manciple.api.requests import CLAIMS, CLASSES, LEASES, NAMESPACES, PODS, Answer, Api, claim, lease
 
 
