@@ -21,7 +21,6 @@ from manciple.api.admission import AdmissionRequest
 from manciple.api.options import propagation_of
 from manciple.store import objects
 from manciple.store.records import Deletion
-from manciple.wire import codec
 from manciple.wire.base import ApiObject
 from manciple.wire.errors import BadRequest, Conflict, FieldError, Invalid, NotFound, invalid
 from manciple.wire.identity import Identity
@@ -185,7 +184,7 @@ def current(kind: Kind, namespace: str, name: str) -> Any:
     stored = objects.get(kind, namespace, name)
     if stored is None:
         raise NotFound.of(kind.resource, name)
-    return codec.decode_text(kind.type, stored.text)
+    return objects.decode(kind, stored.text)
 
 
 def successor(kind: Kind, new: Any, old: Any, *, subresource: str = "") -> Any:

@@ -17,7 +17,7 @@ from functools import partial
 
 from django.db import transaction
 
-from manciple.store import announce, persistence, rows
+from manciple.store import announce, documents, persistence, rows
 from manciple.store.writer import WORLD, Sources, Writer
 from manciple.wire.identity import SYSTEM, Identity
 
@@ -55,7 +55,7 @@ def writing(*, identity: Identity | None = None, sources: Sources = WORLD, dry_r
                 yield writer
                 flushed = writer.flush()
             if flushed:
-                transaction.on_commit(partial(announce.announce, writer.revision), robust=True)
+                transaction.on_commit(partial(_committed, writer), robust=True)
 
 
 @contextmanager
@@ -65,3 +65,8 @@ def _opened(writer: Writer) -> Iterator[Writer]:
         yield writer
     finally:
         _open.writer = None
+
+
+def _committed(writer: Writer) -> None:
+    documents.remember(writer.documents)
+    announce.announce(writer.revision, writer.resources)

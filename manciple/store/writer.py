@@ -77,6 +77,16 @@ class Writer:
             Written(event.revision, event.type, event.kind.resource, event.current.object) for event in self._events
         )
 
+    @property
+    def resources(self) -> frozenset[str]:
+        """Of which anything was written so far."""
+        return frozenset(event.kind.resource for event in self._events)
+
+    @property
+    def documents(self) -> Iterator[tuple[str, ApiObject]]:
+        """(document, its value) of every write so far that left an object."""
+        return ((event.text, event.current.object) for event in self._events if event.type != "DELETED")
+
     # Savepoints ------------------------------------------------------------------------------------------------------
 
     @contextmanager
