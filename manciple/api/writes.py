@@ -10,7 +10,7 @@ writes it on condition that nobody else wrote meanwhile; if somebody did, it sta
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -22,7 +22,7 @@ from manciple.api.options import propagation_of
 from manciple.store import objects
 from manciple.store.records import Deletion
 from manciple.wire.base import ApiObject
-from manciple.wire.errors import BadRequest, Conflict, FieldError, Invalid, NotFound, invalid
+from manciple.wire.errors import ApiError, BadRequest, Conflict, FieldError, Invalid, NotFound, invalid
 from manciple.wire.identity import Identity
 from manciple.wire.machinery import DeleteOptions, Preconditions
 from manciple.wire.registry import Kind, registry
@@ -113,12 +113,48 @@ def modify(
 
     Raises: BadRequest, Invalid, NotFound, Conflict.
     """
+    edit = _Edit(
+        kind,
+        change,
+        namespace,
+        name,
+        identity=identity,
+        subresource=subresource,
+        manager="" if keeps_books else manager or identity.name,
+        dry_run=dry_run,
+    )
+    # Most often this process wrote the object last. What goes wrong on that guess says nothing: read, and try again.
+    guess = objects.guess(kind, namespace, name)
     for remaining in reversed(range(ATTEMPTS)):
-        old = current(kind, namespace, name)
-        new = successor(kind, change(old), old, subresource=subresource)
-        if not keeps_books:
-            owner = manager or identity.name
-            new = ownership.tracked(kind, new, old, manager=owner, subresource=subresource, now=_now())
+        try:
+            return edit.attempt(guess or current(kind, namespace, name), guessed=guess is not None)
+        except ApiError as error:
+            if not remaining or not (guess or isinstance(error, Conflict)):
+                raise
+        guess = None
+    raise AssertionError("the last attempt returns or raises")
+
+
+@dataclass(frozen=True, slots=True)
+class _Edit:
+    """One change of one object, which may be attempted several times."""
+
+    kind: Kind
+    change: Change
+    namespace: str
+    name: str
+    _: KW_ONLY
+    identity: Identity
+    subresource: str
+    manager: str  # who owns the changed fields; "" where the change itself says so
+    dry_run: bool
+
+    def attempt(self, old: Any, *, guessed: bool) -> Written:
+        """Raises: Conflict where `old` is not what is stored any more, or is a guess that nothing has tested."""
+        kind, identity, subresource, dry_run = self.kind, self.identity, self.subresource, self.dry_run
+        new = successor(kind, self.change(old), old, subresource=subresource)
+        if self.manager:
+            new = ownership.tracked(kind, new, old, manager=self.manager, subresource=subresource, now=_now())
         admission.admit(
             AdmissionRequest(
                 operation="UPDATE",
@@ -131,13 +167,10 @@ def modify(
             )
         )
         if new == old:
+            if guessed:
+                raise Conflict.of(kind.resource, self.name)
             return Written(old)
-        try:
-            return Written(_update(kind, new, old, identity=identity, subresource=subresource, dry_run=dry_run))
-        except Conflict:
-            if not remaining:
-                raise
-    raise AssertionError("the last attempt returns or raises")
+        return Written(_update(kind, new, old, identity=identity, subresource=subresource, dry_run=dry_run))
 
 
 def delete(

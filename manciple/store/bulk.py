@@ -57,18 +57,24 @@ def on_postgresql() -> bool:
 def insert(model: ModelClass, columns: Sequence[str], rows: Sequence[Row]) -> None:
     """Insert `rows`, whose values stand in the order of `columns`."""
     table, listed = model._meta.db_table, ", ".join(columns)
-    if on_postgresql():
-        if len(rows) >= COPY_FROM:
-            statement = f"COPY {table} ({listed}) FROM STDIN"
-            # Django wraps what `execute` raises; `copy` is the driver's own.
-            with connection.cursor() as cursor, connection.wrap_database_errors, cursor.copy(statement) as copy:
-                for row in rows:
-                    copy.write_row(row)
-            return
+    if not rows:
+        return
+    if not on_postgresql():
+        places = ", ".join(["%s"] * len(columns))
+        statement = f"INSERT INTO {table} ({listed}) VALUES ({places})"  # noqa: S608 - names of our models
+        execute_many(statement, [tuple(map(_adapted, row)) for row in rows])
+    elif len(rows) < COPY_FROM:
+        given, parameters = _given_array(columns, rows, types=_types(model, columns))
+        execute(f"{given} INSERT INTO {table} ({listed}) SELECT * FROM given", parameters)  # noqa: S608 - as above
     else:
-        rows = [tuple(map(_adapted, row)) for row in rows]
-    places = ", ".join(["%s"] * len(columns))
-    execute_many(f"INSERT INTO {table} ({listed}) VALUES ({places})", rows)  # noqa: S608 - names of our models
+        _copy(f"COPY {table} ({listed}) FROM STDIN", rows)
+
+
+def _copy(statement: str, rows: Sequence[Row]) -> None:
+    # Django wraps what `execute` raises; `copy` is the driver's own.
+    with connection.cursor() as cursor, connection.wrap_database_errors, cursor.copy(statement) as copy:
+        for row in rows:
+            copy.write_row(row)
 
 
 def _adapted(value: Any) -> Any:
@@ -127,8 +133,9 @@ def _given_array(columns: Sequence[str], rows: Sequence[Row], *, types: Sequence
 
 
 def _types(model: ModelClass, columns: Sequence[str]) -> list[str]:
-    types = {field.column: field.db_type(connection) for field in model._meta.concrete_fields}
-    return [types[column] or "text" for column in columns]
+    types = {field.column: field.db_type(connection) or "text" for field in model._meta.concrete_fields}
+    # Without its length: a cast to varchar(8) cuts what is too long, where the column itself refuses it.
+    return [types[column].partition("(")[0] for column in columns]
 
 
 def _among(model: ModelClass, by: Sequence[str], keys: Iterable[Row]) -> Iterator[tuple[str, str, list[Any]]]:

@@ -1,50 +1,16 @@
-"""Documents as text, and the small JSON dictionaries beside them.
-
-What this process has just written, it is likely to read again at once: the next update of an object, the follower that
-comes after a controller. So the last values that were committed are kept by their text, and not decoded again.
-"""
+"""Documents as text, and the small JSON dictionaries beside them."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterable, Mapping
-from itertools import islice
+from collections.abc import Mapping
 from typing import Any
 
 import orjson
 
+from manciple.store import last_written
 from manciple.wire import codec
 from manciple.wire.base import ApiObject
 from manciple.wire.registry import Kind
-
-#: Written documents whose values are kept, and characters of the longest such document.
-KEPT = 1024
-LONGEST_KEPT = 16_384
-
-
-class _Recent:
-    """The values of the documents that were written last. The text alone tells what they are, so none is ever stale."""
-
-    def __init__(self) -> None:
-        self._guard = threading.Lock()
-        self._values: dict[str, ApiObject] = {}
-
-    def get(self, text: str) -> ApiObject | None:
-        return self._values.get(text)
-
-    def add(self, written: Iterable[tuple[str, ApiObject]]) -> None:
-        with self._guard:
-            self._values.update((text, obj) for text, obj in written if len(text) <= LONGEST_KEPT)
-            for text in tuple(islice(self._values, max(0, len(self._values) - KEPT))):
-                del self._values[text]
-
-
-_recent = _Recent()
-
-
-def remember(written: Iterable[tuple[str, ApiObject]]) -> None:
-    """Keep these (document, its value), which are committed, for a while."""
-    _recent.add(written)
 
 
 def encode(obj: ApiObject) -> str:
@@ -53,7 +19,7 @@ def encode(obj: ApiObject) -> str:
 
 def decode(kind: Kind, text: str) -> ApiObject:
     """A document of ours back as its typed value."""
-    known = _recent.get(text)
+    known = last_written.by_text(text)
     return known if isinstance(known, kind.type) else codec.decode_text(kind.type, text)
 
 

@@ -16,6 +16,7 @@ from random import SystemRandom
 from typing import Any
 
 from manciple.store import documents, metadata, persistence, projectors, rows, rules
+from manciple.store.last_written import Committed
 from manciple.store.persistence import Current, NetChange, NewEvent
 from manciple.store.records import Change, Deletion, EventType, Propagation, Selector, Written
 from manciple.wire import names
@@ -83,9 +84,12 @@ class Writer:
         return frozenset(event.kind.resource for event in self._events)
 
     @property
-    def documents(self) -> Iterator[tuple[str, ApiObject]]:
-        """(document, its value) of every write so far that left an object."""
-        return ((event.text, event.current.object) for event in self._events if event.type != "DELETED")
+    def committed(self) -> Iterator[Committed]:
+        """Every write so far, once the transaction is committed."""
+        for event in self._events:
+            obj = event.current.object
+            key = (event.kind.resource, obj.metadata.namespace, obj.metadata.name)
+            yield Committed(key, event.text, obj, event.type == "DELETED")
 
     # Savepoints ------------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,71 @@
+"""The last values that this process has committed.
+
+What a process has just written, it is likely to read again at once: the next update of an object (a Lease that is
+renewed every ten seconds), the follower that comes after a controller. By its text a value is found in place of
+decoding the document again, which is always right. By its key it may be out of date, because other processes write
+too: good for an attempt whose transaction checks the revision.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import islice
+
+from manciple.wire.base import ApiObject
+
+Key = tuple[str, str, str]  # (resource, namespace, name)
+
+#: Values kept, and characters of the longest document of which one is. A fleet renews its Leases in turn: those of
+#: some thousand nodes have room.
+KEPT = 4096
+LONGEST = 16_384
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """An object as it was committed; on a deletion its last state, which is not kept."""
+
+    key: Key
+    text: str
+    object: ApiObject
+    gone: bool
+
+
+class LastWritten:
+    """Of one process. Reading takes no lock: each step is one look-up."""
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        #: the oldest first
+        self._by_key: dict[Key, Committed] = {}
+        self._by_text: dict[str, ApiObject] = {}
+
+    def add(self, written: Iterable[Committed]) -> None:
+        with self._guard:
+            for one in written:
+                self._drop(one.key)
+                if not one.gone and len(one.text) <= LONGEST:
+                    self._by_key[one.key] = one
+                    self._by_text[one.text] = one.object
+            for key in tuple(islice(self._by_key, max(0, len(self._by_key) - KEPT))):
+                self._drop(key)
+
+    def by_text(self, text: str) -> ApiObject | None:
+        return self._by_text.get(text)
+
+    def by_key(self, key: Key) -> ApiObject | None:
+        found = self._by_key.get(key)
+        return found.object if found else None
+
+    def _drop(self, key: Key) -> None:
+        known = self._by_key.pop(key, None)
+        if known is not None:
+            self._by_text.pop(known.text, None)
+
+
+_process = LastWritten()
+add = _process.add
+by_text = _process.by_text
+by_key = _process.by_key
