@@ -9,6 +9,8 @@ Source: apimachinery/pkg/api/errors (NewServiceUnavailable, NewTimeoutError), po
 from __future__ import annotations
 
 import logging
+import threading
+import time
 from collections.abc import Iterator
 
 from django.db import Error
@@ -20,6 +22,8 @@ logger = logging.getLogger(__name__)
 
 #: Seconds after which a client should try again: a restart of PostgreSQL takes a few.
 RETRY_AFTER = 1
+#: Seconds between two lines of the log about requests that failed by an outage.
+NOTE_EVERY = 1.0
 #: Classes of SQLSTATE that OperationalError covers and no waiting mends (54: a statement over PostgreSQL's limits).
 _LASTING = ("54",)
 #: A standby that has not been promoted yet takes no writes (an InternalError for psycopg).
@@ -46,9 +50,26 @@ def unavailable_for(reason: str) -> ServiceUnavailable:
     return ServiceUnavailable(reason, details={"retryAfterSeconds": RETRY_AFTER})
 
 
-def note(error: BaseException) -> None:
-    """One line in the log: an outage fails many requests, and where they were says nothing."""
-    logger.warning("a request could not be served: %s: %s", type(error).__name__, str(error).strip())
+class Notes:
+    """A line in the log every so often: an outage fails hundreds of requests a second, and says the same in each."""
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._next = 0.0
+        self._unsaid = 0
+
+    def take(self, error: BaseException) -> None:
+        with self._guard:
+            self._unsaid += 1
+            if time.monotonic() < self._next:
+                return
+            self._next = time.monotonic() + NOTE_EVERY
+            count, self._unsaid = self._unsaid, 0
+        logger.warning("could not serve %d request(s): %s: %s", count, type(error).__name__, str(error).strip())
+
+
+#: Takes an outage that failed a request to the log.
+note = Notes().take
 
 
 class NotFromOutages(logging.Filter):

@@ -33,6 +33,8 @@ SHORT_BODY = 64 * 1024
 LINGER_BYTES, LINGER_SECONDS = 256 * 1024, 0.5
 
 _PROBES = ("/livez", "/readyz", "/healthz")
+#: Asks the process alone, so it does not wait behind probes that ask the database.
+_LIVENESS = "/livez"
 _NODE_LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 _TOKEN_NEEDED = ("/api", "/apis", "/openapi")
 
@@ -54,7 +56,8 @@ class Intake:
             "api": settings.API_THREADS,
             "nodes": settings.NODE_THREADS,
             "pages": settings.PAGE_THREADS,
-            "probes": 1,
+            "readiness": 1,
+            "liveness": 1,
         }
         queue = settings.REQUEST_QUEUE
         return cls({name: ThreadedWsgi(application, workers=n, queue=queue, name=name) for name, n in threads.items()})
@@ -80,8 +83,10 @@ def lane_of(path: str) -> str:
     """Which threads serve this path."""
     if path.startswith(_NODE_LEASES):
         return "nodes"
+    if path == _LIVENESS:
+        return "liveness"
     if path.startswith(_PROBES):
-        return "probes"
+        return "readiness"
     return "api" if _is_below(path, (*_TOKEN_NEEDED, "/version")) else "pages"
 
 

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 from asgiref.testing import ApplicationCommunicator
+from django.db import OperationalError
 
-from manciple.asgi import application
+from manciple.asgi import TRY_AGAIN_LATER, application
 
 
 @pytest.mark.parametrize("path", ["/api/v1/namespaces/default/pods/web/exec", "/", "/nonsense"])
@@ -21,3 +22,20 @@ def test_a_socket_that_nobody_serves_is_refused(path: str) -> None:
         return answer
 
     assert asyncio.run(opened())["type"] == "websocket.close"
+
+
+def test_a_page_whose_socket_meets_an_outage_is_told_to_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def away(_scope: Any) -> None:
+        raise OperationalError("connection refused")
+
+    async def opened() -> dict[str, Any]:
+        headers = [(b"origin", b"http://localhost"), (b"host", b"localhost")]
+        scope = {"type": "websocket", "path": "/live", "query_string": b"", "headers": headers, "subprotocols": []}
+        socket: Any = ApplicationCommunicator(application, scope)  # type: ignore[no-untyped-call]
+        await socket.send_input({"type": "websocket.connect"})
+        answer: dict[str, Any] = await socket.receive_output(timeout=10)
+        await socket.wait(timeout=10)
+        return answer
+
+    monkeypatch.setattr("channels.auth.get_user", away)
+    assert asyncio.run(opened()) == {"type": "websocket.close", "code": TRY_AGAIN_LATER}

@@ -33,9 +33,10 @@ LANES = {
     "/version": "api",
     NODE_LEASE: "nodes",
     LEASES: "api",
-    "/livez": "probes",
-    "/readyz/database": "probes",
-    "/healthz": "probes",
+    "/livez": "liveness",
+    "/livez/database": "readiness",
+    "/readyz/database": "readiness",
+    "/healthz": "readiness",
     "/": "pages",
     "/what-if": "pages",
     "/static/manciple/theme.js": "pages",
@@ -135,7 +136,7 @@ def application() -> Iterator[Application]:
 
 
 def door_to(application: Application, *, queue: int = 10) -> Intake:
-    lanes = ("api", "nodes", "pages", "probes")
+    lanes = ("api", "nodes", "pages", "readiness", "liveness")
     return Intake({name: ThreadedWsgi(application, workers=1, queue=queue, name=name) for name in lanes})
 
 
@@ -152,13 +153,13 @@ def test_long_pages_hold_up_neither_the_api_nor_the_leases_of_nodes(known: None,
     async def play() -> list[Conversation]:
         door = door_to(application)
         async with waiting(door, *(Conversation("/slow", token="") for _ in range(5))):
-            paths = (NODE_LEASE, PODS, "/readyz")
+            paths = (NODE_LEASE, PODS, "/readyz", "/livez")
             answered = [await asyncio.wait_for(Conversation(path).held(door), 20) for path in paths]
             assert "/slow" not in application.served
             application.may_go_on.set()
         return answered
 
-    assert [one.body for one in asyncio.run(play())] == [b"served"] * 3
+    assert [one.body for one in asyncio.run(play())] == [b"served"] * 4
 
 
 def test_a_flood_of_the_api_does_not_hold_up_the_leases_of_nodes(
@@ -170,6 +171,21 @@ def test_a_flood_of_the_api_does_not_hold_up_the_leases_of_nodes(
         door = door_to(application, queue=2)
         async with waiting(door, *(Conversation("/slow") for _ in range(3))):
             answered = await asyncio.wait_for(Conversation(NODE_LEASE).held(door), 20)
+            application.may_go_on.set()
+        return answered
+
+    assert asyncio.run(play()).code == 200
+
+
+def test_liveness_does_not_wait_behind_a_readiness_that_waits_for_the_database(
+    application: Application, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(intake, "lane_of", lambda path: "readiness" if path.startswith("/slow") else lane_of(path))
+
+    async def play() -> Conversation:
+        door = door_to(application)
+        async with waiting(door, Conversation("/slow", token="")):
+            answered = await asyncio.wait_for(Conversation("/livez", token="").held(door), 20)
             application.may_go_on.set()
         return answered
 

@@ -218,13 +218,24 @@ def test_signing_in_during_an_outage_is_503(db: None) -> None:
     assert answer.status_code == 503
 
 
-def test_an_outage_is_a_line_in_the_log_and_no_trace(
-    visitor: Client, api: Api, caplog: pytest.LogCaptureFixture
+def test_an_outage_is_a_line_in_the_log_now_and_then_and_never_a_trace(
+    visitor: Client, api: Api, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    notes = faults.Notes()
+    monkeypatch.setattr(faults, "note", notes.take)
+    monkeypatch.setattr(faults, "NOTE_EVERY", 3600)
     with outage():
         visitor.get("/overview")
+        for _ in range(20):
+            assert api.get(PODS).code == 503
+    monkeypatch.setattr(notes, "_next", 0.0)  # the time has come
+    with outage():
         api.get(PODS)
 
-    lines = [record for record in caplog.records if record.name.startswith(("manciple", "django"))]
-    assert len([record for record in lines if record.levelno == logging.WARNING]) >= 2
+    lines = [record for record in caplog.records if record.name.startswith(("manciple", "django.request"))]
+    said = [record.getMessage() for record in lines if record.levelno == logging.WARNING]
+    assert [line.partition(":")[0] for line in said] == [
+        "could not serve 1 request(s)",
+        "could not serve 21 request(s)",
+    ]
     assert not [record for record in lines if record.exc_info]
