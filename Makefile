@@ -5,6 +5,9 @@ PYTHON := .venv/bin/python
 # One more than two cores: the tests of the running system wait for it a good part of their time.
 TEST_WORKERS ?= 3
 
+# Some machines forbid Python to keep what it compiled; then each of the many processes we start compiles everything anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: run test lint types bench bench-allocator fuzz fresh migrations screenshots clean
 
 run: .venv/.runtime

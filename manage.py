@@ -37,7 +37,9 @@ if __name__ == "__main__":
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         if sys.argv[1] != "serve":  # its terminal is for what a person must know
             os.environ.setdefault("MANCIPLE_LOG_LEVEL", "WARNING")
-        home.prepare(Path(os.environ.get("MANCIPLE_HOME", Path(__file__).parent / "var")))
+        in_production = os.environ.get("MANCIPLE_DATABASE_URL") or os.environ.get("MANCIPLE_REDIS_URL")
+        folder = Path(os.environ.get("MANCIPLE_HOME", Path(__file__).parent / "var"))
+        home.prepare(folder, with_key=not in_production)
     from django.core.management import execute_from_command_line
 
     execute_from_command_line(sys.argv)

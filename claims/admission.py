@@ -1,6 +1,7 @@
 """Who may ask for admin access to devices: only namespaces that an administrator labelled for it.
 
-Checked where a claim or template is created, and where an allocation with admin access is written.
+A rule of the writer: asked where a claim or template is created, also by a controller, and where an allocation with
+admin access is written, also by the scheduler.
 Upstream: pkg/registry/resource/utils.go (AuthorizedForAdmin, AuthorizedForAdminStatus).
 """
 
@@ -10,8 +11,9 @@ from collections.abc import Mapping, Sequence
 
 from claims.kinds.requests import DeviceRequest
 from claims.kinds.resource_claims import ResourceClaim, ResourceClaimTemplate
-from manciple.api.admission import AdmissionRequest
-from manciple.store import objects
+from manciple.store import rules
+from manciple.store.objects import Writer
+from manciple.store.rules import Write
 from manciple.wire.errors import FieldError, Invalid, forbidden
 from manciple.wire.registry import registry
 
@@ -19,13 +21,19 @@ ADMIN_ACCESS_LABEL = "resource.kubernetes.io/admin-access"
 REFUSAL = f"admin access to devices requires the `{ADMIN_ACCESS_LABEL}: true` label on the containing namespace"
 
 
-def check_admin_access(request: AdmissionRequest) -> None:
-    """Raises: Invalid when `request` brings admin access into a namespace that is not labelled for it."""
-    if request.operation == "DELETE" or not isinstance(request.new, ResourceClaim | ResourceClaimTemplate):
-        return
-    errors = refusals(request.new, request.old)
-    if errors and not is_admin_namespace(labels_of(request.new.metadata.namespace)):
-        kind, name = request.kind, request.new.metadata.name
+def register() -> None:
+    rules.register(
+        check_admin_access,
+        operations={"CREATE", "UPDATE"},
+        resources={"resourceclaims.resource.k8s.io", "resourceclaimtemplates.resource.k8s.io"},
+    )
+
+
+def check_admin_access(writer: Writer, write: Write) -> None:
+    """Raises: Invalid when `write` brings admin access into a namespace that is not labelled for it."""
+    errors = refusals(write.new, write.old)
+    if errors and not is_admin_namespace(_labels_of(writer, write.new.metadata.namespace)):
+        kind, name = write.kind, write.new.metadata.name
         raise Invalid.of(kind=kind.kind, group=kind.group, name=name, errors=errors)
 
 
@@ -62,7 +70,7 @@ def is_admin_namespace(labels: Mapping[str, str]) -> bool:
     return labels.get(ADMIN_ACCESS_LABEL) == "true"
 
 
-def labels_of(namespace: str) -> Mapping[str, str]:
+def _labels_of(writer: Writer, namespace: str) -> Mapping[str, str]:
     """The namespace's labels; none when it does not exist."""
-    stored = objects.get(registry.by_resource("namespaces"), "", namespace)
-    return {} if stored is None else stored.labels
+    found = writer.get(registry.by_resource("namespaces"), "", namespace)
+    return {} if found is None else found.metadata.labels

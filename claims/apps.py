@@ -3,7 +3,6 @@
 from django.apps import AppConfig
 
 from claims.kinds.registration import KINDS
-from manciple.api import admission
 from manciple.wire.registry import registry
 
 
@@ -13,8 +12,7 @@ class ClaimsConfig(AppConfig):
 
     def ready(self) -> None:
         # Models can be imported from here on only.
-        from claims import projectors  # noqa: PLC0415
-        from claims.admission import check_admin_access  # noqa: PLC0415
+        from claims import admission, projectors  # noqa: PLC0415
         from claims.live import ClaimTopics, claim_topics, pod_topics  # noqa: PLC0415
         from claims.pod_logs import POD_LOG  # noqa: PLC0415
         from manciple.api import streams  # noqa: PLC0415
@@ -23,7 +21,7 @@ class ClaimsConfig(AppConfig):
         for kind in KINDS:
             registry.register(kind)
         projectors.register()
-        admission.register(check_admin_access)
+        admission.register()
         streams.register("pods", POD_LOG)
         claims = ClaimTopics()
         topics.register("resourceclaims.resource.k8s.io", claims)

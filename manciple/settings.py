@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from csp.constants import NONCE
+from django.core.exceptions import ImproperlyConfigured
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 HOME = Path(os.environ.get("MANCIPLE_HOME", BASE_DIR / "var"))
@@ -21,12 +22,38 @@ DATABASE_URL = os.environ.get("MANCIPLE_DATABASE_URL", "")
 REDIS_URL = os.environ.get("MANCIPLE_REDIS_URL", "")
 
 
+#: PostgreSQL or Redis means production: several processes, maybe on several machines, behind TLS.
+PRODUCTION = bool(DATABASE_URL or REDIS_URL)
+#: What deploy/environment.example has in the place of a signing key.
+_EXAMPLE_KEY = "CHANGE-ME-50-RANDOM-CHARACTERS"
+_NEED_KEY = (
+    "MANCIPLE_SECRET_KEY must be set where MANCIPLE_DATABASE_URL or MANCIPLE_REDIS_URL is: it signs sessions and what "
+    "the API servers show to the nodes' agents, so all processes need the same one. Make one with "
+    "`openssl rand -base64 48`, and keep it."
+)
+
+
 def secret_key() -> str:
-    """The signing key: from the environment, else HOME/secret-key (`manage.py up` makes it), else for this run only."""
-    if given := os.environ.get("MANCIPLE_SECRET_KEY"):
+    """The signing key: from the environment; embedded also HOME/secret-key (`manage.py up` makes it).
+
+    An embedded command on a home without one signs nothing that outlives it, so it gets one of its own.
+    Raises: ImproperlyConfigured in production without a key: each process would make up another one.
+    """
+    given = os.environ.get("MANCIPLE_SECRET_KEY", "").strip()
+    if PRODUCTION and given in ("", _EXAMPLE_KEY):
+        raise ImproperlyConfigured(_NEED_KEY)
+    if given:
         return given
     kept = HOME / "secret-key"
     return kept.read_text().strip() if kept.exists() else os.urandom(32).hex()
+
+
+def switch(name: str, *, default: bool) -> bool:
+    """A setting that is on ("1") or off ("0"). Raises: ImproperlyConfigured for anything else."""
+    given = os.environ.get(name, "").strip()
+    if given not in ("", "0", "1"):
+        raise ImproperlyConfigured(f"{name} must be 0 or 1, not {given!r}")
+    return given == "1" if given else default
 
 
 SECRET_KEY = secret_key()
@@ -66,6 +93,7 @@ MIDDLEWARE = [
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
+    "manciple.pages.outages.Outages",
 ]
 
 ROOT_URLCONF = "manciple.urls"
@@ -89,6 +117,11 @@ TEMPLATES = [
 ]
 
 
+#: Seconds that a statement waits for a lock in PostgreSQL before it is given up (a request then is answered 503); 0:
+#: for ever. SQLite has one writer, and who waits for it waits 20 seconds.
+LOCK_TIMEOUT = float(os.environ.get("MANCIPLE_LOCK_TIMEOUT", "10"))
+
+
 def sqlite_database(path: Path) -> dict[str, Any]:
     """WAL and immediate transactions: without them four writers meet "database is locked"."""
     return {
@@ -109,13 +142,25 @@ def sqlite_database(path: Path) -> dict[str, Any]:
 def postgresql_database(url: str) -> dict[str, Any]:
     parts = urlsplit(url)
     return {
-        "ENGINE": "django.db.backends.postgresql",
+        "ENGINE": "manciple.postgresql",
         "NAME": parts.path.lstrip("/"),
         "USER": unquote(parts.username or ""),
         "PASSWORD": unquote(parts.password or ""),
         "HOST": parts.hostname or "",
         "PORT": str(parts.port or ""),
         "CONN_MAX_AGE": None,
+        "OPTIONS": {
+            # The same few statements come over and over: parsed and planned once a connection, values beside the text.
+            "server_side_binding": True,
+            "prepare_threshold": 5,
+            # Seconds; a server that vanished without a word is noticed after 30, also by who waits for its answer.
+            "connect_timeout": 5,
+            "keepalives_idle": 15,
+            "keepalives_interval": 5,
+            "keepalives_count": 3,
+            "tcp_user_timeout": 30_000,
+            "options": f"-c lock_timeout={round(LOCK_TIMEOUT * 1000)}",
+        },
     }
 
 
@@ -139,8 +184,12 @@ CELERY_WORKER_PREFETCH_MULTIPLIER = 2
 #: Nobody asks the workers anything through the broker: they need not listen.
 CELERY_WORKER_ENABLE_REMOTE_CONTROL = False
 
-#: Threads that serve REST requests and pages in one process (watches and sockets need none).
+#: Threads of one process that serve the API, the Leases of nodes, and pages (watches and sockets need none), and the
+#: requests that may wait for each of these three before others are refused (429).
 API_THREADS = int(os.environ.get("MANCIPLE_API_THREADS", "8"))
+NODE_THREADS = int(os.environ.get("MANCIPLE_NODE_THREADS", "4"))
+PAGE_THREADS = int(os.environ.get("MANCIPLE_PAGE_THREADS", "4"))
+REQUEST_QUEUE = int(os.environ.get("MANCIPLE_REQUEST_QUEUE", "1000"))
 
 #: Seconds after which the search for one pod's devices is given up and tried again later (gate
 #: DRASchedulerFilterTimeout; filterTimeout of Kubernetes' DynamicResources plugin).
@@ -165,6 +214,10 @@ USE_TZ = True
 USE_I18N = False
 SESSION_COOKIE_SAMESITE = "Lax"
 CSRF_COOKIE_SAMESITE = "Lax"
+#: Browsers send such cookies over TLS alone. The embedded dashboard is plain HTTP on loopback. Whether a request came
+#: over TLS is known from the listener, or from the proxy on this machine (uvicorn believes X-Forwarded-Proto from the
+#: addresses in FORWARDED_ALLOW_IPS alone; SECURE_PROXY_SSL_HEADER would believe it from anybody).
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = switch("MANCIPLE_SECURE_COOKIES", default=PRODUCTION)
 SECURE_CONTENT_TYPE_NOSNIFF = True
 X_FRAME_OPTIONS = "DENY"
 #: Pages load nothing from elsewhere and run no inline script. Style attributes carry numbers (`--n: 3`), no rules.
@@ -196,7 +249,7 @@ LOGGING = {
     "disable_existing_loggers": False,
     "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"}},
     # Answers above 499 that were made on purpose (a /readyz that says no, a 504) are no errors; what was raised is.
-    "filters": {"raised": {"()": "django.utils.log.CallbackFilter", "callback": lambda record: bool(record.exc_info)}},
+    "filters": {"raised": {"()": "manciple.api.faults.NotFromOutages"}},
     "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
     "loggers": {
         # Answers below 500 are the client's business; "not found" is what every `kubectl apply` asks first.

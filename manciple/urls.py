@@ -20,3 +20,5 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("", include("claims.urls")),
     path("", include("scheduling.urls")),
 ]
+
+handler500 = "manciple.pages.outages.handle_uncaught"

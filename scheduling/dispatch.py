@@ -1,8 +1,9 @@
 """Turns "revision N exists" into wake-ups: which controllers could have work because of what was committed.
 
 A thread of each Celery worker process (`manciple.celery` starts it) hears the announcements, asks the log what happened
-to the resources that wake somebody, and sends each concerned controller one message; then it rests a moment, so that a
-burst of commits becomes few messages. What wakes nobody (a renewed Lease, an Event) costs that one question. Of several
+to the resources that wake somebody, and sends each concerned controller one message. Then it rests, so that a burst of
+commits becomes few messages: a moment where little happens, longer the more there was, so that workers gather what
+waits into one cycle and one commit. Of what wakes nobody (a renewed Lease, an Event) it does not even hear. Of several
 processes the first to claim a stretch of the log sends for it. The committing thread only hands over a number; a broker
 that cannot be reached, or a dispatcher that dies, costs a log line at most, and the periodic runs make up for it.
 """
@@ -28,10 +29,11 @@ from scheduling.resources import EVENTS, LEASES
 
 log = logging.getLogger(__name__)
 
-#: Seconds between two questions to the log: at most one message for a controller in each.
-RESTING_TIME = 0.01
-#: The same after what concerned nobody: a fleet that renews its Leases is asked about a few at a time.
-LONG_RESTING_TIME = 0.04
+#: Seconds between two questions to the log, the least and the most: at most one message for a controller in each.
+RESTING_TIME = (0.01, 0.3)
+#: Seconds of rest for each change that the last question found: from some 250 changes a second on, rests are long. (A
+#: pod on its way to a node is five changes.)
+REST_FOR_A_CHANGE = 0.004
 #: Name of the row that says how far wake-ups were sent, where several processes dispatch.
 CURSOR = "dispatch"
 #: Seconds of waiting after the database or the broker failed.
@@ -115,7 +117,7 @@ class Dispatcher:
         self._table = Table(self._declared)
         self._news = threading.Condition()
         self._newest = 0
-        self._resting_time = RESTING_TIME
+        self._rest = RESTING_TIME[0]
         self._stopping = False
         self._thread: threading.Thread | None = None
         self._unsubscribe: Callable[[], None] = lambda: None
@@ -123,7 +125,7 @@ class Dispatcher:
     def start(self) -> None:
         """Wake everybody once (something may have been left undone), then whom changes concern."""
         self._stopping = False
-        self._unsubscribe = announce.subscribe(self._hear)
+        self._unsubscribe = announce.subscribe(self._hear, ignoring=TRANSIENT - self._table.resources)
         self._thread = threading.Thread(target=self._run, name="dispatch", daemon=True)
         self._thread.start()
 
@@ -149,7 +151,7 @@ class Dispatcher:
                 log.exception("could not send wake-ups")
                 connection.close()
                 self._pause(RETRY_AFTER)
-            self._pause(self._resting_time)
+            self._pause(self._rest)
         connection.close()
 
     def _wait_beyond(self, position: int | None) -> bool:
@@ -171,9 +173,10 @@ class Dispatcher:
         with self._news:
             heard = self._newest
         sketches = tail.sketched_after(position, resources=self._table.resources, limit=MOST_CHANGES)
+        least, most = RESTING_TIME
+        self._rest = min(max(least, REST_FOR_A_CHANGE * len(sketches)), most)
         # Revisions are committed in order: up to the one that was announced, the log is complete.
         latest = max(heard, sketches[-1].revision) if sketches else heard
-        self._resting_time = RESTING_TIME if sketches else LONG_RESTING_TIME
         if sketches and self._claim(latest):
             self._wake(self._table.concerned_by(sketches))
         return latest

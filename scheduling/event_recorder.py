@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Literal, cast
@@ -17,6 +18,7 @@ from msgspec import structs
 from manciple.store.objects import Writer
 from manciple.wire.base import ApiObject, ObjectMeta
 from manciple.wire.conditions import ObjectReference
+from manciple.wire.errors import Forbidden, NotFound
 from manciple.wire.machinery import Event, EventSource
 from scheduling.resources import EVENTS, Key, kind
 
@@ -50,11 +52,15 @@ def load(writer: Writer, notes: Iterable[Note]) -> None:
 
 
 def record(writer: Writer, note: Note, *, now: datetime) -> None:
-    """Store `note`, or count one more of it. Part of the writer's transaction."""
+    """Store `note`, or count one more of it. Part of the writer's transaction.
+
+    Nothing where its namespace takes no new objects any more: an event is not worth the failure of what it tells of.
+    """
     namespace, name = _key_of(note)
     known = cast("Event | None", writer.get(kind(EVENTS), namespace, name))
     if known is None:
-        writer.create(kind(EVENTS), _event(note, namespace, name, timestamp(now)))
+        with suppress(Forbidden, NotFound):
+            writer.create(kind(EVENTS), _event(note, namespace, name, timestamp(now)))
     else:
         writer.update(kind(EVENTS), structs.replace(known, count=known.count + 1, last_timestamp=timestamp(now)))
 

@@ -1,19 +1,21 @@
-"""Where the conformance data lies: MANCIPLE_CONFORMANCE, else beside the repository."""
+"""Reads the recorded answers of Kubernetes: tests/conformance_data, or the folder that MANCIPLE_CONFORMANCE names."""
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-import pytest
+ROOT = Path(os.environ.get("MANCIPLE_CONFORMANCE", Path(__file__).parent / "conformance_data"))
 
-ROOT = Path(os.environ.get("MANCIPLE_CONFORMANCE", Path(__file__).resolve().parents[2] / "shared" / "conformance"))
 
-#: Marks tests that read the data; they are skipped only where the whole folder does not exist.
-needs_conformance = pytest.mark.skipif(not ROOT.is_dir(), reason=f"no conformance data at {ROOT}")
+def read(name: str) -> str:
+    """A file's text, gzipped (`name`.gz) or not. Raises: FileNotFoundError."""
+    packed = ROOT / f"{name}.gz"
+    return gzip.decompress(packed.read_bytes()).decode() if packed.exists() else (ROOT / name).read_text()
 
 
 @cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Iterator
@@ -18,6 +19,19 @@ settings.register_profile(
 )
 settings.load_profile("manciple")
 
+# Thousands of collected tests stay for the whole run: the garbage collector need not look at them again and again.
+gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What runs longest in one piece begins first, so that no process is left alone with it."""
+    items.sort(key=lambda item: "postgres" not in item.keywords)
+
 
 @pytest.fixture(scope="session")
 def django_db_modify_db_settings(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> None:
@@ -32,7 +46,7 @@ def django_db_modify_db_settings(tmp_path_factory: pytest.TempPathFactory, worke
 @pytest.fixture(scope="session")
 def postgresql() -> Iterator[services.Server]:
     """A PostgreSQL server for this test process; `.url` is what MANCIPLE_DATABASE_URL takes."""
-    with services.postgresql() as server:
+    with services.postgresql(**services.FOR_TESTS) as server:
         yield server
 
 

@@ -111,8 +111,8 @@ def _folder(user: str | None) -> Iterator[Path]:
 
 
 @contextmanager
-def postgresql() -> Iterator[Server]:
-    """A fresh PostgreSQL. Without fsync: it need not last."""
+def postgresql(**more: str) -> Iterator[Server]:
+    """A fresh PostgreSQL. Without fsync: it need not last. more: further settings of the server."""
     user = _unprivileged_user()
     with _folder(user) as folder:
         data, port = folder / "data", free_port()
@@ -124,6 +124,7 @@ def postgresql() -> Iterator[Server]:
             "unix_socket_directories": folder,
             "fsync": "off",
             "max_connections": 200,
+            **more,
         }
         settings = [part for name, value in options.items() for part in ("-c", f"{name}={value}")]
         server = Server(
@@ -136,6 +137,17 @@ def postgresql() -> Iterator[Server]:
         )
         with _started(server):
             yield server
+
+
+#: For tests, which have little data for a short time: nothing is swept up behind them or compiled for them.
+FOR_TESTS = {
+    "autovacuum": "off",
+    "jit": "off",
+    "full_page_writes": "off",
+    "synchronous_commit": "off",
+    "checkpoint_timeout": "1h",
+    "max_wal_size": "4GB",
+}
 
 
 @contextmanager
@@ -183,6 +195,7 @@ def assert_pass_on_postgresql(server: Server, tests: Sequence[str]) -> None:
     # This is a test run of its own: what xdist told this process does not concern it.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     environment["MANCIPLE_DATABASE_URL"] = server.url
+    environment["MANCIPLE_SECRET_KEY"] = "for the test run only, forty characters long"
     answer = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert answer.returncode == 0, answer.stdout + answer.stderr
     assert "skipped" not in answer.stdout

@@ -1,4 +1,4 @@
-"""Many clients at once, through the API's HTTPS door: what `shared` clusters feel like, and what a pod costs the servers.
+"""Many clients at once, through the API's HTTPS door: how fast they are served, and what a pod costs the servers.
 
 A fleet of nodes renews its Leases every ten seconds all the while. Then, one after the other:
 
@@ -71,7 +71,7 @@ def _connection(installation: Installation) -> Connection:
     return Connection(installation.api, token=installation.token, authority=installation.authority)
 
 
-# The fleet ---------------------------------------------------------------------------------------------------------------
+# The fleet -----------------------------------------------------------------------------------------------------------
 
 
 @asynccontextmanager
@@ -102,7 +102,7 @@ async def _renew(installation: Installation, nodes: int, first: int) -> None:
                 await connection.request("PATCH", f"{LEASES}/node-{number:05}", body, media=MERGE_PATCH)
 
 
-# The three phases --------------------------------------------------------------------------------------------------------
+# The three phases ----------------------------------------------------------------------------------------------------
 
 
 async def _idle(_installation: Installation) -> dict[str, float]:
@@ -163,7 +163,7 @@ def _bodies(count: int, prefix: str) -> Iterator[bytes]:
     return (encode(pod) for pod in cluster.pods(count, prefix=prefix))
 
 
-# Figures -----------------------------------------------------------------------------------------------------------------
+# Figures -------------------------------------------------------------------------------------------------------------
 
 
 def _idle_figures(shares: dict[str, float], nodes: int) -> list[Figure]:
@@ -184,7 +184,9 @@ def _crowd_figures(crowd: _Crowd, spent: dict[str, float], pods: int, clients: i
     refused = sum(count for code, count in crowd.codes.items() if code != 201)
     return [
         Figure(name=f"{who}: created", value=pods / crowd.created_within, unit="pods/s"),
-        Figure(name=f"{who}: created and bound", value=pods / crowd.bound_within, unit="pods/s", budget=200, at_least=True),
+        Figure(
+            name=f"{who}: created and bound", value=pods / crowd.bound_within, unit="pods/s", budget=200, at_least=True
+        ),
         Figure(name=f"{who}: a create, p50", value=quantile(crowd.took, 0.5), unit="ms"),
         Figure(name=f"{who}: a create, p99", value=quantile(crowd.took, 0.99), unit="ms", budget=700),
         Figure(name=f"{who}: creates refused", value=refused, unit="", budget=0),

@@ -71,5 +71,5 @@ async def _body(reader: asyncio.StreamReader, head: bytes) -> bytes:
 
 
 def _header(head: bytes, name: bytes) -> bytes:
-    before, found, rest = head.partition(b"\r\n" + name + b": ")
+    _before, found, rest = head.partition(b"\r\n" + name + b": ")
     return rest.partition(b"\r\n")[0] if found else b""

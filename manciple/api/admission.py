@@ -1,23 +1,19 @@
-"""The last word before a write: checks that look beyond the object itself.
+"""The first stage of admission: checks of what a client asks for, before the transaction of the write.
 
-Apps register theirs from `AppConfig.ready()` (quota, protection of admin access). A check raises an ApiError to refuse;
-it changes nothing. Checks run outside the transaction of the write, after validation, in the order of registration.
+Apps register theirs from `AppConfig.ready()`. A check raises an ApiError to refuse; it changes nothing. It may take
+its time, and what it has read may have changed by the time of the write: a rule that has to hold belongs to the second
+stage, inside the transaction (`manciple.store.rules`). Checks run after validation, in the order of registration.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
-from manciple.api.identity import Identity
-from manciple.wire.errors import Forbidden
+from manciple.store.rules import Operation
+from manciple.wire.identity import Identity
 from manciple.wire.registry import Kind
-
-Operation = Literal["CREATE", "UPDATE", "DELETE"]
-
-#: Namespaces without which nothing works (upstream: the immortal ones of the NamespaceLifecycle plugin).
-IMMORTAL_NAMESPACES = frozenset({"default", "kube-system", "kube-public"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,17 +42,5 @@ def register(check: Check) -> None:
 
 def admit(request: AdmissionRequest) -> None:
     """Raises: ApiError, from the first check that refuses."""
-    _keep_immortal_namespaces(request)
     for check in _checks:
         check(request)
-
-
-def _keep_immortal_namespaces(request: AdmissionRequest) -> None:
-    if request.operation != "DELETE" or request.kind.resource != "namespaces":
-        return
-    name = request.old.metadata.name
-    if name in IMMORTAL_NAMESPACES:
-        raise Forbidden(
-            f'namespaces "{name}" is forbidden: this namespace may not be deleted',
-            details={"name": name, "kind": "namespaces"},
-        )

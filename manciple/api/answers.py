@@ -18,6 +18,7 @@ from django.core.exceptions import RequestDataTooBig, SuspiciousOperation
 from django.http import Http404, HttpResponse
 from rest_framework import exceptions as drf
 
+from manciple.api import faults
 from manciple.api.authentication import CHALLENGE
 from manciple.wire.errors import (
     ApiError,
@@ -112,6 +113,9 @@ def status_of(error: Exception) -> ApiError:
     for known, translate in _TRANSLATIONS:
         if isinstance(error, known):
             return translate(error)
+    if outage := faults.unavailable(error):
+        faults.note(error)
+        return outage
     logger.exception("request failed", exc_info=error)
     return ApiError(f"Internal error occurred: {error}", details={"causes": [{"message": str(error)}]})
 

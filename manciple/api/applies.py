@@ -12,7 +12,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 from manciple.api import bodies, ownership, writes
-from manciple.api.identity import Identity
 from manciple.api.options import WriteOptions
 from manciple.api.paths import ResourcePath
 from manciple.api.served import Served
@@ -21,6 +20,7 @@ from manciple.store import objects
 from manciple.wire import codec
 from manciple.wire.apply import Manager, apply_patch
 from manciple.wire.errors import AlreadyExists, BadRequest, Conflict, Invalid, NotFound, required
+from manciple.wire.identity import Identity
 
 
 @dataclass(frozen=True, slots=True)

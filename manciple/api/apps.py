@@ -11,5 +11,9 @@ class ApiConfig(AppConfig):
     label = "api"
 
     def ready(self) -> None:
+        # Models can be imported from here on only.
+        from manciple.api import namespace_rules  # noqa: PLC0415
+
         for kind in KINDS:
             registry.register(kind)
+        namespace_rules.register()

@@ -9,20 +9,38 @@ from urllib.parse import parse_qsl
 
 from django.db import close_old_connections
 
+from manciple.api import tokens
 from manciple.api.answers import error_answer
 from manciple.api.asgi_types import Scope, Send
-from manciple.api.authentication import identify_headers
-from manciple.api.fanout import readers
+from manciple.api.authentication import bearer, identify_headers
+from manciple.api.fanout import Hub, readers
+from manciple.api.faults import unavailable_for
 from manciple.wire.errors import ApiError, Unauthorized
 
 Found = TypeVar("Found")
 
 
 async def authenticate(headers: dict[str, str]) -> None:
-    """Raises: Unauthorized."""
-    identity = await in_reader(lambda: identify_headers(headers))
+    """Raises: Unauthorized; ServiceUnavailable while the server stops: what is opened now would be cut off."""
+    refuse_when_stopping()
+    known = tokens.remembered(bearer(headers.get("authorization", "")))
+    if known is None:
+        identity = await in_reader(lambda: identify_headers(headers))
+    else:
+        identity = identify_headers(headers, known=known)
     if identity is None:
         raise Unauthorized("Unauthorized")
+
+
+def stopping() -> bool:
+    """Whether the server of this event loop stops."""
+    return Hub.of_running_loop().stopping.is_set()
+
+
+def refuse_when_stopping() -> None:
+    """Raises: ServiceUnavailable. To be asked again after whatever a stream waits for before it begins."""
+    if stopping():
+        raise unavailable_for("the server is shutting down: try again")
 
 
 async def in_reader(read: Callable[[], Found]) -> Found:
@@ -36,9 +54,12 @@ async def in_reader(read: Callable[[], Found]) -> Found:
 
 
 async def refuse(error: ApiError, send: Send) -> None:
-    """Answer with the Status of `error`."""
+    """Answer with the Status of `error`. While the server stops, the connection ends with it."""
     answer = error_answer(error)
     headers = [(name.lower().encode(), value.encode()) for name, value in answer.headers.items()]
+    headers.append((b"content-length", str(len(answer.content)).encode()))
+    if stopping():
+        headers.append((b"connection", b"close"))
     await send({"type": "http.response.start", "status": answer.status_code, "headers": headers})
     await send({"type": "http.response.body", "body": answer.content, "more_body": False})
 

@@ -14,8 +14,9 @@ from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 
 from manciple.api import impersonation, tokens
-from manciple.api.identity import Identity
+from manciple.api.threads import IDENTITY
 from manciple.wire.errors import Unauthorized
+from manciple.wire.identity import Identity
 
 if TYPE_CHECKING:  # DRF's views load the authentication classes of the settings: this module
     from rest_framework.views import APIView
@@ -23,16 +24,23 @@ if TYPE_CHECKING:  # DRF's views load the authentication classes of the settings
 CHALLENGE = 'Bearer realm="manciple"'
 
 
-def identify_headers(headers: Mapping[str, str]) -> Identity | None:
+def bearer(authorization: str) -> str:
+    """The token of an Authorization header; "" where it has none, or is of another scheme."""
+    scheme, _, token = authorization.partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else ""
+
+
+def identify_headers(headers: Mapping[str, str], *, known: Identity | None = None) -> Identity | None:
     """In whose name this request is made; None where there is no Authorization header, or one of another scheme.
 
-    headers: by names in lower case, or a mapping that does not mind.
+    headers: by names in lower case, or a mapping that does not mind. known: whose token it is, where that was asked
+    before the request got here.
     Raises: Unauthorized for a bearer token that nobody holds; Forbidden, BadRequest (see `impersonation`).
     """
-    scheme, _, token = headers.get("authorization", "").partition(" ")
-    if scheme.lower() != "bearer" or not token.strip():
+    token = bearer(headers.get("authorization", ""))
+    if not token:
         return None
-    identity = tokens.identify(token.strip())
+    identity = known or tokens.identify(token)
     if identity is None:
         raise Unauthorized("Unauthorized")
     return impersonation.acting(identity, headers)
@@ -42,7 +50,7 @@ class BearerToken(BaseAuthentication):
     """`Authorization: Bearer TOKEN` -> `request.user` is an Identity."""
 
     def authenticate(self, request: Request) -> tuple[Identity, None] | None:
-        identity = identify_headers(request.headers)
+        identity = identify_headers(request.headers, known=request.META.get(IDENTITY))
         return (identity, None) if identity else None
 
     def authenticate_header(self, request: Request) -> str:  # noqa: ARG002 - DRF's signature

@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from manciple.api import reads, writes
-from manciple.api.identity import Identity
 from manciple.api.options import ListOptions
 from manciple.store.records import Page, Stored
 from manciple.wire.errors import NotFound
+from manciple.wire.identity import Identity
 from manciple.wire.machinery import DeleteOptions
 from manciple.wire.registry import Kind
 

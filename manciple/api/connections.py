@@ -12,14 +12,15 @@ from typing import Annotated, Any, Protocol
 from manciple.api import bodies, writes
 from manciple.api.answers import success
 from manciple.api.discovery import CONNECTIONS
-from manciple.api.identity import Identity
 from manciple.api.options import WriteOptions
 from manciple.api.paths import ResourcePath
 from manciple.api.served import Served
+from manciple.store import objects
 from manciple.wire import codec
 from manciple.wire.base import ApiObject, pb
 from manciple.wire.conditions import ObjectReference
 from manciple.wire.errors import Conflict, Invalid, NotFound, not_supported, required
+from manciple.wire.identity import Identity
 from manciple.wire.machinery import Eviction
 from manciple.wire.registry import Kind
 
@@ -59,7 +60,7 @@ def bind(
     body: bytes,
     *,
     content_type: str,
-    identity: Identity,  # noqa: ARG001 - every connection is told who asks
+    identity: Identity,
     options: WriteOptions,
 ) -> dict[str, Any]:
     """Give a waiting pod its node, and say so in its PodScheduled condition (upstream: pod/storage BindingREST).
@@ -68,7 +69,8 @@ def bind(
     """
     binding = _decoded(Binding, "", body, content_type=content_type, options=options)
     _check_target(binding)
-    with writes.transaction(dry_run=options.dry_run) as writer:
+
+    def work(writer: objects.Writer) -> None:
         pod = writer.get(kind, where.namespace, where.name)
         if pod is None:
             raise NotFound.of(kind.resource, where.name)
@@ -76,7 +78,10 @@ def bind(
         _check_bindable(kind, where.name, document, binding)
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         bound = _bound(document, binding, now=now)
-        writer.update(kind, codec.decode_value(kind.type, bound))
+        writer.update(kind, codec.decode_value(kind.type, bound), subresource="binding")
+
+    reads = [objects.Read(kind, where.namespace, where.name)]
+    objects.write(work, identity=identity, reads=reads, dry_run=options.dry_run)
     return success(code=201)
 
 

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 
 from django.db import connection
 
+from manciple.api.faults import unavailable
+
 logger = logging.getLogger(__name__)
 
 #: Returns when all is well; raises when it is not.
@@ -42,14 +44,20 @@ def register(name: str, check: Check) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """`failures`: check -> reason; `asked`: every check that ran, in order; `excluded`: those left out by request."""
+    """`failures`: check -> reason; `asked`: every check that ran, in order; `excluded`: those left out by request.
+
+    outage: a check failed for want of the database, which is 503 here as everywhere; other failures are upstream's 500.
+    """
 
     asked: tuple[str, ...]
     failures: dict[str, str]
     excluded: tuple[str, ...] = ()
+    outage: bool = False
 
     @property
     def code(self) -> int:
+        if self.outage:
+            return 503
         return 500 if self.failures else 200
 
     def text(self, endpoint: str, *, verbose: bool) -> str:
@@ -79,7 +87,8 @@ def one(name: str) -> Health | None:
 
 
 def _ask(checks: dict[str, Check], exclude: Collection[str] = ()) -> Health:
-    failures = {}
+    failures: dict[str, str] = {}
+    outage = False
     asked = [name for name in checks if name not in exclude]
     for name in asked:
         try:
@@ -88,5 +97,7 @@ def _ask(checks: dict[str, Check], exclude: Collection[str] = ()) -> Health:
             failures[name] = str(error)
         except Exception as error:  # any other failure of a check is its answer as well
             logger.warning("health check %s failed: %s", name, error)
-            failures[name] = "reason withheld"
-    return Health(tuple(asked), failures, tuple(name for name in checks if name in exclude))
+            away = unavailable(error) is not None
+            outage = outage or away
+            failures[name] = "the database is not available" if away else "reason withheld"
+    return Health(tuple(asked), failures, tuple(name for name in checks if name in exclude), outage)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from manciple.api.identity import AUTHENTICATED, MASTERS, Identity
 from manciple.wire.errors import BadRequest, Forbidden
+from manciple.wire.identity import AUTHENTICATED, MASTERS, Identity
 
 USER, GROUP = "impersonate-user", "impersonate-group"
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from manciple.api import writes
-from manciple.api.identity import MASTERS, Identity
 from manciple.store import objects
 from manciple.wire.base import ObjectMeta
 from manciple.wire.errors import AlreadyExists
+from manciple.wire.identity import MASTERS, Identity
 from manciple.wire.machinery import Namespace
 from manciple.wire.registry import registry
 

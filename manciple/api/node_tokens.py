@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from django.core import signing
 
-from manciple.api.identity import AUTHENTICATED, Identity
+from manciple.wire.identity import AUTHENTICATED, Identity
 
 #: Seconds for which a token is good, and may be remembered as good.
 LIFETIME = 60

@@ -9,6 +9,7 @@ from rest_framework.request import Request
 
 from manciple.api import discovery, health, openapi, version
 from manciple.api.answers import document_answer, unknown_path
+from manciple.api.faults import RETRY_AFTER
 from manciple.api.health import Health
 from manciple.api.views import ApiView
 from manciple.wire.errors import NotAcceptable
@@ -31,7 +32,10 @@ class HealthView(OpenView):
         if found is None:
             raise unknown_path()
         text = found.text(self.endpoint, verbose="verbose" in request.GET)
-        return HttpResponse(text, status=found.code, content_type="text/plain; charset=utf-8")
+        answer = HttpResponse(text, status=found.code, content_type="text/plain; charset=utf-8")
+        if found.outage:
+            answer.headers["Retry-After"] = str(RETRY_AFTER)
+        return answer
 
     def _health(self, request: Request) -> Health:
         return health.live() if self.endpoint == "livez" else health.ready(request.GET.getlist("exclude"))

@@ -12,9 +12,9 @@ from msgspec import structs
 
 from manciple.api import token_reviews
 from manciple.api.bodies import virtual_kind
-from manciple.api.identity import Identity
 from manciple.wire.authentication import TokenReview, UserInfo
 from manciple.wire.base import ApiObject, Value, pb
+from manciple.wire.identity import Identity
 from manciple.wire.machinery import (
     NonResourceAttributes,
     ResourceAttributes,

@@ -15,7 +15,7 @@ from typing import Any
 
 from manciple.api import paths
 from manciple.api.answers import status_of
-from manciple.api.asgi_requests import authenticate, headers_of, query_of, refuse
+from manciple.api.asgi_requests import authenticate, headers_of, query_of, refuse, refuse_when_stopping
 from manciple.api.asgi_types import Receive, Scope, Send
 from manciple.api.fanout import Hub
 from manciple.wire.registry import Kind
@@ -85,6 +85,7 @@ async def serve(streamed: Streamed, request: StreamRequest, scope: Scope, receiv
     try:
         await authenticate(headers_of(scope))
         async with streamed.open(request) as pieces:
+            refuse_when_stopping()  # it may have begun meanwhile
             headers = [(b"content-type", streamed.media.encode()), (b"cache-control", b"no-cache, private")]
             begun = True
             await send({"type": "http.response.start", "status": 200, "headers": headers})

@@ -17,8 +17,8 @@ from datetime import datetime, timedelta
 from django.db.models import Q
 from django.utils import timezone
 
-from manciple.api.identity import AUTHENTICATED, Identity
 from manciple.api.models import Token
+from manciple.wire.identity import AUTHENTICATED, Identity
 
 #: `last_used` is written at most this often: a row written on every request would serialize all readers.
 USE_RESOLUTION = timedelta(minutes=1)
@@ -48,10 +48,12 @@ def issue(name: str, groups: Sequence[str], *, lifetime: timedelta | None = None
 def identify(token: str) -> Identity | None:
     """Whose token this is; None for one that is unknown, expired or revoked."""
     digest = _digest(token)
-    remembered = _memory.get(digest)
-    if remembered and remembered[1] > time.monotonic():
-        return remembered[0]
-    return _look_up(digest)
+    return _remembered(digest) or _look_up(digest)
+
+
+def remembered(token: str) -> Identity | None:
+    """Whose token this is, as far as that is known without asking the database."""
+    return _remembered(_digest(token))
 
 
 def revoke(name: str, *, digest_prefix: str = "") -> int:
@@ -69,6 +71,11 @@ def forget() -> None:
 
 def _digest(token: str) -> str:
     return hashlib.sha256(token.encode()).hexdigest()
+
+
+def _remembered(digest: str) -> Identity | None:
+    found = _memory.get(digest)
+    return found[0] if found and found[1] > time.monotonic() else None
 
 
 def _look_up(digest: str) -> Identity | None:

@@ -21,7 +21,7 @@ import orjson
 
 from manciple.api import paths, shapes
 from manciple.api.answers import status_of, unknown_path
-from manciple.api.asgi_requests import authenticate, headers_of, in_reader, query_of, refuse
+from manciple.api.asgi_requests import authenticate, headers_of, in_reader, query_of, refuse, refuse_when_stopping
 from manciple.api.asgi_types import Receive, Scope, Send
 from manciple.api.fanout import Hub, SharedEvent, Watcher
 from manciple.api.negotiation import Form, wanted_form
@@ -80,6 +80,7 @@ async def watch(scope: Scope, receive: Receive, send: Send) -> None:
         request = read_request(scope)
         hub = Hub.of_running_loop()
         watcher, position = await hub.join(request.selection.resource)
+        refuse_when_stopping()  # it may have begun meanwhile, and closes a watch only once
     except Exception as error:  # every error is a Status
         await refuse(status_of(error), send)
         return

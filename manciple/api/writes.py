@@ -9,8 +9,7 @@ writes it on condition that nobody else wrote meanwhile; if somebody did, it sta
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -19,13 +18,12 @@ from msgspec import structs
 
 from manciple.api import admission, namespace_deletion, ownership
 from manciple.api.admission import AdmissionRequest
-from manciple.api.identity import Identity
 from manciple.api.options import propagation_of
 from manciple.store import objects
 from manciple.store.records import Deletion
-from manciple.wire import codec
 from manciple.wire.base import ApiObject
-from manciple.wire.errors import BadRequest, Conflict, FieldError, Forbidden, Invalid, NotFound, invalid
+from manciple.wire.errors import BadRequest, Conflict, FieldError, Invalid, NotFound, invalid
+from manciple.wire.identity import Identity
 from manciple.wire.machinery import DeleteOptions, Preconditions
 from manciple.wire.registry import Kind, registry
 
@@ -48,22 +46,6 @@ class Written:
     created: bool = False
 
 
-class _DryRunDone(Exception):
-    """Everything a write does was done; now it is undone."""
-
-
-@contextmanager
-def transaction(*, dry_run: bool = False) -> Iterator[objects.Writer]:
-    """`objects.writing()`, rolled back at its end for a dry run."""
-    try:
-        with objects.writing() as writer:
-            yield writer
-            if dry_run:
-                raise _DryRunDone  # noqa: TRY301 - the way to roll `writing` back is to leave it by an exception
-    except _DryRunDone:
-        return
-
-
 def create(kind: Kind, obj: Any, *, namespace: str = "", identity: Identity, dry_run: bool = False) -> Any:
     """Store a new object in `namespace`; returns it with what the server filled in.
 
@@ -72,9 +54,12 @@ def create(kind: Kind, obj: Any, *, namespace: str = "", identity: Identity, dry
     prepared = kind.prepare_create(placed(kind, obj, namespace=namespace))
     refuse_wrong(kind, prepared, kind.validate_create(prepared))
     admission.admit(AdmissionRequest(operation="CREATE", kind=kind, new=prepared, identity=identity, dry_run=dry_run))
-    with transaction(dry_run=dry_run) as writer:
-        check_namespace(writer, kind, prepared)
-        return writer.create(kind, prepared)
+    return objects.write(
+        lambda writer: writer.create(kind, prepared),
+        identity=identity,
+        reads=_reads_of_creation(kind, prepared),
+        dry_run=dry_run,
+    )
 
 
 def update(
@@ -148,8 +133,7 @@ def modify(
         if new == old:
             return Written(old)
         try:
-            with transaction(dry_run=dry_run) as writer:
-                return Written(writer.update(kind, new))
+            return Written(_update(kind, new, old, identity=identity, subresource=subresource, dry_run=dry_run))
         except Conflict:
             if not remaining:
                 raise
@@ -170,10 +154,11 @@ def delete(
     wanted = options.preconditions or Preconditions()
     revision = wanted.resource_version or ""
     ends_namespace = kind.resource == namespace_deletion.RESOURCE
-    with transaction(dry_run=dry_run) as writer:
+
+    def work(writer: objects.Writer) -> Deletion:
         if ends_namespace:
             namespace_deletion.hold(writer, kind, name, resource_version=revision)
-        deletion = writer.delete(
+        return writer.delete(
             kind,
             namespace,
             name,
@@ -182,6 +167,9 @@ def delete(
             grace_seconds=options.grace_period_seconds,
             propagation=propagation_of(options),
         )
+
+    reads = [objects.Read(kind, namespace, name)]
+    deletion = objects.write(work, identity=identity, reads=reads, dry_run=dry_run)
     if ends_namespace and not dry_run:
         namespace_deletion.release_if_empty(name)
     return deletion
@@ -196,7 +184,7 @@ def current(kind: Kind, namespace: str, name: str) -> Any:
     stored = objects.get(kind, namespace, name)
     if stored is None:
         raise NotFound.of(kind.resource, name)
-    return codec.decode_text(kind.type, stored.text)
+    return objects.decode(kind, stored.text)
 
 
 def successor(kind: Kind, new: Any, old: Any, *, subresource: str = "") -> Any:
@@ -237,34 +225,21 @@ def refuse_wrong(kind: Kind, obj: ApiObject, errors: Sequence[FieldError]) -> No
         raise Invalid.of(kind=kind.kind, group=kind.group, name=name, errors=errors)
 
 
-def check_namespace(writer: objects.Writer, kind: Kind, obj: ApiObject) -> None:
-    """Raises: NotFound where the object's namespace is missing, Forbidden where it is being deleted.
-
-    Asked inside the transaction: a namespace that is found alive here cannot be emptied before the object is in it.
-    """
-    namespaces = registry.find("", "v1", "namespaces")
-    if not kind.namespaced or namespaces is None:
-        return
-    name = obj.metadata.namespace
-    namespace = writer.get(namespaces, "", name)
-    if namespace is None:
-        raise NotFound.of("namespaces", name)
-    if namespace.metadata.deletion_timestamp is not None:
-        raise _terminating(kind, obj)
+def _reads_of_creation(kind: Kind, obj: ApiObject) -> list[objects.Read]:
+    """What stands in the way of a new object, and its namespace, which the rules ask for."""
+    meta, namespaces = obj.metadata, registry.find("", "v1", "namespaces")
+    reads = [objects.Read(kind, meta.namespace, meta.name)] if meta.name else []
+    if kind.namespaced and namespaces is not None:
+        reads.append(objects.Read(namespaces, "", meta.namespace))
+    return reads
 
 
-def _terminating(kind: Kind, obj: ApiObject) -> Forbidden:
-    name, namespace = obj.metadata.name, obj.metadata.namespace
-    cause = {
-        "reason": "NamespaceTerminating",
-        "message": f"namespace {namespace} is being terminated",
-        "field": "metadata.namespace",
-    }
-    details = {"name": name, "group": kind.group, "kind": kind.plural, "causes": [cause]}
-    return Forbidden(
-        f'{kind.resource} "{name}" is forbidden: unable to create new content in namespace {namespace} '
-        "because it is being terminated",
-        details={key: value for key, value in details.items() if value},
+def _update(kind: Kind, new: Any, old: Any, *, identity: Identity, subresource: str, dry_run: bool) -> Any:
+    return objects.write(
+        lambda writer: writer.update(kind, new, subresource=subresource),
+        identity=identity,
+        reads=[objects.Read(kind, old.metadata.namespace, old.metadata.name, objects.known(kind, old))],
+        dry_run=dry_run,
     )
 
 

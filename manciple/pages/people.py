@@ -15,7 +15,7 @@ from django.core.exceptions import PermissionDenied
 from django.db.models import Model, QuerySet
 from django.http import Http404, HttpRequest
 
-from manciple.api.identity import AUTHENTICATED, MASTERS, Identity
+from manciple.wire.identity import AUTHENTICATED, MASTERS, Identity
 
 #: What the name of a group begins with that opens one namespace to its members.
 NAMESPACE_GROUP = "namespace:"

@@ -11,9 +11,9 @@ from importlib import resources
 import yaml
 
 from manciple.api import writes
-from manciple.api.identity import MASTERS, Identity
 from manciple.store import objects
 from manciple.wire import codec
+from manciple.wire.identity import MASTERS, Identity
 from manciple.wire.registry import registry
 
 NAMESPACE = "demo"

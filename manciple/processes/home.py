@@ -59,10 +59,15 @@ def write_private(path: Path, text: str) -> None:
     draft.replace(path)
 
 
-def prepare(path: Path) -> Home:
-    """Make the folder and the signing key in it; a home that exists is continued."""
+def prepare(path: Path, *, with_key: bool = True) -> Home:
+    """Make the folder and the signing key in it; a home that exists is continued.
+
+    with_key: False in production, whose key is in the environment of every process.
+    """
     home = Home(path.expanduser().resolve())
     (home.path / "static").mkdir(parents=True, exist_ok=True)  # what collectstatic fills; it is looked for at start
-    if not home.secret_key.exists():
+    if home.secret_key.exists():
+        home.secret_key.chmod(0o600)  # it may have come from a copy
+    elif with_key:
         write_private(home.secret_key, secrets.token_urlsafe(48))
     return home

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import uvicorn
+import uvloop
 
 HIGHEST_PORT = 65535
 #: Seconds that open requests have to end when the process stops.
@@ -108,6 +109,10 @@ class Listeners:
             ssl_keyfile=tls.key if tls else None,
         )
         self._servers.append((_QuietServer(config), listener))
+
+    def run(self) -> None:
+        """`serve()` on an event loop of its own."""
+        uvloop.run(self.serve())
 
     async def serve(self) -> None:
         """Serve until SIGINT or SIGTERM, or until a server ends by itself."""

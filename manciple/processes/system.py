@@ -103,7 +103,7 @@ class System:
         self._nodes = nodes
         with self._working(nodes):
             threading.Thread(target=self._bring_up, args=(nodes, told, ready), name="start-up", daemon=True).start()
-            asyncio.run(self._listeners.serve())
+            self._listeners.run()
 
     def _prepare_home(self, api: Address) -> certificates.Certificates:
         self._say(f"Home is {self._home.path}")

@@ -1,6 +1,7 @@
 """Telling that a revision exists, after its commit: in this process at once, in the others through Redis.
 
 A message carries a revision and never an object, and may be lost: whoever listens reads the log and polls it as well.
+It names the resources that were written, so that who does not care for any of them need not look.
 Publishing happens in a thread of its own that only ever sends the newest revision, so a slow or absent Redis neither
 fails nor delays a write. The listener connects as soon as somebody subscribes, and again after every failure.
 """
@@ -11,8 +12,8 @@ import logging
 import os
 import threading
 import uuid
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Collection
+from typing import Any, NamedTuple
 
 import redis
 from django.conf import settings
@@ -27,26 +28,34 @@ TIMEOUT = 2.0
 Callback = Callable[[int], None]
 
 
+class _Unpublished(NamedTuple):
+    """What the others were not told yet."""
+
+    revision: int
+    resources: frozenset[str]
+
+
 class Announcer:
     """The announcements of one process. `origin` marks its own messages, which come back through Redis."""
 
     def __init__(self, redis_url: str) -> None:
         self._redis_url = redis_url
         self._origin = uuid.uuid4().hex
-        self._callbacks: dict[object, Callback] = {}
+        #: token -> (callback, resources that it does not care for)
+        self._callbacks: dict[object, tuple[Callback, frozenset[str]]] = {}
         self._guard = threading.Lock()
         self._news = threading.Condition(self._guard)
-        self._unpublished: int | None = None
+        self._unpublished: _Unpublished | None = None
         self._threads: dict[str, threading.Thread] = {}
         self._stopping = threading.Event()
         #: set while the listener hears Redis
         self.listening = threading.Event()
 
-    def subscribe(self, callback: Callback) -> Callable[[], None]:
+    def subscribe(self, callback: Callback, *, ignoring: Collection[str] = ()) -> Callable[[], None]:
         """Call `callback(revision)` after each commit of any process. Returns the function that ends it."""
         token = object()
         with self._guard:
-            self._callbacks[token] = callback
+            self._callbacks[token] = (callback, frozenset(ignoring))
             if self._redis_url:
                 self._start("listen", self._listen)
 
@@ -56,12 +65,13 @@ class Announcer:
 
         return unsubscribe
 
-    def announce(self, revision: int) -> None:
-        self._tell(revision)
+    def announce(self, revision: int, resources: Collection[str] = ()) -> None:
+        self._tell(revision, frozenset(resources))
         if not self._redis_url:
             return
         with self._news:
-            self._unpublished = max(revision, self._unpublished or 0)
+            known = self._unpublished or _Unpublished(0, frozenset())
+            self._unpublished = _Unpublished(max(revision, known.revision), known.resources.union(resources))
             self._start("publish", self._publish)
             self._news.notify_all()
 
@@ -79,10 +89,13 @@ class Announcer:
             self._threads[name] = threading.Thread(target=target, name=f"announce-{name}", daemon=True)
             self._threads[name].start()
 
-    def _tell(self, revision: int) -> None:
+    def _tell(self, revision: int, resources: frozenset[str]) -> None:
+        """resources: those that were written; none where that is not known."""
         with self._guard:
             callbacks = tuple(self._callbacks.values())
-        for callback in callbacks:
+        for callback, ignoring in callbacks:
+            if resources and resources <= ignoring:
+                continue
             try:
                 callback(revision)
             except Exception:
@@ -93,20 +106,20 @@ class Announcer:
 
     def _publish(self) -> None:
         client = self._connect()
-        while (revision := self._next_unpublished()) is not None:
+        while (news := self._next_unpublished()) is not None:
             try:
-                client.publish(CHANNEL, f"{self._origin}:{revision}")
+                client.publish(CHANNEL, f"{self._origin}:{news.revision}:{','.join(sorted(news.resources))}")
             except redis.RedisError as error:
                 # Listeners poll: what is lost here costs them at most a poll interval.
-                log.warning("could not announce revision %d: %s", revision, error)
+                log.warning("could not announce revision %d: %s", news.revision, error)
                 self._stopping.wait(RETRY_AFTER)
         client.close()
 
-    def _next_unpublished(self) -> int | None:
+    def _next_unpublished(self) -> _Unpublished | None:
         with self._news:
             self._news.wait_for(lambda: self._unpublished is not None or self._stopping.is_set())
-            revision, self._unpublished = self._unpublished, None
-            return None if self._stopping.is_set() else revision
+            news, self._unpublished = self._unpublished, None
+            return None if self._stopping.is_set() else news
 
     def _listen(self) -> None:
         while not self._stopping.is_set():
@@ -131,9 +144,10 @@ class Announcer:
         if message["type"] == "subscribe":
             self.listening.set()
         elif message["type"] == "message":
-            origin, _, revision = message["data"].decode().partition(":")
+            origin, _, news = message["data"].decode().partition(":")
+            revision, _, resources = news.partition(":")
             if origin != self._origin and revision.isdigit():
-                self._tell(int(revision))
+                self._tell(int(revision), frozenset(filter(None, resources.split(","))))
 
 
 class _Process:
@@ -159,14 +173,18 @@ _process = _Process()
 os.register_at_fork(after_in_child=_process.forget)
 
 
-def subscribe(callback: Callback) -> Callable[[], None]:
+def subscribe(callback: Callback, *, ignoring: Collection[str] = ()) -> Callable[[], None]:
     """Call `callback(revision)` after each commit of any process, in a thread of the store's. Returns the end of it.
 
+    ignoring: resources; a commit that wrote nothing else is not told.
     Callbacks must be quick. A call may be missing (Redis was away) and never is the only way to learn of a revision.
     """
-    return _process.announcer().subscribe(callback)
+    return _process.announcer().subscribe(callback, ignoring=ignoring)
 
 
-def announce(revision: int) -> None:
-    """Tell everybody that `revision` is committed. Never fails and never waits for the network."""
-    _process.announcer().announce(revision)
+def announce(revision: int, resources: Collection[str] = ()) -> None:
+    """Tell everybody that `revision` is committed. Never fails and never waits for the network.
+
+    resources: those that the commit wrote; none means any.
+    """
+    _process.announcer().announce(revision, resources)

@@ -59,7 +59,9 @@ def insert(model: ModelClass, columns: Sequence[str], rows: Sequence[Row]) -> No
     table, listed = model._meta.db_table, ", ".join(columns)
     if on_postgresql():
         if len(rows) >= COPY_FROM:
-            with connection.cursor() as cursor, cursor.copy(f"COPY {table} ({listed}) FROM STDIN") as copy:
+            statement = f"COPY {table} ({listed}) FROM STDIN"
+            # Django wraps what `execute` raises; `copy` is the driver's own.
+            with connection.cursor() as cursor, connection.wrap_database_errors, cursor.copy(statement) as copy:
                 for row in rows:
                     copy.write_row(row)
             return

@@ -20,7 +20,8 @@ from django.db.models import Exists, OuterRef, QuerySet
 from manciple.store.metadata import with_meta
 from manciple.store.models import OwnerLink, StoredObject
 from manciple.store.records import Propagation
-from manciple.store.writer import Writer, writing
+from manciple.store.transactions import writing
+from manciple.store.writer import Writer
 from manciple.wire.base import ApiObject
 from manciple.wire.registry import Kind, registry
 from manciple.wire.validation import FOREGROUND_FINALIZER, ORPHAN_FINALIZER

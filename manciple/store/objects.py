@@ -1,18 +1,23 @@
 """The store's front: read objects as text, list them, and write them in transactions.
 
 Reading outside of `writing()` returns documents verbatim (`Stored.text`); `decode` makes the typed value of one. All
-writes of the whole system go through `writing()`.
+writes of the whole system go through `writing()`, which opens a transaction, or `write()`, which does a short piece of
+work in a transaction that is shared with whoever writes at the same moment.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from manciple.store import rows
+from manciple.store import documents, rows
 from manciple.store.documents import decode
+from manciple.store.group_commit import Read, write
 from manciple.store.listing import list_objects
+from manciple.store.persistence import Current
 from manciple.store.records import Change, Deletion, Page, Propagation, Selector, Stored, Written
-from manciple.store.writer import Sources, Writer, writing
+from manciple.store.transactions import writing
+from manciple.store.writer import Sources, Writer
+from manciple.wire.base import ApiObject
 from manciple.wire.registry import Kind
 
 __all__ = [
@@ -20,6 +25,7 @@ __all__ = [
     "Deletion",
     "Page",
     "Propagation",
+    "Read",
     "Selector",
     "Sources",
     "Stored",
@@ -29,7 +35,9 @@ __all__ = [
     "get",
     "get_by_uid",
     "get_many",
+    "known",
     "list",
+    "write",
     "writing",
 ]
 
@@ -48,6 +56,12 @@ def get_by_uid(kind: Kind, uid: str) -> Stored | None:
 def get_many(kind: Kind, keys: Iterable[tuple[str, str]]) -> tuple[Stored, ...]:
     """Those of `keys` (namespace, name) that live, in no order; one query for hundreds."""
     return tuple(row.stored(kind.resource, row.text or "") for row in rows.by_keys(kind.resource, keys))
+
+
+def known(kind: Kind, obj: ApiObject) -> Current:
+    """An object that was read before, as `Read` takes it."""
+    fields = documents.dump(documents.selectable_fields(kind, obj))
+    return Current(obj, int(obj.metadata.resource_version), documents.dump(obj.metadata.labels), fields)
 
 
 #: See manciple.store.listing; `objects.list(kind, ...)` reads as the verb it is.

@@ -59,6 +59,11 @@ _SEVERAL = (
     f"SELECT {_ROW}, e.document FROM given CROSS JOIN {_LIVE} "  # noqa: S608
     "WHERE o.resource = %s AND o.namespace = given.namespace AND o.name = given.name"
 )
+_UNLESS_KNOWN = (
+    f"SELECT o.resource, {_ROW}, CASE WHEN CAST(e.revision AS TEXT) = given.known THEN NULL ELSE e.document END "  # noqa: S608
+    f"FROM given CROSS JOIN {_LIVE} "
+    "WHERE o.resource = given.resource AND o.namespace = given.namespace AND o.name = given.name"
+)
 #: the counter's row beside every object, or alone where there is none
 _ALL = (
     "SELECT r.current, {row} FROM store_revision r LEFT JOIN store_storedobject o ON o.resource = %s {where} "
@@ -98,6 +103,17 @@ def by_keys(resource: str, keys: Iterable[tuple[str, str]]) -> Iterator[Row]:
     for chunk in chunks(keys, CHUNK):
         given, parameters = given_table(("namespace", "name"), chunk)
         yield from map(_row, fetch(f"{given} {_SEVERAL}", (*parameters, resource)))
+
+
+def by_references(references: Sequence[tuple[str, str, str, str]]) -> Iterator[tuple[str, Row]]:
+    """The live objects among `references` (resource, namespace, name, revision that is known, or "").
+
+    Yields (resource, row); `row.text` is None where the known revision is the current one.
+    """
+    for chunk in chunks(references, CHUNK):
+        given, parameters = given_table(("resource", "namespace", "name", "known"), chunk)
+        for resource, *values in fetch(f"{given} {_UNLESS_KNOWN}", parameters):
+            yield resource, _row(values)
 
 
 def _where(namespace: str, after: tuple[str, str] | None) -> tuple[str, list[str]]:

@@ -1,32 +1,27 @@
-"""The one writer: `writing()` opens a transaction, its `Writer` collects writes in memory and stores them at the end.
+"""The one writer: it collects the writes of a transaction in memory and stores them at the transaction's end.
 
-The counter's lock is taken first, so every read in here is current and stays so until the commit. Writes take their
-revisions from memory; reads see them. At the end, in one pass: events, objects, owner links, index rows (projectors),
-the counter. After the commit the newest revision is announced.
-
-`writing()` inside `writing()` joins the outer transaction and works as a savepoint: when it ends with an exception,
-what was written since it began is forgotten (in memory: nothing had been sent), and the outer one may go on.
+Writes take their revisions from memory; reads see them. Before each, the rules are asked (`manciple.store.rules`). At
+the end, in one pass: events, objects, owner links, index rows (projectors), the counter. Who opens the transaction,
+and whose writes share one, is `manciple.store.transactions`' and `manciple.store.group_commit`'s business.
 """
 
 from __future__ import annotations
 
-import threading
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
 from random import SystemRandom
+from typing import Any
 
-from django.db import transaction
-
-from manciple.store import announce, documents, metadata, persistence, projectors, rows
+from manciple.store import documents, metadata, persistence, projectors, rows, rules
 from manciple.store.persistence import Current, NetChange, NewEvent
 from manciple.store.records import Change, Deletion, EventType, Propagation, Selector, Written
 from manciple.wire import names
 from manciple.wire.base import ApiObject
 from manciple.wire.errors import AlreadyExists, NotFound
+from manciple.wire.identity import SYSTEM, Identity
 from manciple.wire.registry import Kind
 
 Key = tuple[str, str, str]  # (resource, namespace, name)
@@ -50,10 +45,16 @@ WORLD = Sources()
 
 
 class Writer:
-    """The reads and writes of one transaction. `writing()` makes it; it may not leave its thread or the block."""
+    """The reads and writes of one transaction. `writing()` makes it; it may not leave its thread or the block.
 
-    def __init__(self, revision: int, sources: Sources) -> None:
+    A dry run's writer does everything but `flush`.
+    """
+
+    def __init__(self, revision: int, sources: Sources, *, identity: Identity = SYSTEM, dry_run: bool = False) -> None:
         self._sources = sources
+        self._dry_run = dry_run
+        #: who writes: what the rules are told
+        self.identity = identity
         self._revision = revision
         #: what is known of a key: None means that no such object exists
         self._known: dict[Key, Current | None] = {}
@@ -76,6 +77,36 @@ class Writer:
             Written(event.revision, event.type, event.kind.resource, event.current.object) for event in self._events
         )
 
+    @property
+    def resources(self) -> frozenset[str]:
+        """Of which anything was written so far."""
+        return frozenset(event.kind.resource for event in self._events)
+
+    @property
+    def documents(self) -> Iterator[tuple[str, ApiObject]]:
+        """(document, its value) of every write so far that left an object."""
+        return ((event.text, event.current.object) for event in self._events if event.type != "DELETED")
+
+    # Savepoints ------------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def savepoint(self, *, identity: Identity | None = None, forget: bool = False) -> Iterator[Writer]:
+        """Undo what is written within when that ends with an exception (or in any case: `forget`).
+
+        identity: who writes within; None for whoever writes already.
+        """
+        mark, author, dry_run = self.mark(), self.identity, self._dry_run
+        self.identity, self._dry_run = identity or author, dry_run or forget
+        try:
+            yield self
+        except BaseException:
+            self.rewind(mark)
+            raise
+        finally:
+            self.identity, self._dry_run = author, dry_run
+        if forget:
+            self.rewind(mark)
+
     # Reading ---------------------------------------------------------------------------------------------------------
 
     def get(self, kind: Kind, namespace: str, name: str) -> ApiObject | None:
@@ -92,6 +123,19 @@ class Writer:
             return None
         found = self._remember(kind, row)
         return found.object if found is not None and found.uid == uid else None
+
+    def offer(self, known: Mapping[Key, tuple[Kind, Current | None]]) -> None:
+        """Read all of these in one query. What is offered as known is not read again where it is current still."""
+        wanted = [(*key, str(current.revision) if current else "") for key, (_, current) in known.items()]
+        found = {(resource, *row.key): row for resource, row in rows.by_references(wanted)}
+        for key, (kind, current) in known.items():
+            row = found.get(key)
+            if row is None:
+                self._known[key] = None
+            elif row.text is None:
+                self._known[key] = current
+            else:
+                self._remember(kind, row)
 
     def load(self, kind: Kind, keys: Iterable[tuple[str, str]]) -> None:
         """Read many (namespace, name) in one query, so that the `get`s that follow cost none."""
@@ -137,11 +181,13 @@ class Writer:
             raise AlreadyExists.of(kind.resource, name)
         sources = self._sources
         fresh = metadata.born(kind, obj, name=name, uid=sources.new_uid(), now=sources.now())
+        self._check("CREATE", kind, new=fresh)
         return self._append(kind, "ADDED", fresh, None)
 
-    def update(self, kind: Kind, obj: ApiObject) -> ApiObject:
+    def update(self, kind: Kind, obj: ApiObject, *, subresource: str = "") -> ApiObject:
         """Store the successor of an object; returns it as stored. One that changes nothing is not written.
 
+        subresource: the part of the object that is written ("status"); "" for the object itself.
         A deleting object that nothing holds any more (finalizers, grace) is removed by it.
         Raises: NotFound; Conflict for another uid or a stale resourceVersion, where these are given; Invalid when
         finalizers are added to a deleting object.
@@ -150,10 +196,12 @@ class Writer:
         old = current.object
         metadata.check_update(kind, obj.metadata, old.metadata)
         following = metadata.succeeded(kind, obj, old)
-        if following.metadata.deletion_timestamp is not None and not metadata.held(following.metadata):
-            return self._append(kind, "DELETED", following, current)
-        if following == old:
+        ends = following.metadata.deletion_timestamp is not None and not metadata.held(following.metadata)
+        if following == old and not ends:
             return old
+        self._check("UPDATE", kind, new=following, old=old, subresource=subresource)
+        if ends:
+            return self._append(kind, "DELETED", following, current)
         return self._append(kind, "MODIFIED", following, current)
 
     def delete(
@@ -183,6 +231,7 @@ class Writer:
             )
         if following == old:
             return Deletion(old, gone=False)
+        self._check("DELETE", kind, old=old)
         if metadata.held(following.metadata):
             return Deletion(self._append(kind, "MODIFIED", following, current), gone=False)
         # What goes at once keeps its last document, as upstream: watchers of such kinds never see it "deleting".
@@ -213,6 +262,20 @@ class Writer:
         _project(changes)
         persistence.move_counter(self._revision)
         return True
+
+    def _check(self, operation: rules.Operation, kind: Kind, *, new: Any = None, old: Any = None, **more: str) -> None:
+        """Ask the rules. Raises: ApiError."""
+        if rules.concerned(operation, kind.resource):
+            write = rules.Write(
+                operation=operation,
+                kind=kind,
+                new=new,
+                old=old,
+                subresource=more.get("subresource", ""),
+                identity=self.identity,
+                dry_run=self._dry_run,
+            )
+            rules.check(self, write)
 
     def _existing(self, kind: Kind, namespace: str, name: str) -> Current:
         current = self._current(kind, namespace, name)
@@ -298,46 +361,3 @@ def _project(changes: Iterable[NetChange]) -> None:
         by_resource.setdefault(change.kind.resource, []).append(told)
     for resource, told_changes in by_resource.items():
         projectors.project(resource, told_changes)
-
-
-class _Open(threading.local):
-    """The writer of each thread's open transaction."""
-
-    writer: Writer | None = None
-
-
-_open = _Open()
-
-
-@contextmanager
-def writing(*, sources: Sources = WORLD, dry_run: bool = False) -> Iterator[Writer]:
-    """One transaction of the store; see the module's docstring.
-
-    `dry_run` does everything but store (the writes are checked against the store and then forgotten). Inside another
-    `writing()`, `sources` are the outer one's.
-    """
-    if _open.writer is not None:
-        with _savepoint(_open.writer, forget=dry_run):
-            yield _open.writer
-        return
-    with persistence.locked_counter() as (revision, _floor):
-        writer = Writer(revision, sources)
-        _open.writer = writer
-        try:
-            yield writer
-            if not dry_run and writer.flush():
-                transaction.on_commit(partial(announce.announce, writer.revision), robust=True)
-        finally:
-            _open.writer = None
-
-
-@contextmanager
-def _savepoint(writer: Writer, *, forget: bool) -> Iterator[None]:
-    mark = writer.mark()
-    try:
-        yield
-    except BaseException:
-        writer.rewind(mark)
-        raise
-    if forget:
-        writer.rewind(mark)

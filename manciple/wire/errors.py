@@ -238,3 +238,21 @@ class UnsupportedMediaType(ApiError):
     """415."""
 
     code, reason = 415, "UnsupportedMediaType"
+
+
+class TooManyRequests(ApiError):
+    """429: more wait than can be served soon. Nothing was done; try again after `retryAfterSeconds`."""
+
+    code, reason = 429, "TooManyRequests"
+
+
+class ServiceUnavailable(ApiError):
+    """503: something that is needed is away for the moment; try again after `retryAfterSeconds`."""
+
+    code, reason = 503, "ServiceUnavailable"
+
+
+class GatewayTimeout(ApiError):
+    """504: no answer in time; what was asked for may have been done."""
+
+    code, reason = 504, "Timeout"

@@ -21,14 +21,13 @@ from django.db.models import Q
 from msgspec import structs
 
 from claims import models
-from claims.admission import is_admin_namespace, refusals
 from claims.kinds.pod_statuses import PodResourceClaimStatus
 from claims.kinds.pods import Pod, PodResourceClaim
 from claims.kinds.resource_claims import ResourceClaim, ResourceClaimTemplate
 from manciple.store import bulk, objects, owners
 from manciple.store.objects import Writer
 from manciple.store.records import EventRecord
-from manciple.wire.errors import ApiError, FieldError, Invalid, NotFound
+from manciple.wire.errors import ApiError, Invalid, NotFound
 from manciple.wire.names import claim_generate_name
 from scheduling import event_recorder
 from scheduling.controllers import scheduler
@@ -40,7 +39,7 @@ from scheduling.controllers.release import is_done
 from scheduling.hints import FINISHED_PHASES
 from scheduling.looked_after import NOBODY, looked_after
 from scheduling.pod_claims import can_be_reserved, consumer, controller_of, is_for_pod, is_reserved_for, references
-from scheduling.resources import CLAIMS, NAMESPACES, PODS, TEMPLATES, Key, decoded, key_of, kind
+from scheduling.resources import CLAIMS, PODS, TEMPLATES, Key, decoded, key_of, kind
 
 #: Pods in one transaction.
 BATCH = 100
@@ -190,17 +189,10 @@ def _make(writer: Writer, pod: Pod, entry: PodResourceClaim) -> str:
         raise NotFound(f'resource claim template "{name}": {NotFound.of(TEMPLATES, name).message}')
     claim_kind = kind(CLAIMS)
     claim = claim_kind.prepare_create(claim_for(pod, entry, template))
-    errors = [*claim_kind.validate_create(claim), *_unauthorized(writer, claim)]
+    errors = claim_kind.validate_create(claim)
     if errors:
         raise Invalid.of(kind=claim_kind.kind, group=claim_kind.group, name=claim.metadata.name, errors=errors)
     return writer.create(claim_kind, claim).metadata.name
-
-
-def _unauthorized(writer: Writer, claim: ResourceClaim) -> list[FieldError]:
-    """The template was admitted once; whether its namespace still allows admin access is decided here."""
-    namespace = writer.get(kind(NAMESPACES), "", claim.metadata.namespace)
-    labels = {} if namespace is None else namespace.metadata.labels
-    return [] if is_admin_namespace(labels) else refusals(claim)
 
 
 def _with_statuses(pod: Pod, made: dict[str, str]) -> Pod:

@@ -8,8 +8,8 @@ from msgspec import structs
 
 from claims.kinds.resource_claims import ResourceClaim, ResourceClaimStatus
 from manciple.api import writes
-from manciple.api.identity import Identity
 from manciple.wire.errors import ApiError, Conflict, NotFound
+from manciple.wire.identity import Identity
 from manciple.wire.machinery import DeleteOptions, Preconditions
 from scheduling.controllers.release import FINALIZER
 from scheduling.pages.claim_reading import ClaimLine

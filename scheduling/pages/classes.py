@@ -21,13 +21,13 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from inventory.kinds.classes import DeviceClass
 from manciple.api import writes
-from manciple.api.identity import Identity
 from manciple.pages.links import class_url
 from manciple.pages.people import demand_edit, person_of
 from manciple.store import objects
 from manciple.store.tail import latest_revision
 from manciple.wire import codec
 from manciple.wire.errors import ApiError
+from manciple.wire.identity import Identity
 from scheduling.pages import class_claims
 from scheduling.pages.class_attributes import examples
 from scheduling.pages.class_draft import from_query

@@ -18,9 +18,9 @@ from claims.models import Pod as PodRow
 from inventory.kinds.node_rules import TAINT_EFFECTS
 from inventory.kinds.nodes import Node, Taint
 from manciple.api import writes
-from manciple.api.identity import Identity
 from manciple.store import objects
 from manciple.wire.errors import ApiError
+from manciple.wire.identity import Identity
 from scheduling.controllers.node_health import OURS, eviction_time
 from scheduling.event_recorder import timestamp
 from scheduling.pages.nodes_reading import PodsThere

@@ -11,6 +11,7 @@ from django.db import IntegrityError, connection, transaction
 from django.test.utils import CaptureQueriesContext
 from msgspec import structs
 
+from claims.admission import ADMIN_ACCESS_LABEL
 from claims.kinds.allocations import AllocationResult
 from claims.kinds.pod_statuses import PodExtendedResourceClaimStatus, PodResourceClaimStatus, PodStatus
 from claims.kinds.registration import POD, RESOURCE_CLAIM
@@ -19,7 +20,17 @@ from claims.models import AllocatedDevice, Claim, Pod, Reservation
 from claims.projectors import DeviceTaken
 from inventory.kinds.registration import RESOURCE_SLICE
 from manciple.store import objects, tail
-from tests.builders import DRIVER, make_allocation, make_claim, make_consumer, make_pod, make_result, make_slice
+from manciple.wire.registry import registry
+from tests.builders import (
+    DRIVER,
+    make_allocation,
+    make_claim,
+    make_consumer,
+    make_namespace,
+    make_pod,
+    make_result,
+    make_slice,
+)
 from tests.indexes import all_rows, assert_rebuilt_the_same
 
 pytestmark = pytest.mark.django_db
@@ -31,6 +42,12 @@ def write(*claims: ResourceClaim) -> None:
         for claim in claims:
             known = writer.get(RESOURCE_CLAIM, claim.metadata.namespace, claim.metadata.name)
             (writer.create if known is None else writer.update)(RESOURCE_CLAIM, claim)
+
+
+def allow_admin_access() -> None:
+    namespace = make_namespace("default", labels={ADMIN_ACCESS_LABEL: "true"})
+    with objects.writing() as writer:
+        writer.create(registry.by_resource("namespaces"), namespace)
 
 
 def holding(name: str, *devices: str, **fields: Any) -> ResourceClaim:
@@ -85,6 +102,7 @@ SHARES: dict[str, tuple[dict[str, Any], bool]] = {
 @pytest.mark.parametrize("case", SHARES)
 def test_exclusiveness_of(case: str) -> None:
     fields, exclusive = SHARES[case]
+    allow_admin_access()
     write(holding("training", "gpu-0", **fields))
     row = AllocatedDevice.objects.get()
     assert row.exclusive is exclusive
@@ -180,6 +198,7 @@ def test_an_allocation_may_be_written_again_and_grow() -> None:
 
 
 def test_onlookers_and_shares_are_refused_to_nobody() -> None:
+    allow_admin_access()
     write(holding("owner", "gpu-0"), holding("monitor", "gpu-0", admin_access=True))
     write(holding("one", "gpu-1", share_id="1"), holding("other", "gpu-1", share_id="2"))
     assert AllocatedDevice.objects.count() == 4

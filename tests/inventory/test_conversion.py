@@ -9,7 +9,7 @@ import pytest
 from claims.kinds.registration import RESOURCE_CLAIM, RESOURCE_CLAIM_TEMPLATE
 from inventory.kinds.registration import DEVICE_CLASS, RESOURCE_SLICE
 from manciple.wire.registry import Kind
-from tests.conformance import needs_conformance, objects
+from tests.conformance import objects
 
 KINDS = (DEVICE_CLASS, RESOURCE_SLICE, RESOURCE_CLAIM, RESOURCE_CLAIM_TEMPLATE)
 OLDER = [(kind, version) for kind in KINDS for version in ("v1beta1", "v1beta2")]
@@ -26,7 +26,6 @@ def differences(left: Any, right: Any, path: str = "") -> list[str]:
     return [] if left == right else [path]
 
 
-@needs_conformance
 @pytest.mark.parametrize(("kind", "version"), OLDER, ids=[f"{kind.kind} {version}" for kind, version in OLDER])
 def test_a_full_object_of_an_older_version_loses_nothing(kind: Kind, version: str) -> None:
     conversion = kind.served_versions[version]

@@ -17,7 +17,7 @@ def test_a_socket_that_nobody_serves_is_refused(path: str) -> None:
         scope = {"type": "websocket", "path": path, "query_string": b"", "headers": [], "subprotocols": []}
         socket: Any = ApplicationCommunicator(application, scope)  # type: ignore[no-untyped-call]
         await socket.send_input({"type": "websocket.connect"})
-        answer: dict[str, Any] = await socket.receive_output(timeout=10)
+        answer: dict[str, Any] = await socket.receive_output(timeout=60)
         return answer
 
     assert asyncio.run(opened())["type"] == "websocket.close"

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+import httpx
+
 from nodeagent.failures import AgentError
 from nodeagent.runtimes.protocol import Runtime
 from tests.nodeagent.fake_api import FakeApi
@@ -36,8 +38,8 @@ def machine_under(folder: Path, fault: Fault) -> Machine:
     def wrapped(runtime: Runtime) -> Runtime:
         return cast("Runtime", FaultyRuntime(runtime, fault))
 
-    disk, transport = FaultyDisk(fault), FaultyNetwork(api, fault)
-    return Machine(folder, drivers=drivers, api=api, disk=disk, transport=transport, wrapped=wrapped)
+    http = cast("httpx.Client", FaultyNetwork(api, fault))
+    return Machine(folder, drivers=drivers, api=api, disk=FaultyDisk(fault), http=http, wrapped=wrapped)
 
 
 def tell(folder: Path, fault: Fault, chapters: Sequence[Chapter]) -> Machine:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import json
 import threading
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import httpx
+import msgspec
 
 Document = dict[str, Any]
 Address = tuple[str, str, str]  # (plural, namespace, name)
@@ -57,11 +58,11 @@ class FakeApi(httpx.BaseTransport):
     def find(self, plural: str, name: str, namespace: str = "default") -> Document | None:
         with self.changed:
             found = self._documents.get((plural, namespace, name)) or self._documents.get((plural, "", name))
-            return json.loads(json.dumps(found)) if found else None
+            return _copy(found) if found else None
 
     def all(self, plural: str) -> list[Document]:
         with self.changed:
-            return [json.loads(json.dumps(d)) for a, d in sorted(self._documents.items()) if a[0] == plural]
+            return [_copy(d) for a, d in sorted(self._documents.items()) if a[0] == plural]
 
     def delete(self, plural: str, name: str, namespace: str = "default", *, grace: int = 30) -> None:
         """As a user does: gracefully, or by force with grace 0."""
@@ -88,30 +89,35 @@ class FakeApi(httpx.BaseTransport):
         body = request.read()
         self.requests.append(f"{request.method} {request.url.path}")
         self.before(request)
+        code, answer = self.answer(request.method, request.url.path, request.url.params, body)
+        if isinstance(answer, WatchStream):
+            return httpx.Response(code, stream=answer)
+        return httpx.Response(code, content=answer, headers={"Content-Type": "application/json"})
+
+    def answer(
+        self, method: str, path: str, params: Mapping[str, str], body: bytes | None
+    ) -> tuple[int, bytes | WatchStream]:
+        """The code and the body of the answer."""
         try:
             with self.changed:
-                answer = self._answer(request, json.loads(body) if body else {})
+                answer = self._answer(method, path, params, msgspec.json.decode(body) if body else {})
+                return 200, answer if isinstance(answer, WatchStream) else msgspec.json.encode(answer)
         except Refused as refused:
-            return httpx.Response(refused.code, json=refused.status())
-        if isinstance(answer, WatchStream):
-            return httpx.Response(200, stream=answer)
-        return httpx.Response(200, json=answer)
+            return refused.code, msgspec.json.encode(refused.status())
 
-    def _answer(self, request: httpx.Request, body: Document) -> Document | WatchStream:
-        plural, namespace, name, subresource = _parse(request.url.path)
-        selector = _selector(request.url.params.get("fieldSelector", ""))
+    def _answer(self, method: str, path: str, params: Mapping[str, str], body: Document) -> Document | WatchStream:
+        plural, namespace, name, subresource = _parse(path)
+        selector = _selector(params.get("fieldSelector", ""))
         address = (plural, namespace, name)
-        if request.method == "GET":
-            if request.url.params.get("watch"):
-                return self._watch(plural, selector, int(request.url.params["resourceVersion"]))
+        if method == "GET":
+            if params.get("watch"):
+                return self._watch(plural, selector, int(params["resourceVersion"]))
             return self._get(address) if name else self._list(plural, namespace, selector)
-        if request.method == "POST":
+        if method == "POST":
             return self._create(plural, body)
-        if request.method == "DELETE":
+        if method == "DELETE":
             return self._delete(address, body) if name else self._delete_collection(plural, selector)
-        return self._update(
-            address, merged(self._get(address), body) if request.method == "PATCH" else body, subresource
-        )
+        return self._update(address, merged(self._get(address), body) if method == "PATCH" else body, subresource)
 
     def _delete_collection(self, plural: str, selector: Callable[[Document], bool]) -> Document:
         for found in [a for a, d in self._documents.items() if a[0] == plural and selector(d)]:
@@ -169,7 +175,7 @@ class FakeApi(httpx.BaseTransport):
     def _store(self, type_: str, address: Address, document: Document) -> Document:
         self.revision += 1
         old = self._documents.get(address, document)
-        document = json.loads(json.dumps(document))
+        document = _copy(document)
         document["metadata"]["resourceVersion"] = str(self.revision)
         if type_ == "DELETED":
             del self._documents[address]
@@ -228,6 +234,11 @@ def merged(document: Any, patch: Any) -> Any:
         else:
             result[name] = merged(result.get(name), value)
     return result
+
+
+def _copy(document: Document) -> Document:
+    copy: Document = msgspec.json.decode(msgspec.json.encode(document))
+    return copy
 
 
 def _address(plural: str, document: Document) -> Address:

@@ -98,14 +98,14 @@ class Machine:
         drivers: Sequence[Driver] | None = None,
         api: FakeApi | None = None,
         disk: Disk | None = None,
-        transport: httpx.BaseTransport | None = None,
+        http: httpx.Client | None = None,
         wrapped: Callable[[Runtime], Runtime] = lambda runtime: runtime,
     ) -> None:
-        """wrapped: what stands between an agent and its simulated containers."""
+        """wrapped: what stands between an agent and its simulated containers; http: what its client speaks through."""
         self.folder = folder
         self.wrapped = wrapped
         self.api = api or FakeApi()
-        self.transport = transport or self.api
+        self.http = http
         self.disk = disk or Disk()
         self.clock = Clock()
         self.boot = "boot-1"
@@ -140,15 +140,18 @@ class Machine:
             memory="16Gi",
             boot=self.boot,
         )
-        return Agent(
+        agent = Agent(
             config,
             self.drivers,
             runtime=self.wrapped(create_runtime("simulated", config, disk=self.disk, clock=self.clock)),
             disk=self.disk,
-            transport=self.transport,
+            transport=self.api,
             clock=self.clock,
             monotonic=self.clock.steady,
         )
+        if self.http is not None:
+            agent._client._http = self.http
+        return agent
 
     def restart(self) -> None:
         self.agent = self._agent()

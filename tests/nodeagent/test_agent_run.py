@@ -17,7 +17,7 @@ from nodeagent.drivers.simulated import SimulatedDriver
 from tests.nodeagent.fake_api import FakeApi
 from tests.nodeagent.objects import NODE, claim, pod
 
-TIMEOUT = 20.0
+TIMEOUT = 60.0
 
 
 def eventually(api: FakeApi, condition: Callable[[], Any]) -> None:

@@ -59,7 +59,7 @@ class Handler(BaseHTTPRequestHandler):
         line = b'{"type":"ADDED","object":' + POD + b"}\n"
         self.wfile.write(f"{len(line):x}\r\n".encode() + line + b"\r\n")
         self.wfile.flush()
-        self.quiet.wait(30)
+        self.quiet.wait(60)
 
     def log_message(self, *_: object) -> None:
         pass
@@ -178,8 +178,8 @@ def test_a_silent_watch_ends_when_another_thread_says_so(server: tuple[str, Path
 
     thread = threading.Thread(target=follow)
     thread.start()
-    assert opened.wait(10)
-    assert seen.wait(10)
+    assert opened.wait(60)
+    assert seen.wait(60)
 
     watches[0].interrupt()
 

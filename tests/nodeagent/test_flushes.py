@@ -24,7 +24,7 @@ class SlowDisk:
     def flush(self) -> None:
         self.begun += 1
         number = self.begun
-        assert self._let.acquire(timeout=10)
+        assert self._let.acquire(timeout=60)
         if number in self._failing:
             raise OSError(5, f"flush {number} failed")
 
@@ -65,12 +65,12 @@ def test_all_who_come_during_a_flush_share_the_next_one() -> None:
         others = [calling.call() for _ in range(5)]
         calling.wait_until_asked(5)
         disk.end_one()
-        first.result(timeout=10)
+        first.result(timeout=60)
         begun(disk, 2)
         assert not any(other.done() for other in others), "the first flush began before they came"
         disk.end_one()
         for other in others:
-            other.result(timeout=10)
+            other.result(timeout=60)
     assert disk.begun == 2
 
 
@@ -87,11 +87,11 @@ def test_a_flush_that_fails_fails_for_those_whom_it_was_to_serve_and_nobody_else
         disk.end_one()
         for other in others:
             with pytest.raises(OSError, match="flush 2 failed"):
-                other.result(timeout=10)
+                other.result(timeout=60)
         begun(disk, 3)
         disk.end_one()
-        first.result(timeout=10)
-        last.result(timeout=10)
+        first.result(timeout=60)
+        last.result(timeout=60)
 
 
 def test_directories_do_not_wait_for_each_other() -> None:
@@ -102,7 +102,7 @@ def test_directories_do_not_wait_for_each_other() -> None:
         disk.end_one()
         disk.end_one()
         for one in both:
-            one.result(timeout=10)
+            one.result(timeout=60)
 
 
 def test_a_flush_that_is_cut_short_serves_nobody() -> None:

@@ -24,7 +24,7 @@ from nodeagent.drivers.sim_faults import DeviceFaults, Faults, OperationFaults
 from tests.nodeagent.machine import Machine
 from tests.nodeagent.objects import NODE, claim, pod
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 
 #: The drivers that ship, by their short names, with the first device of each.
 DRIVERS = {"sim": "gpu-0", "sim-partitionable": "gpu-0", "sim-nic": "nic-0"}

@@ -85,7 +85,7 @@ def test_a_waiting_worker_wakes_for_work_and_for_the_end() -> None:
     thread = threading.Thread(target=serve)
     thread.start()
     work.add("a")
-    assert first.wait(10)
+    assert first.wait(60)
     work.close()
     thread.join(10)
 

@@ -78,7 +78,15 @@ class Cluster:
         problems = kind.validate_create(prepared)
         assert not problems, problems
         with objects.writing() as writer:
+            if kind.namespaced:
+                self._open_namespace(writer, prepared.metadata.namespace)
             return cast("ObjectT", writer.create(kind, prepared))
+
+    def _open_namespace(self, writer: objects.Writer, name: str) -> None:
+        """Controllers make nothing in a namespace that does not exist."""
+        if writer.get(registry.by_resource("namespaces"), "", name) is None:
+            namespace = make_namespace(name)
+            writer.create(kind_of(namespace), namespace)
 
     def with_gpus(self, *nodes: str, each: int = 2) -> None:
         """A class, and nodes with `each` GPUs."""
@@ -142,8 +150,12 @@ class Cluster:
         return {one.metadata.name: one for one in self.all(Namespace)}
 
     def label_namespace(self, name: str, labels: dict[str, str]) -> None:
-        """Make the namespace with these labels."""
-        self.create(make_namespace(name, labels=labels))
+        """Make the namespace, or give it these labels."""
+        known = self.find(Namespace, name)
+        if known is None:
+            self.create(make_namespace(name, labels=labels))
+        else:
+            self.update(structs.replace(known, metadata=structs.replace(known.metadata, labels=labels)))
 
     # Looking ---------------------------------------------------------------------------------------------------------
 

@@ -9,9 +9,10 @@ from msgspec import structs
 
 from claims.admission import ADMIN_ACCESS_LABEL, check_admin_access
 from claims.kinds.resource_claims import ResourceClaim, ResourceClaimTemplate
-from manciple.api.admission import AdmissionRequest, Operation
-from manciple.api.identity import Identity
+from manciple.store import objects
+from manciple.store.rules import Operation, Write
 from manciple.wire.errors import Invalid
+from manciple.wire.identity import Identity
 from tests.builders import make_allocation, make_claim, make_pod, make_request, make_result, make_template
 from tests.scheduling.cluster import Cluster, kind_of
 
@@ -28,10 +29,10 @@ def refusal(new: Any, old: Any = None) -> str:
     """The message of the refusal; "" when the write is admitted."""
     operation: Operation = "CREATE" if old is None else "UPDATE"
     identity = Identity(name="alice", groups=("system:authenticated",))
+    write = Write(operation=operation, kind=kind_of(new), new=new, old=old, identity=identity)
     try:
-        check_admin_access(
-            AdmissionRequest(operation=operation, kind=kind_of(new), new=new, old=old, identity=identity)
-        )
+        with objects.writing(dry_run=True) as writer:
+            check_admin_access(writer, write)
     except Invalid as error:
         return error.message
     return ""
@@ -80,8 +81,9 @@ def test_the_refusal_names_the_field_and_the_label(cluster: Cluster) -> None:
 
 
 def test_a_namespace_that_lost_its_label_gives_no_more_claims_from_the_template(cluster: Cluster) -> None:
-    cluster.label_namespace("default", {})
+    cluster.label_namespace("default", {ADMIN_ACCESS_LABEL: "true"})
     cluster.create(make_template("watch", requests=ADMIN))
+    cluster.label_namespace("default", {})
     cluster.create(make_pod("monitor", templates={"gpu": "watch"}))
     cluster.settle()
     assert cluster.all(ResourceClaim) == []

@@ -106,9 +106,9 @@ class Sent:
 
     def until(self, task: str) -> list[str]:
         """What was sent up to and including `task`; fails when it does not come."""
-        found = [self._tasks.get(timeout=10)]
+        found = [self._tasks.get(timeout=60)]
         while found[-1] != task_name(task):
-            found.append(self._tasks.get(timeout=10))
+            found.append(self._tasks.get(timeout=60))
         return found
 
     def rest(self) -> list[str]:

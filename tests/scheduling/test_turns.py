@@ -38,16 +38,16 @@ def test_a_turn_ends_before_the_next_begins() -> None:
     def first() -> None:
         with turns.turn():
             held.set()
-            release.wait(10)
+            release.wait(60)
             order.append("first")
 
     def second() -> None:
-        held.wait(10)
+        held.wait(60)
         with turns.turn():
             order.append("second")
 
     threads = [in_another_thread(first), in_another_thread(second)]
-    held.wait(10)
+    held.wait(60)
     if connection.vendor == "postgresql":
         assert order == []
     release.set()

@@ -82,12 +82,12 @@ def test_between_two_beats_a_task_costs_no_query_and_no_time(
     heart: Heart, django_assert_num_queries: pytest.FixtureRequest
 ) -> None:
     heart.beat()
-    began = time.perf_counter()
+    began = time.thread_time()
     with django_assert_num_queries(0):  # type: ignore[operator]  # the fixture is a function
         for _ in range(1000):
             with heart.look():
                 heart.did(attempts=1, placed=1)
-    assert (time.perf_counter() - began) / 1000 < 0.0005
+    assert (time.thread_time() - began) / 1000 < 0.0005
 
 
 def test_the_silent_are_forgotten_after_a_while(cluster: Cluster) -> None:

@@ -4,6 +4,7 @@
     logs/CONTAINER.ATTEMPT.log    what the container printed
     messages/CONTAINER.ATTEMPT    what it left at its terminationMessagePath
     volumes/NAME                  its emptyDir volumes
+    subpaths/VOLUME/CONTAINER/N   mounts of the parts of volumes that containers see
     hosts                         its /etc/hosts
 
 A note is written before podman is asked to start anything: after a crash it says which container to look for.
@@ -21,7 +22,8 @@ import msgspec
 from manciple.wire.base import Value
 from nodeagent.disk import Disk
 from nodeagent.failures import ContainerFailed
-from nodeagent.runtimes.podman.network import unmount
+from nodeagent.runtimes.podman import subpaths
+from nodeagent.runtimes.podman.mounts import unmount
 from nodeagent.runtimes.protocol import ContainerRun
 from nodeagent.runtimes.request import ContainerRequest
 
@@ -87,6 +89,10 @@ class PodFolder:
     def volume(self, name: str) -> Path:
         return self.path / "volumes" / name
 
+    def sub_path(self, volume: str, container: str, number: int) -> Path:
+        """Where the sub path of the container's mount `number` is held."""
+        return self.path / "subpaths" / volume / container / str(number)
+
     def make(self, request: ContainerRequest) -> None:
         """The files that a container needs to start; those of the attempts before the last one are removed."""
         try:
@@ -120,6 +126,7 @@ class PodFolder:
     def remove(self) -> None:
         """The folder with everything in it."""
         try:
+            subpaths.release(self.path / "subpaths")  # first: behind them stand the node's files
             for volume in (self.path / "volumes").glob("*"):
                 if os.path.ismount(volume):
                     unmount(volume)

@@ -20,11 +20,11 @@ from pathlib import Path
 from typing import TypeVar
 
 from nodeagent.failures import ContainerFailed
+from nodeagent.runtimes.podman.mounts import bind, unmount
 
 T = TypeVar("T")
 
 _CLONE_NEWNET = 0x40000000
-_MS_BIND, _MNT_DETACH = 4096, 2
 _SIOCSIFFLAGS, _SIOCSIFADDR, _SIOCSIFNETMASK, _IFF_UP = 0x8914, 0x8916, 0x891C, 0x1
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -73,16 +73,6 @@ class PodNetworks:
         return frozenset(path.name for path in self._folder.iterdir()) if self._folder.is_dir() else frozenset()
 
 
-def mount(source: str, target: Path, kind: str, options: str) -> None:
-    """mount(2) of a file system. Raises: OSError."""
-    _check(_libc.mount(source.encode(), os.fsencode(target), kind.encode(), 0, options.encode()))
-
-
-def unmount(target: Path) -> None:
-    """Raises: OSError."""
-    _check(_libc.umount2(os.fsencode(target), _MNT_DETACH))
-
-
 def _make_namespace(path: Path, address: str) -> None:
     """In a thread of its own."""
     _check(_libc.unshare(_CLONE_NEWNET))
@@ -91,7 +81,7 @@ def _make_namespace(path: Path, address: str) -> None:
         for request, value in ((_SIOCSIFADDR, address), (_SIOCSIFNETMASK, "255.255.255.255")):
             internet = struct.pack("=HH4s8x", socket.AF_INET, 0, socket.inet_aton(value))
             fcntl.ioctl(control, request, struct.pack("16s16s", b"lo:pod", internet))
-    _check(_libc.mount(b"/proc/thread-self/ns/net", os.fsencode(path), None, _MS_BIND, None))
+    bind(Path("/proc/thread-self/ns/net"), path)
 
 
 def _holds_namespace(path: Path) -> bool:

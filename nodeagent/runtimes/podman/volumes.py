@@ -8,11 +8,12 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Iterator
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from nodeagent.failures import ContainerFailed
+from nodeagent.runtimes.podman import subpaths
 from nodeagent.runtimes.podman.folder import PodFolder
-from nodeagent.runtimes.podman.network import mount
+from nodeagent.runtimes.podman.mounts import mount
 from nodeagent.runtimes.request import ContainerRequest, MountRequest
 
 _TYPES: dict[str, tuple[str, Callable[[int], bool]]] = {
@@ -29,9 +30,10 @@ _PROPAGATION = {"": "rprivate", "None": "rprivate", "HostToContainer": "rslave",
 
 def volume_options(folder: PodFolder, request: ContainerRequest) -> Iterator[str]:
     """Makes what is missing. Raises: ContainerFailed naming the volume."""
-    for wanted in request.mounts:
+    for number, wanted in enumerate(request.mounts):
         try:
-            source = _below(_source(folder, wanted), wanted)
+            held = folder.sub_path(wanted.volume, request.name, number)
+            source = _below(_source(folder, wanted), wanted, held)
         except OSError as error:
             raise ContainerFailed(f"volume {wanted.volume}: {error}", reason="CreateContainerConfigError") from error
         if ":" in f"{source}{wanted.target}":
@@ -68,15 +70,13 @@ def _host_path(wanted: MountRequest) -> Path:
     return path
 
 
-def _below(root: Path, wanted: MountRequest) -> Path:
-    """The sub path of a volume, made as a directory if it is not there; it cannot lead out of the volume."""
+def _below(root: Path, wanted: MountRequest, target: Path) -> Path:
+    """The part of the volume at `root` that the container sees: the sub path, held at `target`, or all of it."""
     if not wanted.sub_path:
         return root
-    if PurePosixPath(wanted.sub_path).is_absolute() or ".." in PurePosixPath(wanted.sub_path).parts:
-        raise OSError(f"subPath {wanted.sub_path} leads out of the volume")
-    path = root / wanted.sub_path
-    if not path.exists():
-        path.mkdir(parents=True)
-    if not path.resolve().is_relative_to(root.resolve()):
-        raise OSError(f"subPath {wanted.sub_path} leads out of the volume")
-    return path.resolve()
+    handle = subpaths.open_below(root, wanted.sub_path)
+    try:
+        subpaths.hold(handle, target)
+    finally:
+        os.close(handle)
+    return target

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,13 +30,17 @@ from manciple.store.tail import Tail
 
 @dataclass(frozen=True)
 class ApiServer:
-    """Where the server is reached, and with what. `token` belongs to a member of system:masters."""
+    """Where the server is reached, and with what. `token` belongs to a member of system:masters.
+
+    end_streams: what a server does first when it is told to stop.
+    """
 
     url: str
     token: str
     ca_file: Path
     kubeconfig: Path
     folder: Path
+    end_streams: Callable[[], None]
 
     def client(self, *, token: str | None = None) -> httpx.Client:
         """An HTTP client that trusts the server and shows a token; "" shows none."""
@@ -88,9 +92,12 @@ class _ServerThread(threading.Thread):
         port: int = self.server.servers[0].sockets[0].getsockname()[1]
         return port
 
-    def stop(self) -> None:
+    def end_streams(self) -> None:
         assert self._loop is not None
         asyncio.run_coroutine_threadsafe(close_streams(), self._loop).result(10)
+
+    def stop(self) -> None:
+        self.end_streams()
         self.server.should_exit = True
         self.join(15)
 
@@ -109,13 +116,20 @@ def api_server(
     ensure_namespaces()
     thread = _ServerThread(server_certificates)
     thread.start()
-    assert thread.started_serving.wait(20), "the server did not start"
+    assert thread.started_serving.wait(60), "the server did not start"
     url = f"https://127.0.0.1:{thread.port}"
     token = tokens.issue("admin", ["system:masters"])
     path = tmp_path / "kubeconfig"
     path.write_text(kubeconfig.render(server=url, ca_pem=server_certificates.ca_pem, user="admin", token=token))
     try:
-        yield ApiServer(url=url, token=token, ca_file=server_certificates.authority, kubeconfig=path, folder=tmp_path)
+        yield ApiServer(
+            url=url,
+            token=token,
+            ca_file=server_certificates.authority,
+            kubeconfig=path,
+            folder=tmp_path,
+            end_streams=thread.end_streams,
+        )
     finally:
         thread.stop()
         Tail.instance().stop()

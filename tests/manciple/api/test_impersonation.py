@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from manciple.api import tokens
-from manciple.api.identity import Identity
 from manciple.api.impersonation import acting
 from manciple.wire.errors import BadRequest, Forbidden
+from manciple.wire.identity import Identity
 from tests.manciple.api.requests import NAMESPACES
 from tests.manciple.api.server import ApiServer
 

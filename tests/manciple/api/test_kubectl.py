@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -112,7 +114,7 @@ def test_wait_sees_a_condition_come(kubectl: Kubectl) -> None:
     kubectl("apply", "-f", "-", stdin=POD)
     status = {"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}}
     kubectl("patch", "pod", "web", "--subresource=status", "--type=merge", "-p", json.dumps(status))
-    assert kubectl("wait", "--for=condition=Ready", "pod/web", "--timeout=30s") == "pod/web condition met\n"
+    assert kubectl("wait", "--for=condition=Ready", "pod/web", "--timeout=120s") == "pod/web condition met\n"
 
 
 def test_delete_waits_until_the_object_is_gone(kubectl: Kubectl) -> None:
@@ -125,7 +127,7 @@ def test_delete_waits_until_the_object_is_gone(kubectl: Kubectl) -> None:
 
 def test_namespaces_are_made_and_deleted(kubectl: Kubectl) -> None:
     assert kubectl("create", "ns", "team") == "namespace/team created\n"
-    assert kubectl("delete", "ns", "team", "--timeout=60s") == 'namespace "team" deleted\n'
+    assert kubectl("delete", "ns", "team", "--timeout=120s") == 'namespace "team" deleted\n'
     assert "NotFound" in kubectl("get", "ns", "team", check=False)
 
 
@@ -190,7 +192,7 @@ def test_a_node_is_cordoned_tainted_and_drained(kubectl: Kubectl) -> None:
     kubectl("create", "-f", "-", stdin=NODE)
     kubectl("create", "-f", "-", stdin=POD.replace("spec:\n", "spec:\n  nodeName: n1\n"))
     assert kubectl("taint", "nodes", "n1", "gpu=broken:NoSchedule") == "node/n1 tainted\n"
-    kubectl("drain", "n1", "--force", "--grace-period=0", "--timeout=30s")
+    kubectl("drain", "n1", "--force", "--grace-period=0", "--timeout=120s")
     spec = kubectl.json("get", "node", "n1")["spec"]
     assert spec["unschedulable"] is True
     assert {"key": "gpu", "value": "broken", "effect": "NoSchedule"} in spec["taints"]
@@ -199,6 +201,11 @@ def test_a_node_is_cordoned_tainted_and_drained(kubectl: Kubectl) -> None:
 
 def test_get_with_watch_prints_rows_as_they_come(kubectl: Kubectl) -> None:
     kubectl("create", "-f", "-", stdin=CLAIM)
-    shown = kubectl("get", "resourceclaims", "--watch", "--request-timeout=2s", check=False)
-    assert shown.splitlines()[0].split() == ["NAME", "STATE", "AGE"]
-    assert shown.splitlines()[1].split()[:2] == ["gpu", "pending"]
+    environment = {**os.environ, "KUBECONFIG": str(kubectl.kubeconfig)}
+    command = [kubectl.program, "get", "resourceclaims", "--watch", "--request-timeout=120s"]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as watching:
+        assert watching.stdout is not None
+        shown = [watching.stdout.readline().split() for _ in range(2)]
+        watching.kill()
+    assert shown[0] == ["NAME", "STATE", "AGE"]
+    assert shown[1][:2] == ["gpu", "pending"]

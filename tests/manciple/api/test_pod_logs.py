@@ -19,7 +19,7 @@ from tests.services import free_port
 
 ANNOTATION = "manciple.dev/agent-certificate-sha256"
 PODS = "/api/v1/namespaces/default/pods"
-TIMEOUT = 20.0
+TIMEOUT = 60.0
 
 
 @dataclass

@@ -9,10 +9,10 @@ from msgspec import structs
 
 from manciple.api import admission, writes
 from manciple.api.admission import AdmissionRequest
-from manciple.api.identity import Identity
 from manciple.store import objects
 from manciple.wire import codec
 from manciple.wire.errors import Conflict, Forbidden
+from manciple.wire.identity import Identity
 from manciple.wire.registry import Kind, registry
 from tests.manciple.api.requests import LEASES, Api, lease
 

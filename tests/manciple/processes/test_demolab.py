@@ -19,8 +19,7 @@ from manciple.wire.registry import registry
 from scheduling.controllers import claims, podgc, reservations
 from scheduling.facts import gather
 from scheduling.invariants import violations
-
-NOW = datetime.now(UTC)
+from tests.laboratory import NOW, furnish
 
 
 def waiting_pods() -> dict[str, str]:
@@ -47,9 +46,7 @@ def kinds_of_reasons(messages: dict[str, str]) -> dict[str, int]:
 
 @pytest.fixture
 def lab(db: None) -> filling.Lab:
-    made = filling.plan(size="lab", seed=1, now=NOW)
-    filling.fill(made)
-    return made
+    return furnish()
 
 
 def test_a_laboratory_is_what_it_says(lab: filling.Lab) -> None:

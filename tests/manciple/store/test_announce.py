@@ -13,7 +13,7 @@ from manciple.store.announce import Announcer
 from tests.services import Server, free_port
 
 #: Seconds after which a test gives up waiting.
-PATIENCE = 20
+PATIENCE = 60
 
 
 class Listener:

@@ -96,7 +96,7 @@ def test_every_subscriber_sees_every_revision_while_many_write() -> None:
     for revisions in seen:
         following.subscribe(subscriber(revisions), after=1)
     together(*(lambda name=f"writer-{number}": write_notes(name) for number in range(WRITERS)))
-    assert all(done.acquire(timeout=20) for _ in seen)
+    assert all(done.acquire(timeout=60) for _ in seen)
     following.stop()
     assert seen == [list(range(2, newest + 1))] * len(seen)
 
@@ -130,7 +130,7 @@ def test_the_first_writers_of_all_do_not_collide() -> None:
     start = threading.Barrier(WRITERS)
 
     def first(name: str) -> None:
-        start.wait(20)
+        start.wait(60)
         with objects.writing() as writer:
             writer.create(NOTES, note(name))
 

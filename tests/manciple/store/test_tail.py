@@ -19,7 +19,7 @@ from tests.manciple.store.kinds import NOTES, SHELVES, note, shelf
 pytestmark = pytest.mark.django_db(transaction=True)
 
 #: Seconds after which a test gives up waiting.
-PATIENCE = 20
+PATIENCE = 60
 
 
 class Reader:

@@ -7,12 +7,10 @@ from typing import Any
 import pytest
 
 from manciple.wire import codec, protobuf
-from tests.conformance import ROOT, needs_conformance, objects
+from tests.conformance import objects
 from tests.manciple.wire.kinds import TYPES, make_kind
 
-pytestmark = needs_conformance
-
-DOCUMENTS = objects() if ROOT.is_dir() else {}
+DOCUMENTS = objects()
 
 
 @pytest.fixture(params=sorted(DOCUMENTS))

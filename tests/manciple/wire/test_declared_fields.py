@@ -11,7 +11,7 @@ from manciple.wire import codec, protobuf
 from manciple.wire.base import ApiObject, Value
 from manciple.wire.declarations import declarations
 from manciple.wire.machinery import CreateOptions, DeleteOptions, Status
-from tests.conformance import needs_conformance, objects
+from tests.conformance import objects
 from tests.manciple.wire.kinds import TYPES
 from tests.manciple.wire.samples import all_types, make_full
 
@@ -73,7 +73,6 @@ def test_a_merge_key_is_a_field_of_the_elements(type_: type[Value]) -> None:
             assert keys <= {one.name for one in declarations(declared.shape.element)}, declared.name
 
 
-@needs_conformance
 def test_the_reference_objects_name_every_integer_by_its_field_number() -> None:
     """Their integers, and the years of their times, are the numbers of the fields that hold them."""
     for document in objects().values():

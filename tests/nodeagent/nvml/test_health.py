@@ -18,7 +18,7 @@ from tests.nodeagent.objects import NODE
 
 GPU1 = "nvmlDeviceGetHandleByIndex(1)"
 #: Seconds; an event arrives at once.
-PATIENCE = 20.0
+PATIENCE = 60.0
 
 
 @pytest.fixture(autouse=True)

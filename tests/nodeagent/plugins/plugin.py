@@ -28,7 +28,7 @@ from nodeagent.plugins.messages import (
 )
 from tests.nodeagent.objects import NODE
 
-TIMEOUT = 20.0
+TIMEOUT = 60.0
 NAME = "ext.example.com"
 
 

@@ -19,8 +19,9 @@ from nodeagent.config import AgentConfig
 from nodeagent.disk import Disk
 from nodeagent.runtimes.environment import Addresses
 from nodeagent.runtimes.logs import LogQuery
-from nodeagent.runtimes.podman import PodmanRuntime, create, labels
-from nodeagent.runtimes.podman.network import PodNetworks, unmount
+from nodeagent.runtimes.podman import PodmanRuntime, create, labels, subpaths
+from nodeagent.runtimes.podman.mounts import unmount
+from nodeagent.runtimes.podman.network import PodNetworks
 from nodeagent.runtimes.podman.state import NETWORKS
 from nodeagent.runtimes.protocol import ContainerRun
 from nodeagent.runtimes.requests import container_request
@@ -63,6 +64,8 @@ def clean(mark: str, state_dir: Path) -> None:
     shutil.rmtree(NETWORKS / mark, ignore_errors=True)
     for link in Path("/run/cdi").glob(f"manciple-{mark}-*"):
         link.unlink()
+    for held in (state_dir / "podman").glob("*/subpaths"):
+        subpaths.release(held)
     for volume in (state_dir / "podman").glob("*/volumes/*"):
         if os.path.ismount(volume):
             unmount(volume)

@@ -25,16 +25,27 @@ def podman(*arguments: str) -> str:
     return subprocess.run(["podman", *arguments], capture_output=True, text=True, check=True).stdout
 
 
+#: A script that says `up` and goes on when it is told to.
+UNTIL_TOLD = "trap 'told=1' USR1; echo up; until [ \"$told\" ]; do sleep 0.1; done"
+
+
+def tell(node: Node) -> None:
+    """Let the container go on that waits with UNTIL_TOLD."""
+    podman("kill", "--signal", "USR1", f"manciple-{node.mark}-uid-p-main-0")
+
+
 # The next agent.
 
 
 def test_the_next_agent_finds_a_running_container_and_hears_of_its_end(node: Node) -> None:
-    node.start(node.container("sleep 1; exit 4"))
+    node.start(node.container(f"{UNTIL_TOLD}; exit 4"))
+    node.prints("up")
     before = node.run()
 
     node.restart()
     assert node.run() == before
-    wait_for("the end to be told", lambda: "uid-p" in node.changes, timeout=20)
+    tell(node)
+    wait_for("the end to be told", lambda: "uid-p" in node.changes)
 
     assert node.ended().exit_code == 4
 
@@ -114,11 +125,13 @@ def test_a_container_that_somebody_removes_has_ended(node: Node) -> None:
 
 
 def test_a_container_whose_monitor_is_killed_is_not_lost(node: Node) -> None:
-    node.start(node.container("sleep 3"))
+    node.start(node.container())
     assert node.run().running
-    monitor = int(podman("inspect", "--format", "{{.State.ConmonPid}}", f"manciple-{node.mark}-uid-p-main-0"))
+    pids = podman("inspect", "--format", "{{.State.ConmonPid}} {{.State.Pid}}", f"manciple-{node.mark}-uid-p-main-0")
+    monitor, container = map(int, pids.split())
 
     os.kill(monitor, signal.SIGKILL)
+    os.kill(container, signal.SIGKILL)
 
     run = node.ended()
     assert run.reason == "ContainerStatusUnknown"
@@ -261,11 +274,15 @@ def probe(**fields: Any) -> dict[str, Any]:
 
 def test_a_container_is_ready_when_its_probe_says_so(node: Node) -> None:
     check = probe(exec={"command": ["ls", "/tmp/ready"]})
-    node.start(node.container("sleep 2; touch /tmp/ready; sleep 3; rm /tmp/ready; sleep 1000", readinessProbe=check))
+    script = f"{UNTIL_TOLD}; touch /tmp/ready; told=; {UNTIL_TOLD}; rm /tmp/ready; sleep 1000"
+    node.start(node.container(script, readinessProbe=check))
+    node.prints("up")
     assert (node.run().started, node.run().ready) == (True, False)
 
+    tell(node)
     wait_for("the container to be ready", lambda: node.run().ready)
     assert "uid-p" in node.changes
+    tell(node)
     wait_for("the container not to be ready any more", lambda: not node.run().ready)
     assert node.run().running
 
@@ -273,29 +290,36 @@ def test_a_container_is_ready_when_its_probe_says_so(node: Node) -> None:
 @pytest.mark.parametrize("handler", [{"httpGet": {"path": "/index", "port": "web"}}, {"tcpSocket": {"port": 8080}}])
 def test_a_probe_reaches_a_port_inside_the_pods_network(node: Node, handler: dict[str, Any]) -> None:
     ports = [{"name": "web", "containerPort": 8080}]
-    script = "sleep 1; mkdir /tmp/w; echo hi > /tmp/w/index; httpd -f -p 8080 -h /tmp/w"
+    script = f"{UNTIL_TOLD}; mkdir /tmp/w; echo hi > /tmp/w/index; httpd -f -p 8080 -h /tmp/w"
     node.start(node.container(script, ports=ports, readinessProbe=probe(**handler)))
+    node.prints("up")
     assert not node.run().ready
 
+    tell(node)
     wait_for("the container to be ready", lambda: node.run().ready)
 
 
 def test_a_container_that_is_not_alive_is_stopped(node: Node) -> None:
     check = probe(exec={"command": ["false"]})
-    node.start(node.container("trap 'exit 6' TERM; while true; do sleep 0.1; done", livenessProbe=check))
+    node.start(node.container("trap 'exit 6' TERM; echo up; while true; do sleep 0.1; done", livenessProbe=check))
+    node.prints("up")
 
-    assert node.run().running
     assert node.ended().exit_code == 6
 
 
 def test_other_probes_wait_for_the_startup_probe(node: Node) -> None:
+    """Three times it is found not to have started, and is left alone."""
+    asked = {"exec": {"command": ["sh", "-c", "echo asked >> /tmp/asked; ls /tmp/up"]}}
     checks: dict[str, Any] = {
-        "startupProbe": probe(exec={"command": ["ls", "/tmp/up"]}, failureThreshold=60),
+        "startupProbe": probe(**asked, failureThreshold=600),
         "livenessProbe": probe(exec={"command": ["ls", "/tmp/up"]}, failureThreshold=1),
     }
-    node.start(node.container("sleep 3; touch /tmp/up; sleep 1000", **checks))
+    thrice = "touch /tmp/asked; until [ $(wc -l < /tmp/asked) -ge 3 ]; do sleep 0.1; done"
+    node.start(node.container(f"{thrice}; {UNTIL_TOLD}; touch /tmp/up; sleep 1000", **checks))
+    node.prints("up")
     assert not node.run().started
 
+    tell(node)
     wait_for("the container to have started", lambda: node.run().started)
 
     assert node.run().running
@@ -305,13 +329,15 @@ def test_other_probes_wait_for_the_startup_probe(node: Node) -> None:
 
 
 def test_a_log_is_followed_to_the_containers_end(node: Node) -> None:
-    node.start(node.container("echo one; sleep 1; echo two >&2; sleep 1; echo three"))
+    node.start(node.container(f"{UNTIL_TOLD}; echo two >&2; sleep 1; echo three"))
     assert node.run().running
     pieces = node.runtime.logs("uid-p", "main", LogQuery(follow=True, timestamps=True), stop=threading.Event())
+    first = next(pieces)
+    tell(node)
 
-    lines = b"".join(pieces).decode().splitlines()
+    lines = b"".join([first, *pieces]).decode().splitlines()
 
-    assert [line.split(" ", 1)[1] for line in lines] == ["one", "two", "three"]
+    assert [line.split(" ", 1)[1] for line in lines] == ["up", "two", "three"]
     assert not node.run().running
 
 

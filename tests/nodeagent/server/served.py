@@ -18,7 +18,7 @@ from nodeagent.runtimes.protocol import Runtime
 from tests.nodeagent.fake_api import FakeApi
 from tests.nodeagent.objects import NODE
 
-TIMEOUT = 20.0
+TIMEOUT = 60.0
 #: token -> (user, groups)
 PEOPLE = {
     "server": ("system:kube-apiserver", ["system:authenticated"]),

@@ -18,7 +18,7 @@ from tests.nodeagent.machine import RecordingDriver
 from tests.nodeagent.objects import NODE, Document, claim
 from tests.nodeagent.serving.kubelet import Kubelet
 
-SECONDS = 20.0
+SECONDS = 60.0
 
 
 @dataclass

@@ -12,7 +12,7 @@ import grpc
 from tests.plugin_driver.messages import Messages, compiled
 
 DRA = "k8s.io.kubelet.pkg.apis.dra"
-SECONDS = 20.0
+SECONDS = 60.0
 
 
 @cache

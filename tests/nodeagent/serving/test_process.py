@@ -26,7 +26,7 @@ from tests.nodeagent.serving.kubelet import Kubelet
 
 ROOT = Path(__file__).parents[3]
 NAME = "scratch.example.com"
-SECONDS = 30.0
+SECONDS = 60.0
 
 
 @dataclass

@@ -22,7 +22,7 @@ from tests.nodeagent.sysfs.trees import Tree
 
 DRIVER = "sysfs.manciple.dev"
 #: Seconds; a driver that notices something does so within one.
-PATIENCE = 20.0
+PATIENCE = 60.0
 
 
 @pytest.fixture

@@ -1,23 +1,16 @@
-"""The reference's answers, and where ours differ on purpose.
-
-The folder is named by MANCIPLE_CONFORMANCE; by default it lies beside the repository.
-"""
+"""The reference's answers, and where ours differ on purpose."""
 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any
 
-Json = dict[str, Any]
+from tests.conformance import read
 
-FOLDER = Path(
-    os.environ.get("MANCIPLE_CONFORMANCE", Path(__file__).resolve().parents[3].parent / "shared" / "conformance")
-)
+Json = dict[str, Any]
 
 #: case -> why ours is right where the reference answers otherwise
 DIFFERENCES = {
@@ -48,7 +41,7 @@ class Case:
 @cache
 def named_cases() -> tuple[Case, ...]:
     """The reference's own table; one node each."""
-    raw = json.loads((FOLDER / "allocator_cases.json").read_text())
+    raw = json.loads(read("allocator_cases.json"))
     return tuple(Case(one["name"], one, (one["expected"]["variants"]["experimental"],)) for one in raw)
 
 
@@ -59,7 +52,7 @@ def random_cases() -> tuple[Case, ...]:
 
 
 def _random_cases() -> Iterator[Case]:
-    for line in (FOLDER / "fuzz_sample.jsonl").read_text().splitlines():
+    for line in read("fuzz_sample.jsonl").splitlines():
         one = json.loads(line)
         answers = tuple(answer["variants"]["experimental"] for answer in one["answers"])
         yield Case(one["name"], one["scenario"], answers)

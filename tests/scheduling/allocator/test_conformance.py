@@ -11,16 +11,7 @@ import pytest
 
 from scheduling.allocator.__main__ import main
 from scheduling.allocator.scenario import run_scenario
-from tests.scheduling.allocator.conformance import (
-    DIFFERENCES,
-    FOLDER,
-    Case,
-    compared,
-    named_cases,
-    random_cases,
-)
-
-pytestmark = pytest.mark.skipif(not FOLDER.exists(), reason="the conformance vectors are not there")
+from tests.scheduling.allocator.conformance import DIFFERENCES, Case, compared, named_cases, random_cases
 
 #: cases that agree, of how many
 AGREEING = {"named": (223, 223), "random": (61, 64)}

@@ -8,10 +8,8 @@ from functools import cache
 from typing import Any
 
 from scheduling.cel import CompileError, Features, compile_new_selector, compile_selector
-from tests.conformance import ROOT, needs_conformance
+from tests.conformance import read
 from tests.scheduling.cel.devices import verdict, view
-
-pytestmark = needs_conformance
 
 Row = dict[str, Any]
 
@@ -23,13 +21,13 @@ RANDOM_ORDER = {"attributes-033-gpu", "attributes-040-gpu"}
 
 @cache
 def cases() -> list[Row]:
-    rows: list[Row] = json.loads((ROOT / "cel_cases.json").read_text())
+    rows: list[Row] = json.loads(read("cel_cases.json"))
     return rows
 
 
 @cache
 def upstream_cases() -> list[Row]:
-    rows: list[Row] = json.loads((ROOT / "cel_upstream_cases.json").read_text())
+    rows: list[Row] = json.loads(read("cel_upstream_cases.json"))
     return rows
 
 
@@ -164,7 +162,7 @@ def test_both_evaluators_agree_on_every_row() -> None:
 
 
 def test_the_declared_environment_is_the_references() -> None:
-    environment = json.loads((ROOT / "cel_environment.json").read_text())["stored"]
+    environment = json.loads(read("cel_environment.json"))["stored"]
     from scheduling.cel.declarations import all_functions, stored_environment
 
     declared = {

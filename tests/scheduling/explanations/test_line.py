@@ -18,7 +18,7 @@ from tests.builders import make_claim, make_node, make_pod, make_request, make_s
 from tests.scheduling.cluster import Cluster
 
 #: Longer than anything here takes; who waits for so long waits for ever.
-LONG = 30
+LONG = 60
 
 
 def in_a_thread(work: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]:

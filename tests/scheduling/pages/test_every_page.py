@@ -1,14 +1,14 @@
 """Every page there is, on the demo's laboratory, for each kind of person; and queries that are written for one engine.
 
-`test_on_postgresql.py` runs this on PostgreSQL as well. What is expected is counted here from the rows, so that both
-engines are held to the same.
+`tests/test_on_postgresql.py` runs this on PostgreSQL as well. What is expected is counted here from the rows, so that
+both engines are held to the same.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from http import HTTPStatus
 
 import pytest
@@ -20,7 +20,6 @@ from msgspec import structs
 from claims.models import AllocatedDevice, PastAllocation
 from claims.pages.shelf import read_picture
 from manciple.pages.people import Person, person_of_user
-from manciple.processes.demolab import filling
 from manciple.processes.demolab.pages import every_page
 from manciple.store import objects, recent
 from manciple.store.tail import latest_revision
@@ -29,8 +28,8 @@ from scheduling.pages.timeline_query import TimelineQuery
 from scheduling.pages.timeline_reading import STEPS, Timeline
 from scheduling.resources import EVENTS, SLICES, kind
 from tests.builders import make_slice
+from tests.laboratory import NOW, furnish
 
-NOW = datetime.now(UTC)
 #: person -> the namespace that they work in, "" for who looks at everything; the administrator besides
 PEOPLE = {"ada": None, "vic": "", "nora": "nlp-lab"}
 EVERYONE = Person("ada", administers=True, namespaces=None)
@@ -38,7 +37,7 @@ EVERYONE = Person("ada", administers=True, namespaces=None)
 
 @pytest.fixture
 def lab(db: None) -> None:
-    filling.fill(filling.plan(size="lab", seed=1, now=NOW))
+    furnish()
 
 
 def signed_in(name: str) -> tuple[Client, Person]:

@@ -11,6 +11,7 @@ from claims.admission import ADMIN_ACCESS_LABEL
 from claims.kinds.pods import Pod
 from manciple.api import namespace_deletion
 from manciple.pages.people import Person
+from manciple.wire.machinery import Namespace
 from scheduling.pages.namespaces_reading import read_namespaces
 from tests.builders import make_allocation, make_claim, make_namespace, make_pod, make_result
 from tests.scheduling.cluster import Cluster
@@ -170,4 +171,5 @@ def test_a_member_of_the_namespace_does_not_open_or_delete_it(cluster: Cluster) 
 def test_what_is_held_where_no_namespace_is_is_told(viewer: Client, cluster: Cluster) -> None:
     cluster.with_gpus()
     cluster.create_allocated(make_claim("lost", namespace="ghost"), make_allocation(make_result("gpu-0")))
+    cluster.delete(cluster.get(Namespace, "ghost"))
     assert "ghost does not exist 1" in words(viewer, "/namespaces")

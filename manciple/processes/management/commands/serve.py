@@ -5,7 +5,6 @@ Workers (`celery -A manciple worker`), beat (`celery -A manciple beat`) and node
 
 from __future__ import annotations
 
-import asyncio
 from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any
@@ -50,7 +49,7 @@ class Command(BaseCommand):
         if options["web"]:
             warming.begin()
         try:
-            asyncio.run(listeners.serve())
+            listeners.run()
         finally:
             Tail.instance().stop()
 

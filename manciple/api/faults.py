@@ -1,0 +1,83 @@
+"""The database, or a lock in it, is not to be had for the moment: which errors say so, and how they are answered.
+
+A client is told 503 with Retry-After and comes back (client-go by itself). A commit whose outcome nobody knows is 504
+Timeout without it, as upstream answers a request that it gave up waiting for: the client must look before it repeats a
+create. Nothing here tells anybody what the database said, which may name hosts and users; the log does.
+Source: apimachinery/pkg/api/errors (NewServiceUnavailable, NewTimeoutError), postgresql.org/docs "Error Codes".
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+from django.db import Error
+
+from manciple.postgresql import OutcomeUnknown
+from manciple.wire.errors import ApiError, GatewayTimeout, ServiceUnavailable
+
+logger = logging.getLogger(__name__)
+
+#: Seconds after which a client should try again: a restart of PostgreSQL takes a few.
+RETRY_AFTER = 1
+#: Classes of SQLSTATE that OperationalError covers and no waiting mends (54: a statement over PostgreSQL's limits).
+_LASTING = ("54",)
+#: A standby that has not been promoted yet takes no writes (an InternalError for psycopg).
+_READ_ONLY = "25006"
+#: What SQLite says of a lock or a disk. The rest of its OperationalErrors are mistakes ("no such table").
+_SQLITE = ("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_IOERR", "SQLITE_FULL", "SQLITE_CANTOPEN", "SQLITE_READONLY")
+
+
+def unavailable(error: BaseException) -> ApiError | None:
+    """What to answer where `error`, or what it came from, is an outage; None for any other error."""
+    chain = list(_chain(error))
+    if any(isinstance(one, OutcomeUnknown) for one in chain):
+        return GatewayTimeout(
+            "the connection to the database was lost while the change was committed: it may have been made or not; "
+            "look before you repeat it",
+            details={},
+        )
+    if any(map(_is_outage, chain)):
+        return unavailable_for("the database is not available or too busy: try again")
+    return None
+
+
+def unavailable_for(reason: str) -> ServiceUnavailable:
+    return ServiceUnavailable(reason, details={"retryAfterSeconds": RETRY_AFTER})
+
+
+def note(error: BaseException) -> None:
+    """One line in the log: an outage fails many requests, and where they were says nothing."""
+    logger.warning("a request could not be served: %s: %s", type(error).__name__, str(error).strip())
+
+
+class NotFromOutages(logging.Filter):
+    """Lets through what was raised, unless an outage raised it."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        raised = record.exc_info[1] if record.exc_info else None
+        return raised is not None and unavailable(raised) is None
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    """The error, and what it was raised from or during."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        yield error
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+
+
+def _is_outage(error: BaseException) -> bool:
+    """Errors of the drivers count as well: not all that they raise comes by way of Django (COPY does not)."""
+    kinds = type(error).__mro__
+    if not any(kind.__module__.startswith(("django.db", "psycopg", "sqlite3")) for kind in kinds):
+        return False
+    names = {kind.__name__ for kind in kinds}
+    driver = error.__cause__ if isinstance(error, Error) else error
+    if name := getattr(driver, "sqlite_errorname", ""):
+        return str(name).startswith(_SQLITE)
+    state = getattr(driver, "sqlstate", None) or ""
+    if state == _READ_ONLY:
+        return True
+    return bool(names & {"OperationalError", "InterfaceError"}) and not state.startswith(_LASTING)

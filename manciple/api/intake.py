@@ -1,0 +1,169 @@
+"""What happens to a request before a thread is taken for it: which threads, who asks, is there room, its body.
+
+Threads come in lanes, so that what is slow in one holds up nothing in another: long pages (a what-if takes seconds) do
+not stop the API, a flood of the API does not let the Leases of nodes expire, and probes are always answered. Each lane
+has a bounded queue; where it is full the answer is 429, at once.
+
+Nobody's megabytes are read: a request without a token is refused by its head alone, and one with a token that has to be
+looked up first, if it announces a long body. Short bodies, which are nearly all, are read first, and their token is
+looked up in the thread that serves them: one trip, one look-up. Bodies are read whole before a thread is taken, so a
+slow client holds none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import suppress
+
+from django.conf import settings
+
+from manciple.api import tokens
+from manciple.api.answers import BODY_LIMIT, body_too_large, error_answer, status_of
+from manciple.api.asgi_requests import in_reader, refuse
+from manciple.api.asgi_types import Receive, Scope, Send
+from manciple.api.authentication import bearer
+from manciple.api.threads import IDENTITY, ThreadedWsgi, WsgiApplication
+from manciple.wire.errors import ApiError, TooManyRequests, Unauthorized
+
+#: Bytes of a body that are read before its sender is known.
+SHORT_BODY = 64 * 1024
+#: Of a refused body: bytes that are still taken, and seconds that its sender has to notice. Closing at once would throw
+#: the answer away that is on its way (Go's net/http does the same: rstAvoidanceDelay, maxPostHandlerReadBytes).
+LINGER_BYTES, LINGER_SECONDS = 256 * 1024, 0.5
+
+_PROBES = ("/livez", "/readyz", "/healthz")
+_NODE_LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
+_TOKEN_NEEDED = ("/api", "/apis", "/openapi")
+
+
+class _Gone(Exception):
+    """The client went away before its request was whole."""
+
+
+class Intake:
+    """Serves every HTTP request that is no stream from the lane that it belongs to."""
+
+    def __init__(self, lanes: Mapping[str, ThreadedWsgi]) -> None:
+        self._lanes = lanes
+
+    @classmethod
+    def of_settings(cls, application: WsgiApplication) -> Intake:
+        """The lanes that the settings describe."""
+        threads = {
+            "api": settings.API_THREADS,
+            "nodes": settings.NODE_THREADS,
+            "pages": settings.PAGE_THREADS,
+            "probes": 1,
+        }
+        queue = settings.REQUEST_QUEUE
+        return cls({name: ThreadedWsgi(application, workers=n, queue=queue, name=name) for name, n in threads.items()})
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        lane = self._lanes[lane_of(scope["path"])]
+        try:
+            lane.check_room()
+            await _recognise(scope)
+            body = await _read_body(scope, receive)
+        except _Gone:
+            return
+        except Exception as error:  # every error is a Status
+            await _refuse_unread(status_of(error), scope, receive, send)
+            return
+        try:
+            await lane(scope, body, send)
+        except TooManyRequests as error:
+            await refuse(error, send)
+
+
+def lane_of(path: str) -> str:
+    """Which threads serve this path."""
+    if path.startswith(_NODE_LEASES):
+        return "nodes"
+    if path.startswith(_PROBES):
+        return "probes"
+    return "api" if _is_below(path, (*_TOKEN_NEEDED, "/version")) else "pages"
+
+
+def _is_below(path: str, roots: tuple[str, ...]) -> bool:
+    return path.startswith(roots) and f"/{path.split('/', 2)[1]}" in roots
+
+
+async def _recognise(scope: Scope) -> None:
+    """Notes in the scope whose token the request shows, as far as that must or can be known before it is read.
+
+    Raises: Unauthorized; what the database raises.
+    """
+    if not _is_below(scope["path"], _TOKEN_NEEDED):
+        return
+    token = bearer(b",".join(_header(scope, b"authorization")).decode("latin-1"))
+    if not token:
+        raise Unauthorized("Unauthorized")
+    identity = tokens.remembered(token)
+    if identity is None and _is_long(scope):
+        identity = await in_reader(lambda: tokens.identify(token))
+        if identity is None:
+            raise Unauthorized("Unauthorized")
+    scope[IDENTITY] = identity
+
+
+def _header(scope: Scope, wanted: bytes) -> list[bytes]:
+    return [value for name, value in scope["headers"] if name == wanted]
+
+
+def _announced(scope: Scope) -> int:
+    """Bytes of the body; -1 where the request does not say."""
+    if _header(scope, b"transfer-encoding"):
+        return -1
+    length = next(iter(_header(scope, b"content-length")), b"0")
+    return int(length) if length.isdigit() else -1
+
+
+def _is_long(scope: Scope) -> bool:
+    return not 0 <= _announced(scope) <= SHORT_BODY
+
+
+async def _read_body(scope: Scope, receive: Receive) -> bytes:
+    """Raises: TooLarge, before reading where the request tells its length; _Gone."""
+    if _announced(scope) > BODY_LIMIT:
+        raise body_too_large()
+    chunks: list[bytes] = []
+    size = 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise _Gone
+        chunk = message.get("body", b"")
+        size += len(chunk)
+        if size > BODY_LIMIT:
+            raise body_too_large()
+        chunks.append(chunk)
+        if not message.get("more_body", False):
+            return b"".join(chunks)
+
+
+async def _refuse_unread(error: ApiError, scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer a request whose body, if it has one, nobody will read: the connection ends with it."""
+    if _announced(scope) == 0:
+        await refuse(error, send)
+        return
+    answer = error_answer(error)
+    headers = [(name.lower().encode(), value.encode()) for name, value in answer.headers.items()]
+    headers += [(b"content-length", str(len(answer.content)).encode()), (b"connection", b"close")]
+    await send({"type": "http.response.start", "status": answer.status_code, "headers": headers})
+    await send({"type": "http.response.body", "body": answer.content, "more_body": True})
+    with suppress(TimeoutError):
+        async with asyncio.timeout(LINGER_SECONDS):
+            await _discard(receive)
+    await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def _discard(receive: Receive) -> None:
+    """Returns when the client has sent all, or has gone."""
+    left = LINGER_BYTES
+    while left > 0:
+        message = await receive()
+        left -= len(message.get("body", b""))
+        if message["type"] == "http.disconnect" or not message.get("more_body", False):
+            return
+    await asyncio.sleep(LINGER_SECONDS)  # the answer is under way; no more is taken in

@@ -1,0 +1,50 @@
+"""The database backend (`ENGINE`): knows a connection whose server has gone, and a commit that nobody confirmed.
+
+A server that stops closes its connections, which makes their sockets readable. Django asks
+`close_if_unusable_or_obsolete` before and after every request, and Celery before every task: there a socket that has
+something to say, while nothing was asked, costs its connection (one system call, no query). So an idle connection that
+a restart broke costs nobody a failed request.
+"""
+
+from __future__ import annotations
+
+import select
+from typing import Any
+
+from django.db import InterfaceError, OperationalError
+from django.db.backends.postgresql import base
+
+from manciple.postgresql import OutcomeUnknown
+
+#: Classes of SQLSTATE with which a server tells that it ends: whether before or after it committed, it does not say.
+_ENDING = ("08", "57")
+
+
+class DatabaseWrapper(base.DatabaseWrapper):
+    """Django names it so in every backend."""
+
+    def close_if_unusable_or_obsolete(self) -> None:
+        """Close the connection also where its server has."""
+        if self.connection is not None and not self.in_atomic_block and _hung_up(self.connection):
+            self.close()
+            return
+        super().close_if_unusable_or_obsolete()
+
+    def _commit(self) -> None:
+        """Raises: OutcomeUnknown where COMMIT was sent and its answer never came."""
+        sent = self.connection is not None and not self.connection.closed
+        try:
+            super()._commit()  # type: ignore[misc]  # Django's stubs leave it out
+        except (OperationalError, InterfaceError) as error:
+            state = getattr(error.__cause__, "sqlstate", None)
+            if sent and (state is None or state.startswith(_ENDING)):
+                raise OutcomeUnknown(*error.args) from error
+            raise
+
+
+def _hung_up(connection: Any) -> bool:
+    if connection.closed:
+        return True
+    poll = select.poll()
+    poll.register(connection.fileno(), select.POLLIN | select.POLLRDHUP)
+    return bool(poll.poll(0))

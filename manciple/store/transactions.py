@@ -1,0 +1,72 @@
+"""One transaction of the store: `writing()` opens it, or joins the one that is open in this thread.
+
+The counter's lock is taken first, so every read in here is current and stays so until the commit, after which the
+newest revision is announced. A dry run takes no lock and opens no transaction: it checks its writes against what is
+committed at the moment, as good an answer as any that is true for a moment only, and forgets them.
+
+`writing()` inside `writing()` joins the outer transaction and works as a savepoint: when it ends with an exception,
+what was written since it began is forgotten (in memory: nothing had been sent), and the outer one may go on.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+
+from django.db import transaction
+
+from manciple.store import announce, documents, persistence, rows
+from manciple.store.writer import WORLD, Sources, Writer
+from manciple.wire.identity import SYSTEM, Identity
+
+
+class _Open(threading.local):
+    """The writer of each thread's open transaction."""
+
+    writer: Writer | None = None
+
+
+_open = _Open()
+
+
+def is_open() -> bool:
+    """Whether this thread is inside of `writing()`."""
+    return _open.writer is not None
+
+
+@contextmanager
+def writing(*, identity: Identity | None = None, sources: Sources = WORLD, dry_run: bool = False) -> Iterator[Writer]:
+    """One transaction of the store; see the module's docstring.
+
+    identity: who writes, for the rules; of the outer `writing()` where there is one, else the installation itself.
+    `dry_run` does everything but store. Inside another `writing()`, `sources` are the outer one's.
+    """
+    if _open.writer is not None:
+        with _open.writer.savepoint(identity=identity, forget=dry_run) as writer:
+            yield writer
+    elif dry_run:
+        with _opened(Writer(rows.counter()[0], sources, identity=identity or SYSTEM, dry_run=True)) as writer:
+            yield writer
+    else:
+        with persistence.locked_counter() as (revision, _floor):
+            with _opened(Writer(revision, sources, identity=identity or SYSTEM)) as writer:
+                yield writer
+                flushed = writer.flush()
+            if flushed:
+                transaction.on_commit(partial(_committed, writer), robust=True)
+
+
+@contextmanager
+def _opened(writer: Writer) -> Iterator[Writer]:
+    _open.writer = writer
+    try:
+        yield writer
+    finally:
+        _open.writer = None
+
+
+def _committed(writer: Writer) -> None:
+    documents.remember(writer.documents)
+    announce.announce(writer.revision, writer.resources)

@@ -1,0 +1,327 @@
+"""Before a thread is taken for a request: its lane, its sender, the room in the queue, its body."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+import ssl
+import threading
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from manciple.api import intake, tokens
+from manciple.api.intake import LINGER_BYTES, SHORT_BODY, Intake, lane_of
+from manciple.api.threads import IDENTITY, ThreadedWsgi
+from manciple.wire.identity import Identity
+from tests.manciple.api.requests import CLAIMS, LEASES, PODS, claim
+from tests.manciple.api.server import ApiServer
+
+NODE_LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/node-1"
+LANES = {
+    "/api": "api",
+    "/api/v1/pods": "api",
+    PODS: "api",
+    "/apis": "api",
+    "/openapi/v3": "api",
+    "/version": "api",
+    NODE_LEASE: "nodes",
+    LEASES: "api",
+    "/livez": "probes",
+    "/readyz/database": "probes",
+    "/healthz": "probes",
+    "/": "pages",
+    "/what-if": "pages",
+    "/static/manciple/theme.js": "pages",
+    "/apiary": "pages",
+    "*": "pages",
+}
+
+
+@pytest.mark.parametrize(("path", "lane"), LANES.items(), ids=LANES.keys())
+def test_every_path_has_its_lane(path: str, lane: str) -> None:
+    assert lane_of(path) == lane
+
+
+@pytest.fixture
+def known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The token "known" is recognised without the database; no other is."""
+    monkeypatch.setattr(
+        tokens, "remembered", lambda token: Identity("alice") if token == "known" else None
+    )  # fmt: skip
+
+
+@dataclass
+class Conversation:
+    """One request as the server sees it; `pieces`: its body as it comes in, None where the client goes away."""
+
+    path: str
+    method: str = "POST"
+    token: str = "known"
+    length: int | None = None
+    pieces: list[bytes | None] = field(default_factory=lambda: [b"{}"])
+    sent: list[dict[str, Any]] = field(default_factory=list)
+    taken: int = 0
+
+    @property
+    def scope(self) -> dict[str, Any]:
+        headers = [(b"authorization", f"Bearer {self.token}".encode())] if self.token else []
+        length = self.length if self.length is not None else sum(len(piece or b"") for piece in self.pieces)
+        if length:
+            headers.append((b"content-length", str(length).encode()))
+        return {
+            "type": "http", "method": self.method, "path": self.path, "root_path": "", "query_string": b"",
+            "headers": headers, "server": ("127.0.0.1", 80), "client": ("127.0.0.1", 5), "scheme": "http",
+            "http_version": "1.1",
+        }  # fmt: skip
+
+    async def receive(self) -> dict[str, Any]:
+        if self.taken == len(self.pieces):
+            await asyncio.Event().wait()  # the client sends no more
+        piece = self.pieces[self.taken]
+        self.taken += 1
+        if piece is None:
+            return {"type": "http.disconnect"}
+        return {"type": "http.request", "body": piece, "more_body": self.taken < len(self.pieces)}
+
+    async def send(self, message: Any) -> None:
+        self.sent.append(dict(message))
+
+    @property
+    def code(self) -> int:
+        return int(self.sent[0]["status"])
+
+    @property
+    def headers(self) -> dict[bytes, bytes]:
+        return dict(self.sent[0]["headers"])
+
+    @property
+    def body(self) -> bytes:
+        return b"".join(message["body"] for message in self.sent[1:])
+
+    async def held(self, door: Intake) -> Conversation:
+        await door(self.scope, self.receive, self.send)
+        return self
+
+
+class Application:
+    """A WSGI application whose pages wait until they may go on."""
+
+    def __init__(self) -> None:
+        self.may_go_on = threading.Event()
+        self.served: list[str] = []
+        self.identities: list[object] = []
+
+    def __call__(self, environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
+        if environ["PATH_INFO"].startswith("/slow"):
+            assert self.may_go_on.wait(30)
+        self.served.append(environ["PATH_INFO"])
+        self.identities.append(environ[IDENTITY])
+        start("200 OK", [])
+        return [b"served"]
+
+
+@pytest.fixture
+def application() -> Iterator[Application]:
+    made = Application()
+    yield made
+    made.may_go_on.set()
+
+
+def door_to(application: Application, *, queue: int = 10) -> Intake:
+    lanes = ("api", "nodes", "pages", "probes")
+    return Intake({name: ThreadedWsgi(application, workers=1, queue=queue, name=name) for name in lanes})
+
+
+@asynccontextmanager
+async def waiting(door: Intake, *conversations: Conversation) -> AsyncIterator[list[asyncio.Task[Conversation]]]:
+    """These requests are in the door."""
+    tasks = [asyncio.create_task(one.held(door)) for one in conversations]
+    await asyncio.sleep(0)
+    yield tasks
+    await asyncio.gather(*tasks)
+
+
+def test_long_pages_hold_up_neither_the_api_nor_the_leases_of_nodes(known: None, application: Application) -> None:
+    async def play() -> list[Conversation]:
+        door = door_to(application)
+        async with waiting(door, *(Conversation("/slow", token="") for _ in range(5))):
+            paths = (NODE_LEASE, PODS, "/readyz")
+            answered = [await asyncio.wait_for(Conversation(path).held(door), 20) for path in paths]
+            assert "/slow" not in application.served
+            application.may_go_on.set()
+        return answered
+
+    assert [one.body for one in asyncio.run(play())] == [b"served"] * 3
+
+
+def test_a_flood_of_the_api_does_not_hold_up_the_leases_of_nodes(
+    known: None, application: Application, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(intake, "lane_of", lambda path: "api" if path.startswith("/slow") else lane_of(path))
+
+    async def play() -> Conversation:
+        door = door_to(application, queue=2)
+        async with waiting(door, *(Conversation("/slow") for _ in range(3))):
+            answered = await asyncio.wait_for(Conversation(NODE_LEASE).held(door), 20)
+            application.may_go_on.set()
+        return answered
+
+    assert asyncio.run(play()).code == 200
+
+
+def test_what_does_not_fit_into_the_queue_is_refused_at_once_and_unread(application: Application) -> None:
+    async def play() -> tuple[Conversation, list[Conversation], Conversation]:
+        door = door_to(application, queue=1)
+        async with waiting(door, Conversation("/slow/1", token=""), Conversation("/slow/2", token="")) as tasks:
+            await asyncio.sleep(0)
+            refused = await asyncio.wait_for(Conversation("/slow/3", token="", pieces=[]).held(door), 20)
+            assert application.served == []
+            application.may_go_on.set()
+        return refused, [task.result() for task in tasks], await Conversation("/slow/4", token="").held(door)
+
+    refused, accepted, later = asyncio.run(play())
+    status = json.loads(refused.body)
+    assert (refused.code, refused.headers[b"retry-after"]) == (429, b"1")
+    assert (status["reason"], status["details"]) == ("TooManyRequests", {"retryAfterSeconds": 1})
+    assert [one.code for one in accepted] == [200, 200]
+    assert later.code == 200, "there is room again"
+
+
+REFUSED_BY_ITS_HEAD = {
+    "no token": Conversation(CLAIMS, token="", length=3_000_000, pieces=[]),
+    "no token, and no body": Conversation(CLAIMS, method="GET", token="", pieces=[]),
+}
+
+
+@pytest.mark.parametrize("request_", REFUSED_BY_ITS_HEAD.values(), ids=REFUSED_BY_ITS_HEAD.keys())
+def test_who_shows_no_token_is_refused_by_the_head_of_the_request(
+    application: Application, monkeypatch: pytest.MonkeyPatch, request_: Conversation
+) -> None:
+    monkeypatch.setattr(intake, "LINGER_SECONDS", 0.01)
+    asyncio.run(request_.held(door_to(application)))
+
+    assert (request_.code, json.loads(request_.body)["reason"]) == (401, "Unauthorized")
+    assert request_.headers[b"www-authenticate"].startswith(b"Bearer")
+    assert application.served == []
+
+
+def test_of_a_refused_body_only_so_much_is_taken_that_the_answer_gets_through(
+    application: Application, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(intake, "LINGER_SECONDS", 0.01)
+    piece = b"x" * 65_536
+    request = Conversation(CLAIMS, token="", length=3_000_000, pieces=[piece] * 40)
+
+    asyncio.run(request.held(door_to(application)))
+
+    assert request.taken * len(piece) <= LINGER_BYTES
+    assert request.headers[b"connection"] == b"close"
+    assert int(request.headers[b"content-length"]) == len(request.body)
+    assert [message["more_body"] for message in request.sent[1:]] == [True, False]
+
+
+def test_a_body_over_the_limit_is_refused_unread(
+    known: None, application: Application, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(intake, "LINGER_SECONDS", 0.01)
+    request = Conversation(CLAIMS, length=4_000_000, pieces=[])
+
+    asyncio.run(request.held(door_to(application)))
+
+    assert (request.code, json.loads(request.body)["reason"]) == (413, "RequestEntityTooLarge")
+
+
+def test_a_request_that_broke_off_is_not_taken_for_a_whole_one(known: None, application: Application) -> None:
+    """Else a DELETE without the preconditions that did not arrive would be done."""
+    request = Conversation(f"{CLAIMS}/c", method="DELETE", length=500, pieces=[b'{"preconditions"', None])
+
+    asyncio.run(request.held(door_to(application)))
+
+    assert (application.served, request.sent) == ([], [])
+
+
+def test_who_was_recognised_at_the_door_is_not_looked_up_again(known: None, application: Application) -> None:
+    asyncio.run(Conversation(CLAIMS).held(door_to(application)))
+    assert application.identities == [Identity("alice")]
+
+
+def test_a_header_cannot_bring_an_identity_along(application: Application) -> None:
+    request = Conversation("/overview", token="")
+    scope = request.scope
+    scope["headers"] += [(IDENTITY.encode(), b"admin"), (b"manciple-identity", b"admin")]
+
+    asyncio.run(door_to(application)(scope, request.receive, request.send))
+
+    assert application.identities == [None]
+
+
+# Through a real server.
+
+
+@pytest.fixture
+def looked_up(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The digests that the database was asked for."""
+    asked: list[str] = []
+    look_up = tokens._look_up
+
+    def noted(digest: str) -> Identity | None:
+        asked.append(digest)
+        return look_up(digest)
+
+    monkeypatch.setattr(tokens, "_look_up", noted)
+    return asked
+
+
+def connection(server: ApiServer) -> http.client.HTTPSConnection:
+    context = ssl.create_default_context(cafile=str(server.ca_file))
+    parts = urlsplit(server.url)
+    return http.client.HTTPSConnection(parts.hostname or "", parts.port, context=context, timeout=30)
+
+
+@pytest.mark.parametrize("token", ["", "nobody's"])
+def test_a_stranger_is_answered_before_a_byte_of_the_body_was_sent(api_server: ApiServer, token: str) -> None:
+    sender = connection(api_server)
+    sender.putrequest("POST", CLAIMS)
+    for name, value in {"Authorization": f"Bearer {token}", "Content-Length": "3000000"}.items():
+        sender.putheader(name, value)
+    sender.endheaders()
+
+    answer = sender.getresponse()
+
+    assert (answer.status, answer.headers["Connection"]) == (401, "close")
+    assert json.loads(answer.read())["reason"] == "Unauthorized"
+
+
+def test_a_stranger_with_a_short_body_is_refused_and_keeps_the_connection(api_server: ApiServer) -> None:
+    sender = connection(api_server)
+    for _ in range(2):
+        sender.request("POST", CLAIMS, b"{}", {"Authorization": "Bearer nobody's"})
+        answer = sender.getresponse()
+        assert (answer.status, answer.headers["Connection"]) == (401, None)
+        answer.read()
+
+
+@pytest.mark.parametrize("size", [100, SHORT_BODY * 2], ids=["short", "long"])
+def test_a_token_is_looked_up_once_a_request(api_server: ApiServer, looked_up: list[str], size: int) -> None:
+    token = tokens.issue("bob", ["system:masters"], lifetime=timedelta(hours=1))  # such a one is not remembered
+    body = json.dumps(claim(annotations={"a": "x" * size}))
+
+    with api_server.client(token=token) as client:
+        answer = client.post(CLAIMS, content=body, headers={"Content-Type": "application/json"})
+
+    assert answer.status_code == 201, answer.text
+    assert len(looked_up) == 1
+
+
+def test_acting_as_somebody_else_is_judged_for_a_recognised_token_too(api_server: ApiServer) -> None:
+    token = tokens.issue("bob", [])
+    with api_server.client(token=token) as client:
+        answers = [client.get(PODS, headers={"Impersonate-User": "alice"}).status_code for _ in range(2)]
+    assert answers == [403, 403]

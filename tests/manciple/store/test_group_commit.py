@@ -1,0 +1,274 @@
+"""Writes that wait at the same moment share a transaction, and each has its own outcome."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from django.db import IntegrityError, OperationalError, connection, connections
+from django.test.utils import CaptureQueriesContext
+from msgspec import structs
+
+from manciple.store import announce, objects, persistence, projectors, tail
+from manciple.store.group_commit import GroupCommit
+from manciple.store.objects import Read, Writer
+from manciple.wire.base import ObjectMeta
+from manciple.wire.errors import AlreadyExists, BadRequest, Conflict
+from manciple.wire.identity import Identity
+from tests.manciple.store.kinds import NOTES, Note, note
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+ALICE, BOB = Identity("alice"), Identity("bob")
+
+
+def creating(name: str) -> Callable[[Writer], Any]:
+    return lambda writer: writer.create(NOTES, note(name))
+
+
+def names() -> list[str]:
+    return [item.name for item in objects.list(NOTES).items]
+
+
+class Crowd:
+    """Threads whose writes wait until the one that leads may go on."""
+
+    def __init__(self) -> None:
+        self._pool = ThreadPoolExecutor(16)
+        self._leading, self._may_go_on = threading.Event(), threading.Event()
+        self.futures: list[Future[Any]] = []
+
+    def lead(self) -> None:
+        """Somebody's write is under way, and stays so."""
+
+        def work(_writer: Writer) -> None:
+            self._leading.set()
+            assert self._may_go_on.wait(60)
+
+        self.futures.append(self._pool.submit(self._run, work, {}))
+        assert self._leading.wait(60)
+
+    def wait_in_line(self, work: Callable[[Writer], Any], **options: Any) -> Future[Any]:
+        """Somebody else's write, which stands in line when this returns."""
+        if not self.futures:
+            self.lead()
+        before = len(_line())
+        future = self._pool.submit(self._run, work, options)
+        while len(_line()) == before:
+            threading.Event().wait(0.001)
+        self.futures.append(future)
+        return future
+
+    def go(self) -> None:
+        self._may_go_on.set()
+        for future in self.futures:
+            future.exception(60)
+        self._pool.shutdown()
+
+    def _run(self, work: Callable[[Writer], Any], options: dict[str, Any]) -> Any:
+        try:
+            return objects.write(work, **options)
+        finally:
+            connections.close_all()
+
+
+def _line() -> Any:
+    from manciple.store import group_commit
+
+    commits: GroupCommit = group_commit._process.commits
+    return commits._line
+
+
+@pytest.fixture
+def crowd() -> Iterator[Crowd]:
+    made = Crowd()
+    yield made
+    made.go()
+
+
+@contextmanager
+def counted_transactions(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """The revision at the start of every transaction that takes the lock."""
+    seen: list[int] = []
+    real = persistence._lock
+
+    def lock() -> tuple[int, int]:
+        found = real()
+        seen.append(found[0])
+        return found
+
+    monkeypatch.setattr(persistence, "_lock", lock)
+    yield seen
+
+
+def test_those_who_wait_together_share_a_transaction(crowd: Crowd, monkeypatch: pytest.MonkeyPatch) -> None:
+    crowd.lead()
+    with counted_transactions(monkeypatch) as transactions:
+        for number in range(10):
+            crowd.wait_in_line(creating(f"n{number}"))
+        crowd.go()
+    assert len(transactions) == 1
+    assert len(names()) == 10
+
+
+def test_they_are_written_in_the_order_in_which_they_came(crowd: Crowd) -> None:
+    futures = [crowd.wait_in_line(creating(name)) for name in ("third", "first", "second")]
+    crowd.go()
+    revisions = [int(future.result().metadata.resource_version) for future in futures]
+    assert revisions == sorted(revisions)
+    assert [record.name for record in tail.read_after(0)] == ["third", "first", "second"]
+
+
+def test_a_refusal_undoes_one_write_and_meets_the_one_who_asked(crowd: Crowd) -> None:
+    def half(writer: Writer) -> None:
+        writer.create(NOTES, note("half"))
+        raise BadRequest("no")
+
+    first, refused, again, last = [
+        crowd.wait_in_line(work) for work in (creating("a"), half, creating("a"), creating("b"))
+    ]
+    crowd.go()
+    assert (first.result().metadata.name, last.result().metadata.name) == ("a", "b")
+    assert isinstance(refused.exception(), BadRequest)
+    assert isinstance(again.exception(), AlreadyExists)
+    assert names() == ["a", "b"]
+
+
+def test_of_two_updates_of_one_revision_the_first_wins(crowd: Crowd) -> None:
+    with objects.writing() as writer:
+        stored = writer.create(NOTES, note("a"))
+    read = Read(NOTES, "home", "a", objects.known(NOTES, stored))
+
+    def labelled(value: str) -> Callable[[Writer], Any]:
+        metadata = structs.replace(stored.metadata, labels={"by": value})
+        return lambda writer: writer.update(NOTES, structs.replace(stored, metadata=metadata))
+
+    first, second = (crowd.wait_in_line(labelled(who), reads=[read]) for who in ("first", "second"))
+    crowd.go()
+    assert first.result().metadata.labels == {"by": "first"}
+    assert isinstance(second.exception(), Conflict)
+
+
+def test_each_writes_under_its_own_name(crowd: Crowd) -> None:
+    seen = [crowd.wait_in_line(lambda writer: writer.identity, identity=who) for who in (ALICE, BOB, ALICE)]
+    crowd.go()
+    assert [future.result() for future in seen] == [ALICE, BOB, ALICE]
+
+
+def test_what_the_database_refuses_costs_only_the_one_whom_it_concerns(
+    crowd: Crowd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = projectors.project
+
+    def refuse(resource: str, changes: Any) -> None:
+        if any(change.object.metadata.name == "bad" for change in changes):
+            raise IntegrityError("UNIQUE constraint failed")
+        real(resource, changes)
+
+    monkeypatch.setattr(projectors, "project", refuse)
+    good, bad, other = [crowd.wait_in_line(creating(name)) for name in ("good", "bad", "other")]
+    crowd.go()
+    assert isinstance(bad.exception(), IntegrityError)
+    assert good.exception() is other.exception() is None
+    assert names() == ["good", "other"]
+
+
+def test_when_the_database_is_away_everybody_hears_of_it_and_the_next_may_write(
+    crowd: Crowd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(*_arguments: Any) -> None:
+        raise OperationalError("server closed the connection unexpectedly")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(persistence, "append_events", away)
+        futures = [crowd.wait_in_line(creating(name)) for name in ("a", "b")]
+        crowd.go()
+    assert [type(future.exception()) for future in futures] == [OperationalError, OperationalError]
+    objects.write(creating("c"))
+    assert names() == ["c"]
+
+
+def test_what_is_announced_is_read_in_one_query_and_not_again_where_it_is_known() -> None:
+    with objects.writing() as writer:
+        stored = writer.create(NOTES, note("a"))
+    reads = [Read(NOTES, "home", "a", objects.known(NOTES, stored)), Read(NOTES, "home", "b")]
+
+    def work(writer: Writer) -> tuple[Any, Any]:
+        return writer.get(NOTES, "home", "a"), writer.get(NOTES, "home", "b")
+
+    with CaptureQueriesContext(connection) as queries:
+        found, missing = objects.write(work, reads=reads)
+    assert found is stored
+    assert missing is None
+    assert len([query for query in queries if "store_storedobject" in query["sql"]]) == 1
+
+
+def test_what_was_known_and_is_not_current_is_read_again() -> None:
+    with objects.writing() as writer:
+        stale = writer.create(NOTES, note("a"))
+    with objects.writing() as writer:
+        writer.delete(NOTES, "home", "a")
+        fresh = writer.create(NOTES, note("a"))
+    read = Read(NOTES, "home", "a", objects.known(NOTES, stale))
+    assert objects.write(lambda writer: writer.get(NOTES, "home", "a"), reads=[read]) == fresh
+
+
+def test_the_commit_is_announced_once_for_all(crowd: Crowd) -> None:
+    told: list[int] = []
+    unsubscribe = announce.subscribe(told.append)
+    for number in range(5):
+        crowd.wait_in_line(creating(f"n{number}"))
+    crowd.go()
+    unsubscribe()
+    assert told == [tail.latest_revision()]
+
+
+def test_inside_of_a_transaction_a_write_is_part_of_it() -> None:
+    with objects.writing(identity=ALICE) as writer:
+        objects.write(creating("inner"))
+        assert writer.identity is ALICE
+        assert writer.get(NOTES, "home", "inner") is not None
+        assert names() == []
+    assert names() == ["inner"]
+
+
+def test_a_dry_run_takes_no_lock_and_waits_for_nobody(crowd: Crowd) -> None:
+    """The one who leads holds the store's lock all the while."""
+    crowd.lead()
+    made = objects.write(creating("never"), dry_run=True)
+    assert made.metadata.name == "never"
+    crowd.go()
+    assert names() == []
+
+
+def test_a_dry_run_meets_what_a_run_would_meet() -> None:
+    objects.write(creating("a"))
+    with pytest.raises(AlreadyExists):
+        objects.write(creating("a"), dry_run=True)
+
+
+def test_hundreds_of_writers_at_once_lose_nothing() -> None:
+    def write(number: int) -> str:
+        try:
+            made: Note = objects.write(creating(f"n{number:03}"))
+            return made.metadata.name
+        finally:
+            connections.close_all()
+
+    with ThreadPoolExecutor(12) as pool:
+        made = list(pool.map(write, range(300)))
+    assert sorted(made) == names()
+    records = tail.read_after(0)
+    assert [record.revision for record in records] == list(range(records[0].revision, records[0].revision + 300))
+
+
+def test_metadata_of_an_object_made_by_the_group_is_complete() -> None:
+    made = objects.write(lambda writer: writer.create(NOTES, note("", generate_name="n-")))
+    metadata: ObjectMeta = made.metadata
+    assert metadata.uid
+    assert metadata.name.startswith("n-")
+    assert metadata.creation_timestamp

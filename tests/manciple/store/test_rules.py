@@ -1,0 +1,139 @@
+"""The second stage of admission: rules that are asked inside the transaction, whoever writes and by whatever path."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+from manciple.store import objects, rules
+from manciple.store.objects import Writer
+from manciple.store.rules import Write
+from manciple.wire.errors import Forbidden
+from manciple.wire.identity import SYSTEM, Identity
+from tests.manciple.store.kinds import NOTES, SHELVES, Note, note, shelf
+
+pytestmark = pytest.mark.django_db
+
+ALICE = Identity("alice")
+ALL: set[rules.Operation] = {"CREATE", "UPDATE", "DELETE"}
+
+
+@pytest.fixture
+def asked() -> Iterator[list[Write]]:
+    """Every write of notes that the rules were asked about."""
+    seen: list[Write] = []
+
+    def watch(_writer: Writer, write: Write) -> None:
+        seen.append(write)
+
+    rules.register(watch, operations=ALL, resources={NOTES.resource})
+    yield seen
+    rules.unregister(watch)
+
+
+def relabelled(obj: Note, **labels: str) -> Note:
+    return structs.replace(obj, metadata=structs.replace(obj.metadata, labels=labels))
+
+
+def test_every_kind_of_write_is_told_with_what_is_and_what_will_be(asked: list[Write]) -> None:
+    with objects.writing() as writer:
+        made: Any = writer.create(NOTES, note("a"))
+        changed: Any = writer.update(NOTES, relabelled(made, a="b"), subresource="status")
+        writer.delete(NOTES, "home", "a")
+        writer.create(SHELVES, shelf("not-asked-about"))
+    creation, update, deletion = asked
+    assert (creation.operation, creation.old, creation.new.metadata.uid) == ("CREATE", None, made.metadata.uid)
+    assert (update.operation, update.old, update.subresource) == ("UPDATE", made, "status")
+    assert update.new.metadata.labels == {"a": "b"}
+    assert (deletion.operation, deletion.old, deletion.new) == ("DELETE", changed, None)
+
+
+def test_a_write_that_changes_nothing_asks_nobody(asked: list[Write]) -> None:
+    with objects.writing() as writer:
+        made = writer.create(NOTES, note("a"))
+        writer.update(NOTES, made)
+    assert [write.operation for write in asked] == ["CREATE"]
+
+
+def test_the_update_that_lets_a_deleted_object_go_is_asked_about_too(asked: list[Write]) -> None:
+    with objects.writing() as writer:
+        writer.create(NOTES, note("a", finalizers=("test.example.com/hold",)))
+        held = writer.delete(NOTES, "home", "a").object
+        writer.update(NOTES, structs.replace(held, metadata=structs.replace(held.metadata, finalizers=())))
+        assert writer.get(NOTES, "home", "a") is None
+    assert [write.operation for write in asked] == ["CREATE", "DELETE", "UPDATE"]
+
+
+def test_rules_are_told_who_writes(asked: list[Write]) -> None:
+    with objects.writing(identity=ALICE) as writer:
+        writer.create(SHELVES, shelf("s"))
+        with objects.writing(identity=SYSTEM):
+            writer.create(NOTES, note("a"))
+        with objects.writing():
+            writer.delete(NOTES, "home", "a")
+    objects.write(lambda writer: writer.create(NOTES, note("b")))
+    assert [write.identity for write in asked] == [SYSTEM, ALICE, SYSTEM]
+
+
+def test_rules_know_a_dry_run(asked: list[Write]) -> None:
+    objects.write(lambda writer: writer.create(NOTES, note("a")), dry_run=True)
+    with objects.writing() as writer:
+        with objects.writing(dry_run=True):
+            writer.create(NOTES, note("b"))
+        writer.create(NOTES, note("c"))
+    assert [write.dry_run for write in asked] == [True, True, False]
+
+
+@pytest.fixture
+def quota() -> Iterator[None]:
+    """At most two notes, charged to a shelf whose width counts them."""
+
+    def charge(writer: Writer, write: Write) -> None:
+        counter: Any = writer.get(SHELVES, "", "quota")
+        if counter.width >= 2:
+            raise Forbidden("exceeded quota")
+        writer.update(SHELVES, structs.replace(counter, width=counter.width + 1))
+        if write.new.spec.text == "bad":
+            raise Forbidden("and then refused")
+
+    rules.register(charge, operations={"CREATE"}, resources={NOTES.resource})
+    with objects.writing() as writer:
+        writer.create(SHELVES, shelf("quota"))
+    yield
+    rules.unregister(charge)
+
+
+def width() -> int:
+    with objects.writing() as writer:
+        counter: Any = writer.get(SHELVES, "", "quota")
+    found: int = counter.width
+    return found
+
+
+def test_a_rule_counts_what_the_transaction_has_written_already(quota: None) -> None:
+    with objects.writing() as writer:
+        writer.create(NOTES, note("a"))
+        writer.create(NOTES, note("b"))
+        with pytest.raises(Forbidden, match="exceeded"):
+            writer.create(NOTES, note("c"))
+    assert width() == 2
+
+
+def test_what_a_rule_charged_is_undone_with_the_write(quota: None) -> None:
+    with pytest.raises(Forbidden, match="and then"):
+        objects.write(lambda writer: writer.create(NOTES, note("a", text="bad")))
+    assert width() == 0
+
+
+def test_a_rule_that_is_registered_again_is_asked_once(asked: list[Write]) -> None:
+    def watch(_writer: Writer, write: Write) -> None:
+        asked.append(write)
+
+    for _ in range(3):
+        rules.register(watch, operations={"CREATE"}, resources={NOTES.resource})
+    objects.write(lambda writer: writer.create(NOTES, note("a")))
+    rules.unregister(watch)
+    assert len(asked) == 2

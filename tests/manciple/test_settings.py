@@ -1,0 +1,119 @@
+"""What the settings make of the environment: each case reads the settings' file anew."""
+
+from __future__ import annotations
+
+import os
+import runpy
+import secrets
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+
+from manciple.processes import home
+from tests.e2e.processes import ROOT
+
+POSTGRESQL = {"MANCIPLE_DATABASE_URL": "postgresql://m:p@127.0.0.1/m"}
+REDIS = {"MANCIPLE_REDIS_URL": "redis://127.0.0.1/0"}
+KEY = {"MANCIPLE_SECRET_KEY": "for the test run only, forty characters long"}
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in list(os.environ):
+        if name.startswith("MANCIPLE_"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("MANCIPLE_HOME", str(tmp_path))
+
+
+def read(monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]) -> dict[str, Any]:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    return runpy.run_path(str(ROOT / "manciple" / "settings.py"))
+
+
+@pytest.mark.parametrize("production", [POSTGRESQL, REDIS, POSTGRESQL | REDIS], ids=["PostgreSQL", "Redis", "both"])
+@pytest.mark.parametrize("key", ["", "  ", "CHANGE-ME-50-RANDOM-CHARACTERS"], ids=["none", "blank", "the example's"])
+def test_production_does_not_start_without_a_key_of_its_own(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, production: dict[str, str], key: str
+) -> None:
+    home.prepare(tmp_path)  # a key of one machine's home is not the one of the other processes
+
+    with pytest.raises(ImproperlyConfigured, match="MANCIPLE_SECRET_KEY must be set"):
+        read(monkeypatch, {**production, "MANCIPLE_SECRET_KEY": key})
+
+
+def test_the_example_of_the_environment_has_the_key_that_is_refused() -> None:
+    assert "MANCIPLE_SECRET_KEY=CHANGE-ME-50-RANDOM-CHARACTERS\n" in (ROOT / "deploy/environment.example").read_text()
+
+
+def test_the_processes_of_an_installation_have_the_key_that_they_are_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert read(monkeypatch, {**POSTGRESQL, **KEY})["SECRET_KEY"] == KEY["MANCIPLE_SECRET_KEY"]
+
+
+def test_an_embedded_system_keeps_its_key_where_its_owner_alone_reads_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    kept = home.prepare(tmp_path).secret_key
+    kept.chmod(0o644)
+    home.prepare(tmp_path)
+
+    assert stat.S_IMODE(kept.stat().st_mode) == 0o600
+    assert read(monkeypatch, {})["SECRET_KEY"] == kept.read_text()
+
+
+def test_no_key_is_left_in_the_home_of_a_production_process(tmp_path: Path) -> None:
+    assert not home.prepare(tmp_path, with_key=False).secret_key.exists()
+
+
+@pytest.mark.parametrize(
+    ("command", "environment"),
+    [
+        (["manage.py", "serve"], POSTGRESQL),
+        (["-m", "celery", "-A", "manciple", "beat"], REDIS),
+    ],
+    ids=["the API", "beat"],
+)
+def test_a_process_of_production_says_what_it_lacks(
+    tmp_path: Path, command: list[str], environment: dict[str, str]
+) -> None:
+    done = subprocess.run(
+        [sys.executable, *command],
+        cwd=ROOT, env={**os.environ, **environment}, capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+
+    assert done.returncode != 0
+    assert "MANCIPLE_SECRET_KEY must be set" in done.stderr
+    assert not (tmp_path / "secret-key").exists()
+
+
+COOKIES: dict[str, tuple[dict[str, str], bool]] = {
+    "embedded, on plain loopback": ({}, False),
+    "embedded, behind somebody's TLS": ({"MANCIPLE_SECURE_COOKIES": "1"}, True),
+    "PostgreSQL": ({**POSTGRESQL, **KEY}, True),
+    "Redis": ({**REDIS, **KEY}, True),
+    "production on plain HTTP": ({**POSTGRESQL, **KEY, "MANCIPLE_SECURE_COOKIES": "0"}, False),
+}
+
+
+@pytest.mark.parametrize(("environment", "secure"), COOKIES.values(), ids=COOKIES.keys())
+def test_cookies_are_for_tls_alone_in_production(
+    monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], secure: bool
+) -> None:
+    settings = read(monkeypatch, environment)
+
+    assert (settings["SESSION_COOKIE_SECURE"], settings["CSRF_COOKIE_SECURE"]) == (secure, secure)
+
+
+def test_a_switch_is_on_or_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ImproperlyConfigured, match="MANCIPLE_SECURE_COOKIES must be 0 or 1, not 'yes'"):
+        read(monkeypatch, {"MANCIPLE_SECURE_COOKIES": "yes"})
+
+
+def test_keys_that_people_make_are_taken_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = secrets.token_urlsafe(48)
+    assert read(monkeypatch, {**REDIS, "MANCIPLE_SECRET_KEY": f" {made}\n"})["SECRET_KEY"] == made

@@ -1,0 +1,34 @@
+"""What leans on the database once more, on PostgreSQL: same tests, other engine, in one process and one database."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.services import Server, assert_pass_on_postgresql
+
+STORE = ["tests/manciple/store", "tests/inventory/test_projectors.py", "tests/claims/test_projectors.py"]
+#: What leans on its locks and transactions.
+SCHEDULING = [
+    f"tests/scheduling/{name}"
+    for name in (
+        "test_races.py",
+        "test_turns.py",
+        "test_singletons.py",
+        "test_queue.py",
+        "test_flows.py",
+        "test_dispatch.py",
+        "controllers",
+    )
+]
+#: Every page, and the tests of what asks the database in its own words.
+PAGES = [
+    "tests/claims/test_history.py",
+    "tests/scheduling/test_usage.py",
+    "tests/scheduling/test_usage_heartbeats.py",
+    *(f"tests/scheduling/pages/test_{name}.py" for name in ("every_page", "events", "timeline")),
+]
+
+
+@pytest.mark.postgres
+def test_everything_holds_on_postgresql(postgresql: Server) -> None:
+    assert_pass_on_postgresql(postgresql, [*STORE, *SCHEDULING, *PAGES])
