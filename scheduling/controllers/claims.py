@@ -31,6 +31,7 @@ from manciple.wire.errors import ApiError, Invalid, NotFound
 from manciple.wire.names import claim_generate_name
 from scheduling import event_recorder
 from scheduling.controllers import scheduler
+from scheduling.controllers.batches import batches
 from scheduling.controllers.declaration import ADDED, DELETED, MODIFIED, Controller, Queue
 from scheduling.controllers.followers import Follower, utc_now
 from scheduling.controllers.generation import POD_CLAIM_ANNOTATION, claim_for
@@ -63,7 +64,7 @@ def look(records: Sequence[EventRecord]) -> int:
 def sweep(now: datetime, *, most: float = MOST) -> int:  # noqa: ARG001 - every controller is swept at a time
     """Look at every pod that could lack a claim. Returns how many pods were changed, at most about `most`."""
     changed = 0
-    for batch in bulk.chunks(_wanting(), BATCH):
+    for batch in batches(_wanting(), BATCH):
         changed += sync(batch)
         if changed >= most:
             break

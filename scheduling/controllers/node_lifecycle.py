@@ -22,11 +22,12 @@ from msgspec import structs
 from claims.kinds.pod_statuses import PodCondition
 from claims.kinds.pods import Pod
 from inventory.kinds.nodes import Node, NodeSpec, NodeStatus
-from manciple.store import bulk, objects, writings
+from manciple.store import objects, writings
 from manciple.store.objects import Writer
 from manciple.wire import codec
 from manciple.wire.base import ObjectMeta
 from scheduling import event_recorder
+from scheduling.controllers.batches import batches
 from scheduling.controllers.declaration import DELETING, MODIFIED, Controller
 from scheduling.controllers.node_health import GRACE, Signs, eviction_time, judged, ready_condition
 from scheduling.controllers.release import is_done
@@ -105,7 +106,7 @@ def _judge(nodes: Mapping[str, Node], now: datetime) -> int:
     ]
     signs = _signs(suspects, renewed, now)
     wrong = [node.metadata.name for node in suspects if judged(node, signs[node.metadata.name], now) is not node]
-    return sum(_judge_batch(batch, now) for batch in bulk.chunks(wrong[:MOST], BATCH))
+    return sum(_judge_batch(batch, now) for batch in batches(wrong[:MOST], BATCH))
 
 
 def _presumed(renewed_at: datetime | None, now: datetime) -> Signs:
@@ -176,7 +177,7 @@ def _evict(nodes: Mapping[str, Node], now: datetime, *, most: int) -> int:
     if not tainted:
         return 0
     due = known.residents.due(residents_of(tainted), tainted, now)
-    return sum(_evict_batch(batch, now) for batch in bulk.chunks(due[: max(most, 0)], BATCH))
+    return sum(_evict_batch(batch, now) for batch in batches(due[: max(most, 0)], BATCH))
 
 
 def _evict_batch(residents: Sequence[Resident], now: datetime) -> int:

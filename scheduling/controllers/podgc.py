@@ -24,6 +24,7 @@ from inventory.models import Node as NodeRow
 from manciple.store import bulk, objects
 from manciple.store.objects import Writer
 from manciple.wire.errors import NotFound
+from scheduling.controllers.batches import batches
 from scheduling.controllers.declaration import DELETED, Controller
 from scheduling.hints import FINISHED_PHASES
 from scheduling.resources import NODES, PODS, Key, decoded, key_of, kind
@@ -39,7 +40,7 @@ MOST = 1000
 def sweep(now: datetime) -> int:
     """Returns how many pods went, at most about `MOST`."""
     removed = 0
-    for batch in bulk.chunks(_lost(now), BATCH):
+    for batch in batches(_lost(now), BATCH):
         removed += _remove(batch, now)
         if removed >= MOST:
             break

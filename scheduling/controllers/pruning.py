@@ -5,8 +5,9 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from claims import history
-from manciple.store import bulk, objects, pruning, writings
+from manciple.store import objects, pruning, writings
 from manciple.wire.errors import NotFound
+from scheduling.controllers.batches import batches
 from scheduling.controllers.declaration import Controller
 from scheduling.resources import EVENTS, Key, kind
 
@@ -25,7 +26,7 @@ def sweep(now: datetime) -> int:
 
 def _drop_events(before: datetime) -> int:
     old = writings.written_before(kind(EVENTS), before, limit=MOST)
-    return sum(_delete(batch) for batch in bulk.chunks(old, BATCH))
+    return sum(_delete(batch) for batch in batches(old, BATCH))
 
 
 def _delete(keys: list[Key]) -> int:

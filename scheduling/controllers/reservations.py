@@ -18,9 +18,10 @@ from django.db.models.functions import Coalesce
 from claims import models
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim
-from manciple.store import bulk, objects, owners
+from manciple.store import objects, owners
 from manciple.store.objects import Writer
 from manciple.store.records import EventRecord
+from scheduling.controllers.batches import batches
 from scheduling.controllers.declaration import DELETED, DELETING, FINISHED, Controller, Queue
 from scheduling.controllers.followers import Follower
 from scheduling.controllers.release import Release, decide, is_done
@@ -56,7 +57,7 @@ def _claims_behind(record: EventRecord) -> Iterable[Key]:
 def sweep(now: datetime, *, most: float = MOST) -> int:
     """Look at every claim with something to take back. Returns how many were changed, at most about `most`."""
     changed = 0
-    for chunk in bulk.chunks(_candidates(now), BATCH):
+    for chunk in batches(_candidates(now), BATCH):
         claims = [decoded(stored, ResourceClaim) for stored in objects.get_many(kind(CLAIMS), chunk)]
         stored_pods = objects.get_many(kind(PODS), {key for claim in claims for key in _pods_of(claim)})
         pods = {key_of(pod): pod for pod in (decoded(stored, Pod) for stored in stored_pods)}

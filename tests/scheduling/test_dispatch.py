@@ -11,6 +11,8 @@ import pytest
 
 from manciple.store import announce
 from manciple.store.tail import Sketch
+from manciple.wire.base import ObjectMeta
+from manciple.wire.machinery import Lease
 from scheduling import dispatch, tasks
 from scheduling.beat import task_name
 from scheduling.controllers.registry import controllers
@@ -144,6 +146,27 @@ def test_a_burst_of_commits_becomes_few_messages() -> None:
         Cluster().create(make_template("last"))
         sent.until("sync_claims")
         assert len(sent.rest()) < commits
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_lease_that_is_renewed_is_nothing_to_claim() -> None:
+    sent, claimed = Sent(), list[int]()
+
+    def claim(revision: int) -> bool:
+        claimed.append(revision)
+        return True
+
+    dispatcher = Dispatcher(sent, claim)
+    dispatcher.start()
+    try:
+        sent.until(LAST)
+        meta = ObjectMeta(name="node-1", namespace="kube-node-lease")
+        Cluster().create(Lease(api_version="coordination.k8s.io/v1", kind="Lease", metadata=meta))
+        node = Cluster().create(make_node())
+        sent.until("schedule")
+    finally:
+        dispatcher.stop()
+    assert claimed == [int(node.metadata.resource_version)]
 
 
 @pytest.mark.django_db(transaction=True)
