@@ -6,10 +6,12 @@ import gc
 import os
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from django.db import connections
 from hypothesis import HealthCheck, settings
+from whitenoise.middleware import WhiteNoiseMiddleware
 
 from tests import services
 
@@ -41,6 +43,23 @@ def django_db_modify_db_settings(tmp_path_factory: pytest.TempPathFactory, worke
         settings["TEST"]["NAME"] = tmp_path_factory.mktemp("database") / "manciple.sqlite3"
     else:
         settings["TEST"]["NAME"] = f"test_manciple_{worker_id}"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _static_files_are_listed_once() -> Iterator[None]:
+    """Every client that a test makes has middleware of its own, which would look at each static file anew."""
+    listed: dict[str, Any] = {}
+    look = WhiteNoiseMiddleware.add_files_from_finders
+
+    def look_once(middleware: WhiteNoiseMiddleware) -> None:
+        if not listed:
+            look(middleware)
+            listed.update(middleware.files)
+        middleware.files.update(listed)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(WhiteNoiseMiddleware, "add_files_from_finders", look_once)
+        yield
 
 
 @pytest.fixture(scope="session")
