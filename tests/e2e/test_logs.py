@@ -11,8 +11,8 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests.e2e.api_client import Api
 from tests.e2e.kubectl import Kubectl
-from tests.e2e.plugin_cluster import Api
 from tests.e2e.processes import ROOT, Process, Up, wait_for
 
 pytestmark = pytest.mark.e2e

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.e2e.plugin_cluster import CALL_SECONDS, NODE
-from tests.e2e.plugin_driver_process import PREPARE, UNPREPARE
-from tests.e2e.plugin_scene import Scene
+from tests.e2e.plugins.cluster import CALL_SECONDS, NODE
+from tests.e2e.plugins.driver_process import PREPARE, UNPREPARE
+from tests.e2e.plugins.scene import Scene
 from tests.e2e.processes import wait_for
 
 pytestmark = pytest.mark.e2e

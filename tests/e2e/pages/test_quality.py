@@ -12,9 +12,9 @@ import pytest
 from playwright.sync_api import Browser, Page, WebSocketRoute, expect
 
 from manciple.processes.demolab.pages import every_page
-from tests.e2e.pages_browser import CHANCES, SHOWN_WITHIN, WATCH_SHIFTS, Watched, launched, new_context, sign_in
-from tests.e2e.pages_demo import Demo, served
-from tests.e2e.pages_tour import Tour, documents, on_a_desk, on_a_phone
+from tests.e2e.pages.browser import CHANCES, SHOWN_WITHIN, WATCH_SHIFTS, Watched, new_context, signed_in
+from tests.e2e.pages.demo import Demo, served
+from tests.e2e.pages.tour import Tour, documents, on_a_desk, on_a_phone
 from tests.e2e.processes import wait_for
 
 pytestmark = [pytest.mark.e2e, pytest.mark.browser]
@@ -33,21 +33,9 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
 
 
 @pytest.fixture(scope="module")
-def chromium() -> Iterator[Browser]:
-    with launched() as browser:
-        yield browser
-
-
-@pytest.fixture(scope="module")
 def states(chromium: Browser, demo: Demo) -> dict[str, Any]:
     """name -> what a browser in which they are signed in keeps."""
-    found = {}
-    for name, password in demo.passwords.items():
-        context = new_context(chromium)
-        sign_in(context.new_page(), demo.web, name, password)
-        found[name] = context.storage_state()
-        context.close()
-    return found
+    return {name: signed_in(chromium, demo.web, name, password) for name, password in demo.passwords.items()}
 
 
 @pytest.fixture
@@ -227,11 +215,11 @@ def test_a_dropped_line_says_how_old_the_picture_is_and_catches_up_without_a_rel
     demo.taint("gpu-b02", 0, tainted=True)
     expect(tile).to_have_attribute("data-s", "free")
     blocked = False
-    expect(tile).to_have_attribute("data-s", "taint", timeout=10_000)
+    expect(tile).to_have_attribute("data-s", "taint")
     expect(banner).to_be_hidden()
     assert page.evaluate("window.untouched")
     demo.taint("gpu-b02", 0, tainted=False)
-    expect(tile).to_have_attribute("data-s", "free", timeout=10_000)
+    expect(tile).to_have_attribute("data-s", "free")
     context.close()
 
 
@@ -254,7 +242,7 @@ def test_a_slow_server_shows_progress_and_nothing_is_sent_twice(admin: Page, dem
         .observe(document.getElementById("progress"), { attributeFilter: ["hidden"] });
     }""")
     save.evaluate("(button) => { button.click(); button.click(); }")
-    expect(admin.get_by_text("Created class sent-once.")).to_be_visible(timeout=15_000)
+    expect(admin.get_by_text("Created class sent-once.")).to_be_visible()
     assert sent == [f"{demo.web}/classes/new"]
     assert admin.evaluate("sessionStorage.getItem('progress')") == "shown"
     demo.api.delete("/apis/resource.k8s.io/v1/deviceclasses/sent-once")

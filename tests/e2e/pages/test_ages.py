@@ -9,12 +9,10 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from manciple.pages.durations import duration
-from tests.e2e.kubectl import Kubectl
-from tests.e2e.pages_browser import WATCH_SHIFTS
+from tests.e2e.api_client import Hands
+from tests.e2e.pages.browser import WATCH_SHIFTS
+from tests.e2e.pages.test_grid import EXAMPLE
 from tests.e2e.processes import Up
-from tests.e2e.test_pages import EXAMPLE, chromium, page
-
-__all__ = ["chromium", "page"]
 
 pytestmark = [pytest.mark.e2e, pytest.mark.browser]
 
@@ -23,10 +21,10 @@ SECONDS = (0, 9, 10, 59, 60, 599, 600, 3599, 3600, 3660, 11520, 86399, 86400, 18
 
 
 @pytest.fixture
-def pods(kubectl: Kubectl) -> Iterator[None]:
-    kubectl("apply", "-f", str(EXAMPLE.path))
+def pods(hands: Hands) -> Iterator[None]:
+    hands.apply_file(EXAMPLE)
     yield
-    kubectl("delete", "-f", str(EXAMPLE.path), "--wait=false")
+    hands.forget_file(EXAMPLE, wait=False)
 
 
 def ages(page: Page) -> list[tuple[datetime, str]]:

@@ -13,7 +13,7 @@ from typing import Any
 from playwright.sync_api import Browser, Page
 
 from manciple.processes.demolab.pages import PageAddress, every_page, is_document
-from tests.e2e.pages_browser import CHANCES, PHONE, WATCH_SHIFTS, Watched, new_context
+from tests.e2e.pages.browser import CHANCES, PHONE, WATCH_SHIFTS, Watched, new_context
 
 AXE = (Path(__file__).parent / "vendor" / "axe.min.js").read_text()
 #: Milliseconds that a page may hold up the browser with one request.
