@@ -127,14 +127,29 @@ class Watched:
 
 
 @contextmanager
-def watched_page(browser: Browser, state: Any, *, allowed: tuple[str, ...] = (), still: bool = True) -> Iterator[Page]:
-    """A page in a context of its own, with nothing opened yet. Errors on its console, those of the content security
-    policy too, fail the test.
+def lasting(browser: Browser, state: Any) -> Iterator[BrowserContext]:
+    """A context for the pages of many tests, each a tab beside one that stays.
+
+    A context of its own costs a test a window, a renderer and an empty cache: three times what its page does.
     """
-    context = new_context(browser, state=state, still=still)
-    watched = Watched(context.new_page(), allowed=allowed)
-    yield watched.page
+    context = new_context(browser, state=state)
+    context.new_page()
+    yield context
     context.close()
+
+
+@contextmanager
+def watched_page(context: BrowserContext, *, allowed: tuple[str, ...] = (), still: bool = True) -> Iterator[Page]:
+    """A new page, with nothing opened yet. Errors on its console, those of the content security policy too, fail the
+    test. still: as for a context.
+    """
+    page = context.new_page()
+    page.emulate_media(reduced_motion="reduce" if still else "no-preference")
+    watched = Watched(page, allowed=allowed)
+    try:
+        yield page
+    finally:
+        page.close()
     assert watched.errors == []
 
 

@@ -1,4 +1,4 @@
-"""Fixtures of the page tests: one system, one Chromium and one sign-in for all files, a browser context for each test.
+"""Fixtures of the page tests: one system, one Chromium and one sign-in for all files, a tab for each test.
 
 They end with the last test of this folder: Playwright's event loop runs in the thread of the tests until then, where
 others want none.
@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from tests.e2e.api_client import Hands
-from tests.e2e.pages.browser import GONE, REFUSED, launched, signed_in, watched_page
+from tests.e2e.pages.browser import GONE, REFUSED, lasting, launched, signed_in, watched_page
 from tests.e2e.processes import PATIENCE, Up
 
 # Playwright's own five seconds are too few on a busy machine; whoever does not wait for long loses nothing by this.
@@ -46,8 +46,15 @@ def hands(system: Up) -> Hands:
     return Hands(system.kubeconfig)
 
 
+@pytest.fixture(scope="package")
+def administrator(chromium: Browser, admin_state: Any) -> Iterator[BrowserContext]:
+    """The browser of the administrator."""
+    with lasting(chromium, admin_state) as context:
+        yield context
+
+
 @pytest.fixture
-def page(chromium: Browser, up: Up, admin_state: Any) -> Iterator[Page]:
+def page(administrator: BrowserContext, up: Up) -> Iterator[Page]:
     """A page of the administrator, with nothing opened yet."""
-    with watched_page(chromium, admin_state, allowed=(REFUSED, GONE), still=False) as page:
+    with watched_page(administrator, allowed=(REFUSED, GONE), still=False) as page:
         yield page

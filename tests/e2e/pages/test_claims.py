@@ -46,7 +46,8 @@ def crowd(hands: Hands) -> Iterator[Hands]:
     _apply(hands, _template(8), _template(20), _pod("train", 8))
     hands.wait_pods("Ready", "demo", "train")
     yield hands
-    hands.clear("demo", "Pod", "ResourceClaim", "ResourceClaimTemplate")
+    hands.clear("demo", "Pod", "ResourceClaim")
+    hands.forget(_template(8), _template(20))
 
 
 def test_claims_come_and_change_by_themselves_and_lead_to_their_sheet(crowd: Hands, page: Page, up: Up) -> None:

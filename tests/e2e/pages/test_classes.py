@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from tests.e2e.api_client import Hands, documents
 from tests.e2e.pages.browser import REFUSED, new_context, watched_page
@@ -26,9 +26,9 @@ spec: {spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: first-
 
 
 @pytest.fixture
-def page(chromium: Browser, up: Up, admin_state: Any) -> Iterator[Page]:
+def page(administrator: BrowserContext, up: Up) -> Iterator[Page]:
     """A page of the administrator, with nothing opened yet, which asks for nothing that is gone."""
-    with watched_page(chromium, admin_state, allowed=(REFUSED,)) as page:
+    with watched_page(administrator, allowed=(REFUSED,)) as page:
         yield page
 
 

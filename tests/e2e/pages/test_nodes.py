@@ -33,8 +33,10 @@ def pod(name: str, namespace: str, **spec: object) -> Document:
 @pytest.fixture
 def other(chromium: Browser, up: Up, admin_state: Any) -> Iterator[Page]:
     """A second browser."""
-    with watched_page(chromium, admin_state, allowed=(REFUSED, GONE), still=False) as page:
+    context = new_context(chromium, state=admin_state, still=False)
+    with watched_page(context, allowed=(REFUSED, GONE), still=False) as page:
         yield page
+    context.close()
 
 
 def test_a_node_is_cordoned_after_a_rehearsal_and_another_browser_sees_it(page: Page, other: Page, up: Up) -> None:
