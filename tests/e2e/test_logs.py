@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +12,7 @@ import pytest
 
 from tests.e2e.api_client import Api
 from tests.e2e.kubectl import Kubectl
-from tests.e2e.processes import ROOT, Process, Up, wait_for
+from tests.e2e.processes import Process, Up, wait_for
 
 pytestmark = pytest.mark.e2e
 
@@ -48,14 +47,6 @@ spec:
 """
 
 
-def kubeconfig_of(up: Up, node: str) -> Path:
-    """A kubeconfig file for a node that `manage.py up` does not run."""
-    server = Api(up.kubeconfig).server
-    command = ["manage.py", "bootstrap", "--home", str(up.home), "--server", server, "--node", node]
-    subprocess.run([sys.executable, *command], cwd=ROOT, check=True, capture_output=True)
-    return up.home / "nodes" / node / "kubeconfig"
-
-
 @pytest.fixture(scope="module")
 def up(system: Up) -> Iterator[Up]:
     """Reading logs changes nothing: the invariants are looked at once, when all of them have been read."""
@@ -70,7 +61,7 @@ def agent(system: Up) -> Iterator[Process]:
     process = Process(
         [
             *(sys.executable, "-m", "nodeagent", "--node-name", OUTSIDE),
-            *("--kubeconfig", str(kubeconfig_of(system, OUTSIDE))),
+            *("--kubeconfig", str(system.bootstrap(OUTSIDE, Api(system.kubeconfig).server))),
             *("--state-dir", str(state / "state"), "--cdi-dir", str(state / "cdi"), "--driver", "none"),
         ]
     ).start()

@@ -19,12 +19,18 @@ pytestmark = pytest.mark.e2e
 EXAMPLE = Manifest(ROOT / "docs" / "examples" / "two-pods.yaml")
 
 
-@pytest.fixture
-def up(tmp_path: Path) -> Iterator[Up]:
-    up = Up(home=tmp_path / "home", nodes=2).start()
+@pytest.fixture(scope="module")
+def lasting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
+    """One home for all of these tests: whatever happened to it before, it must go on."""
+    up = Up(home=tmp_path_factory.mktemp("home"), nodes=2).start()
     yield up
-    if up.process.running:
-        assert up.process.stop() == 0, "\n".join(up.process.output)
+    assert up.process.stop() == 0, "\n".join(up.process.output)
+
+
+@pytest.fixture
+def up(lasting: Up) -> Up:
+    """It runs, also where the test before stopped it."""
+    return lasting if lasting.process.running else lasting.start()
 
 
 @pytest.fixture

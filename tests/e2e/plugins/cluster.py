@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.e2e.api_client import Api, Document
-from tests.e2e.processes import ROOT, Process, Up, wait_for
+from tests.e2e.processes import Process, Up, wait_for
 
 NODE = "worker"
 #: Seconds that a call to a driver may take, and that one may be away: short where a test waits for it.
@@ -78,10 +77,7 @@ def start_system(folder: Path) -> System:
     """Returns once the node is ready."""
     up = Up(home=folder / "home", nodes=0).start()
     api = Api(up.kubeconfig)
-    command = ["manage.py", "bootstrap", "--home", str(up.home), "--server", api.server, "--node", NODE]
-    done = subprocess.run([sys.executable, *command], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    agent = AgentProcess(folder / "node", up.home / "nodes" / NODE / "kubeconfig")
+    agent = AgentProcess(folder / "node", up.bootstrap(NODE, api.server))
     for made in (agent.cdi, agent.plugins / "plugins_registry"):
         made.mkdir(parents=True)
     agent.start()
