@@ -89,6 +89,7 @@ class Nursery:
 
     def __init__(self) -> None:
         self._asking: dict[str, socket.socket] = {}
+        self._processes: list[subprocess.Popen[bytes]] = []
 
     def takes(self, command: Sequence[str]) -> bool:
         return command[0] == sys.executable and _program(command) in IMPORTS
@@ -111,14 +112,23 @@ class Nursery:
     def _begin(self, program: str) -> socket.socket:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            subprocess.Popen(
+            begun = subprocess.Popen(
                 [sys.executable, "-m", "tests.e2e.nursery", program, str(theirs.fileno())],
                 cwd=ROOT,
                 env={**os.environ, "PYTHONUNBUFFERED": "1"},
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,
             )
+        self._processes.append(begun)
         return ours
+
+    def end(self) -> None:
+        """And wait for it: what its children have used counts as this process's."""
+        for asking in self._asking.values():
+            asking.close()
+        for process in self._processes:
+            process.wait()
+        self._asking, self._processes = {}, []
 
 
 def _program(command: Sequence[str]) -> str:

@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PATIENCE = 90.0
 
 T = TypeVar("T")
-_CHECKER = Checker()
+CHECKER = Checker()
 NURSERY = Nursery()
 
 
@@ -156,4 +156,4 @@ class Up:
 
     def check_invariants(self) -> str:
         """The output of `manage.py check_invariants`; fails the test where it tells a violation."""
-        return _CHECKER.check(self.home)
+        return CHECKER.check(self.home)

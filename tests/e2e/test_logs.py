@@ -83,9 +83,9 @@ def pod(node: str, kubectl: Kubectl) -> Iterator[str]:
     """The name of a pod that runs on `node`."""
     name = f"talker-on-{node}"
     kubectl("apply", "-f", "-", stdin=MANIFEST.format(name=name, node=node))
-    kubectl("wait", "--for=condition=Ready", f"pod/{name}", "--timeout=60s")
+    kubectl("wait", "--for=condition=Ready", f"pod/{name}")
     yield name
-    kubectl("delete", "pod", name, "--timeout=60s")
+    kubectl("delete", "pod", name)
 
 
 def test_the_log_of_a_container_is_read(kubectl: Kubectl, pod: str) -> None:
@@ -109,13 +109,13 @@ def test_the_last_lines_and_the_first_bytes(kubectl: Kubectl, pod: str) -> None:
 def test_following_ends_with_the_pod(kubectl: Kubectl, node: str) -> None:
     name = f"followed-on-{node}"
     kubectl("apply", "-f", "-", stdin=MANIFEST.format(name=name, node=node))
-    kubectl("wait", "--for=condition=Ready", f"pod/{name}", "--timeout=60s")
+    kubectl("wait", "--for=condition=Ready", f"pod/{name}")
     follower = Process(
         [kubectl.program, "logs", "-f", name, "-c", "main"], env={"KUBECONFIG": str(kubectl.kubeconfig)}
     ).start()
     follower.line("GREETING")
     assert follower.running
-    kubectl("delete", "pod", name, "--timeout=60s")
+    kubectl("delete", "pod", name)
     wait_for("kubectl to end", lambda: not follower.running)
 
 
@@ -129,7 +129,7 @@ def test_the_log_of_the_attempt_before_is_read(kubectl: Kubectl, node: str) -> N
     try:
         wait_for("an ended attempt", lambda: "simulated container" in previous_log(kubectl, name))
     finally:
-        kubectl("delete", "pod", name, "--timeout=60s")
+        kubectl("delete", "pod", name)
 
 
 def test_a_pod_that_never_ran_before_has_no_previous_log(kubectl: Kubectl, pod: str) -> None:
@@ -149,21 +149,21 @@ def test_an_agent_that_is_away_is_told_with_what_to_do(kubectl: Kubectl, agent: 
     name = "talker-of-the-absent"
     wait_for("the node", lambda: OUTSIDE in kubectl("get", "nodes", check=False))
     kubectl("apply", "-f", "-", stdin=MANIFEST.format(name=name, node=OUTSIDE))
-    kubectl("wait", "--for=condition=Ready", f"pod/{name}", "--timeout=60s")
+    kubectl("wait", "--for=condition=Ready", f"pod/{name}")
     agent.kill()
     said = kubectl("logs", name, "-c", "main", check=False)
     agent.start()
     assert f'the agent of node "{OUTSIDE}" does not answer: see that it runs' in said
     read = wait_for("the log", lambda: "GREETING" in kubectl("logs", name, "-c", "main", check=False))
     assert read
-    kubectl("delete", "pod", name, "--timeout=60s")
+    kubectl("delete", "pod", name)
 
 
 def test_stopping_waits_for_no_follower(tmp_path: Path, kubectl_program: str) -> None:
     up = Up(home=tmp_path / "home", nodes=1).start()
     kubectl = Kubectl(up.kubeconfig, kubectl_program)
     kubectl("apply", "-f", "-", stdin=MANIFEST.format(name="talker", node="node-1"))
-    kubectl("wait", "--for=condition=Ready", "pod/talker", "--timeout=60s")
+    kubectl("wait", "--for=condition=Ready", "pod/talker")
     follower = Process(
         [kubectl_program, "logs", "-f", "talker", "-c", "main"], env={"KUBECONFIG": str(up.kubeconfig)}
     ).start()

@@ -92,7 +92,7 @@ def new_context(
 #: Milliseconds from a commit until a page shows it.
 SHOWN_WITHIN = 300
 #: A busy machine gets that many more chances to be quick.
-CHANCES = 6
+CHANCES = 20
 #: A form that was refused: Chromium and htmx both tell of its status. Some tests ask for it.
 REFUSED = "422"
 #: A page that asked for what is gone by now shows the server's own words.

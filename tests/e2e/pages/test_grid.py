@@ -54,7 +54,7 @@ def test_the_grid_changes_by_itself_when_pods_come_and_go(page: Page, up: Up, ha
 def test_a_tile_tells_who_holds_it_on_hover_and_on_click(page: Page, up: Up, hands: Hands) -> None:
     hands.apply_file(EXAMPLE)
     held = page.locator('.tile[data-s="reserved"]').first
-    expect(held).to_be_visible(timeout=30_000)
+    expect(held).to_be_visible()
     held.hover()
     expect(page.locator(".tip")).to_contain_text("reserved, demo/")
     held.click()

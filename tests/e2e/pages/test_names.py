@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page
+from playwright.sync_api import Page, expect
 
 from tests.e2e.api_client import Hands
 from tests.e2e.pages.tour import TOO_WIDE
@@ -101,7 +101,7 @@ def test_every_device_of_a_node_with_many_stands_on_its_sheet(page: Page, up: Up
         page.set_viewport_size({"width": width, "height": 900})
         page.goto(f"{up.web}/devices")
         line = page.locator(f'.node[data-name="{LONG}"]')
-        assert line.locator(".tile").count() == DEVICES
+        expect(line.locator(".tile")).to_have_count(DEVICES)
         inside = """(line) => [...line.querySelectorAll('.tile')].filter((one) => {
             const [tile, row] = [one.getBoundingClientRect(), line.getBoundingClientRect()];
             return tile.right <= row.right && tile.bottom <= row.bottom;

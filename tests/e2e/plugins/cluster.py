@@ -12,7 +12,7 @@ from tests.e2e.processes import Process, Up, wait_for
 
 NODE = "worker"
 #: Seconds that a call to a driver may take, and that one may be away: short where a test waits for it.
-CALL_SECONDS, GRACE_SECONDS = 4.0, 20.0
+CALL_SECONDS, GRACE_SECONDS = 8.0, 20.0
 PODS, CLAIMS = "/api/v1/namespaces/{}/pods", "/apis/resource.k8s.io/v1/namespaces/{}/resourceclaims"
 CLASSES, SLICES = "/apis/resource.k8s.io/v1/deviceclasses", "/apis/resource.k8s.io/v1/resourceslices"
 
