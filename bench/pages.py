@@ -34,8 +34,8 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "manciple.settings")
 from cases.figures import Figure
 from playwright.sync_api import Page
 
-from tests.e2e.pages_browser import launched, new_context, sign_in
-from tests.e2e.pages_demo import Demo, served
+from tests.e2e.pages.browser import launched, new_context, sign_in
+from tests.e2e.pages.demo import Demo, served
 
 REPEATS = 9
 #: Changes a second, and for how many seconds.

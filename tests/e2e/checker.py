@@ -36,10 +36,14 @@ class Checker:
         assert holds, printed
         return str(printed)
 
-    def _start(self, home: Path) -> None:
+    def end(self) -> None:
         if self._program is not None and self._program.stdin is not None:
             self._program.stdin.close()
             self._program.wait()
+        self._program = None
+
+    def _start(self, home: Path) -> None:
+        self.end()
         command = [sys.executable, "-m", "tests.e2e.checker", str(home)]
         self._home = home
         self._program = subprocess.Popen(

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.e2e.kubectl import Kubectl, find_kubectl
-from tests.e2e.plugin_fixtures import drivers_folder, plugin_system, scene
-from tests.e2e.processes import Up
+from tests.e2e.processes import CHECKER, NURSERY, ROOT, Up
 
-__all__ = ["drivers_folder", "plugin_system", "scene"]
+# Some hundred Python processes are started here. Where the environment forbids bytecode beside the sources, each would
+# compile everything anew, three seconds long: theirs is kept in a folder of its own.
+if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
+    os.environ.setdefault("PYTHONPYCACHEPREFIX", str(ROOT / ".pytest_cache" / "bytecode"))
 
 
-@pytest.fixture(scope="module")
+def pytest_sessionfinish() -> None:
+    CHECKER.end()
+    NURSERY.end()
+
+
+@pytest.fixture(scope="package")
 def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
-    """`manage.py up` on a home of its own, ready."""
+    """`manage.py up` on a home of its own, ready; one for all files here that bring no system of their own."""
     up = Up(home=tmp_path_factory.mktemp("home")).start()
     yield up
     assert up.process.stop() == 0, "\n".join(up.process.output)

@@ -44,7 +44,7 @@ def run_manifest(kubectl: Kubectl, manifest: Manifest) -> None:
     """apply, and wait until every pod is Ready."""
     kubectl("apply", "-f", str(manifest.path))
     for namespace, pod in manifest.pods:
-        kubectl("wait", "--for=condition=Ready", "-n", namespace, f"pod/{pod}", "--timeout=90s")
+        kubectl("wait", "--for=condition=Ready", "-n", namespace, f"pod/{pod}")
 
 
 def claims_in(kubectl: Kubectl, namespaces: Iterable[str]) -> list[dict[str, Any]]:

@@ -14,7 +14,11 @@ from typing import Any
 
 import pytest
 
+from tests.e2e.processes import PATIENCE
+
 OLDEST = (1, 27)
+#: It lives for a blink: its garbage need not be collected.
+LEAN = {"GOGC": "off"}
 
 
 def find_kubectl() -> str:
@@ -40,13 +44,14 @@ class Kubectl:
     program: str
 
     def __call__(self, *arguments: str, stdin: str | None = None, check: bool = True) -> str:
+        patience = [f"--timeout={PATIENCE:.0f}s"] if arguments[0] in ("wait", "delete") else []
         done = subprocess.run(
-            [self.program, *arguments],
-            env={**os.environ, "KUBECONFIG": str(self.kubeconfig), "HOME": str(self.kubeconfig.parent)},
+            [self.program, *arguments, *patience],
+            env={**os.environ, "KUBECONFIG": str(self.kubeconfig), "HOME": str(self.kubeconfig.parent), **LEAN},
             input=stdin,
             capture_output=True,
             text=True,
-            timeout=180,
+            timeout=2 * PATIENCE,
             check=False,
         )
         if check and done.returncode:

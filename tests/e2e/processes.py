@@ -17,13 +17,15 @@ from typing import TypeVar
 import httpx
 
 from tests.e2e.checker import Checker
+from tests.e2e.nursery import Child, Nursery
 
 ROOT = Path(__file__).resolve().parents[2]
 #: Generous: the machine that runs the tests may be busy with other tests.
 PATIENCE = 90.0
 
 T = TypeVar("T")
-_CHECKER = Checker()
+CHECKER = Checker()
+NURSERY = Nursery()
 
 
 def wait_for(what: str, condition: Callable[[], T | None], *, timeout: float = PATIENCE) -> T:
@@ -47,15 +49,19 @@ class Process:
     output: list[str] = field(default_factory=list)
 
     def start(self) -> Process:
-        self._child = subprocess.Popen(
-            self.command,
-            cwd=ROOT,
-            env={**os.environ, **self.env, "PYTHONUNBUFFERED": "1"},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-        )
+        env = {**os.environ, **self.env, "PYTHONUNBUFFERED": "1"}
+        if NURSERY.takes(self.command) and not self.env:
+            self._child: Child | subprocess.Popen[str] = NURSERY.start(self.command, env)
+        else:
+            self._child = subprocess.Popen(
+                self.command,
+                cwd=ROOT,
+                env=env,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                start_new_session=True,
+            )
         threading.Thread(target=self._read, daemon=True).start()
         return self
 
@@ -86,15 +92,19 @@ class Process:
         os.killpg(self._child.pid, signal.SIGKILL)
         self._child.wait()
 
-    def stop(self, *, timeout: float = 30.0) -> int:
-        """Ctrl-C; returns the exit status."""
-        if self.running:
-            self._child.send_signal(signal.SIGINT)
+    def wait(self, timeout: float = PATIENCE) -> int:
+        """The exit status, once it has ended by itself."""
         try:
             return self._child.wait(timeout)
         except subprocess.TimeoutExpired:
             self.kill()
-            raise AssertionError("did not stop within 30 s:\n" + "\n".join(self.output[-40:])) from None
+            raise AssertionError(f"did not end within {timeout:.0f} s:\n" + "\n".join(self.output[-40:])) from None
+
+    def stop(self) -> int:
+        """Ctrl-C; returns the exit status."""
+        if self.running:
+            self._child.send_signal(signal.SIGINT)
+        return self.wait()
 
 
 @dataclass
@@ -127,6 +137,13 @@ class Up:
         self.process.line(r"Stop with Ctrl-C")
         return self
 
+    def bootstrap(self, node: str, server: str) -> Path:
+        """A kubeconfig file for a node that this system does not run itself."""
+        command = ["manage.py", "bootstrap", "--home", str(self.home), "--server", server, "--node", node]
+        done = Process([sys.executable, *command]).start()
+        assert done.wait() == 0, "\n".join(done.output)
+        return self.home / "nodes" / node / "kubeconfig"
+
     @property
     def kubeconfig(self) -> Path:
         return self.home / "kubeconfig"
@@ -139,4 +156,4 @@ class Up:
 
     def check_invariants(self) -> str:
         """The output of `manage.py check_invariants`; fails the test where it tells a violation."""
-        return _CHECKER.check(self.home)
+        return CHECKER.check(self.home)

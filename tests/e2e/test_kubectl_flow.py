@@ -49,7 +49,7 @@ def test_every_pod_of_a_manifest_runs_with_its_devices_and_gives_them_back(
     assert_no_device_is_given_twice(claims)
     assert_cdi_files_are_valid(up.home, claims)
     assert_containers_got_their_devices(kubectl, up.home, manifest)
-    kubectl("delete", "-f", str(manifest.path), "--ignore-not-found", "--timeout=90s")
+    kubectl("delete", "-f", str(manifest.path), "--ignore-not-found")
     if manifest.name == "two-pods":
         assert kubectl("get", "pods", "-n", "demo", "--no-headers", "--ignore-not-found") == ""
     assert_all_is_given_back(kubectl, up.home, manifest)
@@ -82,12 +82,12 @@ spec: {spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: no-suc
 """
     kubectl("apply", "-f", "-", stdin=template + "---" + text.replace("namespace: demo", "namespace: waiting"))
     kubectl(
-        "wait", "-n", "waiting", "pod/trainer", "--timeout=60s",
+        "wait", "-n", "waiting", "pod/trainer",
         "--for=jsonpath={.status.conditions[?(@.type=='PodScheduled')].reason}=Unschedulable",
     )  # fmt: skip
     assert "no-such-class" in kubectl("describe", "pod", "-n", "waiting", "trainer")
     assert "pending" in kubectl("get", "resourceclaims", "-n", "waiting")
-    kubectl("delete", "namespace", "waiting", "--timeout=60s")
+    kubectl("delete", "namespace", "waiting")
 
 
 def environment(kubectl: Kubectl, home: Path, namespace: str, pod: str) -> dict[str, str]:
@@ -112,7 +112,7 @@ def add_pod(kubectl: Kubectl, namespace: str, name: str, claim: dict[str, Any]) 
 
 def wait_unschedulable(kubectl: Kubectl, namespace: str, pod: str) -> None:
     reason = "{.status.conditions[?(@.type=='PodScheduled')].reason}"
-    kubectl("wait", "-n", namespace, f"pod/{pod}", "--timeout=60s", f"--for=jsonpath={reason}=Unschedulable")
+    kubectl("wait", "-n", namespace, f"pod/{pod}", f"--for=jsonpath={reason}=Unschedulable")
 
 
 def test_a_partition_and_its_sibling_run_and_the_third_waits_for_one_of_them(kubectl: Kubectl, up: Up) -> None:
@@ -122,16 +122,16 @@ def test_a_partition_and_its_sibling_run_and_the_third_waits_for_one_of_them(kub
     assert {found[name] for name in found if name.endswith("_PROFILE")} == {"3g.40gb"}
     assert {found[name] for name in found if name.endswith("_MEMORY")} == {"40Gi"}
 
-    kubectl("delete", "pod", "-n", "partition", "notebook", "--timeout=60s")
+    kubectl("delete", "pod", "-n", "partition", "notebook")
     add_pod(kubectl, "partition", "sibling", {"resourceClaimTemplateName": "large"})
-    kubectl("wait", "--for=condition=Ready", "-n", "partition", "pod/sibling", "--timeout=90s")
+    kubectl("wait", "--for=condition=Ready", "-n", "partition", "pod/sibling")
     add_pod(kubectl, "partition", "third", {"resourceClaimTemplateName": "small"})
     wait_unschedulable(kubectl, "partition", "third")
     assert "counter" in kubectl("describe", "pod", "-n", "partition", "third")
 
-    kubectl("delete", "pod", "-n", "partition", "sibling", "--timeout=60s")
-    kubectl("wait", "--for=condition=Ready", "-n", "partition", "pod/third", "--timeout=90s")
-    kubectl("delete", "namespace", "partition", "--timeout=90s")
+    kubectl("delete", "pod", "-n", "partition", "sibling")
+    kubectl("wait", "--for=condition=Ready", "-n", "partition", "pod/third")
+    kubectl("delete", "namespace", "partition")
     assert_all_is_given_back(kubectl, up.home, manifest)
 
 
@@ -147,10 +147,10 @@ def test_claims_share_an_interface_until_its_bandwidth_is_used_up(kubectl: Kubec
         new = {"apiVersion": claim["apiVersion"], "kind": claim["kind"], "spec": claim["spec"]}
         kubectl("apply", "-f", "-", stdin=json.dumps(new | {"metadata": {"name": name, "namespace": "shared-nic"}}))
         add_pod(kubectl, "shared-nic", name, {"resourceClaimName": name})
-    kubectl("wait", "--for=condition=Ready", "-n", "shared-nic", "pod/other", "--timeout=90s")
+    kubectl("wait", "--for=condition=Ready", "-n", "shared-nic", "pod/other")
     wait_unschedulable(kubectl, "shared-nic", "third")
 
-    kubectl("delete", "pod", "-n", "shared-nic", "storage", "--timeout=60s")
-    kubectl("wait", "--for=condition=Ready", "-n", "shared-nic", "pod/third", "--timeout=90s")
-    kubectl("delete", "namespace", "shared-nic", "--timeout=90s")
+    kubectl("delete", "pod", "-n", "shared-nic", "storage")
+    kubectl("wait", "--for=condition=Ready", "-n", "shared-nic", "pod/third")
+    kubectl("delete", "namespace", "shared-nic")
     assert_all_is_given_back(kubectl, up.home, manifest)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,9 +10,9 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests.e2e.api_client import Api
 from tests.e2e.kubectl import Kubectl
-from tests.e2e.plugin_cluster import Api
-from tests.e2e.processes import ROOT, Process, Up, wait_for
+from tests.e2e.processes import Process, Up, wait_for
 
 pytestmark = pytest.mark.e2e
 
@@ -48,14 +47,6 @@ spec:
 """
 
 
-def kubeconfig_of(up: Up, node: str) -> Path:
-    """A kubeconfig file for a node that `manage.py up` does not run."""
-    server = Api(up.kubeconfig).server
-    command = ["manage.py", "bootstrap", "--home", str(up.home), "--server", server, "--node", node]
-    subprocess.run([sys.executable, *command], cwd=ROOT, check=True, capture_output=True)
-    return up.home / "nodes" / node / "kubeconfig"
-
-
 @pytest.fixture(scope="module")
 def up(system: Up) -> Iterator[Up]:
     """Reading logs changes nothing: the invariants are looked at once, when all of them have been read."""
@@ -70,7 +61,7 @@ def agent(system: Up) -> Iterator[Process]:
     process = Process(
         [
             *(sys.executable, "-m", "nodeagent", "--node-name", OUTSIDE),
-            *("--kubeconfig", str(kubeconfig_of(system, OUTSIDE))),
+            *("--kubeconfig", str(system.bootstrap(OUTSIDE, Api(system.kubeconfig).server))),
             *("--state-dir", str(state / "state"), "--cdi-dir", str(state / "cdi"), "--driver", "none"),
         ]
     ).start()
@@ -92,9 +83,9 @@ def pod(node: str, kubectl: Kubectl) -> Iterator[str]:
     """The name of a pod that runs on `node`."""
     name = f"talker-on-{node}"
     kubectl("apply", "-f", "-", stdin=MANIFEST.format(name=name, node=node))
-    kubectl("wait", "--for=condition=Ready", f"pod/{name}", "--timeout=60s")
+    kubectl("wait", "--for=condition=Ready", f"pod/{name}")
     yield name
-    kubectl("delete", "pod", name, "--timeout=60s")
+    kubectl("delete", "pod", name)
 
 
 def test_the_log_of_a_container_is_read(kubectl: Kubectl, pod: str) -> None:
@@ -118,13 +109,13 @@ def test_the_last_lines_and_the_first_bytes(kubectl: Kubectl, pod: str) -> None:
 def test_following_ends_with_the_pod(kubectl: Kubectl, node: str) -> None:
     name = f"followed-on-{node}"
     kubectl("apply", "-f", "-", stdin=MANIFEST.format(name=name, node=node))
-    kubectl("wait", "--for=condition=Ready", f"pod/{name}", "--timeout=60s")
+    kubectl("wait", "--for=condition=Ready", f"pod/{name}")
     follower = Process(
         [kubectl.program, "logs", "-f", name, "-c", "main"], env={"KUBECONFIG": str(kubectl.kubeconfig)}
     ).start()
     follower.line("GREETING")
     assert follower.running
-    kubectl("delete", "pod", name, "--timeout=60s")
+    kubectl("delete", "pod", name)
     wait_for("kubectl to end", lambda: not follower.running)
 
 
@@ -138,7 +129,7 @@ def test_the_log_of_the_attempt_before_is_read(kubectl: Kubectl, node: str) -> N
     try:
         wait_for("an ended attempt", lambda: "simulated container" in previous_log(kubectl, name))
     finally:
-        kubectl("delete", "pod", name, "--timeout=60s")
+        kubectl("delete", "pod", name)
 
 
 def test_a_pod_that_never_ran_before_has_no_previous_log(kubectl: Kubectl, pod: str) -> None:
@@ -158,21 +149,21 @@ def test_an_agent_that_is_away_is_told_with_what_to_do(kubectl: Kubectl, agent: 
     name = "talker-of-the-absent"
     wait_for("the node", lambda: OUTSIDE in kubectl("get", "nodes", check=False))
     kubectl("apply", "-f", "-", stdin=MANIFEST.format(name=name, node=OUTSIDE))
-    kubectl("wait", "--for=condition=Ready", f"pod/{name}", "--timeout=60s")
+    kubectl("wait", "--for=condition=Ready", f"pod/{name}")
     agent.kill()
     said = kubectl("logs", name, "-c", "main", check=False)
     agent.start()
     assert f'the agent of node "{OUTSIDE}" does not answer: see that it runs' in said
     read = wait_for("the log", lambda: "GREETING" in kubectl("logs", name, "-c", "main", check=False))
     assert read
-    kubectl("delete", "pod", name, "--timeout=60s")
+    kubectl("delete", "pod", name)
 
 
 def test_stopping_waits_for_no_follower(tmp_path: Path, kubectl_program: str) -> None:
     up = Up(home=tmp_path / "home", nodes=1).start()
     kubectl = Kubectl(up.kubeconfig, kubectl_program)
     kubectl("apply", "-f", "-", stdin=MANIFEST.format(name="talker", node="node-1"))
-    kubectl("wait", "--for=condition=Ready", "pod/talker", "--timeout=60s")
+    kubectl("wait", "--for=condition=Ready", "pod/talker")
     follower = Process(
         [kubectl_program, "logs", "-f", "talker", "-c", "main"], env={"KUBECONFIG": str(up.kubeconfig)}
     ).start()

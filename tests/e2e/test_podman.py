@@ -113,8 +113,8 @@ def boxes(kubectl: Kubectl, real: RealNode) -> Iterator[Kubectl]:
     apply(kubectl, {**dra, "kind": "DeviceClass", "metadata": {"name": "box"}, "spec": {"selectors": [selector]}})
     apply(kubectl, {**dra, "kind": "ResourceClaimTemplate", **template})
     yield kubectl
-    kubectl("delete", "pods", "--all", "-n", NAMESPACE, "--force", "--grace-period=0", "--timeout=60s")
-    kubectl("delete", "namespace", NAMESPACE, "--timeout=60s")
+    kubectl("delete", "pods", "--all", "-n", NAMESPACE, "--force", "--grace-period=0")
+    kubectl("delete", "namespace", NAMESPACE)
     kubectl("delete", "deviceclass", "box")
 
 
@@ -145,7 +145,7 @@ def test_a_container_sees_exactly_the_environment_device_nodes_and_mounts_of_its
     """And a sibling container that names another request does not see them."""
     names = {"alpha": ("first",), "beta": ("second",), "neither": ()}
     apply(boxes, pod("inventory", *(container(real, name, INVENTORY, *of) for name, of in names.items())))
-    boxes("wait", "--for=condition=Ready", "-n", NAMESPACE, "pod/inventory", "--timeout=90s")
+    boxes("wait", "--for=condition=Ready", "-n", NAMESPACE, "pod/inventory")
     claim = boxes.json("get", "resourceclaims", "-n", NAMESPACE)["items"][0]
     given = {r["request"]: r["device"] for r in claim["status"]["allocation"]["devices"]["results"]}
     assert sorted(given.values()) == sorted(box_driver.NODES)
@@ -163,7 +163,7 @@ def test_a_container_sees_exactly_the_environment_device_nodes_and_mounts_of_its
         assert plain_mounts - mounts == set()
     assert not [variable for variable in plain_env if "BOX" in variable]
 
-    boxes("delete", "pod", "inventory", "-n", NAMESPACE, "--grace-period=1", "--timeout=60s")
+    boxes("delete", "pod", "inventory", "-n", NAMESPACE, "--grace-period=1")
     wait_for("the pod's containers to be removed", lambda: not real.containers())
     assert list(real.cdi_dir.glob("*.json")) == []
     links = f"manciple-{real.mark}-*"
@@ -175,7 +175,7 @@ def test_containers_run_on_while_their_agent_is_killed_and_are_taken_over_by_the
 ) -> None:
     script = "echo started; while ! test -e /boxes/box-0/end && ! test -e /boxes/box-1/end; do sleep 0.2; done; exit 7"
     apply(boxes, pod("lasting", container(real, "main", script, "first"), restartPolicy="Never"))
-    boxes("wait", "--for=condition=Ready", "-n", NAMESPACE, "pod/lasting", "--timeout=90s")
+    boxes("wait", "--for=condition=Ready", "-n", NAMESPACE, "pod/lasting")
     before = boxes.json("get", "pod", "-n", NAMESPACE, "lasting")["status"]["containerStatuses"][0]
 
     real.process.kill()
@@ -185,7 +185,7 @@ def test_containers_run_on_while_their_agent_is_killed_and_are_taken_over_by_the
     for box in box_driver.NODES:
         (real.folder / "boxes" / box / "end").touch()
 
-    boxes("wait", "--for=jsonpath={.status.phase}=Failed", "-n", NAMESPACE, "pod/lasting", "--timeout=90s")
+    boxes("wait", "--for=jsonpath={.status.phase}=Failed", "-n", NAMESPACE, "pod/lasting")
     after = boxes.json("get", "pod", "-n", NAMESPACE, "lasting")["status"]["containerStatuses"][0]
     assert (after["containerID"], after["restartCount"]) == (before["containerID"], 0)
     assert after["state"]["terminated"]["exitCode"] == 7

@@ -140,7 +140,7 @@ def kubectl(installation: Installation, kubectl_program: str) -> Iterator[Kubect
     kubectl = Kubectl(installation.home / "kubeconfig", kubectl_program)
     wait_for("the nodes", lambda: all(node in kubectl("get", "nodes", check=False) for node in NODES))
     for node in NODES:
-        kubectl("wait", "--for=condition=Ready", f"node/{node}", "--timeout=60s")
+        kubectl("wait", "--for=condition=Ready", f"node/{node}")
     yield kubectl
     installation.manage("check_invariants")
 
@@ -160,7 +160,7 @@ def test_the_flow_passes_with_every_part_a_process_of_its_own(installation: Inst
         assert_containers_got_their_devices(kubectl, installation.home, manifest)
     installation.manage("check_invariants")
     for manifest in MANIFESTS:
-        kubectl("delete", "-f", str(manifest.path), "--timeout=90s")
+        kubectl("delete", "-f", str(manifest.path))
     for manifest in MANIFESTS:
         assert_all_is_given_back(kubectl, installation.home, manifest)
 
@@ -173,7 +173,7 @@ def test_a_killed_worker_costs_a_delay_and_no_pod(installation: Installation, ku
         installation.processes[name].kill()
     installation.start("worker-1", installation.worker(1))
     run_manifest(kubectl, manifest)
-    kubectl("delete", "-f", str(manifest.path), "--timeout=90s")
+    kubectl("delete", "-f", str(manifest.path))
     assert_all_is_given_back(kubectl, installation.home, manifest)
     installation.start("worker-2", installation.worker(2))
 

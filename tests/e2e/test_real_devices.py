@@ -101,7 +101,7 @@ def example(kubectl: Kubectl, node: RealNode) -> Iterator[str]:
     text = (EXAMPLES / "loop-device.yaml").read_text()
     assert "rootfs:/srv/busybox" in text
     yield text.replace("rootfs:/srv/busybox", f"rootfs:{node.rootfs}")
-    kubectl("delete", "-f", str(EXAMPLES / "loop-device.yaml"), "--ignore-not-found", "--timeout=90s")
+    kubectl("delete", "-f", str(EXAMPLES / "loop-device.yaml"), "--ignore-not-found")
 
 
 def test_a_pod_claims_a_loop_device_and_writes_to_it_inside_a_container(
@@ -113,14 +113,14 @@ def test_a_pod_claims_a_loop_device_and_writes_to_it_inside_a_container(
 
     kubectl("apply", "-f", "-", stdin=example)
     succeeded = "--for=jsonpath={.status.phase}=Succeeded"
-    kubectl("wait", succeeded, "-n", NAMESPACE, "pod/writer", "--timeout=90s")
+    kubectl("wait", succeeded, "-n", NAMESPACE, "pod/writer")
 
     wanted = f"written by the pod to {disk.device}\n".encode()
     content = disk.file.read_bytes()
     assert content[: len(wanted)] == wanted
     assert content[len(wanted) :] == bytes(DISK_BYTES - len(wanted))
 
-    kubectl("delete", "pod", "writer", "-n", NAMESPACE, "--timeout=60s")
+    kubectl("delete", "pod", "writer", "-n", NAMESPACE)
     wait_for("the CDI file to be removed", lambda: node.cdi_documents() == [])
     assert devices_of(kubectl, DEFAULT_NAME).keys() == {disk.name}
 

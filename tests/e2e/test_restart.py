@@ -19,12 +19,18 @@ pytestmark = pytest.mark.e2e
 EXAMPLE = Manifest(ROOT / "docs" / "examples" / "two-pods.yaml")
 
 
-@pytest.fixture
-def up(tmp_path: Path) -> Iterator[Up]:
-    up = Up(home=tmp_path / "home", nodes=2).start()
+@pytest.fixture(scope="module")
+def lasting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
+    """One home for all of these tests: whatever happened to it before, it must go on."""
+    up = Up(home=tmp_path_factory.mktemp("home"), nodes=2).start()
     yield up
-    if up.process.running:
-        assert up.process.stop() == 0, "\n".join(up.process.output)
+    assert up.process.stop() == 0, "\n".join(up.process.output)
+
+
+@pytest.fixture
+def up(lasting: Up) -> Up:
+    """It runs, also where the test before stopped it."""
+    return lasting if lasting.process.running else lasting.start()
 
 
 @pytest.fixture
@@ -41,10 +47,10 @@ def again(up: Up, kubectl: Kubectl) -> tuple[Up, Kubectl]:
 def run_to_the_end(up: Up, kubectl: Kubectl) -> None:
     """The pods become ready, hold devices, and give them back."""
     for namespace, pod in EXAMPLE.pods:
-        kubectl("wait", "--for=condition=Ready", "-n", namespace, f"pod/{pod}", "--timeout=90s")
+        kubectl("wait", "--for=condition=Ready", "-n", namespace, f"pod/{pod}")
     assert_cdi_files_are_valid(up.home, assert_claims_are_held(kubectl, EXAMPLE))
     up.check_invariants()
-    kubectl("delete", "-f", str(EXAMPLE.path), "--timeout=90s")
+    kubectl("delete", "-f", str(EXAMPLE.path))
     assert_all_is_given_back(kubectl, up.home, EXAMPLE)
     up.check_invariants()
 
@@ -53,9 +59,9 @@ def run_to_the_end(up: Up, kubectl: Kubectl) -> None:
 def test_killed_at_any_moment_it_completes_after_the_next_start(up: Up, kubectl: Kubectl, moment: str) -> None:
     kubectl("apply", "-f", str(EXAMPLE.path))
     if moment == "scheduled":
-        kubectl("wait", "--for=condition=PodScheduled", "-n", "demo", "pod/trainer", "--timeout=60s")
+        kubectl("wait", "--for=condition=PodScheduled", "-n", "demo", "pod/trainer")
     if moment in {"running", "deleting"}:
-        kubectl("wait", "--for=condition=Ready", "-n", "demo", "pod/trainer", "pod/notebook", "--timeout=60s")
+        kubectl("wait", "--for=condition=Ready", "-n", "demo", "pod/trainer", "pod/notebook")
     if moment == "deleting":
         kubectl("delete", "-f", str(EXAMPLE.path), "--wait=false")
     up.process.kill()
@@ -69,7 +75,7 @@ def test_killed_at_any_moment_it_completes_after_the_next_start(up: Up, kubectl:
 
 def test_ctrl_c_stops_cleanly_and_the_next_start_continues(up: Up, kubectl: Kubectl) -> None:
     kubectl("apply", "-f", str(EXAMPLE.path))
-    kubectl("wait", "--for=condition=Ready", "-n", "demo", "pod/trainer", "--timeout=60s")
+    kubectl("wait", "--for=condition=Ready", "-n", "demo", "pod/trainer")
     uid = kubectl("get", "pod", "-n", "demo", "trainer", "-o", "jsonpath={.metadata.uid}")
     token = kubectl("config", "view", "--raw", "-o", "jsonpath={.users[0].user.token}")
     assert up.process.stop() == 0

@@ -1,4 +1,4 @@
-"""The class pages as the server draws them; Chromium uses them in tests/e2e/test_pages_classes.py."""
+"""The class pages as the server draws them; Chromium uses them in tests/e2e/pages/test_classes.py."""
 
 from __future__ import annotations
 

@@ -13,8 +13,9 @@ from typing import Any
 
 from nodeagent.cdi.documents import SUFFIXES, parse_document
 from nodeagent.cdi.rules import validate_spec
-from tests.e2e.plugin_cluster import CLAIMS, CLASSES, NODE, PODS, SLICES, Document, System
-from tests.e2e.plugin_driver_process import DriverProcess, Orders
+from tests.e2e.api_client import Document
+from tests.e2e.plugins.cluster import CLAIMS, CLASSES, NODE, PODS, SLICES, System
+from tests.e2e.plugins.driver_process import DriverProcess, Orders
 from tests.e2e.processes import wait_for
 
 _numbers = itertools.count(1)

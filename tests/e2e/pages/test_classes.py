@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, BrowserContext, Page, expect
 
-from tests.e2e.flow import Manifest
-from tests.e2e.kubectl import Kubectl
-from tests.e2e.pages_browser import REFUSED, Watched, launched, new_context, sign_in
+from tests.e2e.api_client import Hands, documents
+from tests.e2e.pages.browser import REFUSED, new_context, watched_page
 from tests.e2e.processes import ROOT, Up
 
 pytestmark = [pytest.mark.e2e, pytest.mark.browser]
 
-EXAMPLE = Manifest(ROOT / "docs" / "examples" / "two-pods.yaml")
+EXAMPLE = ROOT / "docs" / "examples" / "two-pods.yaml"
 INDEX_0 = 'device.attributes["gpu.example.com"].index == 0'
 TEMPLATE = """
 apiVersion: resource.k8s.io/v1
@@ -26,34 +25,24 @@ spec: {spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: first-
 """
 
 
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Browser]:
-    with launched() as browser:
-        yield browser
-
-
 @pytest.fixture
-def page(chromium: Browser, up: Up) -> Iterator[Page]:
-    """A signed-in page. Errors on its console, those of the content security policy too, fail the test."""
-    context = new_context(chromium)
-    watched = Watched(context.new_page(), allowed=(REFUSED,))
-    sign_in(watched.page, up.web, up.user, up.password)
-    yield watched.page
-    context.close()
-    assert watched.errors == []
+def page(administrator: BrowserContext, up: Up) -> Iterator[Page]:
+    """A page of the administrator, with nothing opened yet, which asks for nothing that is gone."""
+    with watched_page(administrator, allowed=(REFUSED,)) as page:
+        yield page
 
 
-def made(kubectl: Kubectl, name: str, expression: str = "true") -> None:
+def made(hands: Hands, name: str, expression: str = "true") -> None:
     spec = {"selectors": [{"cel": {"expression": expression}}]}
     manifest = {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": name}, "spec": spec}
-    kubectl("apply", "-f", "-", stdin=json.dumps(manifest))
+    hands.apply(manifest)
 
 
-def _forget(page: Page, up: Up, kubectl: Kubectl, name: str) -> None:
+def _forget(page: Page, up: Up, hands: Hands, name: str) -> None:
     """Away from its page first: a page whose object goes asks for it and hears 404, as it should."""
     page.goto(f"{up.web}/classes")
-    kubectl("delete", "deviceclass", name)
-    expect(page.locator("#classes").get_by_role("link", name=name)).to_have_count(0, timeout=30_000)
+    hands.remove("DeviceClass", name)
+    expect(page.locator("#classes").get_by_role("link", name=name)).to_have_count(0)
 
 
 def _when_enter_takes(page: Page) -> None:
@@ -65,7 +54,7 @@ def _when_enter_takes(page: Page) -> None:
     }""")
 
 
-def test_a_class_written_with_completions_serves_a_pod(page: Page, up: Up, kubectl: Kubectl) -> None:
+def test_a_class_written_with_completions_serves_a_pod(page: Page, up: Up, hands: Hands) -> None:
     page.goto(f"{up.web}/classes")
     page.get_by_role("link", name="New class").first.click()
     page.get_by_label("Name", exact=True).fill("first-gpu")
@@ -91,16 +80,15 @@ def test_a_class_written_with_completions_serves_a_pod(page: Page, up: Up, kubec
     expect(page.get_by_text("Parses")).to_be_visible()
     page.get_by_role("button", name="Save class").click()
     expect(page.get_by_text("Created class first-gpu.")).to_be_visible()
-    kubectl("create", "namespace", "form")
-    text = EXAMPLE.path.read_text().replace("namespace: demo", "namespace: form")
-    kubectl("apply", "-f", "-", stdin=TEMPLATE + text)
-    kubectl("wait", "--for=condition=Ready", "-n", "form", "pod/trainer", "pod/notebook", "--timeout=60s")
-    claims = kubectl.json("get", "resourceclaims", "-n", "form")["items"]
+    text = EXAMPLE.read_text().replace("namespace: demo", "namespace: form").replace("name: demo", "name: form")
+    hands.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "form"}}, *documents(TEMPLATE + text))
+    hands.wait_pods("Ready", "form", "trainer", "notebook")
+    claims = [hands.get("ResourceClaim", name, "form") for name in hands.names("ResourceClaim", "form")]
     devices = [claim["status"]["allocation"]["devices"]["results"][0]["device"] for claim in claims]
     assert devices == ["gpu-0", "gpu-0"]
-    expect(page.locator("#users")).to_contain_text("form", timeout=30_000)  # by itself
-    expect(page.locator("#verdicts")).to_contain_text("3 of 24 · 1 free now", ignore_case=True, timeout=30_000)
-    kubectl("delete", "namespace", "form", "--timeout=60s")
+    expect(page.locator("#users")).to_contain_text("form")  # by itself
+    expect(page.locator("#verdicts")).to_contain_text("3 of 24 · 1 free now", ignore_case=True)
+    hands.remove("Namespace", "form")
     page.get_by_role("link", name="Delete class").click()
     expect(page.locator("#consequences")).to_contain_text("None waits for this class.")
     page.get_by_role("button", name="Delete class first-gpu").click()
@@ -108,8 +96,8 @@ def test_a_class_written_with_completions_serves_a_pod(page: Page, up: Up, kubec
     expect(page.locator("#classes").get_by_role("link", name="first-gpu")).to_have_count(0)
 
 
-def test_what_does_not_compile_is_told_under_the_caret_and_mended(page: Page, up: Up, kubectl: Kubectl) -> None:
-    made(kubectl, "mended")
+def test_what_does_not_compile_is_told_under_the_caret_and_mended(page: Page, up: Up, hands: Hands) -> None:
+    made(hands, "mended")
     page.goto(f"{up.web}/classes/c/mended")
     page.get_by_role("button", name="Add selector").click()
     editor = page.get_by_role("textbox", name="Selector 2")
@@ -134,11 +122,11 @@ def test_what_does_not_compile_is_told_under_the_caret_and_mended(page: Page, up
     expect(page.get_by_role("heading", name="Raise an error")).to_have_count(0)
     page.get_by_role("link", name="Discard").click()
     expect(page.locator("#savebar")).to_contain_text("No change")
-    _forget(page, up, kubectl, "mended")
+    _forget(page, up, hands, "mended")
 
 
-def test_verdicts_follow_the_cluster_while_somebody_types(page: Page, up: Up, kubectl: Kubectl) -> None:
-    made(kubectl, "followed")
+def test_verdicts_follow_the_cluster_while_somebody_types(page: Page, up: Up, hands: Hands) -> None:
+    made(hands, "followed")
     page.goto(f"{up.web}/classes/c/followed")
     editor = page.get_by_role("textbox", name="Selector 1")
     editor.fill('device.driver == "fenced.example.com"')
@@ -146,7 +134,7 @@ def test_verdicts_follow_the_cluster_while_somebody_types(page: Page, up: Up, ku
     page.locator("#miss-1 summary").click()
     editor.click()
     page.keyboard.press("End")
-    published = kubectl.json("get", "resourceslices")["items"][0]["spec"]
+    published = hands.get("ResourceSlice", hands.names("ResourceSlice")[0])["spec"]
     pool = {"name": "fenced", "generation": 1, "resourceSliceCount": 1}
     spec = {"driver": "fenced.example.com", "pool": pool, "allNodes": True, "devices": [{"name": "card-0"}]}
     assert published["devices"]
@@ -156,29 +144,29 @@ def test_verdicts_follow_the_cluster_while_somebody_types(page: Page, up: Up, ku
         "metadata": {"name": "fenced"},
         "spec": spec,
     }
-    kubectl("apply", "-f", "-", stdin=json.dumps(manifest))
-    expect(page.locator("#match-count")).to_have_text("1", timeout=30_000)
+    hands.apply(manifest)
+    expect(page.locator("#match-count")).to_have_text("1")
     expect(page.locator("#miss-1")).to_have_attribute("open", "")
     expect(editor).to_be_focused()
     page.keyboard.type(" && true")
     expect(page.locator('textarea[name="selector"]')).to_have_value('device.driver == "fenced.example.com" && true')
-    kubectl("delete", "resourceslice", "fenced")
-    expect(page.locator("#match-count")).to_have_text("0", timeout=30_000)
-    _forget(page, up, kubectl, "followed")
+    hands.remove("ResourceSlice", "fenced")
+    expect(page.locator("#match-count")).to_have_text("0")
+    _forget(page, up, hands, "followed")
 
 
-def test_a_change_of_somebody_else_is_not_overwritten(page: Page, up: Up, kubectl: Kubectl) -> None:
-    made(kubectl, "edited", "1 == 1")
+def test_a_change_of_somebody_else_is_not_overwritten(page: Page, up: Up, hands: Hands) -> None:
+    made(hands, "edited", "1 == 1")
     page.goto(f"{up.web}/classes/c/edited")
     page.get_by_role("textbox", name="Selector 1").fill("true")
-    kubectl("label", "deviceclass", "edited", "team=b")
+    hands.change("DeviceClass", "edited", {"metadata": {"labels": {"team": "b"}}})
     page.get_by_role("button", name="Save class").click()
     expect(page.get_by_text("Somebody else changed this class")).to_be_visible()
     page.goto(f"{up.web}/classes/c/edited")
     page.get_by_role("textbox", name="Selector 1").fill("true")
     page.get_by_role("button", name="Save class").click()
     expect(page.get_by_text("Saved class edited.")).to_be_visible()
-    stored = kubectl.json("get", "deviceclass", "edited")
+    stored = hands.get("DeviceClass", "edited")
     assert stored["spec"]["selectors"] == [{"cel": {"expression": "true"}}]
     assert stored["metadata"]["labels"] == {"team": "b"}
     page.get_by_role("link", name="History").click()
@@ -187,13 +175,12 @@ def test_a_change_of_somebody_else_is_not_overwritten(page: Page, up: Up, kubect
     yaml = page.get_by_role("textbox", name="DeviceClass")
     yaml.fill("kind: DeviceClass\nmetadata:\n  name: edited\nspec:\n  colour: red")
     expect(page.locator("#yaml-diagnostics")).to_contain_text('Line 5, column 3: unknown field "spec.colour"')
-    _forget(page, up, kubectl, "edited")
+    _forget(page, up, hands, "edited")
 
 
-def test_without_script_check_shows_the_verdicts(chromium: Browser, up: Up) -> None:
-    context = chromium.new_context(java_script_enabled=False)
+def test_without_script_check_shows_the_verdicts(chromium: Browser, up: Up, admin_state: Any) -> None:
+    context = new_context(chromium, state=admin_state, script=False)
     page = context.new_page()
-    sign_in(page, up.web, up.user, up.password)
     page.goto(f"{up.web}/classes/new")
     page.get_by_label("Name", exact=True).fill("plain")
     page.get_by_label("Selector 1").fill(INDEX_0)

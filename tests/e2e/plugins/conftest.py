@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.plugin_cluster import System, start_system
-from tests.e2e.plugin_scene import Scene
+from tests.e2e.plugins.cluster import System, start_system
+from tests.e2e.plugins.scene import Scene
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def plugin_system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
     """API, scheduler and an agent without drivers of its own."""
     system = start_system(tmp_path_factory.mktemp("s"))
@@ -21,7 +21,7 @@ def plugin_system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
     assert system.up.process.stop() == 0
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def drivers_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One for all tests: the compiled messages are kept in it."""
     return tmp_path_factory.mktemp("d")

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.e2e.plugin_cluster import CALL_SECONDS, NODE
-from tests.e2e.plugin_driver_process import PREPARE, UNPREPARE
-from tests.e2e.plugin_scene import Scene
+from tests.e2e.plugins.cluster import CALL_SECONDS, NODE
+from tests.e2e.plugins.driver_process import PREPARE, UNPREPARE
+from tests.e2e.plugins.scene import Scene
 from tests.e2e.processes import wait_for
 
 pytestmark = pytest.mark.e2e
@@ -66,7 +66,7 @@ def test_must_keep_pod_in_pending_state_if_node_prepare_resources_times_out(scen
     driver = scene.driver()
     driver.on("prepare", "hang")
     scene.pod_using("pod", driver)
-    wait_for("a second call after the first timed out", lambda: len(driver.begun(PREPARE)) > 1, timeout=30)
+    wait_for("a second call after the first timed out", lambda: len(driver.begun(PREPARE)) > 1)
     scene.says("pod", f"{CALL_SECONDS:g} s")
     assert scene.phase("pod") == "Pending"
     assert driver.ended(PREPARE, well=True) == []

@@ -10,6 +10,8 @@ from typing import Any
 
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, sync_playwright
 
+from tests.e2e.processes import PATIENCE
+
 #: Chromium as root needs --no-sandbox; the rest keeps it from talking to anybody but us.
 FLAGS = [
     "--no-sandbox",
@@ -38,6 +40,7 @@ new PerformanceObserver((list) => {
 
 @contextmanager
 def launched() -> Iterator[Browser]:
+    """Chromium, for everything that follows in this thread."""
     path = os.environ.get("MANCIPLE_CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
     assert path, "chromium is not installed: the pages cannot be tested"
     with sync_playwright() as playwright:
@@ -46,41 +49,54 @@ def launched() -> Iterator[Browser]:
         browser.close()
 
 
-#: (address, user) -> the cookies of a browser in which they are signed in: a password is slow to check, as it must be.
-_COOKIES: dict[tuple[str, str], Any] = {}
-
-
-def sign_in(page: Page, web: str, user: str, password: str, *, path: str = "/overview") -> None:
-    """Opens `path` as `user`, with the cookies of an earlier time while they are good."""
-    page.context.add_cookies(_COOKIES.get((web, user), []))
-    page.goto(f"{web}{path}")
-    if "/login" not in page.url:
-        return
+def sign_in(page: Page, web: str, user: str, password: str) -> None:
+    page.goto(f"{web}/login")
     page.get_by_label("Name").fill(user)
     page.get_by_label("Password").fill(password)
     page.get_by_role("button", name="Sign in").click()
     page.wait_for_url(lambda url: "/login" not in url)
-    _COOKIES[web, user] = page.context.cookies()
 
 
-def new_context(browser: Browser, *, state: Any = None, phone: bool = False, scheme: str = "light") -> BrowserContext:
-    """state: of a browser that is signed in."""
+def signed_in(browser: Browser, web: str, user: str, password: str) -> Any:
+    """What a browser keeps in which they are signed in: a password is slow to check, as it must be."""
+    context = new_context(browser)
+    sign_in(context.new_page(), web, user, password)
+    state = context.storage_state()
+    context.close()
+    return state
+
+
+def new_context(
+    browser: Browser,
+    *,
+    state: Any = None,
+    phone: bool = False,
+    scheme: str = "light",
+    still: bool = True,
+    script: bool = True,
+) -> BrowserContext:
+    """state: of a browser that is signed in. still: what moves is looked at where it has arrived."""
     touch: dict[str, Any] = {"has_touch": True, "is_mobile": True} if phone else {}
-    return browser.new_context(
+    context = browser.new_context(
         viewport=PHONE if phone else DESKTOP,  # type: ignore[arg-type]
         color_scheme=scheme,  # type: ignore[arg-type]
         storage_state=state,
-        reduced_motion="reduce",  # what moves is looked at where it has arrived
+        reduced_motion="reduce" if still else "no-preference",
+        java_script_enabled=script,
         **touch,
     )
+    context.set_default_timeout(PATIENCE * 1000)
+    return context
 
 
 #: Milliseconds from a commit until a page shows it.
 SHOWN_WITHIN = 300
 #: A busy machine gets that many more chances to be quick.
-CHANCES = 6
+CHANCES = 20
 #: A form that was refused: Chromium and htmx both tell of its status. Some tests ask for it.
 REFUSED = "422"
+#: A page that asked for what is gone by now shows the server's own words.
+GONE = "status of 404"
 #: What htmx writes about a question that a newer one replaced (`hx-sync`), or that the page left unanswered.
 #: A question that failed is told by a line of its own too, `htmx:sendError` or `htmx:timeout`, which counts.
 GIVEN_UP = ("htmx:afterRequest", "htmx:sendAbort")
@@ -108,6 +124,33 @@ class Watched:
         """What was heard since the last time."""
         heard, self.errors = self.errors, []
         return heard
+
+
+@contextmanager
+def lasting(browser: Browser, state: Any) -> Iterator[BrowserContext]:
+    """A context for the pages of many tests, each a tab beside one that stays.
+
+    A context of its own costs a test a window, a renderer and an empty cache: three times what its page does.
+    """
+    context = new_context(browser, state=state)
+    context.new_page()
+    yield context
+    context.close()
+
+
+@contextmanager
+def watched_page(context: BrowserContext, *, allowed: tuple[str, ...] = (), still: bool = True) -> Iterator[Page]:
+    """A new page, with nothing opened yet. Errors on its console, those of the content security policy too, fail the
+    test. still: as for a context.
+    """
+    page = context.new_page()
+    page.emulate_media(reduced_motion="reduce" if still else "no-preference")
+    watched = Watched(page, allowed=allowed)
+    try:
+        yield page
+    finally:
+        page.close()
+    assert watched.errors == []
 
 
 def slow_down(page: Page, milliseconds: int) -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.plugin_cluster import CLASSES, NODE, SLICES
-from tests.e2e.plugin_scene import Scene
+from tests.e2e.plugins.cluster import CLASSES, NODE, SLICES
+from tests.e2e.plugins.scene import Scene
 from tests.e2e.processes import ROOT, Process, wait_for
 
 pytestmark = pytest.mark.e2e

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.e2e.kubectl import Kubectl
-from tests.e2e.pages_browser import slow_down
-from tests.e2e.pages_tour import AXE
+from tests.e2e.api_client import Document, Hands
+from tests.e2e.pages.browser import GONE, REFUSED, new_context, slow_down, watched_page
+from tests.e2e.pages.tour import AXE
 from tests.e2e.processes import Up
-from tests.e2e.test_pages import chromium, page, sign_in
-
-__all__ = ["chromium", "page"]
 
 pytestmark = [pytest.mark.e2e, pytest.mark.browser]
 
@@ -23,24 +20,22 @@ pytestmark = [pytest.mark.e2e, pytest.mark.browser]
 ASKED = ("/nodes/node-1?change=taint&key=a&effect=NoExecute", "/namespaces/demo?delete=1", "/find?q=gpu")
 
 
-def pod(name: str, **spec: object) -> str:
+def pod(name: str, namespace: str, **spec: object) -> Document:
     container = {"name": "main", "image": "example.com/main"}
-    manifest = {
+    return {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": name, "namespace": "demo"},
+        "metadata": {"name": name, "namespace": namespace},
         "spec": {"containers": [container], **spec},
     }
-    return json.dumps(manifest)
 
 
 @pytest.fixture
-def other(chromium: Browser, up: Up) -> Iterator[Page]:
+def other(chromium: Browser, up: Up, admin_state: Any) -> Iterator[Page]:
     """A second browser."""
-    context = chromium.new_context()
-    page = context.new_page()
-    sign_in(page, up)
-    yield page
+    context = new_context(chromium, state=admin_state, still=False)
+    with watched_page(context, allowed=(REFUSED, GONE), still=False) as page:
+        yield page
     context.close()
 
 
@@ -66,8 +61,8 @@ def test_a_node_is_cordoned_after_a_rehearsal_and_another_browser_sees_it(page: 
     expect(row).not_to_contain_text("Cordoned")
 
 
-def test_a_taint_that_evicts_names_the_pod_first_and_the_page_sees_it_go(page: Page, up: Up, kubectl: Kubectl) -> None:
-    kubectl("apply", "-f", "-", stdin=pod("guest", nodeName="node-3"))
+def test_a_taint_that_evicts_names_the_pod_first_and_the_page_sees_it_go(page: Page, up: Up, hands: Hands) -> None:
+    hands.apply(pod("guest", "demo", nodeName="node-3"))
     page.goto(f"{up.web}/nodes/node-3")
     expect(page.locator("#node-pods")).to_contain_text("guest")
     page.get_by_role("link", name="Add taint…").click()
@@ -81,7 +76,7 @@ def test_a_taint_that_evicts_names_the_pod_first_and_the_page_sees_it_go(page: P
     expect(page).to_have_url(re.compile("effect=NoExecute"))
     page.get_by_role("button", name="Taint and evict 1").click()
     expect(page.locator("#node-taints")).to_contain_text("maintenance:NoExecute")
-    expect(page.locator("#node-pods")).not_to_contain_text("guest", timeout=60_000)
+    expect(page.locator("#node-pods")).not_to_contain_text("guest")
     page.get_by_role("link", name="Remove taint maintenance").click()
     page.get_by_role("button", name="Remove taint").click()
     expect(page.locator("#node-taints")).not_to_contain_text("maintenance")
@@ -115,13 +110,13 @@ def test_who_types_faster_than_the_server_answers_gets_the_answer_to_what_stands
     expect(page.locator("#found .found a").first).to_have_text("node-3")
 
 
-def test_a_namespace_is_made_opened_and_deleted_with_what_is_in_it(page: Page, up: Up, kubectl: Kubectl) -> None:
+def test_a_namespace_is_made_opened_and_deleted_with_what_is_in_it(page: Page, up: Up, hands: Hands) -> None:
     page.goto(f"{up.web}/namespaces")
     page.get_by_label("Name of a new namespace").fill("passing")
     page.get_by_role("button", name="New namespace").click()
     expect(page.get_by_role("heading", name="passing", exact=True)).to_be_visible()
-    kubectl("apply", "-f", "-", stdin=pod("web").replace('"demo"', '"passing"'))
-    expect(page.locator("#namespace-pods")).to_contain_text("Running", timeout=30_000)
+    hands.apply(pod("web", "passing"))
+    expect(page.locator("#namespace-pods")).to_contain_text("Running")
     page.get_by_role("link", name="Open to admin access…").click()
     page.get_by_role("button", name="Open", exact=True).click()
     expect(page.locator("#namespace-labels")).to_contain_text("resource.kubernetes.io/admin-access=true")
@@ -130,13 +125,12 @@ def test_a_namespace_is_made_opened_and_deleted_with_what_is_in_it(page: Page, u
     expect(page.locator("#change")).to_contain_text("1 running pod")
     page.get_by_role("button", name="Delete namespace").click()
     page.goto(f"{up.web}/namespaces")
-    expect(page.get_by_role("link", name="passing")).to_have_count(0, timeout=60_000)
+    expect(page.get_by_role("link", name="passing")).to_have_count(0)
 
 
-def test_rehearsals_and_results_are_accessible_and_fit_a_phone(chromium: Browser, up: Up) -> None:
-    context = chromium.new_context(viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
+def test_rehearsals_and_results_are_accessible_and_fit_a_phone(chromium: Browser, up: Up, admin_state: Any) -> None:
+    context = new_context(chromium, state=admin_state, phone=True, still=False)
     page = context.new_page()
-    sign_in(page, up)
     for path in ASKED:
         page.goto(f"{up.web}{path}")
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), path

@@ -2,71 +2,19 @@
 
 from __future__ import annotations
 
-import base64
 import json
-import logging
-import ssl
-import subprocess
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-import httpx
-import yaml
-
-from tests.e2e.processes import ROOT, Process, Up, wait_for
+from tests.e2e.api_client import Api, Document
+from tests.e2e.processes import Process, Up, wait_for
 
 NODE = "worker"
 #: Seconds that a call to a driver may take, and that one may be away: short where a test waits for it.
-CALL_SECONDS, GRACE_SECONDS = 4.0, 20.0
+CALL_SECONDS, GRACE_SECONDS = 8.0, 20.0
 PODS, CLAIMS = "/api/v1/namespaces/{}/pods", "/apis/resource.k8s.io/v1/namespaces/{}/resourceclaims"
 CLASSES, SLICES = "/apis/resource.k8s.io/v1/deviceclasses", "/apis/resource.k8s.io/v1/resourceslices"
-
-Document = dict[str, Any]
-
-# A failure shows what it captured: the requests of a loop that waits would hide everything else.
-logging.getLogger("httpx").setLevel(logging.WARNING)
-
-
-class Api:
-    """The API as the administrator of a kubeconfig file sees it."""
-
-    def __init__(self, kubeconfig: Path) -> None:
-        document = yaml.safe_load(kubeconfig.read_text())
-        cluster, user = document["clusters"][0]["cluster"], document["users"][0]["user"]
-        authority = base64.b64decode(cluster["certificate-authority-data"]).decode()
-        self.server = cluster["server"]
-        self._http = httpx.Client(
-            base_url=self.server,
-            verify=ssl.create_default_context(cadata=authority),
-            headers={"Authorization": f"Bearer {user['token']}"},
-            timeout=30,
-        )
-
-    def made(self, path: str, body: Document) -> Document:
-        return self._answer(self._http.post(path, json=body))
-
-    def listed(self, path: str, **params: str) -> list[Document]:
-        return list(self._answer(self._http.get(path, params=params))["items"])
-
-    def put(self, path: str, body: Document) -> Document:
-        return self._answer(self._http.put(path, json=body))
-
-    def find(self, path: str) -> Document | None:
-        answer = self._http.get(path)
-        return None if answer.status_code == httpx.codes.NOT_FOUND else self._answer(answer)
-
-    def delete(self, path: str, *, grace: int | None = None) -> None:
-        """Gone already is fine."""
-        params = {} if grace is None else {"gracePeriodSeconds": str(grace)}
-        answer = self._http.delete(path, params=params)
-        if answer.status_code != httpx.codes.NOT_FOUND:
-            self._answer(answer)
-
-    def _answer(self, answer: httpx.Response) -> Document:
-        assert not answer.is_error, f"{answer.request.method} {answer.request.url}: {answer.text}"
-        return dict(answer.json())
 
 
 @dataclass
@@ -129,10 +77,7 @@ def start_system(folder: Path) -> System:
     """Returns once the node is ready."""
     up = Up(home=folder / "home", nodes=0).start()
     api = Api(up.kubeconfig)
-    command = ["manage.py", "bootstrap", "--home", str(up.home), "--server", api.server, "--node", NODE]
-    done = subprocess.run([sys.executable, *command], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    agent = AgentProcess(folder / "node", up.home / "nodes" / NODE / "kubeconfig")
+    agent = AgentProcess(folder / "node", up.bootstrap(NODE, api.server))
     for made in (agent.cdi, agent.plugins / "plugins_registry"):
         made.mkdir(parents=True)
     agent.start()

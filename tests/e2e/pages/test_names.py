@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page
+from playwright.sync_api import Page, expect
 
-from tests.e2e.kubectl import Kubectl
-from tests.e2e.pages_tour import TOO_WIDE
+from tests.e2e.api_client import Hands
+from tests.e2e.pages.tour import TOO_WIDE
 from tests.e2e.processes import Up
-from tests.e2e.test_pages import chromium, page
-
-__all__ = ["chromium", "page"]
 
 pytestmark = [pytest.mark.e2e, pytest.mark.browser]
 
@@ -81,11 +77,10 @@ def manifests() -> list[dict[str, Any]]:
 
 
 @pytest.fixture
-def long_names(kubectl: Kubectl) -> Iterator[None]:
-    whole = json.dumps({"apiVersion": "v1", "kind": "List", "items": manifests()})
-    kubectl("apply", "-f", "-", stdin=whole)
+def long_names(hands: Hands) -> Iterator[None]:
+    hands.apply(*manifests())
     yield
-    kubectl("delete", "-f", "-", "--ignore-not-found", stdin=whole)
+    hands.forget(*manifests())
 
 
 def test_the_longest_names_do_not_widen_any_page(page: Page, up: Up, long_names: None) -> None:
@@ -106,7 +101,7 @@ def test_every_device_of_a_node_with_many_stands_on_its_sheet(page: Page, up: Up
         page.set_viewport_size({"width": width, "height": 900})
         page.goto(f"{up.web}/devices")
         line = page.locator(f'.node[data-name="{LONG}"]')
-        assert line.locator(".tile").count() == DEVICES
+        expect(line.locator(".tile")).to_have_count(DEVICES)
         inside = """(line) => [...line.querySelectorAll('.tile')].filter((one) => {
             const [tile, row] = [one.getBoundingClientRect(), line.getBoundingClientRect()];
             return tile.right <= row.right && tile.bottom <= row.bottom;

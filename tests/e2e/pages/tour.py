@@ -5,15 +5,17 @@ The tests then ask what was noted, so that a page costs one visit, not one for e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import httpx
 from playwright.sync_api import Browser, Page
 
 from manciple.processes.demolab.pages import PageAddress, every_page, is_document
-from tests.e2e.pages_browser import CHANCES, PHONE, WATCH_SHIFTS, Watched, new_context
+from tests.e2e.pages.browser import CHANCES, PHONE, WATCH_SHIFTS, Watched, new_context
+from tests.e2e.processes import PATIENCE
 
 AXE = (Path(__file__).parent / "vendor" / "axe.min.js").read_text()
 #: Milliseconds that a page may hold up the browser with one request.
@@ -72,20 +74,26 @@ class Tour:
         return {visit.address.path: found for visit in self.visits if (found := of(visit))}
 
 
-def documents(page: Page, web: str) -> Iterator[PageAddress]:
-    """The addresses that answer with a whole page to whom `page` is signed in as."""
+def asking(web: str, state: Any) -> httpx.Client:
+    """Asks for what the server sends to whom a browser's state signs in, where no browser is needed to look at it."""
+    cookies = {cookie["name"]: cookie["value"] for cookie in state["cookies"]}
+    return httpx.Client(base_url=web, cookies=cookies, timeout=PATIENCE)
+
+
+def documents(client: httpx.Client) -> Iterator[tuple[PageAddress, str]]:
+    """The addresses that answer with a whole page, and their text. What leads elsewhere is no page."""
     for address in every_page():
-        answer = page.request.get(web + address.path, max_redirects=0)  # what leads elsewhere is no page
-        if answer.ok and is_document(answer.headers.get("content-type", ""), answer.text()):
-            yield address
+        answer = client.get(address.path)
+        if answer.is_success and is_document(answer.headers.get("content-type", ""), answer.text):
+            yield address, answer.text
 
 
-def on_a_desk(browser: Browser, web: str, state: Any) -> Tour:
+def on_a_desk(browser: Browser, web: str, state: Any, addresses: Sequence[PageAddress]) -> Tour:
     """Every page on a desk: by axe in light and in dark, its errors, its shifts, its blocking requests."""
     context = new_context(browser, state=state)
     context.add_init_script(WATCH_SHIFTS)
     watched = Watched(context.new_page())
-    visits = [_at_the_desk(watched, web, address) for address in documents(watched.page, web)]
+    visits = [_at_the_desk(watched, web, address) for address in addresses]
     context.close()
     return Tour(visits)
 
@@ -103,12 +111,12 @@ def _at_the_desk(watched: Watched, web: str, address: PageAddress) -> Visit:
     return visit
 
 
-def on_a_phone(browser: Browser, web: str, state: Any) -> Tour:
+def on_a_phone(browser: Browser, web: str, state: Any, addresses: Sequence[PageAddress]) -> Tour:
     """Every page on a phone: by axe, and whether it scrolls sideways."""
     context = new_context(browser, state=state, phone=True)
     watched = Watched(context.new_page())
     visits = []
-    for address in documents(watched.page, web):
+    for address in addresses:
         visit = Visit(address)
         _open(watched.page, web + address.path)
         visit.too_wide = watched.page.evaluate(TOO_WIDE, PHONE["width"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -10,11 +9,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, Route, expect
 
-from tests.e2e.kubectl import Kubectl
+from tests.e2e.api_client import Hands
 from tests.e2e.processes import Up, wait_for
-from tests.e2e.test_pages import chromium, page
-
-__all__ = ["chromium", "page"]
 
 pytestmark = [pytest.mark.e2e, pytest.mark.browser]
 
@@ -40,28 +36,29 @@ def _pod(name: str, count: int) -> dict[str, Any]:
     }
 
 
-def _apply(kubectl: Kubectl, *items: dict[str, Any]) -> None:
-    kubectl("apply", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+def _apply(hands: Hands, *items: dict[str, Any]) -> None:
+    hands.apply(*items)
 
 
 @pytest.fixture
-def crowd(kubectl: Kubectl) -> Iterator[Kubectl]:
+def crowd(hands: Hands) -> Iterator[Hands]:
     """One pod that runs with 8 of the 24 GPUs; whatever a test leaves in the namespace goes with it."""
-    _apply(kubectl, _template(8), _template(20), _pod("train", 8))
-    kubectl("wait", "--for=jsonpath={.status.phase}=Running", "pod/train", "-n", "demo", "--timeout=60s")
-    yield kubectl
-    kubectl("delete", "pods,resourceclaims,resourceclaimtemplates", "--all", "-n", "demo", "--timeout=60s")
+    _apply(hands, _template(8), _template(20), _pod("train", 8))
+    hands.wait_pods("Ready", "demo", "train")
+    yield hands
+    hands.clear("demo", "Pod", "ResourceClaim")
+    hands.forget(_template(8), _template(20))
 
 
-def test_claims_come_and_change_by_themselves_and_lead_to_their_sheet(crowd: Kubectl, page: Page, up: Up) -> None:
+def test_claims_come_and_change_by_themselves_and_lead_to_their_sheet(crowd: Hands, page: Page, up: Up) -> None:
     page.goto(f"{up.web}/claims")
     expect(page.get_by_role("row", name="train-gpu-")).to_contain_text("Allocated")
     page.evaluate("window.untouched = true")  # a reload would lose it
     page.get_by_label("Name, namespace, pod or node").focus()
     _apply(crowd, _pod("large", 20))
     row = page.get_by_role("row", name="large-gpu-")
-    expect(row).to_contain_text("Pending", timeout=30_000)
-    expect(row).to_contain_text("wants 20 on one node", timeout=30_000)
+    expect(row).to_contain_text("Pending")
+    expect(row).to_contain_text("wants 20 on one node")
     expect(page.get_by_role("link", name="Pending 1")).to_be_visible()
     expect(page.get_by_label("Name, namespace, pod or node")).to_be_focused()
     assert page.evaluate("window.untouched")
@@ -70,13 +67,13 @@ def test_claims_come_and_change_by_themselves_and_lead_to_their_sheet(crowd: Kub
     expect(sheet.locator("#h-call")).to_contain_text("It waits because")
     expect(page).to_have_url(re.compile("at=demo%2Flarge-gpu-"))
     page.evaluate("window.untouched = true")
-    crowd("delete", "pod/large", "-n", "demo", "--timeout=60s")
-    expect(row).to_have_count(0, timeout=30_000)
+    crowd.remove("Pod", "large", "demo")
+    expect(row).to_have_count(0)
     # The sheet's own address answers still: it says that the claim is gone.
-    expect(page.get_by_text("is not there")).to_be_visible(timeout=30_000)
+    expect(page.get_by_text("is not there")).to_be_visible()
 
 
-def test_a_filter_is_applied_as_it_is_typed_and_stands_in_the_address(crowd: Kubectl, page: Page, up: Up) -> None:
+def test_a_filter_is_applied_as_it_is_typed_and_stands_in_the_address(crowd: Hands, page: Page, up: Up) -> None:
     page.goto(f"{up.web}/claims")
     page.get_by_label("Name, namespace, pod or node").press_sequentially("nobody")
     expect(page.get_by_text("No claim is like that")).to_be_visible()
@@ -86,7 +83,7 @@ def test_a_filter_is_applied_as_it_is_typed_and_stands_in_the_address(crowd: Kub
     expect(page.get_by_role("row", name="train-gpu-")).to_be_visible()
 
 
-def test_deleting_is_previewed_in_a_dialog_and_can_be_cancelled(crowd: Kubectl, page: Page, up: Up) -> None:
+def test_deleting_is_previewed_in_a_dialog_and_can_be_cancelled(crowd: Hands, page: Page, up: Up) -> None:
     spare = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "spec": _template(8)["spec"]["spec"]}
     _apply(crowd, spare | {"metadata": {"name": "spare", "namespace": "demo"}})
     page.goto(f"{up.web}/claims/demo/spare")
@@ -101,10 +98,10 @@ def test_deleting_is_previewed_in_a_dialog_and_can_be_cancelled(crowd: Kubectl, 
     delete.click()
     dialog.get_by_role("button", name="Delete claim").click()
     expect(page.get_by_text("Deleted claim spare.")).to_be_visible()
-    assert "spare" not in crowd("get", "resourceclaims", "-n", "demo", "-o", "name")
+    assert "spare" not in crowd.names("ResourceClaim", "demo")
 
 
-def test_a_page_of_what_is_gone_waits_for_the_answer_that_is_on_its_way(crowd: Kubectl, page: Page, up: Up) -> None:
+def test_a_page_of_what_is_gone_waits_for_the_answer_that_is_on_its_way(crowd: Hands, page: Page, up: Up) -> None:
     """The live line tells of the deletion first: the page asks for itself, hears 404, and does not cut it off."""
     spare = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "spec": _template(8)["spec"]["spec"]}
     _apply(crowd, spare | {"metadata": {"name": "spare", "namespace": "demo"}})
@@ -128,18 +125,18 @@ def test_a_page_of_what_is_gone_waits_for_the_answer_that_is_on_its_way(crowd: K
     page.route("**/claims/demo/spare**", late)
     page.get_by_role("link", name="Delete, with preview").click()
     page.get_by_role("dialog", name="Delete spare?").get_by_role("button", name="Delete claim").click()
-    expect(page.get_by_text("Deleted claim spare.")).to_be_visible(timeout=30_000)
+    expect(page.get_by_text("Deleted claim spare.")).to_be_visible()
     assert missed
 
 
-def test_the_timeline_shows_what_is_held_and_then_what_was(crowd: Kubectl, page: Page, up: Up) -> None:
+def test_the_timeline_shows_what_is_held_and_then_what_was(crowd: Hands, page: Page, up: Up) -> None:
     page.goto(f"{up.web}/timeline?range=1h&ns=demo")
     held = page.locator(".b.on", has_text="demo/train holds")
     expect(held).to_have_count(8)
     held.first.hover()
     expect(page.locator(".b.kin")).to_have_count(8)
-    crowd("delete", "pod/train", "-n", "demo", "--timeout=60s")
-    expect(page.locator(".b.on")).to_have_count(0, timeout=30_000)
+    crowd.remove("Pod", "train", "demo")
+    expect(page.locator(".b.on")).to_have_count(0)
     expect(page.locator(".b:not(.on)", has_text="demo/train held")).not_to_have_count(0)
     with page.expect_download() as download:
         page.get_by_role("link", name="Export CSV").click()
@@ -148,7 +145,7 @@ def test_the_timeline_shows_what_is_held_and_then_what_was(crowd: Kubectl, page:
     assert sum("train" in line for line in lines) >= 8
 
 
-def test_the_pages_fit_a_phone(crowd: Kubectl, page: Page, up: Up) -> None:
+def test_the_pages_fit_a_phone(crowd: Hands, page: Page, up: Up) -> None:
     page.set_viewport_size({"width": 390, "height": 844})
     page.goto(f"{up.web}/claims")
     page.get_by_role("link", name="train-gpu-").click()

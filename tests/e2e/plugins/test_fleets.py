@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.plugin_cluster import NODE, SLICES, System
-from tests.e2e.plugin_driver_process import PREPARE, UNPREPARE, DriverProcess, Orders, Report
-from tests.e2e.plugin_scene import POOLS, Scene
+from tests.e2e.plugins.cluster import NODE, SLICES, System
+from tests.e2e.plugins.driver_process import PREPARE, UNPREPARE, DriverProcess, Orders, Report
+from tests.e2e.plugins.scene import POOLS, Scene
 from tests.e2e.processes import wait_for
 
 pytestmark = pytest.mark.e2e

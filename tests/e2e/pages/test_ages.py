@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, Page, expect
 
 from manciple.pages.durations import duration
-from tests.e2e.kubectl import Kubectl
-from tests.e2e.pages_browser import WATCH_SHIFTS
+from tests.e2e.api_client import Hands
+from tests.e2e.pages.browser import GONE, REFUSED, WATCH_SHIFTS, new_context, watched_page
+from tests.e2e.pages.test_grid import EXAMPLE
 from tests.e2e.processes import Up
-from tests.e2e.test_pages import EXAMPLE, chromium, page
-
-__all__ = ["chromium", "page"]
 
 pytestmark = [pytest.mark.e2e, pytest.mark.browser]
 
@@ -23,10 +22,21 @@ SECONDS = (0, 9, 10, 59, 60, 599, 600, 3599, 3600, 3660, 11520, 86399, 86400, 18
 
 
 @pytest.fixture
-def pods(kubectl: Kubectl) -> Iterator[None]:
-    kubectl("apply", "-f", str(EXAMPLE.path))
+def page(chromium: Browser, up: Up, admin_state: Any) -> Iterator[Page]:
+    """In a browser with a clock of its own: it is the whole browser's."""
+    context = new_context(chromium, state=admin_state)
+    with watched_page(context, allowed=(REFUSED, GONE), still=False) as page:
+        yield page
+    context.close()
+
+
+@pytest.fixture
+def pods(hands: Hands) -> Iterator[None]:
+    """They run, so that their claims are on the page as it comes: without a live line it gets no others."""
+    hands.apply_file(EXAMPLE)
+    hands.wait_pods("Ready", "demo", "trainer", "notebook")
     yield
-    kubectl("delete", "-f", str(EXAMPLE.path), "--wait=false")
+    hands.forget_file(EXAMPLE)
 
 
 def ages(page: Page) -> list[tuple[datetime, str]]:
@@ -40,6 +50,7 @@ def test_ages_go_on_in_the_words_of_the_server_and_move_nothing(page: Page, up: 
     page.goto(f"{up.web}/claims")
     expect(page.get_by_text("Live", exact=True)).to_be_visible()
     expect(page.locator("main [data-ago]").first).to_be_visible()
+    page.clock.pause_at(datetime.fromtimestamp(page.evaluate("Date.now()") / 1000 + 2, UTC))  # from now on only as told
     page.evaluate("window.shifts.length = 0")
     for step in (3, 7, 60, 540, 3000):
         page.clock.run_for(step * 1000)
@@ -47,6 +58,7 @@ def test_ages_go_on_in_the_words_of_the_server_and_move_nothing(page: Page, up: 
         for at, text in ages(page):
             near = {duration((now - at).total_seconds() + off) for off in (-2, -1, 0, 1, 2)}
             assert text in near, (at, text, near)
+    page.clock.resume()
     assert page.evaluate("new Promise((done) => requestAnimationFrame(() => done(window.shifts)))") == []
     written = page.evaluate(
         """(all) => { const one = document.querySelector("main [data-ago]"), now = Date.now();
@@ -82,7 +94,9 @@ def test_without_its_line_a_page_says_how_old_it_is_while_ages_go_on(page: Page,
     page.clock.install(time=datetime.now(UTC))
     page.goto(f"{up.web}/claims")
     expect(page.get_by_text("Stopped", exact=True)).to_be_visible()
+    expect(page.locator("main [data-ago]").first).to_be_visible()
     before = ages(page)
+    assert before
     page.clock.run_for(timedelta(minutes=5) // timedelta(milliseconds=1))
     expect(page.get_by_text("Live updates stopped")).to_contain_text("min")
     assert [text for _, text in ages(page)] != [text for _, text in before]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -10,19 +9,14 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.e2e.flow import Manifest
-from tests.e2e.kubectl import Kubectl
-from tests.e2e.pages_browser import CHANCES, SHOWN_WITHIN
-from tests.e2e.pages_tour import AXE
+from tests.e2e.api_client import Hands
+from tests.e2e.pages.browser import CHANCES, SHOWN_WITHIN, new_context
+from tests.e2e.pages.tour import AXE
 from tests.e2e.processes import ROOT, Up
-from tests.e2e.test_pages import chromium, page
-
-__all__ = ["chromium", "page"]
 
 pytestmark = [pytest.mark.e2e, pytest.mark.browser]
 
-EXAMPLE = Manifest(ROOT / "docs" / "examples" / "two-pods.yaml")
-SECONDS = 1000
+EXAMPLE = ROOT / "docs" / "examples" / "two-pods.yaml"
 CARD = '.tile[data-at="card.example.com/by-hand/card-0"]'
 #: Notes when the page hears of the next change, and when the card's tile shows it.
 WATCH_CARD = f"""() => {{
@@ -34,7 +28,7 @@ WATCH_CARD = f"""() => {{
 
 
 @pytest.fixture
-def card(kubectl: Kubectl) -> Iterator[dict[str, Any]]:
+def card(hands: Hands) -> Iterator[dict[str, Any]]:
     """A device of no node, published by hand; the test may change it."""
     manifest = {
         "apiVersion": "resource.k8s.io/v1",
@@ -47,9 +41,9 @@ def card(kubectl: Kubectl) -> Iterator[dict[str, Any]]:
             "devices": [{"name": "card-0", "attributes": {"model": {"string": "Card"}}}],
         },
     }
-    kubectl("apply", "-f", "-", stdin=json.dumps(manifest))
+    hands.apply(manifest)
     yield manifest
-    kubectl("delete", "resourceslice", "by-hand")
+    hands.remove("ResourceSlice", "by-hand")
 
 
 def test_an_expression_dims_as_it_is_typed_and_stays_in_the_link(page: Page, up: Up) -> None:
@@ -72,8 +66,8 @@ def test_an_expression_dims_as_it_is_typed_and_stays_in_the_link(page: Page, up:
     expect(page).not_to_have_url(re.compile("cel="))
 
 
-def test_without_script_the_page_filters_groups_and_opens_a_device(chromium: Browser, up: Up, page: Page) -> None:
-    context = chromium.new_context(java_script_enabled=False, storage_state=page.context.storage_state())
+def test_without_script_the_page_filters_groups_and_opens_a_device(chromium: Browser, up: Up, admin_state: Any) -> None:
+    context = new_context(chromium, state=admin_state, script=False)
     plain = context.new_page()
     plain.goto(f"{up.web}/devices?group=node")
     plain.get_by_label("Filter devices with a CEL expression").fill('device.attributes["gpu.example.com"].index == 0')
@@ -88,7 +82,7 @@ def test_without_script_the_page_filters_groups_and_opens_a_device(chromium: Bro
 
 
 def test_a_tile_changes_alone_and_the_reader_keeps_focus_scroll_and_panel(
-    page: Page, up: Up, kubectl: Kubectl, card: dict[str, Any]
+    page: Page, up: Up, hands: Hands, card: dict[str, Any]
 ) -> None:
     page.goto(f"{up.web}/devices")
     tile = page.locator(CARD)
@@ -103,8 +97,8 @@ def test_a_tile_changes_alone_and_the_reader_keeps_focus_scroll_and_panel(
         page.evaluate(WATCH_CARD)
         taint = {"key": "card.example.com/unhealthy", "effect": "NoSchedule"}
         card["spec"]["devices"][0]["taints"] = [taint] if broken else []
-        kubectl("apply", "-f", "-", stdin=json.dumps(card))
-        expect(tile).to_have_attribute("data-s", "bad" if broken else "free", timeout=10 * SECONDS)
+        hands.apply(card)
+        expect(tile).to_have_attribute("data-s", "bad" if broken else "free")
         took.append(page.evaluate("window.swapped.then((at) => at - window.heard)"))
     assert min(took) <= SHOWN_WITHIN, took
     expect(tile).to_be_focused()
@@ -118,22 +112,22 @@ def test_a_tile_changes_alone_and_the_reader_keeps_focus_scroll_and_panel(
     expect(tile).to_be_focused()
 
 
-def test_a_line_that_comes_and_goes_moves_no_other(page: Page, up: Up, kubectl: Kubectl) -> None:
+def test_a_line_that_comes_and_goes_moves_no_other(page: Page, up: Up, hands: Hands) -> None:
     page.goto(f"{up.web}/devices?group=namespace")
     page.evaluate("window.untouched = true")
     expect(page.get_by_role("heading", name="Held by nobody")).to_be_visible()
-    kubectl("apply", "-f", str(EXAMPLE.path))
+    hands.apply_file(EXAMPLE)
     held = page.locator("section", has=page.get_by_role("heading", name="demo")).locator(".tile")
-    expect(held).to_have_count(2, timeout=30 * SECONDS)
-    kubectl("delete", "-f", str(EXAMPLE.path), "--timeout=60s")
-    expect(page.get_by_role("heading", name="demo")).to_have_count(0, timeout=30 * SECONDS)
+    expect(held).to_have_count(2)
+    hands.forget_file(EXAMPLE)
+    expect(page.get_by_role("heading", name="demo")).to_have_count(0)
     expect(page.locator('.tile[data-s="free"]')).to_have_count(24)
     assert page.evaluate("window.untouched")
 
 
-def test_a_device_page_tells_its_holder_and_remembers_it(page: Page, up: Up, kubectl: Kubectl) -> None:
-    kubectl("apply", "-f", str(EXAMPLE.path))
-    kubectl("wait", "--for=condition=Ready", "-n", "demo", "pod/trainer", "--timeout=60s")
+def test_a_device_page_tells_its_holder_and_remembers_it(page: Page, up: Up, hands: Hands) -> None:
+    hands.apply_file(EXAMPLE)
+    hands.wait_pods("Ready", "demo", "trainer")
     page.goto(f"{up.web}/devices?state=reserved")
     page.locator('.tile[data-s="reserved"]').first.click()
     page.get_by_role("link", name="All about this device").click()
@@ -142,8 +136,8 @@ def test_a_device_page_tells_its_holder_and_remembers_it(page: Page, up: Up, kub
     expect(page.locator("#device")).to_contain_text("k8s.gpu.example.com-claim_")
     claim = holders.locator(".chain a").first.inner_text()
     page.evaluate("window.untouched = true")
-    kubectl("delete", "-f", str(EXAMPLE.path), "--timeout=60s")
-    expect(holders).to_contain_text("No claim holds it.", timeout=30 * SECONDS)
+    hands.forget_file(EXAMPLE)
+    expect(holders).to_contain_text("No claim holds it.")
     row = page.locator("table tr", has_text=claim)
     expect(row).to_contain_text("demo")
     expect(row).not_to_contain_text("holds it now")
@@ -160,11 +154,11 @@ def test_axe_finds_nothing_on_the_grid_and_a_device(page: Page, up: Up) -> None:
         assert found == [], path
 
 
-def test_a_cordoned_node_is_marked_while_one_looks(page: Page, up: Up, kubectl: Kubectl) -> None:
+def test_a_cordoned_node_is_marked_while_one_looks(page: Page, up: Up, hands: Hands) -> None:
     page.goto(f"{up.web}/devices?group=node")
     expect(page.get_by_text("Live", exact=True)).to_be_visible()
     expect(page.locator(".node.cordoned")).to_have_count(0)
-    kubectl("cordon", "node-2")
+    hands.change("Node", "node-2", {"spec": {"unschedulable": True}})
     try:
         expect(page.locator(".node.cordoned")).to_have_attribute("data-name", "node-2")
         name = page.locator(".node.cordoned .name")
@@ -181,6 +175,6 @@ def test_a_cordoned_node_is_marked_while_one_looks(page: Page, up: Up, kubectl: 
         page.goto(f"{up.web}/devices?group=node")
         expect(page.locator(".node.cordoned")).to_have_count(1)
     finally:
-        kubectl("uncordon", "node-2")
+        hands.change("Node", "node-2", {"spec": {"unschedulable": None}})
     expect(page.locator(".node.cordoned")).to_have_count(0)
     expect(page.locator("#legend")).not_to_contain_text("Cordoned")

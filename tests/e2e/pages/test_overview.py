@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.e2e.flow import Manifest
-from tests.e2e.kubectl import Kubectl
+from tests.e2e.api_client import Document, Hands, documents
+from tests.e2e.pages.browser import new_context
 from tests.e2e.processes import ROOT, Up
-from tests.e2e.test_pages import chromium, page, sign_in
-
-__all__ = ["chromium", "page"]
 
 pytestmark = [pytest.mark.e2e, pytest.mark.browser]
 
-EXAMPLE = Manifest(ROOT / "docs" / "examples" / "two-pods.yaml")
-#: A change shows at once; what the machine needs to place a pod comes on top.
-SOON = 30_000
+EXAMPLE = ROOT / "docs" / "examples" / "two-pods.yaml"
 
 
 @pytest.fixture
 def overview(page: Page, up: Up) -> Page:
     """The page, open and live, after the brand was clicked."""
+    page.goto(f"{up.web}/find")
     page.get_by_role("link", name="Manciple, overview").click()
     expect(page).to_have_url(f"{up.web}/overview")
     expect(page.get_by_text("Live", exact=True)).to_be_visible()
@@ -36,48 +31,49 @@ def _figure(page: Page, name: str) -> Any:
     return page.locator("#figures > div").filter(has_text=name).locator(".n")
 
 
-def _stuck_pod() -> str:
+def _stuck_pod() -> Document:
     claim = {"name": "gpu", "resourceClaimName": "nothing"}
     container = {"name": "main", "image": "example.com/main", "resources": {"claims": [{"name": "gpu"}]}}
-    pod = {
+    return {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {"name": "stuck", "namespace": "demo"},
         "spec": {"containers": [container], "resourceClaims": [claim]},
     }
-    return json.dumps(pod)
 
 
-def test_figures_bars_and_events_change_by_themselves(overview: Page, kubectl: Kubectl) -> None:
+def test_figures_bars_and_events_change_by_themselves(overview: Page, hands: Hands) -> None:
     expect(_figure(overview, "Free")).to_have_text("24")
     row = overview.locator("#capacity tr").filter(has_text="gpu.example.com").first
     expect(row.get_by_role("img")).to_have_attribute("aria-label", "24 free")
     overview.get_by_text("As a table").click()
-    kubectl("apply", "-f", str(EXAMPLE.path))
-    expect(_figure(overview, "Reserved")).to_have_text("2", timeout=SOON)
+    # Under names of their own: the events of earlier tests do not count.
+    newcomers = documents(EXAMPLE.read_text().replace("trainer", "newcomer").replace("notebook", "newcomer-too"))
+    hands.apply(*newcomers)
+    expect(_figure(overview, "Reserved")).to_have_text("2")
     expect(_figure(overview, "Free")).to_have_text("22")
     expect(row.get_by_role("img")).to_have_attribute("aria-label", "2 reserved, 22 free")
-    expect(overview.locator("#events")).to_contain_text("Successfully assigned demo/trainer")
+    expect(overview.locator("#events")).to_contain_text("Successfully assigned demo/newcomer")
     expect(overview.locator("#use")).to_contain_text("now 2 of 24")
     expect(overview.locator("#use details")).to_have_attribute("open", "")  # what was opened stays so
     expect(overview.locator("#said")).to_contain_text("22 devices are free")
-    kubectl("delete", "-f", str(EXAMPLE.path), "--timeout=60s")
-    expect(_figure(overview, "Free")).to_have_text("24", timeout=SOON)
+    hands.forget(*newcomers)
+    expect(_figure(overview, "Free")).to_have_text("24")
     assert overview.evaluate("window.untouched")
 
 
-def test_a_waiting_pod_appears_with_its_cause_and_leads_to_its_page(overview: Page, up: Up, kubectl: Kubectl) -> None:
+def test_a_waiting_pod_appears_with_its_cause_and_leads_to_its_page(overview: Page, up: Up, hands: Hands) -> None:
     expect(overview.locator("#waiting")).to_contain_text("No pod is waiting")
-    kubectl("apply", "-f", "-", stdin=_stuck_pod())
+    hands.apply(_stuck_pod())
     waiting = overview.locator("#waiting")
-    expect(waiting).to_contain_text("A claim does not exist", timeout=SOON)
+    expect(waiting).to_contain_text("A claim does not exist")
     expect(waiting).to_contain_text("Create the claim, or name one that exists.")
-    expect(overview.locator("#events .sev.warn").first).to_be_visible(timeout=SOON)
+    expect(overview.locator("#events .sev.warn").first).to_be_visible()
     waiting.get_by_role("link", name="stuck").click()
     expect(overview).to_have_url(f"{up.web}/pods/demo/stuck")
     overview.go_back()
-    kubectl("delete", "pod", "stuck", "-n", "demo", "--timeout=60s")
-    expect(overview.locator("#waiting")).to_contain_text("No pod is waiting", timeout=SOON)
+    hands.remove("Pod", "stuck", "demo")
+    expect(overview.locator("#waiting")).to_contain_text("No pod is waiting")
 
 
 def test_a_figure_leads_to_its_devices_and_health_is_told(overview: Page, up: Up) -> None:
@@ -90,33 +86,27 @@ def test_a_figure_leads_to_its_devices_and_health_is_told(overview: Page, up: Up
     expect(overview).to_have_url(f"{up.web}/devices?state=free")
 
 
-def test_events_are_filtered_by_choosing_and_new_ones_come_in(page: Page, up: Up, kubectl: Kubectl) -> None:
+def test_events_are_filtered_by_choosing_and_new_ones_come_in(page: Page, up: Up, hands: Hands) -> None:
     page.goto(f"{up.web}/events?kind=Pod")
     expect(page.get_by_text("Live", exact=True)).to_be_visible()
-    kubectl("apply", "-f", "-", stdin=_stuck_pod())
+    hands.apply(_stuck_pod())
     found = page.locator("#found")
-    expect(found.get_by_role("row").filter(has_text="demo/stuck").first).to_be_visible(timeout=SOON)
+    expect(found.get_by_role("row").filter(has_text="demo/stuck").first).to_be_visible()
     page.get_by_label("Type").select_option("Warning")
     expect(page).to_have_url(f"{up.web}/events?ns=&type=Warning&kind=Pod&name=&q=")
     expect(found).to_contain_text("FailedScheduling")
     page.get_by_label("saying").fill("no such words")
     page.keyboard.press("Enter")
     expect(found).to_contain_text("No event matches")
-    kubectl("delete", "pod", "stuck", "-n", "demo", "--timeout=60s")
+    hands.remove("Pod", "stuck", "demo")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_phone_shows_it_without_scrolling_sideways_and_waiting_before_events(
-    chromium: Browser, up: Up, scheme: str
+    chromium: Browser, up: Up, admin_state: Any, scheme: str
 ) -> None:
-    context = chromium.new_context(
-        viewport={"width": 390, "height": 844},
-        has_touch=True,
-        is_mobile=True,
-        color_scheme=scheme,  # type: ignore[arg-type]  # one of its literals
-    )
+    context = new_context(chromium, state=admin_state, phone=True, scheme=scheme, still=False)
     phone = context.new_page()
-    sign_in(phone, up)
     for path in ("/overview", "/events"):
         phone.goto(f"{up.web}{path}")
         assert phone.evaluate("document.documentElement.scrollWidth") == 390

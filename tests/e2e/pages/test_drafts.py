@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Dialog, Page, expect
 
-from tests.e2e.kubectl import Kubectl
+from tests.e2e.api_client import Hands
+from tests.e2e.pages.browser import new_context
+from tests.e2e.pages.test_classes import INDEX_0, made, page
+from tests.e2e.pages.test_classes import _forget as forget
 from tests.e2e.processes import Up
-from tests.e2e.test_pages_classes import INDEX_0, chromium, made, page
-from tests.e2e.test_pages_classes import _forget as forget
 
-__all__ = ["chromium", "page"]
+__all__ = ["page"]
 
 pytestmark = [pytest.mark.e2e, pytest.mark.browser]
 
@@ -30,9 +32,9 @@ def stays(page: Page) -> list[str]:
 
 
 def test_what_is_typed_stands_in_the_link_and_leaving_asks_first(
-    chromium: Browser, page: Page, up: Up, kubectl: Kubectl
+    chromium: Browser, page: Page, up: Up, admin_state: Any, hands: Hands
 ) -> None:
-    made(kubectl, "half-done")
+    made(hands, "half-done")
     address = f"{up.web}/classes/c/half-done"
     page.goto(address)
     page.get_by_role("textbox", name="Selector 1").click()
@@ -42,7 +44,7 @@ def test_what_is_typed_stands_in_the_link_and_leaving_asks_first(
     expect(page).to_have_url(re.compile(r"half-done\?selector=device\.attributes.*\.index\+%3D%3D\+0$"))
     link = page.url
 
-    plain = chromium.new_context(java_script_enabled=False, storage_state=page.context.storage_state())
+    plain = new_context(chromium, state=admin_state, script=False)
     other = plain.new_page()
     other.goto(link)
     expect(other.locator('textarea[name="selector"]').first).to_have_value(INDEX_0)
@@ -58,11 +60,11 @@ def test_what_is_typed_stands_in_the_link_and_leaving_asks_first(
     expect(page).to_have_url(address)
     expect(page.locator('textarea[name="selector"]')).to_have_value("true")
     assert asked == ["beforeunload"]
-    forget(page, up, kubectl, "half-done")
+    forget(page, up, hands, "half-done")
 
 
-def test_leaving_the_yaml_of_a_class_asks_first(page: Page, up: Up, kubectl: Kubectl) -> None:
-    made(kubectl, "as-text")
+def test_leaving_the_yaml_of_a_class_asks_first(page: Page, up: Up, hands: Hands) -> None:
+    made(hands, "as-text")
     page.goto(f"{up.web}/classes/c/as-text?tab=yaml")
     asked = stays(page)
     editor = page.get_by_role("textbox", name="DeviceClass")
@@ -76,7 +78,7 @@ def test_leaving_the_yaml_of_a_class_asks_first(page: Page, up: Up, kubectl: Kub
     page.get_by_role("link", name="Workbench").click()  # nothing was written: nothing is asked
     expect(page.locator("#class-form")).to_be_visible()
     assert asked == ["beforeunload"]
-    forget(page, up, kubectl, "as-text")
+    forget(page, up, hands, "as-text")
 
 
 def test_leaving_a_pod_that_was_checked_and_not_created_asks_first(page: Page, up: Up) -> None:

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from tests.e2e.plugin_driver_process import PREPARE, UNPREPARE, DriverProcess
-from tests.e2e.plugin_scene import Scene
+from tests.e2e.plugins.driver_process import PREPARE, UNPREPARE, DriverProcess
+from tests.e2e.plugins.scene import Scene
 from tests.e2e.processes import wait_for
 
 pytestmark = pytest.mark.e2e

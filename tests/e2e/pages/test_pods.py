@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from tests.e2e.api_client import Hands
 from tests.e2e.kubectl import Kubectl
+from tests.e2e.pages.browser import new_context
 from tests.e2e.processes import Up
-from tests.e2e.test_pages import chromium, page
-
-__all__ = ["chromium", "page"]
 
 pytestmark = [pytest.mark.e2e, pytest.mark.browser]
 
@@ -46,42 +45,42 @@ def _manifest(name: str, *, count: int = 1, selectors: tuple[str, ...] = ()) -> 
     return {"apiVersion": "v1", "kind": "List", "items": [claim, pod]}
 
 
-def _apply(kubectl: Kubectl, name: str, **fields: Any) -> None:
-    kubectl("apply", "-f", "-", stdin=json.dumps(_manifest(name, **fields)))
+def _apply(hands: Hands, name: str, **fields: Any) -> None:
+    hands.apply(*_manifest(name, **fields)["items"])
 
 
 @pytest.fixture
-def crowd(kubectl: Kubectl) -> Iterator[Kubectl]:
+def crowd(hands: Hands) -> Iterator[Hands]:
     """Three pods that hold all 24 GPUs; whatever a test leaves in the namespace goes with them.
 
     Ask for it before the page: an open page would ask for a pod that is gone.
     """
     for number in range(3):
-        _apply(kubectl, f"train-{number}", count=8)
+        _apply(hands, f"train-{number}", count=8)
     for number in range(3):
-        kubectl("wait", "--for=condition=PodScheduled", f"pod/train-{number}", "-n", "demo", "--timeout=60s")
-    yield kubectl
-    kubectl("delete", "pods,resourceclaims", "--all", "-n", "demo", "--timeout=60s")
+        hands.wait_pods("PodScheduled", "demo", f"train-{number}")
+    yield hands
+    hands.clear("demo", "Pod", "ResourceClaim")
 
 
-def test_a_waiting_pod_says_why_and_the_page_follows(crowd: Kubectl, page: Page, up: Up) -> None:
+def test_a_waiting_pod_says_why_and_the_page_follows(crowd: Hands, page: Page, up: Up) -> None:
     _apply(crowd, "eval", count=2)
     page.goto(f"{up.web}/pods")
     row = page.get_by_role("row", name="eval")
-    expect(row).to_contain_text("accepts only 24 devices and all 24 are held", timeout=30_000)
+    expect(row).to_contain_text("accepts only 24 devices and all 24 are held")
     row.get_by_role("link", name="eval").click()
     why = page.locator("#h-why")
     expect(why).to_have_text("It waits because request gpu accepts only 24 devices and all 24 are held.")
     expect(page.locator(".funnel li.key")).to_contain_text("all 24 held")
     expect(page.locator("section", has_text="Who holds the 24").get_by_role("link", name="train-1")).to_be_visible()
     page.evaluate("window.untouched = true")  # a reload would lose it
-    crowd("delete", "pod/train-1", "resourceclaim/train-1", "-n", "demo", "--timeout=60s")
-    expect(why).to_have_count(0, timeout=30_000)
+    crowd.forget(*_manifest("train-1")["items"])
+    expect(why).to_have_count(0)
     expect(page.get_by_text("on node")).to_be_visible()
     assert page.evaluate("window.untouched")
 
 
-def test_the_clause_that_refuses_is_shown_and_what_the_devices_have(crowd: Kubectl, page: Page, up: Up) -> None:
+def test_the_clause_that_refuses_is_shown_and_what_the_devices_have(crowd: Hands, page: Page, up: Up) -> None:
     _apply(crowd, "large", selectors=(MEMORY,))
     page.goto(f"{up.web}/pods/demo/large")
     expect(page.locator("#h-why")).to_contain_text("memory >= 200Gi refuses all 24; they have 80Gi.")
@@ -90,7 +89,7 @@ def test_the_clause_that_refuses_is_shown_and_what_the_devices_have(crowd: Kubec
     expect(page.locator("tr", has_text="node-2")).to_contain_text("Selector 1: memory >= 200Gi")
 
 
-def test_a_pod_leads_to_its_device_and_back(crowd: Kubectl, page: Page, up: Up) -> None:
+def test_a_pod_leads_to_its_device_and_back(crowd: Hands, page: Page, up: Up) -> None:
     page.goto(f"{up.web}/pods/demo/train-0")
     page.locator("section", has_text="Its claims").get_by_role("link", name="/ gpu-0").first.click()
     expect(page).to_have_url(re.compile("/devices/d/gpu.example.com/"))
@@ -98,8 +97,8 @@ def test_a_pod_leads_to_its_device_and_back(crowd: Kubectl, page: Page, up: Up) 
     expect(page.get_by_role("heading", level=1)).to_have_text("train-0")
 
 
-def test_a_rehearsal_without_a_selector_replays_the_funnel(page: Page, up: Up, kubectl: Kubectl) -> None:
-    _apply(kubectl, "picky", selectors=(MEMORY,))
+def test_a_rehearsal_without_a_selector_replays_the_funnel(page: Page, up: Up, hands: Hands) -> None:
+    _apply(hands, "picky", selectors=(MEMORY,))
     page.goto(f"{up.web}/pods/demo/picky")
     page.get_by_role("link", name="Try without its selector").click()
     expect(page.locator("#h-why")).to_contain_text("Without selector 1 it would start now on node-")
@@ -107,12 +106,12 @@ def test_a_rehearsal_without_a_selector_replays_the_funnel(page: Page, up: Up, k
     page.get_by_role("link", name="Back to as written").click()
     expect(page.locator("#h-why")).to_contain_text("It waits because")
     expect(page.locator(".funnel li.skipped")).to_have_count(0)
-    kubectl("delete", "pod,resourceclaim", "picky", "-n", "demo", "--timeout=60s")
+    hands.forget(*_manifest("picky")["items"])
 
 
-def test_deleting_previews_its_effect_can_be_cancelled_and_then_happens(crowd: Kubectl, page: Page, up: Up) -> None:
+def test_deleting_previews_its_effect_can_be_cancelled_and_then_happens(crowd: Hands, page: Page, up: Up) -> None:
     _apply(crowd, "eval", count=2)
-    crowd("wait", "--for=condition=PodScheduled=false", "pod/eval", "-n", "demo", "--timeout=60s")
+    crowd.wait_pods("PodScheduled", "demo", "eval", status="False")
     page.goto(f"{up.web}/pods/demo/train-1")
     dialog = page.get_by_role("dialog")
     page.get_by_role("link", name="Delete, with preview").click()
@@ -123,10 +122,10 @@ def test_deleting_previews_its_effect_can_be_cancelled_and_then_happens(crowd: K
     page.get_by_role("link", name="Delete, with preview").click()
     dialog.get_by_role("button", name="Delete pod").click()
     expect(page.locator(".says")).to_contain_text("Pod train-1 is being deleted.")
-    crowd("wait", "--for=condition=PodScheduled", "pod/eval", "-n", "demo", "--timeout=60s")
+    crowd.wait_pods("PodScheduled", "demo", "eval")
 
 
-def test_a_pod_is_written_in_the_editor_and_its_log_followed(page: Page, up: Up, kubectl: Kubectl) -> None:
+def test_a_pod_is_written_in_the_editor_and_its_log_followed(page: Page, up: Up, hands: Hands) -> None:
     page.goto(f"{up.web}/pods/new?example=one-device&ns=demo")
     editor = page.locator(".cm-content")
     expect(editor).to_contain_text("ResourceClaimTemplate")
@@ -134,7 +133,7 @@ def test_a_pod_is_written_in_the_editor_and_its_log_followed(page: Page, up: Up,
       const area = document.getElementById("yaml");
       Editors.set(area, area.value.replace("restartPolicy", "restartPolice"));
     }""")
-    expect(page.locator(".cm-bad")).to_be_visible(timeout=10_000)
+    expect(page.locator(".cm-bad")).to_be_visible()
     page.get_by_role("button", name="Check").click()
     expect(page.get_by_role("alert")).to_contain_text("restartPolice is not a field of this")
     page.evaluate("""() => {
@@ -143,11 +142,11 @@ def test_a_pod_is_written_in_the_editor_and_its_log_followed(page: Page, up: Up,
     }""")
     page.get_by_role("button", name="Create", exact=True).click()
     expect(page.get_by_role("heading", level=1)).to_have_text("trainer")
-    expect(page.locator("#pod-head")).to_contain_text("Running", timeout=30_000)
+    expect(page.locator("#pod-head")).to_contain_text("Running")
     page.get_by_role("link", name="Logs").click()
     expect(page.get_by_label("Follow")).to_be_visible()
-    kubectl("delete", "pod/trainer", "-n", "demo", "--timeout=60s")
-    kubectl("delete", "resourceclaimtemplate/one-device", "-n", "demo", "--timeout=60s")
+    hands.remove("Pod", "trainer", "demo")
+    hands.remove("ResourceClaimTemplate", "one-device", "demo")
 
 
 def test_the_form_shows_the_yaml_that_it_makes(page: Page, up: Up) -> None:
@@ -159,8 +158,8 @@ def test_the_form_shows_the_yaml_that_it_makes(page: Page, up: Up) -> None:
     expect(page.get_by_label("Name", exact=True)).to_have_value("from-the-form")
 
 
-def test_what_if_says_how_many_fit_and_writes_nothing(page: Page, up: Up, kubectl: Kubectl) -> None:
-    before = kubectl("get", "pods,resourceclaims", "-A", "-o", "name")
+def test_what_if_says_how_many_fit_and_writes_nothing(page: Page, up: Up, hands: Hands) -> None:
+    before = [hands.names(kind, "demo") for kind in ("Pod", "ResourceClaim")]
     page.goto(f"{up.web}/what-if")
     claim = json.dumps(_manifest("pasted", count=2)["items"][0])
     page.evaluate("(text) => Editors.set(document.getElementById('yaml'), text)", claim)
@@ -172,20 +171,20 @@ def test_what_if_says_how_many_fit_and_writes_nothing(page: Page, up: Up, kubect
     page.get_by_role("button", name="Rehearse").click()
     expect(page.locator("#h-verdict")).to_have_text("All 15 would start now, on 2 nodes.")
     expect(page.locator("#result")).to_contain_text("Tried with 1 device.")
-    assert kubectl("get", "pods,resourceclaims", "-A", "-o", "name") == before
+    assert [hands.names(kind, "demo") for kind in ("Pod", "ResourceClaim")] == before
 
 
-def test_the_list_gains_and_loses_pods_by_itself(crowd: Kubectl, page: Page, up: Up) -> None:
+def test_the_list_gains_and_loses_pods_by_itself(crowd: Hands, page: Page, up: Up) -> None:
     page.goto(f"{up.web}/pods")
     page.evaluate("window.untouched = true")
     _apply(crowd, "later")
-    expect(page.get_by_role("link", name="later", exact=True)).to_be_visible(timeout=30_000)
-    crowd("delete", "pod/later", "-n", "demo", "--timeout=60s")
-    expect(page.get_by_role("link", name="later", exact=True)).to_have_count(0, timeout=30_000)
+    expect(page.get_by_role("link", name="later", exact=True)).to_be_visible()
+    crowd.remove("Pod", "later", "demo")
+    expect(page.get_by_role("link", name="later", exact=True)).to_have_count(0)
     assert page.evaluate("window.untouched")
 
 
-def test_the_page_fits_a_phone(crowd: Kubectl, page: Page, up: Up) -> None:
+def test_the_page_fits_a_phone(crowd: Hands, page: Page, up: Up) -> None:
     _apply(crowd, "small", selectors=(MEMORY, MEMORY))
     page.set_viewport_size({"width": 390, "height": 844})
     paths = ("/pods", "/pods/demo/small", "/pods/demo/small?tab=events", "/pods/new", "/what-if?pod=demo/small")
@@ -195,9 +194,9 @@ def test_the_page_fits_a_phone(crowd: Kubectl, page: Page, up: Up) -> None:
         assert page.evaluate("document.documentElement.scrollWidth") <= 390
 
 
-def test_the_pages_work_without_script(crowd: Kubectl, page: Page, chromium: Browser, up: Up) -> None:
+def test_the_pages_work_without_script(crowd: Hands, chromium: Browser, up: Up, admin_state: Any) -> None:
     _apply(crowd, "small")
-    context = chromium.new_context(java_script_enabled=False, storage_state=page.context.storage_state())
+    context = new_context(chromium, state=admin_state, script=False)
     plain = context.new_page()
     plain.goto(f"{up.web}/pods")
     plain.get_by_role("link", name="small").click()
@@ -205,10 +204,10 @@ def test_the_pages_work_without_script(crowd: Kubectl, page: Page, chromium: Bro
     context.close()
 
 
-def test_kubectl_reads_the_explanation(up: Up, crowd: Kubectl) -> None:
+def test_kubectl_reads_the_explanation(up: Up, crowd: Hands, kubectl: Kubectl) -> None:
     _apply(crowd, "raw")
     for path in ("/api/v1/namespaces/demo/pods/raw", "/apis/resource.k8s.io/v1/namespaces/demo/resourceclaims/raw"):
-        found = json.loads(crowd("get", "--raw", f"{path}/explain"))
+        found = json.loads(kubectl("get", "--raw", f"{path}/explain"))
         assert found["kind"] == "Explanation"
         assert found["reason"] == "Request `gpu` accepts only 24 devices and all 24 are held."
         assert found["nodes"][0]["requests"][0]["stages"][-1] == {"name": "free", "left": 0}

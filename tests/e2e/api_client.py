@@ -1,0 +1,158 @@
+"""The API as a program uses it, for tests that need something done and do not look at how kubectl does it."""
+
+from __future__ import annotations
+
+import base64
+import logging
+import ssl
+from collections.abc import Iterable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import httpx
+import yaml
+
+from tests.e2e.processes import wait_for
+
+Document = dict[str, Any]
+
+#: Where objects of a kind are; those with {namespace} are in one.
+PLACES = {
+    "Namespace": "/api/v1/namespaces",
+    "Node": "/api/v1/nodes",
+    "Pod": "/api/v1/namespaces/{namespace}/pods",
+    "DeviceClass": "/apis/resource.k8s.io/v1/deviceclasses",
+    "ResourceSlice": "/apis/resource.k8s.io/v1/resourceslices",
+    "ResourceClaim": "/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims",
+    "ResourceClaimTemplate": "/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaimtemplates",
+}
+
+# A failure shows what it captured: the requests of a loop that waits would hide everything else.
+logging.getLogger("httpx").setLevel(logging.WARNING)
+
+
+class Api:
+    """The API as the administrator of a kubeconfig file sees it."""
+
+    def __init__(self, kubeconfig: Path) -> None:
+        document = yaml.safe_load(kubeconfig.read_text())
+        cluster, user = document["clusters"][0]["cluster"], document["users"][0]["user"]
+        authority = base64.b64decode(cluster["certificate-authority-data"]).decode()
+        self.server = cluster["server"]
+        self._http = httpx.Client(
+            base_url=self.server,
+            verify=ssl.create_default_context(cadata=authority),
+            headers={"Authorization": f"Bearer {user['token']}"},
+            timeout=30,
+        )
+
+    def made(self, path: str, body: Document) -> Document:
+        return self._answer(self._http.post(path, json=body))
+
+    def listed(self, path: str, **params: str) -> list[Document]:
+        return list(self._answer(self._http.get(path, params=params))["items"])
+
+    def patch(self, path: str, change: Document) -> Document:
+        """Merge `change` into an object."""
+        headers = {"Content-Type": "application/merge-patch+json"}
+        return self._answer(self._http.patch(path, json=change, headers=headers))
+
+    def put(self, path: str, body: Document) -> Document:
+        return self._answer(self._http.put(path, json=body))
+
+    def find(self, path: str) -> Document | None:
+        answer = self._http.get(path)
+        return None if answer.status_code == httpx.codes.NOT_FOUND else self._answer(answer)
+
+    def delete(self, path: str, *, grace: int | None = None) -> None:
+        """Gone already is fine."""
+        params = {} if grace is None else {"gracePeriodSeconds": str(grace)}
+        answer = self._http.delete(path, params=params)
+        if answer.status_code != httpx.codes.NOT_FOUND:
+            self._answer(answer)
+
+    def _answer(self, answer: httpx.Response) -> Document:
+        assert not answer.is_error, f"{answer.request.method} {answer.request.url}: {answer.text}"
+        return dict(answer.json())
+
+
+def documents(text: str) -> list[Document]:
+    """Those of a manifest, YAML or JSON."""
+    return [one for one in yaml.safe_load_all(text) if one]
+
+
+class Hands(Api):
+    """What somebody else does to the cluster while a page is open."""
+
+    def apply(self, *wanted: Document) -> None:
+        """Make them, and change those that are there."""
+        for one in wanted:
+            if self.find(place_of(one)) is None:
+                self.made(_collection(one["kind"], one["metadata"].get("namespace", "")), one)
+            else:
+                self.patch(place_of(one), one)
+
+    def apply_file(self, path: Path) -> None:
+        self.apply(*documents(path.read_text()))
+
+    def forget(self, *gone: Document, wait: bool = True) -> None:
+        """Delete them, those that made others last, and wait until they are gone. Gone already is fine."""
+        places = [place_of(one) for one in reversed(gone)]
+        for place in places:
+            self.delete(place)
+        if wait:
+            self._wait_gone(places)
+
+    def forget_file(self, path: Path, *, wait: bool = True) -> None:
+        self.forget(*documents(path.read_text()), wait=wait)
+
+    def remove(self, kind: str, name: str, namespace: str = "") -> None:
+        """Delete one object and wait until it is gone."""
+        place = f"{_collection(kind, namespace)}/{name}"
+        self.delete(place)
+        self._wait_gone([place])
+
+    def clear(self, namespace: str, *kinds: str) -> None:
+        """Delete all of these kinds in a namespace and wait until they are gone."""
+        places = [f"{_collection(kind, namespace)}/{name}" for kind in kinds for name in self.names(kind, namespace)]
+        for place in places:
+            self.delete(place)
+        self._wait_gone(places)
+
+    def names(self, kind: str, namespace: str = "") -> list[str]:
+        return [one["metadata"]["name"] for one in self.listed(_collection(kind, namespace))]
+
+    def get(self, kind: str, name: str, namespace: str = "") -> Document:
+        found = self.find(f"{_collection(kind, namespace)}/{name}")
+        assert found is not None, f"{kind} {namespace}/{name} is not there"
+        return found
+
+    def change(self, kind: str, name: str, change: Document, namespace: str = "") -> None:
+        """Merge `change` into an object that is there."""
+        self.patch(f"{_collection(kind, namespace)}/{name}", change)
+
+    def wait_pods(self, condition: str, namespace: str, *names: str, status: str = "True") -> None:
+        """Until a condition of all these pods has the status."""
+        for name in names:
+            wait_for(f"{condition}={status} of {name}", partial(self._is, namespace, name, condition, status))
+
+    def _is(self, namespace: str, name: str, condition: str, status: str) -> bool:
+        conditions = self.get("Pod", name, namespace).get("status", {}).get("conditions", ())
+        return any(one["type"] == condition and one["status"] == status for one in conditions)
+
+    def _wait_gone(self, places: Iterable[str]) -> None:
+        for place in places:
+            wait_for(f"{place} to be gone", partial(self._is_gone, place))
+
+    def _is_gone(self, place: str) -> bool:
+        return self.find(place) is None
+
+
+def place_of(document: Document) -> str:
+    metadata = document["metadata"]
+    return f"{_collection(document['kind'], metadata.get('namespace', ''))}/{metadata['name']}"
+
+
+def _collection(kind: str, namespace: str) -> str:
+    return PLACES[kind].format(namespace=namespace or "default")

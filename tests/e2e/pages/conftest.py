@@ -1,0 +1,60 @@
+"""Fixtures of the page tests: one system, one Chromium and one sign-in for all files, a tab for each test.
+
+They end with the last test of this folder: Playwright's event loop runs in the thread of the tests until then, where
+others want none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, expect
+
+from tests.e2e.api_client import Hands
+from tests.e2e.pages.browser import GONE, REFUSED, lasting, launched, signed_in, watched_page
+from tests.e2e.processes import PATIENCE, Up
+
+# Playwright's own five seconds are too few on a busy machine; whoever does not wait for long loses nothing by this.
+expect.set_options(timeout=PATIENCE * 1000)
+
+
+@pytest.fixture(scope="package")
+def chromium() -> Iterator[Browser]:
+    with launched() as browser:
+        yield browser
+
+
+@pytest.fixture(scope="package")
+def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
+    """`manage.py up` on a home of its own, ready. Each test leaves it as it found it."""
+    up = Up(home=tmp_path_factory.mktemp("home")).start()
+    yield up
+    assert up.process.stop() == 0, "\n".join(up.process.output)
+
+
+@pytest.fixture(scope="package")
+def admin_state(chromium: Browser, system: Up) -> Any:
+    """What a browser keeps in which the administrator is signed in."""
+    return signed_in(chromium, system.web, system.user, system.password)
+
+
+@pytest.fixture(scope="package")
+def hands(system: Up) -> Hands:
+    """Somebody else at work while a page is open."""
+    return Hands(system.kubeconfig)
+
+
+@pytest.fixture(scope="package")
+def administrator(chromium: Browser, admin_state: Any) -> Iterator[BrowserContext]:
+    """The browser of the administrator."""
+    with lasting(chromium, admin_state) as context:
+        yield context
+
+
+@pytest.fixture
+def page(administrator: BrowserContext, up: Up) -> Iterator[Page]:
+    """A page of the administrator, with nothing opened yet."""
+    with watched_page(administrator, allowed=(REFUSED, GONE), still=False) as page:
+        yield page
