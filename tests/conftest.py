@@ -80,6 +80,7 @@ def redis_server() -> Iterator[services.Server]:
 MEMORIES = {
     "claims.pages.shelf": "forget",
     "manciple.api.tokens": "forget",
+    "manciple.store.group_commit": "forget",
     "scheduling.explanations.current": "forget",
     "scheduling.pages.class_claims": "forget",
     "scheduling.pages.class_shelf": "forget",

@@ -1,10 +1,10 @@
 """Group commit: the writes that wait at the same moment share one transaction.
 
-`write(work)` runs `work(writer)` in a transaction and returns what it returned, once that is committed. Works of
-several threads stand in line. The first to come leads: it takes everybody who waits by then, opens one transaction,
-reads what they announced in one query, runs the works one after the other, each in a savepoint of its own, stores all
-that they wrote in one go, commits, and tells each its own outcome. Who came meanwhile is the next group, led by its
-first. So a lone write starts at once and pays for nobody, and the busier the process, the larger the groups.
+`write(work)` runs `work(writer)` in a transaction and returns what it returned, once that is committed. A thread of its
+own does it, with one database connection for all writes of the process: it takes every work that waits by then, opens
+one transaction, reads what they announced in one query, runs them one after the other, each in a savepoint of its own,
+stores all that they wrote in one go, commits, and tells each its own outcome. What comes meanwhile is the next group.
+So a lone write starts at once and pays for nobody, and the busier the process, the larger the groups.
 
 An exception of one work undoes that work alone. Where the database refuses the group as a whole (an index row that
 violates a constraint), its works are run again one by one, so that the refusal meets the one it concerns: a work may
@@ -18,11 +18,11 @@ import copy
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar, cast
 
-from django.db import Error, InterfaceError, OperationalError
+from django.db import Error, InterfaceError, OperationalError, connection
 
 from manciple.store import transactions
 from manciple.store.persistence import Current
@@ -34,6 +34,8 @@ from manciple.wire.registry import Kind
 
 #: Works in one transaction: everybody in it waits for all of them.
 LARGEST_GROUP = 128
+#: Seconds without a write after which the thread and its connection go.
+IDLE = 60.0
 
 T = TypeVar("T")
 
@@ -62,80 +64,89 @@ class _Waiting(Generic[T]):
         self.work = work
         self.identity = identity
         self.reads = reads
-        #: set when the work has ended, or its thread is to lead the next group
-        self.called = threading.Event()
-        self.ended = False
-        self.result: T | None = None
-        self.error: BaseException | None = None
+        self._ended = threading.Event()
+        self._result: T | None = None
+        self._error: BaseException | None = None
 
     def run(self, writer: Writer) -> None:
         try:
             with writer.savepoint(identity=self.identity):
-                self.result = self.work(writer)
-            self.error = None
+                self._result = self.work(writer)
+            self._error = None
         except Error:
             raise  # the transaction is broken, for everybody
         except Exception as error:
-            self.error = error
+            self._error = error
 
     def end(self, error: BaseException | None = None) -> None:
-        self.error = error or self.error
-        self.ended = True
-        self.called.set()
+        self._error = error or self._error
+        self._ended.set()
 
     def outcome(self) -> T:
-        if self.error is not None:
-            raise self.error
-        return cast("T", self.result)
+        self._ended.wait()
+        if self._error is not None:
+            raise self._error
+        return cast("T", self._result)
 
 
 class GroupCommit:
-    """The line of one process."""
+    """The line of one process, and the thread that serves it: begun by the first work, ended after `IDLE` seconds."""
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
+        self._news = threading.Condition(self._guard)
         self._line: deque[_Waiting[object]] = deque()
-        self._led = False
+        self._thread: threading.Thread | None = None
+        self._stopping = False
 
     def write(self, waiting: _Waiting[T]) -> T:
-        if self._leads(cast("_Waiting[object]", waiting)):
-            self._lead()
+        with self._news:
+            self._line.append(cast("_Waiting[object]", waiting))
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="group-commit", daemon=True)
+                self._thread.start()
+            self._news.notify()
         return waiting.outcome()
 
-    def _leads(self, waiting: _Waiting[object]) -> bool:
-        """Stand in line; False when somebody else has seen to it, True when it is on this thread to lead."""
-        with self._guard:
-            self._line.append(waiting)
-            if not self._led:
-                self._led = True
-                return True
-        waiting.called.wait()
-        return not waiting.ended
+    def waiting(self) -> int:
+        """How many stand in line."""
+        return len(self._line)
 
-    def _lead(self) -> None:
-        with self._guard:
-            group = [self._line.popleft() for _ in range(min(len(self._line), LARGEST_GROUP))]
+    def stop(self) -> None:
+        """End the thread once nobody waits; the next work begins another."""
+        with self._news:
+            self._stopping = True
+            thread = self._thread
+            self._news.notify()
+        if thread is not None:
+            thread.join()
+        self._stopping = False
+
+    def _run(self) -> None:
         try:
-            _commit(group)
+            while group := self._next_group():
+                # Where the server has closed the connection meanwhile, another one is opened.
+                connection.close_if_unusable_or_obsolete()
+                _commit(group)
         finally:
-            self._hand_on()
-            for waiting in group:
-                waiting.called.set()
+            connection.close()
 
-    def _hand_on(self) -> None:
-        with self._guard:
-            if self._line:
-                self._line[0].called.set()
-            else:
-                self._led = False
+    def _next_group(self) -> Sequence[_Waiting[object]]:
+        """Those who wait; nobody when the thread is to end."""
+        with self._news:
+            self._news.wait_for(lambda: self._line or self._stopping, timeout=IDLE)
+            if not self._line:
+                self._thread = None
+            return [self._line.popleft() for _ in range(min(len(self._line), LARGEST_GROUP))]
 
 
 def _commit(group: Sequence[_Waiting[object]]) -> None:
-    """Every work of `group` has ended when this returns, or raises what is no ordinary exception."""
+    """Every work of `group` has ended when this returns."""
     error: BaseException | None = None
     try:
         _commit_together(group)
     except (OperationalError, InterfaceError) as fault:
+        connection.close()
         error = fault
     except (Error, ApiError) as fault:
         if len(group) == 1:
@@ -145,8 +156,7 @@ def _commit(group: Sequence[_Waiting[object]]) -> None:
                 _commit([waiting])
             return
     except BaseException as fault:
-        _end(group, fault)
-        raise
+        error = fault
     _end(group, error)
 
 
@@ -166,9 +176,13 @@ def _copied(error: BaseException | None) -> BaseException | None:
 
 def _commit_together(group: Sequence[_Waiting[object]]) -> None:
     with writing() as writer:
-        writer.offer({read.key: (read.kind, read.known) for waiting in group for read in waiting.reads})
+        writer.offer(_announced(read for waiting in group for read in waiting.reads))
         for waiting in group:
             waiting.run(writer)
+
+
+def _announced(reads: Iterable[Read]) -> dict[Key, tuple[Kind, Current | None]]:
+    return {read.key: (read.kind, read.known) for read in reads}
 
 
 class _Process:
@@ -185,16 +199,22 @@ _process = _Process()
 os.register_at_fork(after_in_child=_process.forget)
 
 
+def forget() -> None:
+    """End the thread and its connection; used where the process's database is another one from now on."""
+    _process.commits.stop()
+
+
 def write(
     work: Callable[[Writer], T], *, identity: Identity = SYSTEM, reads: Sequence[Read] = (), dry_run: bool = False
 ) -> T:
     """Run `work` in a transaction and return what it returns, once committed; see the module's docstring.
 
-    identity: who writes. reads: what `work` is going to read. A dry run, and a work inside of `writing()`, is run where
-    it stands.
+    identity: who writes. reads: what `work` is going to read. A dry run, and a work inside of a transaction of the
+    caller's, is run where it stands.
     Raises: what `work` raises; django.db.Error when the database refuses or is away.
     """
-    if dry_run or transactions.is_open():
+    if dry_run or transactions.is_open() or connection.in_atomic_block:
         with writing(identity=identity, dry_run=dry_run) as writer:
+            writer.offer(_announced(reads))
             return work(writer)
     return _process.commits.write(_Waiting(work, identity, reads))

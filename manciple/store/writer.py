@@ -130,10 +130,16 @@ class Writer:
 
     def offer(self, known: Mapping[Key, tuple[Kind, Current | None]]) -> None:
         """Read all of these in one query. What is offered as known is not read again where it is current still."""
-        wanted = [(*key, str(current.revision) if current else "") for key, (_, current) in known.items()]
+        wanted = [
+            (*key, str(current.revision) if current else "")
+            for key, (_, current) in known.items()
+            if key not in self._known
+        ]
         found = {(resource, *row.key): row for resource, row in rows.by_references(wanted)}
         for key, (kind, current) in known.items():
             row = found.get(key)
+            if key in self._known:
+                continue
             if row is None:
                 self._known[key] = None
             elif row.text is None:

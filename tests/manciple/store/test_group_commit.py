@@ -9,12 +9,11 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from django.db import IntegrityError, OperationalError, connection, connections
+from django.db import IntegrityError, OperationalError, connection, connections, transaction
 from django.test.utils import CaptureQueriesContext
 from msgspec import structs
 
-from manciple.store import announce, objects, persistence, projectors, tail
-from manciple.store.group_commit import GroupCommit
+from manciple.store import announce, group_commit, objects, persistence, projectors, tail
 from manciple.store.objects import Read, Writer
 from manciple.wire.base import ObjectMeta
 from manciple.wire.errors import AlreadyExists, BadRequest, Conflict
@@ -56,9 +55,9 @@ class Crowd:
         """Somebody else's write, which stands in line when this returns."""
         if not self.futures:
             self.lead()
-        before = len(_line())
+        before = group_commit._process.commits.waiting()
         future = self._pool.submit(self._run, work, options)
-        while len(_line()) == before:
+        while group_commit._process.commits.waiting() == before:
             threading.Event().wait(0.001)
         self.futures.append(future)
         return future
@@ -74,13 +73,6 @@ class Crowd:
             return objects.write(work, **options)
         finally:
             connections.close_all()
-
-
-def _line() -> Any:
-    from manciple.store import group_commit
-
-    commits: GroupCommit = group_commit._process.commits
-    return commits._line
 
 
 @pytest.fixture
@@ -200,7 +192,7 @@ def test_what_is_announced_is_read_in_one_query_and_not_again_where_it_is_known(
     def work(writer: Writer) -> tuple[Any, Any]:
         return writer.get(NOTES, "home", "a"), writer.get(NOTES, "home", "b")
 
-    with CaptureQueriesContext(connection) as queries:
+    with transaction.atomic(), CaptureQueriesContext(connection) as queries:  # what is run on this very connection
         found, missing = objects.write(work, reads=reads)
     assert found is stored
     assert missing is None

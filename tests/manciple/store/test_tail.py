@@ -215,7 +215,7 @@ def test_the_tail_outlives_database_errors(following: Tail, monkeypatch: pytest.
 
 
 def test_polling_makes_a_lost_announcement_harmless(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(announce, "announce", lambda _revision: None)
+    monkeypatch.setattr(announce, "announce", lambda *_: None)
     polling = Tail(poll_interval=0.02)
     reader = Reader()
     polling.subscribe(reader, after=1)
