@@ -44,6 +44,8 @@ class _Phase:
 
     began: float = field(default_factory=time.perf_counter)
     posted: dict[str, float] = field(default_factory=dict)
+    #: when the last node was marked
+    marked: float = 0.0
     cpu: dict[str, float] = field(default_factory=cpu.by_role)
 
 
@@ -58,6 +60,7 @@ def measure(*, silent: int, devices: int, rate: float) -> list[Figure]:
     return [
         *_figures("before", before, bound),
         *_figures(f"while {silent:,} nodes fall silent", during, bound, budget=1000),
+        Figure(name="all marked within", value=during.marked - during.began, unit="s"),
         Figure(name="messages told of as discarded", value=revoked, unit="", budget=0),
     ]
 
@@ -81,7 +84,7 @@ async def _measure(
         during = _Phase()
         async with _creating(installation, during, "during", rate):
             await _until(lambda: _marked() >= silent)
-            print(f"   marked within {time.perf_counter() - during.began:.1f} s")
+            during.marked = time.perf_counter()
             await asyncio.sleep(AFTER)
         during.cpu = cpu.since(during.cpu)
         await _until(lambda: before.posted.keys() | during.posted.keys() <= bound.keys())

@@ -18,7 +18,7 @@ from scheduling.beat import task_name
 from scheduling.controllers.registry import controllers
 from scheduling.dispatch import Dispatcher, Table, change_of
 from tests.builders import make_claim, make_node, make_pod, make_template
-from tests.scheduling.cluster import Cluster
+from tests.scheduling.cluster import Cluster, with_spec
 
 CLAIMS = "resourceclaims.resource.k8s.io"
 
@@ -156,12 +156,13 @@ def test_a_lease_that_is_renewed_is_nothing_to_claim() -> None:
         claimed.append(revision)
         return True
 
+    meta = ObjectMeta(name="node-1", namespace="kube-node-lease")
+    lease = Cluster().create(Lease(api_version="coordination.k8s.io/v1", kind="Lease", metadata=meta))
     dispatcher = Dispatcher(sent, claim)
     dispatcher.start()
     try:
         sent.until(LAST)
-        meta = ObjectMeta(name="node-1", namespace="kube-node-lease")
-        Cluster().create(Lease(api_version="coordination.k8s.io/v1", kind="Lease", metadata=meta))
+        Cluster().update(with_spec(lease, lease_transitions=1))
         node = Cluster().create(make_node())
         sent.until("schedule")
     finally:
