@@ -47,10 +47,12 @@ class Process:
     command: Sequence[str]
     env: Mapping[str, str] = field(default_factory=dict)
     output: list[str] = field(default_factory=list)
+    #: off a process that has imported what it needs already; else as an operator starts it
+    forked: bool = True
 
     def start(self) -> Process:
         env = {**os.environ, **self.env, "PYTHONUNBUFFERED": "1"}
-        if NURSERY.takes(self.command) and "PYTHONPATH" not in self.env:
+        if self.forked and NURSERY.takes(self.command) and "PYTHONPATH" not in self.env:
             self._child: Child | subprocess.Popen[str] = NURSERY.start(self.command, env)
         else:
             self._child = subprocess.Popen(
