@@ -27,8 +27,8 @@ from tests.e2e.processes import ROOT, Up
 pytestmark = pytest.mark.e2e
 
 EXAMPLES = sorted((ROOT / "docs" / "examples").glob("*.yaml"))
-#: Manifests of real users, where the folder is at hand.
-REAL = Path(os.environ.get("MANCIPLE_MANIFESTS", ROOT.parent / "shared" / "manifests"))
+#: Manifests as users of real drivers wrote them.
+REAL = Path(os.environ.get("MANCIPLE_MANIFESTS", Path(__file__).parent / "manifests"))
 REAL_NAMES = ("basic-*.yaml", "cel-selector.yaml", "admin-access.yaml")
 MANIFESTS = [Manifest(path) for path in [*EXAMPLES, *sorted(file for name in REAL_NAMES for file in REAL.glob(name))]]
 
