@@ -37,7 +37,7 @@ CONDITIONAL = frozenset({"leases.coordination.k8s.io"})
 #: The Leases of nodes are renewed every ten seconds and believed for forty: seconds for which a renewal may wait for
 #: others to share its commit with.
 NODE_LEASES = ("leases.coordination.k8s.io", "kube-node-lease")
-PATIENCE_OF_NODES = 0.1
+PATIENCE_OF_NODES = 0.25
 
 #: The stored object -> its successor; called again when somebody else wrote first, so it must not keep what it saw.
 Change = Callable[[Any], Any]

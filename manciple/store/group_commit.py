@@ -40,7 +40,7 @@ from manciple.wire.registry import Kind
 #: Works in one transaction: everybody in it waits for all of them.
 LARGEST_GROUP = 128
 #: Works that are worth a commit though all of them could wait longer: fewer than the threads that may wait at once.
-ENOUGH = 6
+ENOUGH = 10
 #: Seconds without a write after which the thread and its connection go.
 IDLE = 60.0
 
