@@ -136,8 +136,6 @@ class GroupCommit:
     def _run(self) -> None:
         try:
             while group := self._next_group():
-                # Where the server has closed the connection meanwhile, another one is opened.
-                connection.close_if_unusable_or_obsolete()
                 _commit(group)
         finally:
             connection.close()
@@ -163,6 +161,8 @@ def _commit(group: Sequence[_Waiting[object]]) -> None:
     """Every work of `group` has ended when this returns."""
     error: BaseException | None = None
     try:
+        # Where the server has closed the connection meanwhile, another one is opened.
+        connection.close_if_unusable_or_obsolete()
         _commit_together(group)
     except (OperationalError, InterfaceError) as fault:
         connection.close()
