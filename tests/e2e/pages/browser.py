@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, sync_playwright
 
+from manciple.processes.demolab.browser import MISSING, find_browser
 from tests.e2e.processes import PATIENCE
 
 #: Chromium as root needs --no-sandbox; the rest keeps it from talking to anybody but us.
@@ -41,8 +40,8 @@ new PerformanceObserver((list) => {
 @contextmanager
 def launched() -> Iterator[Browser]:
     """Chromium, for everything that follows in this thread."""
-    path = os.environ.get("MANCIPLE_CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
-    assert path, "chromium is not installed: the pages cannot be tested"
+    path = find_browser()
+    assert path, MISSING
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=FLAGS)
         yield browser

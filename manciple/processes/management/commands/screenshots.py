@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -16,6 +15,7 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
+from manciple.processes.demolab.browser import MISSING, find_browser
 from manciple.processes.demolab.pages import PageAddress, every_page, is_document
 from manciple.processes.demolab.pictures import shrunk
 
@@ -107,9 +107,9 @@ class _Camera:
 
 
 def _chromium() -> str:
-    path = os.environ.get("MANCIPLE_CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
-    if not path:
-        raise CommandError("chromium is not installed; MANCIPLE_CHROMIUM names one elsewhere")
+    path = find_browser()
+    if path is None:
+        raise CommandError(MISSING)
     return path
 
 
