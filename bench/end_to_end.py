@@ -62,7 +62,7 @@ def _clients(options: Options) -> list[Figure]:
         nodes=options.nodes or 500,
         devices=options.devices or 10,
         pods=options.pods or 2500,
-        clients=options.clients,
+        clients=options.clients or 100,
         workers=2,
     )
 
@@ -101,7 +101,7 @@ def _chaos(options: Options) -> list[Figure]:
         nodes=options.nodes or 50,
         devices=options.devices or 10,
         pods=options.pods or 300,
-        clients=30,
+        clients=options.clients or 30,
         postgresql=options.postgresql,
         redis=options.redis,
     )
@@ -159,7 +159,7 @@ def main() -> None:
     parser.add_argument("--nodes", type=int)
     parser.add_argument("--devices", type=int)
     parser.add_argument("--pods", type=int)
-    parser.add_argument("--clients", type=int, default=100, help="connections that create pods (clients)")
+    parser.add_argument("--clients", type=int, help="connections that create pods (clients, chaos)")
     parser.add_argument("--rate", type=float, default=20.0, help="pods a second (latency)")
     parser.add_argument("--seconds", type=float, default=15.0, help="for so long (latency)")
     parser.add_argument("--seed", type=int, default=1, help="which processes are killed, when and for how long (chaos)")

@@ -8,6 +8,7 @@ of them has been started, quiet begins: from there on no pod may wait longer tha
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import sys
 import time
@@ -40,8 +41,7 @@ from tests.services import Server
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 UNBOUND = f"{PODS}?fieldSelector=spec.nodeName%3D&limit=1"
 LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{cluster.LEASES}/leases"
-MERGE_PATCH = "application/merge-patch+json"
-#: Seconds that the storm lasts, and within which the pods are created.
+#: Seconds within which somebody is killed every so often. Pods are created until the last of them has been started.
 STORM = 25.0
 #: Seconds between two renewals of a node's Lease, as kubelet's, and the connections that do it.
 RENEWAL = 10.0
@@ -91,7 +91,8 @@ async def _weathered(
     outcome = _Outcome(storm=Storm(victims))
     planned = list(strikes(seed, sorted(victims), STORM))
     async with _beside(outcome.storm.supervise(), *_fleet(installation, outcome, nodes)):
-        creating = asyncio.create_task(_create_all(installation, outcome, pods=pods, clients=clients))
+        lasting = max(strike.at + strike.away for strike in planned)
+        creating = asyncio.create_task(_create_all(installation, outcome, lasting, pods=pods, clients=clients))
         await outcome.storm.run(planned)
         quiet = time.monotonic()
         with suppress(TimeoutError):
@@ -125,18 +126,21 @@ def _fleet(installation: Installation, outcome: _Outcome, nodes: int) -> Iterato
 
 
 async def _renew(client: PersistentClient, leases: Sequence[str]) -> None:
-    """One after the other, spread over the interval, as the agents of a real fleet are."""
-    while True:
-        for lease in leases:
-            await asyncio.sleep(RENEWAL / len(leases))
-            body = json.dumps({"spec": {"renewTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")}}).encode()
-            await client.ask("PATCH", lease, body, media=MERGE_PATCH)
+    """One after the other, spread over the interval, as the agents of a real fleet are; after an outage they hurry."""
+    due = time.monotonic()
+    for lease in itertools.cycle(leases):
+        due += RENEWAL / len(leases)
+        await asyncio.sleep(max(0.0, due - time.monotonic()))
+        body = json.dumps({"spec": {"renewTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")}}).encode()
+        await client.patch(lease, body)
 
 
-async def _create_all(installation: Installation, outcome: _Outcome, *, pods: int, clients: int) -> None:
-    """At a steady rate, whoever is free takes the next."""
+async def _create_all(
+    installation: Installation, outcome: _Outcome, seconds: float, *, pods: int, clients: int
+) -> None:
+    """At a steady rate for so long; whoever is free takes the next."""
     started = time.monotonic()
-    due = ((started + number * STORM / pods, pod) for number, pod in enumerate(cluster.pods(pods)))
+    due = ((started + number * seconds / pods, pod) for number, pod in enumerate(cluster.pods(pods)))
 
     async def create() -> None:
         client = _client(installation, outcome)
@@ -151,7 +155,7 @@ async def _create_all(installation: Installation, outcome: _Outcome, *, pods: in
 
 async def _all_bound(client: PersistentClient) -> None:
     while True:
-        answer = await client.ask("GET", UNBOUND)
+        answer = await client.get(UNBOUND)
         if answer is not None and answer.status == 200 and not json.loads(answer.body)["items"]:
             client.close()
             return

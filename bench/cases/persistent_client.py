@@ -21,6 +21,8 @@ ACCEPTABLE = {
     "GET": COME_BACK | {200, 404},
     "PATCH": COME_BACK | {200},
 }
+#: Content types of what is sent.
+MEDIA = {"POST": "application/json", "GET": "", "PATCH": "application/merge-patch+json"}
 #: Seconds between two attempts where the server named none.
 PAUSE = 0.25
 #: Seconds after which a request without an answer is given up: three times what the server may wait for a lock.
@@ -58,7 +60,7 @@ class PersistentClient:
         """Returns once the object certainly exists."""
         in_doubt = False
         while True:
-            answer = await self.ask("POST", path, body)
+            answer = await self._ask("POST", path, body)
             if answer is not None and answer.status == 201:
                 return
             if answer is not None and answer.status == 409:
@@ -66,22 +68,31 @@ class PersistentClient:
                 return
             in_doubt = in_doubt or answer is None or answer.status == 504
             await asyncio.sleep(answer.retry_after if answer and answer.retry_after else PAUSE)
-            found = await self.ask("GET", f"{path}/{name}")
+            found = await self.get(f"{path}/{name}")
             if found is not None and found.status == 200:
                 if not in_doubt:
                     self._heard.wrong.append(f"{name} was refused with 503 and exists")
                 return
+
+    async def patch(self, path: str, body: bytes) -> None:
+        """Returns once the merge patch `body`, which may be made twice, is certainly made."""
+        while (answer := await self._ask("PATCH", path, body)) is None or answer.status != 200:
+            await asyncio.sleep(answer.retry_after if answer and answer.retry_after else PAUSE)
+
+    async def get(self, path: str) -> Answer | None:
+        """One attempt. None where the connection broke, or nobody answered in time."""
+        return await self._ask("GET", path)
 
     def _note_conflict(self, name: str, answer: Answer, *, in_doubt: bool) -> None:
         reason = json.loads(answer.body)["reason"]
         if reason != "AlreadyExists" or not in_doubt:
             self._heard.wrong.append(f"the create of {name}, not in doubt, was answered 409 {reason}")
 
-    async def ask(self, method: str, path: str, body: bytes = b"", *, media: str = "application/json") -> Answer | None:
+    async def _ask(self, method: str, path: str, body: bytes = b"") -> Answer | None:
         """None where the connection broke, or nobody answered in time."""
         try:
             async with asyncio.timeout(PATIENCE):
-                answer = await self._connection.request(method, path, body, media=media)
+                answer = await self._connection.request(method, path, body, media=MEDIA[method])
         except TimeoutError:
             self._connection.close()
             self._heard.unanswered += 1
