@@ -5,7 +5,7 @@ PYTHON := .venv/bin/python
 # One more than two cores: the tests of the running system wait for it a good part of their time.
 TEST_WORKERS ?= 3
 
-# Some machines forbid Python to keep what it compiled; then each of the many processes we start compiles everything anew.
+# Where Python may not keep what it compiled, each of the many processes that we start would compile everything anew.
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: run test lint types bench bench-allocator chaos fuzz fresh migrations screenshots clean

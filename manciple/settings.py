@@ -186,8 +186,8 @@ CELERY_WORKER_ENABLE_REMOTE_CONTROL = False
 
 #: Threads of one process that serve the API, the Leases of nodes, and pages (watches and sockets need none), and the
 #: requests that may wait for each of these three before others are refused (429).
-API_THREADS = int(os.environ.get("MANCIPLE_API_THREADS", "24"))
-NODE_THREADS = int(os.environ.get("MANCIPLE_NODE_THREADS", "8"))
+API_THREADS = int(os.environ.get("MANCIPLE_API_THREADS", "16"))
+NODE_THREADS = int(os.environ.get("MANCIPLE_NODE_THREADS", "12"))
 PAGE_THREADS = int(os.environ.get("MANCIPLE_PAGE_THREADS", "4"))
 REQUEST_QUEUE = int(os.environ.get("MANCIPLE_REQUEST_QUEUE", "1000"))
 

@@ -27,6 +27,7 @@ from claims.kinds.resource_claims import ResourceClaim
 from manciple.store import objects
 from manciple.store.objects import Writer
 from manciple.wire.errors import ApiError, Conflict
+from manciple.wire.identity import SCHEDULER
 from scheduling import event_recorder, messages, queue
 from scheduling.capture import ClusterState
 from scheduling.conditions import SCHEDULING_GATED, not_scheduled, scheduled
@@ -68,7 +69,7 @@ def _commit_alone(state: ClusterState, decision: Decision, *, revision: int, now
         return _commit_together(state, [decision], gone=(), revision=revision, now=now)
     except (IntegrityError, Conflict) as error:
         outcome = Retry(uid=decision.pod.metadata.uid, message=str(error))
-        with objects.writing():
+        with objects.writing(identity=SCHEDULER):
             queue.settle([outcome], revision=revision, now=now)
         return [outcome]
 
@@ -76,7 +77,7 @@ def _commit_alone(state: ClusterState, decision: Decision, *, revision: int, now
 def _commit_together(
     state: ClusterState, decisions: Sequence[Decision], *, gone: Sequence[Done], revision: int, now: datetime
 ) -> list[Outcome]:
-    with objects.writing() as writer, looked_after.noted(writer, frozenset({"schedule"})):
+    with objects.writing(identity=SCHEDULER) as writer, looked_after.noted(writer, frozenset({"schedule"})):
         state.advance()
         batch = _Batch(state, writer, now)
         batch.load(decisions)
@@ -107,7 +108,7 @@ class _Batch:
         if pod is None or pod.spec.node_name or is_done(pod):
             return Done(uid=uid)
         try:
-            with objects.writing():
+            with self._writer.savepoint():
                 if isinstance(decision, Placement):
                     return self._bind(pod, decision)
                 return self._refuse(pod, decision)

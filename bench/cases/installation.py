@@ -48,10 +48,7 @@ def installed(*, workers: int) -> Iterator[Installation]:
     }
     for number in range(1, workers + 1):
         commands[f"worker-{number}"] = [*CELERY, "worker", *WORKER, "--hostname", f"worker-{number}"]
-    # With an environment of its own each is a process as an operator starts it, and not forked off a warm one.
-    processes = {
-        name: Process(command, env={"MANCIPLE_LOG_LEVEL": "WARNING"}).start() for name, command in commands.items()
-    }
+    processes = {name: Process(command, forked=False).start() for name, command in commands.items()}
     try:
         wait_until(lambda: _answers(f"http://{web}/readyz"))
         for number in range(1, workers + 1):

@@ -19,10 +19,13 @@ from manciple.store import objects
 from manciple.store.records import Stored
 from manciple.wire import codec
 from manciple.wire.errors import Conflict
+from manciple.wire.identity import controller
 from manciple.wire.machinery import Namespace
 from manciple.wire.machinery_kinds import KUBERNETES_FINALIZER
 from manciple.wire.registry import Kind, registry
 
+#: Who writes (upstream: the service account of that name in kube-controller-manager).
+IDENTITY = controller("namespace-controller")
 RESOURCE = "namespaces"
 #: The finalizer in the metadata that keeps the object in the store; spec.finalizers say the same to clients.
 FINALIZER = KUBERNETES_FINALIZER
@@ -89,7 +92,7 @@ def _delete_contents(kind: Kind, namespace: str) -> int:
 
 def _delete_batch(kind: Kind, batch: Sequence[Stored]) -> int:
     left = 0
-    with objects.writing() as writer:
+    with objects.writing(identity=IDENTITY) as writer:
         writer.load(kind, [(item.namespace, item.name) for item in batch])
         for item in batch:
             if item.deleting:
@@ -102,7 +105,7 @@ def _delete_batch(kind: Kind, batch: Sequence[Stored]) -> int:
 def _release(name: str) -> bool:
     """Take our finalizers off, once the transaction finds the namespace still empty; True when it is gone."""
     kind = registry.by_resource(RESOURCE)
-    with objects.writing() as writer:
+    with objects.writing(identity=IDENTITY) as writer:
         namespace = writer.get(kind, "", name)
         if not isinstance(namespace, Namespace) or namespace.metadata.deletion_timestamp is None:
             return False

@@ -41,13 +41,14 @@ def _review_paths() -> Iterator[URLPattern]:
         yield path(f"apis/{group}/{version}/{plural}", view, {"group": group, "plural": plural})
 
 
+#: The first that fits answers, so what is asked most stands first.
 urlpatterns: list[URLPattern] = [
+    *_review_paths(),
+    re_path(r"^api/v1/.+$", views.ResourceView.as_view()),
+    re_path(r"^apis/[^/]+/[^/]+/.+$", views.ResourceView.as_view()),
     *_health_paths(),
     path("version", operations.VersionView.as_view()),
     path("version/", operations.VersionView.as_view()),
     *_discovery_paths(),
-    *_review_paths(),
-    re_path(r"^api/v1/.+$", views.ResourceView.as_view()),
-    re_path(r"^apis/[^/]+/[^/]+/.+$", views.ResourceView.as_view()),
     re_path(r"^(api|apis|openapi)/.*$", operations.UnknownView.as_view()),
 ]

@@ -34,6 +34,11 @@ CREATED_BY_UPDATE = frozenset({"leases.coordination.k8s.io", "events", "events.e
 #: Kinds whose updates must name the resourceVersion they replace (upstream: AllowUnconditionalUpdate is false).
 CONDITIONAL = frozenset({"leases.coordination.k8s.io"})
 
+#: The Leases of nodes are renewed every ten seconds and believed for forty: seconds for which a renewal may wait for
+#: others to share its commit with.
+NODE_LEASES = ("leases.coordination.k8s.io", "kube-node-lease")
+PATIENCE_OF_NODES = 0.25
+
 #: The stored object -> its successor; called again when somebody else wrote first, so it must not keep what it saw.
 Change = Callable[[Any], Any]
 
@@ -272,6 +277,7 @@ def _update(kind: Kind, new: Any, old: Any, *, identity: Identity, subresource: 
         lambda writer: writer.update(kind, new, subresource=subresource),
         identity=identity,
         reads=[objects.Read(kind, old.metadata.namespace, old.metadata.name, objects.known(kind, old))],
+        patience=PATIENCE_OF_NODES if (kind.resource, old.metadata.namespace) == NODE_LEASES else 0.0,
         dry_run=dry_run,
     )
 

@@ -1,7 +1,8 @@
 """Telling that a revision exists, after its commit: in this process at once, in the others through Redis.
 
 A message carries a revision and never an object, and may be lost: whoever listens reads the log and polls it as well.
-It names the resources that were written, so that who does not care for any of them need not look.
+It names the resources that were written, so that who does not care for any of them need not look. Of renewed Leases
+alone (`QUIET`) the other processes are not told at all: they find them when they poll.
 Publishing happens in a thread of its own that only ever sends the newest revision, so a slow or absent Redis neither
 fails nor delays a write. The listener connects as soon as somebody subscribes, and again after every failure.
 """
@@ -24,6 +25,9 @@ CHANNEL = "manciple.revisions"
 #: Seconds between attempts to reach Redis, and the longest wait for it to answer.
 RETRY_AFTER = 0.5
 TIMEOUT = 2.0
+
+#: What is written all the time, and what nobody in another process waits for.
+QUIET = frozenset({"leases.coordination.k8s.io"})
 
 Callback = Callable[[int], None]
 
@@ -67,7 +71,7 @@ class Announcer:
 
     def announce(self, revision: int, resources: Collection[str] = ()) -> None:
         self._tell(revision, frozenset(resources))
-        if not self._redis_url:
+        if not self._redis_url or (resources and QUIET.issuperset(resources)):
             return
         with self._news:
             known = self._unpublished or _Unpublished(0, frozenset())

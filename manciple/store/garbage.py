@@ -23,9 +23,12 @@ from manciple.store.records import Propagation
 from manciple.store.transactions import writing
 from manciple.store.writer import Writer
 from manciple.wire.base import ApiObject
+from manciple.wire.identity import controller
 from manciple.wire.registry import Kind, registry
 from manciple.wire.validation import FOREGROUND_FINALIZER, ORPHAN_FINALIZER
 
+#: Who writes (upstream: the service account of that name in kube-controller-manager).
+IDENTITY = controller("generic-garbage-collector")
 #: Objects in one transaction: other writers wait no longer than these take.
 BATCH = 100
 
@@ -62,7 +65,7 @@ def collect(limit: int = 1000) -> int:
 def _run(duty: Duty, found: Sequence[Found]) -> int:
     if not found:
         return 0
-    with writing() as writer:
+    with writing(identity=IDENTITY) as writer:
         for kind in {item.kind.resource: item.kind for item in found}.values():
             writer.load(kind, [(item.namespace, item.name) for item in found if item.kind is kind])
         return duty(writer, [item for item in found if _is_still(writer, item)])

@@ -6,6 +6,10 @@ one transaction, reads what they announced in one query, runs them one after the
 stores all that they wrote in one go, commits, and tells each its own outcome. What comes meanwhile is the next group.
 So a lone write starts at once and pays for nobody, and the busier the process, the larger the groups.
 
+Whoever can wait says for how long (`patience`): such a work rides along with the next that cannot, and a group begins
+without one only when the time is over or several are together. A fleet that renews its Leases costs a commit for
+several of them.
+
 An exception of one work undoes that work alone. Where the database refuses the group as a whole (an index row that
 violates a constraint), its works are run again one by one, so that the refusal meets the one it concerns: a work may
 run twice and must therefore change nothing but through the writer. When the database is away, everybody in the group
@@ -17,6 +21,7 @@ from __future__ import annotations
 import copy
 import os
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -34,6 +39,8 @@ from manciple.wire.registry import Kind
 
 #: Works in one transaction: everybody in it waits for all of them.
 LARGEST_GROUP = 128
+#: Works that are worth a commit though all of them could wait longer: fewer than the threads that may wait at once.
+ENOUGH = 10
 #: Seconds without a write after which the thread and its connection go.
 IDLE = 60.0
 
@@ -60,10 +67,14 @@ class Read:
 class _Waiting(Generic[T]):
     """One work in line, and how it ended."""
 
-    def __init__(self, work: Callable[[Writer], T], identity: Identity, reads: Sequence[Read]) -> None:
+    def __init__(
+        self, work: Callable[[Writer], T], identity: Identity, reads: Sequence[Read], *, patience: float
+    ) -> None:
         self.work = work
         self.identity = identity
         self.reads = reads
+        #: by the monotonic clock
+        self.due = time.monotonic() + patience
         self._ended = threading.Event()
         self._result: T | None = None
         self._error: BaseException | None = None
@@ -125,16 +136,22 @@ class GroupCommit:
     def _run(self) -> None:
         try:
             while group := self._next_group():
-                # Where the server has closed the connection meanwhile, another one is opened.
-                connection.close_if_unusable_or_obsolete()
                 _commit(group)
         finally:
             connection.close()
+
+    def _rest(self) -> float:
+        """Seconds for which everybody in line can wait; none where several can share a commit already."""
+        if not self._line or self._stopping or len(self._line) >= ENOUGH:
+            return 0.0
+        return min(waiting.due for waiting in self._line) - time.monotonic()
 
     def _next_group(self) -> Sequence[_Waiting[object]]:
         """Those who wait; nobody when the thread is to end."""
         with self._news:
             self._news.wait_for(lambda: self._line or self._stopping, timeout=IDLE)
+            while (rest := self._rest()) > 0:
+                self._news.wait(rest)
             if not self._line:
                 self._thread = None
             return [self._line.popleft() for _ in range(min(len(self._line), LARGEST_GROUP))]
@@ -144,6 +161,8 @@ def _commit(group: Sequence[_Waiting[object]]) -> None:
     """Every work of `group` has ended when this returns."""
     error: BaseException | None = None
     try:
+        # Where the server has closed the connection meanwhile, another one is opened.
+        connection.close_if_unusable_or_obsolete()
         _commit_together(group)
     except (OperationalError, InterfaceError) as fault:
         connection.close()
@@ -205,11 +224,17 @@ def forget() -> None:
 
 
 def write(
-    work: Callable[[Writer], T], *, identity: Identity = SYSTEM, reads: Sequence[Read] = (), dry_run: bool = False
+    work: Callable[[Writer], T],
+    *,
+    identity: Identity = SYSTEM,
+    reads: Sequence[Read] = (),
+    patience: float = 0.0,
+    dry_run: bool = False,
 ) -> T:
     """Run `work` in a transaction and return what it returns, once committed; see the module's docstring.
 
-    identity: who writes. reads: what `work` is going to read. A dry run, and a work inside of a transaction of the
+    identity: who writes. reads: what `work` is going to read. patience: seconds for which it may wait for others.
+    A dry run, and a work inside of a transaction of the
     caller's, is run where it stands.
     Raises: what `work` raises; django.db.Error when the database refuses or is away.
     """
@@ -217,4 +242,4 @@ def write(
         with writing(identity=identity, dry_run=dry_run) as writer:
             writer.offer(_announced(reads))
             return work(writer)
-    return _process.commits.write(_Waiting(work, identity, reads))
+    return _process.commits.write(_Waiting(work, identity, reads, patience=patience))

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal, NamedTuple, Protocol
 
+from manciple.store import documents
 from manciple.wire.base import ApiObject
 
 EventType = Literal["ADDED", "MODIFIED", "DELETED"]
@@ -43,9 +45,12 @@ class Page:
     remaining: int | None  # objects after this page; None on the last page and where selectors filter
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)  # no slots: what is parsed when it is asked for needs a place
 class EventRecord:
-    """One event of the log. On DELETED `text` is the last document, with the deletion's revision in it."""
+    """One event of the log. On DELETED `text` is the last document, with the deletion's revision in it.
+
+    Labels and fields come as they are stored (JSON text), because most who read the log never look at them.
+    """
 
     revision: int
     type: EventType
@@ -54,10 +59,28 @@ class EventRecord:
     name: str
     uid: str
     text: str
-    labels: dict[str, str]
-    fields: dict[str, str]
-    previous_labels: dict[str, str] | None  # None on ADDED
-    previous_fields: dict[str, str] | None
+    stored_labels: str = "{}"
+    stored_fields: str = "{}"
+    stored_previous_labels: str | None = None
+    stored_previous_fields: str | None = None
+
+    @cached_property
+    def labels(self) -> dict[str, str]:
+        return documents.load(self.stored_labels)
+
+    @cached_property
+    def fields(self) -> dict[str, str]:
+        return documents.load(self.stored_fields)
+
+    @cached_property
+    def previous_labels(self) -> dict[str, str] | None:
+        """None on ADDED."""
+        return documents.load_optional(self.stored_previous_labels)
+
+    @cached_property
+    def previous_fields(self) -> dict[str, str] | None:
+        """None on ADDED."""
+        return documents.load_optional(self.stored_previous_fields)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -115,10 +115,10 @@ def _record(values: tuple[Any, ...]) -> EventRecord:
         name=name,
         uid=uid,
         text=text,
-        labels=documents.load(labels),
-        fields=documents.load(fields),
-        previous_labels=documents.load_optional(previous_labels),
-        previous_fields=documents.load_optional(previous_fields),
+        stored_labels=labels,
+        stored_fields=fields,
+        stored_previous_labels=previous_labels,
+        stored_previous_fields=previous_fields,
     )
 
 

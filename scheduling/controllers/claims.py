@@ -28,6 +28,7 @@ from manciple.store import bulk, objects, owners
 from manciple.store.objects import Writer
 from manciple.store.records import EventRecord
 from manciple.wire.errors import ApiError, Invalid, NotFound
+from manciple.wire.identity import controller
 from manciple.wire.names import claim_generate_name
 from scheduling import event_recorder
 from scheduling.controllers import scheduler
@@ -41,6 +42,8 @@ from scheduling.looked_after import NOBODY, looked_after
 from scheduling.pod_claims import can_be_reserved, consumer, controller_of, is_for_pod, is_reserved_for, references
 from scheduling.resources import CLAIMS, PODS, TEMPLATES, Key, decoded, key_of, kind
 
+#: Who writes (upstream: the service account of that name in kube-controller-manager).
+IDENTITY = controller("resource-claim-controller")
 #: Pods in one transaction.
 BATCH = 100
 #: Documents read in one query.
@@ -112,7 +115,7 @@ def sync(keys: Iterable[Key]) -> int:
 def _sync_batch(keys: Sequence[Key]) -> int:
     # A full batch is one of many: others may schedule its pods while this worker goes on.
     looking = NOBODY if len(keys) == BATCH else LOOKING
-    with objects.writing() as writer, looked_after.noted(writer, looking):
+    with objects.writing(identity=IDENTITY) as writer, looked_after.noted(writer, looking):
         writer.load(kind(PODS), keys)
         pods = [pod for key in keys if (pod := _living(writer, key)) is not None]
         made_before = owners.dependents([pod.metadata.uid for pod in pods], kind(CLAIMS))
@@ -138,7 +141,7 @@ def _names_wanted(pod: Pod) -> Iterable[Key]:
 def _sync_pod(writer: Writer, pod: Pod, owned: Sequence[Key]) -> bool:
     """owned: the claims that name the pod as their owner."""
     try:
-        with objects.writing():
+        with writer.savepoint():
             return _complete(writer, pod, owned)
     except ApiError as error:
         _complain(writer, pod, error)

@@ -26,6 +26,7 @@ from manciple.store import objects, writings
 from manciple.store.objects import Writer
 from manciple.wire import codec
 from manciple.wire.base import ObjectMeta
+from manciple.wire.identity import controller
 from scheduling import event_recorder
 from scheduling.controllers.batches import batches
 from scheduling.controllers.declaration import DELETING, MODIFIED, Controller
@@ -38,6 +39,9 @@ from scheduling.resources import LEASES, NODES, PODS, Key, key_of, kind
 
 #: Where agents keep their leases (corev1.NamespaceNodeLease).
 LEASE_NAMESPACE = "kube-node-lease"
+#: Who writes (upstream: the service account of that name in kube-controller-manager).
+IDENTITY = controller("node-controller")
+EVICTING_IDENTITY = controller("taint-eviction-controller")
 COMPONENT = "taint-eviction-controller"
 #: Nodes or pods in one transaction: other writers wait no longer than these take.
 BATCH = 100
@@ -119,7 +123,7 @@ def _presumed(renewed_at: datetime | None, now: datetime) -> Signs:
 def _judge_batch(names: Sequence[str], now: datetime) -> int:
     """Judge once more, on what is true inside the transaction. Returns how many nodes were changed."""
     changed = 0
-    with objects.writing() as writer, looked_after.noted(writer, LOOKING):
+    with objects.writing(identity=IDENTITY) as writer, looked_after.noted(writer, LOOKING):
         writer.load(kind(NODES), [("", name) for name in names])
         nodes = [node for name in names if isinstance(node := writer.get(kind(NODES), "", name), Node)]
         renewed = writings.last_written(kind(LEASES), LEASE_NAMESPACE, names=frozenset(names))
@@ -181,7 +185,7 @@ def _evict(nodes: Mapping[str, Node], now: datetime, *, most: int) -> int:
 
 
 def _evict_batch(residents: Sequence[Resident], now: datetime) -> int:
-    with objects.writing() as writer:
+    with objects.writing(identity=EVICTING_IDENTITY) as writer:
         writer.load(kind(PODS), [one.key for one in residents])
         writer.load(kind(NODES), {("", one.node) for one in residents})
         pods = [pod for one in residents if (pod := _due(writer, one.key, one.uid, now)) is not None]

@@ -24,11 +24,14 @@ from inventory.models import Node as NodeRow
 from manciple.store import bulk, objects
 from manciple.store.objects import Writer
 from manciple.wire.errors import NotFound
+from manciple.wire.identity import controller
 from scheduling.controllers.batches import batches
 from scheduling.controllers.declaration import DELETED, Controller
 from scheduling.hints import FINISHED_PHASES
 from scheduling.resources import NODES, PODS, Key, decoded, key_of, kind
 
+#: Who writes (upstream: the service account of that name in kube-controller-manager).
+IDENTITY = controller("pod-garbage-collector")
 #: How long a pod may wait for its node to appear (upstream: quarantineTime).
 QUARANTINE = timedelta(seconds=40)
 OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
@@ -84,7 +87,7 @@ def _age(pod: Pod, now: datetime) -> timedelta:
 
 
 def _remove(keys: list[Key], now: datetime) -> int:
-    with objects.writing() as writer:
+    with objects.writing(identity=IDENTITY) as writer:
         writer.load(kind(PODS), keys)
         pods = [pod for key in keys if isinstance(pod := writer.get(kind(PODS), *key), Pod)]
         writer.load(kind(NODES), {("", pod.spec.node_name) for pod in pods if pod.spec.node_name})

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from claims import history
 from manciple.store import objects, pruning, writings
 from manciple.wire.errors import NotFound
+from manciple.wire.identity import SYSTEM
 from scheduling.controllers.batches import batches
 from scheduling.controllers.declaration import Controller
 from scheduling.resources import EVENTS, Key, kind
@@ -31,7 +32,7 @@ def _drop_events(before: datetime) -> int:
 
 def _delete(keys: list[Key]) -> int:
     deleted = 0
-    with objects.writing() as writer:
+    with objects.writing(identity=SYSTEM) as writer:
         writer.load(kind(EVENTS), keys)
         for key in keys:
             try:

@@ -21,6 +21,7 @@ from claims.kinds.resource_claims import ResourceClaim
 from manciple.store import objects, owners
 from manciple.store.objects import Writer
 from manciple.store.records import EventRecord
+from manciple.wire.identity import controller
 from scheduling.controllers.batches import batches
 from scheduling.controllers.declaration import DELETED, DELETING, FINISHED, Controller, Queue
 from scheduling.controllers.followers import Follower
@@ -29,6 +30,8 @@ from scheduling.hints import FINISHED_PHASES
 from scheduling.pod_claims import claim_names, controller_of
 from scheduling.resources import CLAIMS, PODS, Key, decoded, key_of, kind
 
+#: Who writes (upstream: the service account of that name in kube-controller-manager).
+IDENTITY = controller("resource-claim-controller")
 #: Claims in one transaction.
 BATCH = 100
 #: Claims changed in one sweep.
@@ -118,7 +121,7 @@ def release(keys: Iterable[Key], *, idle: Iterable[Key] = ()) -> int:
 
 
 def _release_batch(keys: Sequence[Key], idle: frozenset[Key]) -> int:
-    with objects.writing() as writer:
+    with objects.writing(identity=IDENTITY) as writer:
         writer.load(kind(CLAIMS), keys)
         claims = [claim for key in keys if (claim := cast("ResourceClaim | None", writer.get(kind(CLAIMS), *key)))]
         writer.load(kind(PODS), {key for claim in claims for key in _pods_of(claim)})

@@ -28,10 +28,6 @@ def event(type_: EventType, pools: Iterable[str] = (), uid: str = "u1") -> Event
         name="c",
         uid=uid,
         text=json.dumps({"status": status}),
-        labels={},
-        fields={},
-        previous_labels=None,
-        previous_fields=None,
     )
 
 

@@ -65,6 +65,12 @@ class Api:
         answer = self._http.get(path)
         return None if answer.status_code == httpx.codes.NOT_FOUND else self._answer(answer)
 
+    def found(self, kind: str, name: str, namespace: str = "") -> Document:
+        """An object that must be there."""
+        found = self.find(f"{_collection(kind, namespace)}/{name}")
+        assert found is not None, f"{kind} {namespace}/{name} is not there"
+        return found
+
     def delete(self, path: str, *, grace: int | None = None) -> None:
         """Gone already is fine."""
         params = {} if grace is None else {"gracePeriodSeconds": str(grace)}
@@ -123,11 +129,6 @@ class Hands(Api):
     def names(self, kind: str, namespace: str = "") -> list[str]:
         return [one["metadata"]["name"] for one in self.listed(_collection(kind, namespace))]
 
-    def get(self, kind: str, name: str, namespace: str = "") -> Document:
-        found = self.find(f"{_collection(kind, namespace)}/{name}")
-        assert found is not None, f"{kind} {namespace}/{name} is not there"
-        return found
-
     def change(self, kind: str, name: str, change: Document, namespace: str = "") -> None:
         """Merge `change` into an object that is there."""
         self.patch(f"{_collection(kind, namespace)}/{name}", change)
@@ -138,7 +139,7 @@ class Hands(Api):
             wait_for(f"{condition}={status} of {name}", partial(self._is, namespace, name, condition, status))
 
     def _is(self, namespace: str, name: str, condition: str, status: str) -> bool:
-        conditions = self.get("Pod", name, namespace).get("status", {}).get("conditions", ())
+        conditions = self.found("Pod", name, namespace).get("status", {}).get("conditions", ())
         return any(one["type"] == condition and one["status"] == status for one in conditions)
 
     def _wait_gone(self, places: Iterable[str]) -> None:

@@ -17,6 +17,7 @@ if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
     os.environ.setdefault("PYTHONPYCACHEPREFIX", str(ROOT / ".pytest_cache" / "bytecode"))
 
 
+@pytest.hookimpl(trylast=True)  # pytest ends what a run that was cut short has left in a hook of its own
 def pytest_sessionfinish() -> None:
     CHECKER.end()
     NURSERY.end()

@@ -43,13 +43,19 @@ class Manifest:
 def run_manifest(kubectl: Kubectl, manifest: Manifest) -> None:
     """apply, and wait until every pod is Ready."""
     kubectl("apply", "-f", str(manifest.path))
-    for namespace, pod in manifest.pods:
-        kubectl("wait", "--for=condition=Ready", "-n", namespace, f"pod/{pod}")
+    wait_ready(kubectl, manifest)
+
+
+def wait_ready(kubectl: Kubectl, manifest: Manifest) -> None:
+    """All pods of a namespace with one `kubectl wait`."""
+    for namespace in sorted({namespace for namespace, _ in manifest.pods}):
+        pods = [f"pod/{name}" for space, name in manifest.pods if space == namespace]
+        kubectl("wait", "--for=condition=Ready", "-n", namespace, *pods)
 
 
 def claims_in(kubectl: Kubectl, namespaces: Iterable[str]) -> list[dict[str, Any]]:
     wanted = set(namespaces)
-    found = kubectl.json("get", "resourceclaims", "-A")["items"]
+    found = kubectl.api.listed("/apis/resource.k8s.io/v1/resourceclaims")
     return [claim for claim in found if claim["metadata"]["namespace"] in wanted]
 
 
@@ -94,7 +100,7 @@ def assert_cdi_files_are_valid(home: Path, claims: list[dict[str, Any]]) -> None
 def assert_containers_got_their_devices(kubectl: Kubectl, home: Path, manifest: Manifest) -> None:
     """Each container was started with exactly the CDI devices of the requests that it names, and no others."""
     for namespace, name in manifest.pods:
-        pod = kubectl.json("get", "pod", "-n", namespace, name)
+        pod = kubectl.api.found("Pod", name, namespace)
         started = json.loads(next(home.glob(f"nodes/*/containers/{pod['metadata']['uid']}.json")).read_text())
         for container in pod["spec"]["containers"]:
             wanted = {
@@ -110,7 +116,7 @@ def _devices_of(kubectl: Kubectl, pod: dict[str, Any], reference: dict[str, str]
     statuses = pod["status"].get("resourceClaimStatuses", ())
     names = {entry["name"]: entry.get("resourceClaimName") for entry in pod["spec"]["resourceClaims"]}
     names |= {entry["name"]: entry["resourceClaimName"] for entry in statuses}
-    claim = kubectl.json("get", "resourceclaim", "-n", pod["metadata"]["namespace"], names[reference["name"]])
+    claim = kubectl.api.found("ResourceClaim", names[reference["name"]], pod["metadata"]["namespace"])
     return [
         f"k8s.{result['driver']}/claim=" + "-".join([claim["metadata"]["uid"], result["device"], *_share(result)])
         for result in claim["status"]["allocation"]["devices"]["results"]

@@ -9,11 +9,13 @@ import shutil
 import subprocess
 import warnings
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.e2e.api_client import Api
 from tests.e2e.processes import PATIENCE
 
 OLDEST = (1, 27)
@@ -57,6 +59,11 @@ class Kubectl:
         if check and done.returncode:
             raise AssertionError(f"kubectl {' '.join(arguments)}\n{done.stdout}{done.stderr}")
         return done.stdout + ("" if check else done.stderr)
+
+    @cached_property
+    def api(self) -> Api:
+        """For what is looked at again and again: kubectl asks each time what the API has before it asks for it."""
+        return Api(self.kubeconfig)
 
     def json(self, *arguments: str) -> Any:
         return json.loads(self(*arguments, "-o", "json"))

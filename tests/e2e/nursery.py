@@ -146,11 +146,11 @@ def serve(asked: socket.socket) -> None:
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
     while True:
-        ready, _, _ = select.select([asked, waking], [], [])
+        ready, _, _ = select.select([asked.fileno(), waking], [], [])
         if waking in ready:
             os.read(waking, 4096)
             _tell_ends(lives)
-        if asked in ready:
+        if asked.fileno() in ready:
             request, descriptors, _, _ = socket.recv_fds(asked, LARGEST, 2)
             if not request:
                 return

@@ -47,10 +47,12 @@ class Process:
     command: Sequence[str]
     env: Mapping[str, str] = field(default_factory=dict)
     output: list[str] = field(default_factory=list)
+    #: off a process that has imported what it needs already; else as an operator starts it
+    forked: bool = True
 
     def start(self) -> Process:
         env = {**os.environ, **self.env, "PYTHONUNBUFFERED": "1"}
-        if NURSERY.takes(self.command) and not self.env:
+        if self.forked and NURSERY.takes(self.command) and "PYTHONPATH" not in self.env:
             self._child: Child | subprocess.Popen[str] = NURSERY.start(self.command, env)
         else:
             self._child = subprocess.Popen(
@@ -62,7 +64,8 @@ class Process:
                 text=True,
                 start_new_session=True,
             )
-        threading.Thread(target=self._read, daemon=True).start()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
         return self
 
     def _read(self) -> None:
@@ -95,10 +98,12 @@ class Process:
     def wait(self, timeout: float = PATIENCE) -> int:
         """The exit status, once it has ended by itself."""
         try:
-            return self._child.wait(timeout)
+            status = self._child.wait(timeout)
         except subprocess.TimeoutExpired:
             self.kill()
             raise AssertionError(f"did not end within {timeout:.0f} s:\n" + "\n".join(self.output[-40:])) from None
+        self._reader.join(1.0)  # its last words; children that it left behind may keep them open
+        return status
 
     def stop(self) -> int:
         """Ctrl-C; returns the exit status."""

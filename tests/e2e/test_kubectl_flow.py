@@ -19,6 +19,7 @@ from tests.e2e.flow import (
     assert_no_device_is_given_twice,
     claims_in,
     run_manifest,
+    wait_ready,
 )
 from tests.e2e.kubectl import Kubectl
 from tests.e2e.processes import ROOT, Up
@@ -26,8 +27,8 @@ from tests.e2e.processes import ROOT, Up
 pytestmark = pytest.mark.e2e
 
 EXAMPLES = sorted((ROOT / "docs" / "examples").glob("*.yaml"))
-#: Manifests of real users, where the folder is at hand.
-REAL = Path(os.environ.get("MANCIPLE_MANIFESTS", ROOT.parent / "shared" / "manifests"))
+#: Manifests as users of real drivers wrote them.
+REAL = Path(os.environ.get("MANCIPLE_MANIFESTS", Path(__file__).parent / "manifests"))
 REAL_NAMES = ("basic-*.yaml", "cel-selector.yaml", "admin-access.yaml")
 MANIFESTS = [Manifest(path) for path in [*EXAMPLES, *sorted(file for name in REAL_NAMES for file in REAL.glob(name))]]
 
@@ -61,7 +62,7 @@ def test_all_manifests_at_once_never_share_what_they_do_not_claim_together(kubec
     for manifest in MANIFESTS:
         kubectl("apply", "-f", str(manifest.path))
     for manifest in MANIFESTS:
-        run_manifest(kubectl, manifest)
+        wait_ready(kubectl, manifest)
     claims = claims_in(kubectl, {namespace for manifest in MANIFESTS for namespace, _ in manifest.pods})
     assert_no_device_is_given_twice(claims)
     assert_cdi_files_are_valid(up.home, claims)

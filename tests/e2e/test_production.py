@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -71,17 +70,9 @@ class Installation:
     env: dict[str, str]
     processes: dict[str, Process] = field(default_factory=dict)
 
-    def manage(self, *arguments: str) -> str:
-        done = subprocess.run(
-            [sys.executable, "manage.py", *arguments],
-            cwd=ROOT,
-            env=self.env,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
+    def manage(self, *arguments: str) -> None:
+        done = Process([sys.executable, "manage.py", *arguments], env=self.env).start()
+        assert done.wait() == 0, "\n".join(done.output)
 
     def start(self, name: str, command: list[str]) -> None:
         self.processes[name] = Process(command, env=self.env).start()
@@ -138,9 +129,8 @@ def answers(url: str) -> bool:
 @pytest.fixture
 def kubectl(installation: Installation, kubectl_program: str) -> Iterator[Kubectl]:
     kubectl = Kubectl(installation.home / "kubeconfig", kubectl_program)
-    wait_for("the nodes", lambda: all(node in kubectl("get", "nodes", check=False) for node in NODES))
-    for node in NODES:
-        kubectl("wait", "--for=condition=Ready", f"node/{node}")
+    wait_for("the nodes", lambda: all(kubectl.api.find(f"/api/v1/nodes/{node}") for node in NODES))
+    kubectl("wait", "--for=condition=Ready", *(f"node/{node}" for node in NODES))
     yield kubectl
     installation.manage("check_invariants")
 

@@ -23,6 +23,7 @@ from manciple.store.objects import Sources, Writer
 from manciple.wire import codec
 from manciple.wire.base import ApiObject
 from manciple.wire.errors import Invalid
+from manciple.wire.identity import SYSTEM
 from manciple.wire.registry import Kind, registry
 from scheduling import event_recorder, messages
 from scheduling.controllers.followers import utc_now
@@ -110,7 +111,7 @@ class Filling:
 
     def _write(self, made: Iterable[Document], *, at: datetime) -> None:
         for chunk in bulk.chunks(made, BATCH):
-            with objects.writing(sources=self._sources) as writer:
+            with objects.writing(identity=SYSTEM, sources=self._sources) as writer:
                 for document in chunk:
                     self._create(writer, document, at=at)
 
@@ -143,11 +144,11 @@ class Filling:
 
     def _jobs(self, jobs: Sequence[Job]) -> None:
         """Their pods and claims are made, then they are given devices and a node, then they run."""
-        with objects.writing(sources=self._sources) as writer:
+        with objects.writing(identity=SYSTEM, sources=self._sources) as writer:
             made = [(job, *self._ask(writer, job)) for job in jobs]
-        with objects.writing(sources=self._sources) as writer:
+        with objects.writing(identity=SYSTEM, sources=self._sources) as writer:
             bound = [(job, self._place(writer, job, pod, claim)) for job, pod, claim in made]
-        with objects.writing(sources=self._sources) as writer:
+        with objects.writing(identity=SYSTEM, sources=self._sources) as writer:
             for job, pod in bound:
                 if not job.preparing:
                     self._start(writer, pod, at=self._given(job))
@@ -207,7 +208,7 @@ class Filling:
         waiting = sorted(oddities.waiting(), key=lambda pod: pod.age, reverse=True)
         steps += [partial(self._wait, one=one) for one in waiting]
         for step in steps:
-            with objects.writing(sources=self._sources) as writer:
+            with objects.writing(identity=SYSTEM, sources=self._sources) as writer:
                 step(writer)
         self._moment = self._lab.now
         SchedulingWorker("demo", utc_now).run()

@@ -12,6 +12,7 @@ from msgspec import structs
 
 from manciple.store import objects
 from manciple.wire.errors import ApiError
+from manciple.wire.identity import SYSTEM
 from manciple.wire.machinery import Lease
 from manciple.wire.registry import registry
 from scheduling.controllers.node_lifecycle import LEASE_NAMESPACE
@@ -50,6 +51,6 @@ def renew() -> None:
     """Renew all Leases of nodes, in one transaction."""
     kind = registry.by_resource("leases.coordination.k8s.io")
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-    with objects.writing() as writer:
+    with objects.writing(identity=SYSTEM) as writer:
         for lease in cast("tuple[Lease, ...]", writer.list(kind, namespace=LEASE_NAMESPACE)):
             writer.update(kind, structs.replace(lease, spec=structs.replace(lease.spec, renew_time=now)))

@@ -83,7 +83,7 @@ def test_a_class_written_with_completions_serves_a_pod(page: Page, up: Up, hands
     text = EXAMPLE.read_text().replace("namespace: demo", "namespace: form").replace("name: demo", "name: form")
     hands.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "form"}}, *documents(TEMPLATE + text))
     hands.wait_pods("Ready", "form", "trainer", "notebook")
-    claims = [hands.get("ResourceClaim", name, "form") for name in hands.names("ResourceClaim", "form")]
+    claims = [hands.found("ResourceClaim", name, "form") for name in hands.names("ResourceClaim", "form")]
     devices = [claim["status"]["allocation"]["devices"]["results"][0]["device"] for claim in claims]
     assert devices == ["gpu-0", "gpu-0"]
     expect(page.locator("#users")).to_contain_text("form")  # by itself
@@ -134,7 +134,7 @@ def test_verdicts_follow_the_cluster_while_somebody_types(page: Page, up: Up, ha
     page.locator("#miss-1 summary").click()
     editor.click()
     page.keyboard.press("End")
-    published = hands.get("ResourceSlice", hands.names("ResourceSlice")[0])["spec"]
+    published = hands.found("ResourceSlice", hands.names("ResourceSlice")[0])["spec"]
     pool = {"name": "fenced", "generation": 1, "resourceSliceCount": 1}
     spec = {"driver": "fenced.example.com", "pool": pool, "allNodes": True, "devices": [{"name": "card-0"}]}
     assert published["devices"]
@@ -166,7 +166,7 @@ def test_a_change_of_somebody_else_is_not_overwritten(page: Page, up: Up, hands:
     page.get_by_role("textbox", name="Selector 1").fill("true")
     page.get_by_role("button", name="Save class").click()
     expect(page.get_by_text("Saved class edited.")).to_be_visible()
-    stored = hands.get("DeviceClass", "edited")
+    stored = hands.found("DeviceClass", "edited")
     assert stored["spec"]["selectors"] == [{"cel": {"expression": "true"}}]
     assert stored["metadata"]["labels"] == {"team": "b"}
     page.get_by_role("link", name="History").click()

@@ -72,7 +72,7 @@ def test_a_tile_tells_who_holds_it_on_hover_and_on_click(page: Page, up: Up, han
 
 
 def test_a_tainted_device_shows_as_tainted(page: Page, up: Up, hands: Hands) -> None:
-    slices = [hands.get("ResourceSlice", name) for name in hands.names("ResourceSlice")]
+    slices = [hands.found("ResourceSlice", name) for name in hands.names("ResourceSlice")]
     spec = dict(slices[0]["spec"], nodeName=None, allNodes=True, driver="fenced.example.com")
     spec.pop("nodeName")
     spec["pool"] = {"name": "fenced", "generation": 1, "resourceSliceCount": 1}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from manciple.api.selections import Selection
@@ -28,10 +30,10 @@ def record(
         name="p",
         uid="u",
         text="{}",
-        labels=now,
-        fields=fields or {},
-        previous_labels=before,
-        previous_fields=None if before is None else {},
+        stored_labels=json.dumps(now),
+        stored_fields=json.dumps(fields or {}),
+        stored_previous_labels=None if before is None else json.dumps(before),
+        stored_previous_fields=None if before is None else "{}",
     )
 
 

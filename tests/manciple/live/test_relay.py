@@ -27,10 +27,6 @@ def record(revision: int, name: str = "a", resource: str = RESOURCE) -> EventRec
         name=name,
         uid=name,
         text="{}",
-        labels={},
-        fields={},
-        previous_labels=None,
-        previous_fields=None,
     )
 
 

@@ -264,3 +264,33 @@ def test_metadata_of_an_object_made_by_the_group_is_complete() -> None:
     assert metadata.uid
     assert metadata.name.startswith("n-")
     assert metadata.creation_timestamp
+
+
+def test_who_can_wait_rides_along_with_the_next_who_cannot(monkeypatch: pytest.MonkeyPatch) -> None:
+    with counted_transactions(monkeypatch) as transactions, ThreadPoolExecutor(3) as pool:
+        patient = [pool.submit(closing, creating(f"p{n}"), patience=600.0) for n in range(2)]
+        while group_commit._process.commits.waiting() < 2:
+            threading.Event().wait(0.001)
+        assert transactions == []
+        pool.submit(closing, creating("hurried")).result(60)
+        assert [future.result(60).metadata.name for future in patient] == ["p0", "p1"]
+    assert len(transactions) == 1
+
+
+def test_several_who_can_wait_are_enough_for_a_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+    with counted_transactions(monkeypatch) as transactions, ThreadPoolExecutor(group_commit.ENOUGH) as pool:
+        futures = [pool.submit(closing, creating(f"p{n}"), patience=600.0) for n in range(group_commit.ENOUGH)]
+        assert all(future.result(60) for future in futures)
+    assert len(transactions) == 1
+
+
+def test_nobody_waits_longer_than_they_can() -> None:
+    assert closing(creating("alone"), patience=0.01).metadata.name == "alone"
+
+
+def closing(work: Callable[[Writer], Any], **options: Any) -> Any:
+    """`objects.write` in a thread that ends."""
+    try:
+        return objects.write(work, **options)
+    finally:
+        connections.close_all()

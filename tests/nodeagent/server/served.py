@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import ssl
+import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 import httpx
@@ -15,6 +17,7 @@ from nodeagent.agent import Agent
 from nodeagent.config import AgentConfig, ListenAddress
 from nodeagent.drivers.simulated import SimulatedDriver
 from nodeagent.runtimes.protocol import Runtime
+from nodeagent.server import certificates
 from tests.nodeagent.fake_api import FakeApi
 from tests.nodeagent.objects import NODE
 
@@ -55,7 +58,20 @@ def answered(user: dict[str, object], audiences: list[str]) -> dict[str, object]
     return {"authenticated": True, "user": user, "audiences": audiences[:1]}
 
 
+@cache
+def kept_certificate() -> dict[str, bytes]:
+    """The files of an agent's certificate. Making one takes a process."""
+    with tempfile.TemporaryDirectory() as folder:
+        certificates.ensure(Path(folder), (NODE, "127.0.0.1"))
+        return {path.name: path.read_bytes() for path in Path(folder).iterdir()}
+
+
 def agent_of(api: FakeApi, folder: Path, *, runtime: Runtime | None = None, lease_seconds: float = 10.0) -> Agent:
+    """With a certificate from an earlier start; `certificates` and its tests make their own."""
+    serving = folder / "state" / "serving"
+    serving.mkdir(parents=True, exist_ok=True)
+    for name, content in kept_certificate().items():
+        (serving / name).write_bytes(content)
     config = AgentConfig(
         server="http://api",
         token="t",
