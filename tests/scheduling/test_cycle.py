@@ -226,9 +226,10 @@ def test_pods_do_not_wait_for_the_leases_of_an_attempt_that_an_outage_of_the_dat
     def lost(*_args: object, **_more: object) -> NoReturn:
         raise OperationalError("server closed the connection unexpectedly")
 
-    with monkeypatch.context() as outage, pytest.raises(OperationalError):
+    with monkeypatch.context() as outage:
         outage.setattr(cycle, "commit", lost)
-        cluster.worker.run()
+        with pytest.raises(OperationalError):
+            cluster.worker.run()
     assert cluster.queued("web").leased_until is not None
     assert cluster.new_worker("worker-2").run().taken == 0, "to others it is still leased"
 
