@@ -8,7 +8,7 @@ TEST_WORKERS ?= 3
 # Where Python may not keep what it compiled, each of the many processes that we start would compile everything anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test lint types bench bench-allocator fuzz fresh migrations screenshots clean
+.PHONY: run test lint types bench bench-allocator chaos fuzz fresh migrations screenshots clean
 
 run: .venv/.runtime
 	@$(PYTHON) manage.py up $(ARGS)
@@ -29,6 +29,11 @@ bench: .venv/.tests
 
 bench-allocator: .venv/.tests
 	@$(PYTHON) bench/allocator.py $(ARGS)
+
+# Kill every process at random while clients create pods, and check what must hold afterwards; SEEDS says which storms.
+SEEDS ?= 1 2 3 4 5 6 7 8 9 10
+chaos: .venv/.tests
+	@for seed in $(SEEDS); do echo "== seed $$seed"; $(PYTHON) bench/end_to_end.py --case chaos --seed $$seed || exit 1; done
 
 # Fuzz the expression language; MINUTES says for how long.
 fuzz: .venv/.tests

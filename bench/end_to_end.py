@@ -9,9 +9,10 @@ Each case runs in a process of its own, on a PostgreSQL (and Redis) that it star
     silence     the same while a thousand other nodes fall silent at once
     page        the device page's server time, whole and for one pool
     live        commit -> message on an open page's WebSocket
+    chaos       clients create pods while every process is killed at random: what must hold afterwards (`make chaos`)
 
-`--case NAME` runs one of them, `--json` prints it as a line of JSON. The machine's load is told with each case,
-because figures taken on a busy machine compare only with each other.
+`--case NAME` runs one of them (chaos is run only so), `--json` prints it as a line of JSON. The machine's load is told
+with each case, because figures taken on a busy machine compare only with each other.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ from cases.figures import Figure
 from tests import services
 
 Options = argparse.Namespace
+#: The case that is a test: exits with 1 where anything is not as promised.
+CHAOS = "chaos"
 
 
 def _throughput(options: Options) -> list[Figure]:
@@ -59,7 +62,7 @@ def _clients(options: Options) -> list[Figure]:
         nodes=options.nodes or 500,
         devices=options.devices or 10,
         pods=options.pods or 2500,
-        clients=options.clients,
+        clients=options.clients or 100,
         workers=2,
     )
 
@@ -90,6 +93,20 @@ def _live(options: Options) -> list[Figure]:
     return pages.measure_live(nodes=options.nodes or 500, devices=options.devices or 10, changes=100)
 
 
+def _chaos(options: Options) -> list[Figure]:
+    from cases import chaos  # noqa: PLC0415
+
+    return chaos.measure(
+        seed=options.seed,
+        nodes=options.nodes or 50,
+        devices=options.devices or 10,
+        pods=options.pods or 300,
+        clients=options.clients or 30,
+        postgresql=options.postgresql,
+        redis=options.redis,
+    )
+
+
 CASES: dict[str, Callable[[Options], list[Figure]]] = {
     "throughput": _throughput,
     "large": _large,
@@ -98,6 +115,7 @@ CASES: dict[str, Callable[[Options], list[Figure]]] = {
     "silence": _silence,
     "page": _page,
     "live": _live,
+    CHAOS: _chaos,
 }
 
 
@@ -108,9 +126,11 @@ def _run(name: str, options: Options) -> list[Figure]:
         os.environ["MANCIPLE_HOME"] = home
         os.environ["MANCIPLE_SECRET_KEY"] = "of a benchmark, forty characters long...."
         os.environ["MANCIPLE_LOG_LEVEL"] = "WARNING"
-        os.environ["MANCIPLE_DATABASE_URL"] = servers.enter_context(services.postgresql()).url
-        if name in {"clients", "latency", "silence", "live"}:
-            os.environ["MANCIPLE_REDIS_URL"] = servers.enter_context(services.redis_server()).url
+        options.postgresql = servers.enter_context(services.postgresql())
+        os.environ["MANCIPLE_DATABASE_URL"] = options.postgresql.url
+        if name in {"clients", "latency", "silence", "live", CHAOS}:
+            options.redis = servers.enter_context(services.redis_server())
+            os.environ["MANCIPLE_REDIS_URL"] = options.redis.url
         import django  # noqa: PLC0415 - its settings are read from the environment
         from django.core.management import call_command  # noqa: PLC0415
 
@@ -119,15 +139,18 @@ def _run(name: str, options: Options) -> list[Figure]:
         return CASES[name](options)
 
 
-def _told(name: str, options: Options) -> None:
+def _told(name: str, options: Options) -> bool:
+    """Returns whether every budget was met."""
     figures = _run(name, options)
+    met = all(figure.met is not False for figure in figures)
     load = os.getloadavg()[0]
     if options.json:
         print(json.dumps({"case": name, "load": load, "figures": [asdict(figure) for figure in figures]}))
-        return
+        return met
     print(f"-- {name} (load average {load:.1f}, {os.cpu_count()} cores)")
     for figure in figures:
         print(figure.row())
+    return met
 
 
 def main() -> None:
@@ -136,15 +159,16 @@ def main() -> None:
     parser.add_argument("--nodes", type=int)
     parser.add_argument("--devices", type=int)
     parser.add_argument("--pods", type=int)
-    parser.add_argument("--clients", type=int, default=100, help="connections that create pods (clients)")
+    parser.add_argument("--clients", type=int, help="connections that create pods (clients, chaos)")
     parser.add_argument("--rate", type=float, default=20.0, help="pods a second (latency)")
     parser.add_argument("--seconds", type=float, default=15.0, help="for so long (latency)")
+    parser.add_argument("--seed", type=int, default=1, help="which processes are killed, when and for how long (chaos)")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     if options.case is not None:
-        _told(options.case, options)
-        return
-    for name in CASES:
+        met = _told(options.case, options)
+        sys.exit(options.case == CHAOS and not met)
+    for name in [name for name in CASES if name != CHAOS]:
         subprocess.run([sys.executable, __file__, "--case", name, *sys.argv[1:]], check=True)
 
 

@@ -11,7 +11,8 @@
     4. the batch is written in one transaction                                   PreBind, Bind (scheduling.commit)
     5. all assumptions are dropped: the log brings back what was written         Unreserve
 
-Steps 3 to 5 touch nothing outside the worker but the database, in step 4. A crash anywhere loses the leases' time.
+Steps 3 to 5 touch nothing outside the worker but the database, in step 4. A crash anywhere loses the leases' time;
+a database that goes away does not: the worker gives back what it had taken as soon as it can.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from django.conf import settings
+from django.db import InterfaceError, OperationalError
 
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim
@@ -74,6 +76,8 @@ class SchedulingWorker:
         self.name = name
         self._clock = clock
         self._state: ClusterState | None = None
+        #: the database went away during an attempt, whose leases could not be ended
+        self._interrupted = False
         self._turn = threading.Lock()
         self._asked = threading.Event()
 
@@ -112,7 +116,8 @@ class SchedulingWorker:
     def _cycle(self) -> list[Outcome]:
         try:
             return self._schedule_batch(self._current())
-        except BaseException:
+        except BaseException as error:
+            self._interrupted = self._interrupted or isinstance(error, OperationalError | InterfaceError)
             # Whatever broke, what is assumed may not be what is written: start from the documents again.
             self._state = None
             raise
@@ -131,6 +136,9 @@ class SchedulingWorker:
     def _schedule_batch(self, state: ClusterState) -> list[Outcome]:
         """Steps 2 to 5."""
         queue.feed(state, self._clock())
+        if self._interrupted:
+            queue.give_back(self.name)
+            self._interrupted = False
         uids = queue.take(self.name, BATCH, self._clock())
         if not uids:
             return []

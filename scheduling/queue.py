@@ -191,6 +191,11 @@ def take(worker: str, limit: int, now: datetime) -> list[str]:
     return uids
 
 
+def give_back(worker: str) -> int:
+    """End the leases of a worker whose attempt was interrupted. Returns how many pods it had."""
+    return QueuedPod.objects.filter(worker=worker).update(worker="", leased_until=None)
+
+
 def settle(outcomes: Sequence[Outcome], *, revision: int, now: datetime) -> None:
     """Record how attempts ended that were made on the state of `revision`; part of the caller's transaction.
 

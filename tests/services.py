@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psycopg
@@ -66,7 +66,7 @@ class Server:
 
     def start(self) -> None:
         """Returns when it answers. Raises: RuntimeError with its log if it ends, or takes START_TIMEOUT."""
-        with self._log.open("wb") as output:
+        with self._log.open("ab") as output:
             process = subprocess.Popen(
                 self._command, stdout=output, stderr=output, user=self._user, cwd=self._log.parent
             )
@@ -76,6 +76,29 @@ class Server:
             if process.poll() is not None or time.monotonic() > deadline:
                 raise RuntimeError(f"{self._command[0]} did not start:\n{self._log.read_text()}")
             time.sleep(0.02)
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def kill(self) -> None:
+        """kill -9, to it and its children (PostgreSQL's are in sessions of their own). Nothing when it does not run."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.send_signal(signal.SIGSTOP)  # so that it starts no more of them
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        process.kill()
+        for child in children:
+            with suppress(ProcessLookupError):
+                os.kill(int(child), signal.SIGKILL)
+        process.wait()
+        while any(Path(f"/proc/{child}").exists() for child in children):
+            time.sleep(0.01)
+
+    def log(self) -> str:
+        """What it has written so far."""
+        return self._log.read_text(errors="replace")
 
     def stop(self) -> None:
         """Ask it to end, and kill it if that does not help. Nothing when it is not running."""

@@ -62,7 +62,8 @@ def installed(*, workers: int) -> Iterator[Installation]:
         )
     finally:
         for process in processes.values():
-            process.kill()
+            if process.running:
+                process.kill()
 
 
 def wait_until(condition: Callable[[], bool], *, patience: float = PATIENCE) -> None:

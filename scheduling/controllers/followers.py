@@ -2,8 +2,9 @@
 
 A follower's cursor is a row; whoever advances it holds a short lease on it, so that workers share the work rather than
 repeat it. The lease is no lock: when it expires under a slow or dead worker, two may look at the same events, which is
-harmless because looking is idempotent. A message that is lost, or finds the lease taken or the cursor moved on, costs
-nothing either: the holder asks again for news after it has let go, and a periodic task follows anyway.
+harmless because looking is idempotent. One that could not be given back, because the database went away, is free for
+every thread of its process. A message that is lost, or finds the lease taken or the cursor moved on, costs nothing
+either: the holder asks again for news after it has let go, and a periodic task follows anyway.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
+from django.db import InterfaceError, OperationalError
 from django.db.models import Q
 
 from manciple.store import tail
@@ -28,6 +30,9 @@ LEASE = timedelta(seconds=15)
 NAME_LENGTH = 64
 
 Clock = Callable[[], datetime]
+
+#: (follower, worker) of leases of this process that nobody uses and that stand in the database still
+_abandoned: set[tuple[str, str]] = set()
 
 
 def utc_now() -> datetime:
@@ -68,9 +73,14 @@ class Follower:
 
     def _acquire(self, position: int, now: datetime) -> bool:
         """Lease the cursor, which stands at `position`. False while somebody else has it, or where it has moved."""
-        free = Q(leased_until=None) | Q(leased_until__lt=now) | Q(worker=worker_name())
-        ours = Cursor.objects.filter(free, name=self.name, revision=position)
-        return bool(ours.update(worker=worker_name(), leased_until=now + LEASE))
+        abandoned = {one for one in _abandoned.copy() if one[0] == self.name}
+        usable = {worker_name(), *(worker for _, worker in abandoned)}
+        free = Q(leased_until=None) | Q(leased_until__lt=now) | Q(worker__in=usable)
+        found = Cursor.objects.filter(free, name=self.name, revision=position)
+        ours = bool(found.update(worker=worker_name(), leased_until=now + LEASE))
+        if ours:
+            _abandoned.difference_update(abandoned)
+        return ours
 
     def _step(self, position: int, now: datetime) -> tuple[int, int]:
         """(how far the log is looked at now, how many objects changed)."""
@@ -85,6 +95,9 @@ class Follower:
         return records[-1].revision if len(records) == BATCH else latest, changed
 
     def _release(self, reached: int) -> None:
-        Cursor.objects.filter(name=self.name, worker=worker_name(), revision__lte=reached).update(
-            revision=reached, worker="", leased_until=None
-        )
+        try:
+            held = Cursor.objects.filter(name=self.name, worker=worker_name(), revision__lte=reached)
+            held.update(revision=reached, worker="", leased_until=None)
+        except (OperationalError, InterfaceError):
+            _abandoned.add((self.name, worker_name()))
+            raise

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import NoReturn
+
 import pytest
+from django.db import OperationalError
 from msgspec import structs
 from pytest_django.fixtures import Settings
 
@@ -212,6 +215,26 @@ def test_dropped_assumptions_leave_no_trace(cluster: Cluster) -> None:
     assert state.candidate(cluster.pod("web").metadata.uid) is None
     state.drop_assumptions()
     assert cycle.decide(state, cluster.pod("web")) == first
+
+
+def test_pods_do_not_wait_for_the_leases_of_an_attempt_that_an_outage_of_the_database_ended(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.with_gpus("node-1")
+    cluster.create(make_pod("web"))
+
+    def lost(*_args: object, **_more: object) -> NoReturn:
+        raise OperationalError("server closed the connection unexpectedly")
+
+    with monkeypatch.context() as outage:
+        outage.setattr(cycle, "commit", lost)
+        with pytest.raises(OperationalError):
+            cluster.worker.run()
+    assert cluster.queued("web").leased_until is not None
+    assert cluster.new_worker("worker-2").run().taken == 0, "to others it is still leased"
+
+    assert cluster.worker.run().placed == 1
+    assert cluster.pod("web").spec.node_name == "node-1"
 
 
 def test_a_second_call_while_one_runs_hands_its_work_over(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,254 @@
+"""Everything is killed at random while clients create pods: afterwards every pod has a node, and every promise holds.
+
+Clients create pods from a template at a steady rate, and nodes renew their Leases, through the API's HTTPS door. All
+the while the API process, the workers, beat, Redis and PostgreSQL are killed (SIGKILL) and started again. When the last
+of them has been started, quiet begins: from there on no pod may wait longer than `PROMISED`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import sys
+import time
+from collections import Counter, defaultdict
+from collections.abc import AsyncIterator, Collection, Coroutine, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from django.db import connection
+
+from cases import cluster
+from cases.connection import Connection
+from cases.figures import Figure
+from cases.installation import Installation, installed
+from cases.persistent_client import Heard, PersistentClient
+from cases.storm import Storm, Victim, strikes
+from manciple.store import tail
+from manciple.wire.codec import encode
+from scheduling.controllers.followers import utc_now
+from scheduling.facts import gather
+from scheduling.invariants import Facts
+from scheduling.management.commands.check_invariants import persisting
+from scheduling.models import QueuedPod
+from scheduling.pod_claims import controller_of
+from scheduling.resources import PODS as POD_RESOURCE
+from tests.builders import NAMESPACE
+from tests.services import Server
+
+PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
+UNBOUND = f"{PODS}?fieldSelector=spec.nodeName%3D&limit=1"
+LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{cluster.LEASES}/leases"
+#: Seconds within which somebody is killed every so often. Pods are created until the last of them has been started.
+STORM = 25.0
+#: Seconds between two renewals of a node's Lease, as kubelet's, and the connections that do it.
+RENEWAL = 10.0
+FLEET_CONNECTIONS = 4
+#: Seconds from quiet within which every pod has a node.
+PROMISED = 30.0
+#: Seconds from quiet after which nobody waits any more.
+PATIENCE = 90.0
+#: Lines of each process that are shown after a failure.
+SHOWN = 60
+
+
+@dataclass(slots=True)
+class _Outcome:
+    """What was seen from outside."""
+
+    storm: Storm
+    heard: Heard = field(default_factory=Heard)
+    #: names of the pods whose creation was confirmed
+    confirmed: set[str] = field(default_factory=set)
+    #: seconds from quiet until no pod was without a node; None where that did not happen
+    bound_after: float | None = None
+
+
+def measure(
+    *, seed: int, nodes: int, devices: int, pods: int, clients: int, postgresql: Server, redis: Server
+) -> list[Figure]:
+    cluster.fill(nodes=nodes, devices=devices)
+    servers = {"postgresql": postgresql, "redis": redis}
+    with installed(workers=2) as installation:
+        connection.close()  # which would not survive the storm
+        victims: dict[str, Victim] = {**installation.processes, **servers}
+        outcome = asyncio.run(_weathered(installation, victims, seed=seed, nodes=nodes, pods=pods, clients=clients))
+        found = _Found.afterwards()
+        figures = _figures(outcome, found, pods)
+        if any(figure.met is False for figure in figures):
+            _explain(outcome, found, installation, servers)
+    return figures
+
+
+# The storm -----------------------------------------------------------------------------------------------------------
+
+
+async def _weathered(
+    installation: Installation, victims: Mapping[str, Victim], *, seed: int, nodes: int, pods: int, clients: int
+) -> _Outcome:
+    outcome = _Outcome(storm=Storm(victims))
+    planned = list(strikes(seed, sorted(victims), STORM))
+    async with _beside(outcome.storm.supervise(), *_fleet(installation, outcome, nodes)):
+        lasting = max(strike.at + strike.away for strike in planned)
+        creating = asyncio.create_task(_create_all(installation, outcome, lasting, pods=pods, clients=clients))
+        await outcome.storm.run(planned)
+        quiet = time.monotonic()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(PATIENCE):
+                await creating
+                await _all_bound(_client(installation, outcome))
+                outcome.bound_after = time.monotonic() - quiet
+    return outcome
+
+
+@asynccontextmanager
+async def _beside(*endless: Coroutine[None, None, None]) -> AsyncIterator[None]:
+    """They run while this is entered."""
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(one) for one in endless]
+        yield
+        for task in tasks:
+            task.cancel()
+
+
+def _client(installation: Installation, outcome: _Outcome) -> PersistentClient:
+    return PersistentClient(
+        Connection(installation.api, token=installation.token, authority=installation.authority), outcome.heard
+    )
+
+
+def _fleet(installation: Installation, outcome: _Outcome, nodes: int) -> Iterator[Coroutine[None, None, None]]:
+    for first in range(FLEET_CONNECTIONS):
+        numbers = range(first, nodes, FLEET_CONNECTIONS)
+        yield _renew(_client(installation, outcome), [f"{LEASES}/node-{number:05}" for number in numbers])
+
+
+async def _renew(client: PersistentClient, leases: Sequence[str]) -> None:
+    """One after the other, spread over the interval, as the agents of a real fleet are; after an outage they hurry."""
+    due = time.monotonic()
+    for lease in itertools.cycle(leases):
+        due += RENEWAL / len(leases)
+        await asyncio.sleep(max(0.0, due - time.monotonic()))
+        body = json.dumps({"spec": {"renewTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")}}).encode()
+        await client.patch(lease, body)
+
+
+async def _create_all(
+    installation: Installation, outcome: _Outcome, seconds: float, *, pods: int, clients: int
+) -> None:
+    """At a steady rate for so long; whoever is free takes the next."""
+    started = time.monotonic()
+    due = ((started + number * seconds / pods, pod) for number, pod in enumerate(cluster.pods(pods)))
+
+    async def create() -> None:
+        client = _client(installation, outcome)
+        for moment, pod in due:
+            await asyncio.sleep(max(0.0, moment - time.monotonic()))
+            await client.create(PODS, pod.metadata.name, encode(pod))
+            outcome.confirmed.add(pod.metadata.name)
+        client.close()
+
+    await asyncio.gather(*(create() for _ in range(clients)))
+
+
+async def _all_bound(client: PersistentClient) -> None:
+    while True:
+        answer = await client.get(UNBOUND)
+        if answer is not None and answer.status == 200 and not json.loads(answer.body)["items"]:
+            client.close()
+            return
+        await asyncio.sleep(0.2)
+
+
+# The judgement -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    """What is in the store afterwards."""
+
+    facts: Facts
+    #: pods that had two nodes in their history
+    moved: Collection[str]
+    #: pods that more than one claim was made for
+    doubled: Collection[str]
+    #: sentences of `manage.py check_invariants`
+    violations: Sequence[str]
+
+    @classmethod
+    def afterwards(cls) -> _Found:
+        found = persisting(None, patience=10.0)
+        facts = gather(utc_now())
+        return cls(
+            facts=facts,
+            moved=_moved(),
+            doubled=_doubled(facts),
+            violations=[f"{name}: {sentence}" for name, sentences in found.items() for sentence in sentences],
+        )
+
+    def bound(self) -> set[str]:
+        return {pod.metadata.name for pod in self.facts.pods if pod.spec.node_name}
+
+    def without_node(self) -> set[str]:
+        return {pod.metadata.name for pod in self.facts.pods if not pod.spec.node_name}
+
+
+def _moved() -> list[str]:
+    nodes: dict[str, set[str]] = defaultdict(set)
+    position = tail.floor()
+    while records := tail.read_after(position, resources={POD_RESOURCE}):
+        for record in records:
+            nodes[record.name].add(record.fields["spec.nodeName"])
+        position = records[-1].revision
+    return [pod for pod, found in nodes.items() if len(found - {""}) > 1]
+
+
+def _doubled(facts: Facts) -> list[str]:
+    owners = Counter(owner[0] for claim in facts.claims if (owner := controller_of(claim.metadata)))
+    return [pod for pod, count in owners.items() if count > 1]
+
+
+def _figures(outcome: _Outcome, found: _Found, expected: int) -> list[Figure]:
+    heard, storm = outcome.heard, outcome.storm
+    lost = outcome.confirmed - found.bound() - found.without_node()
+    late = PATIENCE if outcome.bound_after is None else outcome.bound_after
+    return [
+        Figure(name="pods created for certain", value=len(outcome.confirmed), unit="", budget=expected, at_least=True),
+        Figure(name="pods bound", value=len(found.bound()), unit="", budget=expected, at_least=True),
+        Figure(name="from quiet to the last bound", value=late, unit="s", budget=PROMISED),
+        Figure(name="pods without a node", value=len(found.without_node()), unit="", budget=0),
+        Figure(name="pods confirmed and lost", value=len(lost), unit="", budget=0),
+        Figure(name="pods bound twice", value=len(found.moved), unit="", budget=0),
+        Figure(name="pods with two claims", value=len(found.doubled), unit="", budget=0),
+        Figure(name="invariants violated", value=len(found.violations), unit="", budget=0),
+        Figure(name="answers 500", value=heard.of_status(500), unit="", budget=0),
+        Figure(name="answers that should not have been", value=len(heard.wrong), unit="", budget=0),
+        Figure(name="requests without an answer", value=heard.unanswered, unit="", budget=0),
+        Figure(name="processes that ended by themselves", value=storm.ended.total(), unit="", budget=0),
+        Figure(name="connections broken or refused", value=heard.broken, unit=""),
+        *(Figure(name=f"  {method} {code}", value=n, unit="") for (method, code), n in sorted(heard.codes.items())),
+        Figure(name="killed", value=storm.kills.total(), unit=""),
+        *(Figure(name=f"  {victim}", value=count, unit="") for victim, count in sorted(storm.kills.items())),
+    ]
+
+
+def _explain(outcome: _Outcome, found: _Found, installation: Installation, servers: Mapping[str, Server]) -> None:
+    """To standard error, what somebody who looks for the cause wants to see first."""
+    outputs = {name: process.output for name, process in installation.processes.items()}
+    outputs |= {name: server.log().splitlines() for name, server in servers.items()}
+    for name, lines in outputs.items():
+        print(f"== the last lines of {name}", *lines[-SHOWN:], sep="\n", file=sys.stderr)
+    print("== what is wrong", file=sys.stderr)
+    waiting = {pod: f"{row.state} {row.message}" for row in QueuedPod.objects.all() if (pod := row.name)}
+    for pod in sorted(found.without_node()):
+        print(f"{pod} has no node: {waiting.get(pod, 'and is not in the queue')}", file=sys.stderr)
+    for sentence in (
+        *(f"{pod} had two nodes" for pod in found.moved),
+        *(f"{pod} has two claims" for pod in found.doubled),
+        *(f"{name} ended by itself {times} times" for name, times in outcome.storm.ended.items()),
+        *found.violations,
+        *outcome.heard.wrong,
+    ):
+        print(sentence, file=sys.stderr)
