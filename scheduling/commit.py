@@ -37,7 +37,7 @@ from scheduling.looked_after import looked_after
 from scheduling.plans import Decision, Placement, Refusal, stale
 from scheduling.pod_claims import can_be_reserved, consumer, is_reserved_for
 from scheduling.queue import Done, Outcome, Parked, Retry
-from scheduling.resources import CLAIMS, PODS, ObjectT, key_of, kind
+from scheduling.resources import CLAIMS, EVENTS, NAMESPACES, PODS, ObjectT, key_of, kind
 
 log = logging.getLogger(__name__)
 
@@ -96,11 +96,14 @@ class _Batch:
         self._now = now
 
     def load(self, decisions: Sequence[Decision]) -> None:
-        """Read everything that will be asked for in three queries."""
-        self._writer.load(kind(PODS), [key_of(decision.pod) for decision in decisions])
-        claims = [claim for d in decisions if isinstance(d, Placement) for claim in d.claims]
-        self._writer.load(kind(CLAIMS), [key_of(claim) for claim in claims])
-        event_recorder.load(self._writer, filter(None, map(_note, decisions)))
+        """Read everything that will be asked for in one query; the namespaces are what the rules ask for."""
+        placements = [decision for decision in decisions if isinstance(decision, Placement)]
+        self._writer.load_together(
+            (kind(PODS), [key_of(decision.pod) for decision in decisions]),
+            (kind(CLAIMS), [key_of(claim) for placement in placements for claim in placement.claims]),
+            (kind(EVENTS), [event_recorder.key_of(note) for note in map(_note, decisions) if note is not None]),
+            (kind(NAMESPACES), [("", decision.pod.metadata.namespace) for decision in decisions]),
+        )
 
     def write(self, decision: Decision) -> Outcome:
         uid = decision.pod.metadata.uid

@@ -7,7 +7,6 @@ it. (Upstream keeps a cache in each process: client-go/tools/record/events_cache
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -46,17 +45,12 @@ def timestamp(moment: datetime) -> str:
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def load(writer: Writer, notes: Iterable[Note]) -> None:
-    """Read in one query what is stored of `notes`, so that recording them costs none."""
-    writer.load(kind(EVENTS), [_key_of(note) for note in notes])
-
-
 def record(writer: Writer, note: Note, *, now: datetime) -> None:
     """Store `note`, or count one more of it. Part of the writer's transaction.
 
     Nothing where its namespace takes no new objects any more: an event is not worth the failure of what it tells of.
     """
-    namespace, name = _key_of(note)
+    namespace, name = key_of(note)
     known = cast("Event | None", writer.get(kind(EVENTS), namespace, name))
     if known is None:
         with suppress(Forbidden, NotFound):
@@ -65,7 +59,8 @@ def record(writer: Writer, note: Note, *, now: datetime) -> None:
         writer.update(kind(EVENTS), structs.replace(known, count=known.count + 1, last_timestamp=timestamp(now)))
 
 
-def _key_of(note: Note) -> Key:
+def key_of(note: Note) -> Key:
+    """(namespace, name) of the event that tells it."""
     meta = note.regarding.metadata
     said = "\0".join((meta.uid, note.component, note.type, note.reason, note.message))
     name = f"{meta.name[:LONGEST_BASE]}.{hashlib.sha256(said.encode()).hexdigest()[:16]}"

@@ -155,6 +155,10 @@ class Writer:
             wanted.discard(row.key)
         self._known.update({(kind.resource, *key): None for key in wanted})
 
+    def load_together(self, *wanted: tuple[Kind, Iterable[tuple[str, str]]]) -> None:
+        """The same for several kinds, in one query for all of them."""
+        self.offer({(kind.resource, *key): (kind, None) for kind, keys in wanted for key in keys})
+
     def draw_names(self, kind: Kind, wanted: Iterable[tuple[str, str]]) -> None:
         """Draw a name for each (namespace, generateName), and see in one query which are free; `create` takes these."""
         drawn = [(namespace, base, self._sources.name_from(base)) for namespace, base in wanted]

@@ -35,7 +35,7 @@ from scheduling.controllers.release import is_done
 from scheduling.controllers.residents import Resident, Residents, residents_of
 from scheduling.event_recorder import Note, timestamp
 from scheduling.looked_after import looked_after
-from scheduling.resources import LEASES, NODES, PODS, Key, key_of, kind
+from scheduling.resources import EVENTS, LEASES, NODES, PODS, Key, key_of, kind
 
 #: Where agents keep their leases (corev1.NamespaceNodeLease).
 LEASE_NAMESPACE = "kube-node-lease"
@@ -189,7 +189,7 @@ def _evict_batch(residents: Sequence[Resident], now: datetime) -> int:
         writer.load(kind(PODS), [one.key for one in residents])
         writer.load(kind(NODES), {("", one.node) for one in residents})
         pods = [pod for one in residents if (pod := _due(writer, one.key, one.uid, now)) is not None]
-        event_recorder.load(writer, map(_note, pods))
+        writer.load(kind(EVENTS), [event_recorder.key_of(_note(pod)) for pod in pods])
         for pod in pods:
             _evict_one(writer, pod, now)
     # Whoever was not due after all has new tolerations, or its node has other taints.
