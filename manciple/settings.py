@@ -159,7 +159,7 @@ def postgresql_database(url: str) -> dict[str, Any]:
             "keepalives_interval": 5,
             "keepalives_count": 3,
             "tcp_user_timeout": 30_000,
-            "options": f"-c lock_timeout={round(LOCK_TIMEOUT * 1000)}",
+            "options": f"-c lock_timeout={round(LOCK_TIMEOUT * 1000)} -c random_page_cost=1.1 -c jit=off",
         },
     }
 
