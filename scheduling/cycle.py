@@ -48,7 +48,7 @@ from scheduling.commit import commit
 from scheduling.conditions import SCHEDULER_ERROR, SCHEDULING_GATED, UNSCHEDULABLE
 from scheduling.nodes import Survey
 from scheduling.plans import Decision, Placement, Refusal
-from scheduling.queue import Done, Outcome
+from scheduling.queue import Done, Outcome, Retry
 from scheduling.reasons import Hold, Reason, claim_key
 
 #: Pods in one transaction.
@@ -82,7 +82,10 @@ class SchedulingWorker:
         self._asked = threading.Event()
 
     def run(self) -> Report:
-        """Schedule until no pod is ready and nobody has asked again."""
+        """Schedule the pods that are ready, and again while somebody has asked meanwhile.
+
+        Who becomes ready meanwhile has somebody who asks for it.
+        """
         taken = settled = placed = 0
         self._asked.set()
         while self._asked.is_set() and self._turn.acquire(blocking=False):
@@ -90,8 +93,11 @@ class SchedulingWorker:
                 with turns.turn() as ours:
                     self._asked.clear()
                     if not ours:
-                        break  # another worker has the turn, and reads the log once more before it ends
-                    while outcomes := self._cycle():
+                        break  # another worker has the turn; who finds it busy for so long is asked again soon
+                    more = True
+                    while more:
+                        outcomes = self._cycle()
+                        more = len(outcomes) >= BATCH or any(_is_for_now(outcome) for outcome in outcomes)
                         taken += len(outcomes)
                         done = [outcome for outcome in outcomes if isinstance(outcome, Done)]
                         settled += len(done)
@@ -149,6 +155,11 @@ class SchedulingWorker:
             return commit(state, decisions, gone=gone, revision=revision, now=self._clock())
         finally:
             state.drop_assumptions()
+
+
+def _is_for_now(outcome: Outcome) -> bool:
+    """Whether the pod is tried again without a rest."""
+    return isinstance(outcome, Retry) and outcome.at_once
 
 
 def decide(state: ClusterState, pod: Pod) -> Decision:

@@ -2,7 +2,7 @@
 
 Advisory locks of the database's session: they end with the connection, so a worker that dies hands on what it held.
 They are a courtesy, not a safeguard: what may be written is decided by each commit. Nobody waits without limit, and who
-does not get a lock loses nothing: the holder looks again, or the next periodic wake-up does.
+does not get a lock loses nothing: the holder is asked again, or the next periodic wake-up comes.
 
 `turn` is for scheduling: two workers that decide at once would choose the same devices. On SQLite all workers are
 threads of one process, which runs one scheduling worker, so everybody has it. `alone` is for singletons.

@@ -256,7 +256,6 @@ CONTROLLER = Controller(
     # A pod that another scheduler has bound may lack reservations; the periodic run finds it.
     wakes_on=frozenset({(PODS, ADDED), (PODS, MODIFIED), (TEMPLATES, ADDED), (CLAIMS, DELETED)}),
     queue=Queue.SCHEDULING,
-    singleton=False,  # the follower's cursor is leased
     covers=frozenset({scheduler.CONTROLLER.name}),
 )
 

@@ -3,8 +3,8 @@
 A follower's cursor is a row; whoever advances it holds a short lease on it, so that workers share the work rather than
 repeat it. The lease is no lock: when it expires under a slow or dead worker, two may look at the same events, which is
 harmless because looking is idempotent. One that could not be given back, because the database went away, is free for
-every thread of its process. A message that is lost, or finds the lease taken or the cursor moved on, costs nothing
-either: the holder asks again for news after it has let go, and a periodic task follows anyway.
+every thread of its process. The controllers are singletons: whose message comes while one is at work leaves word, and
+it is asked again (`scheduling.tasks`); a message that is lost costs no more than the time until the periodic run.
 """
 
 from __future__ import annotations
@@ -56,12 +56,15 @@ class Follower:
     sweep: Callable[[datetime], int]
 
     def follow(self, clock: Clock = utc_now) -> int:
-        """Look at all that happened since the last time. Returns how many objects were changed."""
-        changed = 0
-        while (position := self._position()) < tail.latest_revision() and self._acquire(position, clock()):
-            reached = position
+        """Look at all that has happened since the last time, up to now. Returns how many objects were changed.
+
+        What happens meanwhile, its own writes included, is left for the next time: where much happens, a batch then
+        has much in it.
+        """
+        changed, reached, latest = 0, self._position(), tail.latest_revision()
+        while reached < latest and self._acquire(reached, clock()):
             try:
-                reached, count = self._step(position, clock())
+                reached, count = self._step(reached, clock())
                 changed += count
             finally:
                 self._release(reached)

@@ -163,7 +163,6 @@ CONTROLLER = Controller(
     every=5,
     wakes_on=frozenset({(PODS, FINISHED), (PODS, DELETED), (CLAIMS, DELETING)}),
     queue=Queue.SCHEDULING,
-    singleton=False,  # the follower's cursor is leased
 )
 
 RESYNC = Controller(
