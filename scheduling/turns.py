@@ -22,8 +22,8 @@ from manciple.store import bulk
 
 #: Any number that nobody else locks in this database.
 KEY = 0x6D616E63
-#: Seconds to wait for the scheduling turn. An empty cycle is much shorter, so whoever had the turn for all this time
-#: reads the log once more before it ends.
+#: Seconds to wait for the scheduling turn; who does not get it in that time leaves it to the periodic run, which comes
+#: every second.
 PATIENCE = 1.0
 
 _local: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
