@@ -31,8 +31,9 @@ log = logging.getLogger(__name__)
 
 #: Seconds between two questions to the log, the least and the most: at most one message for a controller in each.
 RESTING_TIME = (0.01, 0.3)
-#: Seconds of rest for each change that the last question found: from some 250 changes a second on, rests are long. (A
-#: pod on its way to a node is five changes.)
+#: Changes that the last question may find before the next rest grows (a pod on its way to a node is five), and seconds
+#: of rest for each beyond: from some 250 changes a second on, rests are long.
+FEW_CHANGES = 10
 REST_FOR_A_CHANGE = 0.004
 #: Name of the row that says how far wake-ups were sent, where several processes dispatch.
 CURSOR = "dispatch"
@@ -174,7 +175,7 @@ class Dispatcher:
             heard = self._newest
         sketches = tail.sketched_after(position, resources=self._table.resources, limit=MOST_CHANGES)
         least, most = RESTING_TIME
-        self._rest = min(max(least, REST_FOR_A_CHANGE * len(sketches)), most)
+        self._rest = min(max(least, REST_FOR_A_CHANGE * (len(sketches) - FEW_CHANGES)), most)
         # Revisions are committed in order: up to the one that was announced, the log is complete.
         latest = max(heard, sketches[-1].revision) if sketches else heard
         if sketches and self._claim(latest):

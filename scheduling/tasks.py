@@ -16,10 +16,13 @@ from celery.utils import uuid
 from scheduling import heartbeats, turns, wakeups
 from scheduling.beat import task_name
 from scheduling.controllers import node_lifecycle, scheduler
-from scheduling.controllers.declaration import Controller
+from scheduling.controllers.declaration import Controller, Queue
 from scheduling.controllers.followers import utc_now
 from scheduling.controllers.registry import controllers
 from scheduling.looked_after import looked_after
+
+#: How often a controller that was asked again runs on one message.
+MOST_IN_A_ROW = 20
 
 
 def work(controller: Controller) -> bool:
@@ -53,7 +56,9 @@ class ControllerTask(Task):  # type: ignore[misc]  # Celery is untyped
         message = self.request.id or ""
         if message and not wakeups.process.wakeups().leave(self.controller.name, message):
             return
-        if work(self.controller):
+        # Whoever waits for scheduling need not wait for another message; a sweep lets the others have its thread.
+        turns_in_a_row = MOST_IN_A_ROW if self.controller.queue is Queue.SCHEDULING else 1
+        if all(work(self.controller) for _ in range(turns_in_a_row)):
             self.apply_async()
 
     def apply_async(self, args: Any = None, kwargs: Any = None, task_id: str | None = None, **options: Any) -> Any:
