@@ -129,7 +129,7 @@ def modify(
         dry_run=dry_run,
     )
     # Most often this process wrote the object last. What goes wrong on that guess says nothing: read, and try again.
-    guess = objects.guess(kind, namespace, name)
+    guess = objects.cached(kind, namespace, name)
     for remaining in reversed(range(ATTEMPTS)):
         try:
             return edit.attempt(guess or current(kind, namespace, name), guessed=guess is not None)

@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-from manciple.store import last_written
+from manciple.store import object_cache
 from manciple.wire import codec
 from manciple.wire.base import ApiObject
 from manciple.wire.registry import Kind
@@ -19,7 +19,7 @@ def encode(obj: ApiObject) -> str:
 
 def decode(kind: Kind, text: str) -> ApiObject:
     """A document of ours back as its typed value."""
-    known = last_written.by_text(text)
+    known = object_cache.by_text(text)
     return known if isinstance(known, kind.type) else codec.decode_text(kind.type, text)
 
 

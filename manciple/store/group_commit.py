@@ -195,7 +195,7 @@ def _copied(error: BaseException | None) -> BaseException | None:
 
 def _commit_together(group: Sequence[_Waiting[object]]) -> None:
     with writing() as writer:
-        writer.offer(_announced(read for waiting in group for read in waiting.reads))
+        writer.preload(_announced(read for waiting in group for read in waiting.reads))
         for waiting in group:
             waiting.run(writer)
 
@@ -240,6 +240,6 @@ def write(
     """
     if dry_run or transactions.is_open() or connection.in_atomic_block:
         with writing(identity=identity, dry_run=dry_run) as writer:
-            writer.offer(_announced(reads))
+            writer.preload(_announced(reads))
             return work(writer)
     return _process.commits.write(_Waiting(work, identity, reads, patience=patience))

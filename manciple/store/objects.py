@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from manciple.store import documents, last_written, rows
+from manciple.store import documents, object_cache, rows
 from manciple.store.documents import decode
 from manciple.store.group_commit import Read, write
 from manciple.store.listing import list_objects
@@ -31,11 +31,11 @@ __all__ = [
     "Stored",
     "Writer",
     "Written",
+    "cached",
     "decode",
     "get",
     "get_by_uid",
     "get_many",
-    "guess",
     "known",
     "list",
     "write",
@@ -59,9 +59,9 @@ def get_many(kind: Kind, keys: Iterable[tuple[str, str]]) -> tuple[Stored, ...]:
     return tuple(row.stored(kind.resource, row.text or "") for row in rows.by_keys(kind.resource, keys))
 
 
-def guess(kind: Kind, namespace: str, name: str) -> ApiObject | None:
+def cached(kind: Kind, namespace: str, name: str) -> ApiObject | None:
     """The object as this process wrote it last, if it remembers that: no query, and others may have written since."""
-    return last_written.by_key((kind.resource, namespace, name))
+    return object_cache.by_key((kind.resource, namespace, name))
 
 
 def known(kind: Kind, obj: ApiObject) -> Current:

@@ -60,7 +60,8 @@ _SEVERAL = (
     "WHERE o.resource = %s AND o.namespace = given.namespace AND o.name = given.name"
 )
 _UNLESS_KNOWN = (
-    f"SELECT o.resource, {_ROW}, CASE WHEN CAST(e.revision AS TEXT) = given.known THEN NULL ELSE e.document END "  # noqa: S608
+    f"SELECT o.resource, {_ROW}, CASE WHEN o.uid || '/' || CAST(e.revision AS TEXT) = given.known THEN NULL "  # noqa: S608
+    "ELSE e.document END "
     f"FROM given CROSS JOIN {_LIVE} "
     "WHERE o.resource = given.resource AND o.namespace = given.namespace AND o.name = given.name"
 )
@@ -105,15 +106,16 @@ def by_keys(resource: str, keys: Iterable[tuple[str, str]]) -> Iterator[Row]:
         yield from map(_row, fetch(f"{given} {_SEVERAL}", (*parameters, resource)))
 
 
-def by_references(references: Sequence[tuple[str, str, str, str]]) -> Iterator[tuple[str, Row]]:
-    """The live objects among `references` (resource, namespace, name, revision that is known, or "").
+def by_references(references: Sequence[tuple[str, str, str, str]]) -> Iterator[tuple[tuple[str, str, str], Row]]:
+    """The live objects among `references` (resource, namespace, name, and UID/REVISION that is known, or "").
 
-    Yields (resource, row); `row.text` is None where the known revision is the current one.
+    Yields their keys (resource, namespace, name) with their rows; `row.text` is None where what is known is current.
     """
     for chunk in chunks(references, CHUNK):
         given, parameters = given_table(("resource", "namespace", "name", "known"), chunk)
         for resource, *values in fetch(f"{given} {_UNLESS_KNOWN}", parameters):
-            yield resource, _row(values)
+            row = _row(values)
+            yield (resource, *row.key), row
 
 
 def _where(namespace: str, after: tuple[str, str] | None) -> tuple[str, list[str]]:

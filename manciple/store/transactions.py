@@ -17,7 +17,7 @@ from functools import partial
 
 from django.db import transaction
 
-from manciple.store import announce, last_written, persistence, rows
+from manciple.store import announce, object_cache, persistence, rows
 from manciple.store.writer import WORLD, Sources, Writer
 from manciple.wire.identity import SYSTEM, Identity
 
@@ -68,5 +68,5 @@ def _opened(writer: Writer) -> Iterator[Writer]:
 
 
 def _committed(writer: Writer) -> None:
-    last_written.add(writer.committed)
+    object_cache.add(writer.committed)
     announce.announce(writer.revision, writer.resources)

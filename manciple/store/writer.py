@@ -16,7 +16,7 @@ from random import SystemRandom
 from typing import Any
 
 from manciple.store import documents, metadata, persistence, projectors, rows, rules
-from manciple.store.last_written import Committed
+from manciple.store.object_cache import Committed
 from manciple.store.persistence import Current, NetChange, NewEvent
 from manciple.store.records import Change, Deletion, EventType, Propagation, Selector, Written
 from manciple.wire import names
@@ -128,36 +128,27 @@ class Writer:
         found = self._remember(kind, row)
         return found.object if found is not None and found.uid == uid else None
 
-    def offer(self, known: Mapping[Key, tuple[Kind, Current | None]]) -> None:
-        """Read all of these in one query. What is offered as known is not read again where it is current still."""
-        wanted = [
-            (*key, str(current.revision) if current else "")
-            for key, (_, current) in known.items()
-            if key not in self._known
-        ]
-        found = {(resource, *row.key): row for resource, row in rows.by_references(wanted)}
-        for key, (kind, current) in known.items():
-            row = found.get(key)
-            if key in self._known:
-                continue
-            if row is None:
-                self._known[key] = None
-            elif row.text is None:
-                self._known[key] = current
-            else:
-                self._remember(kind, row)
-
     def load(self, kind: Kind, keys: Iterable[tuple[str, str]]) -> None:
         """Read many (namespace, name) in one query, so that the `get`s that follow cost none."""
-        wanted = {key for key in keys if (kind.resource, *key) not in self._known}
-        for row in rows.by_keys(kind.resource, sorted(wanted)):
-            self._remember(kind, row)
-            wanted.discard(row.key)
-        self._known.update({(kind.resource, *key): None for key in wanted})
+        self.load_together((kind, keys))
 
     def load_together(self, *wanted: tuple[Kind, Iterable[tuple[str, str]]]) -> None:
         """The same for several kinds, in one query for all of them."""
-        self.offer({(kind.resource, *key): (kind, None) for kind, keys in wanted for key in keys})
+        self.preload({(kind.resource, *key): (kind, None) for kind, keys in wanted for key in keys})
+
+    def preload(self, wanted: Mapping[Key, tuple[Kind, Current | None]]) -> None:
+        """Read all of these in one query: for each its kind, and what the caller has read of it before.
+
+        A document that the caller has read is not read again where it is current still.
+        """
+        missing = {key: entry for key, entry in wanted.items() if key not in self._known}
+        found = dict(rows.by_references([(*key, _version(current)) for key, (_, current) in missing.items()]))
+        for key, (kind, current) in missing.items():
+            row = found.get(key)
+            if row is None:
+                self._known[key] = None
+            else:
+                self._known[key] = current if row.text is None else persistence.as_current(kind, row)
 
     def draw_names(self, kind: Kind, wanted: Iterable[tuple[str, str]]) -> None:
         """Draw a name for each (namespace, generateName), and see in one query which are free; `create` takes these."""
@@ -277,7 +268,9 @@ class Writer:
         persistence.move_counter(self._revision)
         return True
 
-    def _check(self, operation: rules.Operation, kind: Kind, *, new: Any = None, old: Any = None, **more: str) -> None:
+    def _check(
+        self, operation: rules.Operation, kind: Kind, *, new: Any = None, old: Any = None, subresource: str = ""
+    ) -> None:
         """Ask the rules. Raises: ApiError."""
         if rules.concerned(operation, kind.resource):
             write = rules.Write(
@@ -285,7 +278,7 @@ class Writer:
                 kind=kind,
                 new=new,
                 old=old,
-                subresource=more.get("subresource", ""),
+                subresource=subresource,
                 identity=self.identity,
                 dry_run=self._dry_run,
             )
@@ -358,6 +351,11 @@ class Writer:
                 type_: EventType = "MODIFIED" if same else "ADDED"
                 stay.append(NetChange(type=type_, kind=kind, current=new, previous=old if same else None))
         return gone + stay
+
+
+def _version(current: Current | None) -> str:
+    """What tells one state of an object from every other; "" where none is known."""
+    return f"{current.uid}/{current.revision}" if current else ""
 
 
 def _matches(labels: str, fields: str, by_labels: Selector | None, by_fields: Selector | None) -> bool:

@@ -1,4 +1,4 @@
-"""The last values that this process has committed.
+"""A cache of the objects that this process has written last, as committed.
 
 What a process has just written, it is likely to read again at once: the next update of an object (a Lease that is
 renewed every ten seconds), the follower that comes after a controller. By its text a value is found in place of
@@ -33,7 +33,7 @@ class Committed:
     gone: bool
 
 
-class LastWritten:
+class ObjectCache:
     """Of one process. Reading takes no lock: each step is one look-up."""
 
     def __init__(self) -> None:
@@ -65,7 +65,7 @@ class LastWritten:
             self._by_text.pop(known.text, None)
 
 
-_process = LastWritten()
+_process = ObjectCache()
 add = _process.add
 by_text = _process.by_text
 by_key = _process.by_key
