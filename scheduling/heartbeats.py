@@ -19,6 +19,7 @@ from datetime import datetime, timedelta
 
 from django.db import DatabaseError, InterfaceError, transaction
 
+from manciple.store.per_process import PerProcess
 from scheduling.controllers.followers import utc_now
 from scheduling.models import Heartbeat
 
@@ -147,30 +148,10 @@ def forget_stale(now: datetime) -> int:
     return Heartbeat.objects.filter(seen_at__lt=now - FORGOTTEN_AFTER).delete()[0]
 
 
-class _Process:
-    """The heart of this process; a forked child makes its own."""
-
-    def __init__(self) -> None:
-        self._guard = threading.Lock()
-        self._heart: Heart | None = None
-
-    def heart(self) -> Heart:
-        with self._guard:
-            if self._heart is None:
-                self._heart = Heart(name_of_process())
-            return self._heart
-
-    def forget(self) -> None:
-        self._guard = threading.Lock()
-        self._heart = None
-
-
-_process = _Process()
-os.register_at_fork(after_in_child=_process.forget)
-heart = _process.heart
+heart = PerProcess(lambda: Heart(name_of_process()))
 
 
 def stop() -> None:
     """See `Heart.stop`; of this process."""
     heart().stop()
-    _process.forget()
+    heart.forget()

@@ -34,9 +34,9 @@ def work(controller: Controller) -> bool:
             with turns.alone(controller.name) as ours:
                 unfinished = ours and _reconcile(controller)
             if ours:
-                return unfinished or wakeups.process.wakeups().asked_again(controller.name)
+                return unfinished or wakeups.pending().asked_again(controller.name)
             # Whoever is at work asks after us when it has let go; if it just did both, the second attempt succeeds.
-            wakeups.process.wakeups().ask_again(controller.name)
+            wakeups.pending().ask_again(controller.name)
         return False
 
 
@@ -54,7 +54,7 @@ class ControllerTask(Task):  # type: ignore[misc]  # Celery is untyped
 
     def run(self) -> None:
         message = self.request.id or ""
-        if message and not wakeups.process.wakeups().leave(self.controller.name, message):
+        if message and not wakeups.pending().leave(self.controller.name, message):
             return
         # Whoever waits for scheduling need not wait for another message; a sweep lets the others have its thread.
         turns_in_a_row = MOST_IN_A_ROW if self.controller.queue is Queue.SCHEDULING else 1
@@ -63,13 +63,13 @@ class ControllerTask(Task):  # type: ignore[misc]  # Celery is untyped
 
     def apply_async(self, args: Any = None, kwargs: Any = None, task_id: str | None = None, **options: Any) -> Any:
         message, controller = task_id or uuid(), self.controller
-        if not wakeups.process.wakeups().enter(controller.name, message, controller.pending_for):
+        if not wakeups.pending().enter(controller.name, message, controller.pending_for):
             return None
         options.setdefault("expires", controller.pending_for)
         try:
             return super().apply_async(args, kwargs, task_id=message, **options)
         except BaseException:
-            wakeups.process.wakeups().leave(controller.name, message)
+            wakeups.pending().leave(controller.name, message)
             raise
 
 
@@ -97,7 +97,7 @@ worker_process_shutdown.connect(_process_ends)
 
 def forget_process() -> None:
     """Give up what this process knows of the cluster; used where its database is another one from now on."""
-    scheduler.process.forget()
+    scheduler.worker.forget()
     node_lifecycle.known.forget()
     looked_after.forget()
-    wakeups.process.forget()
+    wakeups.pending.forget()

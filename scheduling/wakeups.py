@@ -11,7 +11,6 @@ nothing coalesces: nothing else depends on it.
 from __future__ import annotations
 
 import logging
-import os
 import threading
 import time
 from collections.abc import Callable
@@ -19,6 +18,8 @@ from typing import Protocol
 
 import redis
 from django.conf import settings
+
+from manciple.store.per_process import PerProcess
 
 log = logging.getLogger(__name__)
 
@@ -125,24 +126,10 @@ class SharedWakeups:
             return otherwise
 
 
-class _Process:
-    """What this process uses, made when it is first needed."""
-
-    def __init__(self) -> None:
-        self._guard = threading.Lock()
-        self._wakeups: Wakeups | None = None
-
-    def wakeups(self) -> Wakeups:
-        with self._guard:
-            if self._wakeups is None:
-                url: str = settings.REDIS_URL
-                self._wakeups = SharedWakeups(url) if url else LocalWakeups()
-            return self._wakeups
-
-    def forget(self) -> None:
-        self._guard = threading.Lock()
-        self._wakeups = None
+def _of_settings() -> Wakeups:
+    url: str = settings.REDIS_URL
+    return SharedWakeups(url) if url else LocalWakeups()
 
 
-process = _Process()
-os.register_at_fork(after_in_child=process.forget)
+#: of this process
+pending = PerProcess(_of_settings)

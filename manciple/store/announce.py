@@ -10,7 +10,6 @@ fails nor delays a write. The listener connects as soon as somebody subscribes, 
 from __future__ import annotations
 
 import logging
-import os
 import threading
 import uuid
 from collections.abc import Callable, Collection
@@ -18,6 +17,8 @@ from typing import Any, NamedTuple
 
 import redis
 from django.conf import settings
+
+from manciple.store.per_process import PerProcess
 
 log = logging.getLogger(__name__)
 
@@ -154,27 +155,7 @@ class Announcer:
                 self._tell(int(revision), frozenset(filter(None, resources.split(","))))
 
 
-class _Process:
-    """The announcer of this process, made when it is first needed."""
-
-    def __init__(self) -> None:
-        self._guard = threading.Lock()
-        self._announcer: Announcer | None = None
-
-    def announcer(self) -> Announcer:
-        with self._guard:
-            if self._announcer is None:
-                self._announcer = Announcer(settings.REDIS_URL)
-            return self._announcer
-
-    def forget(self) -> None:
-        """In a forked child: the parent's threads and connections are not ours."""
-        self._guard = threading.Lock()
-        self._announcer = None
-
-
-_process = _Process()
-os.register_at_fork(after_in_child=_process.forget)
+_announcer = PerProcess(lambda: Announcer(settings.REDIS_URL))
 
 
 def subscribe(callback: Callback, *, ignoring: Collection[str] = ()) -> Callable[[], None]:
@@ -183,7 +164,7 @@ def subscribe(callback: Callback, *, ignoring: Collection[str] = ()) -> Callable
     ignoring: resources; a commit that wrote nothing else is not told.
     Callbacks must be quick. A call may be missing (Redis was away) and never is the only way to learn of a revision.
     """
-    return _process.announcer().subscribe(callback, ignoring=ignoring)
+    return _announcer().subscribe(callback, ignoring=ignoring)
 
 
 def announce(revision: int, resources: Collection[str] = ()) -> None:
@@ -191,4 +172,4 @@ def announce(revision: int, resources: Collection[str] = ()) -> None:
 
     resources: those that the commit wrote; none means any.
     """
-    _process.announcer().announce(revision, resources)
+    _announcer().announce(revision, resources)

@@ -19,7 +19,6 @@ hears of it.
 from __future__ import annotations
 
 import copy
-import os
 import threading
 import time
 from collections import deque
@@ -30,6 +29,7 @@ from typing import Generic, TypeVar, cast
 from django.db import Error, InterfaceError, OperationalError, connection
 
 from manciple.store import transactions
+from manciple.store.per_process import PerProcess
 from manciple.store.persistence import Current
 from manciple.store.transactions import writing
 from manciple.store.writer import Key, Writer
@@ -204,23 +204,12 @@ def _announced(reads: Iterable[Read]) -> dict[Key, tuple[Kind, Current | None]]:
     return {read.key: (read.kind, read.known) for read in reads}
 
 
-class _Process:
-    """The line of this process; a forked child has its own."""
-
-    def __init__(self) -> None:
-        self.commits = GroupCommit()
-
-    def forget(self) -> None:
-        self.commits = GroupCommit()
-
-
-_process = _Process()
-os.register_at_fork(after_in_child=_process.forget)
+commits = PerProcess(GroupCommit)
 
 
 def forget() -> None:
     """End the thread and its connection; used where the process's database is another one from now on."""
-    _process.commits.stop()
+    commits().stop()
 
 
 def write(
@@ -242,4 +231,4 @@ def write(
         with writing(identity=identity, dry_run=dry_run) as writer:
             writer.preload(_announced(reads))
             return work(writer)
-    return _process.commits.write(_Waiting(work, identity, reads, patience=patience))
+    return commits().write(_Waiting(work, identity, reads, patience=patience))

@@ -112,4 +112,4 @@ def test_what_a_second_run_came_for_is_done_by_a_further_one() -> None:
     go_on.set()
     thread.join(30)
     assert again == [True]
-    assert not wakeups.process.wakeups().asked_again("one-at-a-time")
+    assert not wakeups.pending().asked_again("one-at-a-time")

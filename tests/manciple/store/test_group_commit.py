@@ -55,9 +55,9 @@ class Crowd:
         """Somebody else's write, which stands in line when this returns."""
         if not self.futures:
             self.lead()
-        before = group_commit._process.commits.waiting()
+        before = group_commit.commits().waiting()
         future = self._pool.submit(self._run, work, options)
-        while group_commit._process.commits.waiting() == before:
+        while group_commit.commits().waiting() == before:
             threading.Event().wait(0.001)
         self.futures.append(future)
         return future
@@ -269,7 +269,7 @@ def test_metadata_of_an_object_made_by_the_group_is_complete() -> None:
 def test_who_can_wait_rides_along_with_the_next_who_cannot(monkeypatch: pytest.MonkeyPatch) -> None:
     with counted_transactions(monkeypatch) as transactions, ThreadPoolExecutor(3) as pool:
         patient = [pool.submit(closing, creating(f"p{n}"), patience=600.0) for n in range(2)]
-        while group_commit._process.commits.waiting() < 2:
+        while group_commit.commits().waiting() < 2:
             threading.Event().wait(0.001)
         assert transactions == []
         pool.submit(closing, creating("hurried")).result(60)
