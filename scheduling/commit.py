@@ -6,8 +6,9 @@ are now and written: claims (finalizer, allocation, reservation), the pod (nodeN
 it, and the pod's row in the queue. A decision that does not hold any more is undone alone and its pod tried again.
 After the commit, the state takes over what was written.
 
-The database's own constraint on exclusive devices stands behind all this. Should it ever refuse a batch, the batch is
-committed pod by pod, so that it too costs only the pod that it concerns.
+The database's own constraint on exclusive devices stands behind all this. Should it ever refuse a batch, or anything
+else break in it, the batch is committed pod by pod, so that this too costs only the pod that it concerns. Where the
+database is away, everything stays as it was.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from django.conf import settings
-from django.db import IntegrityError
+from django.db import IntegrityError, InterfaceError, OperationalError
 from msgspec import structs
 
 from claims.kinds.allocations import AllocationResult
@@ -46,19 +47,22 @@ def commit(
     state: ClusterState,
     decisions: Sequence[Decision],
     *,
-    gone: Sequence[Done] = (),
+    undecided: Sequence[Outcome] = (),
     revision: int,
     now: datetime,
 ) -> list[Outcome]:
-    """Write `decisions`, made on the state of `revision`. Returns how each ended, in their order, after the `gone`.
+    """Write `decisions`, made on the state of `revision`. Returns the `undecided`, then how each ended, in their order.
 
-    gone: pods of the batch that turned out not to want a node any more.
+    undecided: how it ended for the pods of the batch about which there was nothing to decide.
+    Raises: OperationalError or InterfaceError where the database is away.
     """
     try:
-        return _commit_together(state, decisions, gone=gone, revision=revision, now=now)
-    except (IntegrityError, Conflict):
+        return _commit_together(state, decisions, undecided=undecided, revision=revision, now=now)
+    except (OperationalError, InterfaceError):
+        raise
+    except Exception:
         log.exception("a batch of %d pods was refused as a whole; committing them one by one", len(decisions))
-    outcomes = _commit_together(state, [], gone=gone, revision=revision, now=now)
+    outcomes = _commit_together(state, [], undecided=undecided, revision=revision, now=now)
     for decision in decisions:
         outcomes += _commit_alone(state, decision, revision=revision, now=now)
     return outcomes
@@ -66,22 +70,27 @@ def commit(
 
 def _commit_alone(state: ClusterState, decision: Decision, *, revision: int, now: datetime) -> list[Outcome]:
     try:
-        return _commit_together(state, [decision], gone=(), revision=revision, now=now)
-    except (IntegrityError, Conflict) as error:
-        outcome = Retry(uid=decision.pod.metadata.uid, message=str(error))
+        return _commit_together(state, [decision], undecided=(), revision=revision, now=now)
+    except (OperationalError, InterfaceError):
+        raise
+    except Exception as error:
+        expected = isinstance(error, IntegrityError | Conflict)
+        if not expected:
+            log.exception("pod %s cannot be committed; it is tried again after a rest", "/".join(key_of(decision.pod)))
+        outcome = Retry(uid=decision.pod.metadata.uid, message=str(error), broken=not expected)
         with objects.writing(identity=SCHEDULER):
             queue.settle([outcome], revision=revision, now=now)
         return [outcome]
 
 
 def _commit_together(
-    state: ClusterState, decisions: Sequence[Decision], *, gone: Sequence[Done], revision: int, now: datetime
+    state: ClusterState, decisions: Sequence[Decision], *, undecided: Sequence[Outcome], revision: int, now: datetime
 ) -> list[Outcome]:
     with objects.writing(identity=SCHEDULER) as writer, looked_after.noted(writer, frozenset({"schedule"})):
         state.advance()
         batch = _Batch(state, writer, now)
         batch.load(decisions)
-        outcomes: list[Outcome] = [*gone, *(batch.write(decision) for decision in decisions)]
+        outcomes: list[Outcome] = [*undecided, *(batch.write(decision) for decision in decisions)]
         queue.settle(outcomes, revision=revision, now=now)
     state.absorb(writer.written)
     return outcomes

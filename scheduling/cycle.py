@@ -1,7 +1,7 @@
 """The scheduling cycle: a batch of waiting pods in, bound pods out. All of it on this page, by extension point.
 
     1. the state is brought up to date with the log, the queue fed from it      (PreEnqueue, queueing hints)
-    2. the worker leases a batch of pods, by priority, then age
+    2. a batch of the pods that are ready is taken up, by priority, then age
     3. for each pod, on the state with what the batch has decided so far:
        3a. its claims exist, are usable, their classes exist                     PreFilter
        3b. nodes are asked for everything but new devices                        Filter (scheduling.nodes, policy)
@@ -11,12 +11,13 @@
     4. the batch is written in one transaction                                   PreBind, Bind (scheduling.commit)
     5. all assumptions are dropped: the log brings back what was written         Unreserve
 
-Steps 3 to 5 touch nothing outside the worker but the database, in step 4. A crash anywhere loses the leases' time;
-a database that goes away does not: the worker gives back what it had taken as soon as it can.
+Steps 3 to 5 touch nothing outside the worker but the database, in step 4. A crash anywhere, or a database that goes
+away, leaves every pod where it was. A fault in one pod costs only that pod: it rests before it is tried again.
 """
 
 from __future__ import annotations
 
+import logging
 import math
 import threading
 from collections.abc import Callable, Iterable, Mapping
@@ -24,7 +25,6 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from django.conf import settings
-from django.db import InterfaceError, OperationalError
 
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim
@@ -51,6 +51,8 @@ from scheduling.plans import Decision, Placement, Refusal
 from scheduling.queue import Done, Outcome, Retry
 from scheduling.reasons import Hold, Reason, claim_key
 
+log = logging.getLogger(__name__)
+
 #: Pods in one transaction.
 BATCH = 128
 
@@ -67,17 +69,14 @@ class Report:
 
 
 class SchedulingWorker:
-    """One worker of this process: its name in leases, and its warm state.
+    """The worker of this process, and its warm state.
 
     `run` may be called from several threads: one works, a call that finds it working only makes it look once more.
     """
 
-    def __init__(self, name: str, clock: Clock) -> None:
-        self.name = name
+    def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._state: ClusterState | None = None
-        #: the database went away during an attempt, whose leases could not be ended
-        self._interrupted = False
         self._turn = threading.Lock()
         self._asked = threading.Event()
 
@@ -121,12 +120,13 @@ class SchedulingWorker:
 
     def _cycle(self) -> list[Outcome]:
         try:
-            return self._schedule_batch(self._current())
-        except BaseException as error:
-            self._interrupted = self._interrupted or isinstance(error, OperationalError | InterfaceError)
-            # Whatever broke, what is assumed may not be what is written: start from the documents again.
+            outcomes = self._schedule_batch(self._current())
+        except BaseException:
             self._state = None
             raise
+        if any(isinstance(outcome, Retry) and outcome.broken for outcome in outcomes):
+            self._state = None  # whatever broke, what is known may not be what is written: start from the documents
+        return outcomes
 
     def _current(self) -> ClusterState:
         """Step 1."""
@@ -142,19 +142,33 @@ class SchedulingWorker:
     def _schedule_batch(self, state: ClusterState) -> list[Outcome]:
         """Steps 2 to 5."""
         queue.feed(state, self._clock())
-        if self._interrupted:
-            queue.give_back(self.name)
-            self._interrupted = False
-        uids = queue.take(self.name, BATCH, self._clock())
+        uids = queue.ready(BATCH, self._clock())
         if not uids:
             return []
         revision = state.revision
-        decisions = [decide(state, pod) for uid in uids if (pod := state.pending.get(uid)) is not None]
+        decisions, undecided = _decisions(state, uids)
         try:
-            gone = [Done(uid=uid) for uid in set(uids) - {decision.pod.metadata.uid for decision in decisions}]
-            return commit(state, decisions, gone=gone, revision=revision, now=self._clock())
+            return commit(state, decisions, undecided=undecided, revision=revision, now=self._clock())
         finally:
             state.drop_assumptions()
+
+
+def _decisions(state: ClusterState, uids: Iterable[str]) -> tuple[list[Decision], list[Outcome]]:
+    """Step 3: (what was decided, how it ends for the pods about which nothing could be)."""
+    decisions: list[Decision] = []
+    undecided: list[Outcome] = []
+    for uid in uids:
+        pod = state.pending.get(uid)
+        if pod is None:
+            undecided.append(Done(uid=uid))
+            continue
+        try:
+            decisions.append(decide(state, pod))
+        except Exception as error:
+            name = f"{pod.metadata.namespace}/{pod.metadata.name}"
+            log.exception("nothing could be decided about pod %s; it is tried again after a rest", name)
+            undecided.append(Retry(uid=uid, message=f"internal error: {error}", broken=True))
+    return decisions, undecided
 
 
 def _is_for_now(outcome: Outcome) -> bool:

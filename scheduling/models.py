@@ -36,9 +36,6 @@ class QueuedPod(models.Model):
     message = models.TextField(default="")
     #: when the state was last decided
     parked_at = models.DateTimeField(null=True)
-    #: the worker that is scheduling it, until when; an expired lease is free for all
-    worker = models.CharField(max_length=64, default="")
-    leased_until = models.DateTimeField(null=True)
 
     class Meta:
         indexes = [
@@ -51,12 +48,10 @@ class QueuedPod(models.Model):
 
 
 class Cursor(models.Model):
-    """How far `name` has read the event log, and who is reading on."""
+    """How far `name` has read the event log."""
 
     name = models.CharField(max_length=64, primary_key=True)
     revision = models.BigIntegerField(default=0)
-    worker = models.CharField(max_length=64, default="")
-    leased_until = models.DateTimeField(null=True)
 
     def __str__(self) -> str:
         return f"{self.name} at {self.revision}"

@@ -6,15 +6,15 @@ A row's way (the whole of it; `settle` and `feed` are the only ones who move a r
     new, PreEnqueue refuses           -> unschedulable, held by its reasons
     unschedulable, an event may help  -> active, or backoff while the rest of its last attempt lasts
     unschedulable for 5 minutes       -> active
-    active, or backoff that is over   -> leased by one worker
-    leased, placed or gone            -> no row
-    leased, no place                  -> unschedulable, held by its reasons
-    leased, conflict                  -> active, a few times; then backoff
-    leased, fault                     -> backoff
+    active, or backoff that is over   -> tried
+    tried, placed or gone             -> no row
+    tried, no place                   -> unschedulable, held by its reasons
+    tried, conflict                   -> active, a few times; then backoff
+    tried, fault                      -> backoff
+    tried, database away              -> as before
 
-Workers share one cursor into the log. They lease rows for a short while (SELECT ... FOR UPDATE SKIP LOCKED; SQLite has
-one writer anyway), so that a crashed worker's pods come free by themselves. Nothing here decides correctness: a pod
-that two workers try is bound once, by the commit.
+Workers share one cursor into the log, and take turns (`scheduling.turns`), so that one at a time tries pods. Nothing
+here decides correctness: a pod that two workers try is bound once, by the commit.
 
 Locks are taken in the order revision counter (by the commit), cursor, queue rows.
 """
@@ -38,8 +38,6 @@ from scheduling.hints import News, Waiting, Wakes
 from scheduling.models import Cursor, QueuedPod
 from scheduling.reasons import Hold, Reason
 
-#: How long a worker may keep a pod before others may try it; several cycles long.
-LEASE = timedelta(seconds=15)
 #: An unschedulable pod is tried again after this long, whatever happened (upstream: flushUnschedulablePodsLeftover).
 FLUSH_AFTER = timedelta(minutes=5)
 #: A pod whose claims are still missing after this long gets one attempt, which tells its owner what is missing.
@@ -104,6 +102,8 @@ class Retry:
     message: str
     #: nothing is wrong with the pod: try again without a rest, unless that has not helped before
     at_once: bool = False
+    #: something broke: what the worker knows of the cluster may be wrong
+    broken: bool = False
 
 
 Outcome = Done | Parked | Retry
@@ -178,22 +178,10 @@ def sweep(view: View, now: datetime) -> int:
     return flushed + explained + len(astray)
 
 
-def take(worker: str, limit: int, now: datetime) -> list[str]:
-    """Lease up to `limit` pods that may be tried now: their uids, by priority, then age."""
-    ready = Q(state=ACTIVE) | Q(state=BACKOFF, not_before__lte=now)
-    free = Q(leased_until=None) | Q(leased_until__lt=now)
-    rows = QueuedPod.objects.filter(ready, free).order_by("-priority", "created_at", "revision")
-    if not rows.exists():
-        return []
-    with transaction.atomic():
-        uids = list(rows.select_for_update(skip_locked=True).values_list("uid", flat=True)[:limit])
-        QueuedPod.objects.filter(uid__in=uids).update(worker=worker, leased_until=now + LEASE)
-    return uids
-
-
-def give_back(worker: str) -> int:
-    """End the leases of a worker whose attempt was interrupted. Returns how many pods it had."""
-    return QueuedPod.objects.filter(worker=worker).update(worker="", leased_until=None)
+def ready(limit: int, now: datetime) -> list[str]:
+    """Up to `limit` pods that may be tried now: their uids, by priority, then age."""
+    rows = QueuedPod.objects.filter(Q(state=ACTIVE) | Q(state=BACKOFF, not_before__lte=now))
+    return list(rows.order_by("-priority", "created_at", "revision").values_list("uid", flat=True)[:limit])
 
 
 def settle(outcomes: Sequence[Outcome], *, revision: int, now: datetime) -> None:
@@ -210,7 +198,7 @@ def settle(outcomes: Sequence[Outcome], *, revision: int, now: datetime) -> None
     rows = list(QueuedPod.objects.select_for_update().filter(uid__in=others))
     for row in rows:
         row.attempts += 1
-        row.parked_at, row.worker, row.leased_until = now, "", None
+        row.parked_at = now
         outcome = others[row.uid]
         if isinstance(outcome, Parked):
             _park(row, outcome, missed, now)
@@ -222,18 +210,7 @@ def settle(outcomes: Sequence[Outcome], *, revision: int, now: datetime) -> None
     _store(rows)
 
 
-_CHANGING = (
-    "generation",
-    "state",
-    "attempts",
-    "not_before",
-    "held_by",
-    "awaited",
-    "message",
-    "parked_at",
-    "worker",
-    "leased_until",
-)
+_CHANGING = ("generation", "state", "attempts", "not_before", "held_by", "awaited", "message", "parked_at")
 
 
 def _store(rows: Sequence[QueuedPod]) -> None:

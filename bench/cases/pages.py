@@ -50,7 +50,7 @@ def _half_taken(*, nodes: int, devices: int) -> None:
     cluster.fill(nodes=nodes, devices=devices)
     cluster.create(cluster.pods(nodes * devices // 2))
     FOLLOWER.follow()
-    SchedulingWorker("bench", utc_now).run()
+    SchedulingWorker(utc_now).run()
     # What the worker knew is no part of an API process: leave it out of the collections that requests pay for.
     gc.collect()
     gc.freeze()

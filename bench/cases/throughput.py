@@ -28,7 +28,7 @@ def _timed(step: Callable[[], Any]) -> float:
 def measure(*, nodes: int, devices: int, pods: int, budget: float) -> list[Figure]:
     """Everything in this process. The worker is warm: it has scheduled one pod before."""
     cluster.fill(nodes=nodes, devices=devices)
-    worker = SchedulingWorker("bench", utc_now)
+    worker = SchedulingWorker(utc_now)
     cluster.create(cluster.pods(1, prefix="warm"))
     claims.FOLLOWER.follow()
     worker.run()

@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import uuid
 from datetime import datetime
 
 from manciple.store.per_process import PerProcess
 from scheduling import heartbeats, hints
 from scheduling.controllers.declaration import ADDED, DELETING, FINISHED, Controller, Queue
-from scheduling.controllers.followers import NAME_LENGTH, utc_now
+from scheduling.controllers.followers import utc_now
 from scheduling.cycle import SchedulingWorker
 from scheduling.resources import CLAIMS, PODS
 
-
-def _new_worker() -> SchedulingWorker:
-    name = f"{os.uname().nodename}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
-    return SchedulingWorker(name[-NAME_LENGTH:], utc_now)
-
-
-worker = PerProcess(_new_worker)
+worker = PerProcess(lambda: SchedulingWorker(utc_now))
 
 
 def place(_now: datetime) -> int:

@@ -58,7 +58,7 @@ class Cluster:
 
     def __init__(self) -> None:
         self.now = datetime.now(UTC).replace(microsecond=0)
-        self.worker = self.new_worker("worker-1")
+        self.worker = self.new_worker()
 
     def clock(self) -> datetime:
         return self.now
@@ -66,8 +66,8 @@ class Cluster:
     def later(self, seconds: float) -> None:
         self.now += timedelta(seconds=seconds)
 
-    def new_worker(self, name: str) -> SchedulingWorker:
-        return SchedulingWorker(name, self.clock)
+    def new_worker(self) -> SchedulingWorker:
+        return SchedulingWorker(self.clock)
 
     # Acting ----------------------------------------------------------------------------------------------------------
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NoReturn
+from collections.abc import Callable
+from typing import Any, NoReturn
 
 import pytest
 from django.db import OperationalError
@@ -13,7 +14,7 @@ from claims.kinds.affinity import Affinity, NodeAffinity, PreferredSchedulingTer
 from claims.kinds.pods import Pod
 from inventory.kinds.nodes import Taint
 from manciple.wire.errors import Expired
-from scheduling import cycle
+from scheduling import commit, cycle, queue
 from scheduling.capture import ClusterState
 from scheduling.cycle import SchedulingWorker
 from scheduling.nodes import NodeTable
@@ -217,7 +218,7 @@ def test_dropped_assumptions_leave_no_trace(cluster: Cluster) -> None:
     assert cycle.decide(state, cluster.pod("web")) == first
 
 
-def test_pods_do_not_wait_for_the_leases_of_an_attempt_that_an_outage_of_the_database_ended(
+def test_an_outage_of_the_database_leaves_the_pods_to_be_tried_at_once(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster.with_gpus("node-1")
@@ -227,14 +228,52 @@ def test_pods_do_not_wait_for_the_leases_of_an_attempt_that_an_outage_of_the_dat
         raise OperationalError("server closed the connection unexpectedly")
 
     with monkeypatch.context() as outage:
-        outage.setattr(cycle, "commit", lost)
+        outage.setattr(queue, "settle", lost)
         with pytest.raises(OperationalError):
             cluster.worker.run()
-    assert cluster.queued("web").leased_until is not None
-    assert cluster.new_worker("worker-2").run().taken == 0, "to others it is still leased"
+    assert cluster.queued("web").attempts == 0
 
     assert cluster.worker.run().placed == 1
     assert cluster.pod("web").spec.node_name == "node-1"
+
+
+def broken_for(name: str, step: Callable[..., Any], pod_of: Callable[..., Pod]) -> Callable[..., Any]:
+    """`step`, which nobody expected to break for the pod of that name."""
+
+    def broken(*args: Any, **more: Any) -> Any:
+        if pod_of(*args).metadata.name == name:
+            raise ZeroDivisionError("division by zero")
+        return step(*args, **more)
+
+    return broken
+
+
+#: what breaks, and which of its arguments is the pod
+FAULTS: dict[str, tuple[object, str, Callable[..., Pod]]] = {
+    "while it is decided": (cycle, "decide", lambda _state, pod: pod),
+    "while it is written": (commit._Batch, "_bind", lambda _batch, pod, _placement: pod),
+}
+
+
+@pytest.mark.parametrize("phrase", FAULTS)
+def test_a_fault_in_one_pod_costs_only_that_pod_and_it_rests(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, phrase: str
+) -> None:
+    cluster.with_gpus("node-1")
+    for name in ("before", "odd", "after"):
+        cluster.create(make_pod(name))
+    where, step, pod_of = FAULTS[phrase]
+    with monkeypatch.context() as fault:
+        fault.setattr(where, step, broken_for("odd", getattr(where, step), pod_of))
+        assert cluster.worker.run().placed == 2
+    assert [cluster.pod(name).spec.node_name for name in ("before", "odd", "after")] == ["node-1", "", "node-1"]
+    row = cluster.queued("odd")
+    assert (row.state, row.attempts) == ("backoff", 1)
+    assert "division by zero" in row.message
+
+    assert cluster.worker.run().taken == 0
+    cluster.later(1)
+    assert cluster.worker.run().placed == 1
 
 
 def test_a_second_call_while_one_runs_hands_its_work_over(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:

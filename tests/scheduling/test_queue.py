@@ -35,22 +35,13 @@ def park(cluster: Cluster, name: str, hold: Hold, state: ClusterState) -> None:
     queue.settle([outcome], revision=state.revision, now=cluster.now)
 
 
-def test_pods_are_taken_by_priority_then_age(cluster: Cluster) -> None:
+def test_pods_are_tried_by_priority_then_age(cluster: Cluster) -> None:
     for name in ("old", "middle", "young"):
         cluster.create(make_pod(name))
     cluster.create(make_pod("urgent", priority=100))
     feed(cluster)
-    taken = queue.take("worker", 10, cluster.now)
-    assert taken == [uid_of(cluster, name) for name in ("urgent", "old", "middle", "young")]
-
-
-def test_a_taken_pod_is_free_again_when_the_lease_is_over(cluster: Cluster) -> None:
-    cluster.create(make_pod("web"))
-    feed(cluster)
-    assert queue.take("first", 10, cluster.now) == [uid_of(cluster, "web")]
-    assert queue.take("second", 10, cluster.now) == []
-    cluster.later(queue.LEASE.total_seconds() + 1)
-    assert queue.take("second", 10, cluster.now) == [uid_of(cluster, "web")]
+    ready = queue.ready(10, cluster.now)
+    assert ready == [uid_of(cluster, name) for name in ("urgent", "old", "middle", "young")]
 
 
 def test_pods_of_other_schedulers_and_bound_pods_are_not_queued(cluster: Cluster) -> None:
@@ -131,16 +122,15 @@ def test_a_wake_up_during_the_rest_waits_for_its_end(cluster: Cluster) -> None:
     cluster.with_gpus()
     feed(cluster)
     assert cluster.queued("web").state == "backoff"
-    assert queue.take("worker", 10, cluster.now) == []
+    assert queue.ready(10, cluster.now) == []
     cluster.later(1)
-    assert queue.take("worker", 10, cluster.now) == [uid_of(cluster, "web")]
+    assert queue.ready(10, cluster.now) == [uid_of(cluster, "web")]
 
 
 def test_an_event_between_decision_and_parking_is_not_lost(cluster: Cluster) -> None:
     """The feed read it while the attempt ran, and found nobody waiting."""
     cluster.create(make_pod("web"))
     decided_on = feed(cluster)
-    queue.take("worker", 10, cluster.now)
     cluster.with_gpus()
     feed(cluster)
     park(cluster, "web", DEVICES, decided_on)

@@ -211,7 +211,7 @@ class Filling:
             with objects.writing(identity=SYSTEM, sources=self._sources) as writer:
                 step(writer)
         self._moment = self._lab.now
-        SchedulingWorker("demo", utc_now).run()
+        SchedulingWorker(utc_now).run()
 
     def _wait(self, writer: Writer, *, one: oddities.Waiting) -> None:
         """A pod that nobody has placed, with the claim that was made for it."""

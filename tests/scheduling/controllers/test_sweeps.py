@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 
 import pytest
 
@@ -17,7 +17,6 @@ from manciple.store.records import EventRecord
 from manciple.wire.machinery import Event
 from scheduling.controllers import claims, namespaces, podgc, pruning, reservations
 from scheduling.controllers.followers import Follower
-from scheduling.models import Cursor
 from tests.builders import make_allocation, make_claim, make_namespace, make_node, make_pod, make_template
 from tests.scheduling.cluster import Cluster, kind_of, with_spec
 
@@ -175,16 +174,24 @@ def test_a_follower_sees_everything_first_then_each_event_once(cluster: Cluster)
     assert seen == ["everything", "a", "b"]
 
 
-def test_a_follower_whose_cursor_is_leased_leaves_the_work_to_the_holder(cluster: Cluster) -> None:
+def test_a_second_reader_of_a_cursor_looks_again_and_never_moves_it_back(cluster: Cluster) -> None:
+    """The first lost the connection that held its lock, and is slower."""
     seen: list[str] = []
     one = follower(seen)
     cluster.create(make_pod("a"))
-    Cursor.objects.create(name="test", worker="somebody", leased_until=cluster.now + timedelta(seconds=5))
     one.follow(cluster.clock)
-    assert seen == []
-    cluster.later(6)
+    cluster.create(make_pod("b"))
+
+    def look_slowly(records: Sequence[EventRecord]) -> int:
+        cluster.create(make_pod("c"))
+        one.follow(cluster.clock)
+        seen.append(f"slowly {records[0].name}")
+        return 0
+
+    replace(one, look=look_slowly).follow(cluster.clock)
+    assert seen == ["everything", "b", "c", "slowly b"]
     one.follow(cluster.clock)
-    assert seen == ["everything"]
+    assert seen == ["everything", "b", "c", "slowly b"], "what the other one looked at is not looked at again"
 
 
 def test_what_comes_while_a_follower_looks_is_looked_at_the_next_time(cluster: Cluster) -> None:
