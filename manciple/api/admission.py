@@ -2,7 +2,8 @@
 
 Apps register theirs from `AppConfig.ready()`. A check raises an ApiError to refuse; it changes nothing. It may take
 its time, and what it has read may have changed by the time of the write: a rule that has to hold belongs to the second
-stage, inside the transaction (`manciple.store.rules`). Checks run after validation, in the order of registration.
+stage, inside the transaction (`manciple.store.rules`), where all of ours are. Checks run after validation, in the order
+of registration.
 """
 
 from __future__ import annotations

@@ -55,13 +55,19 @@ async def in_reader(read: Callable[[], Found]) -> Found:
 
 async def refuse(error: ApiError, send: Send) -> None:
     """Answer with the Status of `error`. While the server stops, the connection ends with it."""
+    await begin_refusal(error, send, last=stopping())
+    await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def begin_refusal(error: ApiError, send: Send, *, last: bool) -> None:
+    """Send the Status of `error`; who calls ends the response. last: the connection ends with it."""
     answer = error_answer(error)
     headers = [(name.lower().encode(), value.encode()) for name, value in answer.headers.items()]
     headers.append((b"content-length", str(len(answer.content)).encode()))
-    if stopping():
+    if last:
         headers.append((b"connection", b"close"))
     await send({"type": "http.response.start", "status": answer.status_code, "headers": headers})
-    await send({"type": "http.response.body", "body": answer.content, "more_body": False})
+    await send({"type": "http.response.body", "body": answer.content, "more_body": True})
 
 
 def headers_of(scope: Scope) -> dict[str, str]:

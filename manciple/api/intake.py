@@ -19,8 +19,8 @@ from contextlib import suppress
 from django.conf import settings
 
 from manciple.api import tokens
-from manciple.api.answers import BODY_LIMIT, body_too_large, error_answer, status_of
-from manciple.api.asgi_requests import in_reader, refuse
+from manciple.api.answers import BODY_LIMIT, body_too_large, status_of
+from manciple.api.asgi_requests import begin_refusal, in_reader, refuse
 from manciple.api.asgi_types import Receive, Scope, Send
 from manciple.api.authentication import bearer
 from manciple.api.threads import IDENTITY, ThreadedWsgi, WsgiApplication
@@ -152,11 +152,7 @@ async def _refuse_unread(error: ApiError, scope: Scope, receive: Receive, send: 
     if _announced(scope) == 0:
         await refuse(error, send)
         return
-    answer = error_answer(error)
-    headers = [(name.lower().encode(), value.encode()) for name, value in answer.headers.items()]
-    headers += [(b"content-length", str(len(answer.content)).encode()), (b"connection", b"close")]
-    await send({"type": "http.response.start", "status": answer.status_code, "headers": headers})
-    await send({"type": "http.response.body", "body": answer.content, "more_body": True})
+    await begin_refusal(error, send, last=True)
     with suppress(TimeoutError):
         async with asyncio.timeout(LINGER_SECONDS):
             await _discard(receive)

@@ -11,15 +11,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import islice
 
 from manciple.wire.base import ApiObject
 
 Key = tuple[str, str, str]  # (resource, namespace, name)
 
-#: Values kept, and characters of the longest document of which one is. A fleet renews its Leases in turn: those of
-#: some thousand nodes have room.
-KEPT = 4096
+#: Characters of all the documents whose values are kept, and of the longest of them. A fleet renews its Leases in turn:
+#: those of ten thousand nodes have room.
+ROOM = 8_000_000
 LONGEST = 16_384
 
 
@@ -41,6 +40,7 @@ class ObjectCache:
         #: the oldest first
         self._by_key: dict[Key, Committed] = {}
         self._by_text: dict[str, ApiObject] = {}
+        self._taken = 0
 
     def add(self, written: Iterable[Committed]) -> None:
         with self._guard:
@@ -49,8 +49,9 @@ class ObjectCache:
                 if not one.gone and len(one.text) <= LONGEST:
                     self._by_key[one.key] = one
                     self._by_text[one.text] = one.object
-            for key in tuple(islice(self._by_key, max(0, len(self._by_key) - KEPT))):
-                self._drop(key)
+                    self._taken += len(one.text)
+            while self._taken > ROOM:
+                self._drop(next(iter(self._by_key)))
 
     def by_text(self, text: str) -> ApiObject | None:
         return self._by_text.get(text)
@@ -63,6 +64,7 @@ class ObjectCache:
         known = self._by_key.pop(key, None)
         if known is not None:
             self._by_text.pop(known.text, None)
+            self._taken -= len(known.text)
 
 
 _process = ObjectCache()

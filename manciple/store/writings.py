@@ -5,7 +5,7 @@ A machine whose clock is wrong still renews its signs of life; that it did, and 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -15,11 +15,12 @@ from manciple.wire.registry import Kind
 
 
 @dataclass(frozen=True, slots=True)
-class Writing:
-    """One state of an object: since when, and its document."""
+class State:
+    """One state of an object: since when, its document, and the revision of the state before it."""
 
     since: datetime
     text: str
+    previous: int | None
 
 
 def last_written(kind: Kind, namespace: str = "", *, names: frozenset[str] | None = None) -> dict[str, datetime]:
@@ -28,13 +29,6 @@ def last_written(kind: Kind, namespace: str = "", *, names: frozenset[str] | Non
     if names is not None:
         found = found.filter(name__in=names)
     return dict(found.values_list("name", "event__created_at"))
-
-
-@dataclass(frozen=True, slots=True)
-class State(Writing):
-    """A writing, and the revision of the one before it."""
-
-    previous: int | None
 
 
 def revisions(kind: Kind, namespace: str = "") -> dict[str, int]:
@@ -59,16 +53,3 @@ def written_before(kind: Kind, moment: datetime, *, limit: int) -> list[tuple[st
     """(namespace, name) of live objects that were last written before `moment`, the oldest first. One query."""
     found = StoredObject.objects.filter(resource=kind.resource, event__created_at__lt=moment)
     return list(found.order_by("event_id").values_list("namespace", "name")[:limit])
-
-
-def states(kind: Kind, namespace: str, name: str) -> Iterator[Writing]:
-    """The states of a live object, the newest first, as far back as the log reaches; a query for each taken."""
-    columns = ("created_at", "document", "previous_revision")
-    current = StoredObject.objects.filter(resource=kind.resource, namespace=namespace, name=name)
-    revision = current.values_list("event_id", flat=True).first()
-    while revision is not None:
-        found = Event.objects.filter(revision=revision).values_list(*columns).first()
-        if found is None:
-            return
-        since, text, revision = found
-        yield Writing(since, text)

@@ -8,10 +8,11 @@ from contextlib import contextmanager
 from datetime import datetime
 
 import pytest
+from celery import Celery
 from django.db import connection
 
 from scheduling import tasks, turns, wakeups
-from scheduling.controllers.declaration import Controller
+from scheduling.controllers.declaration import Controller, Queue
 from tests.scheduling.cluster import Cluster
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -113,3 +114,31 @@ def test_what_a_second_run_came_for_is_done_by_a_further_one() -> None:
     thread.join(30)
     assert again == [True]
     assert not wakeups.pending().asked_again("one-at-a-time")
+
+
+#: how often there is still more to do, by queue -> how often one message makes it run, and whether another is sent
+UNFINISHED: dict[str, tuple[Queue, int, int, bool]] = {
+    "scheduling, done after three": (Queue.SCHEDULING, 3, 3, False),
+    "scheduling, never done": (Queue.SCHEDULING, 1000, tasks.MOST_IN_A_ROW, True),
+    "a sweep, done at once": (Queue.SWEEPS, 1, 1, False),
+    "a sweep that lets the others have its thread": (Queue.SWEEPS, 3, 1, True),
+}
+
+
+@pytest.mark.parametrize("phrase", UNFINISHED)
+def test_what_is_asked_again_goes_on_without_another_message_for_a_while(
+    monkeypatch: pytest.MonkeyPatch, phrase: str
+) -> None:
+    queue, done_after, expected_runs, sent_again = UNFINISHED[phrase]
+    runs, sent = list[datetime](), list[object]()
+
+    def reconcile(now: datetime) -> int:
+        runs.append(now)
+        return int(len(runs) < done_after)
+
+    many = Controller(name="many", does="a lot", reconcile=reconcile, every=60, queue=queue, most_per_turn=1)
+    task = tasks.register(Celery("test", set_as_current=False), many)
+    monkeypatch.setattr(task, "apply_async", lambda: sent.append(task))
+    task.run()
+    assert len(runs) == expected_runs
+    assert bool(sent) is sent_again
