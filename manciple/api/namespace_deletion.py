@@ -1,9 +1,9 @@
 """How a namespace ends: together with all that is in it.
 
 A deleted namespace stays, Terminating, until nothing is left in it: a finalizer (`FINALIZER`) holds it from the moment
-of its deletion. `sweep`, asked by a periodic task, lets those go that are empty, and deletes what the others hold once
-they have been terminating for `PATIENCE`: `kubectl delete -f` of a file that names a namespace and what is in it
-deletes one after the other, and should find each.
+of its deletion. `sweep`, asked by a controller, lets those go that are empty but for Events, which no file names, and
+deletes what the others hold once they have been terminating for `PATIENCE`: `kubectl delete -f` of a file that names a
+namespace and what is in it deletes one after the other, and should find each.
 Source: pkg/registry/core/namespace/storage, pkg/controller/namespace (namespaceDeletionGracePeriod).
 """
 
@@ -27,6 +27,8 @@ from manciple.wire.registry import Kind, registry
 #: Who writes (upstream: the service account of that name in kube-controller-manager).
 IDENTITY = controller("namespace-controller")
 RESOURCE = "namespaces"
+#: The kind of what tells of the objects in a namespace.
+EVENTS = "Event"
 #: The finalizer in the metadata that keeps the object in the store; spec.finalizers say the same to clients.
 FINALIZER = KUBERNETES_FINALIZER
 #: Objects deleted in one transaction: other writers wait no longer than these take.
@@ -66,8 +68,9 @@ def sweep(now: datetime) -> int:
 def _finish(namespace: Namespace, now: datetime) -> bool:
     """True when nothing was left in it and it is gone."""
     name, since = namespace.metadata.name, namespace.metadata.deletion_timestamp
-    if since is None or now - datetime.fromisoformat(since) < PATIENCE:
-        return release_if_empty(name)
+    is_early = since is None or now - datetime.fromisoformat(since) < PATIENCE
+    if is_early and _holds_more_than_events(name):
+        return False
     left = sum(_delete_contents(kind, name) for kind in registry if kind.namespaced)
     return not left and _release(name)
 
@@ -78,7 +81,15 @@ def release_if_empty(name: str) -> bool:
 
 
 def _is_empty(name: str) -> bool:
-    return not any(objects.list(kind, namespace=name, limit=1).items for kind in registry if kind.namespaced)
+    return not any(_holds(name, kind) for kind in registry if kind.namespaced)
+
+
+def _holds_more_than_events(name: str) -> bool:
+    return any(_holds(name, kind) for kind in registry if kind.namespaced and kind.kind != EVENTS)
+
+
+def _holds(name: str, kind: Kind) -> bool:
+    return bool(objects.list(kind, namespace=name, limit=1).items)
 
 
 def _delete_contents(kind: Kind, namespace: str) -> int:

@@ -124,6 +124,19 @@ def test_a_file_with_a_namespace_and_its_contents_is_deleted_without_a_miss(api:
     assert namespace_deletion.sweep(datetime.now(UTC)) == 1  # and nobody waits longer than that takes
 
 
+def test_events_about_what_is_gone_hold_up_no_namespace(api: Api) -> None:
+    api.made(NAMESPACES, namespace("leaving"))
+    leaving = CLAIMS.replace("default", "leaving")
+    api.made(leaving, claim())
+    about = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "name": "c", "namespace": "leaving"}
+    event = {"metadata": {"name": "c.1", "namespace": "leaving"}, "involvedObject": about, "reason": "Seen"}
+    api.made("/api/v1/namespaces/leaving/events", {"apiVersion": "v1", "kind": "Event", **event})
+    api.delete(f"{NAMESPACES}/leaving")
+    assert namespace_deletion.sweep(datetime.now(UTC)) == 0
+    api.delete(f"{leaving}/c")
+    assert namespace_deletion.sweep(datetime.now(UTC)) == 1
+
+
 def test_an_empty_namespace_goes_at_once(api: Api) -> None:
     api.made(NAMESPACES, namespace("empty"))
     api.delete(f"{NAMESPACES}/empty")

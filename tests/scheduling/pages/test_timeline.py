@@ -201,9 +201,9 @@ def test_a_cell_with_commas_and_quotes_is_quoted(pages: Client) -> None:
 # Many ----------------------------------------------------------------------------------------------------------------
 
 
-def test_a_hundred_thousand_rows_are_drawn_in_good_time(pages: Client) -> None:
+def test_more_rows_than_are_drawn_are_read_in_good_time(pages: Client) -> None:
     columns = [field.attname for field in PastAllocation._meta.concrete_fields if not field.primary_key]
-    step, row = timedelta(hours=700) / 100_000, vars(past())
+    step, row = timedelta(hours=700) / 20_000, vars(past())
     bulk.insert(
         PastAllocation,
         columns,
@@ -213,13 +213,13 @@ def test_a_hundred_thousand_rows_are_drawn_in_good_time(pages: Client) -> None:
                 claim_uid=f"u-{number}", namespace=f"team-{number % 9}", pods="[]", consumed_capacity="{}",
                 began_at=NOW - number * step - timedelta(hours=1), ended_at=NOW - number * step,
             )
-            for number in range(100_000)
+            for number in range(20_000)
         ],
     )  # fmt: skip
     for query in ("range=30d", "by=class&range=30d", "by=namespace&range=30d", "range=24h"):
         began = time.process_time()
         text = words(pages, f"/timeline?{query}")
-        assert time.process_time() - began < 2.5, query
+        assert time.process_time() - began < 1, query
         assert re.search(r"[\d,]+ allocations in", text)
     assert "Only the latest 1500 allocations are drawn" in words(pages, "/timeline?by=namespace&range=30d")
 
