@@ -2,8 +2,8 @@
 # Both install what is missing (see bin/bootstrap).
 
 PYTHON := .venv/bin/python
-# One more than two cores: the tests of the running system wait for it a good part of their time.
-TEST_WORKERS ?= 3
+# Each process of its own collects all tests, and brings up systems and servers of its own.
+TEST_WORKERS ?= 2
 
 # Where Python may not keep what it compiled, each of the many processes that we start would compile everything anew.
 unexport PYTHONDONTWRITEBYTECODE
@@ -35,9 +35,10 @@ SEEDS ?= 1 2 3 4 5 6 7 8 9 10
 chaos: .venv/.tests
 	@for seed in $(SEEDS); do echo "== seed $$seed"; $(PYTHON) bench/end_to_end.py --case chaos --seed $$seed || exit 1; done
 
-# Fuzz the expression language; MINUTES says for how long.
+# Fuzz the expression language, MINUTES says for how long; then every property test with twenty times the examples.
 fuzz: .venv/.tests
 	@$(PYTHON) -m tests.scheduling.cel.fuzz --minutes $(or $(MINUTES),10)
+	@MANCIPLE_EXAMPLES=20 .venv/bin/pytest -q -n $(TEST_WORKERS) -m hypothesis -o timeout=3600
 
 # Clone what is committed into an empty directory and test it there.
 fresh:

@@ -13,17 +13,26 @@ from django.core.management.commands import flush
 from django.db import connections
 from hypothesis import HealthCheck, settings
 from whitenoise.middleware import WhiteNoiseMiddleware
+from xdist.scheduler import LoadFileScheduling
 
 from tests import services
+from tests.examples import some
 
 # How long a busy machine takes to make an example says nothing about the code; CI draws the same examples every time.
 settings.register_profile(
-    "manciple", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize="CI" in os.environ
+    "manciple",
+    max_examples=some(60),
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    derandomize="CI" in os.environ,
 )
 settings.load_profile("manciple")
 
 #: What Django notes about models when it has migrated; no test changes it.
 ABOUT_MODELS = {"django_content_type", "auth_permission"}
+
+#: The tests of pages in a browser.
+PAGES = "tests/e2e/pages/"
 
 # Thousands of collected tests stay for the whole run: the garbage collector need not look at them again and again.
 gc.disable()
@@ -34,9 +43,20 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
+class OneBrowser(LoadFileScheduling):  # type: ignore[misc]  # xdist is untyped
+    """A file stays in one process, as do all that share a system and a browser."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return PAGES if nodeid.startswith(PAGES) else str(super()._split_scope(nodeid))
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> OneBrowser:
+    return OneBrowser(config, log)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What runs longest in one piece begins first, so that no process is left alone with it."""
-    items.sort(key=lambda item: "postgres" not in item.keywords)
+    items.sort(key=lambda item: (not item.nodeid.startswith(PAGES), "postgres" not in item.keywords))
 
 
 @pytest.fixture(scope="session")

@@ -25,6 +25,8 @@ import redis
 ROOT = Path(__file__).parents[1]
 #: Seconds within which a server must answer.
 START_TIMEOUT = 60.0
+#: Seconds that the tests which run on PostgreSQL once more may take; each of them has a limit of its own.
+RERUN_TIMEOUT = 1200
 
 
 def free_port() -> int:
@@ -93,7 +95,10 @@ class Server:
             with suppress(ProcessLookupError):
                 os.kill(int(child), signal.SIGKILL)
         process.wait()
-        while any(Path(f"/proc/{child}").exists() for child in children):
+        deadline = time.monotonic() + START_TIMEOUT
+        while any(_is_running(child) for child in children):
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"{self._command[0]} was killed, and some of its processes {children} still run")
             time.sleep(0.01)
 
     def log(self) -> str:
@@ -111,6 +116,14 @@ class Server:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+
+
+def _is_running(pid: str) -> bool:
+    """Not: dead, and nobody has asked for its exit status yet."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 def _unprivileged_user() -> str | None:
@@ -219,6 +232,8 @@ def assert_pass_on_postgresql(server: Server, tests: Sequence[str]) -> None:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     environment["MANCIPLE_DATABASE_URL"] = server.url
     environment["MANCIPLE_SECRET_KEY"] = "for the test run only, forty characters long"
-    answer = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    answer = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=RERUN_TIMEOUT, check=False
+    )
     assert answer.returncode == 0, answer.stdout + answer.stderr
     assert "skipped" not in answer.stdout

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.services import Server, assert_pass_on_postgresql
+from tests.services import RERUN_TIMEOUT, Server, assert_pass_on_postgresql
 
 STORE = ["tests/manciple/store", "tests/inventory/test_projectors.py", "tests/claims/test_projectors.py"]
 #: What leans on its locks and transactions.
@@ -30,5 +30,6 @@ PAGES = [
 
 
 @pytest.mark.postgres
+@pytest.mark.timeout(RERUN_TIMEOUT + 60)
 def test_everything_holds_on_postgresql(postgresql: Server) -> None:
     assert_pass_on_postgresql(postgresql, [*STORE, *SCHEDULING, *PAGES])

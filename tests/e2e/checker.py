@@ -12,6 +12,8 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+#: Seconds that the program has to end in, on a busy machine.
+PATIENCE = 60
 
 
 class Checker:
@@ -39,7 +41,10 @@ class Checker:
     def end(self) -> None:
         if self._program is not None and self._program.stdin is not None:
             self._program.stdin.close()
-            self._program.wait()
+            try:
+                self._program.wait(PATIENCE)
+            except subprocess.TimeoutExpired:
+                self._program.kill()
         self._program = None
 
     def _start(self, home: Path) -> None:

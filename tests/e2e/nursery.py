@@ -29,6 +29,8 @@ from pathlib import Path
 from typing import IO, NoReturn
 
 ROOT = Path(__file__).resolve().parents[2]
+#: Seconds that one has to end in, on a busy machine.
+PATIENCE = 60
 #: Bytes of a request: a command line and an environment.
 LARGEST = 1 << 20
 
@@ -127,7 +129,10 @@ class Nursery:
         for asking in self._asking.values():
             asking.close()
         for process in self._processes:
-            process.wait()
+            try:
+                process.wait(PATIENCE)
+            except subprocess.TimeoutExpired:
+                process.kill()
         self._asking, self._processes = {}, []
 
 

@@ -16,6 +16,7 @@ from inventory.models import Device, DeviceClass, Node, Pool, PublishedSlice
 from manciple.store import bulk, objects
 from manciple.store.models import Event, StoredObject
 from tests.builders import DRIVER, make_class, make_device, make_device_taint, make_devices, make_node, make_slice
+from tests.examples import some
 from tests.indexes import assert_rebuilt_the_same, rows_of
 
 pytestmark = pytest.mark.django_db
@@ -220,7 +221,9 @@ PUBLISHED = st.builds(
 TRANSACTIONS = st.lists(st.tuples(st.lists(PUBLISHED, max_size=3), st.sets(NAMES, max_size=2)), max_size=8)
 
 
-@settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=some(20), deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(transactions=TRANSACTIONS)
 def test_whatever_was_published_the_rows_are_those_of_a_rebuild(
     transactions: list[tuple[list[ResourceSlice], set[str]]],

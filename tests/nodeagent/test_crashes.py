@@ -19,6 +19,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.examples import some
 from tests.nodeagent.crash_stories import STORIES, machine_under, tell
 from tests.nodeagent.faults import KILLED_AFTER, KILLED_HALFWAY, STEPS, Fault, Killed, Strikes
 from tests.nodeagent.objects import claim
@@ -79,7 +80,7 @@ def test_an_agent_that_is_killed_again_while_it_recovers_loses_nothing(tmp_path:
     counted = tell_struck(tmp_path / "counted", story, {})
     chance = random.Random(story)
 
-    for _ in range(20):
+    for _ in range(some(10)):
         strikes: dict[tuple[int, int], str] = {}
         for chapter, steps in enumerate(counted.steps):
             first = chance.randrange(len(steps))

@@ -15,6 +15,7 @@ from manciple.wire.quantity import Quantity
 from nodeagent.drivers.catalog import DriverEntry, create_driver
 from nodeagent.drivers.partitionable import PROFILES, PartitionableDriver, Profile, counter_set, devices_of
 from nodeagent.publish import slices_of
+from tests.examples import some
 from tests.nodeagent.machine import Machine
 from tests.nodeagent.objects import NODE, claim, container, pod
 
@@ -54,7 +55,7 @@ def _profile(device: Device) -> Profile:
     return SIZES[device.attributes["profile"].string_value or ""]
 
 
-@settings(max_examples=300)
+@settings(max_examples=some(100))
 @given(st.lists(st.sampled_from(DEVICES), min_size=1, max_size=8, unique_by=lambda device: device.name))
 def test_the_counters_say_what_the_hardware_does(devices: list[Device]) -> None:
     assert fit_by_counters(devices) == fit_by_hardware(devices)

@@ -24,6 +24,7 @@ from nodeagent.drivers.protocol import Pool
 from nodeagent.drivers.simulated import SimulatedDriver
 from nodeagent.failures import ApiFailure
 from nodeagent.publish import Publisher
+from tests.examples import some
 from tests.nodeagent.fake_api import FakeApi, Refused
 from tests.nodeagent.objects import NODE
 
@@ -251,7 +252,7 @@ def next_pool(before: Pool, asked: Pool | tuple[int, int]) -> Pool:
     return Pool(name=before.name, devices=listed, shared_counters=before.shared_counters)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=some(30), deadline=None)
 @given(STEPS)
 def test_between_any_two_writes_a_reader_sees_the_old_pool_the_new_one_or_an_incomplete_one(steps: list[Any]) -> None:
     with pytest.MonkeyPatch.context() as patch:
@@ -283,7 +284,7 @@ def test_between_any_two_writes_a_reader_sees_the_old_pool_the_new_one_or_an_inc
         assert complete_pool(api) == content_of(offered)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=some(30), deadline=None)
 @given(st.lists(OFFERS, min_size=2, max_size=2), st.lists(st.booleans(), max_size=40))
 def test_two_instances_that_disagree_never_make_a_mixture(offers: list[Pool], turns: list[bool]) -> None:
     """Writes of two publishers interleave: whenever it is the other's turn, it publishes all it has in between."""

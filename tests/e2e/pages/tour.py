@@ -25,7 +25,7 @@ BLOCKING_LIMIT = 200
 _TOUCH = {"target-size": {"enabled": True}}
 
 #: Half of axe's time goes into contrasts, and a table of a hundred rows has few: of the texts that look the same down
-#: to the page's ground, four are compared with it. axe judges a single character otherwise: it is another look.
+#: to the page's ground, two are compared with it. axe judges a single character otherwise: it is another look.
 _MARK_LOOKS = """() => {
   const PARTS = ["color", "background-color", "background-image", "opacity", "filter", "text-shadow", "position",
     "z-index", "font-size", "font-weight"];
@@ -42,7 +42,7 @@ _MARK_LOOKS = """() => {
     if (!text || !one.checkVisibility({ visibilityProperty: true })) continue;
     const alike = `${looks.get(look)} ${one.disabled} ${/[\\p{L}\\p{N}]{2}/u.test(text)}`;
     seen.set(alike, (seen.get(alike) ?? 0) + 1);
-    if (seen.get(alike) <= 4) one.dataset.look = "";
+    if (seen.get(alike) <= 2) one.dataset.look = "";
   }
   axe.configure({ rules: [{ id: "color-contrast", selector: "[data-look]" }] });
 }"""

@@ -16,6 +16,7 @@ from manciple.store.models import Event, OwnerLink, Revision, StoredObject
 from manciple.store.pruning import prune
 from manciple.store.records import EventRecord
 from manciple.wire.errors import ApiError
+from tests.examples import some
 from tests.manciple.store.kinds import NOTES, NoteSpec, note, owned_by
 
 pytestmark = pytest.mark.django_db
@@ -78,7 +79,9 @@ def start_over() -> None:
         bulk.clear(model)
 
 
-@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=some(40), deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(transactions=TRANSACTIONS)
 def test_the_log_replayed_is_the_state(transactions: list[tuple[list[tuple[str, str, str]], bool]]) -> None:
     start_over()

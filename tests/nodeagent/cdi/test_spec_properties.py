@@ -22,6 +22,7 @@ from nodeagent.cdi.spec import (
     NetDevice,
     Spec,
 )
+from tests.examples import some
 
 TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=6)
 NAME = st.from_regex(r"[A-Za-z0-9]([A-Za-z0-9_.:-]{0,8}[A-Za-z0-9])?", fullmatch=True)
@@ -92,7 +93,7 @@ SPECS = st.builds(
 )
 
 
-@settings(max_examples=40)
+@settings(max_examples=some(25))
 @given(SPECS)
 def test_a_spec_of_valid_parts_is_valid_and_comes_back_from_its_file(spec: Spec) -> None:
     content = msgspec.json.encode(spec)
@@ -101,7 +102,7 @@ def test_a_spec_of_valid_parts_is_valid_and_comes_back_from_its_file(spec: Spec)
     assert parse_spec(content, suffix=".json") == spec
 
 
-@settings(max_examples=40)
+@settings(max_examples=some(25))
 @given(SPECS)
 def test_every_version_from_the_lowest_up_is_accepted_and_none_below(spec: Spec) -> None:
     lowest = VERSIONS.index(spec.cdi_version)
@@ -110,7 +111,7 @@ def test_every_version_from_the_lowest_up_is_accepted_and_none_below(spec: Spec)
         assert [p.partition(":")[0] for p in problems] == ([] if index >= lowest else ["cdiVersion"])
 
 
-@settings(max_examples=40)
+@settings(max_examples=some(25))
 @given(SPECS, st.data())
 def test_a_field_taken_away_never_needs_a_higher_version(spec: Spec, data: st.DataObject) -> None:
     device = data.draw(st.sampled_from(spec.devices))

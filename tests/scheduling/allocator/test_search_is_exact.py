@@ -7,12 +7,13 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 
 from scheduling.allocator.scenario import run_scenario
+from tests.examples import some
 from tests.scheduling.allocator.brute import first_solution
 from tests.scheduling.allocator.checker import Json, violations
 from tests.scheduling.allocator.scenarios import scenarios
 
 THOROUGH = settings(
-    max_examples=200,
+    max_examples=some(100),
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
@@ -47,7 +48,7 @@ def test_the_first_valid_allocation_is_found_wherever_one_exists(scenario: Json)
             assert _devices(answer["results"]) == _devices(expected)
 
 
-@settings(THOROUGH, max_examples=100)
+@settings(THOROUGH, max_examples=some(50))
 @given(scenarios())
 def test_the_same_scenario_always_gives_the_same_answer(scenario: Json) -> None:
     assert run_scenario(scenario) == run_scenario(scenario)

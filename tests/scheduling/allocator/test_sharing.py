@@ -15,6 +15,7 @@ from scheduling.allocator import Inventory, NodeView, place, selectors
 from scheduling.allocator.projections import looking_at
 from scheduling.allocator.published import PublishedDevice
 from scheduling.cel import DeviceView, EvaluationError, Selector, compile_selector
+from tests.examples import some
 from tests.scheduling.allocator.cases import GPU, Json, answer, device, make_claim, make_inventory, make_slice, request
 
 #: 256 MiB for 100,000 devices.
@@ -57,7 +58,7 @@ def _devices(draw: st.DrawFn) -> Json:
     return made
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=some(80), deadline=None, derandomize=True)
 @given(st.lists(_devices(), min_size=2, max_size=8), st.sampled_from(EXPRESSIONS))
 def test_devices_that_look_alike_to_an_expression_get_its_own_verdict(devices: list[Json], expression: str) -> None:
     named = [{"name": f"d-{number}", **one} for number, one in enumerate(devices)]

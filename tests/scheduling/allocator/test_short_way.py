@@ -17,6 +17,7 @@ from manciple.wire.codec import decode_value
 from scheduling.allocator import Allocated, Failed, Inventory, NodeView, Outcome, Placement, Snapshot, allocate, place
 from scheduling.allocator.masks import in_use
 from scheduling.allocator.scenario import read_inventory
+from tests.examples import some
 from tests.scheduling.allocator.checker import Json
 from tests.scheduling.allocator.scenarios import claims, scenarios
 
@@ -119,7 +120,7 @@ def _lives(draw: st.DrawFn) -> _Life:
 
 
 @settings(
-    max_examples=150,
+    max_examples=some(70),
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
