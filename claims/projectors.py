@@ -202,6 +202,8 @@ def _give(rows: Sequence[DeviceRow], *, names: dict[str, Any]) -> None:
         given[row.key] = f"{meta.namespace}/{meta.name}"
     try:
         bulk.insert(AllocatedDevice, DeviceRow._fields, rows)
+        if exclusive:
+            bulk.await_answers()
     except IntegrityError as error:
         raise DeviceTaken(_refusal(row.key for row in exclusive)) from error
 

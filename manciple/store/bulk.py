@@ -8,6 +8,7 @@ hundreds of placeholders. Values are what the database takes: JSON columns get J
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from itertools import islice
 from typing import Any, TypeVar
@@ -21,6 +22,7 @@ PARAMETERS = 1000
 
 T = TypeVar("T")
 Row = Sequence[Any]
+Query = tuple[str, Sequence[Any]]  # (statement, parameters)
 ModelClass = type[models.Model]
 
 
@@ -35,6 +37,42 @@ def fetch(statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...
         cursor.execute(statement, parameters)
         rows: list[tuple[Any, ...]] = cursor.fetchall()
     return rows
+
+
+def fetch_together(queries: Sequence[Query]) -> list[list[tuple[Any, ...]]]:
+    """What each of `queries` finds, asked one after the other; on PostgreSQL in one round trip."""
+    with pipelined(), ExitStack() as stack:
+        cursors = [stack.enter_context(connection.cursor()) for _ in queries]
+        for cursor, (statement, parameters) in zip(cursors, queries, strict=True):
+            cursor.execute(statement, parameters)
+        return [cursor.fetchall() for cursor in cursors]
+
+
+@contextmanager
+def pipelined() -> Iterator[None]:
+    """On PostgreSQL, send what is executed within without waiting for each answer: together it is one round trip.
+
+    What the database refuses is then raised by the next read, by `await_answers`, or at the end; `execute` cannot tell
+    how many rows a statement touched.
+    """
+    if not on_postgresql() or _is_pipelined():
+        yield
+        return
+    connection.ensure_connection()
+    with connection.wrap_database_errors, connection.connection.pipeline():
+        yield
+
+
+def await_answers() -> None:
+    """Raises: what the database refused of what is executed so far."""
+    if on_postgresql() and _is_pipelined():
+        with connection.wrap_database_errors, connection.connection.pipeline() as pipeline:
+            pipeline.sync()
+
+
+def _is_pipelined() -> bool:
+    driver = connection.connection
+    return driver is not None and bool(driver.pgconn.pipeline_status)
 
 
 def execute(statement: str, parameters: Sequence[Any] = ()) -> int:
@@ -63,7 +101,7 @@ def insert(model: ModelClass, columns: Sequence[str], rows: Sequence[Row]) -> No
         places = ", ".join(["%s"] * len(columns))
         statement = f"INSERT INTO {table} ({listed}) VALUES ({places})"  # noqa: S608 - names of our models
         execute_many(statement, [tuple(map(_adapted, row)) for row in rows])
-    elif len(rows) < COPY_FROM:
+    elif len(rows) < COPY_FROM or _is_pipelined():  # the protocol knows no COPY in a pipeline
         given, parameters = _given_array(columns, rows, types=_types(model, columns))
         execute(f"{given} INSERT INTO {table} ({listed}) SELECT * FROM given", parameters)  # noqa: S608 - as above
     else:

@@ -32,7 +32,7 @@ from manciple.store import transactions
 from manciple.store.per_process import PerProcess
 from manciple.store.persistence import Current
 from manciple.store.transactions import writing
-from manciple.store.writer import Key, Writer
+from manciple.store.writer import Key, Wanted, Writer
 from manciple.wire.errors import ApiError
 from manciple.wire.identity import SYSTEM, Identity
 from manciple.wire.registry import Kind
@@ -194,13 +194,12 @@ def _copied(error: BaseException | None) -> BaseException | None:
 
 
 def _commit_together(group: Sequence[_Waiting[object]]) -> None:
-    with writing() as writer:
-        writer.preload(_announced(read for waiting in group for read in waiting.reads))
+    with writing(reads=_announced(read for waiting in group for read in waiting.reads)) as writer:
         for waiting in group:
             waiting.run(writer)
 
 
-def _announced(reads: Iterable[Read]) -> dict[Key, tuple[Kind, Current | None]]:
+def _announced(reads: Iterable[Read]) -> Wanted:
     return {read.key: (read.kind, read.known) for read in reads}
 
 
@@ -228,7 +227,6 @@ def write(
     Raises: what `work` raises; django.db.Error when the database refuses or is away.
     """
     if dry_run or transactions.is_open() or connection.in_atomic_block:
-        with writing(identity=identity, dry_run=dry_run) as writer:
-            writer.preload(_announced(reads))
+        with writing(identity=identity, reads=_announced(reads), dry_run=dry_run) as writer:
             return work(writer)
     return commits().write(_Waiting(work, identity, reads, patience=patience))

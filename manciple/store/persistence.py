@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.db import connection, transaction
 
@@ -89,26 +89,38 @@ class NetChange:
     previous: Current | None
 
 
+class Locked(NamedTuple):
+    """What a transaction knows once it holds the counter's lock."""
+
+    revision: int
+    floor: int
+    #: of the objects that were asked for, those that exist
+    found: dict[rows.Key, rows.Row]
+
+
 @contextmanager
-def locked_counter() -> Iterator[tuple[int, int]]:
-    """A transaction that holds the counter's lock: yields (current revision, floor)."""
+def locked_counter(references: Sequence[rows.Reference] = ()) -> Iterator[Locked]:
+    """A transaction that holds the counter's lock, and has read `references` since."""
     # Inside somebody's transaction the database lock is held already: waiting for a turn could only deadlock.
     in_turn = connection.vendor == "sqlite" and not connection.in_atomic_block
     with _turn if in_turn else nullcontext(), transaction.atomic():
-        yield _lock()
+        yield _lock(references)
 
 
-def _lock() -> tuple[int, int]:
+def _lock(references: Sequence[rows.Reference]) -> Locked:
     statement = "SELECT current, floor FROM store_revision WHERE id = 1"
     if connection.features.has_select_for_update:
         statement += " FOR UPDATE"
-    found = bulk.fetch(statement)
-    if not found:
+    # Each statement sees what is committed when it begins: the second begins once the first has the lock.
+    queries = [(statement, ()), *rows.references_queries(references)]
+    counter, *answers = bulk.fetch_together(queries)
+    if not counter:
         # The first write of all. Two may get here at once: the second waits for the first's row, then reads it.
         insert = "INSERT INTO store_revision (id, current, floor) VALUES (1, %s, 0) ON CONFLICT DO NOTHING"
         bulk.execute(insert, [rows.FIRST_REVISION])
-        found = bulk.fetch(statement)
-    return found[0][0], found[0][1]
+        counter, *answers = bulk.fetch_together(queries)
+    ((revision, floor),) = counter
+    return Locked(revision, floor, rows.references_found(answers))
 
 
 def move_counter(revision: int) -> None:

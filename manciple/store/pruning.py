@@ -50,9 +50,10 @@ def _target(*, cutoff: datetime, keep: int) -> int:
 
 def _prune_step(target: int) -> int | None:
     """Returns the number of events removed, or None when the floor stands at `target` already."""
-    with persistence.locked_counter() as (_current, floor):
-        if floor >= target:
+    with persistence.locked_counter() as locked:
+        if locked.floor >= target:
             return None
-        following = min(floor + STEP, target)
+        following = min(locked.floor + STEP, target)
         persistence.move_floor(following)
-        return bulk.execute(_SUPERSEDED, [floor, following]) + bulk.execute(_DELETIONS, [floor, following])
+        step = [locked.floor, following]
+        return bulk.execute(_SUPERSEDED, step) + bulk.execute(_DELETIONS, step)

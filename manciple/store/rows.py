@@ -12,8 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from manciple.store import documents
-from manciple.store.bulk import chunks, fetch, given_table
+from manciple.store.bulk import Query, chunks, fetch, given_table
 from manciple.store.records import Stored
+
+Key = tuple[str, str, str]  # (resource, namespace, name)
+Reference = tuple[str, str, str, str]  # (resource, namespace, name, UID/REVISION of what is known of it, or "")
 
 #: A store nobody has written to: revision 0 means "any" to clients, so the first list answers 1.
 FIRST_REVISION = 1
@@ -106,16 +109,23 @@ def by_keys(resource: str, keys: Iterable[tuple[str, str]]) -> Iterator[Row]:
         yield from map(_row, fetch(f"{given} {_SEVERAL}", (*parameters, resource)))
 
 
-def by_references(references: Sequence[tuple[str, str, str, str]]) -> Iterator[tuple[tuple[str, str, str], Row]]:
-    """The live objects among `references` (resource, namespace, name, and UID/REVISION that is known, or "").
-
-    Yields their keys (resource, namespace, name) with their rows; `row.text` is None where what is known is current.
-    """
+def references_queries(references: Iterable[Reference]) -> list[Query]:
+    """What finds the live objects among `references`; `references_found` reads the answers."""
+    queries: list[Query] = []
     for chunk in chunks(references, CHUNK):
         given, parameters = given_table(("resource", "namespace", "name", "known"), chunk)
-        for resource, *values in fetch(f"{given} {_UNLESS_KNOWN}", parameters):
+        queries.append((f"{given} {_UNLESS_KNOWN}", parameters))
+    return queries
+
+
+def references_found(answers: Iterable[Iterable[Sequence[Any]]]) -> dict[Key, Row]:
+    """By key; `row.text` is None where what is known is current."""
+    found: dict[Key, Row] = {}
+    for answer in answers:
+        for resource, *values in answer:
             row = _row(values)
-            yield (resource, *row.key), row
+            found[(resource, *row.key)] = row
+    return found
 
 
 def _where(namespace: str, after: tuple[str, str] | None) -> tuple[str, list[str]]:

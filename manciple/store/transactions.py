@@ -18,8 +18,10 @@ from functools import partial
 from django.db import transaction
 
 from manciple.store import announce, object_cache, persistence, rows
-from manciple.store.writer import WORLD, Sources, Writer
+from manciple.store.writer import WORLD, Sources, Wanted, Writer, references_to
 from manciple.wire.identity import SYSTEM, Identity
+
+NOTHING: Wanted = {}
 
 
 class _Open(threading.local):
@@ -37,21 +39,27 @@ def is_open() -> bool:
 
 
 @contextmanager
-def writing(*, identity: Identity | None = None, sources: Sources = WORLD, dry_run: bool = False) -> Iterator[Writer]:
+def writing(
+    *, identity: Identity | None = None, reads: Wanted = NOTHING, sources: Sources = WORLD, dry_run: bool = False
+) -> Iterator[Writer]:
     """One transaction of the store; see the module's docstring.
 
     identity: who writes, for the rules; of the outer `writing()` where there is one, else the installation itself.
+    reads: what is going to be read, which is then read together with the counter.
     `dry_run` does everything but store. Inside another `writing()`, `sources` are the outer one's.
     """
     if _open.writer is not None:
         with _open.writer.savepoint(identity=identity, forget=dry_run) as writer:
+            writer.preload(reads)
             yield writer
     elif dry_run:
         with _opened(Writer(rows.counter()[0], sources, identity=identity or SYSTEM, dry_run=True)) as writer:
+            writer.preload(reads)
             yield writer
     else:
-        with persistence.locked_counter() as (revision, _floor):
-            with _opened(Writer(revision, sources, identity=identity or SYSTEM)) as writer:
+        with persistence.locked_counter(references_to(reads)) as locked:
+            with _opened(Writer(locked.revision, sources, identity=identity or SYSTEM)) as writer:
+                writer.adopt(reads, locked.found)
                 yield writer
                 flushed = writer.flush()
             if flushed:

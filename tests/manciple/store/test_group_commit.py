@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
@@ -15,6 +15,8 @@ from msgspec import structs
 
 from manciple.store import announce, group_commit, objects, persistence, projectors, tail
 from manciple.store.objects import Read, Writer
+from manciple.store.persistence import Locked
+from manciple.store.rows import Reference
 from manciple.wire.base import ObjectMeta
 from manciple.wire.errors import AlreadyExists, BadRequest, Conflict
 from manciple.wire.identity import Identity
@@ -88,9 +90,9 @@ def counted_transactions(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]
     seen: list[int] = []
     real = persistence._lock
 
-    def lock() -> tuple[int, int]:
-        found = real()
-        seen.append(found[0])
+    def lock(references: Sequence[Reference]) -> Locked:
+        found = real(references)
+        seen.append(found.revision)
         return found
 
     monkeypatch.setattr(persistence, "_lock", lock)

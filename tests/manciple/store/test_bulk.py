@@ -1,0 +1,95 @@
+"""Statements that travel together: what they find, what they write, and how a refusal comes to light."""
+
+from __future__ import annotations
+
+import pytest
+from django.db import IntegrityError, connection, transaction
+
+from manciple.store import bulk, objects
+from manciple.store.models import OwnerLink
+from tests.manciple.store.kinds import NOTES, note
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+COLUMNS = ("object_id", "owner_uid", "resolvable", "gone", "controller", "blocking")
+COUNT = "SELECT count(*) FROM store_ownerlink"
+
+
+def link(object_id: str) -> tuple[str, str, bool, bool, bool, bool]:
+    return (object_id, "owner", True, False, False, False)
+
+
+def test_queries_that_are_asked_together_are_answered_in_their_order() -> None:
+    bulk.insert(OwnerLink, COLUMNS, [link("a"), link("b")])
+    asked = [("SELECT 1", ()), (COUNT, ()), ("SELECT object_id FROM store_ownerlink WHERE object_id = %s", ["b"])]
+    assert bulk.fetch_together(asked) == [[(1,)], [(2,)], [("b",)]]
+
+
+def test_a_read_in_between_sees_what_was_written_before() -> None:
+    with transaction.atomic(), bulk.pipelined():
+        bulk.insert(OwnerLink, COLUMNS, [link("a")])
+        assert bulk.fetch(COUNT) == [(1,)]
+        bulk.insert(OwnerLink, COLUMNS, [link("b")])
+    assert bulk.fetch(COUNT) == [(2,)]
+
+
+def test_many_rows_travel_with_the_others() -> None:
+    many = bulk.COPY_FROM * 2
+    with transaction.atomic(), bulk.pipelined():
+        bulk.insert(OwnerLink, COLUMNS, [link(str(number)) for number in range(many)])
+    assert bulk.fetch(COUNT) == [(many,)]
+
+
+def insert_twice(*others: str) -> None:
+    """A row whose key is there already, and others after it."""
+    row = {"id": 1, **dict(zip(COLUMNS, link("a"), strict=True))}
+    bulk.insert(OwnerLink, tuple(row), [tuple(row.values())])
+    bulk.insert(OwnerLink, COLUMNS, [link(other) for other in others])
+
+
+def refused_in_a_pipeline() -> None:
+    with transaction.atomic(), bulk.pipelined():
+        insert_twice("b", "c")
+
+
+def refused_when_asked() -> None:
+    with transaction.atomic():
+        insert_twice()
+        bulk.await_answers()
+
+
+def test_what_the_database_refuses_undoes_the_transaction_and_the_connection_goes_on() -> None:
+    insert_twice()
+    with pytest.raises(IntegrityError):
+        refused_in_a_pipeline()
+    assert bulk.fetch(COUNT) == [(1,)]
+
+
+def test_whoever_awaits_the_answers_hears_of_a_refusal_at_once() -> None:
+    insert_twice()
+    with transaction.atomic(), bulk.pipelined():
+        with pytest.raises(IntegrityError):
+            refused_when_asked()
+        bulk.insert(OwnerLink, COLUMNS, [link("b")])
+    assert bulk.fetch(COUNT) == [(2,)]
+
+
+def test_a_write_costs_three_round_trips(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lock together with what is read, everything that is written, and the commit."""
+    if connection.vendor != "postgresql":
+        return  # SQLite is in the process
+    with objects.writing() as writer:
+        writer.create(NOTES, note("first"))
+    pipelines: list[str] = []
+    real = type(connection.connection).pipeline
+
+    def counted(self: object) -> object:
+        pipelines.append("pipeline")
+        return real(self)
+
+    monkeypatch.setattr(type(connection.connection), "pipeline", counted)
+    with objects.writing(reads={(NOTES.resource, "default", "second"): (NOTES, None)}) as writer:
+        assert pipelines == ["pipeline"]
+        writer.create(NOTES, note("second"))
+        assert pipelines == ["pipeline"], "what is read beforehand is not read again"
+    assert len(pipelines) == 2
