@@ -6,6 +6,7 @@ Afterwards everything is given back, and nothing may be left on the node: no pre
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -121,9 +122,24 @@ class Scene:
 
     def reaches(self, name: str, phase: str) -> Document:
         """Wait for the phase of a pod."""
-        return wait_for(
-            f"pod {name} to be {phase}", lambda: self._pod_if(name, lambda pod: pod["status"].get("phase") == phase)
-        )
+        try:
+            return wait_for(
+                f"pod {name} to be {phase}", lambda: self._pod_if(name, lambda pod: pod["status"].get("phase") == phase)
+            )
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self._told(name)}") from None
+
+    def _told(self, name: str) -> str:
+        """What there is to know about a pod that does not get on."""
+        said = {"system": self.system.up.process, "agent": self.agent.process}
+        lasts = {who: "\n".join(process.output[-60:]) for who, process in said.items()}
+        found = {
+            "pod": self.api.find(f"{self._pods}/{name}"),
+            "claim": self.api.find(f"{self._claims}/{name}"),
+            "events": self.events(name),
+            "slices": [one["spec"] for driver in self.drivers for one in self.slices(driver)],
+        }
+        return json.dumps(found, indent=1) + "".join(f"\n-- {who}\n{last}" for who, last in lasts.items())
 
     def runs(self, name: str) -> Document:
         pod = self.reaches(name, "Running")
