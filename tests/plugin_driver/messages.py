@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -23,7 +24,7 @@ def compiled(target: Path | None = None) -> Path:
     if not target.exists():
         from grpc_tools import protoc  # type: ignore[import-untyped]  # slow to import: only to compile
 
-        draft = target.with_suffix(".draft")
+        draft = target.with_suffix(f".{os.getpid()}")  # two drivers may start at once
         sources = sorted(path.name for path in PROTO.glob("*.proto"))
         failed = protoc.main(["protoc", f"-I{PROTO}", f"--descriptor_set_out={draft}", *sources])
         if failed:

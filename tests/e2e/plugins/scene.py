@@ -132,6 +132,7 @@ class Scene:
     def _told(self, name: str) -> str:
         """What there is to know about a pod that does not get on."""
         said = {"system": self.system.up.process, "agent": self.agent.process}
+        said |= {driver.name: driver.process for driver in self.drivers}
         lasts = {who: "\n".join(process.output[-60:]) for who, process in said.items()}
         found = {
             "pod": self.api.find(f"{self._pods}/{name}"),
