@@ -26,7 +26,7 @@ from claims.kinds.allocations import AllocationResult
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim
 from manciple.store import objects
-from manciple.store.objects import Writer
+from manciple.store.objects import Wanted, Writer, to_read
 from manciple.wire.errors import ApiError, Conflict
 from manciple.wire.identity import SCHEDULER
 from scheduling import event_recorder, messages, queue
@@ -86,14 +86,28 @@ def _commit_alone(state: ClusterState, decision: Decision, *, revision: int, now
 def _commit_together(
     state: ClusterState, decisions: Sequence[Decision], *, undecided: Sequence[Outcome], revision: int, now: datetime
 ) -> list[Outcome]:
-    with objects.writing(identity=SCHEDULER) as writer, looked_after.noted(writer, frozenset({"schedule"})):
+    reads = _reads(decisions)
+    with (
+        objects.writing(identity=SCHEDULER, reads=reads) as writer,
+        looked_after.noted(writer, frozenset({"schedule"})),
+    ):
         state.advance()
         batch = _Batch(state, writer, now)
-        batch.load(decisions)
         outcomes: list[Outcome] = [*undecided, *(batch.write(decision) for decision in decisions)]
         queue.settle(outcomes, revision=revision, now=now)
     state.absorb(writer.written)
     return outcomes
+
+
+def _reads(decisions: Sequence[Decision]) -> Wanted:
+    """Everything that will be asked for, to be read at once; the namespaces are what the rules ask for."""
+    placements = [decision for decision in decisions if isinstance(decision, Placement)]
+    return to_read(
+        (kind(PODS), [key_of(decision.pod) for decision in decisions]),
+        (kind(CLAIMS), [key_of(claim) for placement in placements for claim in placement.claims]),
+        (kind(EVENTS), [event_recorder.key_of(note) for note in map(_note, decisions) if note is not None]),
+        (kind(NAMESPACES), [("", decision.pod.metadata.namespace) for decision in decisions]),
+    )
 
 
 class _Batch:
@@ -103,16 +117,6 @@ class _Batch:
         self._state = state
         self._writer = writer
         self._now = now
-
-    def load(self, decisions: Sequence[Decision]) -> None:
-        """Read everything that will be asked for in one query; the namespaces are what the rules ask for."""
-        placements = [decision for decision in decisions if isinstance(decision, Placement)]
-        self._writer.load_together(
-            (kind(PODS), [key_of(decision.pod) for decision in decisions]),
-            (kind(CLAIMS), [key_of(claim) for placement in placements for claim in placement.claims]),
-            (kind(EVENTS), [event_recorder.key_of(note) for note in map(_note, decisions) if note is not None]),
-            (kind(NAMESPACES), [("", decision.pod.metadata.namespace) for decision in decisions]),
-        )
 
     def write(self, decision: Decision) -> Outcome:
         uid = decision.pod.metadata.uid

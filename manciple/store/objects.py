@@ -16,7 +16,7 @@ from manciple.store.listing import list_objects
 from manciple.store.persistence import Current
 from manciple.store.records import Change, Deletion, Page, Propagation, Selector, Stored, Written
 from manciple.store.transactions import writing
-from manciple.store.writer import Sources, Writer
+from manciple.store.writer import Sources, Wanted, Writer, to_read
 from manciple.wire.base import ApiObject
 from manciple.wire.registry import Kind
 
@@ -29,6 +29,7 @@ __all__ = [
     "Selector",
     "Sources",
     "Stored",
+    "Wanted",
     "Writer",
     "Written",
     "cached",
@@ -38,6 +39,7 @@ __all__ = [
     "get_many",
     "known",
     "list",
+    "to_read",
     "write",
     "writing",
 ]

@@ -132,11 +132,7 @@ class Writer:
 
     def load(self, kind: Kind, keys: Iterable[tuple[str, str]]) -> None:
         """Read many (namespace, name) in one query, so that the `get`s that follow cost none."""
-        self.load_together((kind, keys))
-
-    def load_together(self, *wanted: tuple[Kind, Iterable[tuple[str, str]]]) -> None:
-        """The same for several kinds, in one query for all of them."""
-        self.preload({(kind.resource, *key): (kind, None) for kind, keys in wanted for key in keys})
+        self.preload(to_read((kind, keys)))
 
     def preload(self, wanted: Wanted) -> None:
         """Read all of these in one query; a document that the caller has read is not, where it is current still."""
@@ -356,6 +352,11 @@ class Writer:
                 type_: EventType = "MODIFIED" if same else "ADDED"
                 stay.append(NetChange(type=type_, kind=kind, current=new, previous=old if same else None))
         return gone + stay
+
+
+def to_read(*keys: tuple[Kind, Iterable[tuple[str, str]]]) -> Wanted:
+    """The objects with these (namespace, name), of which the caller has read nothing before."""
+    return {(kind.resource, *key): (kind, None) for kind, those in keys for key in those}
 
 
 def references_to(wanted: Wanted) -> list[rows.Reference]:
