@@ -13,13 +13,15 @@ from celery import Celery, bootsteps
 from celery.signals import import_modules
 from kombu.entity import Queue as BrokerQueue
 
+from manciple import in_process_broker
 from scheduling.controllers.declaration import Queue
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "manciple.settings")
 
+in_process_broker.register()
 app = Celery("manciple")
 app.config_from_object("django.conf:settings", namespace="CELERY")
-app.conf.task_queues = [BrokerQueue(queue.value) for queue in Queue]  # type: ignore[no-untyped-call]
+app.conf.task_queues = [BrokerQueue(queue.value) for queue in Queue]
 app.conf.task_default_queue = Queue.SCHEDULING.value
 
 

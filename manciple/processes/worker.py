@@ -1,4 +1,4 @@
-"""A Celery worker and beat as threads of this process, on the in-memory broker.
+"""A Celery worker and beat as threads of this process, on the broker within it (`manciple.in_process_broker`).
 
 The bare WorkController is used rather than `celery worker`'s, which installs signal handlers and so needs the main
 thread.
