@@ -248,8 +248,11 @@ LOGGING = {
     "disable_existing_loggers": False,
     "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"}},
     # Answers above 499 that were made on purpose (a /readyz that says no, a 504) are no errors; what was raised is.
-    "filters": {"raised": {"()": "manciple.api.faults.NotFromOutages"}},
-    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
+    "filters": {
+        "raised": {"()": "manciple.api.faults.NotFromOutages"},
+        "brief": {"()": "manciple.api.faults.OutagesInBrief"},
+    },
+    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line", "filters": ["brief"]}},
     "loggers": {
         # Answers below 500 are the client's business; "not found" is what every `kubectl apply` asks first.
         "django.request": {"level": "ERROR", "filters": ["raised"]},

@@ -80,6 +80,18 @@ class NotFromOutages(logging.Filter):
         return raised is not None and unavailable(raised) is None
 
 
+class OutagesInBrief(logging.Filter):
+    """What an outage raised is one line: by which way it came is no news, and it comes by all of them."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        raised = record.exc_info[1] if record.exc_info else None
+        if raised is not None and unavailable(raised) is not None:
+            said, why = record.getMessage().partition("\n")[0], str(raised).strip().partition("\n")[0]
+            record.msg = said if why in said else f"{said}: {type(raised).__name__}: {why}"
+            record.args, record.exc_info, record.exc_text = (), None, None
+        return True
+
+
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
     """The error, and what it was raised from or during."""
     seen: set[int] = set()

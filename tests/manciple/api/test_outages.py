@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sqlite3
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -239,3 +240,31 @@ def test_an_outage_is_a_line_in_the_log_now_and_then_and_never_a_trace(
         "could not serve 21 request(s)",
     ]
     assert not [record for record in lines if record.exc_info]
+
+
+# What the log says ---------------------------------------------------------------------------------------------------
+
+
+def fail(error: Exception) -> None:
+    raise error
+
+
+def logged(error: Exception, message: str, *values: object) -> str:
+    """What our handlers write of an error that was caught."""
+    try:
+        fail(error)
+    except Exception:
+        record = logging.LogRecord("any", logging.ERROR, __file__, 1, message, values, sys.exc_info())
+    assert faults.OutagesInBrief().filter(record)
+    return logging.Formatter("%(message)s").format(record)
+
+
+def test_an_outage_is_one_line_of_the_log_wherever_it_is_caught() -> None:
+    error = by_django(psycopg.OperationalError("connection refused\n\tIs the server running?"))
+    assert logged(error, "could not read the log") == "could not read the log: OperationalError: connection refused"
+    told = logged(error, "Task %s raised unexpected: %r", "sweep", error)
+    assert told == "Task sweep raised unexpected: OperationalError('connection refused\\n\\tIs the server running?')"
+
+
+def test_of_a_mistake_the_log_says_where_it_was_made() -> None:
+    assert "Traceback" in logged(MISTAKES["an error of ours"], "could not read the log")
