@@ -117,7 +117,7 @@ class Nursery:
             begun = subprocess.Popen(
                 [sys.executable, "-m", "tests.e2e.nursery", program, str(theirs.fileno())],
                 cwd=ROOT,
-                env={**os.environ, "PYTHONUNBUFFERED": "1"},
+                env={**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1"},
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,
             )

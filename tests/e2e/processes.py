@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
@@ -22,6 +23,8 @@ from tests.e2e.nursery import Child, Nursery
 ROOT = Path(__file__).resolve().parents[2]
 #: Generous: the machine that runs the tests may be busy with other tests.
 PATIENCE = 90.0
+#: What a process has in its environment so that a failure can tell what it did last, and where it stood.
+TALKATIVE = {"PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1"}
 
 T = TypeVar("T")
 CHECKER = Checker()
@@ -52,7 +55,7 @@ class Process:
     forked: bool = True
 
     def start(self) -> Process:
-        env = {**os.environ, **self.env, "PYTHONUNBUFFERED": "1"}
+        env = {**os.environ, **self.env, **TALKATIVE}
         if self.forked and NURSERY.takes(self.command) and "PYTHONPATH" not in self.env:
             self._child: Child | subprocess.Popen[str] = NURSERY.start(self.command, env)
         else:
@@ -96,13 +99,22 @@ class Process:
         os.killpg(self._child.pid, signal.SIGKILL)
         self._child.wait()
 
+    def _where_it_stands(self) -> None:
+        """End it, with the stacks of its threads as its last words."""
+        self._child.send_signal(signal.SIGABRT)
+        with suppress(subprocess.TimeoutExpired):
+            self._child.wait(10)
+            self._reader.join(1.0)
+        with suppress(ProcessLookupError):
+            self.kill()
+
     def wait(self, timeout: float = PATIENCE) -> int:
         """The exit status, once it has ended by itself."""
         try:
             status = self._child.wait(timeout)
         except subprocess.TimeoutExpired:
-            self.kill()
-            raise AssertionError(f"did not end within {timeout:.0f} s:\n" + "\n".join(self.output[-40:])) from None
+            self._where_it_stands()
+            raise AssertionError(f"did not end within {timeout:.0f} s:\n" + "\n".join(self.output[-200:])) from None
         self._reader.join(1.0)  # its last words; children that it left behind may keep them open
         return status
 

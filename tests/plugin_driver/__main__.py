@@ -111,16 +111,22 @@ def publish(options: argparse.Namespace, kube: Kube, journal: Journal, stop: thr
 
 
 def told_to_stop() -> threading.Event:
-    """Set by a thread: a handler that set it itself might find its lock held by the very thread it interrupts."""
+    """Set by a thread to which the interpreter's own C handler sends the signal's number.
+
+    A Python handler would run in the main thread alone, which may wait in a lock while another thread gets the signal,
+    and might find the event's lock held by the very thread that it interrupts.
+    """
     stop = threading.Event()
     reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
 
     def wait() -> None:
         os.read(reading, 1)
         stop.set()
 
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: os.write(writing, b"!") and None)
+        signal.signal(number, lambda *_: None)
     threading.Thread(target=wait, daemon=True).start()
     return stop
 
