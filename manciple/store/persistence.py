@@ -40,7 +40,18 @@ class Turn:
                 return
             mine = threading.Event()
             self._waiting.append(mine)
-        mine.wait()
+        try:
+            mine.wait()
+        except BaseException:  # Ctrl-C: whoever goes away must not be given the turn
+            self._leave_line(mine)
+            raise
+
+    def _leave_line(self, mine: threading.Event) -> None:
+        with self._guard:
+            if mine in self._waiting:
+                self._waiting.remove(mine)
+                return
+        self.__exit__()  # it was given meanwhile
 
     def __exit__(self, *_exception: object) -> None:
         with self._guard:

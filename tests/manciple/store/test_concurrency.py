@@ -157,3 +157,42 @@ def test_turns_are_taken_in_the_order_of_asking() -> None:
     for thread in threads:
         thread.join(20)
     assert order == [0, 1, 2, 3, 4]
+
+
+class Interrupted(BaseException):
+    """What Ctrl-C raises in a thread that waits."""
+
+
+def test_who_is_interrupted_while_waiting_is_not_given_the_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    turn = Turn()
+
+    def interrupted(_event: threading.Event, _timeout: float | None = None) -> bool:
+        raise Interrupted
+
+    def ask() -> None:
+        with turn:
+            raise AssertionError("it was interrupted before")
+
+    with turn, monkeypatch.context() as patch:
+        patch.setattr(threading.Event, "wait", interrupted)
+        with pytest.raises(Interrupted):
+            ask()
+        patch.undo()
+        assert not turn._waiting
+    with turn:
+        pass
+
+
+def test_a_turn_given_to_who_is_interrupted_at_that_moment_is_handed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    turn = Turn()
+    turn.__enter__()
+
+    def given_and_interrupted(_event: threading.Event, _timeout: float | None = None) -> bool:
+        turn.__exit__()
+        raise Interrupted
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Event, "wait", given_and_interrupted)
+        with pytest.raises(Interrupted):
+            turn.__enter__()
+    assert not turn._taken
