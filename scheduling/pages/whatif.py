@@ -7,9 +7,8 @@ ask `/what-if/progress?run=NAME` how far it is (GET), or stop it (POST).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlencode
 
 from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse, JsonResponse
@@ -22,56 +21,16 @@ from manciple.pages.people import Person, demand_sight, person_of
 from manciple.store.tail import latest_revision
 from manciple.wire.errors import ApiError
 from scheduling.pages import pod_documents
-from scheduling.pages.diagnostics import Finding
 from scheduling.pages.whatif_answer import read_answer
+from scheduling.pages.whatif_asked import SUBJECTS, Asked
 from scheduling.pages.whatif_progress import Run, Stopped, progress
-from scheduling.pages.whatif_query import Query, as_query, changes_of, in_words, meant
-from scheduling.simulation import MOST_NODES, MOST_REPLICAS, Answer, Question, simulate
-from scheduling.simulation_moulds import Changes, Mould
-from scheduling.simulation_subjects import NotRehearsable, of_documents, stored_claim, stored_pod, stored_template
+from scheduling.pages.whatif_query import Query, changes_of, in_words, meant
+from scheduling.simulation import MOST_NODES, MOST_REPLICAS, Answer, simulate
+from scheduling.simulation_moulds import Changes
+from scheduling.simulation_subjects import NotRehearsable, of_documents
 
-#: What an address names -> how it is read.
-SUBJECTS = {"pod": stored_pod, "claim": stored_claim, "template": stored_template}
 #: Nodes and classes that are offered.
 OFFERED = 1_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """What is asked. `mould` is None where it cannot be rehearsed: `findings` or `error` say why."""
-
-    about: str = ""  # "pod", "claim", "template", "text" or ""
-    name: str = ""
-    text: str = ""
-    mould: Mould | None = None
-    changes: Changes = field(default_factory=Changes)
-    replicas: int = 1
-    shape: str = ""
-    nodes: int = 0
-    error: str = ""
-    findings: tuple[Finding, ...] = ()
-
-    @property
-    def question(self) -> Question:
-        assert self.mould is not None  # noqa: S101 - asked only where there is one
-        return Question(
-            mould=self.mould,
-            changes=self.changes,
-            replicas=self.replicas,
-            shape=self.shape,
-            more_nodes=self.nodes if self.shape else 0,
-        )
-
-    def url(self, **changes: str) -> str:
-        """The address of the same question; of pasted text without it."""
-        pairs = [(self.about, self.name)] if self.about in SUBJECTS else []
-        pairs += [("replicas", str(self.replicas)), ("shape", self.shape), ("nodes", str(self.nodes or ""))]
-        pairs += as_query(self.changes)
-        found = {**dict(pairs), **changes}
-        kept = [(name, found[name]) for name in dict.fromkeys([*(name for name, _ in pairs), *changes])]
-        many = [(name, value) for name, value in pairs if name in ("without", "tolerate")]
-        single = [(name, value) for name, value in kept if name not in ("without", "tolerate") and value]
-        return f"/what-if?{urlencode([*single, *many], safe='/:')}"
 
 
 @login_required

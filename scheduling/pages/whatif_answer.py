@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from claims.models import AllocatedDevice
 from claims.pages.grid import natural
@@ -13,13 +12,11 @@ from manciple.pages.people import Person
 from scheduling.pages.funnels import LeftOut, NodeTable, Section, node_table, sections
 from scheduling.pages.pod_holders import Mark
 from scheduling.pages.pod_why import left_out_of
+from scheduling.pages.whatif_asked import Asked
 from scheduling.simulation import Answer, Missing, Placed
 from scheduling.simulation_departures import Departure
 from scheduling.simulation_moulds import IMAGINED
 from scheduling.simulation_shapes import is_imagined, spoken
-
-if TYPE_CHECKING:
-    from scheduling.pages.whatif import Asked
 
 #: Nodes and replicas that are listed; devices of a node that are drawn.
 NODES, REPLICAS, DRAWN = 60, 200, 16

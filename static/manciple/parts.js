@@ -63,7 +63,7 @@
     topics = new Set(); everything = false;
     let merged = false;
     try {
-      const answer = await fetch(location.href, { headers: { "X-Manciple-Parts": "1" } });
+      const answer = await fetch(location.href);
       if (answer.redirected && new URL(answer.url).pathname !== location.pathname) { again(); return; }
       if (answer.status === 404) { again(); return; } // it is gone: the server's own page says so
       if (answer.ok) {
