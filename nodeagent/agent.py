@@ -19,7 +19,6 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 import httpx
 
@@ -47,9 +46,6 @@ from nodeagent.server.serving import AgentServer
 from nodeagent.storage import Storage
 from nodeagent.watching import Followers, Watching
 from nodeagent.work import AgentQueue, Key
-
-if TYPE_CHECKING:
-    pass
 
 log = logging.getLogger(__name__)
 
