@@ -89,7 +89,7 @@ def always(zero: Field) -> Field:
 
 
 class OwnerReference(Value):
-    """metav1.OwnerReference: an object without which this one is of no use.
+    """metav1.OwnerReference: the owner; its dependents are garbage-collected with it.
 
     api_version: of the owner, GROUP/VERSION. kind: of the owner. name: of the owner. uid: of the owner.
     controller: it is this owner that manages the object. block_owner_deletion: a foreground deletion of the owner

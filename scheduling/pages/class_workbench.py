@@ -96,7 +96,7 @@ class ShownGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """Of the dearest selector on the worst device that could be published."""
+    """Of the most expensive selector on the worst device that could be published."""
 
     cost: int
     known: bool

@@ -48,10 +48,10 @@ def _create(request: HttpRequest) -> HttpResponse:
 
 def _explained(refusal: ApiError, name: str) -> str:
     if refusal.reason == "AlreadyExists":
-        return f"A namespace {name} is there already. Choose another name."
+        return f"Namespace {name} already exists. Choose another name."
     causes = (refusal.details or {}).get("causes") or []
     said = next((str(cause.get("message", "")) for cause in causes), refusal.message)
-    return f"The name is not taken: {said}"
+    return f"Invalid name: {said}"
 
 
 def _draw_list(request: HttpRequest, *, typed: str = "", complaint: str = "") -> HttpResponse:

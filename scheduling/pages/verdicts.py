@@ -96,7 +96,7 @@ class Verdicts:
 
     @property
     def cost(self) -> int:
-        """Of the dearest selector: the limit is one selector's."""
+        """Of the most expensive selector: the limit is one selector's."""
         return max((judged.cost for judged in self.selectors), default=0)
 
 

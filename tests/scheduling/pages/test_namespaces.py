@@ -90,7 +90,7 @@ def test_a_new_namespace_is_made_and_opened(admin: Client, cluster: Cluster) -> 
     assert "fresh" in cluster.all_namespaces()
 
 
-WRONG = {"Not A Name": "The name is not taken:", "fresh": "A namespace fresh is there already. Choose another name."}
+WRONG = {"Not A Name": "Invalid name:", "fresh": "Namespace fresh already exists. Choose another name."}
 
 
 @pytest.mark.parametrize("name", WRONG)
