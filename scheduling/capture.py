@@ -321,13 +321,13 @@ def _as_placed(claim: ResourceClaim, placement: Placement) -> ResourceClaim:
 
 def _candidate(pod: Pod) -> Candidate:
     meta = pod.metadata
-    born = datetime.fromisoformat(meta.creation_timestamp) if meta.creation_timestamp else datetime.now(UTC)
+    created = datetime.fromisoformat(meta.creation_timestamp) if meta.creation_timestamp else datetime.now(UTC)
     return Candidate(
         uid=meta.uid,
         namespace=meta.namespace,
         name=meta.name,
         generation=meta.generation,
         priority=pod.spec.priority or 0,
-        created_at=born,
+        created_at=created,
         revision=int(meta.resource_version or 0),
     )

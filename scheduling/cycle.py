@@ -46,7 +46,7 @@ from scheduling.allocator.deadline import Deadline
 from scheduling.capture import ClusterState
 from scheduling.commit import commit
 from scheduling.conditions import SCHEDULER_ERROR, SCHEDULING_GATED, UNSCHEDULABLE
-from scheduling.nodes import Survey
+from scheduling.nodes import FilterResult
 from scheduling.plans import Decision, Placement, Refusal
 from scheduling.queue import Done, Outcome, Retry
 from scheduling.reasons import Hold, Reason, claim_key
@@ -183,19 +183,19 @@ def decide(state: ClusterState, pod: Pod) -> Decision:
         return _refused_outright(state, pod, claims)
     allocated = [claim for claim in claims if claim.status.allocation is not None]
     wanting = [claim for claim in claims if claim.status.allocation is None]
-    survey = state.nodes.survey(pod, allocated)
-    if not survey.fitting:
-        return _refused_by_nodes(state, pod, survey, {})
+    filtered = state.nodes.filter(pod, allocated)
+    if not filtered.fitting:
+        return _refused_by_nodes(state, pod, filtered, {})
     if not wanting:
-        return _reserve(state, Placement(pod=pod, node=_quietest(state, pod, survey.fitting), claims=claims))
-    placed = place(state.snapshot(), wanting, survey.fitting, score=_score(state, pod), deadline=filter_deadline())
+        return _reserve(state, Placement(pod=pod, node=_quietest(state, pod, filtered.fitting), claims=claims))
+    placed = place(state.snapshot(), wanting, filtered.fitting, score=_score(state, pod), deadline=filter_deadline())
     match placed.outcome:
         case Allocated(results=results) if placed.node is not None:
             given = {claim.metadata.uid: result for claim, result in zip(wanting, results, strict=True)}
             return _reserve(state, Placement(pod=pod, node=placed.node.name, claims=claims, allocations=given))
         case Failed(error=error, fatal_for_pod=True):
             return Refusal(pod=pod, hold=Hold(reasons=Reason.ERROR, message=error), condition=SCHEDULER_ERROR)
-    return _refused_by_nodes(state, pod, survey, placed.refusals)
+    return _refused_by_nodes(state, pod, filtered, placed.refusals)
 
 
 def filter_deadline() -> Deadline:
@@ -246,26 +246,26 @@ REASON_OF_PLUGIN = {"NodeResourcesFit": Reason.RESOURCES, "DynamicResources": Re
 def _refused_by_nodes(
     state: ClusterState,
     pod: Pod,
-    survey: Survey,
+    filtered: FilterResult,
     refusals: Mapping[str, Unallocatable | Failed | Undecided],
 ) -> Refusal:
     """No node was left: for each, why; and PostFilter's remedy, if there is one."""
     reasons = Reason.NODE if not len(state.nodes) else Reason(0)
-    texts = [[refusal.message for refusal in found] for found in survey.refused.values()]
-    for found in survey.refused.values():
+    texts = [[refusal.message for refusal in found] for found in filtered.refused.values()]
+    for found in filtered.refused.values():
         for refusal in found:
             reasons |= REASON_OF_PLUGIN.get(refusal.plugin, Reason.NODE)
     for outcome in refusals.values():
         texts.append([messages.CANNOT_ALLOCATE if isinstance(outcome, Unallocatable) else outcome.message])
         reasons |= Reason.ERROR if isinstance(outcome, Undecided) else Reason.DEVICES
-    idle = _post_filter(pod, survey)
+    idle = _post_filter(pod, filtered)
     message = messages.no_node_fits(
         nodes=len(state.nodes),
         node_reasons=texts,
         detail=_detail(refusals.values()),
         post_filter=messages.DEALLOCATED if idle else messages.STILL_NOT_SCHEDULABLE,
     )
-    awaited = frozenset(claim_key(claim.metadata.namespace, claim.metadata.name) for claim in survey.elsewhere)
+    awaited = frozenset(claim_key(claim.metadata.namespace, claim.metadata.name) for claim in filtered.elsewhere)
     hold = Hold(reasons=reasons, awaited=awaited, message=message)
     return Refusal(pod=pod, hold=hold, condition=UNSCHEDULABLE, deallocate=idle)
 
@@ -276,9 +276,9 @@ def _detail(refusals: Iterable[Unallocatable | Failed | Undecided]) -> str:
     return messages.sentence(found.cause) if found else ""
 
 
-def _post_filter(pod: Pod, survey: Survey) -> ResourceClaim | None:
+def _post_filter(pod: Pod, filtered: FilterResult) -> ResourceClaim | None:
     """An allocated claim that keeps nodes away and that nobody but this pod could be using."""
-    for claim in survey.elsewhere:
+    for claim in filtered.elsewhere:
         if all(consumer.uid == pod.metadata.uid for consumer in claim.status.reserved_for):
             return claim
     return None

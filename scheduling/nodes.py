@@ -74,7 +74,7 @@ class _Shape:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Survey:
+class FilterResult:
     """Which nodes a pod fits on, but for new devices, and what speaks against each of the others."""
 
     fitting: tuple[NodeView, ...]
@@ -182,12 +182,12 @@ class NodeTable:
                 used[resource] = used.get(resource, 0) - amount
         return not policy.check(needs, node, used=used, pods=pods)
 
-    def survey(self, pod: Pod, claims: Sequence[ResourceClaim] = ()) -> Survey:
+    def filter(self, pod: Pod, claims: Sequence[ResourceClaim] = ()) -> FilterResult:
         """Ask every node about `pod`. claims: those of the pod's claims that are allocated already."""
         shape = self._shape_of(pod)
         bound = [(claim, selector) for claim in claims if (selector := _node_selector(claim)) is not None]
         if not bound:
-            return Survey(fitting=shape.views, refused=shape.refused)
+            return FilterResult(fitting=shape.views, refused=shape.refused)
         fitting, refused = [], dict(shape.refused)
         elsewhere: dict[str, ResourceClaim] = {}
         for name, view in shape.fitting.items():
@@ -197,7 +197,7 @@ class NodeTable:
                 refused[name] = (NOT_HERE,)
             else:
                 fitting.append(view)
-        return Survey(fitting=tuple(fitting), refused=refused, elsewhere=tuple(elsewhere.values()))
+        return FilterResult(fitting=tuple(fitting), refused=refused, elsewhere=tuple(elsewhere.values()))
 
     def preference(self, needs: PodNeeds, name: str) -> int:
         """What the pod would rather, as one number; higher is better. A soft taint outweighs every affinity term."""

@@ -116,7 +116,7 @@ class Rehearsal(Overlay):
     def _asked(self, pod: Pod, claims: Sequence[ResourceClaim]) -> Asking:
         allocated = [claim for claim in claims if claim.status.allocation is not None]
         wanting = tuple(claim for claim in claims if claim.status.allocation is None)
-        refused = dict(self.state.nodes.survey(pod, allocated).refused)
+        refused = dict(self.state.nodes.filter(pod, allocated).refused)
         return Asking(pod=pod, hold=None, wanting=wanting, refused=refused)
 
     def _next(self) -> tuple[Pod, tuple[ResourceClaim, ...]]:

@@ -104,12 +104,12 @@ class _Application:
             identity=self._identity,
             subresource=where.subresource,
             dry_run=self._options.dry_run,
-            keeps_books=True,
+            sets_managed_fields=True,
         )
 
     def _merged(self, live: dict[str, Any] | None) -> dict[str, Any]:
         if live is not None:
-            live = ownership.with_books(self._kind, live, manager=self._manager.name)
+            live = ownership.with_managed_fields(self._kind, live, manager=self._manager.name)
         return apply_patch(
             live,
             self._wanted,

@@ -1,8 +1,8 @@
-"""Who owns which field: the books that server-side apply needs (metadata.managedFields), kept only where it does.
+"""Who owns which field (metadata.managedFields): recorded only where server-side apply needs it.
 
-An object gets books with its first apply; whatever was there before belongs to one owner then, as upstream does for
-objects without books. From that moment every other write keeps them too. Objects that nobody applies to carry none:
-they would double most documents. Source: apimachinery/pkg/util/managedfields/internal/skipnonapplied.go,
+An object gets managedFields with its first apply; whatever was there before belongs to one owner then, as upstream does
+for objects without them. From that moment every other write keeps them up to date too. Objects that nobody applies to
+carry none: they would double most documents. Source: apimachinery/pkg/util/managedfields/internal/skipnonapplied.go,
 lastappliedmanager.go.
 """
 
@@ -36,7 +36,10 @@ def unowned_of(kind: Kind, subresource: str) -> FieldSet:
 
 
 def tracked(kind: Kind, new: Any, old: Any, *, manager: str, subresource: str, now: str) -> Any:
-    """`new` with the books of `old` brought up to date; without any where `old` has none, or the client wipes them."""
+    """`new` with the managedFields of `old` brought up to date.
+
+    Without any where `old` has none, or the client resets them.
+    """
     if not old.metadata.managed_fields or _wiped(new):
         return structs.replace(new, metadata=structs.replace(new.metadata, managed_fields=()))
     document = track_update(
@@ -51,12 +54,12 @@ def tracked(kind: Kind, new: Any, old: Any, *, manager: str, subresource: str, n
 
 
 def _wiped(new: Any) -> bool:
-    """A single empty entry is how a client asks for no books."""
+    """A single empty entry is how a client resets managedFields."""
     entries = new.metadata.managed_fields
     return len(entries) == 1 and not entries[0].manager and not entries[0].operation
 
 
-def with_books(kind: Kind, live: dict[str, Any], *, manager: str) -> dict[str, Any]:
+def with_managed_fields(kind: Kind, live: dict[str, Any], *, manager: str) -> dict[str, Any]:
     """A live document on which somebody applies for the first time: what is there belongs to BEFORE_FIRST_APPLY.
 
     What kubectl recorded as applied by itself belongs to nobody when kubectl now applies on the server: it moves over.

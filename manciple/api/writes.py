@@ -110,11 +110,12 @@ def modify(
     subresource: str = "",
     manager: str = "",
     dry_run: bool = False,
-    keeps_books: bool = False,
+    sets_managed_fields: bool = False,
 ) -> Written:
     """Replace an object by what `change` makes of it. This is how patches and in-process edits are written.
 
-    `manager` (the identity where none is named) owns the changed fields, unless the change `keeps_books` itself.
+    `manager` (the identity where none is named) owns the changed fields, unless `change` sets managedFields itself
+    (`sets_managed_fields`).
 
     Raises: BadRequest, Invalid, NotFound, Conflict.
     """
@@ -125,7 +126,7 @@ def modify(
         name,
         identity=identity,
         subresource=subresource,
-        manager="" if keeps_books else manager or identity.name,
+        manager="" if sets_managed_fields else manager or identity.name,
         dry_run=dry_run,
     )
     # Most often this process wrote the object last. What goes wrong on that guess says nothing: read, and try again.

@@ -49,7 +49,7 @@ def name_required(kind: Kind) -> Invalid:
     return Invalid.of(kind=kind.kind, group=kind.group, name="", errors=[error])
 
 
-def born(kind: Kind, obj: ApiObject, *, name: str, uid: str, now: datetime) -> ApiObject:
+def initialise(kind: Kind, obj: ApiObject, *, name: str, uid: str, now: datetime) -> ApiObject:
     """A new object with the fields that only the server sets."""
     meta = structs.replace(
         obj.metadata,
@@ -120,7 +120,7 @@ def grace_for(kind: Kind, obj: ApiObject, wanted: int | None) -> int:
     return wanted if wanted >= 0 else 1
 
 
-def doomed(
+def mark_deleting(
     kind: Kind, obj: ApiObject, *, grace_seconds: int | None, propagation: Propagation, now: datetime
 ) -> ApiObject:
     """`obj` as a first delete leaves it: deletion fields set, and the collector's finalizers by `propagation`."""
@@ -138,7 +138,7 @@ def doomed(
     )
 
 
-def hastened(obj: ApiObject, *, grace_seconds: int | None) -> ApiObject:
+def shorten_grace(obj: ApiObject, *, grace_seconds: int | None) -> ApiObject:
     """A deleting object after another delete: the grace may only become shorter, counted from the first delete."""
     meta = obj.metadata
     old_grace = meta.deletion_grace_period_seconds or 0

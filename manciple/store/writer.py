@@ -184,7 +184,7 @@ class Writer:
         if self._current(kind, obj.metadata.namespace, name) is not None:
             raise AlreadyExists.of(kind.resource, name)
         sources = self._sources
-        fresh = metadata.born(kind, obj, name=name, uid=sources.new_uid(), now=sources.now())
+        fresh = metadata.initialise(kind, obj, name=name, uid=sources.new_uid(), now=sources.now())
         self._check("CREATE", kind, new=fresh)
         return self._append(kind, "ADDED", fresh, None)
 
@@ -228,9 +228,9 @@ class Writer:
         old = current.object
         metadata.check_preconditions(kind, old.metadata, uid=uid, resource_version=resource_version)
         if old.metadata.deletion_timestamp is not None:
-            following = metadata.hastened(old, grace_seconds=grace_seconds)
+            following = metadata.shorten_grace(old, grace_seconds=grace_seconds)
         else:
-            following = metadata.doomed(
+            following = metadata.mark_deleting(
                 kind, old, grace_seconds=grace_seconds, propagation=propagation, now=self._sources.now()
             )
         if following == old:

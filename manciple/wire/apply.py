@@ -2,8 +2,8 @@
 
 `apply_patch` merges what one manager wants into the live document: fields it names are set, fields it named before and
 no longer names are removed unless somebody else owns them, and fields that another manager set to something else are
-conflicts, unless `force` takes them over. `track_update` keeps the books for all other writes: who changes a field owns
-it. The books are metadata.managedFields. Documents are builtins and are not changed. Source:
+conflicts, unless `force` takes them over. `track_update` records all other writes in metadata.managedFields: who
+changes a field owns it. Documents are builtins and are not changed. Source:
 sigs.k8s.io/structured-merge-diff/merge/update.go, apimachinery/pkg/util/managedfields.
 """
 
@@ -94,7 +94,7 @@ def apply_patch(
     now: str,
     unowned: FieldSet = frozenset(),
 ) -> Document:
-    """`live` as `manager` wants it, with the books kept. live: None when the object does not exist yet.
+    """`live` as `manager` wants it, with its managedFields. live: None when the object does not exist yet.
 
     now: RFC 3339 text. unowned: fields that this endpoint does not write (the status, through the main resource).
     Raises: BadRequest when `applied` carries managedFields; Conflict with a cause for every field in dispute.
@@ -127,7 +127,7 @@ def track_update(
     now: str,
     unowned: FieldSet = frozenset(),
 ) -> Document:
-    """`after` with the books of a create, update or patch: `manager` owns what it changed, the others no longer do."""
+    """`after` with the managedFields of a create, update or patch: `manager` owns what it changed, nobody else does."""
     shape, old = field_sets.struct(type_), before or {}
     changed = _owned(_changed(old, after, shape), unowned)
     present = _owned(field_sets.of_document(after, shape), unowned)
@@ -141,7 +141,7 @@ def track_update(
     return with_ownerships(after, [*others, Ownership(manager=manager, fields=fields, time=now)])
 
 
-# The books -----------------------------------------------------------------------------------------------------------
+# managedFields -------------------------------------------------------------------------------------------------------
 
 
 def ownerships_of(document: Mapping[str, Any]) -> list[Ownership]:
@@ -258,7 +258,7 @@ def _pruned(
 
 
 def _same_content(left: Document, right: Document) -> bool:
-    """Equality but for the books."""
+    """Equality but for managedFields."""
     return with_ownerships(left, ()) == with_ownerships(right, ())
 
 

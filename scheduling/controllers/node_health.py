@@ -72,8 +72,8 @@ def is_silent(node: Node, signs: Signs, now: datetime) -> bool:
     """Whether nothing was heard of the node for longer than the grace."""
     if signs.heard_at is not None:
         return now - signs.heard_at > GRACE
-    born = _moment(node.metadata.creation_timestamp)
-    return born is not None and now - born > STARTUP_GRACE
+    created = _moment(node.metadata.creation_timestamp)
+    return created is not None and now - created > STARTUP_GRACE
 
 
 def ready_condition(node: Node) -> NodeCondition | None:

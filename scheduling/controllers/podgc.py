@@ -82,8 +82,8 @@ def is_lost(pod: Pod, nodes: Mapping[str, Node], now: datetime) -> bool:
 
 
 def _age(pod: Pod, now: datetime) -> timedelta:
-    born = pod.metadata.creation_timestamp
-    return now - datetime.fromisoformat(born) if born else timedelta()
+    created = pod.metadata.creation_timestamp
+    return now - datetime.fromisoformat(created) if created else timedelta()
 
 
 def _remove(keys: list[Key], now: datetime) -> int:

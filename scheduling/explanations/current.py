@@ -150,8 +150,8 @@ def _waiting(state: ClusterState, pod: Pod) -> Explanation:
         return _explained(state, pod, reason=finding.cause, next_step=finding.next_step)
     held = tuple(claim for claim in claims if claim.status.allocation is not None)
     wanting = [claim for claim in claims if claim.status.allocation is None]
-    survey = state.nodes.survey(pod, held)
-    found = report(state.snapshot(), wanting, nodes=state.nodes.views, refused=dict(survey.refused))
+    filtered = state.nodes.filter(pod, held)
+    found = report(state.snapshot(), wanting, nodes=state.nodes.views, refused=dict(filtered.refused))
     finding = found.finding or Finding("a node fits; it is being scheduled", "")
     return _explained(
         state,

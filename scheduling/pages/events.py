@@ -217,8 +217,8 @@ def latest(person: Person, *, shown: int) -> tuple[ShownEvent, ...]:
 
 def shown_event(stored: Recent) -> ShownEvent:
     event = _decoder.decode(stored.text)
-    about, born = event.involved_object, event.metadata.creation_timestamp
-    first = event.first_timestamp or event.event_time or born
+    about, created = event.involved_object, event.metadata.creation_timestamp
+    first = event.first_timestamp or event.event_time or created
     return ShownEvent(
         revision=stored.revision,
         namespace=about.namespace,
@@ -229,7 +229,7 @@ def shown_event(stored: Recent) -> ShownEvent:
         message=event.message.strip(),
         component=event.reporting_component or event.source.component,
         count=event.count,
-        at=event.last_timestamp or event.event_time or born,
+        at=event.last_timestamp or event.event_time or created,
         first=first,
     )
 

@@ -120,7 +120,7 @@ def state(explained: Explanation, pod: Pod) -> str:
 
 
 def as_yaml(pod: Pod) -> str:
-    """The object as `kubectl get -o yaml` shows it: without the books that managers keep."""
+    """The object as `kubectl get -o yaml` shows it: without managedFields."""
     document = codec.to_builtins(pod)
     document.get("metadata", {}).pop("managedFields", None)
     return yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=10_000)

@@ -314,7 +314,7 @@ def test_a_call_during_the_sweep_is_made_up_for(cluster: Cluster, monkeypatch: p
 
 
 def names(table: NodeTable, pod: Pod) -> list[str]:
-    return [view.name for view in table.survey(pod).fitting]
+    return [view.name for view in table.filter(pod).fitting]
 
 
 def test_a_shape_that_was_asked_before_sees_what_changed_since() -> None:

@@ -78,7 +78,7 @@ def test_kubectl_takes_over_what_it_applied_itself(api: Api) -> None:
     assert (answer.code, answer.json["spec"]["holderIdentity"]) == (200, "bob")
 
 
-def test_other_writes_keep_the_books_from_then_on(api: Api) -> None:
+def test_other_writes_are_recorded_in_managed_fields_from_then_on(api: Api) -> None:
     apply(api, wanted("alice"))
     api.patch(f"{LEASES}/l?fieldManager=carol", {"spec": {"holderIdentity": "carol"}})
     answer = apply(api, wanted("alice"))
@@ -86,13 +86,13 @@ def test_other_writes_keep_the_books_from_then_on(api: Api) -> None:
     assert 'conflict with "carol" using coordination.k8s.io/v1' in answer.message
 
 
-def test_an_empty_entry_wipes_the_books(api: Api) -> None:
+def test_an_empty_entry_resets_managed_fields(api: Api) -> None:
     apply(api, wanted("alice"))
     answer = api.patch(f"{LEASES}/l", {"metadata": {"managedFields": [{}]}})
     assert "managedFields" not in answer.json["metadata"]
 
 
-def test_an_object_that_nobody_applies_to_has_no_books(api: Api) -> None:
+def test_an_object_that_nobody_applies_to_has_no_managed_fields(api: Api) -> None:
     made = api.made(LEASES, lease())
     made["spec"]["holderIdentity"] = "bob"
     assert "managedFields" not in api.put(f"{LEASES}/l", made).json["metadata"]
@@ -102,7 +102,7 @@ REFUSED = {
     "without a manager": ("", wanted("alice"), 422),
     "of another name": ("fieldManager=a", wanted("alice", name="m"), 400),
     "of another namespace": ("fieldManager=a", wanted("alice", namespace="other"), 400),
-    "with books of its own": ("fieldManager=a", wanted("alice", managedFields=[{"manager": "x"}]), 400),
+    "with managedFields of its own": ("fieldManager=a", wanted("alice", managedFields=[{"manager": "x"}]), 400),
     "of no object": ("fieldManager=a", b"[]", 400),
     "of an object that is gone": ("fieldManager=a", wanted("alice", uid="gone"), 409),
     "with unknown fields, strictly": (
