@@ -6,9 +6,10 @@ are now and written: claims (finalizer, allocation, reservation), the pod (nodeN
 it, and the pod's row in the queue. A decision that does not hold any more is undone alone and its pod tried again.
 After the commit, the state takes over what was written.
 
-The database's own constraint on exclusive devices stands behind all this. Should it ever refuse a batch, or anything
-else break in it, the batch is committed pod by pod, so that this too costs only the pod that it concerns. Where the
-database is away, everything stays as it was.
+A fault in one decision is undone alone, too: its pod rests, the others are bound.
+
+The database's own constraint on exclusive devices stands behind all this. Should it ever refuse a batch, the batch is
+committed pod by pod, so that this too costs only the pod that it concerns.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from django.conf import settings
-from django.db import IntegrityError, InterfaceError, OperationalError
+from django.db import Error, IntegrityError
 from msgspec import structs
 
 from claims.kinds.allocations import AllocationResult
@@ -54,13 +55,10 @@ def commit(
     """Write `decisions`, made on the state of `revision`. Returns the `undecided`, then how each ended, in their order.
 
     undecided: how it ended for the pods of the batch about which there was nothing to decide.
-    Raises: OperationalError or InterfaceError where the database is away.
     """
     try:
         return _commit_together(state, decisions, undecided=undecided, revision=revision, now=now)
-    except (OperationalError, InterfaceError):
-        raise
-    except Exception:
+    except (IntegrityError, Conflict):
         log.exception("a batch of %d pods was refused as a whole; committing them one by one", len(decisions))
     outcomes = _commit_together(state, [], undecided=undecided, revision=revision, now=now)
     for decision in decisions:
@@ -71,13 +69,8 @@ def commit(
 def _commit_alone(state: ClusterState, decision: Decision, *, revision: int, now: datetime) -> list[Outcome]:
     try:
         return _commit_together(state, [decision], undecided=(), revision=revision, now=now)
-    except (OperationalError, InterfaceError):
-        raise
-    except Exception as error:
-        expected = isinstance(error, IntegrityError | Conflict)
-        if not expected:
-            log.exception("pod %s cannot be committed; it is tried again after a rest", "/".join(key_of(decision.pod)))
-        outcome = Retry(uid=decision.pod.metadata.uid, message=str(error), broken=not expected)
+    except (IntegrityError, Conflict) as error:
+        outcome = Retry(uid=decision.pod.metadata.uid, message=str(error))
         with objects.writing(identity=SCHEDULER):
             queue.settle([outcome], revision=revision, now=now)
         return [outcome]
@@ -130,6 +123,11 @@ class _Batch:
                 return self._refuse(pod, decision)
         except ApiError as error:
             return Retry(uid=uid, message=error.message, at_once=isinstance(error, Conflict))
+        except Error:
+            raise  # the transaction is broken, for everybody
+        except Exception as error:
+            log.exception("pod %s cannot be committed; it is tried again after a rest", "/".join(key_of(pod)))
+            return Retry(uid=uid, message=f"internal error: {error}", broken=True)
 
     def _read(self, resource: str, type_: type[ObjectT], known: ObjectT) -> ObjectT | None:
         """What `known` is now; None when it is gone, or another object has its name."""
