@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from django.db import IntegrityError, connection, transaction
+from django.test.utils import CaptureQueriesContext
 
 from manciple.store import bulk, objects
 from manciple.store.models import OwnerLink
@@ -88,8 +89,10 @@ def test_a_write_costs_three_round_trips(monkeypatch: pytest.MonkeyPatch) -> Non
         return real(self)
 
     monkeypatch.setattr(type(connection.connection), "pipeline", counted)
-    with objects.writing(reads={(NOTES.resource, "default", "second"): (NOTES, None)}) as writer:
-        assert pipelines == ["pipeline"]
+    beforehand = objects.to_read((NOTES, [("home", "second")]))
+    with CaptureQueriesContext(connection) as queries, objects.writing(reads=beforehand) as writer:
+        asked = len(queries)
         writer.create(NOTES, note("second"))
-        assert pipelines == ["pipeline"], "what is read beforehand is not read again"
+        assert len(queries) == asked, "what is read beforehand is not read again"
+        assert len(pipelines) == 1
     assert len(pipelines) == 2
