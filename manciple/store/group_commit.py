@@ -24,6 +24,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Generic, TypeVar, cast
 
 from django.db import Error, InterfaceError, OperationalError, connection
@@ -194,7 +195,10 @@ def _copied(error: BaseException | None) -> BaseException | None:
 
 
 def _commit_together(group: Sequence[_Waiting[object]]) -> None:
-    with writing(reads=_announced(read for waiting in group for read in waiting.reads)) as writer:
+    # Everybody hears of the outcome before the threads do that an announcement wakes: they would take the processor first.
+    with writing(
+        reads=_announced(read for waiting in group for read in waiting.reads), committed=partial(_end, group, None)
+    ) as writer:
         for waiting in group:
             waiting.run(writer)
 

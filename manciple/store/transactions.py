@@ -11,7 +11,7 @@ what was written since it began is forgotten (in memory: nothing had been sent),
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 
@@ -40,13 +40,19 @@ def is_open() -> bool:
 
 @contextmanager
 def writing(
-    *, identity: Identity | None = None, reads: Wanted = NOTHING, sources: Sources = WORLD, dry_run: bool = False
+    *,
+    identity: Identity | None = None,
+    reads: Wanted = NOTHING,
+    sources: Sources = WORLD,
+    dry_run: bool = False,
+    committed: Callable[[], None] = lambda: None,
 ) -> Iterator[Writer]:
     """One transaction of the store; see the module's docstring.
 
     identity: who writes, for the rules; of the outer `writing()` where there is one, else the installation itself.
     reads: what is going to be read, which is then read together with the counter.
-    `dry_run` does everything but store. Inside another `writing()`, `sources` are the outer one's.
+    `dry_run` does everything but store. committed: called once something is committed, before that is announced.
+    Inside another `writing()`, `sources` and `committed` are the outer one's.
     """
     if _open.writer is not None:
         with _open.writer.savepoint(identity=identity, forget=dry_run) as writer:
@@ -63,7 +69,7 @@ def writing(
                 yield writer
                 flushed = writer.flush()
             if flushed:
-                transaction.on_commit(partial(_committed, writer), robust=True)
+                transaction.on_commit(partial(_finish, writer, committed), robust=True)
 
 
 @contextmanager
@@ -75,6 +81,7 @@ def _opened(writer: Writer) -> Iterator[Writer]:
         _open.writer = None
 
 
-def _committed(writer: Writer) -> None:
+def _finish(writer: Writer, committed: Callable[[], None]) -> None:
     object_cache.add(writer.committed)
+    committed()
     announce.announce(writer.revision, writer.resources)

@@ -221,6 +221,17 @@ def test_the_commit_is_announced_once_for_all(crowd: Crowd) -> None:
     assert told == [tail.latest_revision()]
 
 
+def test_the_writer_goes_on_before_anybody_is_told() -> None:
+    """Whoever hears the announcement begins to work, on the processor that the writer's answer needs."""
+    written, in_time = threading.Event(), []
+    unsubscribe = announce.subscribe(lambda _: in_time.append(written.wait(60)))
+    objects.write(creating("a"))
+    written.set()
+    group_commit.forget()
+    unsubscribe()
+    assert in_time == [True]
+
+
 def test_inside_of_a_transaction_a_write_is_part_of_it() -> None:
     with objects.writing(identity=ALICE) as writer:
         objects.write(creating("inner"))
