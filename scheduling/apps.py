@@ -19,7 +19,8 @@ class SchedulingConfig(AppConfig):
         from manciple.live import topics  # noqa: PLC0415
         from scheduling.explanations import registration  # noqa: PLC0415
         from scheduling.live import event_topics  # noqa: PLC0415
-        from scheduling.pages import claim_topics, device_verdicts  # noqa: PLC0415
+        from scheduling.pages import device_verdicts  # noqa: PLC0415
+        from scheduling.pages.claims import topics as claim_topics  # noqa: PLC0415
 
         registration.register()
         judging.use(device_verdicts.judge)

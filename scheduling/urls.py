@@ -2,26 +2,24 @@
 
 from django.urls import path
 
-from scheduling.pages import (
-    claims,
-    class_yaml,
-    classes,
-    drivers,
-    events,
-    finding,
-    namespaces,
-    nodes,
-    nodes_one,
-    overview,
-    pod_deletion,
-    pod_logs,
-    pod_new,
-    pod_page,
-    pods,
-    templates_pages,
-    timeline,
-    whatif,
-)
+from scheduling.pages.claim_templates import views as templates_pages
+from scheduling.pages.claims import views as claims
+from scheduling.pages.classes import document as class_yaml
+from scheduling.pages.classes import views as classes
+from scheduling.pages.drivers import views as drivers
+from scheduling.pages.events import views as events
+from scheduling.pages.finding import views as finding
+from scheduling.pages.namespaces import views as namespaces
+from scheduling.pages.nodes import page as nodes_one
+from scheduling.pages.nodes import views as nodes
+from scheduling.pages.overview import views as overview
+from scheduling.pages.pods import creation as pod_new
+from scheduling.pages.pods import deletion as pod_deletion
+from scheduling.pages.pods import logs as pod_logs
+from scheduling.pages.pods import page as pod_page
+from scheduling.pages.pods import views as pods
+from scheduling.pages.timeline import views as timeline
+from scheduling.pages.whatif import views as whatif
 
 urlpatterns = [
     path("claims", claims.list_claims, name="claims"),

@@ -125,9 +125,9 @@ MEMORIES = {
     "manciple.api.tokens": "forget",
     "manciple.store.group_commit": "forget",
     "scheduling.explanations.current": "forget",
-    "scheduling.pages.class_claims": "forget",
-    "scheduling.pages.class_shelf": "forget",
-    "scheduling.pages.overview_signs": "forget",
+    "scheduling.pages.classes.users": "forget",
+    "scheduling.pages.classes.shelf": "forget",
+    "scheduling.pages.overview.signs": "forget",
     "scheduling.tasks": "forget_process",
 }
 

@@ -56,7 +56,7 @@ NEIGHBOURS = 24
 def show_panel(request: HttpRequest) -> HttpResponse:
     """The panel of `?at=`; empty when no such device is known."""
     panel = panel_context(person_of(request), read_picture(), request.GET.get("at", ""))
-    return render(request, "claims/panel.html", {"panel": panel})
+    return render(request, "devices/panel.html", {"panel": panel})
 
 
 @login_required
@@ -67,7 +67,7 @@ def show_device(request: HttpRequest, driver: str, pool: str, device: str) -> Ht
     panel = device_context(person_of(request), picture, (driver, pool, device))
     if panel is None:
         raise Http404(f"Device {driver}/{pool}/{device} does not exist.")
-    return render(request, "claims/device.html", {"place": "devices", "revision": picture.revision, "panel": panel})
+    return render(request, "devices/device.html", {"place": "devices", "revision": picture.revision, "panel": panel})
 
 
 def key_of(address: str) -> DeviceKey | None:

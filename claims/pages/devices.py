@@ -48,7 +48,7 @@ def show_devices(request: HttpRequest) -> HttpResponse:
     panel = panel_context(shown.person, shown.picture, shown.at) if shown.at else None
     context = shown.context() | {"place": "devices", "panel": panel}
     context["drawn"] = [(group, shown.draw(group.lines, group)) for group in shown.groups]
-    return render(request, "claims/devices.html", context)
+    return render(request, "devices/devices.html", context)
 
 
 @login_required
@@ -61,7 +61,7 @@ def show_lines(request: HttpRequest) -> HttpResponse:
         (group, shown.draw([line for line in group.lines if not wanted.isdisjoint(line.topics)], group))
         for group in shown.groups
     ]
-    return render(request, "claims/lines.html", shown.context() | {"touched": touched})
+    return render(request, "devices/lines.html", shown.context() | {"touched": touched})
 
 
 @login_required
@@ -75,7 +75,7 @@ def show_matches(request: HttpRequest) -> HttpResponse:
         for group in shown.groups
         for line in group.lines
     }
-    return render(request, "claims/lines.html", shown.context() | {"dims": dims})
+    return render(request, "devices/lines.html", shown.context() | {"dims": dims})
 
 
 def line_id(line: Line, group: Group) -> str:

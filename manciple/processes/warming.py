@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from django.db import Error, connections
 
 from claims.pages.shelf import read_picture
-from scheduling.pages.class_shelf import shelf
+from scheduling.pages.classes.shelf import shelf
 
 log = logging.getLogger(__name__)
 

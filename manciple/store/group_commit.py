@@ -195,7 +195,7 @@ def _copied(error: BaseException | None) -> BaseException | None:
 
 
 def _commit_together(group: Sequence[_Waiting[object]]) -> None:
-    # Everybody hears of the outcome before the threads do that an announcement wakes: they would take the processor first.
+    # Everybody hears of the outcome before an announcement wakes other threads, which would compete with the answer.
     with writing(
         reads=_announced(read for waiting in group for read in waiting.reads), committed=partial(_end, group, None)
     ) as writer:

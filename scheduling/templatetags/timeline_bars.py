@@ -6,8 +6,8 @@ from django import template
 from django.utils.html import escape
 from django.utils.safestring import SafeString, mark_safe
 
-from scheduling.pages.timeline_drawing import Bar, Lane
-from scheduling.pages.timeline_query import Window
+from scheduling.pages.timeline.drawing import Bar, Lane
+from scheduling.pages.timeline.query import Window
 
 register = template.Library()
 

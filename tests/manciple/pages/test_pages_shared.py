@@ -15,7 +15,7 @@ from django.urls import resolve, reverse
 from manciple.pages import durations, links
 from manciple.pages.context import PLACES
 from manciple.pages.people import person_of_user, topics_seen_by
-from scheduling.pages.finding import MORE_PLACES
+from scheduling.pages.finding.views import MORE_PLACES
 
 NOW = datetime(2026, 11, 20, 10, 20, 4, tzinfo=UTC)
 

@@ -217,6 +217,7 @@ def test_the_commit_is_announced_once_for_all(crowd: Crowd) -> None:
     for number in range(5):
         crowd.wait_in_line(creating(f"n{number}"))
     crowd.go()
+    group_commit.forget()
     unsubscribe()
     assert told == [tail.latest_revision()]
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from scheduling.controllers.release import FINALIZER
-from scheduling.pages.claim_states import PATIENCE, Facts, User, fate_of, judge
+from scheduling.pages.claims.states import PATIENCE, Facts, User, fate_of, judge
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 LONG_AGO = NOW - timedelta(hours=3)

@@ -11,7 +11,7 @@ from claims.kinds.resource_claims import ResourceClaim
 from manciple.wire.base import ObjectMeta
 from manciple.wire.conditions import Condition, ObjectReference
 from manciple.wire.machinery import Event
-from scheduling.pages.claim_steps import Past, Revision, changes, steps
+from scheduling.pages.claims.steps import Past, Revision, changes, steps
 from tests.builders import DRIVER, make_allocation, make_claim, make_consumer, make_result, stored
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)

@@ -14,7 +14,8 @@ from inventory.kinds.nodes import NodeCondition
 from manciple.wire.base import ObjectMeta
 from manciple.wire.conditions import ObjectReference
 from manciple.wire.machinery import Event
-from scheduling.pages import claim_states, claim_users
+from scheduling.pages.claims import states as claim_states
+from scheduling.pages.claims import users as claim_users
 from tests.builders import make_claim, make_template
 from tests.scheduling.cluster import Cluster
 from tests.scheduling.pages.claim_scene import browser, is_held_by_a_finalizer, runs, starts, words

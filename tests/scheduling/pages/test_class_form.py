@@ -7,7 +7,7 @@ from django.http import QueryDict
 
 from inventory.kinds.classes import DeviceClass
 from manciple.wire.base import ObjectMeta
-from scheduling.pages.class_form import (
+from scheduling.pages.classes.form import (
     ClassForm,
     ConfigText,
     FormErrors,

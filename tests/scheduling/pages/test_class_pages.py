@@ -16,8 +16,8 @@ from msgspec import structs
 
 from inventory.kinds.classes import DeviceClass
 from manciple.store import objects
-from scheduling.pages.class_manifest import MINUS
-from scheduling.pages.class_workbench import class_kind
+from scheduling.pages.classes.manifest import MINUS
+from scheduling.pages.classes.workbench import class_kind
 from tests.builders import (
     CLASS,
     DRIVER,

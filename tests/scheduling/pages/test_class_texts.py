@@ -6,17 +6,17 @@ import pytest
 
 from inventory.kinds.slices import Device, DeviceAttribute, DeviceCapacity
 from scheduling.cel import DeviceView, Features, compile_selector
-from scheduling.pages import diagnostics
-from scheduling.pages.class_attributes import domains, examples
-from scheduling.pages.class_claims import Asking
-from scheduling.pages.class_form import guarded
-from scheduling.pages.class_impact import impact
-from scheduling.pages.class_manifest import MINUS, difference, lines_changed
-from scheduling.pages.class_map import WIDTH, draw
-from scheduling.pages.class_shelf import Candidate, Shelf
-from scheduling.pages.class_workbench import Cost, guard_of
-from scheduling.pages.completions import cel_table
-from scheduling.pages.verdicts import judge
+from scheduling.pages.classes import diagnostics
+from scheduling.pages.classes.attributes import domains, examples
+from scheduling.pages.classes.completions import cel_table
+from scheduling.pages.classes.form import guarded
+from scheduling.pages.classes.impact import impact
+from scheduling.pages.classes.manifest import MINUS, difference, lines_changed
+from scheduling.pages.classes.map import WIDTH, draw
+from scheduling.pages.classes.shelf import Candidate, Shelf
+from scheduling.pages.classes.users import Asking
+from scheduling.pages.classes.verdicts import judge
+from scheduling.pages.classes.workbench import Cost, guard_of
 
 DRIVER = "gpu.example.com"
 ALL = Features(consumable_capacity=True, list_type_attributes=True)

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 from django.test import Client
 
-from scheduling.pages.drivers_reading import _range, _span
+from scheduling.pages.drivers.reading import _range, _span
 from tests.builders import (
     CLASS,
     DRIVER,

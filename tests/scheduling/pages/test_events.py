@@ -9,7 +9,7 @@ from django.test import Client
 from manciple.store import objects
 from scheduling import event_recorder
 from scheduling.event_recorder import Note
-from scheduling.pages import events
+from scheduling.pages.events import views as events
 from tests.builders import make_namespace, make_node, make_pod
 from tests.scheduling.cluster import Cluster
 from tests.scheduling.pages.test_overview import html, member_of, signed_in, text

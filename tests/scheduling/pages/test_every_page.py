@@ -23,9 +23,9 @@ from manciple.pages.people import Person, person_of_user
 from manciple.processes.demolab.pages import every_page
 from manciple.store import objects, recent
 from manciple.store.tail import latest_revision
-from scheduling.pages.overview_signs import read_signs
-from scheduling.pages.timeline_query import TimelineQuery
-from scheduling.pages.timeline_reading import STEPS, Timeline
+from scheduling.pages.overview.signs import read_signs
+from scheduling.pages.timeline.query import TimelineQuery
+from scheduling.pages.timeline.reading import STEPS, Timeline
 from scheduling.resources import EVENTS, SLICES, kind
 from tests.builders import make_slice
 from tests.laboratory import NOW, furnish

@@ -10,7 +10,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from manciple.pages.people import person_of_user
-from scheduling.pages.finding import EXACT, PART, PREFIX, Sought, search
+from scheduling.pages.finding.views import EXACT, PART, PREFIX, Sought, search
 from tests.builders import make_claim, make_devices, make_namespace, make_node, make_pod, make_slice, make_template
 from tests.scheduling.cluster import Cluster
 from tests.scheduling.pages.browsing import admin, signed_in, viewer, words

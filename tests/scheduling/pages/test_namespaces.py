@@ -12,7 +12,7 @@ from claims.kinds.pods import Pod
 from manciple.api import namespace_deletion
 from manciple.pages.people import Person
 from manciple.wire.machinery import Namespace
-from scheduling.pages.namespaces_reading import read_namespaces
+from scheduling.pages.namespaces.reading import read_namespaces
 from tests.builders import make_allocation, make_claim, make_namespace, make_pod, make_result
 from tests.scheduling.cluster import Cluster
 from tests.scheduling.pages.browsing import admin, signed_in, viewer, words

@@ -20,9 +20,9 @@ from manciple.wire.base import ObjectMeta
 from manciple.wire.machinery import Lease, LeaseSpec
 from scheduling.controllers import node_lifecycle
 from scheduling.controllers.node_health import GRACE
-from scheduling.pages.nodes_amounts import allocated, nanos
-from scheduling.pages.nodes_changes import Change, changed, effects
-from scheduling.pages.nodes_reading import PodsThere, state_of
+from scheduling.pages.nodes.amounts import allocated, nanos
+from scheduling.pages.nodes.changes import Change, changed, effects
+from scheduling.pages.nodes.reading import PodsThere, state_of
 from tests.builders import (
     CREATED,
     make_claim,

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from scheduling.pages.overview_health import (
+from scheduling.pages.overview.health import (
     DriverSign,
     HealthLine,
     NodeSign,

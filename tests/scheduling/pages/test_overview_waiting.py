@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from scheduling.models import QueuedPod
-from scheduling.pages.overview_waiting import CAUSES, WaitingPod, by_cause, cause_of, clause_of
+from scheduling.pages.overview.waiting import CAUSES, WaitingPod, by_cause, cause_of, clause_of
 from scheduling.reasons import Reason
 from tests.builders import (
     DRIVER,

@@ -12,7 +12,7 @@ from msgspec import structs
 from claims.kinds.pod_statuses import PodStatus
 from claims.kinds.pods import Pod
 from manciple.wire.errors import ApiError
-from scheduling.pages import pod_logs
+from scheduling.pages.pods import logs as pod_logs
 from tests.builders import make_claim, make_pod, make_request, make_template
 from tests.scheduling.cluster import Cluster, with_spec
 

@@ -6,9 +6,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from scheduling.pages.timeline_drawing import ROWS, Bar, area, axis, bar, device_lanes, pack
-from scheduling.pages.timeline_query import TimelineQuery, Window
-from scheduling.pages.timeline_reading import STEPS, Holding
+from scheduling.pages.timeline.drawing import ROWS, Bar, area, axis, bar, device_lanes, pack
+from scheduling.pages.timeline.query import TimelineQuery, Window
+from scheduling.pages.timeline.reading import STEPS, Holding
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 DAY = Window(begin=NOW - timedelta(hours=24), end=NOW, now=NOW)

@@ -6,9 +6,9 @@ import pytest
 
 from inventory.kinds.slices import Device, DeviceAttribute, DeviceCapacity
 from scheduling.cel import DeviceView
-from scheduling.pages.class_places import folded, spelled
-from scheduling.pages.class_shelf import Candidate, Shelf, places
-from scheduling.pages.verdicts import judge, matches
+from scheduling.pages.classes.places import folded, spelled
+from scheduling.pages.classes.shelf import Candidate, Shelf, places
+from scheduling.pages.classes.verdicts import judge, matches
 
 DRIVER = "gpu.example.com"
 

@@ -11,8 +11,8 @@ from django.http import QueryDict
 from django.test import Client
 
 from manciple.store.tail import latest_revision
-from scheduling.pages.whatif_progress import Progress, Stopped, progress
-from scheduling.pages.whatif_query import as_query, changes_of, in_words, meant
+from scheduling.pages.whatif.progress import Progress, Stopped, progress
+from scheduling.pages.whatif.query import as_query, changes_of, in_words, meant
 from scheduling.simulation_moulds import Changes
 from tests.builders import make_claim, make_pod, make_request, make_template
 from tests.scheduling.cluster import Cluster
@@ -225,7 +225,7 @@ def test_a_run_tells_how_far_it_is_to_its_owner_alone_and_can_be_stopped(pages: 
 
 
 def test_only_so_many_runs_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("scheduling.pages.whatif_progress.REMEMBERED", 2)
+    monkeypatch.setattr("scheduling.pages.whatif.progress.REMEMBERED", 2)
     kept = Progress()
     for name in ("a", "b", "c"):
         kept.begin(("alice", name))

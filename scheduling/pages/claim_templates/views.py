@@ -1,0 +1,179 @@
+"""The pages of ResourceClaimTemplates.
+
+- `/templates`: every template, how many claims were made from it, and how many of those wait.
+- `/templates/NAMESPACE/NAME`: what it asks for, the pods that name it, the claims made from it.
+- `/templates/NAMESPACE/NAME/delete`: what that would do (GET), and doing it (POST).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_http_methods, require_safe
+
+from claims.kinds.pods import Pod
+from claims.kinds.resource_claims import ResourceClaimTemplate
+from manciple.api import writes
+from manciple.pages.people import Person, demand_edit, demand_sight, person_of
+from manciple.store import objects
+from manciple.store.tail import latest_revision
+from manciple.wire.errors import ApiError
+from manciple.wire.machinery import DeleteOptions, Preconditions
+from scheduling.controllers.release import is_done
+from scheduling.pages.claims.actions import Effect, in_words
+from scheduling.pages.claims.reading import ClaimLine, read_claims
+from scheduling.pages.claims.sheet import asked, document_yaml
+from scheduling.resources import PODS, TEMPLATES, Key, decoded, kind
+
+#: Pods and claims that a template's page lists.
+SHOWN = 100
+
+
+@dataclass(slots=True)
+class Use:
+    """What became of one template: pods that name it, and the claims made for them."""
+
+    pods: list[Pod] = field(default_factory=list)
+    living: int = 0  # pods that have not ended
+    unmade: list[str] = field(default_factory=list)  # living pods whose claim is not made yet
+    claims: list[ClaimLine] = field(default_factory=list)
+
+    @property
+    def waiting(self) -> int:
+        return sum(line.state == "pending" for line in self.claims)
+
+    @property
+    def devices(self) -> int:
+        return sum(line.devices for line in self.claims)
+
+
+@login_required
+@require_safe
+def list_templates(request: HttpRequest) -> HttpResponse:
+    """The list."""
+    revision = latest_revision()
+    person = person_of(request)
+    namespace = request.GET.get("ns", "").strip()
+    stored = [one for one in objects.list(kind(TEMPLATES)).items if person.sees(one.namespace)]
+    uses = read_uses(person, namespace=namespace)
+    rows = [
+        {
+            "namespace": one.namespace,
+            "name": one.name,
+            "made": (template := decoded(one, ResourceClaimTemplate)).metadata.creation_timestamp,
+            "requests": template.spec.spec.devices.requests,
+            "use": uses[one.namespace, one.name],
+        }
+        for one in stored
+        if namespace in ("", one.namespace)
+    ]
+    context = {
+        "place": "claims",
+        "revision": revision,
+        "rows": rows,
+        "namespace": namespace,
+        "namespaces": sorted({one.namespace for one in stored}),
+    }
+    return render(request, "claim_templates/list.html", context)
+
+
+@login_required
+@require_safe
+def show_template(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
+    """One template."""
+    revision = latest_revision()
+    person = demand_sight(request, namespace, f"ResourceClaimTemplate {name}")
+    return render(request, "claim_templates/page.html", _context(person, namespace, name) | {"revision": revision})
+
+
+@login_required
+@require_http_methods(["GET", "HEAD", "POST"])
+def delete_template(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
+    """What deleting it would do; a POST does it."""
+    person = demand_sight(request, namespace, f"ResourceClaimTemplate {name}")
+    demand_edit(request, f"delete templates in {namespace}", namespace)
+    context = _context(person, namespace, name) | {"revision": latest_revision()}
+    if request.method != "POST":
+        context["effect"] = effect_of_deletion(context["use"])
+        return render(request, "claim_templates/effect.html", context)
+    uid = request.POST.get("uid", "")
+    options = DeleteOptions(preconditions=Preconditions(uid=uid) if uid else None)
+    try:
+        writes.delete(kind(TEMPLATES), namespace=namespace, name=name, identity=person.identity, options=options)
+    except ApiError as refusal:
+        messages.error(request, in_words(refusal, what="template"))
+        return render(request, "claim_templates/page.html", context, status=refusal.code)
+    messages.success(request, f"Deleted template {name}.")
+    return redirect("templates")
+
+
+def effect_of_deletion(use: Use) -> Effect:
+    """What deleting the template would do."""
+    changes = []
+    if use.claims:
+        many, several = len(use.claims), len(use.claims) > 1
+        stay = (
+            "claims made from it stay, with what they hold"
+            if several
+            else "claim made from it stays, with what it holds"
+        )
+        changes.append(f"{many} {stay}.")
+    changes += [
+        f"Pod {name} has no claim from it yet, and would wait until the template is back." for name in use.unmade
+    ]
+    changes.append("A pod that is made later and names it waits until there is a template of that name again.")
+    return Effect(summary="It goes at once.", changes=tuple(changes))
+
+
+def read_uses(person: Person, *, namespace: str = "") -> dict[Key, Use]:
+    """Every template that a pod names -> its use. Reads the pods' documents and the claims' index once."""
+    claims = {(line.namespace, line.name): line for line in read_claims(person)}
+    found: dict[Key, Use] = defaultdict(Use)
+    for pod in _pods(person, namespace):
+        made = {status.name: status.resource_claim_name for status in pod.status.resource_claim_statuses}
+        for entry in pod.spec.resource_claims:
+            if not entry.resource_claim_template_name:
+                continue
+            use = found[pod.metadata.namespace, entry.resource_claim_template_name]
+            use.pods.append(pod)
+            use.living += not is_done(pod)
+            line = claims.get((pod.metadata.namespace, made.get(entry.name) or ""))
+            if line is not None:
+                use.claims.append(line)
+            elif entry.name not in made and not is_done(pod):
+                use.unmade.append(pod.metadata.name)
+    return found
+
+
+def _pods(person: Person, namespace: str) -> Iterable[Pod]:
+    spaces = [namespace] if namespace else sorted(person.namespaces) if person.namespaces is not None else [""]
+    for space in spaces:
+        if person.sees(space):
+            yield from (decoded(stored, Pod) for stored in objects.list(kind(PODS), namespace=space).items)
+
+
+def _context(person: Person, namespace: str, name: str) -> dict[str, Any]:
+    stored = objects.get(kind(TEMPLATES), namespace, name)
+    if stored is None:
+        raise Http404(f"ResourceClaimTemplate {namespace}/{name} does not exist.")
+    template = decoded(stored, ResourceClaimTemplate)
+    use = read_uses(person, namespace=namespace)[namespace, name]
+    return {
+        "place": "claims",
+        "template": template,
+        "meta": template.metadata,
+        "spec": asked(template.spec.spec.devices),
+        "copies": sorted({**template.spec.metadata.labels, **template.spec.metadata.annotations}.items()),
+        "use": use,
+        "claims": sorted(use.claims, key=lambda line: (line.state != "pending", line.created_at))[:SHOWN],
+        "more": max(0, len(use.claims) - SHOWN),
+        "yaml": document_yaml(stored.text),
+        "may_edit": person.may_edit(namespace),
+    }

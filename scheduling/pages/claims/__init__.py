@@ -1,0 +1,1 @@
+"""Claims: their list, and the sheet of one."""

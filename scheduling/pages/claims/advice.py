@@ -1,0 +1,196 @@
+"""What is to be said first of a claim that somebody should look at, and what to do next. PURE."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from manciple.pages.durations import age, clock
+from scheduling.controllers.release import FINALIZER
+from scheduling.explanations.documents import Explanation
+from scheduling.messages import sentence
+from scheduling.pages.claims.states import Facts, User, Verdict
+
+#: Who sets well-known finalizers.
+HOLDERS_OF_FINALIZERS = {
+    FINALIZER: "the claim controller, once no pod uses the claim",
+    "foregroundDeletion": "the garbage collector, once what the claim owns is gone",
+    "orphan": "the garbage collector, once what the claim owns has let go of it",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Advice:
+    """One sentence, the facts behind it, and the next step. Backticks mark code."""
+
+    title: str
+    text: str = ""
+    next_step: str = ""
+    alarming: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Complaint:
+    """A warning of the node about what it cannot do. last: when it said so last."""
+
+    message: str
+    times: int
+    last: datetime | None
+    about_preparing: bool = False
+
+
+def holder_of(finalizer: str) -> str:
+    """Who removes a finalizer."""
+    return HOLDERS_OF_FINALIZERS.get(finalizer, "whoever set it; its name says who that is")
+
+
+def advise(
+    verdict: Verdict, facts: Facts, *, devices: int, complaint: Complaint | None, explained: Explanation | None
+) -> Advice | None:
+    """What is to be said; None where everything goes its way."""
+    if verdict.state == "stuck":
+        return _of_stuck(verdict.cause, facts, devices, complaint)
+    if complaint is not None and complaint.about_preparing and verdict.state == "preparing":
+        return Advice(
+            title="The node cannot prepare its devices.",
+            text=_said(complaint),
+            next_step="See to what is named here; the node tries again by itself.",
+            alarming=True,
+        )
+    if verdict.state == "pending" and explained is not None:
+        return _of_waiting(explained)
+    if verdict.state == "unused":
+        return Advice(
+            title=f"{_it_holds(devices)}, and no pod is reserved for it.",
+            next_step="Create a pod that names the claim. Without one, its devices are taken back after a minute.",
+        )
+    if verdict.state == "allocated" and not any(user.is_pod for user in facts.users):
+        return _of_foreign(facts, devices)
+    return None
+
+
+def _of_foreign(facts: Facts, devices: int) -> Advice:
+    """A claim that only such things use whose end is not known here: it may be in use, it may be forgotten."""
+    since = f" It is allocated since {clock(facts.allocated_at)}." if facts.allocated_at else ""
+    return Advice(
+        title=f"{_it_holds(devices)} for {facts.users[0].title}, and no pod uses it.",
+        text=f"Only whoever reserved it knows when that is done, and takes it out of `status.reservedFor`.{since}",
+        next_step="Ask them. Where it is done and forgotten, take it out yourself; the devices come back then.",
+    )
+
+
+def _of_waiting(explained: Explanation) -> Advice:
+    if explained.state == "Waiting":
+        return Advice(title=f"It waits because {explained.reason}.", next_step=explained.next_step)
+    return Advice(title=f"{sentence(explained.reason)}.", next_step=explained.next_step)
+
+
+def _of_stuck(cause: str, facts: Facts, devices: int, complaint: Complaint | None) -> Advice:
+    said = _said(complaint) if complaint else ""
+    makers = {
+        "pod-gone": _pod_gone,
+        "pod-stays": _pod_stays,
+        "node-gone": _node_gone,
+        "node-silent": _node_silent,
+        "finalizer": _finalizer,
+        "controller": _controller,
+        "leaked": _leaked,
+    }
+    title, text, step = makers[cause](facts, devices)
+    if said and cause in ("pod-gone", "pod-stays"):
+        step = f"See to what {_place(facts)} names here; it tries again by itself."
+    return Advice(title=title, text=f"{text} {said}".strip(), next_step=step, alarming=True)
+
+
+def _pod_gone(facts: Facts, devices: int) -> tuple[str, str, str]:
+    user = _first(facts, over=True)
+    what = "has ended" if user.fate == "ended" else "no longer exists"
+    other = " Another pod of that name is there now." if user.fate == "replaced" else ""
+    return (
+        f"{_it_holds(devices)} for a pod that {what}.",
+        f"It is reserved for pod {user.name}, uid {user.uid}.{other} The claim controller"
+        " takes such a reservation back.",
+        "Check that a worker runs; the overview shows when each was heard of last.",
+    )
+
+
+def _pod_stays(facts: Facts, devices: int) -> tuple[str, str, str]:
+    user = next(user for user in facts.users if user.fate == "overdue")
+    late = f" {age(user.ends_at)} ago" if user.ends_at else ""
+    return (
+        f"{_it_holds(devices)} for a pod that does not end.",
+        f"Pod {user.name} should have ended{late}. {_place(facts).capitalize()} has not confirmed that its containers"
+        " ended and its devices are unprepared.",
+        f"Look at the agent and the drivers on {user.node or 'its node'}.",
+    )
+
+
+def _node_gone(facts: Facts, devices: int) -> tuple[str, str, str]:
+    node = facts.gone_nodes[0]
+    return (
+        f"{_it_holds(devices)} on node {node}, which no longer exists.",
+        "Nobody can unprepare them there.",
+        "Delete the pods that are bound to that node; the claim controller takes the devices back then.",
+    )
+
+
+def _node_silent(facts: Facts, devices: int) -> tuple[str, str, str]:
+    node = facts.silent_nodes[0]
+    return (
+        f"{_it_holds(devices)} on node {node}, which is not ready.",
+        "What runs there is not known. Its pods leave after the time that they tolerate this, and the devices are taken"
+        " back once the node confirms that they ended.",
+        f"Start the agent on {node} again.",
+    )
+
+
+def _finalizer(facts: Facts, _devices: int) -> tuple[str, str, str]:
+    name = facts.foreign_finalizers[0]
+    return (
+        f"It is deleted, and finalizer `{name}` holds it.",
+        f"Deletion was asked for {_ago(facts.deleted_at)}. The finalizer is removed by {holder_of(name)}.",
+        "Look at that controller. Where it is gone for good, preview the forced release.",
+    )
+
+
+def _controller(facts: Facts, devices: int) -> tuple[str, str, str]:
+    return (
+        "It is deleted, nobody uses it, and it is still there.",
+        f"Deletion was asked for {_ago(facts.deleted_at)}, and {_it_holds(devices).lower()}. The claim controller lets"
+        " such a claim go at once.",
+        "Check that a worker runs; the overview shows when each was heard of last.",
+    )
+
+
+def _leaked(facts: Facts, devices: int) -> tuple[str, str, str]:
+    since = f"since {clock(facts.allocated_at)}" if facts.allocated_at else "for a while"
+    if FINALIZER in facts.finalizers:
+        why = "The claim controller takes such devices back after a minute."
+        step = "Check that a worker runs; the overview shows when each was heard of last."
+    else:
+        why = f"It lacks the finalizer `{FINALIZER}`, so the claim controller leaves its allocation alone."
+        step = "Delete the claim; nobody uses it."
+    return f"{_it_holds(devices)} that nobody uses, {since}.", why, step
+
+
+def _first(facts: Facts, *, over: bool) -> User:
+    return next(user for user in facts.users if user.is_over == over)
+
+
+def _it_holds(devices: int) -> str:
+    return f"This claim holds {devices} device{'' if devices == 1 else 's'}"
+
+
+def _place(facts: Facts) -> str:
+    return f"the agent on {facts.nodes[0]}" if facts.nodes else "the node's agent"
+
+
+def _ago(at: datetime | None) -> str:
+    return f"{age(at)} ago" if at else "a while ago"
+
+
+def _said(complaint: Complaint) -> str:
+    often = (
+        f" ({complaint.times} times, last {clock(complaint.last)})" if complaint.times > 1 and complaint.last else ""
+    )
+    return f"The node says: {complaint.message}{often}."

@@ -1,0 +1,182 @@
+"""Reads claims as the pages list them, from the index tables: a bounded number of queries for any number of claims."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from claims.kinds.resource_claims import ResourceClaim
+from claims.models import AllocatedDevice, Claim, Pod
+from inventory.models import Node, Pool
+from manciple.pages.durations import moment
+from manciple.pages.people import Person
+from manciple.store import objects
+from scheduling.models import QueuedPod
+from scheduling.pages.claims.states import Facts, User, Verdict, judge
+from scheduling.pages.claims.steps import short_reason
+from scheduling.pages.claims.users import read_users
+from scheduling.pod_claims import requested_classes
+from scheduling.resources import CLAIMS, Key, decoded, kind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimLine:
+    """One claim of the list."""
+
+    uid: str
+    namespace: str
+    name: str
+    verdict: Verdict
+    note: str
+    facts: Facts
+    devices: int
+    wanted_by: tuple[str, ...]  # pods without a node that name it
+    classes: frozenset[str]
+    created_at: datetime
+
+    @property
+    def state(self) -> str:
+        return self.verdict.state
+
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        return self.facts.nodes
+
+    @property
+    def users(self) -> tuple[User, ...]:
+        return self.facts.users
+
+    @property
+    def pods(self) -> tuple[str, ...]:
+        """For whom it is: pods by name, others with what they are."""
+        return tuple(user.title for user in self.users) or self.wanted_by
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """What is allocated to one claim."""
+
+    devices: int = 0
+    nodes: frozenset[str] = frozenset()
+    classes: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Known:
+    """Everything that the lines are made of."""
+
+    users: Mapping[str, tuple[User, ...]]
+    held: Mapping[str, _Held]
+    nodes: Mapping[str, bool]  # name -> ready
+    documents: Mapping[Key, ResourceClaim]  # of those being deleted, held by nobody, or asked for their classes
+    waiting: Mapping[Key, list[tuple[str, str]]]  # claim -> (pod, why it waits)
+
+
+def read_claims(
+    person: Person, *, uid: str = "", with_classes: bool = False, now: datetime | None = None
+) -> list[ClaimLine]:
+    """The claims that `person` sees, or the one with `uid`. with_classes: tell also what pending ones ask for."""
+    now = now or datetime.now(UTC)
+    found = person.seen(Claim.objects.all())
+    if uid:
+        found = found.filter(uid=uid)
+    columns = ("uid", "namespace", "name", "allocated", "deleting", "created_at", "allocated_at")
+    rows = list(found.values_list(*columns))
+    users = read_users(uid, now=now)
+    read = {
+        (namespace, name)
+        for uid, namespace, name, allocated, deleting, *_ in rows
+        if deleting or (uid not in users if allocated else with_classes)
+    }
+    known = _Known(
+        users=users,
+        held=_held(uid),
+        nodes=dict(Node.objects.values_list("name", "ready")),
+        documents=_documents(read),
+        waiting=_waiting({(ns, name) for _, ns, name, allocated, *_ in rows if not allocated}),
+    )
+    return [_line(row, known, now) for row in rows]
+
+
+def _line(row: tuple[Any, ...], known: _Known, now: datetime) -> ClaimLine:
+    uid, namespace, name, allocated, _deleting, created_at, allocated_at = row
+    users = known.users.get(uid, ())
+    held = known.held.get(uid, _Held())
+    nodes = tuple(sorted({user.node for user in users if user.node} or held.nodes))
+    document = known.documents.get((namespace, name))
+    facts = Facts(
+        allocated=allocated,
+        allocated_at=allocated_at or created_at,
+        users=users,
+        nodes=nodes,
+        gone_nodes=tuple(node for node in nodes if node not in known.nodes),
+        silent_nodes=tuple(node for node in nodes if known.nodes.get(node) is False),
+        deleted_at=moment(document.metadata.deletion_timestamp) if document else None,
+        finalizers=document.metadata.finalizers if document else (),
+    )
+    verdict = judge(facts, now=now)
+    waiting = known.waiting.get((namespace, name), [])
+    why = next((reason for _, reason in waiting if reason), "") if verdict.state == "pending" else ""
+    why = why.replace(f" of claim `{namespace}/{name}`", "")  # it stands in the claim's own line
+    return ClaimLine(
+        uid=uid,
+        namespace=namespace,
+        name=name,
+        verdict=verdict,
+        note=verdict.note or why or ("" if allocated or waiting else "No pod uses it yet"),
+        facts=facts,
+        devices=held.devices,
+        wanted_by=tuple(pod for pod, _ in waiting),
+        classes=held.classes or (frozenset(one for _, one in requested_classes(document)) if document else frozenset()),
+        created_at=created_at,
+    )
+
+
+def _held(uid: str) -> dict[str, _Held]:
+    rows = AllocatedDevice.objects.filter(claim=uid) if uid else AllocatedDevice.objects.all()
+    nodes = {(driver, pool): node for driver, pool, node in Pool.objects.values_list("driver", "name", "node_name")}
+    count: Counter[str] = Counter()
+    places: dict[str, set[str]] = defaultdict(set)
+    classes: dict[str, set[str]] = defaultdict(set)
+    for claim, driver, pool, device_class in rows.values_list("claim_id", "driver", "pool", "device_class"):
+        count[claim] += 1
+        if node := nodes.get((driver, pool)):
+            places[claim].add(node)
+        classes[claim].add(device_class)
+    return {claim: _Held(count[claim], frozenset(places[claim]), frozenset(classes[claim])) for claim in count}
+
+
+def _documents(keys: Collection[Key]) -> dict[Key, ResourceClaim]:
+    found = objects.get_many(kind(CLAIMS), keys) if keys else ()
+    return {(stored.namespace, stored.name): decoded(stored, ResourceClaim) for stored in found}
+
+
+def _waiting(pending: Collection[Key]) -> dict[Key, list[tuple[str, str]]]:
+    """Pending claim -> the pods without a node that name it, and what the scheduler says of each."""
+    if not pending:
+        return {}
+    pods = Pod.objects.filter(node_name="", deleting=False, namespace__in={namespace for namespace, _ in pending})
+    found: dict[Key, list[tuple[str, str]]] = defaultdict(list)
+    rows = [
+        (uid, namespace, name, [claim for claim in claims if (namespace, claim) in pending])
+        for uid, namespace, name, claims in pods.order_by("name").values_list("uid", "namespace", "name", "claim_names")
+    ]
+    wanting = {uid for uid, *_, claims in rows if claims}
+    said = dict(QueuedPod.objects.exclude(message="").values_list("uid", "message")) if wanting else {}
+    for uid, namespace, name, claims in rows:
+        for claim in claims:
+            found[namespace, claim].append((name, short_reason(said.get(uid, ""))))
+    return found
+
+
+def pending_documents(person: Person, *, most: int) -> Iterable[ResourceClaim]:
+    """Those of the first `most` pending claims, the oldest first, that `person` sees."""
+    rows = person.seen(Claim.objects.filter(allocated=False, deleting=False)).order_by("created_at")
+    return _documents(set(rows.values_list("namespace", "name")[:most])).values()

@@ -1,0 +1,1 @@
+"""Device classes: their list, and the workbench where one is written."""

@@ -1,0 +1,206 @@
+"""What a list of selectors says of every published device: matches, does not and which operand, fails and why. Pure.
+
+As the allocator does it: every selector must hold, in their order; a later one is asked only about what the earlier
+ones chose, and so it errs only on those.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import Any
+
+from scheduling.cel import CompileError, Selector, compile_selector, projection
+from scheduling.cel.clauses import extremes, first_false, shown
+from scheduling.pages.classes.places import where
+from scheduling.pages.classes.shelf import Candidate, Shelf, places
+
+#: Different values of one operand that are told apart.
+TOLD_APART = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """What one selector did: how many devices reached it, how many it kept; or why it does not compile."""
+
+    reached: int = 0
+    kept: int = 0
+    cost: int = 0  # of the worst device that could be published
+    error: CompileError | None = None
+
+    @property
+    def complaint(self) -> str:
+        """What is wrong, without the place and the snippet that `error` tells apart."""
+        first_line = (self.error.message if self.error else "").split("\n", 1)[0]
+        return first_line.rsplit(f":{self.error.column}: ", 1)[-1] if self.error and self.error.line else first_line
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """Devices with the same verdict for the same reason."""
+
+    selector: int  # its place in the list, from 0
+    text: str  # the operand that refused them, or what went wrong
+    value: str = ""  # what they have there
+    devices: tuple[Candidate, ...]
+
+    @property
+    def where(self) -> str:
+        return where(self.devices)
+
+    @property
+    def number(self) -> int:
+        return self.selector + 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdicts:
+    """What all selectors together say. A selector that does not compile is left out of the count."""
+
+    shelf: Shelf = field(repr=False)
+    selectors: tuple[Judged, ...]
+    match: int  # a bit per device of the shelf
+    error: int
+    refusals: tuple[Group, ...]  # most devices first
+    failures: tuple[Group, ...]
+
+    @property
+    def total(self) -> int:
+        return len(self.shelf.candidates)
+
+    @property
+    def matched(self) -> int:
+        return self.match.bit_count()
+
+    @property
+    def matching(self) -> tuple[Candidate, ...]:
+        return tuple(device for _, device in self.shelf.chosen(self.match))
+
+    @property
+    def failed(self) -> int:
+        return self.error.bit_count()
+
+    @property
+    def missed(self) -> int:
+        return self.total - self.matched - self.failed
+
+    @property
+    def compiles(self) -> bool:
+        return all(judged.error is None for judged in self.selectors)
+
+    @property
+    def left_out(self) -> tuple[int, ...]:
+        """The numbers, from 1, of the selectors that do not compile."""
+        return tuple(number for number, judged in enumerate(self.selectors, 1) if judged.error)
+
+    @property
+    def cost(self) -> int:
+        """Of the most expensive selector: the limit is one selector's."""
+        return max((judged.cost for judged in self.selectors), default=0)
+
+
+def judge(expressions: Sequence[str], shelf: Shelf, *, reasons: bool = True) -> Verdicts:
+    """Ask the selectors in their order. reasons: also say why devices were refused."""
+    left, error = shelf.everything, 0
+    judged: list[Judged] = []
+    refusals: list[Group] = []
+    failures: list[Group] = []
+    for index, expression in enumerate(expressions):
+        try:
+            selector = compile_selector(expression)
+        except CompileError as problem:
+            judged.append(Judged(error=problem))
+            continue
+        found = shelf.judge(selector)
+        reached, erring, left = left, left & found.error, left & found.match
+        error |= erring
+        judged.append(Judged(reached=reached.bit_count(), kept=left.bit_count(), cost=selector.estimated_max_cost))
+        if reasons:
+            refusals += _refusals(index, selector, shelf, reached & ~left & ~erring)
+            failures += _failures(index, shelf, erring, found.errors)
+    most = attrgetter("devices")
+    return Verdicts(
+        shelf=shelf,
+        selectors=tuple(judged),
+        match=left,
+        error=error,
+        refusals=tuple(sorted(refusals, key=lambda group: -len(most(group)))),
+        failures=tuple(sorted(failures, key=lambda group: -len(most(group)))),
+    )
+
+
+def matches(expressions: Iterable[str], shelf: Shelf) -> int:
+    """The devices that every selector chooses, a bit per device; none where one does not compile."""
+    left = shelf.everything
+    for expression in expressions:
+        try:
+            left &= shelf.judge(compile_selector(expression)).match
+        except CompileError:
+            return 0
+    return left
+
+
+def _failures(index: int, shelf: Shelf, erring: int, errors: Any) -> list[Group]:
+    found: dict[str, list[Candidate]] = {}
+    for place in places(erring):
+        found.setdefault(errors[place], []).append(shelf.candidates[place])
+    return [Group(selector=index, text=text, devices=tuple(devices)) for text, devices in found.items()]
+
+
+@dataclass(frozen=True, slots=True)
+class _Reason:
+    """Why a selector refuses the devices that are alike in what it looks at; no text where that cannot be told."""
+
+    text: str = ""
+    value: Any = None
+    said: str = ""
+
+
+def _reason(selector: Selector, device: Candidate) -> _Reason:
+    clause = first_false(selector, device.view)
+    if clause is None:
+        return _Reason()
+    value = clause.comparison.value(device.view) if clause.comparison else None
+    return _Reason(str(clause), value, _plain(value))
+
+
+def _refusals(index: int, selector: Selector, shelf: Shelf, refused: int) -> list[Group]:
+    reasons: dict[Any, _Reason] = shelf.derived(("reasons", selector.expression), dict)
+    sight: dict[int, Any] = shelf.derived(("sight", selector.references), dict)
+    alike: dict[Any, list[Candidate]] = {}
+    for place, device in shelf.chosen(refused):
+        alike.setdefault(_seen(selector, device, place, sight), []).append(device)
+    found: dict[str, list[tuple[_Reason, list[Candidate]]]] = {}
+    for seen, devices in alike.items():
+        if seen not in reasons:
+            reasons[seen] = _reason(selector, devices[0])
+        if reasons[seen].text:
+            found.setdefault(reasons[seen].text, []).append((reasons[seen], devices))
+    return [group for text, refusals in found.items() for group in _by_value(index, text, refusals)]
+
+
+def _seen(selector: Selector, device: Candidate, place: int, sight: dict[int, Any]) -> Any:
+    """What the selector looks at: devices that are alike in it are refused for the same reason."""
+    if selector.references is None:
+        return place
+    if place not in sight:
+        sight[place] = projection(device.view, selector.references)
+    return sight[place]
+
+
+def _by_value(index: int, text: str, refusals: Sequence[tuple[_Reason, list[Candidate]]]) -> list[Group]:
+    """One group for each value there; of many different ones one group with their span."""
+    groups: dict[str, list[Candidate]] = {}
+    for reason, devices in refusals:
+        groups.setdefault(reason.said, []).extend(devices)
+    if len(groups) > TOLD_APART:
+        ends = extremes([reason.value for reason, _ in refusals if reason.value is not None])
+        said = f"{_plain(ends[0])}\N{EN DASH}{_plain(ends[1])}" if ends else f"{len(groups)} values"
+        groups = {said: [device for devices in groups.values() for device in devices]}
+    return [Group(selector=index, text=text, value=said, devices=tuple(group)) for said, group in groups.items()]
+
+
+def _plain(value: Any) -> str:
+    """A value without the quotes that an expression would need."""
+    return "" if value is None else shown(value).strip('"')

@@ -1,0 +1,322 @@
+"""The DeviceClass pages: the list, the workbench, a class's history, and its end.
+
+- `/classes`: every class, how many devices match and in which state they are, who uses it.
+- `/classes/new`, `/classes/c/NAME`: the workbench; `?tab=yaml`, `?tab=history`. What is typed and not saved
+  stands in the address too (`class_draft`). Saving goes the way of `kubectl apply`: prepare, validate, admit, store.
+- `/classes/verdicts`: the verdicts for what stands in the form now; nothing is stored.
+- `/classes/c/NAME/delete`: what deleting would mean, and the deed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import Any
+
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+
+from inventory.kinds.classes import DeviceClass
+from manciple.api import writes
+from manciple.pages.links import class_url
+from manciple.pages.people import demand_edit, person_of
+from manciple.store import objects
+from manciple.store.tail import latest_revision
+from manciple.wire import codec
+from manciple.wire.errors import ApiError
+from manciple.wire.identity import Identity
+from scheduling.pages.classes import users as class_claims
+from scheduling.pages.classes.attributes import examples
+from scheduling.pages.classes.draft import from_query
+from scheduling.pages.classes.form import (
+    ClassForm,
+    ConfigText,
+    FormErrors,
+    from_class,
+    from_post,
+    guarded,
+    kept_selectors,
+    place_causes,
+    to_class,
+)
+from scheduling.pages.classes.history import versions
+from scheduling.pages.classes.manifest import manifest
+from scheduling.pages.classes.shelf import Shelf, read_states, shelf
+from scheduling.pages.classes.verdicts import Verdicts, judge
+from scheduling.pages.classes.workbench import class_kind, expressions_of, guard_of, look, palette
+
+TABS = ("workbench", "yaml", "history")
+#: Claims that are named where only a few of them matter.
+NAMED = 8
+#: States in the order of the bars.
+STATES = (("free", "free"), ("reserved", "held"), ("part", "shared"), ("taint", "tainted"), ("gone", "not offered"))
+
+
+# The list ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One class in the list."""
+
+    name: str
+    extended: str
+    selectors: tuple[str, ...]
+    verdicts: Verdicts
+    bar: tuple[tuple[str, str, int], ...]  # (state, word, devices that match), without zeros
+    waiting: int = 0
+    holding: int = 0
+    templates: int = 0
+
+    @property
+    def free(self) -> int:
+        return next((count for state, _, count in self.bar if state == "free"), 0)
+
+    @property
+    def label(self) -> str:
+        return ", ".join(f"{count} {word}" for _, word, count in self.bar)
+
+
+@login_required
+@require_safe
+def list_classes(request: HttpRequest) -> HttpResponse:
+    """The list. A handful of queries, whatever the size of the cluster."""
+    revision = latest_revision()
+    person = person_of(request)
+    now = shelf()
+    states = read_states(now)
+    uses = class_claims.counts(person)
+    classes = [codec.decode_text(DeviceClass, stored.text) for stored in objects.list(class_kind()).items]
+    rows = [_row(one, now, states, uses.get(one.metadata.name, (0, 0, 0))) for one in classes]
+    total = len(now.candidates)
+    context = {"place": "classes", "rows": rows, "total": total, "revision": revision, "may_edit": person.may_edit()}
+    return render(request, "classes/list.html", context)
+
+
+def _row(device_class: DeviceClass, now: Shelf, states: tuple[str, ...], uses: tuple[int, int, int]) -> Row:
+    expressions = expressions_of(device_class)
+    verdicts = judge(expressions, now, reasons=False)
+    counts = Counter(states[place] for place, _ in now.chosen(verdicts.match))
+    waiting, holding, templates = uses
+    return Row(
+        name=device_class.metadata.name,
+        extended=device_class.spec.extended_resource_name or "",
+        selectors=expressions,
+        verdicts=verdicts,
+        bar=tuple((state, word, counts[state]) for state, word in STATES if counts[state]),
+        waiting=waiting,
+        holding=holding,
+        templates=templates,
+    )
+
+
+# The workbench -------------------------------------------------------------------------------------------------------
+
+
+@login_required
+@require_http_methods(["GET", "HEAD", "POST"])
+def new_class(request: HttpRequest) -> HttpResponse:
+    """The workbench for a class that does not exist yet."""
+    if request.method == "POST":
+        return _answer_post(request, existing=None)
+    demand_edit(request, "change device classes")
+    return show_bench(request, from_query(request.GET, ClassForm()), existing=None)
+
+
+@login_required
+@require_http_methods(["GET", "HEAD", "POST"])
+def edit_class(request: HttpRequest, name: str) -> HttpResponse:
+    """The workbench for an existing class, and its other tabs."""
+    existing = stored_class(name)
+    if request.method == "POST":
+        return _answer_post(request, existing=existing)
+    tab = request.GET.get("tab", TABS[0])
+    if tab == "yaml":
+        return show_yaml(request, existing)
+    if tab == "history":
+        return _show_history(request, existing)
+    return show_bench(request, from_query(request.GET, from_class(existing)), existing=existing)
+
+
+@login_required
+@require_POST
+def check_class(request: HttpRequest) -> HttpResponse:
+    """The workbench for the form as it stands; nothing is saved. Where those who may only look send it."""
+    form = from_post(request.POST)
+    return show_bench(request, pressed(form, request.POST) or form, existing=_edited(request))
+
+
+@login_required
+@require_POST
+def show_verdicts(request: HttpRequest) -> HttpResponse:
+    """What the page shows around its editors for the form as it stands."""
+    person = person_of(request)
+    bench = look(from_post(request.POST), existing=_edited(request), person=person)
+    return render(request, "classes/answer.html", {"bench": bench, "may_edit": person.may_edit()})
+
+
+def _edited(request: HttpRequest) -> DeviceClass | None:
+    """The class that the form's `editing` names, where it exists."""
+    stored = objects.get(class_kind(), "", request.POST.get("editing", ""))
+    return codec.decode_text(DeviceClass, stored.text) if stored else None
+
+
+def stored_class(name: str) -> DeviceClass:
+    """Raises: Http404."""
+    stored = objects.get(class_kind(), "", name)
+    if stored is None:
+        raise Http404(f"DeviceClass {name} does not exist.")
+    return codec.decode_text(DeviceClass, stored.text)
+
+
+def show_bench(
+    request: HttpRequest, form: ClassForm, *, existing: DeviceClass | None, errors: FormErrors | None = None
+) -> HttpResponse:
+    """The page. errors: what the API said on an attempt to save."""
+    revision = latest_revision()
+    person = person_of(request)
+    bench = look(form, existing=existing, person=person, errors=errors)
+    context = head(request, existing, "workbench") | palette(shelf())
+    context |= {
+        "bench": bench,
+        "revision": revision,
+        "blank_selector": {"index": "__index__", "number": "", "text": "", "judged": None, "messages": ()},
+        "form_errors": errors.by_field.get("", []) if errors else [],
+    }
+    return render(request, "classes/form.html", context, status=422 if errors else 200)
+
+
+def head(request: HttpRequest, existing: DeviceClass | None, tab: str) -> dict[str, Any]:
+    """What the head of every tab shows."""
+    return {
+        "place": "classes",
+        "existing": existing,
+        "name": existing.metadata.name if existing else "",
+        "tab": tab,
+        "tabs": TABS,
+        "may_edit": person_of(request).may_edit(),
+    }
+
+
+def show_yaml(request: HttpRequest, existing: DeviceClass, *, text: str = "", findings: Any = ()) -> HttpResponse:
+    """The whole object. text: as it was typed, with what is wrong with it."""
+    context = head(request, existing, "yaml") | {
+        "revision": latest_revision(),
+        "text": text or manifest(existing, server=True),
+        "findings": findings,
+    }
+    return render(request, "classes/yaml.html", context, status=422 if findings else 200)
+
+
+def _show_history(request: HttpRequest, existing: DeviceClass) -> HttpResponse:
+    revision = latest_revision()
+    found = versions(existing.metadata.uid)
+    context = head(request, existing, "history") | {"revision": revision, "versions": found}
+    return render(request, "classes/history.html", context)
+
+
+def _answer_post(request: HttpRequest, *, existing: DeviceClass | None) -> HttpResponse:
+    """Save; or, where another button was pressed, show the form with what that button does to it."""
+    form = from_post(request.POST)
+    changed = pressed(form, request.POST)
+    if changed is None or existing is None:
+        demand_edit(request, "change device classes")
+    if changed is not None:
+        return show_bench(request, changed, existing=existing)
+    errors = FormErrors()
+    wanted = to_class(form, existing=existing, errors=errors)
+    if not errors:
+        _save(wanted, form, existing=existing, identity=person_of(request).identity, errors=errors)
+    if errors:
+        return show_bench(request, form, existing=existing, errors=errors)
+    messages.success(request, f"{'Saved' if existing else 'Created'} class {wanted.metadata.name}.")
+    return redirect(class_url(wanted.metadata.name))
+
+
+def pressed(form: ClassForm, data: Any) -> ClassForm | None:
+    """The form after a button that saves nothing: add, check, guard or example; None where none was pressed."""
+    if data.get("add") == "selector":
+        return replace(form, selectors=(*form.selectors, ""))
+    if data.get("add") == "config":
+        return replace(form, configs=(*form.configs, ConfigText()))
+    if "example" in data:
+        known = {expression for _, expression in examples(shelf())}
+        return with_example(form, data["example"]) if data["example"] in known else form
+    if "guard" in data:
+        return _with_guards(form, data["guard"])
+    return form if "check" in data else None
+
+
+def with_example(form: ClassForm, expression: str) -> ClassForm:
+    """In the first blank selector, or in one of its own."""
+    blank = next((index for index, text in enumerate(form.selectors) if not text.strip()), len(form.selectors))
+    return replace(form, selectors=(*form.selectors[:blank], expression, *form.selectors[blank + 1 :]))
+
+
+def _with_guards(form: ClassForm, number: str) -> ClassForm:
+    """The selector with this number in the form, asked only where its keys are there."""
+    verdicts = judge([text.strip() for _, text in kept_selectors(form)], shelf())
+    texts = list(form.selectors)
+    for group in verdicts.failures:
+        index, text = kept_selectors(form)[group.selector]
+        guard = guard_of(text.strip(), group.text)
+        if str(index) == number and guard:
+            texts[index] = guarded(text, guard)
+            break
+    return replace(form, selectors=tuple(texts))
+
+
+def _save(
+    wanted: DeviceClass, form: ClassForm, *, existing: DeviceClass | None, identity: Identity, errors: FormErrors
+) -> None:
+    """Write the class; what the API says against it goes into `errors`."""
+    try:
+        if existing is None:
+            writes.create(class_kind(), wanted, identity=identity)
+        else:
+            writes.update(class_kind(), wanted, name=existing.metadata.name, identity=identity)
+    except ApiError as refusal:
+        causes = (refusal.details or {}).get("causes")
+        place_causes(form, causes or [{"field": "", "message": explained(refusal)}], errors)
+
+
+def explained(refusal: ApiError) -> str:
+    """A refusal that concerns no single field, with what to do next."""
+    if refusal.reason == "Conflict":
+        return "Somebody else changed this class while you edited it. Open it again to see their change."
+    if refusal.reason == "AlreadyExists":
+        return f"{refusal.message}. Choose another name, or edit that class."
+    return refusal.message
+
+
+# The end of a class --------------------------------------------------------------------------------------------------
+
+
+@login_required
+@require_http_methods(["GET", "HEAD", "POST"])
+def delete_class(request: HttpRequest, name: str) -> HttpResponse:
+    """GET says what would happen; POST does it."""
+    person = demand_edit(request, "change device classes")
+    revision = latest_revision()
+    existing = stored_class(name)
+    if request.method == "POST":
+        try:
+            writes.delete(class_kind(), name=name, identity=person.identity)
+        except ApiError as refusal:
+            messages.error(request, f"Class {name} is not deleted: {explained(refusal)}")
+            return redirect(class_url(name))
+        messages.success(request, f"Deleted class {name}.")
+        return redirect("classes")
+    users = class_claims.users_of(name, person)
+    context = head(request, existing, "delete") | {
+        "users": users,
+        "revision": revision,
+        "waiting": users.waiting[:NAMED],
+        "waiting_more": max(0, len(users.waiting) - NAMED),
+        "templates": users.templates[:NAMED],
+        "templates_more": max(0, len(users.templates) - NAMED),
+    }
+    return render(request, "classes/delete.html", context)

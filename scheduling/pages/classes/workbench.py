@@ -1,0 +1,321 @@
+"""What stands around the editors of a class: verdicts, guards, cost, the difference, what saving would change.
+
+Everything is worked out from the form as it stands; nothing is stored.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from django.conf import settings
+
+from inventory.kinds.classes import DeviceClass
+from manciple.pages.people import Person
+from manciple.wire.registry import Kind, registry
+from scheduling.cel import COST_LIMIT, CompileError, Features, compile_selector
+from scheduling.pages.classes import attributes as class_attributes
+from scheduling.pages.classes import map as class_map
+from scheduling.pages.classes import users as class_claims
+from scheduling.pages.classes.draft import Draft, draft_of
+from scheduling.pages.classes.form import (
+    ClassForm,
+    FormErrors,
+    from_class,
+    guarded,
+    kept_selectors,
+    place_causes,
+    to_class,
+)
+from scheduling.pages.classes.impact import Impact, impact
+from scheduling.pages.classes.manifest import Line, difference, lines_changed, manifest
+from scheduling.pages.classes.places import spelled
+from scheduling.pages.classes.shelf import Candidate, Shelf, read_states, shelf
+from scheduling.pages.classes.verdicts import Group, Judged, Verdicts, judge
+from scheduling.resources import CLASSES
+
+#: Matching devices that are named at once, and when all are asked for.
+SHOWN, LISTED = 6, 120
+#: Groups of devices that are told apart, and devices that are named in one.
+GROUPS, NAMED = 10, 24
+
+_MISSING = re.compile(r"no such key: (\w+)")
+_LOOKUP = re.compile(r'device\.(?:attributes|capacity)\["[^"]*"\]\.')
+
+
+def class_kind() -> Kind:
+    return registry.by_resource(CLASSES)
+
+
+def features() -> Features:
+    """What new expressions may use."""
+    gates = settings.FEATURE_GATES
+    return Features(
+        consumable_capacity=gates.get("DRAConsumableCapacity", True),
+        list_type_attributes=gates.get("DRAListTypeAttributes", True),
+    )
+
+
+def expressions_of(device_class: DeviceClass) -> tuple[str, ...]:
+    return tuple(selector.cel.expression for selector in device_class.spec.selectors if selector.cel)
+
+
+@dataclass(frozen=True, slots=True)
+class ShownDevice:
+    candidate: Candidate
+    state: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownGroup:
+    """A group as it is drawn. `fixed`: the selector with the guard in front, where a guard would help."""
+
+    group: Group
+    number: int  # of the selector in the form
+    field: int  # its place in the form
+    count: int
+    guard: str = ""
+    fixed: str = ""
+
+    @property
+    def devices(self) -> tuple[Candidate, ...]:
+        return self.group.devices[:NAMED]
+
+    @property
+    def more(self) -> int:
+        return max(0, self.count - NAMED)
+
+    @property
+    def text(self) -> str:
+        """The operand without where its names come from; what went wrong without advice that the page gives itself."""
+        return _LOOKUP.sub("", self.group.text).partition(". consider ")[0]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """Of the most expensive selector on the worst device that could be published."""
+
+    cost: int
+    known: bool
+    limit: int = COST_LIMIT
+
+    @property
+    def percent(self) -> float:
+        """Its place on a logarithmic scale."""
+        return round(100 * min(1.0, math.log10(max(self.cost, 1)) / math.log10(self.limit)), 1) if self.known else 0
+
+    @property
+    def share(self) -> str:
+        part = 100 * self.cost / self.limit
+        return f"{part:.0f}%" if part >= 10 else f"{part:.2g}%"  # noqa: PLR2004 - percent
+
+    @property
+    def exceeds(self) -> bool:
+        return self.cost > self.limit
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bench:
+    """One look at a form."""
+
+    form: ClassForm
+    existing: DeviceClass | None
+    verdicts: Verdicts
+    states: tuple[str, ...]
+    milliseconds: float
+    fields: list[dict[str, Any]]
+    configs: list[dict[str, Any]]
+    errors: FormErrors
+    cost: Cost
+    impact: Impact
+    lines: tuple[Line, ...]
+    users: class_claims.Users = field(repr=False)
+
+    @property
+    def name(self) -> str:
+        return self.existing.metadata.name if self.existing else self.form.name
+
+    @cached_property
+    def draft(self) -> Draft:
+        """What of the form is not saved."""
+        return draft_of(self.form, from_class(self.existing) if self.existing else ClassForm())
+
+    @cached_property
+    def map(self) -> class_map.Map:
+        return class_map.draw(self.verdicts)
+
+    @cached_property
+    def free(self) -> int:
+        return sum(self.states[place] == "free" for place, _ in self.verdicts.shelf.chosen(self.verdicts.match))
+
+    @property
+    def shown(self) -> list[ShownDevice]:
+        """The first that match, the free ones before the others."""
+        return self._matching[:SHOWN]
+
+    @property
+    def rest(self) -> list[ShownDevice]:
+        return self._matching[SHOWN:LISTED]
+
+    @property
+    def more(self) -> int:
+        return max(0, self.verdicts.matched - SHOWN)
+
+    @property
+    def unlisted(self) -> int:
+        return max(0, self.verdicts.matched - LISTED)
+
+    @cached_property
+    def more_on(self) -> str:
+        return spelled(one.candidate.place for one in self._matching[SHOWN:])
+
+    @cached_property
+    def _matching(self) -> list[ShownDevice]:
+        found = [
+            ShownDevice(device, self.states[place]) for place, device in self.verdicts.shelf.chosen(self.verdicts.match)
+        ]
+        return sorted(found, key=lambda one: one.state != "free")
+
+    @cached_property
+    def refusals(self) -> list[ShownGroup]:
+        return [self._group(group) for group in self.verdicts.refusals[:GROUPS]]
+
+    @property
+    def refusals_left_out(self) -> int:
+        return sum(len(group.devices) for group in self.verdicts.refusals[GROUPS:])
+
+    @cached_property
+    def failures(self) -> list[ShownGroup]:
+        return [self._group(group) for group in self.verdicts.failures[:GROUPS]]
+
+    def _group(self, group: Group) -> ShownGroup:
+        index, text = kept_selectors(self.form)[group.selector]
+        guard = guard_of(text.strip(), group.text)
+        fixed = guarded(text, guard) if guard else ""
+        return ShownGroup(
+            group=group, number=index + 1, field=index, count=len(group.devices), guard=guard, fixed=fixed
+        )
+
+    @property
+    def changed(self) -> int:
+        return lines_changed(self.lines)
+
+    @property
+    def broken(self) -> tuple[int, ...]:
+        """The numbers, in the form, of the selectors that do not compile."""
+        return tuple(one["number"] for one in self.fields if one["judged"] and one["judged"].error)
+
+    @property
+    def savable(self) -> bool:
+        return not self.broken and not self.cost.exceeds and not self.errors
+
+
+def guard_of(expression: str, error: str) -> str:
+    """What to ask first, so that a missing key is no error; "" where that does not help."""
+    missing = _MISSING.match(error)
+    try:
+        references = compile_selector(expression).references or ()
+    except CompileError:
+        return ""
+    for one in sorted(references):
+        if missing and one.identifier == missing[1]:
+            return f'"{one.identifier}" in device.{one.field}["{one.domain}"]'
+    return ""
+
+
+def look(form: ClassForm, *, existing: DeviceClass | None, person: Person, errors: FormErrors | None = None) -> Bench:
+    """errors: what the API said on an attempt to save; otherwise the rules are asked, as far as the form is filled."""
+    began = time.perf_counter()
+    now = shelf()
+    expressions = [text.strip() for _, text in kept_selectors(form)]
+    verdicts = judge(expressions, now)
+    took = time.perf_counter() - began
+    found = errors or FormErrors()
+    wanted = to_class(form, existing=existing, errors=FormErrors())
+    if errors is None:
+        found = checked(form, wanted)
+    users = class_claims.users_of(wanted.metadata.name, person)
+    compiling = [text for text, judged in zip(expressions, verdicts.selectors, strict=True) if not judged.error]
+    return Bench(
+        form=form,
+        existing=existing,
+        verdicts=verdicts,
+        states=read_states(now),
+        milliseconds=1000 * took,
+        fields=_fields(form, verdicts, found),
+        configs=_configs(form, found),
+        errors=found,
+        cost=Cost(cost=verdicts.cost, known=verdicts.compiles),
+        impact=impact(
+            wanted.metadata.name,
+            before=expressions_of(existing) if existing else None,
+            after=compiling,
+            shelf=now,
+            waiting=users.waiting,
+            held=len(users.holding),
+        ),
+        lines=difference(manifest(existing) if existing else "", manifest(wanted)),
+        users=users,
+    )
+
+
+def checked(form: ClassForm, wanted: DeviceClass) -> FormErrors:
+    """What the API's rules say against the form, leaving out what is not filled in yet and what editors say."""
+    errors = FormErrors()
+    to_class(form, existing=None, errors=errors)
+    said = [{"field": one.field, "message": one.body} for one in class_kind().validate_create(wanted)]
+    place_causes(form, said, errors)
+    if not form.name:
+        errors.by_field.pop("name", None)
+    for name in [name for name in errors.by_field if name.startswith("selector-")]:
+        del errors.by_field[name]
+    return errors
+
+
+def _fields(form: ClassForm, verdicts: Verdicts, errors: FormErrors) -> list[dict[str, Any]]:
+    """The selectors as the template draws them: text, count, error."""
+    judged = dict(zip((index for index, _ in kept_selectors(form)), verdicts.selectors, strict=True))
+    return [
+        {
+            "index": index,
+            "number": index + 1,
+            "text": text,
+            "judged": judged.get(index),
+            "messages": _unsaid(judged.get(index), errors.by_field.get(f"selector-{index}", [])),
+        }
+        for index, text in enumerate(form.selectors)
+    ]
+
+
+def _unsaid(judged: Judged | None, messages: Sequence[str]) -> Sequence[str]:
+    """The API's own words, where the compiler has not said the same."""
+    return () if judged and judged.error else messages
+
+
+def _configs(form: ClassForm, errors: FormErrors) -> list[dict[str, Any]]:
+    return [
+        {
+            "index": index,
+            "number": index + 1,
+            "driver": config.driver,
+            "parameters": config.parameters,
+            "blank": config.blank,
+            "driver_errors": errors.by_field.get(f"config-{index}-driver", []),
+            "parameter_errors": errors.by_field.get(f"config-{index}-parameters", []),
+        }
+        for index, config in enumerate(form.configs)
+    ]
+
+
+def palette(now: Shelf) -> dict[str, Any]:
+    """What the shelf offers to an editor."""
+    return {
+        "domains": class_attributes.domains(now),
+        "drivers": class_attributes.drivers(now),
+        "examples": list(class_attributes.examples(now)),
+    }

@@ -1,0 +1,1 @@
+"""Drivers: what each publishes."""

@@ -1,0 +1,256 @@
+"""Reads what a driver publishes, what of it is given out, and what shows that something is wrong with it."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from claims.pages.grid import STATES, Holder, Tile, natural
+from claims.pages.published import Offer, PoolContent, attribute_text, short_name
+from claims.pages.shelf import Picture
+from inventory.models import Node
+from manciple.store import writings
+from scheduling.pages.nodes.amounts import nanos
+from scheduling.pages.nodes.reading import free_last
+from scheduling.resources import SLICES, kind
+
+#: Different values of an attribute that are written out; of more, how many there are.
+WRITTEN_OUT = 6
+#: Values longer than this are identifiers: of several, one stands for all.
+LONG = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Driver:
+    """What is known of a driver by what it publishes, and by the claims that hold devices of it."""
+
+    name: str
+    pools: tuple[PoolContent, ...]  # the incomplete ones first
+    tiles: tuple[Tile, ...]
+    holders: Mapping[str, tuple[Holder, int]]  # claim's uid -> (the claim, its devices)
+
+    @property
+    def nodes(self) -> list[str]:
+        return sorted({one.node for pool in self.pools for one in pool.slices if one.node}, key=natural)
+
+    @property
+    def incomplete(self) -> list[PoolContent]:
+        return [pool for pool in self.pools if not pool.complete]
+
+    @property
+    def counts(self) -> list[tuple[str, int]]:
+        found = Counter(tile.state for tile in self.tiles)
+        return [(state, found[state]) for state in free_last(STATES) if found[state]]
+
+    @property
+    def free(self) -> int:
+        return dict(self.counts).get("free", 0)
+
+    @property
+    def published(self) -> int:
+        """Devices, each partition of a card by itself."""
+        return sum(1 for _ in self.offers)
+
+    @property
+    def offers(self) -> Iterable[Offer]:
+        return (offer for pool in self.pools for offer in pool.offers)
+
+
+def read_drivers(picture: Picture) -> list[Driver]:
+    """Every driver that publishes anything, or of which somebody holds anything, by name. No query."""
+    pools: dict[str, list[PoolContent]] = defaultdict(list)
+    for pool in picture.pools.values():
+        pools[pool.key[0]].append(pool)
+    tiles: dict[str, list[Tile]] = defaultdict(list)
+    for line in picture.ordered:
+        for tile in line.tiles:
+            tiles[tile.key[0]].append(tile)
+    held: dict[str, Counter[str]] = defaultdict(Counter)
+    holders: dict[str, Holder] = {}
+    for (driver, _), devices in picture.holders.items():
+        for found in devices.values():
+            for holder in found:
+                holders[holder.claim_uid] = holder
+                held[driver][holder.claim_uid] += 1
+    return [
+        Driver(
+            name=name,
+            pools=tuple(sorted(pools.get(name, ()), key=lambda pool: (pool.complete, natural(pool.key[1])))),
+            tiles=tuple(tiles.get(name, ())),
+            holders={uid: (holders[uid], count) for uid, count in held[name].items()},
+        )
+        for name in sorted({*pools, *tiles, *held})
+    ]
+
+
+# What it publishes ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Property:
+    """An attribute or a capacity. values: what devices say, as one line; devices: how many have it."""
+
+    name: str
+    values: str
+    devices: int
+
+
+def attributes(driver: Driver) -> list[Property]:
+    """Each attribute with its values: a range of numbers, or the values where they are few."""
+    texts: dict[str, Counter[str]] = defaultdict(Counter)
+    numbers: dict[str, list[int]] = defaultdict(list)
+    for offer in driver.offers:
+        for name, attribute in offer.device.attributes.items():
+            short = short_name(driver.name, name)
+            texts[short][attribute_text(attribute)] += 1
+            if attribute.int_value is not None:
+                numbers[short].append(attribute.int_value)
+    return [
+        Property(name, _range(found, numbers.get(name, [])), found.total()) for name, found in sorted(texts.items())
+    ]
+
+
+def capacities(driver: Driver) -> list[Property]:
+    """Each capacity from the least to the most."""
+    found: dict[str, Counter[str]] = defaultdict(Counter)
+    for offer in driver.offers:
+        for name, capacity in offer.device.capacity.items():
+            found[short_name(driver.name, name)][str(capacity.value)] += 1
+    return [Property(name, _span(sorted(values, key=nanos)), values.total()) for name, values in sorted(found.items())]
+
+
+def _range(values: Counter[str], numbers: Sequence[int]) -> str:
+    if len(values) > WRITTEN_OUT and len(numbers) == values.total():
+        return f"{min(numbers)} to {max(numbers)}"
+    if len(values) > 1 and max(map(len, values)) > LONG and len(values) > WRITTEN_OUT:
+        return f"{len(values)} different, such as {min(values)}"
+    if len(values) > WRITTEN_OUT:
+        first = ", ".join(value for value, _ in values.most_common(WRITTEN_OUT - 1))
+        return f"{first} and {len(values) - WRITTEN_OUT + 1} more"
+    return ", ".join(sorted(values, key=natural))
+
+
+def _span(values: Sequence[str]) -> str:
+    return ", ".join(values) if len(values) <= WRITTEN_OUT // 2 else f"{values[0]} to {values[-1]}"
+
+
+# Pools ---------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class PoolLine:
+    """A pool as a row. published_at: when the newest of its slices was written; by_state: tiles."""
+
+    pool: PoolContent
+    published_at: datetime | None
+    devices: int
+
+    @property
+    def missing(self) -> int:
+        return self.pool.expected - len(self.pool.slices)
+
+    @property
+    def what(self) -> str:
+        """What is wrong with an incomplete pool, and what to do, as a sentence each."""
+        there, wanted = len(self.pool.slices), self.pool.expected
+        if self.missing > 0:
+            return f"{there} of {wanted} slices of generation {self.pool.generation} are there"
+        if there == 1:
+            return f"1 slice is there, and it says that there are {wanted}"
+        return f"{there} slices are there, and they say that there are {wanted}"
+
+
+def pool_lines(pools: Sequence[PoolContent]) -> list[PoolLine]:
+    names = frozenset(one.name for pool in pools for one in pool.slices)
+    written = writings.last_written(kind(SLICES), names=names) if names else {}
+    return [
+        PoolLine(
+            pool,
+            max((written[one.name] for one in pool.slices if one.name in written), default=None),
+            sum(len(one.offers) for one in pool.slices),
+        )
+        for pool in pools
+    ]
+
+
+# What is wrong -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """One thing that shows that the driver is not well. nodes: where, to link to."""
+
+    what: str
+    next: str
+    nodes: tuple[str, ...] = ()
+
+
+def troubles(driver: Driver) -> list[Trouble]:
+    """What shows, here, that the driver or its machines are unwell. One query."""
+    ready = dict(Node.objects.values_list("name", "ready"))
+    return [*_pools_short(driver), *_machines(driver, ready), *_fenced(driver), *_withdrawn(driver)]
+
+
+def _pools_short(driver: Driver) -> Iterable[Trouble]:
+    short = driver.incomplete
+    if not short:
+        return
+    nodes = _nodes_of(short)
+    devices = _count(sum(1 for pool in short for _ in pool.offers), "device is", "devices are")
+    yield Trouble(
+        f"{_count(len(short), 'pool is', 'pools are')} incomplete; {devices} not offered.",
+        "Restart the driver there; it publishes every slice of its pool anew. If it stays so, read its log.",
+        nodes,
+    )
+
+
+def _machines(driver: Driver, ready: Mapping[str, bool]) -> Iterable[Trouble]:
+    lost = tuple(name for name in driver.nodes if ready.get(name) is False)
+    gone = tuple(name for name in driver.nodes if name not in ready)
+    if lost:
+        yield Trouble(
+            f"{_count(len(lost), 'node', 'nodes')} it publishes for {'is' if len(lost) == 1 else 'are'} not ready.",
+            "Look at the agent of the node; its devices are given out again when it is back.",
+            lost,
+        )
+    if gone:
+        yield Trouble(
+            f"It publishes devices of {', '.join(gone)}, which {'is no Node' if len(gone) == 1 else 'are no Nodes'}.",
+            "Register the node, or delete its slices: "
+            "`kubectl delete resourceslice --field-selector spec.nodeName=NAME`.",
+        )
+
+
+def _fenced(driver: Driver) -> Iterable[Trouble]:
+    keys: Counter[str] = Counter()
+    nodes: dict[str, set[str]] = defaultdict(set)
+    for offer in driver.offers:
+        if offer.fence == "bad":
+            for taint in offer.device.taints:
+                keys[taint.key] += 1
+                nodes[taint.key].add(offer.node)
+    for key, count in keys.most_common():
+        yield Trouble(
+            f"{_count(count, 'device is', 'devices are')} reported unhealthy: `{key}`.",
+            "Repair or replace the hardware; the driver takes the taint off when it is well again.",
+            tuple(sorted(filter(None, nodes[key]), key=natural)),
+        )
+
+
+def _withdrawn(driver: Driver) -> Iterable[Trouble]:
+    held = sum(1 for tile in driver.tiles if tile.state == "gone" and not tile.offers)
+    if held:
+        yield Trouble(
+            f"{_count(held, 'device is', 'devices are')} held by claims and no longer published.",
+            "Look whether the driver still runs there. The claims keep them until their pods are gone.",
+        )
+
+
+def _nodes_of(pools: Iterable[PoolContent]) -> tuple[str, ...]:
+    return tuple(sorted({one.node for pool in pools for one in pool.slices if one.node}, key=natural))
+
+
+def _count(count: int, one: str, several: str) -> str:
+    return f"{count} {one if count == 1 else several}"

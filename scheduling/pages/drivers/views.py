@@ -1,0 +1,105 @@
+"""The drivers: `/drivers`, and `/drivers/NAME` with what one publishes and what shows that it is unwell.
+
+A driver is no object of the API: it is known by the ResourceSlices that bear its name and by the claims that hold
+devices of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from django.contrib.auth.decorators import login_required
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.views.decorators.http import require_safe
+
+from claims.pages.grid import STATES, natural
+from claims.pages.shelf import read_picture
+from inventory.models import DeviceClass
+from manciple.pages.people import Person, person_of
+from manciple.store.tail import latest_revision
+from scheduling.pages.classes import shelf as class_shelf
+from scheduling.pages.classes.verdicts import matches
+from scheduling.pages.drivers.reading import Driver, attributes, capacities, pool_lines, read_drivers, troubles
+
+#: Of many pools and claims, the first so many are shown; with `?all=1` all of them.
+SHOWN = 20
+
+
+@login_required
+@require_safe
+def list_drivers(request: HttpRequest) -> HttpResponse:
+    """The list."""
+    revision = latest_revision()
+    drivers = read_drivers(read_picture())
+    context = {
+        "place": "drivers",
+        "revision": revision,
+        "drivers": drivers,
+        "troubles": {driver.name: len(troubles(driver)) for driver in drivers},
+        "states": STATES,
+    }
+    return render(request, "drivers/list.html", context)
+
+
+@login_required
+@require_safe
+def show_driver(request: HttpRequest, name: str) -> HttpResponse:
+    """One driver."""
+    revision = latest_revision()
+    driver = next((one for one in read_drivers(read_picture()) if one.name == name), None)
+    if driver is None:
+        raise Http404(f"No driver {name} publishes anything, and no claim holds a device of it.")
+    shown = max(len(driver.pools), len(driver.holders)) if "all" in request.GET else SHOWN
+    context = {
+        "place": "drivers",
+        "revision": revision,
+        "driver": driver,
+        "name": name,
+        "states": STATES,
+        "total": len(driver.tiles),
+        "published": driver.published,
+        "troubles": troubles(driver),
+        "pools": pool_lines(driver.pools[:shown]),
+        "more_pools": max(0, len(driver.pools) - shown),
+        "generations": _generations(driver),
+        "attributes": attributes(driver),
+        "capacities": capacities(driver),
+        "classes": _classes(name),
+    } | _claims(driver, person_of(request), shown=shown)
+    return render(request, "drivers/page.html", context)
+
+
+def _generations(driver: Driver) -> str:
+    found = sorted({pool.generation for pool in driver.pools})
+    if not found:
+        return "none"
+    return str(found[0]) if len(found) == 1 else f"{found[0]} to {found[-1]}"
+
+
+def _claims(driver: Driver, person: Person, *, shown: int) -> dict[str, Any]:
+    """The claims that hold devices of the driver, those with most first; of other namespaces only how many."""
+    seen = [(holder, count) for holder, count in driver.holders.values() if person.sees(holder.namespace)]
+    seen.sort(key=lambda one: (-one[1], one[0].namespace, natural(one[0].claim)))
+    return {
+        "claims": seen[:shown],
+        "more_claims": max(0, len(seen) - shown),
+        "other_claims": len(driver.holders) - len(seen),
+    }
+
+
+def _classes(driver: str) -> list[tuple[str, int]]:
+    """(class, how many devices of the driver it selects), of those that select any."""
+    shelf = class_shelf.shelf()
+    own = sum(1 << place for place, one in enumerate(shelf.candidates) if one.driver == driver)
+    found = []
+    for name, selectors in DeviceClass.objects.order_by("name").values_list("name", "selectors"):
+        count = (matches(_expressions(selectors), shelf) & own).bit_count()
+        if count:
+            found.append((name, count))
+    return found
+
+
+def _expressions(selectors: Iterable[dict[str, Any]]) -> list[str]:
+    return [one["cel"]["expression"] for one in selectors if one.get("cel")]

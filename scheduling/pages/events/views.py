@@ -1,0 +1,248 @@
+"""What happened: the Events (core/v1) that the person may see, the newest first.
+
+`/events`: filtered by `?ns=`, `?type=Warning`, `?kind=` and `?name=` of what they are about, and `?q=` (words in the
+message or the reason); `?before=REVISION` goes on where a page ended. Events are kept for an hour, as in Kubernetes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from django.contrib.auth.decorators import login_required
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.utils.http import urlencode
+from django.views.decorators.http import require_safe
+
+from manciple.pages import links
+from manciple.pages.people import Person, person_of
+from manciple.store.recent import Recent, namespaces_with, newest
+from manciple.store.tail import latest_revision
+from scheduling.pages.overview.waiting import clause_of
+from scheduling.resources import EVENTS
+
+#: Events on one page.
+SHOWN = 100
+#: Events that are looked through for one page, at most.
+LOOKED_AT = 5000
+#: Read at a time.
+BATCH = 500
+NORMAL, WARNING = "Normal", "Warning"
+#: What the scheduler calls a pod's lack of a place.
+FAILED_SCHEDULING = "FailedScheduling"
+
+
+class _About(msgspec.Struct, frozen=True, rename="camel"):
+    kind: str = ""
+    namespace: str = ""
+    name: str = ""
+
+
+class _Meta(msgspec.Struct, frozen=True, rename="camel"):
+    creation_timestamp: str | None = None
+
+
+class _Source(msgspec.Struct, frozen=True):
+    component: str = ""
+
+
+class _Document(msgspec.Struct, frozen=True, rename="camel"):
+    """What a page tells of an Event; the rest of its document is not decoded."""
+
+    involved_object: _About = _About()
+    reason: str = ""
+    message: str = ""
+    type: str = ""
+    count: int = 0
+    first_timestamp: str | None = None
+    last_timestamp: str | None = None
+    event_time: str | None = None
+    reporting_component: str = ""
+    source: _Source = _Source()
+    metadata: _Meta = _Meta()
+
+
+_decoder = msgspec.json.Decoder(_Document)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownEvent:
+    """One line. at: when it happened last; first: when it happened for the first time."""
+
+    revision: int
+    namespace: str
+    about: str  # the kind
+    name: str
+    warning: bool
+    reason: str
+    message: str
+    component: str
+    count: int
+    at: str | None
+    first: str | None
+
+    @property
+    def url(self) -> str:
+        """The page of what it is about; empty where that has none."""
+        return url_of(self.about, self.namespace, self.name)
+
+    @property
+    def clause(self) -> str:
+        """The message, without what all of the scheduler's refusals begin and end with."""
+        return clause_of(self.message) if self.reason == FAILED_SCHEDULING else self.message
+
+    @property
+    def title(self) -> str:
+        """`nlp-lab/llama-eval-3`, or the name alone of what belongs to no namespace."""
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What the address asks for."""
+
+    namespace: str = ""
+    type: str = ""
+    kind: str = ""
+    name: str = ""
+    text: str = ""
+    before: int = 0
+
+    @classmethod
+    def of(cls, asked: Any) -> Question:
+        before = asked.get("before", "")
+        return cls(
+            namespace=asked.get("ns", ""),
+            type=asked.get("type", "") if asked.get("type") in (NORMAL, WARNING) else "",
+            kind=asked.get("kind", ""),
+            name=asked.get("name", "").strip(),
+            text=asked.get("q", "").strip(),
+            before=int(before) if before.isdecimal() and len(before) < 19 else 0,  # noqa: PLR2004 - of a BIGINT
+        )
+
+    @property
+    def filters(self) -> bool:
+        return bool(self.namespace or self.type or self.kind or self.name or self.text)
+
+    def admits(self, event: ShownEvent) -> bool:
+        """All but the namespace, which the database has chosen."""
+        if self.type and (self.type == WARNING) != event.warning:
+            return False
+        if self.kind and self.kind != event.about:
+            return False
+        if self.name and self.name.lower() not in event.name.lower():
+            return False
+        words = self.text.lower()
+        return not words or words in event.message.lower() or words in event.reason.lower()
+
+    def address(self, *, before: int) -> str:
+        """The query of the page that goes on from `before`."""
+        named = {"ns": self.namespace, "type": self.type, "kind": self.kind, "name": self.name, "q": self.text}
+        kept = {key: value for key, value in named.items() if value}
+        return urlencode(kept | ({"before": before} if before else {}))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """A page of events. on: the revision before which the next page begins, 0 at the end; looked_at: events read."""
+
+    events: tuple[ShownEvent, ...]
+    on: int
+    looked_at: int
+
+    @property
+    def gave_up(self) -> bool:
+        """Whether it ends because it has looked at enough, not because it is full."""
+        return bool(self.on) and len(self.events) < SHOWN
+
+
+@login_required
+@require_safe
+def list_events(request: HttpRequest) -> HttpResponse:
+    """The page."""
+    revision = latest_revision()
+    person, asked = person_of(request), Question.of(request.GET)
+    found = find(asked, person)
+    context = {
+        "place": "events",
+        "revision": revision,
+        "asked": asked,
+        "found": found,
+        "namespaces": [name for name in namespaces_with(EVENTS) if person.sees(name)],
+        "kinds": KINDS,
+        "next": asked.address(before=found.on) if found.on else "",
+        "newest": asked.address(before=0),
+        "topics": f"events:{asked.namespace}" if asked.namespace else "events:",
+    }
+    return render(request, "events/list.html", context)
+
+
+def find(asked: Question, person: Person, *, shown: int = SHOWN) -> Found:
+    """The newest events that the question admits and the person sees."""
+    events: list[ShownEvent] = []
+    before, looked_at = asked.before, 0
+    batch = BATCH if asked.filters else shown + 1
+    for read in _batches(asked, person, before, batch):
+        for stored in read:
+            event = shown_event(stored)
+            if asked.admits(event):
+                if len(events) == shown:
+                    return Found(events=tuple(events), on=before, looked_at=looked_at)
+                events.append(event)
+            before, looked_at = stored.revision, looked_at + 1
+        if looked_at >= LOOKED_AT:
+            return Found(events=tuple(events), on=before, looked_at=looked_at)
+        if len(read) < batch:
+            break
+    return Found(events=tuple(events), on=0, looked_at=looked_at)
+
+
+def _batches(asked: Question, person: Person, before: int, batch: int) -> Iterator[tuple[Recent, ...]]:
+    namespaces: Iterable[str] | None = person.namespaces
+    if asked.namespace:
+        namespaces = {asked.namespace} if person.sees(asked.namespace) else ()
+    chosen = None if namespaces is None else tuple(namespaces)
+    while read := newest(EVENTS, limit=batch, before=before, namespaces=chosen):
+        yield read
+        before = read[-1].revision
+
+
+def latest(person: Person, *, shown: int) -> tuple[ShownEvent, ...]:
+    """The newest few that the person sees."""
+    return find(Question(), person, shown=shown).events
+
+
+def shown_event(stored: Recent) -> ShownEvent:
+    event = _decoder.decode(stored.text)
+    about, created = event.involved_object, event.metadata.creation_timestamp
+    first = event.first_timestamp or event.event_time or created
+    return ShownEvent(
+        revision=stored.revision,
+        namespace=about.namespace,
+        about=about.kind,
+        name=about.name,
+        warning=event.type == WARNING,
+        reason=event.reason,
+        message=event.message.strip(),
+        component=event.reporting_component or event.source.component,
+        count=event.count,
+        at=event.last_timestamp or event.event_time or created,
+        first=first,
+    )
+
+
+#: kind -> its page
+_NAMESPACED = {"Pod": links.pod_url, "ResourceClaim": links.claim_url, "ResourceClaimTemplate": links.template_url}
+_CLUSTER_WIDE = {"Node": links.node_url, "DeviceClass": links.class_url, "Namespace": links.namespace_url}
+KINDS = ("Pod", "ResourceClaim", "Node", "DeviceClass", "ResourceSlice", "ResourceClaimTemplate", "Namespace")
+
+
+def url_of(kind: str, namespace: str, name: str) -> str:
+    if not name:
+        return ""
+    if kind in _NAMESPACED and namespace:
+        return _NAMESPACED[kind](namespace, name)
+    return _CLUSTER_WIDE[kind](name) if kind in _CLUSTER_WIDE else ""

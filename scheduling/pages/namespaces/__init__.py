@@ -1,0 +1,1 @@
+"""Namespaces: who holds and waits in each."""

@@ -1,0 +1,143 @@
+"""The namespaces: `/namespaces`, and `/namespaces/NS` with what one holds.
+
+Administrators make them, open them to admin access and delete them; what a deletion takes along is counted first
+(`?delete=1`), and only the button under the counts deletes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_http_methods, require_safe
+from msgspec import structs
+
+from claims.admission import ADMIN_ACCESS_LABEL
+from manciple.api import writes
+from manciple.pages import links
+from manciple.pages.people import demand_edit, demand_sight, person_of
+from manciple.pages.posting import posted_from
+from manciple.store.tail import latest_revision
+from manciple.wire.base import ObjectMeta
+from manciple.wire.errors import ApiError
+from manciple.wire.machinery import Namespace
+from scheduling.pages.namespaces.reading import contents, read_namespaces
+from scheduling.resources import NAMESPACES, kind
+
+
+@login_required
+@require_http_methods(["GET", "HEAD", "POST"])
+def list_namespaces(request: HttpRequest) -> HttpResponse:
+    """The list; a POST makes a namespace."""
+    return _create(request) if request.method == "POST" else _draw_list(request)
+
+
+def _create(request: HttpRequest) -> HttpResponse:
+    person = demand_edit(request, "make namespaces")
+    name = request.POST.get("name", "").strip()
+    try:
+        writes.create(kind(NAMESPACES), Namespace(metadata=ObjectMeta(name=name)), identity=person.identity)
+    except ApiError as refusal:
+        return _draw_list(request, typed=name, complaint=_explained(refusal, name))
+    messages.success(request, f"Namespace {name} is there.")
+    return redirect(links.namespace_url(name))
+
+
+def _explained(refusal: ApiError, name: str) -> str:
+    if refusal.reason == "AlreadyExists":
+        return f"Namespace {name} already exists. Choose another name."
+    causes = (refusal.details or {}).get("causes") or []
+    said = next((str(cause.get("message", "")) for cause in causes), refusal.message)
+    return f"Invalid name: {said}"
+
+
+def _draw_list(request: HttpRequest, *, typed: str = "", complaint: str = "") -> HttpResponse:
+    revision, person = latest_revision(), person_of(request)
+    text = request.GET.get("q", "").strip()
+    found = read_namespaces(person)
+    context: dict[str, Any] = {
+        "place": "namespaces",
+        "revision": revision,
+        "total": len(found),
+        "text": text,
+        "namespaces": [one for one in found if text.lower() in one.name.lower()],
+        "may_edit": person.may_edit(),
+        "typed": typed,
+        "complaint": complaint,
+    }
+    return render(request, "namespaces/list.html", context, status=422 if complaint else 200)
+
+
+@login_required
+@require_safe
+def show_namespace(request: HttpRequest, name: str) -> HttpResponse:
+    """One namespace; with `?delete=1` what a deletion would take along, with `?admin=1` what opening it means."""
+    person = demand_sight(request, name, f"Namespace {name}")
+    return _draw(request, name, deleting="delete" in request.GET and person.may_edit(), opening="admin" in request.GET)
+
+
+def _draw(request: HttpRequest, name: str, *, deleting: bool, opening: bool, complaint: str = "") -> HttpResponse:
+    revision, person = latest_revision(), person_of(request)
+    found = read_namespaces(person, name=name)
+    if not found:
+        raise Http404(f"Namespace {name} does not exist.")
+    context = {
+        "place": "namespaces",
+        "revision": revision,
+        "held": found[0],
+        "name": name,
+        "may_edit": person.may_edit(),
+        "label": ADMIN_ACCESS_LABEL,
+        "labels": sorted(found[0].labels.items()),
+        "complaint": complaint,
+        "deleting": deleting,
+        "opening": opening and person.may_edit(),
+        "contents": contents(name),
+    }
+    return render(request, "namespaces/page.html", context, status=422 if complaint else 200)
+
+
+@login_required
+@posted_from("namespace")
+def change_namespace(request: HttpRequest, name: str) -> HttpResponse:
+    """Open it to admin access, or close it."""
+    person = demand_edit(request, "open namespaces to admin access")
+    opens = request.POST.get("admin_access") == "true"
+
+    def relabelled(old: Any) -> Any:
+        labels = {key: value for key, value in old.metadata.labels.items() if key != ADMIN_ACCESS_LABEL}
+        wanted = {**labels, ADMIN_ACCESS_LABEL: "true"} if opens else labels
+        return structs.replace(old, metadata=structs.replace(old.metadata, labels=wanted))
+
+    try:
+        writes.modify(kind(NAMESPACES), relabelled, name=name, identity=person.identity)
+    except ApiError as refusal:
+        return _refused(request, name, refusal)
+    told = "Claims in it may ask for admin access now." if opens else "New claims in it may not ask for admin access."
+    messages.success(request, told)
+    return redirect(links.namespace_url(name))
+
+
+@login_required
+@posted_from("namespace")
+def delete_namespace(request: HttpRequest, name: str) -> HttpResponse:
+    """Delete it and what is in it, as `kubectl delete namespace` does."""
+    person = demand_edit(request, "delete namespaces")
+    try:
+        deletion = writes.delete(kind(NAMESPACES), name=name, identity=person.identity)
+    except ApiError as refusal:
+        return _refused(request, name, refusal)
+    if deletion.gone or not read_namespaces(person, name=name):
+        messages.success(request, f"Namespace {name} is deleted.")
+        return redirect("namespaces")
+    messages.success(request, f"Namespace {name} is being emptied; it goes when its pods have ended.")
+    return redirect(links.namespace_url(name))
+
+
+def _refused(request: HttpRequest, name: str, refusal: ApiError) -> HttpResponse:
+    if refusal.reason == "NotFound":
+        raise Http404(refusal.message)
+    return _draw(request, name, deleting=False, opening=False, complaint=refusal.message)

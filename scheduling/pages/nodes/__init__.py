@@ -1,0 +1,1 @@
+"""Nodes: their list, and the sheet of one."""

@@ -1,0 +1,191 @@
+"""Changing a node by hand: cordon, taint and back, each rehearsed before it is done.
+
+What a change would do to pods is reckoned with the scheduler's own rules (`scheduling.policy`) and the eviction's
+(`controllers.node_health`), on values; writing goes through the API with the person's identity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from msgspec import structs
+
+from claims.kinds.pods import Pod
+from claims.models import Pod as PodRow
+from inventory.kinds.node_rules import TAINT_EFFECTS
+from inventory.kinds.nodes import Node, Taint
+from manciple.api import writes
+from manciple.store import objects
+from manciple.wire.errors import ApiError
+from manciple.wire.identity import Identity
+from scheduling.controllers.node_health import OURS, eviction_time
+from scheduling.event_recorder import timestamp
+from scheduling.pages.nodes.reading import PodsThere
+from scheduling.policy import check, needs_of
+from scheduling.resources import NODES, PODS, decoded, kind
+
+What = Literal["cordon", "uncordon", "taint", "untaint"]
+WHATS: tuple[What, ...] = ("cordon", "uncordon", "taint", "untaint")
+#: What each effect means for pods without a toleration.
+EFFECT_MEANINGS = {
+    "NoSchedule": "new pods without a toleration stay away",
+    "PreferNoSchedule": "new pods without a toleration come only where nothing else fits",
+    "NoExecute": "pods without a toleration leave, and new ones stay away",
+}
+#: Waiting pods that are asked whether they could come, the first by name.
+ASKED = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One edit of a node. key, value, effect: of the taint."""
+
+    what: What
+    key: str = ""
+    value: str = ""
+    effect: str = ""
+
+    @property
+    def taint(self) -> str:
+        """As `kubectl taint` writes it."""
+        return f"{self.key}{f'={self.value}' if self.value else ''}:{self.effect}"
+
+
+@dataclass(frozen=True, slots=True)
+class Leaving:
+    """A pod that would be evicted. seconds: until then."""
+
+    pod: Pod
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effects:
+    """What a change would do now. asked: how many waiting pods were asked."""
+
+    leaving: tuple[Leaving, ...]
+    staying: int
+    ending: int  # those that are being deleted, whatever is done
+    kept_off: tuple[Pod, ...]
+    let_in: tuple[Pod, ...]
+    asked: int
+    nothing: bool
+
+    @property
+    def at_once(self) -> int:
+        return sum(one.seconds <= 0 for one in self.leaving)
+
+
+def read_change(data: Mapping[str, str]) -> Change | None:
+    """The change that a query or a form tells of; None where it tells of none."""
+    what = data.get("change", "")
+    if what not in WHATS:
+        return None
+    fields = {name: data.get(name, "").strip() for name in ("key", "value", "effect")}
+    return Change(what=what, **fields)
+
+
+def changed(node: Node, change: Change, now: datetime) -> Node:
+    """`node` as the change leaves it. A taint replaces that of its key and effect, as --overwrite does."""
+    spec = node.spec
+    if change.what in ("cordon", "uncordon"):
+        return structs.replace(node, spec=structs.replace(spec, unschedulable=change.what == "cordon"))
+    others = tuple(taint for taint in spec.taints if (taint.key, taint.effect) != (change.key, change.effect))
+    if change.what == "untaint":
+        return structs.replace(node, spec=structs.replace(spec, taints=others))
+    # Patience is counted from here; taints that evict nobody have no such time.
+    since = timestamp(now) if change.effect == "NoExecute" else None
+    added = Taint(key=change.key, value=change.value, effect=change.effect, time_added=since)
+    return structs.replace(node, spec=structs.replace(spec, taints=(*others, added)))
+
+
+def write(name: str, change: Change, *, identity: Identity, dry_run: bool = False) -> None:
+    """Make the change through the API. Raises: ApiError."""
+    now = datetime.now(UTC)
+    writes.modify(kind(NODES), lambda node: changed(node, change, now), name=name, identity=identity, dry_run=dry_run)
+
+
+def complaints(name: str, change: Change, *, identity: Identity) -> dict[str, str]:
+    """What the API has against the change, by field ("key", "value", "effect", "" for the whole)."""
+    if change.what in ("taint", "untaint") and change.key in OURS:
+        return {"key": "The node lifecycle controller sets and removes this taint by what the node reports."}
+    if change.what == "taint" and not change.key:
+        return {"key": "A taint needs a key, for example `maintenance`."}
+    if change.what == "taint" and change.effect not in TAINT_EFFECTS:
+        return {"effect": f"Choose one of {', '.join(TAINT_EFFECTS)}."}
+    try:
+        write(name, change, identity=identity, dry_run=True)
+    except ApiError as refusal:
+        return by_field(refusal)
+    return {}
+
+
+def by_field(refusal: ApiError) -> dict[str, str]:
+    """The causes of a refusal at the fields of the form that they are about."""
+    causes: Sequence[Mapping[str, Any]] = (refusal.details or {}).get("causes") or [{"message": refusal.message}]
+    found: dict[str, str] = {}
+    for cause in causes:
+        field = str(cause.get("field", "")).rpartition(".")[2]
+        found.setdefault(field if field in ("key", "value", "effect") else "", str(cause.get("message", "")))
+    return found
+
+
+# The rehearsal -------------------------------------------------------------------------------------------------------
+
+
+def rehearse(node: Node, change: Change, there: PodsThere, *, now: datetime) -> Effects:
+    """What the change would do to the pods on the node, and to those that wait."""
+    return effects(node, changed(node, change, now), there, read_waiting(), now=now)
+
+
+def effects(before: Node, after: Node, there: PodsThere, waiting: Iterable[Pod], *, now: datetime) -> Effects:
+    """PURE. A waiting pod is asked about everything but new devices."""
+    leaving = [one for pod in there.pods if (one := _leaves(pod, before, after, now))]
+    ending = sum(pod.metadata.deletion_timestamp is not None for pod in there.pods)
+    asked = list(waiting)
+    could = [pod for pod in asked if _fits(pod, before, there)]
+    can = [pod for pod in asked if _fits(pod, after, there)]
+    now_in, then_in = ({pod.metadata.uid for pod in pods} for pods in (could, can))
+    return Effects(
+        leaving=tuple(sorted(leaving, key=lambda one: (one.seconds, one.pod.metadata.name))),
+        staying=len(there.pods) - len(leaving) - ending,
+        ending=ending,
+        kept_off=tuple(pod for pod in could if pod.metadata.uid not in then_in),
+        let_in=tuple(pod for pod in can if pod.metadata.uid not in now_in),
+        asked=len(asked),
+        nothing=before == after,
+    )
+
+
+def _leaves(pod: Pod, before: Node, after: Node, now: datetime) -> Leaving | None:
+    """None for a pod that stays, leaves anyway no later, or is going already."""
+    if pod.metadata.deletion_timestamp is not None:
+        return None
+    then, already = eviction_time(pod, after), eviction_time(pod, before)
+    if then is None or (already is not None and already <= then):
+        return None
+    return Leaving(pod, max(0.0, (then - now).total_seconds()))
+
+
+def _fits(pod: Pod, node: Node, there: PodsThere) -> bool:
+    return not check(needs_of(pod), node, used=there.used, pods=len(there.pods))
+
+
+def read_waiting() -> list[Pod]:
+    """The pods without a node, the first by name, at most `ASKED`."""
+    rows = PodRow.objects.filter(node_name="", phase__in=("", "Pending"), deleting=False)
+    keys = list(rows.order_by("namespace", "name").values_list("namespace", "name")[:ASKED])
+    found = [decoded(stored, Pod) for stored in objects.get_many(kind(PODS), keys)]
+    return sorted(found, key=lambda pod: (pod.metadata.namespace, pod.metadata.name))
+
+
+#: what was done -> how that is told
+DONE: dict[What, Callable[[str, Change], str]] = {
+    "cordon": lambda name, _change: f"{name} is cordoned: no new pod comes here.",
+    "uncordon": lambda name, _change: f"{name} takes new pods again.",
+    "taint": lambda name, change: f"{name} is tainted {change.taint}.",
+    "untaint": lambda name, change: f"{name} no longer has the taint {change.taint}.",
+}

@@ -1,0 +1,314 @@
+"""One node: `/nodes/NAME`, and `/nodes/NAME/change` where an administrator changes it.
+
+What a person would do next is rehearsed in the URL: `?change=cordon`, or `?change=taint&key=…&value=…&effect=…`, shows
+exactly what it would do; only the button under it does it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import yaml
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_safe
+
+from claims.kinds.pods import Pod
+from claims.pages.cards import WHOLE
+from claims.pages.grid import STATES, Holder, Part, Tile, natural
+from claims.pages.published import DeviceKey, PoolContent
+from claims.pages.shelf import read_picture
+from claims.pages.sight import line_for
+from claims.pages.tiles import label
+from inventory.kinds.node_rules import TAINT_EFFECTS
+from manciple.pages import links
+from manciple.pages.people import Person, demand_edit, person_of
+from manciple.pages.posting import posted_from
+from manciple.store import objects, writings
+from manciple.store.tail import latest_revision
+from manciple.wire.errors import ApiError
+from manciple.wire.machinery import Event
+from manciple.wire.selectors import parse_field_selector
+from scheduling.controllers.node_health import OURS, PRESSURES
+from scheduling.event_recorder import DEFAULT_NAMESPACE
+from scheduling.pages.nodes.amounts import allocated
+from scheduling.pages.nodes.changes import (
+    DONE,
+    EFFECT_MEANINGS,
+    Change,
+    Effects,
+    by_field,
+    complaints,
+    read_change,
+    rehearse,
+    write,
+)
+from scheduling.pages.nodes.reading import Known, PodsThere, pods_on, pools_on, read_node, segments
+from scheduling.resources import EVENTS, NODES, SLICES, decoded, kind
+
+#: Of the agent: the SHA-256 of the certificate that it serves logs with.
+CERTIFICATE_ANNOTATION = "manciple.dev/agent-certificate-sha256"
+#: Events on the page, the newest.
+SHOWN_EVENTS = 20
+#: Pods that are named in a rehearsal, of each sort.
+NAMED = 10
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceTile:
+    """A tile of the node's line. namespace: of the holder, where it is written on the tile."""
+
+    tile: Tile
+    url: str
+    label: str
+    namespace: str
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """What a card is cut into; one that is not cut now fills its frame."""
+        if not self.tile.cut:
+            return ()
+        return self.tile.parts or (Part(offer=self.tile.offers[0], state=self.tile.state, weight=WHOLE),)
+
+
+@dataclass(frozen=True, slots=True)
+class HeldClaim:
+    """A claim that holds devices here. use: what its pods do with it, as far as the API knows."""
+
+    namespace: str
+    name: str
+    devices: tuple[tuple[str, str], ...]  # (address of its page, name)
+    pods: tuple[tuple[str, str], ...]  # (name, phase, or "not here")
+    others: tuple[str, ...]  # who else it is reserved for: "jobs.batch train"
+    use: str
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedPool:
+    """A pool of this node. published_at: when the newest of its slices was written."""
+
+    pool: PoolContent
+    published_at: datetime | None
+
+    @property
+    def devices(self) -> int:
+        return sum(1 for _ in self.pool.offers)
+
+
+@login_required
+@require_safe
+def show_node(request: HttpRequest, name: str) -> HttpResponse:
+    """The page; with `?change=` what that would do."""
+    change = read_change(request.GET)
+    if change is not None:
+        demand_edit(request, "change nodes")
+    return _draw(request, name, change=change)
+
+
+@login_required
+@posted_from("node")
+def change_node(request: HttpRequest, name: str) -> HttpResponse:
+    """Do what was rehearsed."""
+    person = demand_edit(request, "change nodes")
+    change = read_change(request.POST)
+    if change is None or objects.get(kind(NODES), "", name) is None:
+        raise Http404(f"Node {name} does not exist.")
+    wrong = complaints(name, change, identity=person.identity)
+    if not wrong:
+        try:
+            write(name, change, identity=person.identity)
+        except ApiError as refusal:
+            wrong = by_field(refusal)
+    if wrong:
+        return _draw(request, name, change=change, wrong=wrong)
+    messages.success(request, DONE[change.what](name, change))
+    return redirect(links.node_url(name))
+
+
+def _draw(
+    request: HttpRequest, name: str, *, change: Change | None, wrong: dict[str, str] | None = None
+) -> HttpResponse:
+    revision, now, person = latest_revision(), datetime.now(UTC), person_of(request)
+    known = read_node(name, now)
+    if known is None:
+        raise Http404(f"Node {name} does not exist.")
+    there = pods_on([name])[name]
+    context = _facts(known, there, person) | {
+        "place": "nodes",
+        "revision": revision,
+        "may_edit": person.may_edit(),
+        "change": change,
+    }
+    if change is not None:
+        context |= _rehearsal(known, change, there, person, now=now, wrong=wrong)
+        context["frees"] = _frees(context["effects"], context["claims"])
+    return render(request, "nodes/page.html", context, status=422 if wrong else 200)
+
+
+def _rehearsal(
+    known: Known, change: Change, there: PodsThere, person: Person, *, now: datetime, wrong: dict[str, str] | None
+) -> dict[str, Any]:
+    """What the change would do; or the taint's form, empty or with what is wrong with it."""
+    asks = change.what == "taint" and not (change.key or change.value or change.effect)
+    if wrong is None:
+        wrong = {} if asks else complaints(known.name, change, identity=person.identity)
+    ready = not asks and not wrong
+    effects = rehearse(known.node, change, there, now=now) if ready else None
+    return {
+        "wrong": wrong,
+        "whole": wrong.get("", ""),
+        "effects": effects,
+        "named": NAMED,
+        "effect_meanings": [(effect, EFFECT_MEANINGS[effect]) for effect in TAINT_EFFECTS],
+    }
+
+
+def _frees(effects: Effects | None, claims: Iterable[HeldClaim]) -> int:
+    """The devices of claims that nobody uses once the leaving pods are gone."""
+    gone = {(one.pod.metadata.namespace, one.pod.metadata.name) for one in (effects.leaving if effects else ())}
+    return sum(
+        len(claim.devices)
+        for claim in claims
+        if claim.pods and not claim.others and all((claim.namespace, pod) in gone for pod, _ in claim.pods)
+    )
+
+
+# What the page tells -------------------------------------------------------------------------------------------------
+
+
+def _facts(known: Known, there: PodsThere, person: Person) -> dict[str, Any]:
+    node, picture = known.node, read_picture()
+    line = picture.lines.get(known.name)
+    tiles = line.tiles if line else ()
+    counts = segments([line], STATES)
+    pools = _pools(pools_on(picture).get(known.name, []))
+    claims = _claims(tiles, there)
+    seen_pods = [pod for pod in there.pods if person.sees(pod.metadata.namespace)]
+    seen_claims = [claim for claim in claims if person.sees(claim.namespace)]
+    stored = objects.get(kind(NODES), "", known.name)
+    return {
+        "known": known,
+        "node": node,
+        "name": known.name,
+        "troubles": _troubles(known, [one.pool for one in pools]),
+        "tiles": [_tile(tile) for tile in (line_for(person, line).tiles if line else ())],
+        "counts": counts,
+        "states": STATES,
+        "free": dict(counts).get("free", 0),
+        "pools": pools,
+        "topics": " ".join(sorted(line.topics)) if line else "",
+        "claims": seen_claims,
+        "other_claims": len(claims) - len(seen_claims),
+        "pods": seen_pods,
+        "other_pods": len(there.pods) - len(seen_pods),
+        "amounts": allocated(node.status.allocatable, there.used),
+        "room": node.status.allocatable.get("pods", ""),
+        "pod_count": len(there.pods),
+        "logs": _logs(known),
+        "certificate": node.metadata.annotations.get(CERTIFICATE_ANNOTATION, ""),
+        "labels": sorted(known.labels.items()),
+        "taints": [(taint, taint.key in OURS) for taint in node.spec.taints],
+        "events": _events(known.name),
+        "yaml": yaml.safe_dump(json.loads(stored.text), sort_keys=False, allow_unicode=True) if stored else "",
+    }
+
+
+def _troubles(known: Known, pools: Iterable[PoolContent]) -> list[tuple[str, str]]:
+    """(what is wrong, what to do)."""
+    found = []
+    look = f"Look at the agent on the machine: `systemctl status manciple-agent@{known.name}`."
+    if known.state == "Silent":
+        found.append(
+            (
+                f"Nothing is heard of {known.name}.",
+                f"Its pods are evicted when their tolerations end, after 5 min unless they say otherwise. {look}",
+            )
+        )
+    conditions = {one.type: one for one in known.node.status.conditions}
+    if known.state == "Not ready":
+        said = conditions["Ready"].message or conditions["Ready"].reason
+        found.append((f"{known.name} says that it is not ready{f': {said}' if said else ''}.", look))
+    for type_ in PRESSURES:
+        one = conditions.get(type_)
+        if one is not None and one.status == "True":
+            found.append(
+                (f"{type_}: {one.message or one.reason}", "New pods stay away until it is over; those here go on.")
+            )
+    for pool in pools:
+        if not pool.complete:
+            found.append((_short(pool), f"Restart the driver {pool.key[0]} on {known.name}; it publishes all of them."))
+    return found
+
+
+def _short(pool: PoolContent) -> str:
+    count = sum(1 for _ in pool.offers)
+    devices = "its device is" if count == 1 else f"its {count} devices are"
+    return f"{len(pool.slices)} of {pool.expected} slices of {pool.key[0]} are there; {devices} not offered."
+
+
+def _pools(pools: Iterable[PoolContent]) -> list[PublishedPool]:
+    """The incomplete ones first."""
+    ordered = sorted(pools, key=lambda pool: (pool.complete, pool.key))
+    names = frozenset(one.name for pool in ordered for one in pool.slices)
+    written = writings.last_written(kind(SLICES), names=names) if names else {}
+    return [
+        PublishedPool(pool, max((written[one.name] for one in pool.slices if one.name in written), default=None))
+        for pool in ordered
+    ]
+
+
+def _tile(tile: Tile) -> DeviceTile:
+    namespace = tile.namespace if tile.run and tile.claim_uid and tile.state == "reserved" else ""
+    return DeviceTile(tile, links.device_url(*tile.key), label(tile), namespace)
+
+
+def _claims(tiles: Iterable[Tile], there: PodsThere) -> list[HeldClaim]:
+    """The claims that hold the node's devices, and what their pods do."""
+    phases = {(pod.metadata.namespace, pod.metadata.name): _phase(pod) for pod in there.pods}
+    held: dict[str, tuple[Holder, list[DeviceKey]]] = {}
+    for tile in tiles:
+        for part in tile.parts or (tile,):
+            key = part.offer.key if isinstance(part, Part) and part.offer else tile.key
+            for holder in part.holders:
+                held.setdefault(holder.claim_uid, (holder, []))[1].append(key)
+    found = [_claim(holder, devices, phases) for holder, devices in held.values()]
+    return sorted(found, key=lambda claim: (claim.namespace, natural(claim.name)))
+
+
+def _claim(holder: Holder, keys: Iterable[DeviceKey], phases: dict[tuple[str, str], str]) -> HeldClaim:
+    pods = tuple((pod, phases.get((holder.namespace, pod), "not here")) for pod in holder.pods)
+    devices = {links.device_url(*key): key[2] for key in keys}
+    use = "No pod uses it" if not holder.users else "Preparing" if holder.preparing else "In use"
+    if holder.others:
+        use = f"Reserved for {holder.others[0]}" + (f" and {more} more" if (more := len(holder.users) - 1) else "")
+    elif pods and all(phase == "not here" for _, phase in pods):
+        use = "Its pod is not here"
+    elif pods and all(phase in ("Ending", "not here") for _, phase in pods):
+        use = "Its pod is ending"
+    return HeldClaim(holder.namespace, holder.claim, tuple(devices.items()), pods, tuple(map(str, holder.others)), use)
+
+
+def _phase(pod: Pod) -> str:
+    return "Ending" if pod.metadata.deletion_timestamp else pod.status.phase or "Pending"
+
+
+def _logs(known: Known) -> str:
+    """Where the agent serves the logs of its pods; empty where it does not."""
+    port = known.node.status.daemon_endpoints.kubelet_endpoint.port
+    addresses = {one.type: one.address for one in known.node.status.addresses}
+    host = addresses.get("InternalIP") or addresses.get("Hostname") or known.name
+    return f"https://{host}:{port}" if port else ""
+
+
+def _events(name: str) -> list[Event]:
+    """What was told about the node, the newest first."""
+    about = parse_field_selector(f"involvedObject.kind=Node,involvedObject.name={name}")
+    page = objects.list(kind(EVENTS), namespace=DEFAULT_NAMESPACE, fields=about)
+    found = [decoded(stored, Event) for stored in page.items]
+    return sorted(found, key=lambda event: event.last_timestamp or "", reverse=True)[:SHOWN_EVENTS]

@@ -1,0 +1,256 @@
+"""Reads nodes as the pages tell of them: how they are, what is published and given out there, what their pods take.
+
+A bounded number of queries for any number of nodes: the documents of the nodes, their leases, and the pods of those
+nodes that are shown.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from claims.kinds.pods import Pod
+from claims.models import Pod as PodRow
+from claims.pages.grid import Line, natural
+from claims.pages.published import PoolContent
+from claims.pages.shelf import Picture
+from inventory.kinds.nodes import Node, Taint
+from manciple.pages.durations import moment
+from manciple.store import objects, writings
+from manciple.wire.selectors import LabelSelector
+from scheduling.controllers.node_health import OURS, Signs, is_silent, ready_condition
+from scheduling.controllers.node_lifecycle import LEASE_NAMESPACE
+from scheduling.pages.nodes.amounts import Allocated, allocated
+from scheduling.policy import requests_of
+from scheduling.resources import LEASES, NODES, PODS, decoded, kind, listed
+
+#: What a node's state is called -> how severe that is (the mark's class), what the mark shows.
+STATES = {
+    "Silent": ("err", "!"),
+    "Not ready": ("err", "!"),
+    "Starting": ("info", "…"),
+    "Cordoned": ("closed", ""),
+    "Ready": ("ok", "✓"),
+}
+#: The filters of the list: (word in the URL, what the tab says).
+TABS = (
+    ("", "All"),
+    ("not-ready", "Not ready"),
+    ("silent", "Silent"),
+    ("cordoned", "Cordoned"),
+    ("tainted", "Tainted"),
+    ("incomplete", "Pool incomplete"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A node with what was heard of it."""
+
+    node: Node
+    renewed_at: datetime | None  # when the server last saw its lease renewed
+    state: str
+
+    @property
+    def name(self) -> str:
+        return self.node.metadata.name
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        return self.node.metadata.labels
+
+    @property
+    def mark(self) -> tuple[str, str]:
+        return STATES[self.state]
+
+    @property
+    def cordoned(self) -> bool:
+        return self.node.spec.unschedulable
+
+    @property
+    def silent_since(self) -> datetime | None:
+        """When it was last heard of, where it is silent."""
+        if self.state != "Silent":
+            return None
+        ready = ready_condition(self.node)
+        return self.renewed_at or moment(ready.last_transition_time if ready else self.node.metadata.creation_timestamp)
+
+    @property
+    def fresh(self) -> bool:
+        return self.renewed_at is not None and self.state != "Silent"
+
+    @property
+    def taints(self) -> tuple[Taint, ...]:
+        """Those that people put there, and those of pressure; silence and unreadiness are told by the state."""
+        return tuple(taint for taint in self.node.spec.taints if taint.key not in OURS)
+
+    @property
+    def version(self) -> str:
+        info = self.node.status.node_info
+        return " · ".join(filter(None, (info.kubelet_version, info.container_runtime_version)))
+
+
+def read_nodes(now: datetime | None = None) -> list[Known]:
+    """Every node, as a person counts. Two queries."""
+    now = now or datetime.now(UTC)
+    _, nodes = listed(NODES, Node)
+    renewed = writings.last_written(kind(LEASES), LEASE_NAMESPACE)
+    found = (known_as(node, renewed.get(node.metadata.name), now) for node in nodes)
+    return sorted(found, key=lambda one: natural(one.name))
+
+
+def read_node(name: str, now: datetime | None = None) -> Known | None:
+    """One node; None where there is none."""
+    stored = objects.get(kind(NODES), "", name)
+    if stored is None:
+        return None
+    renewed = writings.last_written(kind(LEASES), LEASE_NAMESPACE, names=frozenset({name}))
+    return known_as(decoded(stored, Node), renewed.get(name), now or datetime.now(UTC))
+
+
+def known_as(node: Node, renewed_at: datetime | None, now: datetime) -> Known:
+    return Known(node, renewed_at, state_of(node, renewed_at, now))
+
+
+def state_of(node: Node, renewed_at: datetime | None, now: datetime) -> str:
+    """One of `STATES`; what a person must know first wins."""
+    ready = ready_condition(node)
+    lost = renewed_at is not None and is_silent(node, Signs(renewed_at=renewed_at), now)
+    if (ready is not None and ready.status == "Unknown") or (lost and ready is not None):
+        return "Silent"
+    if ready is None:
+        return "Silent" if is_silent(node, Signs(renewed_at=renewed_at), now) else "Starting"
+    if ready.status != "True":
+        return "Not ready"
+    return "Cordoned" if node.spec.unschedulable else "Ready"
+
+
+# Filters -------------------------------------------------------------------------------------------------------------
+
+
+def has_tab(known: Known, tab: str, broken: Collection[str]) -> bool:
+    """Whether the node belongs under that tab. broken: the names of nodes with an incomplete pool."""
+    return {
+        "not-ready": known.state in ("Not ready", "Silent", "Starting"),
+        "silent": known.state == "Silent",
+        "cordoned": known.cordoned,
+        "tainted": bool(known.taints),
+        "incomplete": known.name in broken,
+    }.get(tab, True)
+
+
+def is_meant(known: Known, text: str, selector: LabelSelector) -> bool:
+    """Whether name, address, version or a label holds `text`, and the labels match."""
+    if not selector.matches(known.labels):
+        return False
+    wanted = text.lower()
+    said = (
+        known.name,
+        known.version,
+        *(address.address for address in known.node.status.addresses),
+        *(f"{key}={value}" for key, value in known.labels.items()),
+    )
+    return not wanted or any(wanted in one.lower() for one in said)
+
+
+# What is on a node ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class PodsThere:
+    """The pods of a node that are not over, and what they ask of it."""
+
+    pods: tuple[Pod, ...]
+    used: Mapping[str, int]  # resource -> nanos
+
+
+def pods_on(names: Collection[str]) -> dict[str, PodsThere]:
+    """node -> its pods. As many queries as hundreds of pods."""
+    rows = PodRow.objects.filter(node_name__in=names).exclude(phase__in=("Succeeded", "Failed"))
+    keys = list(rows.values_list("namespace", "name"))
+    by_node: dict[str, list[Pod]] = defaultdict(list)
+    for stored in objects.get_many(kind(PODS), keys):
+        pod = decoded(stored, Pod)
+        by_node[pod.spec.node_name].append(pod)
+    return {name: _there(by_node.get(name, ())) for name in names}
+
+
+def _there(pods: Sequence[Pod]) -> PodsThere:
+    used: dict[str, int] = {}
+    for pod in pods:
+        for resource, amount in requests_of(pod).items():
+            used[resource] = used.get(resource, 0) + amount
+    ordered = sorted(pods, key=lambda pod: (pod.metadata.namespace, natural(pod.metadata.name)))
+    return PodsThere(tuple(ordered), used)
+
+
+def pools_on(picture: Picture) -> dict[str, list[PoolContent]]:
+    """node -> the pools that are its own."""
+    found: dict[str, list[PoolContent]] = defaultdict(list)
+    for pool in picture.pools.values():
+        for node in {one.node for one in pool.slices if one.node}:
+            found[node].append(pool)
+    return found
+
+
+def segments(lines: Iterable[Line | None], order: Iterable[str]) -> list[tuple[str, int]]:
+    """(state, devices) of all lines together, without zeros: in the order of the legend, what is free last."""
+    counts: dict[str, int] = {}
+    for line in lines:
+        for state, count in (line.counts if line else {}).items():
+            counts[state] = counts.get(state, 0) + count
+    return [(state, counts[state]) for state in free_last(order) if counts.get(state)]
+
+
+def free_last(order: Iterable[str]) -> list[str]:
+    """As bars show them: what is taken from the left, what is left at the right."""
+    return sorted(order, key=lambda state: state == "free")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeLine:
+    """One row of the list."""
+
+    known: Known
+    pools: tuple[PoolContent, ...]
+    devices: tuple[tuple[str, int], ...]
+    pods: int
+    room: str  # how many pods it takes, where it says so
+    amounts: tuple[Allocated, ...]
+
+    @property
+    def incomplete(self) -> tuple[PoolContent, ...]:
+        return tuple(pool for pool in self.pools if not pool.complete)
+
+    @property
+    def generations(self) -> str:
+        """`generation 3`, or `generations 1 to 7`, of its complete pools."""
+        found = sorted({pool.generation for pool in self.pools})
+        return f"generation {found[0]}" if len(found) == 1 else f"generations {found[0]} to {found[-1]}"
+
+    @property
+    def free(self) -> int:
+        return dict(self.devices).get("free", 0)
+
+    @property
+    def total(self) -> int:
+        return sum(count for _, count in self.devices)
+
+
+def lines_of(shown: Sequence[Known], picture: Picture, order: Iterable[str]) -> list[NodeLine]:
+    there = pods_on([known.name for known in shown])
+    pools = pools_on(picture)
+    states = tuple(order)
+    return [
+        NodeLine(
+            known=known,
+            pools=tuple(pools.get(known.name, ())),
+            devices=tuple(segments([picture.lines.get(known.name)], states)),
+            pods=len(there[known.name].pods),
+            room=known.node.status.allocatable.get("pods", ""),
+            amounts=allocated(known.node.status.allocatable, there[known.name].used),
+        )
+        for known in shown
+    ]

@@ -1,0 +1,1 @@
+"""The first page: what is held, what waits, what is wrong."""

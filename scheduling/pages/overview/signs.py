@@ -1,0 +1,119 @@
+"""Reads what the health of the overview is made of: a bounded number of queries, whatever the size of the cluster."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from datetime import datetime
+
+from django.db import connection
+from django.db.models import Count, Min
+
+from claims.pages.shelf import Picture
+from inventory.models import Node
+from manciple.pages.people import Person
+from manciple.store import bulk, rows, writings
+from manciple.store.recent import last_change
+from scheduling.controllers.node_lifecycle import LEASE_NAMESPACE
+from scheduling.heartbeats import SILENT_AFTER
+from scheduling.models import Heartbeat, QueuedPod, UsageSample
+from scheduling.pages.overview.health import NAMED, DriverSign, NodeSign, ProcessSign, QueueSign, ShortPool, Signs
+from scheduling.resources import LEASES, SLICES, kind
+from scheduling.usage import ALL, sampled_every
+
+#: How far from its end the log is searched for the last change of a pool.
+SEARCHED = 20_000
+#: Pools whose last change is remembered.
+REMEMBERED = 256
+
+#: (driver, pool, generation, slices seen) -> when its slices last changed
+_changed: dict[tuple[str, str, int, int], datetime | None] = {}
+
+
+def read_signs(picture: Picture, person: Person, *, now: datetime) -> Signs:
+    (revision, floor), ping = _timed_counter()
+    return Signs(
+        now=now,
+        nodes=_nodes(),
+        drivers=_drivers(picture, revision=revision),
+        processes=[
+            ProcessSign(name=name, seen=seen, **lately)
+            for name, seen, lately in Heartbeat.objects.order_by("name").values_list("name", "seen_at", "lately")
+        ],
+        queue=_queue(person),
+        sampled=UsageSample.objects.filter(device_class=ALL).order_by("-at").values_list("at", flat=True).first(),
+        sampled_every=sampled_every(len(picture.offers)),
+        silent_after=SILENT_AFTER,
+        revision=revision,
+        floor=floor,
+        database="PostgreSQL" if bulk.on_postgresql() else "SQLite",
+        database_size=_database_size(),
+        ping=ping,
+        whole=person.namespaces is None,
+    )
+
+
+def _timed_counter() -> tuple[tuple[int, int], float]:
+    began = time.perf_counter()
+    return rows.counter(), time.perf_counter() - began
+
+
+def _nodes() -> list[NodeSign]:
+    heard = writings.last_written(kind(LEASES), LEASE_NAMESPACE)
+    nodes = Node.objects.order_by("name").values_list("name", "ready")
+    return [NodeSign(name=name, ready=ready, heard=heard.get(name)) for name, ready in nodes]
+
+
+def _drivers(picture: Picture, *, revision: int) -> list[DriverSign]:
+    pools = Counter(driver for driver, _ in picture.pools)
+    unhealthy = Counter(offer.key[0] for offer in picture.offers if offer.fence == "bad")
+    short: dict[str, list[ShortPool]] = {}
+    for (driver, name), pool in sorted(picture.pools.items()):
+        if not pool.complete:
+            known = short.setdefault(driver, [])
+            # Those that are named are looked up; the others are counted.
+            named = len(known) < NAMED
+            changed = _last_change(pool.key, pool.node, pool.generation, len(pool.slices), revision) if named else None
+            known.append(
+                ShortPool(
+                    driver=driver,
+                    name=name,
+                    node=pool.node,
+                    expected=pool.expected,
+                    seen=len(pool.slices),
+                    devices=sum(len(one.offers) for one in pool.slices),
+                    changed=changed,
+                )
+            )
+    return [
+        DriverSign(name=name, pools=count, short=tuple(short.get(name, ())), unhealthy=unhealthy[name])
+        for name, count in sorted(pools.items())
+    ]
+
+
+def _last_change(pool: tuple[str, str], node: str, generation: int, seen: int, revision: int) -> datetime | None:
+    """Remembered as long as the pool stays as it is."""
+    key = (*pool, generation, seen)
+    if key not in _changed:
+        if len(_changed) >= REMEMBERED:
+            _changed.clear()
+        fields = {"spec.nodeName": node, "spec.driver": pool[0]}
+        _changed[key] = last_change(SLICES, fields, after=max(0, revision - SEARCHED))
+    return _changed[key]
+
+
+def forget() -> None:
+    """Look up anew when pools changed."""
+    _changed.clear()
+
+
+def _queue(person: Person) -> QueueSign:
+    return QueueSign(**person.seen(QueuedPod.objects.all()).aggregate(length=Count("uid"), oldest=Min("created_at")))
+
+
+def _database_size() -> int:
+    if bulk.on_postgresql():
+        return int(bulk.fetch("SELECT pg_database_size(current_database())")[0][0])
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()")
+        return int(cursor.fetchone()[0])

@@ -1,0 +1,219 @@
+"""The overview: how much there is of everything, who waits for what, what happened last, and whether all is well.
+
+`/overview`; `?class=NAME` draws the use of that class's devices over the last day instead of that of all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from django.contrib.auth.decorators import login_required
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.views.decorators.http import require_safe
+
+from claims.models import Pod
+from claims.pages.grid import STATES
+from claims.pages.shelf import Picture
+from manciple.pages.people import Person, person_of
+from manciple.store.tail import latest_revision
+from scheduling.capacity import Census, ClassCount, read_census
+from scheduling.models import QueuedPod
+from scheduling.pages import charts
+from scheduling.pages.events.views import latest
+from scheduling.pages.overview.health import lines, need_a_look
+from scheduling.pages.overview.signs import read_signs
+from scheduling.pages.overview.waiting import Waiting, WaitingPod, by_cause
+from scheduling.usage import ALL, Usage, minute_of, nonzero, samples_since
+
+#: Events that are shown.
+EVENTS = 8
+#: Causes of waiting that are shown.
+CAUSES = 6
+#: Waiting pods that are sorted by cause; of more, those that wait longest.
+SORTED = 5000
+#: How a bar is drawn, from left to right: what is held, what is out of use, what is free.
+IN_BARS = ("reserved", "alloc", "prep", "part", "taint", "bad", "gone", "blocked", "free")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """The devices in one state."""
+
+    state: str
+    name: str
+    count: int
+    aside: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapacityRow:
+    """A class's devices as a bar and as numbers."""
+
+    name: str
+    parts: tuple[tuple[str, int], ...]  # (state, devices), as the bar shows them
+    said: str  # the bar in words
+    free: int
+    held: int
+    out_of_use: int
+    total: int
+    waiting: int
+    complaint: str
+
+
+@login_required
+@require_safe
+def show_overview(request: HttpRequest) -> HttpResponse:
+    """The page."""
+    revision = latest_revision()
+    now, person = datetime.now(UTC), person_of(request)
+    census = read_census(person)
+    whole = person.namespaces is None
+    signs = read_signs(census.picture, person, now=now)
+    health = lines(signs)
+    waiting = _waiting(person)
+    context = {
+        "place": "overview",
+        "revision": revision,
+        "steps": _first_steps(census, nodes=bool(signs.nodes)),
+        "counted": _counted(len(signs.nodes), census),
+        "figures": figures(census.totals, census.picture),
+        "classes": [capacity_row(one) for one in census.classes],
+        "reasons": waiting[:CAUSES],
+        "more_reasons": waiting[CAUSES:],
+        "waiting": census.waiting,
+        "oldest": signs.queue.oldest,
+        "events": latest(person, shown=EVENTS),
+        "health": health,
+        "need_a_look": need_a_look(health),
+        "sees_all": whole,
+    }
+    return render(request, "overview/page.html", context | _use(request, census, now))
+
+
+def figures(totals: Mapping[str, int], picture: Picture) -> list[Figure]:
+    """One figure for every state that the grid knows; those that are rare only where there are any."""
+    total = sum(totals.values())
+    asides = _asides(totals, picture, total)
+    return [
+        Figure(state=state, name=name, count=totals.get(state, 0), aside=asides.get(state, ""))
+        for state, name in STATES.items()
+        if totals.get(state, 0) or state not in _RARE
+    ]
+
+
+#: States that are left out where no device is in them.
+_RARE = {"alloc", "blocked", "bad", "gone"}
+
+
+def _asides(totals: Mapping[str, int], picture: Picture, total: int) -> dict[str, str]:
+    """What stands beside a number."""
+    fenced = {line.key for line in picture.lines.values() if line.counts["taint"]}
+    short = sum(not pool.complete for pool in picture.pools.values())
+    percent = round(100 * totals.get("reserved", 0) / total) if total else 0
+    return {
+        "free": f"of {total}",
+        "reserved": f"{percent}%",
+        "alloc": "no pod uses it" if totals.get("alloc") == 1 else "no pod uses them",
+        "part": "room left in it" if totals.get("part") == 1 else "room left in all" if totals.get("part") else "",
+        "taint": f"on {_count(len(fenced), 'node')}" if fenced else "",
+        "gone": f"{_count(short, 'pool')} short" if short else "",
+    }
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number} {word}{'' if number == 1 else 's'}"
+
+
+def _counted(nodes: int, census: Census) -> str:
+    """`40 nodes, 395 devices, 3 drivers`."""
+    drivers = len({driver for driver, _ in census.picture.pools})
+    return ", ".join(
+        (_count(nodes, "node"), f"{census.total:,} device{'' if census.total == 1 else 's'}", _count(drivers, "driver"))
+    )
+
+
+def capacity_row(one: ClassCount) -> CapacityRow:
+    counts = one.counts
+    parts = tuple((state, counts[state]) for state in IN_BARS if counts.get(state))
+    return CapacityRow(
+        name=one.name,
+        parts=parts,
+        said=", ".join(f"{count} {STATES[state].lower()}" for state, count in parts) or "no device",
+        free=counts.get("free", 0),
+        held=charts.held_of(counts),
+        out_of_use=charts.total_of(counts, charts.OUT_OF_USE),
+        total=sum(counts.values()),
+        waiting=one.waiting,
+        complaint=one.complaint,
+    )
+
+
+# The last day --------------------------------------------------------------------------------------------------------
+
+
+def _use(request: HttpRequest, census: Census, now: datetime) -> dict[str, Any]:
+    """The chart of all devices, or of a class that exists."""
+    asked = request.GET.get("class", ALL)
+    counts: Mapping[str, int] = census.totals
+    waiting = census.waiting
+    found = next((one for one in census.classes if one.name == asked), None)
+    if found is not None:
+        counts, waiting = found.counts, found.waiting
+    name = found.name if found else ALL
+    # This minute is not over: it is drawn as it is now.
+    current = Usage(at=minute_of(now), counts=nonzero(counts), waiting=waiting)
+    past = [one for one in samples_since(now - charts.SPAN, name) if one.at < current.at]
+    person = person_of(request)
+    if person.namespaces is not None:
+        # How many pods of other namespaces waited is theirs to know.
+        past = [Usage(at=one.at, counts=one.counts, waiting=0) for one in past]
+        current = Usage(at=current.at, counts=current.counts, waiting=0)
+    return {
+        "chart": charts.draw([*past, current], now),
+        "chart_class": name,
+        "chart_held": charts.held_of(counts),
+        "chart_free": charts.total_of(counts, charts.FREE),
+        "chart_total": sum(counts.values()),
+        "recorded": bool(past),
+    }
+
+
+# Why pods wait -------------------------------------------------------------------------------------------------------
+
+
+def _waiting(person: Person) -> Sequence[Waiting]:
+    columns = ("namespace", "name", "created_at", "message", "held_by")
+    rows: Iterable[tuple[str, str, datetime, str, int]] = (
+        person.seen(QueuedPod.objects.all()).order_by("created_at").values_list(*columns)[:SORTED]
+    )
+    return by_cause(
+        WaitingPod(namespace=namespace, name=name, since=since, message=message, held_by=held_by)
+        for namespace, name, since, message, held_by in rows
+    )
+
+
+# An empty cluster ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FirstSteps:
+    """What a new cluster still lacks; each is done or to be done."""
+
+    devices: bool
+    classes: bool
+    pods: bool
+
+    @property
+    def number(self) -> int:
+        """The first one that is to be done, counted from 1."""
+        return (self.devices, self.classes, self.pods).index(False) + 1
+
+
+def _first_steps(census: Census, *, nodes: bool) -> FirstSteps | None:
+    """None where somebody has begun to work with it."""
+    steps = FirstSteps(devices=nodes and census.total > 0, classes=bool(census.classes), pods=Pod.objects.exists())
+    return None if steps.devices and steps.classes and steps.pods else steps

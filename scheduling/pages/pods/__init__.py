@@ -1,0 +1,1 @@
+"""Pods: their list, the sheet of one, its creation."""

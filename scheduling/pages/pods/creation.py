@@ -1,0 +1,174 @@
+"""A new pod: `/pods/new`, from YAML or from a form that makes the same YAML.
+
+`?from=form` shows the form, `?ns=` chooses the namespace, `?example=NAME` fills the text. Checking goes all the way of
+creating, in a transaction that is rolled back; creating does that first, so that of several documents all are made or
+none, unless somebody else is faster.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+
+from claims.kinds.pods import Pod
+from inventory.models import DeviceClass
+from manciple.pages.links import claim_url, pod_url, template_url
+from manciple.pages.people import Person, person_of
+from manciple.store.tail import latest_revision
+from manciple.wire.base import ApiObject
+from scheduling.pages.pods import documents as pod_documents
+from scheduling.pages.pods import examples as pod_examples
+from scheduling.pages.pods import schema as pod_schema
+from scheduling.pages.pods.documents import Reading
+from scheduling.pages.pods.form import PodForm, as_yaml, by_field, missing
+from scheduling.pages.pods.views import may_create
+
+
+@login_required
+@require_http_methods(["GET", "HEAD", "POST"])
+def new_pod(request: HttpRequest) -> HttpResponse:
+    """See the module's docstring."""
+    person = _maker(request)
+    if request.method != "POST":
+        return _show(request, person, text=_first_text(request, person))
+    form = PodForm.of(request.POST)
+    from_form = request.POST.get("from") == "form"
+    text = as_yaml(form) if from_form else request.POST.get("yaml", "").replace("\r\n", "\n")
+    action = request.POST.get("action", "create")
+    if from_form and action == "yaml":
+        return _show(request, person, text=text, namespace=form.namespace)
+    if from_form and (lacking := missing(form)):
+        errors = {name: [said] for name, said in lacking.items()}
+        return _show(request, person, form=form, errors=errors, status=422)
+    reading = _checked(text, request.POST.get("namespace", ""), person)
+    if not reading.problems and action == "create":
+        made, reading.problems = pod_documents.create_all(reading.documents, person)
+        if not reading.problems:
+            return _made(request, made)
+        if made:
+            messages.warning(request, f"Only {_named(made)} {'was' if len(made) == 1 else 'were'} made.")
+    status = 422 if reading.problems else 200
+    if from_form:
+        return _show(request, person, form=form, errors=by_field(form, reading.problems), status=status)
+    return _show(
+        request, person, text=text, reading=reading, status=status, namespace=request.POST.get("namespace", "")
+    )
+
+
+@login_required
+@require_safe
+def show_completions(request: HttpRequest) -> JsonResponse:
+    """What may stand where in the editor."""
+    return JsonResponse(pod_schema.table(person_of(request)))
+
+
+@login_required
+@require_POST
+def show_diagnostics(request: HttpRequest) -> JsonResponse:
+    """What is wrong with `text`: all that creating it would say, or (`?for=what-if`) that its kinds' rules say."""
+    text = request.POST.get("text", "").replace("\r\n", "\n")
+    person = person_of(request)
+    if request.GET.get("for") == "what-if":
+        reading = pod_documents.read(text, namespace="default")
+        pod_documents.validate(reading)
+    else:
+        reading = _checked(text, request.POST.get("namespace", ""), person)
+    return JsonResponse(reading.findings, safe=False)
+
+
+@login_required
+@require_POST
+def show_made(request: HttpRequest) -> HttpResponse:
+    """The YAML that the form makes as it stands."""
+    _maker(request)
+    return render(request, "pods/made.html", {"made": as_yaml(PodForm.of(request.POST))})
+
+
+def _maker(request: HttpRequest) -> Person:
+    person = person_of(request)
+    if not may_create(person):
+        raise PermissionDenied("Only administrators and members of a namespace's group may create pods.")
+    return person
+
+
+def _checked(text: str, namespace: str, person: Person) -> Reading:
+    reading = pod_documents.read(text, namespace=namespace)
+    if not reading.documents and not reading.problems:
+        reading.problems.append(pod_documents.Problem("", "", "Write a Pod, or begin with an example.", 1, 1))
+    pod_documents.rehearse(reading, person)
+    return reading
+
+
+def _first_text(request: HttpRequest, person: Person) -> str:
+    example = pod_examples.find(request.GET.get("example", ""))
+    if example is None:
+        return ""
+    class_name = DeviceClass.objects.order_by("name").values_list("name", flat=True).first() or "CLASS"
+    return example.text(namespace=_namespace(request, person), device_class=class_name)
+
+
+def _namespace(request: HttpRequest, person: Person) -> str:
+    """The namespace that is asked for, where they may make something; else the first such."""
+    known = pod_schema.editable_namespaces(person)
+    wanted = request.POST.get("namespace", "") or request.GET.get("ns", "")
+    return wanted if wanted in known else next(iter(known), "")
+
+
+def _show(
+    request: HttpRequest,
+    person: Person,
+    *,
+    text: str = "",
+    form: PodForm | None = None,
+    errors: dict[str, list[str]] | None = None,
+    reading: Reading | None = None,
+    namespace: str = "",
+    status: int = 200,
+) -> HttpResponse:
+    revision = latest_revision()
+    from_form = form is not None or (request.method != "POST" and request.GET.get("from") == "form")
+    namespaces = pod_schema.editable_namespaces(person)
+    chosen = namespace if namespace in namespaces else _namespace(request, person)
+    shown = form or PodForm(namespace=chosen)
+    context: dict[str, Any] = {
+        "place": "pods",
+        "revision": revision,
+        "from_form": from_form,
+        "namespaces": namespaces,
+        "namespace": chosen,
+        "text": text,
+        "findings": reading.findings if reading else [],
+        "checked": reading is not None and not reading.problems,
+        "documents": len(reading.documents) if reading else 0,
+        "examples": pod_examples.EXAMPLES,
+        "form": shown,
+        "errors": errors or {},
+        "form_errors": (errors or {}).get("", []),
+        "classes": DeviceClass.objects.order_by("name").values_list("name", flat=True),
+        "templates": [one for one in pod_schema.templates(person) if person.may_edit(one[0])],
+        "made": as_yaml(shown) if from_form else "",
+    }
+    return render(request, "pods/new.html", context, status=status)
+
+
+def _made(request: HttpRequest, made: list[ApiObject]) -> HttpResponse:
+    """To the page of the pod that was made; of several, to the list; of none, to the claim or template."""
+    messages.success(request, f"Created {_named(made)}.")
+    pods = [one.metadata for one in made if isinstance(one, Pod)]
+    if len(pods) == 1:
+        return redirect(pod_url(pods[0].namespace, pods[0].name))
+    if pods:
+        return redirect(f"/pods?ns={pods[0].namespace}")
+    last = made[-1]
+    address = claim_url if last.kind == "ResourceClaim" else template_url
+    return redirect(address(last.metadata.namespace, last.metadata.name))
+
+
+def _named(made: list[ApiObject]) -> str:
+    return ", ".join(f"{one.kind} {one.metadata.name}" for one in made)

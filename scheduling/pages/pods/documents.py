@@ -1,0 +1,253 @@
+"""YAML of several documents as objects of the API, and what is wrong with them where it stands in the text.
+
+A text goes the way of `kubectl apply`: decoded strictly in the version that it names, prepared, validated, admitted; in
+a transaction that is rolled back. Findings are those that static/manciple/editor.js draws, counted from line 1.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from msgspec import structs
+
+from manciple.api import writes
+from manciple.api.bodies import decode_document
+from manciple.api.served import Served, versions_of
+from manciple.pages.people import Person
+from manciple.wire.base import ApiObject
+from manciple.wire.errors import ApiError
+from manciple.wire.registry import Kind
+from scheduling.pages.classes.diagnostics import Finding, YamlProblem, place_of, read_yaml
+from scheduling.resources import CLAIMS, PODS, TEMPLATES, kind
+
+#: Characters of a text, and documents in it, that are read.
+LONGEST, MOST = 256 * 1024, 50
+#: What can be written here, in the order in which it is created: pods last.
+RESOURCES = (TEMPLATES, CLAIMS, PODS)
+
+_DIVIDER = re.compile(r"^---(\s.*)?$")
+_FIELD = re.compile(r'(?:unknown|duplicate) field "([^"]+)"|into field (\S+) of|^(\S+): parsing time|`\$\.(\S+)`')
+_PREFIX = re.compile(r'^.* in version "[^"]*" cannot be handled as a \w+: (?:strict decoding error: )?')
+_GO = re.compile(r"json: cannot unmarshal (\w+) into field \S+ of type (\w+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong. field: the API's path in the object, "" for all of it."""
+
+    kind: str
+    field: str
+    message: str
+    line: int
+    column: int
+
+    @property
+    def finding(self) -> Finding:
+        return {"line": self.line, "column": self.column, "severity": "error", "message": self.message}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Document:
+    """One object with the text it was read from. before: the lines above that text."""
+
+    kind: Kind
+    object: ApiObject
+    text: str
+    before: int
+
+    def problem(self, path: str, message: str) -> Problem:
+        line, column = place_of(self.text, path)
+        return Problem(self.kind.kind, path, message, line + self.before, column)
+
+
+@dataclass(slots=True)
+class Reading:
+    """What a text says. `documents` in the order of the text, those that could be read."""
+
+    documents: list[Document] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+
+    @property
+    def objects(self) -> list[ApiObject]:
+        return [one.object for one in self.documents]
+
+    @property
+    def findings(self) -> list[Finding]:
+        return [one.finding for one in sorted(self.problems, key=lambda one: (one.line, one.column))]
+
+
+def read(text: str, *, namespace: str = "") -> Reading:
+    """namespace: of objects that name none."""
+    found = Reading()
+    if len(text) > LONGEST:
+        found.problems.append(Problem("", "", f"The text is too long: at most {LONGEST // 1024} KiB are read.", 1, 1))
+        return found
+    parts = [(before, part) for before, part in _parts(text) if not _is_blank(part)]
+    if len(parts) > MOST:
+        found.problems.append(Problem("", "", f"At most {MOST} documents are read at a time.", 1, 1))
+        return found
+    for before, part in parts:
+        _read_one(part, before, namespace, found)
+    return found
+
+
+def _parts(text: str) -> Iterator[tuple[int, str]]:
+    """(lines above, text) of each document."""
+    start, lines = 0, text.split("\n")
+    for number, line in enumerate(lines):
+        if _DIVIDER.match(line):
+            yield start, "\n".join(lines[start:number])
+            start = number + 1
+    yield start, "\n".join(lines[start:])
+
+
+def _is_blank(part: str) -> bool:
+    return all(not line.strip() or line.lstrip().startswith("#") for line in part.split("\n"))
+
+
+def _read_one(part: str, before: int, namespace: str, found: Reading) -> None:
+    try:
+        value = read_yaml(part)
+    except YamlProblem as problem:
+        at = problem.finding
+        found.problems.append(Problem("", "", at["message"], at["line"] + before, at["column"]))
+        return
+    served = _served(value)
+    if isinstance(served, str):
+        line, column = place_of(part, "kind" if isinstance(value, dict) and "kind" in value else "")
+        found.problems.append(Problem("", "kind", served, line + before, column))
+        return
+    try:
+        decoded: Any = decode_document(served, value, strictness="Strict").object
+    except ApiError as refusal:
+        unread = Document(kind=served.kind, object=ApiObject(), text=part, before=before)
+        found.problems.extend(_decoding(unread, refusal.message))
+        return
+    if namespace and not decoded.metadata.namespace:
+        decoded = structs.replace(decoded, metadata=structs.replace(decoded.metadata, namespace=namespace))
+    found.documents.append(Document(kind=served.kind, object=decoded, text=part, before=before))
+
+
+def _served(value: Any) -> Served | str:
+    """What a document is; else what to say of it."""
+    if not isinstance(value, dict):
+        return "An object is a mapping with apiVersion, kind, metadata and spec."
+    api_version, name = value.get("apiVersion", ""), value.get("kind", "")
+    kinds = [kind(resource) for resource in RESOURCES]
+    for one in kinds:
+        for served in versions_of(one):
+            if (served.api_version, one.kind) == (api_version, name):
+                return served
+    known = next((one for one in kinds if one.kind == name), None)
+    if known is not None:
+        return f"A {name} has apiVersion {known.api_version}."
+    wanted = ", ".join(one.kind for one in kinds[:-1])
+    return f"{f'A {name} cannot be made here. ' if name else ''}Write the kind: {wanted} or {kinds[-1].kind}."
+
+
+def _decoding(document: Document, message: str) -> Iterator[Problem]:
+    """What the decoder says, one by one where it says several things."""
+    rest = _PREFIX.sub("", message)
+    for part in re.split(r", (?=unknown field|duplicate field|json: |\S+: parsing time)", rest):
+        named = _FIELD.search(part)
+        path = next(filter(None, named.groups()), "") if named else ""
+        yield document.problem(path, _plain(part, path))
+
+
+def _plain(text: str, path: str) -> str:
+    """The decoder's words as a person would say them."""
+    last = path.rpartition(".")[2]
+    if text.startswith("unknown field"):
+        return f"{last} is not a field of this; see what may stand here with Ctrl-Space."
+    if text.startswith("duplicate field"):
+        return f"{last} stands here twice."
+    if found := _GO.search(text):
+        return f"{last or 'This'} must be of type {found[2]}, not {found[1]}."
+    return f"{text[:1].upper()}{text[1:]}{'' if text.endswith('.') else '.'}"
+
+
+# What the API says ---------------------------------------------------------------------------------------------------
+
+
+def validate(found: Reading) -> None:
+    """Adds what the rules of each kind have against it; names that are missing are made up first."""
+    for document in found.documents:
+        wanted: Any = document.kind.prepare_create(document.object)
+        for error in document.kind.validate_create(wanted):
+            found.problems.append(document.problem(error.field, f"{error.field}: {error.body}"))
+
+
+def rehearse(found: Reading, person: Person) -> None:
+    """Adds what the API would say to creating it all; nothing is stored."""
+    seen: set[tuple[str, str, str]] = set()
+    for document in found.documents:
+        meta = document.object.metadata
+        key = (document.kind.resource, meta.namespace, meta.name)
+        if problem := _forbidden(document, person):
+            found.problems.append(problem)
+        elif meta.name and key in seen:
+            found.problems.append(document.problem("metadata.name", f"{meta.name} stands above already."))
+        else:
+            seen.add(key)
+            found.problems.extend(_try(document, person))
+
+
+def _forbidden(document: Document, person: Person) -> Problem | None:
+    namespace = document.object.metadata.namespace
+    if not namespace:
+        return document.problem("metadata", "Name a namespace here, or choose one above.")
+    if not person.may_edit(namespace):
+        return document.problem("metadata.namespace", f"You may not create anything in namespace {namespace}.")
+    return None
+
+
+def _try(document: Document, person: Person) -> list[Problem]:
+    namespace = document.object.metadata.namespace
+    try:
+        writes.create(document.kind, document.object, namespace=namespace, identity=person.identity, dry_run=True)
+    except ApiError as refusal:
+        return list(refused(document, refusal))
+    return []
+
+
+def create_all(documents: Sequence[Document], person: Person) -> tuple[list[ApiObject], list[Problem]]:
+    """Create templates, then claims, then pods, up to the first that is refused: (what was made, why it stopped)."""
+    made: list[ApiObject] = []
+    for document in _in_order(documents):
+        try:
+            made.append(
+                writes.create(
+                    document.kind,
+                    document.object,
+                    namespace=document.object.metadata.namespace,
+                    identity=person.identity,
+                )
+            )
+        except ApiError as refusal:
+            return made, list(refused(document, refusal))
+    return made, []
+
+
+def _in_order(documents: Iterable[Document]) -> list[Document]:
+    return sorted(documents, key=lambda one: RESOURCES.index(one.kind.resource))
+
+
+def refused(document: Document, refusal: ApiError) -> Iterator[Problem]:
+    """What the API says against a document, cause by cause."""
+    causes = (refusal.details or {}).get("causes") or []
+    for cause in causes:
+        path = cause.get("field", "")
+        yield document.problem(path, f"{path}: {cause.get('message', '')}")
+    if causes:
+        return
+    meta = document.object.metadata
+    if refusal.reason == "AlreadyExists":
+        text = f"A {document.kind.kind} {meta.name} exists already in namespace {meta.namespace}. Choose another name."
+        yield document.problem("metadata.name", text)
+    elif refusal.reason == "NotFound":
+        yield document.problem("metadata.namespace", f"Namespace {meta.namespace} does not exist.")
+    else:
+        yield document.problem("", f"{refusal.message[:1].upper()}{refusal.message[1:]}.")

@@ -1,0 +1,126 @@
+"""One pod: `/pods/NAMESPACE/NAME`, in parts that `?tab=` names.
+
+- `why`: why it waits, with a rehearsal where the address asks for one (see `pod_why`); only while it waits
+- `claims`: its claims and their devices, its containers with what they were given
+- `events`, `logs`, `yaml`
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import yaml
+from django.contrib.auth.decorators import login_required
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.views.decorators.http import require_safe
+
+from claims.kinds.pods import Pod
+from manciple.pages.people import demand_sight
+from manciple.wire import codec
+from manciple.wire.errors import NotFound
+from scheduling.explanations.current import explain_pod
+from scheduling.explanations.documents import Explanation
+from scheduling.models import QueuedPod
+from scheduling.pages.pods.claims import container_lines, read_claims
+from scheduling.pages.pods.logs import read_log
+from scheduling.pages.pods.timeline import latest, read_moments
+from scheduling.pages.pods.views import STATES, state_of
+from scheduling.pages.pods.why import read_why, waits, what_if_url
+from scheduling.pages.whatif.query import changes_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tab:
+    """One part of the page. number: what stands beside the word, "" for nothing."""
+
+    name: str
+    word: str
+    number: str = ""
+    current: bool = False
+
+    @property
+    def url(self) -> str:
+        return f"?tab={self.name}"
+
+
+@login_required
+@require_safe
+def show_pod(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
+    """See the module's docstring."""
+    person = demand_sight(request, namespace, f"Pod {name}")
+    try:
+        explained = explain_pod(namespace, name)
+    except NotFound as missing:
+        raise Http404(f"Pod {name} does not exist in namespace {namespace}.") from missing
+    pod = explained.about
+    assert isinstance(pod, Pod)  # noqa: S101 - explain_pod explains pods
+    claims = read_claims(pod)
+    moments = read_moments(pod, [claim.name for claim in claims])
+    waiting = waits(explained)
+    tabs = _tabs(request.GET.get("tab", ""), waiting=waiting, claims=len(claims), moments=len(moments))
+    tab = next(one.name for one in tabs if one.current)
+    changes = changes_of(request.GET)
+    context = {
+        "place": "pods",
+        "revision": explained.revision,
+        "pod": pod,
+        "namespace": namespace,
+        "name": name,
+        "state": state(explained, pod),
+        "icon": STATES.get(state(explained, pod), "i-wait"),
+        "waits": waiting,
+        "owners": [f"{owner.kind} {owner.name}" for owner in pod.metadata.owner_references],
+        "queued": QueuedPod.objects.filter(uid=pod.metadata.uid).first(),
+        "gone_by": pod.metadata.deletion_timestamp,
+        "tabs": tabs,
+        "tab": tab,
+        "claims": claims,
+        "containers": container_lines(pod, claims),
+        "moments": moments,
+        "latest": latest(moments),
+        "may_edit": person.may_edit(namespace),
+        "what_if_url": what_if_url(pod, changes),
+        "topics": _topics(namespace, name, waiting=waiting),
+    }
+    if tab == "why":
+        context["why"] = read_why(explained, claims, person, changes)
+    elif tab == "logs":
+        context["log"] = read_log(pod, request.GET)
+    elif tab == "yaml":
+        context["text"] = as_yaml(pod)
+    return render(request, "pods/page.html", context)
+
+
+def _tabs(wanted: str, *, waiting: bool, claims: int, moments: int) -> list[Tab]:
+    found = [Tab(name="why", word="Why it waits")] if waiting else []
+    found += [
+        Tab(name="claims", word="Claims and containers" if not waiting else "Claims", number=str(claims or "")),
+        Tab(name="events", word="Events", number=str(moments)),
+        Tab(name="logs", word="Logs"),
+        Tab(name="yaml", word="YAML"),
+    ]
+    chosen = wanted if wanted in {tab.name for tab in found} else found[0].name
+    return [Tab(name=tab.name, word=tab.word, number=tab.number, current=tab.name == chosen) for tab in found]
+
+
+def _topics(namespace: str, name: str, *, waiting: bool) -> str:
+    """What touches the page: a pod that waits waits for almost anything."""
+    own = f"pod:{namespace}/{name} claims:{namespace} events:{namespace}"
+    return f"{own} pool: slices classes nodes" if waiting else own
+
+
+def state(explained: Explanation, pod: Pod) -> str:
+    """What the pod's state is called on its page."""
+    if explained.state == "Schedulable":
+        return "Being scheduled"
+    if explained.state in ("Waiting", "Deleting"):
+        return explained.state
+    return state_of(deleting=False, phase=pod.status.phase, node=pod.spec.node_name)
+
+
+def as_yaml(pod: Pod) -> str:
+    """The object as `kubectl get -o yaml` shows it: without managedFields."""
+    document = codec.to_builtins(pod)
+    document.get("metadata", {}).pop("managedFields", None)
+    return yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=10_000)

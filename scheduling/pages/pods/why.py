@@ -1,0 +1,188 @@
+"""Why a pod waits, as its page tells it: the sentence, the funnels, the nodes, who holds the devices; and a rehearsal.
+
+With `?without=ENTRY/REQUEST:N` in the address the pod is rehearsed without that selector, and the same parts show what
+the scheduler would find then. Nothing is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from urllib.parse import urlencode
+
+from claims.kinds.pods import Pod
+from manciple.pages.people import Person
+from manciple.wire.errors import NotFound
+from scheduling.explanations.documents import Explanation
+from scheduling.explanations.report import Report
+from scheduling.pages.funnels import LeftOut, NodeTable, Section, held_devices, node_table, sections
+from scheduling.pages.pods.claims import ClaimLine
+from scheduling.pages.pods.holders import NOBODY, Held, read_held
+from scheduling.pages.whatif.query import as_query, in_words, joined, meant
+from scheduling.simulation import Answer, Question, simulate
+from scheduling.simulation_moulds import Changes, Mould, entry_of
+from scheduling.simulation_subjects import of_pod
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """The sentence at the top. `try_url`, `try_word`: the rehearsal that is offered, or the way back from one."""
+
+    good: bool
+    title: str
+    text: str
+    next_step: str
+    try_word: str = ""
+    try_url: str = ""
+    rehearsed: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Why:
+    """All of it. held: who has the devices that the decisive request accepts."""
+
+    verdict: Verdict
+    sections: tuple[Section, ...]
+    nodes: NodeTable | None
+    held: Held
+
+
+def waits(explained: Explanation) -> bool:
+    return explained.state in ("Waiting", "Schedulable")
+
+
+def read_why(explained: Explanation, claims: tuple[ClaimLine, ...], person: Person, changes: Changes) -> Why:
+    """explained: a pod that waits. changes: what is tried instead, if anything."""
+    pod = explained.about
+    assert isinstance(pod, Pod)  # noqa: S101 - only pods are asked about
+    if changes.any and (tried := _rehearsed(pod, changes)) is not None:
+        mould, answer, changed = tried
+        report = answer.first
+        verdict = _rehearsal_verdict(pod, mould, answer, changed)
+        left_out = left_out_of(mould, changed, report)
+    else:
+        report, left_out = explained.report, {}
+        verdict = _verdict(explained, claims)
+    return Why(
+        verdict=verdict,
+        sections=sections(report, left_out) if report else (),
+        nodes=node_table(report) if report and report.nodes else None,
+        held=_held(report, person),
+    )
+
+
+def _held(report: Report | None, person: Person) -> Held:
+    if report is None:
+        return NOBODY
+    return read_held({(one.key.driver, one.key.name, one.name) for one in held_devices(report)}, person)
+
+
+def _verdict(explained: Explanation, claims: tuple[ClaimLine, ...]) -> Verdict:
+    if explained.state == "Schedulable":
+        return Verdict(good=True, title="A node fits; the pod is being scheduled.", text="", next_step="")
+    hints = explained.report.hints if explained.report else ()
+    word, url = _offered(explained.report, claims)
+    return Verdict(
+        good=False,
+        title=f"It waits because {explained.reason}.",
+        text=" ".join(hints),
+        next_step=explained.next_step,
+        try_word=word,
+        try_url=url,
+    )
+
+
+def _offered(report: Report | None, claims: tuple[ClaimLine, ...]) -> tuple[str, str]:
+    """(word, address) of the rehearsal that would succeed, where the explanation found one."""
+    entries = {claim.name: claim.entry for claim in claims}
+    for one in report.loosenings if report else ():
+        if entry := entries.get(one.claim.partition("/")[2]):
+            which = f"selector {one.index + 1}" if one.of > 1 else "its selector"
+            query = urlencode([("without", f"{entry}/{one.request}:{one.index + 1}")], safe="/:")
+            return f"Try without {which}", f"?{query}"
+    return "", ""
+
+
+# A rehearsal ---------------------------------------------------------------------------------------------------------
+
+
+def _rehearsed(pod: Pod, changes: Changes) -> tuple[Mould, Answer, Changes] | None:
+    """None where there is nothing to rehearse: nothing is changed, or a claim is not there."""
+    try:
+        mould = of_pod(pod)
+    except NotFound:
+        return None
+    changed = meant(changes, mould.claims)
+    if not changed.any:
+        return None
+    return mould, simulate(Question(mould=mould, changes=changed, with_first=True)), changed
+
+
+def _rehearsal_verdict(pod: Pod, mould: Mould, answer: Answer, changes: Changes) -> Verdict:
+    words = in_words(changes, requests=sum(len(one.spec.devices.requests) for one in mould.claims.values()))
+    tried = f"{words[:1].upper()}{words[1:]}"
+    back = {"try_word": "Back to as written", "try_url": "?tab=why", "rehearsed": True}
+    if answer.placed:
+        placed = answer.placed[0]
+        devices = joined([f"`{one.device}`" for one in placed.devices])
+        return Verdict(
+            good=True,
+            title=f"{tried} it would start now on `{placed.node}`{f', with {devices}' if devices else ''}.",
+            text="A rehearsal: nothing has changed in the cluster.",
+            next_step=_how(pod, changes, words),
+            **back,  # type: ignore[arg-type]  # words and a flag
+        )
+    finding = answer.finding
+    return Verdict(
+        good=False,
+        title=f"{tried} it would still wait{f' because {finding.cause}' if finding else ''}.",
+        text="A rehearsal: nothing has changed in the cluster.",
+        next_step=finding.next_step if finding else "",
+        **back,  # type: ignore[arg-type]  # as above
+    )
+
+
+def _how(pod: Pod, changes: Changes, words: str) -> str:
+    """What to do to have it so: the spec of a claim never changes, so it is made anew."""
+    touched = {
+        key.partition("/")[0] for key in (*(key for key, _ in changes.without), *changes.classes, *changes.counts)
+    }
+    steps = []
+    for entry in pod.spec.resource_claims:
+        if entry.name in touched and entry.resource_claim_template_name:
+            steps.append(f"template `{entry.resource_claim_template_name}`")
+        elif entry.name in touched:
+            steps.append(f"claim `{entry.resource_claim_name}`")
+    if not steps:
+        return ""
+    return f"Write {joined(steps)} anew {words}, then make the pod anew: what a claim asks for cannot be changed."
+
+
+def left_out_of(mould: Mould, changes: Changes, report: Report | None) -> LeftOut:
+    """By the names that the replica's claims have: which selectors are left out, and what they say."""
+    found: dict[tuple[str, str], Mapping[int, str]] = {}
+    for request in report.requests if report else ():
+        entry = entry_of(request.plan.claim, mould)
+        key = f"{entry}/{request.plan.full_name}"
+        texts = {
+            index: text
+            for name, index in changes.without
+            if name == key and (text := _expression(mould, entry, request.plan.name, index))
+        }
+        if texts:
+            found[request.plan.claim, request.plan.full_name] = texts
+    return found
+
+
+def _expression(mould: Mould, entry: str, request: str, index: int) -> str:
+    for one in mould.claims[entry].spec.devices.requests if entry in mould.claims else ():
+        if one.name == request and one.exactly is not None and index < len(one.exactly.selectors):
+            cel = one.exactly.selectors[index].cel
+            return cel.expression if cel else ""
+    return ""
+
+
+def what_if_url(pod: Pod, changes: Changes) -> str:
+    """The what-if page for this pod, with what is tried here."""
+    about = f"{pod.metadata.namespace}/{pod.metadata.name}"
+    return f"/what-if?{urlencode([('pod', about), *as_query(changes)], safe='/:')}"

@@ -1,0 +1,1 @@
+"""Who held which device when."""

@@ -1,0 +1,205 @@
+"""The timeline as values: lanes with bars, areas, a time axis. Places are percent of the window. PURE."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+
+from manciple.pages import links
+from manciple.pages.durations import clock, duration
+from scheduling.pages.timeline.query import Window
+from scheduling.pages.timeline.reading import STEPS, DeviceKey, Holding
+
+#: The narrowest that a bar is drawn, in percent.
+NARROWEST = 0.15
+#: Rows of bars under one area.
+ROWS = 8
+#: The height of an area, in units of its drawing.
+HEIGHT = 40
+
+_MINUTES_OF_AXIS = (5, 10, 15, 30, 60, 120, 180, 240, 360, 720, 1440, 2880, 7200, 10080, 20160)
+_STEPS_OF_AXIS = tuple(timedelta(minutes=minutes) for minutes in _MINUTES_OF_AXIS)
+#: Marks on the axis, at most.
+_MARKS = 9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bar:
+    """Devices that one claim held, as it is drawn."""
+
+    left: float
+    width: float
+    holding: Holding
+    url: str  # "" where nothing is left to lead to
+    label: str
+    seconds: float
+    row: int = 0
+
+    @property
+    def style(self) -> str:
+        return f"--l:{self.left:.3f};--w:{self.width:.3f};--r:{self.row}"
+
+    @property
+    def word(self) -> str:
+        return self.holding.namespace
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lane:
+    """One device with who held it, or a class or namespace with how many it held."""
+
+    name: str
+    note: str
+    url: str
+    bars: tuple[Bar, ...]
+    rows: int = 1
+    hidden: int = 0  # holdings that found no row
+    area: str = ""  # an SVG path
+    now: int = 0
+    most: int = 0
+    mean: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """One label of the time axis."""
+
+    place: float
+    text: str
+
+
+def axis(window: Window) -> list[Mark]:
+    """Marks at round times (UTC), few enough to be read."""
+    length = window.end - window.begin
+    step = next((one for one in _STEPS_OF_AXIS if length / one <= _MARKS), _STEPS_OF_AXIS[-1])
+    midnight = window.begin.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    at = midnight + step * -(-(window.begin - midnight) // step)
+    marks = []
+    while at < window.end:
+        marks.append(Mark(place=window.place(at), text=_mark(at, step, length)))
+        at += step
+    return marks
+
+
+def _mark(at: datetime, step: timedelta, length: timedelta) -> str:
+    if step >= timedelta(days=1):
+        return f"{at:%a} {at.day}" if length <= timedelta(days=14) else f"{at.day} {at:%b}"
+    return f"{at:%a} {at.day}" if (at.hour, at.minute) == (0, 0) else f"{at:%H:%M}"
+
+
+def bar(one: Holding, window: Window, *, living: Collection[str], what: str) -> Bar:
+    """living: uids of claims that still exist, which a bar can lead to. what: whose lane it is in."""
+    left = window.place(one.began)
+    right = window.place(one.ended or window.end)
+    width = max(right - left, NARROWEST)
+    return Bar(
+        left=min(left, 100 - width),
+        width=width,
+        holding=one,
+        url=links.claim_url(one.namespace, one.claim) if one.claim_uid in living else "",
+        label=describe(one, window, what=what),
+        seconds=((one.ended or window.now) - one.began).total_seconds(),
+    )
+
+
+def describe(one: Holding, window: Window, *, what: str) -> str:
+    """What a screen reader says of a bar, and a tip shows."""
+    who = f"{one.namespace}/{', '.join(one.pods) or one.claim}" if one.known else "another namespace"
+    some = f"{one.devices} devices" if one.devices > 1 else what
+    since = clock(one.began, now=window.now)
+    if one.ended is None:
+        return f"{who} holds {some} since {since}, for {duration((window.now - one.began).total_seconds())}"
+    long = duration((one.ended - one.began).total_seconds())
+    return f"{who} held {some} from {since} to {clock(one.ended, now=window.now)}, {long}"
+
+
+def device_lanes(
+    keys: Sequence[DeviceKey],
+    holdings: Iterable[Holding],
+    window: Window,
+    *,
+    nodes: Mapping[tuple[str, str], str],
+    living: Collection[str],
+) -> list[Lane]:
+    """A lane for each device, in the order of `keys`. Shares of one device lie in rows under each other."""
+    found: dict[str | DeviceKey, list[Holding]] = defaultdict(list)
+    for one in holdings:
+        found[one.group].append(one)
+    lanes = []
+    for key in keys:
+        driver, pool, device = key
+        bars = [bar(one, window, living=living, what=device) for one in found[key]]
+        packed, rows, hidden = pack(bars, most=ROWS)
+        place = nodes.get((driver, pool)) or pool
+        lanes.append(
+            Lane(
+                name=device, note=place, url=links.device_url(driver, pool, device), bars=packed, rows=rows,
+                hidden=hidden, now=sum(one.ended is None for one in found[key]),
+            )
+        )  # fmt: skip
+    return lanes
+
+
+def group_lanes(
+    names: Sequence[str],
+    holdings: Iterable[Holding],
+    levels: Mapping[str, Sequence[int]],
+    window: Window,
+    *,
+    by: str,
+    living: Collection[str],
+) -> list[Lane]:
+    """A lane for each class or namespace: how many devices were held, and the holdings under it."""
+    found: dict[str | DeviceKey, list[Holding]] = defaultdict(list)
+    for one in holdings:
+        found[one.group].append(one)
+    page_of = links.class_url if by == "class" else links.namespace_url
+    lanes = []
+    for name in names:
+        level = levels[name]
+        packed, rows, hidden = pack(
+            [bar(one, window, living=living, what="1 device") for one in found[name]], most=ROWS
+        )
+        lanes.append(
+            Lane(
+                name=name or ("No class" if by == "class" else "Other namespaces"),
+                note="", url=page_of(name) if name else "", bars=packed, rows=rows, hidden=hidden,
+                area=area(level), now=level[-1], most=max(level), mean=sum(level) / len(level),
+            )
+        )  # fmt: skip
+    return lanes
+
+
+def pack(bars: Iterable[Bar], *, most: int) -> tuple[tuple[Bar, ...], int, int]:
+    """Bars in as few rows as they fit into without covering each other: (bars, rows, how many found no row)."""
+    ends: list[float] = []
+    placed, hidden = [], 0
+    for one in sorted(bars, key=lambda bar: (bar.left, -bar.width)):
+        row = next((index for index, end in enumerate(ends) if end <= one.left + 1e-9), len(ends))
+        if row == most:
+            hidden += 1
+            continue
+        if row == len(ends):
+            ends.append(0.0)
+        ends[row] = one.left + one.width
+        placed.append(_in_row(one, row))
+    return tuple(placed), max(len(ends), 1), hidden
+
+
+def _in_row(one: Bar, row: int) -> Bar:
+    return replace(one, row=row)
+
+
+def area(level: Sequence[int]) -> str:
+    """A stepped area in a drawing of STEPS by HEIGHT units, as an SVG path."""
+    top = max([*level, 1])
+    parts = [f"M0 {HEIGHT}"]
+    before: int | None = None
+    for step, value in enumerate(level):
+        if value != before:
+            parts.append(f"H{step}V{HEIGHT - value * (HEIGHT - 2) / top:.1f}".replace(".0", ""))
+            before = value
+    parts.append(f"H{STEPS}V{HEIGHT}Z")
+    return "".join(parts)

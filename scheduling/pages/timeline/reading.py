@@ -1,0 +1,247 @@
+"""Reads who held what in a window of time: what is held now, and what was given back.
+
+What is held now is never more than there are devices. The past may be hundreds of thousands of rows: the database
+groups and counts them, and only those that are drawn come out, at most `BARS`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.db.models import Count, F, Func, IntegerField, QuerySet
+from django.db.models.functions import Coalesce
+
+from claims.models import AllocatedDevice, PastAllocation, Reservation
+from inventory.models import Pool
+from manciple.pages.people import Person
+from scheduling.pages.timeline.query import TimelineQuery, Window
+from scheduling.resources import PODS
+
+#: Bars on one page; of more, the latest.
+BARS = 1500
+#: Rows of devices that the bars of classes and namespaces are put together from.
+ROWS = 4 * BARS
+#: Steps of an area chart.
+STEPS = 240
+
+DeviceKey = tuple[str, str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holding:
+    """Devices that one claim held together. namespace "": somebody whose namespace the person does not see."""
+
+    group: str | DeviceKey
+    began: datetime
+    ended: datetime | None  # None while it is held
+    namespace: str = ""
+    claim: str = ""
+    claim_uid: str = ""
+    pods: tuple[str, ...] = ()
+    devices: int = 1
+
+    @property
+    def known(self) -> bool:
+        return bool(self.namespace)
+
+
+class StepOf(Func):
+    """The number of the step of a chart that a moment falls into; below 0 before the first."""
+
+    output_field = IntegerField()
+
+    def __init__(self, expression: Any, *, begin: datetime, step: float) -> None:
+        super().__init__(expression)
+        self._begin, self._step = begin.timestamp(), step
+
+    def as_sql(self, compiler: Any, connection: Any, **_extra: Any) -> tuple[str, Any]:  # type: ignore[override]
+        inner, parameters = compiler.compile(self.source_expressions[0])
+        if connection.vendor == "postgresql":
+            # A cast to INTEGER would round.
+            return (
+                f"CAST(FLOOR((EXTRACT(EPOCH FROM {inner}) - {self._begin!r}) / {self._step!r}) AS INTEGER)",
+                parameters,
+            )
+        seconds = f"((julianday({inner}) - 2440587.5) * 86400.0)"
+        # A cast to INTEGER cuts off; with enough steps added nothing is below 0, so that it always rounds down.
+        return (
+            f"CAST(({seconds} - {self._begin!r} + 1e9 * {self._step!r}) / {self._step!r} AS INTEGER) - 1000000000",
+            parameters,
+        )
+
+
+class Timeline:
+    """What one person may see of the holdings that a query asks for."""
+
+    def __init__(self, person: Person, query: TimelineQuery, window: Window) -> None:
+        self._person = person
+        self._query = query
+        self._window = window
+        pools = _pools_of(query.node) if query.node else None
+        exact = {"device_class": query.device_class, "driver": query.driver}
+        # Admin access looks on and holds nothing.
+        filters: dict[str, Any] = {"admin_access": False} | {name: value for name, value in exact.items() if value}
+        if pools is not None:
+            filters["pool__in"] = pools
+        past = PastAllocation.objects.filter(ended_at__gt=window.begin, began_at__lt=window.end, **filters)
+        now: QuerySet[Any] = AllocatedDevice.objects.annotate(
+            began_at=Coalesce("claim__allocated_at", "claim__created_at"), namespace=F("claim__namespace")
+        ).filter(began_at__lt=window.end, **filters)
+        if query.namespace:
+            past = person.seen(past.filter(namespace=query.namespace))
+            now = person.seen(now.filter(namespace=query.namespace))
+        self._past: QuerySet[PastAllocation] = past
+        self._now = now
+
+    # How much there is ---------------------------------------------------------------------------------------------
+
+    def count(self) -> int:
+        """Rows of devices held, now and in the past."""
+        return self._past.count() + self._now.count()
+
+    def devices(self) -> list[DeviceKey]:
+        """Those that were held at all."""
+        columns = ("driver", "pool", "device")
+        return list({*self._past.values_list(*columns).distinct(), *self._now.values_list(*columns).distinct()})
+
+    def groups(self) -> Counter[str]:
+        """Classes or namespaces, with the rows of each; "" for the namespaces that the person does not see."""
+        found: Counter[str] = Counter()
+        for rows in (self._past, self._now):
+            for name, number in rows.values_list(self._column).annotate(number=Count("pk")).order_by():
+                found[self._group_of(name)] += number
+        return found
+
+    # What is drawn -------------------------------------------------------------------------------------------------
+
+    def of_devices(self, keys: Collection[DeviceKey]) -> list[Holding]:
+        """The latest holdings of those devices."""
+        wanted = set(keys)
+        names = {"pool__in": {key[1] for key in wanted}, "device__in": {key[2] for key in wanted}}
+        found = [one for one in self._held_now(self._now.filter(**names)) if one.group in wanted]
+        rows = self._past.filter(driver__in={key[0] for key in wanted}, **names).order_by("-ended_at")
+        for *key, namespace, claim, uid, pods, began, ended in rows.values_list(*_PAST)[: BARS + 1]:
+            one = Holding(
+                group=(key[0], key[1], key[2]), namespace=namespace, claim=claim, claim_uid=uid, pods=tuple(pods),
+                began=began, ended=ended,
+            )  # fmt: skip
+            if one.group in wanted:
+                found.append(self._seen(one))
+        return found
+
+    def of_groups(self, names: Collection[str]) -> list[Holding]:
+        """The latest holdings of those classes or namespaces; what a claim held together is one."""
+        wanted = set(names)
+        together: Counter[Holding] = Counter()
+        for one in self._held_now(self._now):
+            if one.group in wanted:
+                together[one] += 1
+        rows = self._past
+        if "" not in wanted:
+            rows = rows.filter(**{f"{self._column}__in": wanted})
+        columns = (self._column, "namespace", "claim", "claim_uid", "pods", "began_at", "ended_at")
+        # Cut before they are put together: the index gives the latest rows, and only those are read.
+        for column, namespace, claim, uid, pods, began, ended in rows.order_by("-ended_at").values_list(*columns)[
+            :ROWS
+        ]:
+            one = Holding(
+                group=self._group_of(column), namespace=namespace, claim=claim, claim_uid=uid, pods=tuple(pods),
+                began=began, ended=ended,
+            )  # fmt: skip
+            one = self._seen(one)
+            if one.group in wanted:
+                together[one] += 1
+        return [Holding(**{**_fields(one), "devices": number}) for one, number in together.items()]
+
+    def levels(self, names: Collection[str]) -> dict[str, list[int]]:
+        """For each group how many devices were held at the end of each of the STEPS steps of the window."""
+        step = self._window.seconds / STEPS
+        changes: dict[str, Counter[int]] = defaultdict(Counter)
+        for rows, column, sign in (
+            (self._past, "began_at", 1), (self._past, "ended_at", -1), (self._now, "began_at", 1)
+        ):  # fmt: skip
+            at = StepOf(F(column), begin=self._window.begin, step=step)
+            counted = rows.annotate(step=at).values_list(self._column, "step").annotate(number=Count("pk")).order_by()
+            for name, number_of_step, number in counted:
+                changes[self._group_of(name)][max(number_of_step, 0)] += sign * number
+        return {name: list(_running(changes[name])) for name in names}
+
+    # One row -------------------------------------------------------------------------------------------------------
+
+    @property
+    def _column(self) -> str:
+        return "device_class" if self._query.by == "class" else "namespace"
+
+    def _group_of(self, value: str) -> str:
+        """The group of a row by its class or namespace."""
+        return value if self._query.by == "class" or self._person.sees(value) else ""
+
+    def _held_now(self, rows: QuerySet[Any]) -> Iterator[Holding]:
+        pods = _reserved_for()
+        columns = ("driver", "pool", "device", "device_class", "namespace", "claim__name", "claim_id", "began_at")
+        for driver, pool, device, device_class, namespace, claim, uid, began in rows.values_list(*columns):
+            group: str | DeviceKey = (driver, pool, device)
+            if self._query.by != "device":
+                group = self._group_of(device_class if self._query.by == "class" else namespace)
+            one = Holding(
+                group=group, namespace=namespace, claim=claim, claim_uid=uid, pods=tuple(pods.get(uid, ())),
+                began=began, ended=None,
+            )  # fmt: skip
+            yield self._seen(one)
+
+    def _seen(self, holding: Holding) -> Holding:
+        """Without names where the person does not see the namespace."""
+        if self._person.sees(holding.namespace):
+            return holding
+        return Holding(group=holding.group, began=holding.began, ended=holding.ended)
+
+    # For the export --------------------------------------------------------------------------------------------------
+
+    def rows_now(self) -> Iterable[tuple[Any, ...]]:
+        """Every device that is held: the columns of `EXPORTED`, `ended_at` None."""
+        pods = _reserved_for()
+        columns = ("driver", "pool", "device", "device_class", "namespace", "claim__name", "claim_id")
+        more = ("share_id", "consumed_capacity", "began_at")
+        ordered = self._now.order_by("began_at", "pk").values_list(*columns, *more)
+        return [(*row[:7], pods.get(row[6], []), *row[7:], None) for row in ordered]
+
+    def rows_past(self, *, after: int, limit: int) -> list[tuple[int, tuple[Any, ...]]]:
+        """The next rows in the order in which they were given back: (number to go on after, columns of `EXPORTED`)."""
+        rows = self._past.filter(pk__gt=after).order_by("pk").values_list("pk", *EXPORTED)[:limit]
+        return [(row[0], row[1:]) for row in rows]
+
+
+#: The columns of the export as they are stored.
+EXPORTED = (
+    "driver", "pool", "device", "device_class", "namespace", "claim", "claim_uid", "pods", "share_id",
+    "consumed_capacity", "began_at", "ended_at",
+)  # fmt: skip
+_PAST = ("driver", "pool", "device", "namespace", "claim", "claim_uid", "pods", "began_at", "ended_at")
+
+
+def _fields(one: Holding) -> dict[str, Any]:
+    return {name: getattr(one, name) for name in Holding.__dataclass_fields__}
+
+
+def _running(changes: Counter[int]) -> Iterator[int]:
+    level = 0
+    for number in range(STEPS):
+        level += changes[number]
+        yield level
+
+
+def _pools_of(node: str) -> set[str]:
+    """The names of the node's pools; a pool that is gone by now was named after its node, as drivers do."""
+    return {node, *Pool.objects.filter(node_name=node).values_list("name", flat=True)}
+
+
+def _reserved_for() -> dict[str, list[str]]:
+    """claim -> the pods that it is reserved for."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for claim, name in Reservation.objects.filter(resource=PODS).order_by("name").values_list("claim_id", "name"):
+        found[claim].append(name)
+    return found

@@ -1,0 +1,1 @@
+"""Rehearsals: what a change would do."""

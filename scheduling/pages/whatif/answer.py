@@ -1,0 +1,203 @@
+"""A rehearsal's answer as the page draws it: the sentence, the nodes with their devices, what would help."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from claims.models import AllocatedDevice
+from claims.pages.grid import natural
+from inventory.models import Device
+from manciple.pages.people import Person
+from scheduling.pages.funnels import LeftOut, NodeTable, Section, node_table, sections
+from scheduling.pages.pods.holders import Mark
+from scheduling.pages.pods.why import left_out_of
+from scheduling.pages.whatif.asked import Asked
+from scheduling.simulation import Answer, Missing, Placed
+from scheduling.simulation_departures import Departure
+from scheduling.simulation_moulds import IMAGINED
+from scheduling.simulation_shapes import is_imagined, spoken
+
+#: Nodes and replicas that are listed; devices of a node that are drawn.
+NODES, REPLICAS, DRAWN = 60, 200, 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeLine:
+    """One node with the replicas that land there. marks: its devices, those that they get are `wanted`."""
+
+    name: str
+    model: str  # the node that a new one is like; "" for one that exists
+    number: int  # of the new node
+    replicas: int
+    devices: int
+    marks: tuple[Mark, ...]
+    first: tuple[tuple[int, str], ...]  # (number of the replica, its devices in words)
+    more: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leaving:
+    """Who would have to leave, as far as the person may know: (namespace, claim, pods); hidden: how many others."""
+
+    node: str
+    holders: tuple[tuple[str, str, tuple[str, ...]], ...]
+    hidden: int
+    devices: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """All of it."""
+
+    good: bool
+    title: str
+    text: str
+    next_step: str
+    fits: str
+    left: int
+    nodes: tuple[NodeLine, ...]
+    more_nodes: int
+    sections: tuple[Section, ...]
+    table: NodeTable | None
+    leaving: Leaving | None
+    missing: Missing | None
+    missing_url: str
+
+
+def read_answer(answer: Answer, asked: Asked, person: Person) -> Result:
+    """Two queries."""
+    lines = _node_lines(answer.placed)
+    report = answer.report
+    left_out: LeftOut = left_out_of(asked.mould, asked.changes, report) if asked.mould else {}
+    return Result(
+        good=not answer.left and bool(answer.placed),
+        title=_title(answer),
+        text=_text(answer),
+        next_step=spoken(answer.finding.next_step) if answer.finding and answer.left else "",
+        fits=f"{answer.fits}" if answer.counted_all else f"at least {answer.fits}",
+        left=answer.left,
+        nodes=lines[:NODES],
+        more_nodes=max(len(lines) - NODES, 0),
+        sections=sections(report, left_out) if report else (),
+        table=node_table(report) if report and report.nodes else None,
+        leaving=_leaving(answer.departure, person) if answer.departure else None,
+        missing=answer.missing,
+        missing_url=_missing_url(answer.missing, asked),
+    )
+
+
+def _title(answer: Answer) -> str:
+    wanted, fits = answer.replicas, answer.fits
+    if not answer.counted_all and fits < wanted:
+        return f"{fits} of {wanted} were placed before the time for a rehearsal was over."
+    if wanted == 1:
+        if not answer.placed:
+            return f"It would wait{_because(answer)}."
+        where = answer.placed[0].node
+        return f"It would start now on {spoken(where) if is_imagined(where) else f'`{where}`'}."
+    if not answer.left:
+        return f"All {wanted} would start now, on {_nodes(answer.placed)}."
+    if not fits:
+        return f"None of the {wanted} would start{_because(answer)}."
+    return (
+        f"{fits} of {wanted} would start now, on {_nodes(answer.placed)}; {answer.left} would wait{_because(answer)}."
+    )
+
+
+def _because(answer: Answer) -> str:
+    return f" because {spoken(answer.finding.cause)}" if answer.finding else ""
+
+
+def _nodes(placed: Sequence[Placed]) -> str:
+    count = len({one.node for one in placed})
+    return f"{count} node{'' if count == 1 else 's'}"
+
+
+def _text(answer: Answer) -> str:
+    if answer.left or not answer.counted_all:
+        return "A rehearsal: nothing has changed in the cluster."
+    more = answer.fits - answer.replicas
+    room = f"{more} more would fit" if more else "no other like it would fit"
+    return f"A rehearsal: nothing has changed in the cluster. After that, {room}{_because(answer) if not more else ''}."
+
+
+# Where they land -----------------------------------------------------------------------------------------------------
+
+
+def _node_lines(placed: Sequence[Placed]) -> tuple[NodeLine, ...]:
+    """The nodes in the order in which they are used."""
+    by_node: dict[str, list[Placed]] = {}
+    for one in placed:
+        by_node.setdefault(one.node, []).append(one)
+    shown = list(by_node)[:NODES]
+    drawing = _drawn(shown, placed)
+    return tuple(_node_line(name, found, drawing.get(name, ())) for name, found in by_node.items())
+
+
+def _node_line(name: str, found: Sequence[Placed], marks: tuple[Mark, ...]) -> NodeLine:
+    model, imagined, number = name.partition(IMAGINED)
+    shown = found[: max(REPLICAS // NODES, 3)]
+    return NodeLine(
+        name=name if not imagined else f"new node {number}",
+        model=model if imagined else "",
+        number=int(number) if imagined else 0,
+        replicas=len(found),
+        devices=sum(len(one.devices) for one in found),
+        marks=marks,
+        first=tuple((one.number, ", ".join(device.device for device in one.devices)) for one in shown),
+        more=len(found) - len(shown),
+    )
+
+
+def _drawn(names: Sequence[str], placed: Sequence[Placed]) -> Mapping[str, tuple[Mark, ...]]:
+    """node -> its devices as marks. A new node has those of its model, all of them free."""
+    models = {name.partition(IMAGINED)[0] for name in names}
+    known: dict[str, list[tuple[str, str, str]]] = {}
+    for node, driver, pool, name in Device.objects.filter(node_name__in=models).values_list(
+        "node_name", "driver", "pool", "name"
+    ):
+        known.setdefault(node, []).append((driver, pool, name))
+    taken = set(
+        AllocatedDevice.objects.filter(admin_access=False).values_list("driver", "pool", "device") if names else ()
+    )
+    given = {(one.node, d.driver, d.pool.partition(IMAGINED)[0], d.device) for one in placed for d in one.devices}
+    wanted_drivers = {device.driver for one in placed for device in one.devices}
+    found = {}
+    for name in names:
+        model, imagined, _ = name.partition(IMAGINED)
+        devices = [key for key in known.get(model, ()) if key[0] in wanted_drivers]
+        marks = _marks(name, sorted(devices, key=lambda key: natural("/".join(key))), given, () if imagined else taken)
+        found[name] = marks
+    return found
+
+
+def _marks(
+    node: str, devices: Sequence[tuple[str, str, str]], given: set[tuple[str, str, str, str]], taken: Iterable[object]
+) -> tuple[Mark, ...]:
+    """Those that are given stand first where there are more than can be drawn."""
+    held = set(taken)
+    marks = [Mark(key[2], "reserved" if key in held else "free", (node, *key) in given) for key in devices]
+    if len(marks) > DRAWN:
+        marks = [mark for mark in marks if mark.wanted][:DRAWN]
+    return tuple(marks)
+
+
+# What would help -----------------------------------------------------------------------------------------------------
+
+
+def _leaving(departure: Departure, person: Person) -> Leaving:
+    seen = [holder for holder in departure.holders if person.sees(holder.key[0])]
+    return Leaving(
+        node=departure.node,
+        holders=tuple((*holder.key, tuple(pod.metadata.name for pod in holder.pods)) for holder in seen),
+        hidden=len(departure.holders) - len(seen),
+        devices=departure.devices,
+    )
+
+
+def _missing_url(missing: Missing | None, asked: Asked) -> str:
+    """The rehearsal with as many nodes more; "" where it cannot be named by an address."""
+    if missing is None or not missing.nodes or asked.about == "text":
+        return ""
+    return asked.url(shape=missing.shape, nodes=str(asked.nodes + missing.nodes))

@@ -1,0 +1,219 @@
+"""What if: `/what-if`. Where replicas of a pod or claim would land, and what would have to change. Nothing is written.
+
+`?pod=NAMESPACE/NAME`, `?claim=`, `?template=` say what is rehearsed, `?replicas=`, `?shape=NODE&nodes=N` and what
+`whatif_query` reads say how; text that is pasted is sent by POST. `run=NAME` names the rehearsal, so that the page can
+ask `/what-if/progress?run=NAME` how far it is (GET), or stop it (POST).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from django.contrib.auth.decorators import login_required
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.shortcuts import render
+from django.views.decorators.http import require_http_methods
+
+from claims.kinds.resource_claims import ResourceClaim
+from inventory.models import DeviceClass, Node
+from manciple.pages.people import Person, demand_sight, person_of
+from manciple.store.tail import latest_revision
+from manciple.wire.errors import ApiError
+from scheduling.pages.pods import documents as pod_documents
+from scheduling.pages.whatif.answer import read_answer
+from scheduling.pages.whatif.asked import SUBJECTS, Asked
+from scheduling.pages.whatif.progress import Run, Stopped, progress
+from scheduling.pages.whatif.query import Query, changes_of, in_words, meant
+from scheduling.simulation import MOST_NODES, MOST_REPLICAS, Answer, simulate
+from scheduling.simulation_moulds import Changes
+from scheduling.simulation_subjects import NotRehearsable, of_documents
+
+#: Nodes and classes that are offered.
+OFFERED = 1_000
+
+
+@login_required
+@require_http_methods(["GET", "HEAD", "POST"])
+def what_if(request: HttpRequest) -> HttpResponse:
+    """See the module's docstring."""
+    revision = latest_revision()
+    person = person_of(request)
+    asked = _asked(request, person)
+    answer, error = None, asked.error
+    if asked.mould is not None:
+        try:
+            answer = _simulated(asked, _run(request, person))
+        except ApiError as refusal:
+            error = _sentence(refusal.message)
+        except Stopped:
+            error = "The rehearsal was stopped."
+    context = {
+        "place": "what-if",
+        "revision": answer.revision if answer else revision,
+        "error": error,
+        **_form(asked),
+        **(_result(asked, answer, person) if answer else {}),
+    }
+    status = 422 if asked.findings or (error and asked.about) else 200
+    return render(request, "whatif/page.html", context, status=status)
+
+
+@login_required
+@require_http_methods(["GET", "POST"])
+def show_progress(request: HttpRequest) -> JsonResponse:
+    """How many replicas of one's own rehearsal are placed by now; null where nothing is known of it."""
+    run = _run(request, person_of(request))
+    if request.method == "POST":
+        progress.stop(run)
+    return JsonResponse({"placed": progress.placed(run)})
+
+
+def _run(request: HttpRequest, person: Person) -> Run:
+    named = request.POST.get("run", "") or request.GET.get("run", "")
+    return person.name, named[:64]
+
+
+def _simulated(asked: Asked, run: Run) -> Answer:
+    """Raises: ApiError, Stopped."""
+    if not run[1]:
+        return simulate(asked.question)
+    progress.begin(run)
+    try:
+        return simulate(asked.question, progress=lambda placed: progress.tell(run, placed))
+    finally:
+        progress.end(run)
+
+
+# The question --------------------------------------------------------------------------------------------------------
+
+
+def _asked(request: HttpRequest, person: Person) -> Asked:
+    query: Query = request.POST if request.method == "POST" else request.GET
+    options: dict[str, Any] = {
+        "replicas": _number(query.get("replicas", ""), 1, 1, MOST_REPLICAS),
+        "nodes": _number(query.get("nodes", ""), 0, 0, MOST_NODES),
+        "shape": query.get("shape", "").strip(),
+    }
+    text = request.POST.get("yaml", "").replace("\r\n", "\n") if request.method == "POST" else ""
+    if text.strip():
+        return _of_text(text, person, options, changes_of(query))
+    about = next((name for name in SUBJECTS if query.get(name, "")), "")
+    if not about:
+        return Asked(**options)
+    name = query.get(about, "")
+    namespace, _, short = name.partition("/")
+    demand_sight(request, namespace, f"{about} {name}")
+    try:
+        mould = SUBJECTS[about](namespace, short)
+    except ApiError as refusal:
+        return Asked(about=about, name=name, error=_sentence(refusal.message), **options)
+    changes = meant(changes_of(query), mould.claims)
+    return Asked(about=about, name=name, mould=mould, changes=changes, **options)
+
+
+def _of_text(text: str, person: Person, options: dict[str, Any], changes: Changes) -> Asked:
+    reading = pod_documents.read(text, namespace=_namespace(person))
+    pod_documents.validate(reading)
+    if reading.problems:
+        return Asked(about="text", text=text, findings=tuple(reading.findings), **options)
+    unseen = next((one for one in reading.objects if not person.sees(one.metadata.namespace)), None)
+    if unseen is not None:
+        error = f"You do not see namespace {unseen.metadata.namespace}, so nothing can be rehearsed in it."
+        return Asked(about="text", text=text, error=error, **options)
+    try:
+        prepared = [one.kind.prepare_create(one.object) for one in reading.documents]
+        mould = of_documents(prepared)
+    except NotRehearsable as problem:
+        return Asked(about="text", text=text, error=str(problem), **options)
+    except ApiError as refusal:
+        return Asked(about="text", text=text, error=_sentence(refusal.message), **options)
+    return Asked(about="text", text=text, mould=mould, changes=meant(changes, mould.claims), **options)
+
+
+def _namespace(person: Person) -> str:
+    """Of what names none: one that they see."""
+    return "default" if person.sees("default") else min(person.namespaces or {"default"})
+
+
+def _number(text: str, default: int, least: int, most: int) -> int:
+    return min(max(int(text), least), most) if text.isdecimal() else default
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}{'' if text.endswith('.') else '.'}"
+
+
+# The page ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestOption:
+    """One request as the form changes it. selectors: (number, expression, whether it is left out)."""
+
+    key: str
+    entry: str
+    name: str
+    device_class: str
+    count: int
+    everything: bool
+    selectors: tuple[tuple[int, str, bool], ...]
+
+
+def _form(asked: Asked) -> dict[str, Any]:
+    """The form as it was asked."""
+    requests = tuple(_request_options(asked)) if asked.mould else ()
+    nodes = list(Node.objects.order_by("name").values_list("name", flat=True)[:OFFERED])
+    return {
+        "asked": asked,
+        "requests": requests,
+        "several": len(requests) > 1,
+        "classes": list(DeviceClass.objects.order_by("name").values_list("name", flat=True)[:OFFERED]),
+        "shapes": nodes,
+        "most_replicas": MOST_REPLICAS,
+        "most_nodes": MOST_NODES,
+        "clear_url": f"/what-if?{asked.about}={asked.name}" if asked.about in SUBJECTS else "/what-if",
+    }
+
+
+def _request_options(asked: Asked) -> list[RequestOption]:
+    found = []
+    for entry, claim in (asked.mould.claims if asked.mould else {}).items():
+        if claim.status.allocation is None:
+            found += _options_of(entry, claim, asked.changes)
+    return found
+
+
+def _options_of(entry: str, claim: ResourceClaim, changes: Changes) -> list[RequestOption]:
+    found = []
+    for request in claim.spec.devices.requests:
+        if (exactly := request.exactly) is None:
+            continue
+        key = f"{entry}/{request.name}"
+        everything = exactly.allocation_mode == "All" and key not in changes.counts
+        found.append(
+            RequestOption(
+                key=key,
+                entry=entry,
+                name=request.name,
+                device_class=changes.classes.get(key, exactly.device_class_name),
+                count=changes.counts.get(key, max(exactly.count, 1)),
+                everything=everything,
+                selectors=tuple(
+                    (index + 1, one.cel.expression if one.cel else "", (key, index) in changes.without)
+                    for index, one in enumerate(exactly.selectors)
+                ),
+            )
+        )
+    return found
+
+
+def _result(asked: Asked, answer: Answer, person: Person) -> dict[str, Any]:
+    """What the answer says, as the page draws it."""
+    claims = asked.mould.claims if asked.mould else {}
+    requests = sum(len(one.spec.devices.requests) for one in claims.values())
+    return {
+        "asked": asked,
+        "result": read_answer(answer, asked, person),
+        "tried": in_words(asked.changes, requests=requests),
+    }
