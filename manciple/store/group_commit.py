@@ -6,9 +6,9 @@ one transaction, reads what they announced in one query, runs them one after the
 stores all that they wrote in one go, commits, and tells each its own outcome. What comes meanwhile is the next group.
 So a lone write starts at once and pays for nobody, and the busier the process, the larger the groups.
 
-Whoever can wait says for how long (`patience`): such a work rides along with the next that cannot, and a group begins
-without one only when the time is over or several are together. A fleet that renews its Leases costs a commit for
-several of them.
+Whoever can wait says for how long (`patience`): such works share a commit when the time of one of them is over, or when
+several are together, or ride along where at least two that cannot wait are committed. A fleet that renews its Leases
+costs a commit for several of them, and a lone write is not slowed down by any.
 
 An exception of one work undoes that work alone. Where the database refuses the group as a whole (an index row that
 violates a constraint), its works are run again one by one, so that the refusal meets the one it concerns: a work may
@@ -74,6 +74,7 @@ class _Waiting(Generic[T]):
         self.work = work
         self.identity = identity
         self.reads = reads
+        self.patient = patience > 0
         #: by the monotonic clock
         self.due = time.monotonic() + patience
         self._ended = threading.Event()
@@ -155,7 +156,15 @@ class GroupCommit:
                 self._news.wait(rest)
             if not self._line:
                 self._thread = None
-            return [self._line.popleft() for _ in range(min(len(self._line), LARGEST_GROUP))]
+            return self._taken()
+
+    def _taken(self) -> Sequence[_Waiting[object]]:
+        """Those of the line who go now: all, but a lone one who cannot wait is not slowed down by others who still can."""
+        urgent = [waiting for waiting in self._line if not waiting.patient or waiting.due <= time.monotonic()]
+        if len(urgent) == 1 and not urgent[0].patient:
+            self._line.remove(urgent[0])
+            return urgent
+        return [self._line.popleft() for _ in range(min(len(self._line), LARGEST_GROUP))]
 
 
 def _commit(group: Sequence[_Waiting[object]]) -> None:

@@ -64,8 +64,12 @@ class Crowd:
         self.futures.append(future)
         return future
 
-    def go(self) -> None:
+    def release(self) -> None:
+        """The one who leads goes on."""
         self._may_go_on.set()
+
+    def go(self) -> None:
+        self.release()
         for future in self.futures:
             future.exception(60)
         self._pool.shutdown()
@@ -280,15 +284,24 @@ def test_metadata_of_an_object_made_by_the_group_is_complete() -> None:
     assert metadata.creation_timestamp
 
 
-def test_who_can_wait_rides_along_with_the_next_who_cannot(monkeypatch: pytest.MonkeyPatch) -> None:
-    with counted_transactions(monkeypatch) as transactions, ThreadPoolExecutor(3) as pool:
-        patient = [pool.submit(closing, creating(f"p{n}"), patience=600.0) for n in range(2)]
-        while group_commit.commits().waiting() < 2:
-            threading.Event().wait(0.001)
-        assert transactions == []
-        pool.submit(closing, creating("hurried")).result(60)
-        assert [future.result(60).metadata.name for future in patient] == ["p0", "p1"]
-    assert len(transactions) == 1
+def test_who_can_wait_rides_along_with_several_who_cannot(crowd: Crowd, monkeypatch: pytest.MonkeyPatch) -> None:
+    with counted_transactions(monkeypatch) as transactions:
+        crowd.lead()
+        patient = crowd.wait_in_line(creating("patient"), patience=600.0)
+        for name in ("a", "b"):
+            crowd.wait_in_line(creating(name))
+        crowd.go()
+        assert patient.result(60).metadata.name == "patient"
+    assert len(transactions) == 2, "the one who led, and the rest together"
+
+
+def test_a_lone_write_is_not_slowed_down_by_those_who_can_wait(crowd: Crowd) -> None:
+    patient = crowd.wait_in_line(creating("patient"), patience=600.0)
+    crowd.release()
+    assert closing(creating("hurried")).metadata.name == "hurried"
+    assert not patient.done()
+    group_commit.forget()
+    assert patient.result(60).metadata.name == "patient"
 
 
 def test_several_who_can_wait_are_enough_for_a_commit(monkeypatch: pytest.MonkeyPatch) -> None:
