@@ -159,7 +159,7 @@ class GroupCommit:
             return self._taken()
 
     def _taken(self) -> Sequence[_Waiting[object]]:
-        """Those of the line who go now: all, but a lone one who cannot wait is not slowed down by others who still can."""
+        """Those of the line who go now: all, but a lone one who cannot wait goes without those who still can."""
         urgent = [waiting for waiting in self._line if not waiting.patient or waiting.due <= time.monotonic()]
         if len(urgent) == 1 and not urgent[0].patient:
             self._line.remove(urgent[0])
