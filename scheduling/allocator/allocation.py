@@ -1,18 +1,186 @@
-"""`allocate`: all claims of a pod on one node, from a snapshot to an answer."""
+"""From a solution to `AllocationResult`s: device results, configuration, node selector.
+
+Order and naming follow the end of upstream's Allocate and createNodeSelector (allocator_experimental.go, v1.37). The
+share id of a shared device is derived from the claim, the request and the device, so that a plan is a pure function of
+its input; a claim has one allocation at a time, so no two shares of a device have the same id.
+
+---
+`allocate`: all claims of a pod on one node, from a snapshot to an answer.
+---
+`examine`: what one node answers, with the funnel of every request, those that can be met included."""
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Sequence
-
+from msgspec.structs import replace
+from claims.kinds.allocations import (
+    AllocationResult,
+    DeviceAllocationConfiguration,
+    DeviceAllocationResult,
+    DeviceRequestAllocationResult,
+)
 from claims.kinds.resource_claims import ResourceClaim
-from scheduling.allocator.deadline import DEFAULT_LIMIT, Deadline
+from inventory.kinds.node_selectors import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
+from scheduling.allocator.outcome import Failed, NodeView
+from scheduling.allocator.problem import Problem
+from scheduling.allocator.published import PublishedDevice
+from scheduling.allocator.requests import ClaimPlan, RequestPlan
+from scheduling.allocator.search import Solution
+from scheduling.allocator.state import Taken
+from collections.abc import Sequence
+from claims.kinds.resource_claims import ResourceClaim
+from scheduling.allocator.search import DEFAULT_LIMIT, Deadline
 from scheduling.allocator.explain import explain
 from scheduling.allocator.outcome import INVALID_POOLS, Allocated, Failed, NodeView, Outcome, Unallocatable
 from scheduling.allocator.problem import Problem, pose
 from scheduling.allocator.requests import ClaimPlan, plan_claim
-from scheduling.allocator.results import build_results
 from scheduling.allocator.search import NoSolution, Solution, solve
 from scheduling.allocator.snapshot import Snapshot
+from collections.abc import Sequence
+from dataclasses import dataclass
+from claims.kinds.resource_claims import ResourceClaim
+from scheduling.allocator.search import DEFAULT_LIMIT
+from scheduling.allocator.explain import funnels, is_short, wanted
+from scheduling.allocator.published import NodeView
+from scheduling.allocator.outcome import Failed, Outcome
+from scheduling.allocator.problem import pose
+from scheduling.allocator.requests import RequestPlan
+from scheduling.allocator.search import solve
+from scheduling.allocator.snapshot import Snapshot
+from scheduling.allocator.stages import Funnel
+
+
+_SHARES = uuid.UUID("5f2f6bb9-1b0e-4a5c-9a5d-0f6f2d8a4c11")
+
+
+def build_results(problem: Problem, solution: Solution) -> tuple[AllocationResult, ...] | Failed:
+    """One result per claim, in order; Failed where a slice has a node selector that results cannot carry."""
+    results: list[AllocationResult] = []
+    for index, claim in enumerate(problem.claims):
+        taken = [one for one in solution.taken if one.claim == index]
+        selector = node_selector([problem.devices.device(one.position) for one in taken], problem.node)
+        if isinstance(selector, str):
+            return Failed(error=f"create NodeSelector for claim {claim.claim.metadata.name}: {selector}")
+        chosen = [
+            alternatives[alternative].plan
+            for (owner, alternatives), alternative in zip(problem.steps, solution.chosen, strict=True)
+            if owner == index
+        ]
+        devices = DeviceAllocationResult(
+            results=tuple(_device_result(problem, claim, one) for one in taken), config=configuration(claim, chosen)
+        )
+        results.append(AllocationResult(devices=devices, node_selector=selector))
+    return tuple(results)
+
+
+def _device_result(problem: Problem, claim: ClaimPlan, taken: Taken) -> DeviceRequestAllocationResult:
+    device, plan = problem.devices.device(taken.position), taken.request.plan
+    result = exclusive_result(plan, device, conditions=problem.snapshot.features.binding_conditions)
+    if taken.consumed is None and not plan.admin:
+        return result
+    consumed = taken.consumed
+    return replace(
+        result,
+        admin_access=True if plan.admin else None,
+        share_id=_share_id(claim, plan, device) if consumed is not None else None,
+        consumed_capacity={name: amount.canonical() for name, amount in (consumed or {}).items()},
+    )
+
+
+def exclusive_result(plan: RequestPlan, device: PublishedDevice, *, conditions: bool) -> DeviceRequestAllocationResult:
+    """A device that the request has for itself. conditions: whether binding conditions are copied."""
+    published = device.published
+    return DeviceRequestAllocationResult(
+        request=plan.full_name,
+        driver=device.key.driver,
+        pool=device.key.name,
+        device=published.name,
+        tolerations=plan.tolerations,
+        binding_conditions=published.binding_conditions if conditions else (),
+        binding_failure_conditions=published.binding_failure_conditions if conditions else (),
+        skip_node_operations=device.slice.skip_node_operations,
+    )
+
+
+def _share_id(claim: ClaimPlan, plan: RequestPlan, device: PublishedDevice) -> str:
+    owner = claim.claim.metadata.uid or claim.name
+    return str(uuid.uuid5(_SHARES, "\n".join((owner, plan.full_name, str(device)))))
+
+
+def configuration(claim: ClaimPlan, chosen: Sequence[RequestPlan]) -> tuple[DeviceAllocationConfiguration, ...]:
+    """Class configurations once per class in request order, then those of the claim that cover a chosen request."""
+    return class_configuration(chosen) + claim_configuration(claim.claim, chosen)
+
+
+def class_configuration(chosen: Sequence[RequestPlan]) -> tuple[DeviceAllocationConfiguration, ...]:
+    """`requests` is left empty where all chosen requests are of the class."""
+    entries: list[DeviceAllocationConfiguration] = []
+    for plan in _first_of_each_class(chosen):
+        users = tuple(one.full_name for one in chosen if one.class_name == plan.class_name)
+        named = () if len(users) == len(chosen) else users
+        for config in plan.device_class.spec.config if plan.device_class else ():
+            entries.append(DeviceAllocationConfiguration(source="FromClass", requests=named, opaque=config.opaque))
+    return tuple(entries)
+
+
+def claim_configuration(
+    claim: ResourceClaim, chosen: Sequence[RequestPlan]
+) -> tuple[DeviceAllocationConfiguration, ...]:
+    """`requests` is left empty where all chosen requests are covered; else it is taken over as it stands."""
+    entries: list[DeviceAllocationConfiguration] = []
+    for given in claim.spec.devices.config:
+        named = given.requests
+        if named:
+            names = frozenset(named)
+            covered = [one for one in chosen if not names.isdisjoint({one.parent or one.name, one.full_name})]
+            if not covered:
+                continue
+            if len(covered) == len(chosen):
+                named = ()
+        entries.append(DeviceAllocationConfiguration(source="FromClaim", requests=named, opaque=given.opaque))
+    return tuple(entries)
+
+
+def _first_of_each_class(chosen: Sequence[RequestPlan]) -> list[RequestPlan]:
+    first: dict[str, RequestPlan] = {}
+    for plan in chosen:
+        first.setdefault(plan.class_name, plan)
+    return list(first.values())
+
+
+def node_selector(devices: Sequence[PublishedDevice], node: NodeView) -> NodeSelector | str | None:
+    """Where the devices are available: this node, the merged requirements of their pools, or (None) everywhere."""
+    fields: list[NodeSelectorRequirement] = []
+    expressions: list[NodeSelectorRequirement] = []
+    for device in devices:
+        targeting = device.targeting
+        if targeting.node_name or device.published.binds_to_node:
+            return only_on(node)
+        terms = targeting.node_selector.node_selector_terms if targeting.node_selector else ()
+        if len(terms) > 1:
+            return f"unsupported ResourceSlice.NodeSelector with {len(terms)} terms"
+        for term in terms:
+            _merge(term.match_fields, fields)
+            _merge(term.match_expressions, expressions)
+    if not fields and not expressions:
+        return None
+    term = NodeSelectorTerm(match_expressions=tuple(expressions), match_fields=tuple(fields))
+    return NodeSelector(node_selector_terms=(term,))
+
+
+def only_on(node: NodeView) -> NodeSelector:
+    here = NodeSelectorRequirement(key="metadata.name", operator="In", values=(node.name,))
+    return NodeSelector(node_selector_terms=(NodeSelectorTerm(match_fields=(here,)),))
+
+
+def _merge(new: Sequence[NodeSelectorRequirement], known: list[NodeSelectorRequirement]) -> None:
+    """Add what is not there yet; values compare as sets."""
+    for one in new:
+        if not any(
+            (one.key, one.operator, set(one.values)) == (old.key, old.operator, set(old.values)) for old in known
+        ):
+            known.append(one)
 
 
 def allocate(
@@ -49,3 +217,37 @@ def answer(problem: Problem, found: Solution | NoSolution | Failed | Outcome) ->
             return Failed(error=INVALID_POOLS, fatal_for_pod=False, trials=found.trials)
         return Unallocatable(reasons=explain(problem), trials=found.trials)
     return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Examined:
+    """One request or alternative on one node."""
+
+    plan: RequestPlan
+    wanted: int
+    funnel: Funnel
+    short: bool  # cannot be met even if it were the only one
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Examination:
+    """`requests` is empty where a claim or class is wrong, so that nothing could be counted."""
+
+    node: NodeView
+    outcome: Outcome
+    requests: tuple[Examined, ...] = ()
+
+
+def examine(
+    snapshot: Snapshot, claims: Sequence[ResourceClaim], node: NodeView, *, limit: int = DEFAULT_LIMIT
+) -> Examination:
+    """As `allocate`, by the same code; nothing is given to anybody."""
+    problem = pose(snapshot, read_claims(snapshot, claims), node)
+    if isinstance(problem, Failed):
+        return Examination(node=node, outcome=problem)
+    requests = tuple(
+        Examined(plan=one.plan, wanted=wanted(one), funnel=funnel, short=is_short(one))
+        for one, funnel in funnels(problem)
+    )
+    return Examination(node=node, outcome=answer(problem, solve(problem, limit=limit)), requests=requests)
+

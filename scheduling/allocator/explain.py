@@ -1,4 +1,13 @@
-"""Why the requests cannot be met on one node: the funnels of those that are short, or what stands between all of them.
+"""Counts the funnel of a request on one node, from the same masks that the search runs on.
+---
+Why requests that each have enough devices for themselves cannot be met together.
+
+The search has shown that there is no solution; here the first of these is named that shows it by counting: a constraint
+without enough devices for any value, shared counters that are drawn up, requests that want the same few devices. Where
+none of them does alone, the constraints are named together.
+
+---
+Why the requests cannot be met on one node: the funnels of those that are short, or what stands between all of them.
 
 The dominant reason is that of the request with the shortest funnel: the one that is furthest from being met. Only
 counts and sets are made here, since every node that refuses a pod is explained; the sentences and the clause that
@@ -8,12 +17,185 @@ refused the last devices are worked out when a reason is read.
 from __future__ import annotations
 
 from collections.abc import Iterator
-
-from scheduling.allocator.conflicts import conflict_of
-from scheduling.allocator.funnels import funnel
+from scheduling.allocator import stages
+from scheduling.allocator.stages import DeviceSet
+from scheduling.allocator.problem import intolerable, scanned, serving
+from scheduling.allocator.pools import Generation, PoolOnNode
+from scheduling.allocator.problem import Problem, RequestOnNode
+from scheduling.allocator.requests import RequestPlan
+from scheduling.allocator.requests import chosen
+from scheduling.allocator.stages import Funnel, PoolTrouble, Stage
+from collections.abc import Iterator, Sequence
+from scheduling.allocator.state import CounterLedger
+from scheduling.allocator.pools import bits
+from scheduling.allocator.problem import ConstraintOnNode, Problem, RequestOnNode
+from scheduling.allocator.requests import ClaimPlan
+from collections.abc import Iterator
 from scheduling.allocator.outcome import Reason
 from scheduling.allocator.problem import Problem, RequestOnNode
 from scheduling.allocator.stages import Funnel
+
+
+_Left = dict[PoolOnNode, int]
+
+
+def funnel(problem: Problem, request: RequestOnNode) -> Funnel:
+    """All stages, in order. Their names are the same on every node."""
+    return tuple(_stages(problem, request))
+
+
+def _stages(problem: Problem, request: RequestOnNode) -> Iterator[Stage]:
+    plan, features = request.plan, problem.snapshot.features
+    published = problem.snapshot.catalogue.device_count
+    healthy = [view for view in problem.devices.pools if not view.trouble]
+    troubles = tuple(_trouble(view, plan) for view in problem.devices.pools if view.trouble)
+    yield Stage(stages.PUBLISHED, published)
+    complete = published - sum(trouble.devices for trouble in troubles)
+    yield Stage(stages.COMPLETE, complete, "; ".join(map(str, troubles)), troubles=troubles)
+    yield _stage(stages.VISIBLE, {view: view.visible for view in healthy}, clause=problem.node.name)
+    left = {view: view.visible & scanned(view, features) for view in healthy}
+    for selector in plan.selectors:
+        left = {view: chosen(view.generation, (selector,), mask)[0] for view, mask in left.items()}
+        kind = stages.CLASS_SELECTOR if selector.owner.startswith("class ") else stages.REQUEST_SELECTOR
+        name = f"{kind} #{selector.index}"
+        devices = _set(left)
+        yield Stage(name, len(devices), selector.expression, devices=devices, selector=selector)
+    left = {view: mask & ~_kept_away(problem, view, plan, mask) for view, mask in left.items()}
+    yield _stage(stages.UNTAINTED, left)
+    if plan.capacity:
+        asked = ", ".join(f"{name} {amount}" for name, amount in plan.capacity)
+        yield _stage(
+            stages.LARGE, {view: serving(view, plan, mask, features) for view, mask in left.items()}, clause=asked
+        )
+    yield _free(problem, request)
+
+
+def _stage(name: str, left: _Left, *, clause: str = "") -> Stage:
+    devices = _set(left)
+    return Stage(name, len(devices), clause, devices=devices)
+
+
+def _set(left: _Left) -> DeviceSet:
+    return DeviceSet({view.generation: mask for view, mask in left.items() if mask})
+
+
+def _trouble(view: PoolOnNode, plan: RequestPlan) -> PoolTrouble:
+    count = len(view.generation.devices)
+    matching = chosen(view.generation, plan.selectors, (1 << count) - 1)[0].bit_count()
+    return PoolTrouble(view.key, view.trouble, view.detail, devices=count, matching=matching)
+
+
+def _kept_away(problem: Problem, view: PoolOnNode, plan: RequestPlan, mask: int) -> int:
+    if not problem.snapshot.features.device_taints:
+        return 0
+    return intolerable(view, plan, mask & view.generation.tainted)
+
+
+def _free(problem: Problem, request: RequestOnNode) -> Stage:
+    masks: dict[Generation, int] = {}
+    for view, shift in zip(problem.devices.pools, problem.devices.shifts, strict=True):
+        mask = request.candidates >> shift & ((1 << len(view.generation.devices)) - 1)
+        if mask:
+            masks[view.generation] = mask
+    devices = DeviceSet(masks)
+    return Stage(stages.FREE, len(devices), devices=devices)
+
+
+def conflict_of(problem: Problem, claim: ClaimPlan, requests: Sequence[RequestOnNode]) -> str:
+    """One clause without a final stop. requests: those of the claim, the first alternative of each."""
+    found = next(_proven(problem, requests), "")
+    if found:
+        return found
+    if not claim.constraints:
+        drawing = next((one for one in requests if one.candidates & problem.consuming), None)
+        if drawing is None:
+            return "each request has enough devices for itself, but not all of them together"
+        left = f"what is left of these does not serve {drawing.count} of them together"
+        return f"{_drawing(drawing)}, and {left}"
+    rules = (f"`{'distinct' if one.distinct else 'match'}Attribute: {one.attribute}`" for one in claim.constraints)
+    return f"no devices that claim `{claim.name}` accepts satisfy {' and '.join(rules)} together"
+
+
+def _proven(problem: Problem, requests: Sequence[RequestOnNode]) -> Iterator[str]:
+    for index, constraint in enumerate(problem.constraints):
+        covered = [one for one in requests if index in one.constraints and one.count]
+        if covered:
+            yield from _unequal(constraint, covered) if constraint.plan.distinct else _equal(constraint, covered)
+    yield from _drawn_up(problem, requests)
+    yield from _contested(problem)
+
+
+def _equal(constraint: ConstraintOnNode, covered: Sequence[RequestOnNode]) -> Iterator[str]:
+    """matchAttribute: no value is carried by enough devices for each request that it covers."""
+    total = sum(one.count for one in covered)
+    if any(_suffices(carriers, covered, total) for carriers in constraint.carriers):
+        return
+    wanted = _union(covered)
+    most = max(((carriers & wanted).bit_count() for carriers in constraint.carriers), default=0)
+    attribute, whose = constraint.plan.attribute, f"claim `{covered[0].plan.claim}`"
+    if not most:
+        yield f"none of the devices that {whose} accepts has `{attribute}`, which must be the same for {total}"
+    else:
+        share = "no two" if most == 1 else f"no more than {most}"
+        yield f"{whose} wants {total} devices with the same `{attribute}`, and {share} of the free ones share a value"
+
+
+def _suffices(carriers: int, covered: Sequence[RequestOnNode], total: int) -> bool:
+    each = all((one.candidates & carriers).bit_count() >= one.count for one in covered)
+    return each and (_union(covered) & carriers).bit_count() >= total
+
+
+def _unequal(constraint: ConstraintOnNode, covered: Sequence[RequestOnNode]) -> Iterator[str]:
+    """distinctAttribute: fewer values than devices."""
+    total, wanted = sum(one.count for one in covered), _union(covered)
+    values = sum(1 for carriers in constraint.carriers if carriers & wanted)
+    if values < total:
+        has = f"{values} value" if values == 1 else f"{values} values"
+        wanting = f"claim `{covered[0].plan.claim}` wants {total} devices that differ in `{constraint.plan.attribute}`"
+        yield f"{wanting}, and the free ones have only {has}"
+
+
+def _drawn_up(problem: Problem, requests: Sequence[RequestOnNode]) -> Iterator[str]:
+    """Shared counters leave too little even for one request alone."""
+    ledger = CounterLedger(problem.devices, problem.snapshot.usage)
+    for one in requests:
+        drawing = one.candidates & problem.consuming
+        if not drawing or problem.shared & drawing:
+            continue
+        served = (one.candidates & ~drawing).bit_count()
+        for position in bits(drawing):
+            if ledger.charge(position):
+                ledger.refund(position)
+                served += 1
+        if served < one.count:
+            only = one.candidates.bit_count() == 1
+            left = "does not serve it" if only else f"serves {f'only {served}' if served else 'none'} of them"
+            yield f"{_drawing(one)}, and what is left of these {left}"
+
+
+def _drawing(one: RequestOnNode) -> str:
+    """What is drawn on, by how many devices."""
+    accepted = one.candidates.bit_count()
+    of_request = f"that request `{one.plan.full_name}` accepts"
+    if accepted == 1:
+        return f"the one device {of_request} draws on shared counters"
+    return f"the {accepted} devices {of_request} draw on shared counters"
+
+
+def _contested(problem: Problem) -> Iterator[str]:
+    """All requests, of all claims, together want more devices than there are."""
+    options = [alternatives for _, alternatives in problem.steps if not any(one.plan.admin for one in alternatives)]
+    total = sum(min(one.count for one in alternatives) for alternatives in options)
+    union = _union([one for alternatives in options for one in alternatives])
+    if union.bit_count() < total and not union & problem.shared:
+        yield f"its requests want {total} devices together, and only {union.bit_count()} of the free ones serve them"
+
+
+def _union(requests: Sequence[RequestOnNode]) -> int:
+    wanted = 0
+    for one in requests:
+        wanted |= one.candidates
+    return wanted
 
 
 def explain(problem: Problem) -> tuple[Reason, ...]:
@@ -63,3 +245,4 @@ def _together(problem: Problem) -> Iterator[Reason]:
         requests = [alternatives[0] for owner, alternatives in problem.steps if owner == index]
         if requests:
             yield _reason(problem, requests[0], conflict=conflict_of(problem, claim, requests))
+

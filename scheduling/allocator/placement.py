@@ -1,4 +1,16 @@
-"""`place`: the best node for all claims of a pod, over all the nodes that are given.
+"""What an index has shown of nodes none of which fits: nobody needs to search them again.
+
+What was answered for a node is kept while its devices are in use as they were, for all claims that ask for the same:
+pods that wait are tried again and again, and replicas wait in crowds.
+
+---
+The best node by an index: those that may fit are looked at best first, and the first that does is the answer.
+
+Each node is met the short way (`direct`) or, where that cannot tell, by a search. Where no node fits, what was shown of
+them on the way is handed on, so that nobody needs to search again.
+
+---
+`place`: the best node for all claims of a pod, over all the nodes that are given.
 
 A fatal error that any node's ordered search reaches keeps the pod pending with that error, even where other nodes would
 do, and whichever node is looked at first (the node first by name speaks). Otherwise the best node that fits wins:
@@ -12,22 +24,203 @@ more than one list of alternatives, every node is searched.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from scheduling.allocator.index import NodeIndex
+from scheduling.allocator.problem import InUse
+from scheduling.allocator.published import NodeView
+from scheduling.allocator.outcome import Outcome, Reason, Unallocatable, Undecided
+from scheduling.allocator.requests import ClaimPlan, RequestPlan
+from scheduling.allocator.search import NoSolution
+from scheduling.allocator.shapes import Shape
+from collections.abc import Sequence
+from dataclasses import dataclass
+from claims.kinds.resource_claims import ResourceClaim
+from scheduling.allocator.allocation import answer
+from scheduling.allocator.search import Deadline
+from scheduling.allocator.shapes import Answer, direct_results, first_devices
+from scheduling.allocator.index import NodeIndex
+from scheduling.allocator.published import NodeView
+from scheduling.allocator.outcome import Allocated, Failed, Outcome, Undecided
+from scheduling.allocator.problem import Problem, pose
+from scheduling.allocator.index import Score
+from scheduling.allocator.search import NoSolution, Solution, solve
+from scheduling.allocator.shapes import Shape, Variant, shape_of
+from scheduling.allocator.snapshot import Snapshot
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-
 from claims.kinds.resource_claims import ResourceClaim
 from scheduling.allocator.allocation import answer, read_claims
-from scheduling.allocator.deadline import DEFAULT_LIMIT, DEFAULT_TIMEOUT, Deadline
-from scheduling.allocator.first_fit import Effort, Fitting, first_fit, index_of
-from scheduling.allocator.nodeview import NodeView
+from scheduling.allocator.search import DEFAULT_LIMIT, DEFAULT_TIMEOUT, Deadline
+from scheduling.allocator.published import NodeView
 from scheduling.allocator.outcome import Failed, Outcome, Unallocatable, Undecided
 from scheduling.allocator.problem import Problem, pose
-from scheduling.allocator.refuted import Refuted
 from scheduling.allocator.requests import ClaimPlan
-from scheduling.allocator.score import Fit, Score, most_packed
+from scheduling.allocator.index import Fit, Score, most_packed
 from scheduling.allocator.search import Solution
 from scheduling.allocator.snapshot import Snapshot
+
+
+_NONE = NoSolution(trials=0)
+
+
+class Refuted:
+    """No node has a solution, but for those that are undecided."""
+
+    def __init__(self, index: NodeIndex, shape: Shape, undecided: Mapping[str, Undecided]) -> None:
+        """undecided: node name -> why its search was stopped."""
+        self._index = index
+        self._undecided = undecided
+        self._kept = index.refusals_of(shape)
+        #: the requests of other claims of this shape -> those of the claims that are refused now
+        self._stand_ins: dict[int, Mapping[RequestPlan, RequestPlan]] = {}
+
+    def verdict(self, node: NodeView) -> NoSolution | Undecided:
+        return self._undecided.get(node.name) or _NONE
+
+    def used_on(self, node: NodeView) -> InUse:
+        return self._index.used_on(self._index.number_of(node))
+
+    def known(self, node: NodeView, plans: Sequence[ClaimPlan]) -> Outcome | None:
+        """What was answered when the node's devices were in use as they are now, as if these claims had asked."""
+        number = self._index.number_of(node)
+        kept = self._kept.get(number)
+        if kept is None or kept[0] != self._index.stamps[number]:
+            return None
+        _, others, outcome = kept
+        if not isinstance(outcome, Unallocatable) or _same(others, plans):
+            return outcome
+        if any(reason.conflict for reason in outcome.reasons):
+            return None  # its words name the claims
+        stand_in = self._stand_in(others, plans)
+        return Unallocatable(reasons=tuple(_retold(reason, stand_in[reason.plan]) for reason in outcome.reasons))
+
+    def keep(self, node: NodeView, plans: Sequence[ClaimPlan], outcome: Outcome) -> Outcome:
+        if not isinstance(outcome, Undecided):
+            number = self._index.number_of(node)
+            self._kept[number] = (self._index.stamps[number], plans, outcome)
+        return outcome
+
+    def _stand_in(self, others: Sequence[ClaimPlan], plans: Sequence[ClaimPlan]) -> Mapping[RequestPlan, RequestPlan]:
+        known = self._stand_ins.get(id(others))
+        if known is None:
+            known = self._stand_ins[id(others)] = dict(zip(_requests(others), _requests(plans), strict=True))
+        return known
+
+
+def _same(others: Sequence[ClaimPlan], plans: Sequence[ClaimPlan]) -> bool:
+    return others is plans or [one.name for one in others] == [one.name for one in plans]
+
+
+def _requests(plans: Sequence[ClaimPlan]) -> list[RequestPlan]:
+    return [one for claim in plans for options in claim.requests for one in options]
+
+
+def _retold(reason: Reason, plan: RequestPlan) -> Reason:
+    return Reason(plan=plan, node=reason.node, wanted=reason.wanted, funnel=reason.funnel)
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """How long to search: device trials per node, and until when."""
+
+    limit: int
+    deadline: Deadline
+
+    def solve(self, problem: Problem) -> Solution | NoSolution | Failed | Undecided:
+        return solve(problem, limit=self.limit, deadline=self.deadline)
+
+
+@dataclass(frozen=True, slots=True)
+class Fitting:
+    """The node, and what it gives."""
+
+    node: NodeView
+    outcome: Outcome
+
+
+def index_of(snapshot: Snapshot, nodes: Sequence[NodeView]) -> tuple[NodeIndex, int] | None:
+    """The inventory's index, caught up, and the set of the nodes in it. None for a snapshot older than the index."""
+    memo = snapshot.catalogue.lineage.memo
+    known = memo.get(NodeIndex)
+    if isinstance(known, NodeIndex):
+        if snapshot.usage.age < known.age or snapshot.catalogue.number < known.catalogue.number:
+            return None
+        among = known.mask_of(nodes)
+        if among is not None and known.follow(snapshot):
+            return known, among
+    others = known.nodes if isinstance(known, NodeIndex) else ()
+    made = memo[NodeIndex] = NodeIndex(snapshot, {node.name: node for node in (*others, *nodes)}.values())
+    return made, made.mask_of(nodes) or 0
+
+
+def first_fit(
+    snapshot: Snapshot,
+    claims: Sequence[ResourceClaim],
+    among: int,
+    *,
+    index: NodeIndex,
+    score: Score,
+    effort: Effort,
+) -> Fitting | Refuted | None:
+    """among: the nodes, as the index numbers them. None where it cannot tell: then every node has to be asked."""
+    shape = shape_of(claims, snapshot, index)
+    if not shape.variants or shape.errs_on(among):
+        return None
+    asked = _Asked(snapshot, claims, shape=shape, index=index, effort=effort)
+    for variant in shape.variants:
+        for number in index.best_first(variant.feasible(among), score):
+            found = asked.on_node(variant, number)
+            if found is not None:
+                return found
+    return Refuted(index, shape, asked.undecided)
+
+
+class _Asked:
+    """Claims whose shape the index knows, to be met on one node after the other."""
+
+    def __init__(
+        self, snapshot: Snapshot, claims: Sequence[ResourceClaim], *, shape: Shape, index: NodeIndex, effort: Effort
+    ) -> None:
+        self._snapshot = snapshot
+        self._claims = claims
+        self._shape = shape
+        self._index = index
+        self._effort = effort
+        #: node name -> why its search was stopped
+        self.undecided: dict[str, Undecided] = {}
+
+    def on_node(self, variant: Variant, number: int) -> Fitting | None:
+        """None where the node does not meet this variant. No earlier variant can be met on any node."""
+        index = self._index
+        found = first_devices(variant, index, number)
+        if found is Answer.HOPELESS:
+            variant.give_up(number)
+            return None
+        if found is not Answer.UNSURE:
+            results = direct_results(self._claims, variant, found, index=index, number=number)
+            if results is not None:
+                return Fitting(index.nodes[number], Allocated(results=results, trials=sum(map(len, found))))
+        return self._search(variant, number)
+
+    def _search(self, variant: Variant, number: int) -> Fitting | None:
+        node = self._index.nodes[number]
+        if node.name in self.undecided:
+            return None
+        if self._effort.deadline.has_passed:
+            self.undecided[node.name] = Undecided(trials=0, timed_out=True)
+            return None
+        problem = pose(self._snapshot, self._shape.plans(self._claims), node, used=self._index.used_on(number))
+        found = problem if isinstance(problem, Failed) else self._effort.solve(problem)
+        if isinstance(found, NoSolution):
+            variant.give_up(number)
+        elif isinstance(found, Undecided):
+            self.undecided[node.name] = found
+        elif isinstance(found, Failed):
+            return Fitting(node, found)
+        elif isinstance(problem, Problem) and sum(found.chosen) == variant.rank:
+            return Fitting(node, answer(problem, found))
+        return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,3 +325,4 @@ def _gist(refusal: Unallocatable | Failed | Undecided) -> Hashable:
     if isinstance(refusal, Unallocatable):
         return tuple((reason.claim, reason.request, reason.progress) for reason in refusal.reasons[:1])
     return refusal.message
+

@@ -1,4 +1,28 @@
-"""One published ResourceSlice, read once: whom it targets, its devices, and the selector verdicts on them.
+"""Which optional parts of the resource API the allocator honours: feature gates as one frozen value.
+
+Every rule that depends on a gate reads a field of `Features`; nothing else in the core knows about gates. The gates
+keep their Kubernetes names (pkg/features/kube_features.go); the conformance scenarios use the field names of
+upstream's `structured.Features`, so both spellings can be read.
+
+---
+What allocation needs to know of a node.
+---
+Consumable capacity: what a request takes of a device, and whether that still fits.
+
+Every capacity of the device is consumed: by the amount asked for, rounded as the capacity's policy says, else by the
+policy's default, else in full. Names match literally. A range's step counts in whole units. Source: upstream's
+structured/internal/experimental/consumable_capacity.go (v1.37).
+
+---
+Equal content is kept once: devices of a kind differ in little more than their names and serial numbers.
+
+A cluster's slices repeat the same attributes and capacities thousands of times, and each decoded document has its own
+copy. An `Interner` gives out one value for equal ones, so that 100,000 devices take some tens of MiB, and what is
+derived from shared content (what a request consumes of a capacity, what a selector says of some attributes) is derived
+once for all devices that share it.
+
+---
+One published ResourceSlice, read once: whom it targets, its devices, and the selector verdicts on them.
 
 A `SliceContent` never changes; a new version of the ResourceSlice makes a new one. It carries the cache of selector
 verdicts, so that a verdict lives exactly as long as the devices that it was reached on.
@@ -6,21 +30,276 @@ verdicts, so that a verdict lives exactly as long as the devices that it was rea
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from collections.abc import Mapping
+from functools import lru_cache
+from inventory.kinds.slices import CapacityRequestPolicy, CapacityRequestPolicyRange, DeviceCapacity
+from manciple.wire.quantity import Quantity
+from collections.abc import Hashable, Mapping
+from typing import Any
+import msgspec
+from msgspec.structs import replace
+from inventory.kinds.slices import (
+    Device,
+    DeviceAttribute,
+    DeviceCapacity,
+    DeviceCounterConsumption,
+    ResourceSlice,
+)
+from scheduling.cel import is_readable
 from collections.abc import Iterable, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
-
 import msgspec
-
 from inventory.kinds.node_selectors import NodeSelector
 from inventory.kinds.slices import CounterSet, Device, ResourceSlice, ResourceSliceSpec
 from inventory.kinds.taints import DeviceTaint, DeviceTaintRule
 from manciple.wire.selectors import node_selector_matches
-from scheduling.allocator.capacity import Capacities
-from scheduling.allocator.features import Features
-from scheduling.allocator.interning import Interner
-from scheduling.allocator.nodeview import NodeView
 from scheduling.cel import DeviceView
+
+
+#: field of Features -> (Kubernetes gate, name in upstream's structured.Features)
+_NAMES: dict[str, tuple[str, str]] = {
+    "admin_access": ("DRAAdminAccess", "adminAccess"),
+    "prioritized_list": ("DRAPrioritizedList", "prioritizedList"),
+    "partitionable_devices": ("DRAPartitionableDevices", "partitionableDevices"),
+    "consumable_capacity": ("DRAConsumableCapacity", "consumableCapacity"),
+    "device_taints": ("DRADeviceTaints", "deviceTaints"),
+    "binding_conditions": ("DRADeviceBindingConditions", "deviceBindingAndStatus"),
+    "list_attributes": ("DRAListTypeAttributes", "listTypeAttributes"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Features:
+    """All on by default; each field is one gate."""
+
+    admin_access: bool = True
+    prioritized_list: bool = True
+    partitionable_devices: bool = True
+    consumable_capacity: bool = True
+    device_taints: bool = True
+    binding_conditions: bool = True
+    list_attributes: bool = True
+
+    @classmethod
+    def from_gates(cls, gates: Mapping[str, bool]) -> Features:
+        """From Kubernetes' gate names; a gate that is not named stays on. Other components' gates are ignored."""
+        return cls(**{f.name: gates.get(_NAMES[f.name][0], True) for f in fields(cls)})
+
+    @classmethod
+    def from_upstream(cls, flags: Mapping[str, bool]) -> Features:
+        """From upstream's `structured.Features` names, as scenarios carry them; one that is not named is off."""
+        return cls(**{f.name: bool(flags.get(_NAMES[f.name][1], False)) for f in fields(cls)})
+
+
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    """A node's name and labels."""
+
+    name: str
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+#: capacity name -> amount
+Consumption = Mapping[str, Quantity]
+#: capacity name, quantity text; sorted
+Asked = tuple[tuple[str, str], ...]
+
+#: Different amounts asked for that are kept.
+MAX_ASKED = 512
+
+
+class Capacities:
+    """The capacities of a device, one object for all devices with equal ones, and what was derived from them."""
+
+    __slots__ = ("_consumed", "published", "readable", "totals")
+
+    def __init__(self, published: Mapping[str, DeviceCapacity]) -> None:
+        #: by name, as in `Device.capacity`
+        self.published = dict(published)
+        #: asked (name -> quantity text, sorted) -> what is consumed, and whether all of the device has so much
+        self._consumed: dict[Asked, tuple[Consumption | None, bool]] = {}
+        #: capacity name -> nanos
+        self.totals: dict[str, int] = {}
+        #: whether every amount is a quantity
+        self.readable = True
+        for name, capacity in published.items():
+            try:
+                self.totals[name] = Quantity.parse(capacity.value).nanos
+            except ValueError:
+                self.readable = False
+
+    def consumption(self, asked: Asked) -> Consumption | None:
+        """What a request for `asked` takes; None where a device with these capacities cannot serve it."""
+        return self._known(asked)[0]
+
+    def serves(self, asked: Asked) -> bool:
+        """Whether a device of which nothing is consumed serves the request."""
+        return self._known(asked)[1]
+
+    def _known(self, asked: Asked) -> tuple[Consumption | None, bool]:
+        known = self._consumed.get(asked)
+        if known is None:
+            if len(self._consumed) >= MAX_ASKED:
+                self._consumed.clear()
+            taken = _consumption(self.published, dict(asked))
+            known = self._consumed[asked] = (taken, taken is not None and self.fits(taken))
+        return known
+
+    def fits(self, taken: Consumption, *consumed: Mapping[str, int]) -> bool:
+        """Whether `taken` fits beside what is `consumed` already (capacity name -> nanos)."""
+        for name, amount in taken.items():
+            total = amount.nanos + sum(one.get(name, 0) for one in consumed)
+            if total > self.totals[name]:
+                return False
+        return True
+
+
+def _consumption(published: Mapping[str, DeviceCapacity], wanted: Mapping[str, str]) -> Consumption | None:
+    if any(name not in published for name in wanted):
+        return None
+    taken: dict[str, Quantity] = {}
+    for name, capacity in published.items():
+        amount = _consumed(wanted.get(name), capacity)
+        if amount is None:
+            return None
+        taken[name] = amount
+    return taken
+
+
+def _consumed(asked: str | None, capacity: DeviceCapacity) -> Quantity | None:
+    """None where the policy does not allow the amount."""
+    text, policy = _amount(asked, capacity)
+    if policy is None:
+        return text if isinstance(text, Quantity) else Quantity.parse(text)
+    # Upstream compares the default as it is written, so 3072Mi is not the default 3Gi.
+    if isinstance(text, str) and text == policy.default:
+        return Quantity.parse(text)
+    amount = text if isinstance(text, Quantity) else Quantity.parse(text)
+    return None if _violates(amount, policy) else amount
+
+
+def _amount(asked: str | None, capacity: DeviceCapacity) -> tuple[str | Quantity, CapacityRequestPolicy | None]:
+    """The amount, as text where it is taken over as written."""
+    policy = capacity.request_policy
+    if asked is None:
+        return (policy.default if policy is not None and policy.default is not None else capacity.value), policy
+    if policy is None:
+        return asked, None
+    if policy.valid_range is not None and policy.valid_range.min is not None:
+        return _round_to_range(asked, policy.valid_range), policy
+    if policy.valid_values:
+        wanted = Quantity.parse(asked)
+        return next((one for one in policy.valid_values if Quantity.parse(one) >= wanted), asked), policy
+    return asked, policy
+
+
+@lru_cache(maxsize=4096)
+def _round_to_range(asked: str, allowed: CapacityRequestPolicyRange) -> str | Quantity:
+    minimum, wanted = Quantity.parse(allowed.min or "0"), Quantity.parse(asked)
+    if wanted < minimum:
+        return allowed.min or "0"
+    if allowed.step is None:
+        return asked
+    step = Quantity.parse(allowed.step)
+    start, unit = minimum.as_int64_ceil(), step.as_int64_ceil()
+    steps = -(-(wanted.as_int64_ceil() - start) // unit) if unit else 0
+    return Quantity.of(start + steps * unit, step.format)
+
+
+def _violates(amount: Quantity, policy: CapacityRequestPolicy) -> bool:
+    allowed = policy.valid_range
+    if allowed is not None:
+        if allowed.max is not None and amount > Quantity.parse(allowed.max):
+            return True
+        if allowed.step is None:
+            return False
+        unit = Quantity.parse(allowed.step).as_int64_ceil()
+        start = Quantity.parse(allowed.min or "0").as_int64_ceil()
+        return bool(unit) and (amount.as_int64_ceil() - start) % unit != 0
+    if policy.valid_values:
+        return all(amount != Quantity.parse(one) for one in policy.valid_values)
+    return False
+
+
+#: Different values of a kind that are kept; past that many the interner starts anew, and sharing with it.
+MAX_SHARED = 65_536
+
+
+class Interner:
+    """One for all slices of an inventory."""
+
+    def __init__(self) -> None:
+        self._names: dict[str, str] = {}
+        #: attribute -> (the one to use, whether selectors can read it)
+        self._attributes: dict[DeviceAttribute, tuple[DeviceAttribute, bool]] = {}
+        self._capacities: dict[tuple[tuple[str, DeviceCapacity], ...], Capacities] = {}
+        self._consumption: dict[bytes, tuple[DeviceCounterConsumption, ...]] = {}
+        #: CEL expression -> what it looks at of a device -> its verdict; `selectors` fills it
+        self.verdicts: dict[str, dict[Hashable, bool | str]] = {}
+
+    def published(self, published: ResourceSlice) -> tuple[ResourceSlice, tuple[tuple[Capacities, bool], ...]]:
+        """The slice made of shared values; for each device its capacities and whether selectors can read it."""
+        shared = [self._device(device) for device in published.spec.devices]
+        spec = replace(published.spec, devices=tuple(device for device, _, _ in shared))
+        return replace(published, spec=spec), tuple((capacities, readable) for _, capacities, readable in shared)
+
+    def _device(self, device: Device) -> tuple[Device, Capacities, bool]:
+        readable = True
+        attributes = {}
+        for name, attribute in device.attributes.items():
+            one, can_be_read = self._attribute(attribute)
+            attributes[self._name(name)] = one
+            readable = readable and can_be_read
+        capacities = self._capacity(device.capacity)
+        shared = replace(
+            device,
+            name=self._name(device.name),
+            attributes=attributes,
+            capacity=capacities.published,
+            consumes_counters=self._counters(device.consumes_counters),
+            node_allocatable_resources=device.node_allocatable_resources or _NONE,
+        )
+        return shared, capacities, readable and capacities.readable
+
+    def _name(self, name: str) -> str:
+        _limit(self._names)
+        return self._names.setdefault(name, name)
+
+    def _attribute(self, attribute: DeviceAttribute) -> tuple[DeviceAttribute, bool]:
+        known = self._attributes.get(attribute)
+        if known is None:
+            _limit(self._attributes)
+            known = self._attributes[attribute] = (attribute, is_readable(attribute))
+        return known
+
+    def _capacity(self, published: Mapping[str, DeviceCapacity]) -> Capacities:
+        key = tuple(published.items())
+        known = self._capacities.get(key)
+        if known is None:
+            _limit(self._capacities)
+            known = self._capacities[key] = Capacities(dict(published))
+        return known
+
+    def _counters(self, consumption: tuple[DeviceCounterConsumption, ...]) -> tuple[DeviceCounterConsumption, ...]:
+        if not consumption:
+            return ()
+        _limit(self._consumption)
+        return self._consumption.setdefault(_ENCODE(consumption), consumption)
+
+
+_ENCODE = msgspec.json.Encoder().encode
+_NONE: dict[str, Any] = {}
+
+
+def _limit(table: dict[Any, Any]) -> None:
+    if len(table) >= MAX_SHARED:
+        table.clear()
+
 
 #: Derived answers that one device, slice, pool, node or index keeps; past that many it starts anew. Selectors and
 #: amounts are what users write, so there is no end to them.
@@ -211,3 +490,4 @@ def _targeting(published: Device | object) -> Targeting:
         all_nodes=bool(getattr(published, "all_nodes", None)),
         node_selector=getattr(published, "node_selector", None),
     )
+

@@ -1,4 +1,14 @@
-"""What the claims ask for, read once per attempt: requests with their classes and selectors, constraints.
+"""What a selector looks at of a published device, read off the document: devices alike in it get the same verdict.
+---
+Which devices the CEL selectors of a class and a request choose.
+
+A verdict of one expression is reached once for all devices that are alike in what the expression looks at
+(`Interner.verdicts`). The verdicts on the devices of a slice, and of a pool's generation, are three ints: known, match,
+error. A request's selectors are ANDed
+lazily, class first: a later one errs only on devices that the earlier ones chose.
+
+---
+What the claims ask for, read once per attempt: requests with their classes and selectors, constraints.
 
 Whatever is wrong with a claim no matter the node is kept as `error` at the place where it stands: which error is
 reported first depends on the node (`allocationMode: All` reads pools), so `problem` walks claims in order. The
@@ -8,15 +18,170 @@ v1.37).
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable, Iterable
+from inventory.kinds.slices import Device
+from scheduling.cel import DeviceReference
+from collections.abc import Sequence
+from dataclasses import dataclass
+from scheduling.allocator.pools import Generation, bits
+from scheduling.allocator.published import PublishedDevice, SliceContent, Verdicts, make_room
+from scheduling.cel import CompileError, EvaluationError, Selector, compile_selector
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
-
 from claims.kinds.requests import DeviceConstraint, DeviceRequest, DeviceSubRequest, ExactDeviceRequest
 from claims.kinds.resource_claims import ResourceClaim
 from inventory.kinds.classes import DeviceClass, DeviceSelector
 from inventory.kinds.taints import DeviceTaint, DeviceToleration
-from scheduling.allocator.features import Features
-from scheduling.allocator.selectors import SelectorRef
+from scheduling.allocator.published import Features
+
+
+#: device -> what is looked at; None where that cannot be told apart so simply
+Look = Callable[[Device], Hashable | None]
+
+
+def looking_at(references: Iterable[DeviceReference] | None, driver: str) -> Look | None:
+    """None where the expression looks at whole maps, or in a way that cannot be told. driver: the devices' own."""
+    if references is None:
+        return None
+    names: list[tuple[bool, str, str]] = []
+    shares = False
+    for one in sorted(references):
+        if one.field in ("attributes", "capacity"):
+            if not one.identifier:
+                return None
+            short = one.identifier if one.domain == driver else ""
+            names.append((one.field == "attributes", f"{one.domain}/{one.identifier}", short))
+        elif one.field == "allowMultipleAllocations":
+            shares = True
+        elif one.field != "driver":
+            return None
+
+    def look(device: Device) -> Hashable | None:
+        seen: list[Hashable] = [driver, bool(device.allow_multiple_allocations) if shares else False]
+        for is_attribute, full, short in names:
+            values = device.attributes if is_attribute else device.capacity
+            value = values.get(full)
+            if short and short in values:
+                if value is not None:
+                    return None  # under both names: which of them counts depends on their order
+                value = values[short]
+            seen.append(value)
+        return tuple(seen)
+
+    return look
+
+
+#: Kinds of devices of which an expression's verdict is kept.
+MAX_ALIKE = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class SelectorRef:
+    """One selector where it stands: `owner` is "class NAME" or "claim NAMESPACE/NAME"."""
+
+    owner: str
+    index: int
+    expression: str
+
+    def __str__(self) -> str:
+        return f"{self.owner}: selector #{self.index}"
+
+
+def chosen(generation: Generation, selectors: Sequence[SelectorRef], wanted: int) -> tuple[int, int]:
+    """(devices of `wanted` that every selector chooses, devices on which one of them errs)."""
+    errors = 0
+    for selector in selectors:
+        if not wanted:
+            break
+        verdicts = _judged(generation, selector.expression, wanted)
+        errors |= wanted & verdicts.error
+        wanted &= verdicts.match
+    return wanted, errors
+
+
+def error_text(selectors: Sequence[SelectorRef], device: PublishedDevice) -> str:
+    """What to tell of a device on which `chosen` reported an error."""
+    for selector in selectors:
+        compiled = _compiled(selector.expression)
+        if isinstance(compiled, CompileError):
+            return f"{selector}: CEL compile error: {compiled}"
+        verdict = _verdict(compiled, device)
+        if isinstance(verdict, str):
+            return f"{selector} on device {device}: CEL runtime error: {verdict}"
+    raise LookupError(f"no selector errs on device {device}")
+
+
+def _judged(generation: Generation, expression: str, wanted: int) -> Verdicts:
+    verdicts = generation.verdicts.get(expression)
+    if verdicts is None:
+        make_room(generation.verdicts)
+        verdicts = generation.verdicts[expression] = Verdicts()
+    missing = wanted & ~verdicts.known
+    if missing:
+        _judge(generation, expression, missing, verdicts)
+    return verdicts
+
+
+def _judge(generation: Generation, expression: str, missing: int, verdicts: Verdicts) -> None:
+    for index, (content, offset) in enumerate(zip(generation.slices, generation.offsets, strict=True)):
+        part = missing & generation.span(index)
+        if part:
+            found = _judged_in(content, expression, part >> offset)
+            verdicts.match |= (found.match << offset) & part
+            verdicts.error |= (found.error << offset) & part
+    verdicts.known |= missing
+
+
+def _judged_in(content: SliceContent, expression: str, wanted: int) -> Verdicts:
+    verdicts = content.verdicts.get(expression)
+    if verdicts is None:
+        make_room(content.verdicts)
+        verdicts = content.verdicts[expression] = Verdicts()
+    missing = wanted & ~verdicts.known
+    if missing:
+        verdicts.known |= missing
+        compiled = _compiled(expression)
+        if isinstance(compiled, CompileError):
+            verdicts.error |= missing
+        else:
+            _evaluate(content, compiled, missing, verdicts)
+    return verdicts
+
+
+def _evaluate(content: SliceContent, compiled: Selector, missing: int, verdicts: Verdicts) -> None:
+    """Once for all devices of the inventory that are alike in what the expression looks at."""
+    shared = content.interner.verdicts
+    known = shared.get(compiled.expression)
+    if known is None:
+        make_room(shared)
+        known = shared[compiled.expression] = {}
+    look = looking_at(compiled.references, content.key.driver)
+    for position in bits(missing):
+        device = content.devices[position]
+        seen = look(device.published) if look is not None and device.readable else None
+        verdict = None if seen is None else known.get(seen)
+        if verdict is None:
+            verdict = _verdict(compiled, device)
+            if seen is not None and len(known) < MAX_ALIKE:
+                known[seen] = verdict
+        if verdict is True:
+            verdicts.match |= 1 << position
+        elif verdict is not False:
+            verdicts.error |= 1 << position
+
+
+def _compiled(expression: str) -> Selector | CompileError:
+    try:
+        return compile_selector(expression)
+    except CompileError as error:
+        return error
+
+
+def _verdict(selector: Selector, device: PublishedDevice) -> bool | str:
+    try:
+        return selector.matches(device.view)
+    except EvaluationError as error:
+        return str(error)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -205,3 +370,4 @@ def _tolerates(toleration: DeviceToleration, taint: DeviceTaint) -> bool:
     if toleration.operator == "Exists":
         return True
     return toleration.operator in ("", "Equal") and toleration.value == taint.value
+

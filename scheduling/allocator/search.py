@@ -1,4 +1,6 @@
-"""The search: the first solution in the reference's order, or the proof that there is none.
+"""When to stop searching: after so many device trials, or when time is up, whichever comes first.
+---
+The search: the first solution in the reference's order, or the proof that there is none.
 
 Claims, requests and devices are visited in order; within a request the next device stands after the previous one. The
 stack holds one frame per open choice: an alternative of a request, one device of it, or the next device of
@@ -13,15 +15,44 @@ Order and errors: allocateOne of upstream's structured/internal/experimental/all
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from dataclasses import dataclass
 from typing import Protocol
-
-from scheduling.allocator.deadline import DEFAULT_LIMIT, TRIALS_PER_LOOK, Deadline
-from scheduling.allocator.masks import device_error
+from scheduling.allocator.problem import device_error
 from scheduling.allocator.outcome import Failed, Undecided
 from scheduling.allocator.problem import MAX_RESULTS, Problem, RequestOnNode
 from scheduling.allocator.pruning import Pruner
 from scheduling.allocator.state import SearchState, Taken
+
+
+#: Device trials on one node after which a search is given up: some seconds.
+DEFAULT_LIMIT = 200_000
+#: Seconds for the claims of one pod on all nodes together. Upstream: filterTimeout of the DynamicResources plugin (gate
+#: DRASchedulerFilterTimeout), there for each node, of which it looks at many at once.
+DEFAULT_TIMEOUT = 10.0
+#: Trials between two looks at the clock.
+TRIALS_PER_LOOK = 64
+
+#: Seconds from any fixed moment; never goes back.
+Clock = Callable[[], float]
+
+
+@dataclass(frozen=True, slots=True)
+class Deadline:
+    """A moment by a clock."""
+
+    at: float
+    clock: Clock
+
+    @classmethod
+    def after(cls, seconds: float, *, clock: Clock = time.monotonic) -> Deadline:
+        return cls(clock() + seconds, clock)
+
+    @property
+    def has_passed(self) -> bool:
+        return self.clock() >= self.at
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,3 +259,4 @@ class _EverythingFrame:
 def _selector_error(problem: Problem, request: RequestOnNode, position: int) -> str:
     index = problem.devices.pool_index(position)
     return device_error(request.plan, problem.devices.pools[index], position - problem.devices.shifts[index])
+

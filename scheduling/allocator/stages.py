@@ -1,4 +1,8 @@
-"""The funnel of a request as values: what is left of the devices after each question, on one node or over several.
+"""Sets of published devices across nodes: bits over the generations of their pools, as the search keeps them.
+---
+What a selector held against the devices that it refused: its false operands, and what the devices have there.
+---
+The funnel of a request as values: what is left of the devices after each question, on one node or over several.
 
 The questions, in order: published, in a complete pool, visible from the node, each selector of the class, each of the
 request, not tainted, large enough (where capacity is asked for), free. A `Shortage` is one request whose funnel leaves
@@ -7,14 +11,132 @@ too little on every node that was looked at.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from scheduling.allocator.pools import Generation, bits
+from scheduling.allocator.published import PublishedDevice
+from collections import Counter
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+from scheduling.allocator.requests import Look, looking_at
+from scheduling.allocator.published import PublishedDevice
+from scheduling.allocator.requests import SelectorRef
+from scheduling.cel import CompileError, DeviceView, Selector, compile_selector
+from scheduling.cel.clauses import Clause, extremes, first_false, shown
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-
-from scheduling.allocator.device_sets import DeviceSet
-from scheduling.allocator.drops import ASKED
 from scheduling.allocator.published import PoolKey
 from scheduling.allocator.requests import RequestPlan
-from scheduling.allocator.selectors import SelectorRef
+from scheduling.allocator.requests import SelectorRef
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DeviceSet:
+    """Never changes. Several nodes may see the same devices: a union counts each once."""
+
+    masks: Mapping[Generation, int] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return sum(mask.bit_count() for mask in self.masks.values())
+
+    def __iter__(self) -> Iterator[PublishedDevice]:
+        for generation, mask in self.masks.items():
+            for position in bits(mask):
+                yield generation.devices[position]
+
+    def __sub__(self, other: DeviceSet) -> DeviceSet:
+        return DeviceSet({key: mask & ~other.masks.get(key, 0) for key, mask in self.masks.items()})
+
+    @classmethod
+    def union(cls, sets: Iterable[DeviceSet]) -> DeviceSet:
+        masks: dict[Generation, int] = {}
+        for one in sets:
+            for key, mask in one.masks.items():
+                masks[key] = masks.get(key, 0) | mask
+        return cls(masks)
+
+
+#: Devices that are asked where a refusal is told in passing; of more, the first so many speak for all.
+ASKED = 512
+#: The same where somebody has asked for an explanation.
+ASKED_THOROUGHLY = 100_000
+#: Different values that are named.
+NAMED = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drop:
+    """One operand with the devices that it refused."""
+
+    clause: Clause
+    count: int
+    #: value -> devices that have it, most first, at most NAMED; only where the operand is a simple comparison
+    values: tuple[tuple[str, int], ...] = ()
+    more_values: bool = False
+    least: str = ""
+    greatest: str = ""
+    one_device: str = ""  # driver/pool/device, for example
+
+
+def drops(selector: SelectorRef, refused: DeviceSet, *, most: int = ASKED_THOROUGHLY) -> tuple[Drop, ...]:
+    """The operands that refused the devices, the one that refused most first. most: how many devices are asked."""
+    try:
+        compiled = compile_selector(selector.expression)
+    except CompileError:
+        return ()
+    views = _Views(compiled)
+    found: dict[str, tuple[Clause, list[DeviceView], PublishedDevice]] = {}
+    for device in islice(refused, most):
+        view, clause = views.of(device)
+        if clause is not None:
+            found.setdefault(clause.text, (clause, [], device))[1].append(view)
+    summed = (_summed(clause, alike, str(example)) for clause, alike, example in found.values())
+    return tuple(sorted(summed, key=lambda drop: (-drop.count, drop.clause.text)))
+
+
+class _Views:
+    """Devices as the expression sees them: one view for all that are alike in what it looks at."""
+
+    def __init__(self, selector: Selector) -> None:
+        self._selector = selector
+        self._looks: dict[str, Look | None] = {}
+        self._known: dict[Hashable, tuple[DeviceView, Clause | None]] = {}
+
+    def of(self, device: PublishedDevice) -> tuple[DeviceView, Clause | None]:
+        """The view, and the operand that is false on it."""
+        driver = device.key.driver
+        if driver not in self._looks:
+            self._looks[driver] = looking_at(self._selector.references, driver)
+        look = self._looks[driver]
+        seen = look(device.published) if look is not None and device.readable else None
+        known = self._known.get(seen) if seen is not None else None
+        if known is None:
+            view = device.view
+            known = view, first_false(self._selector, view)
+            if seen is not None:
+                self._known[seen] = known
+        return known
+
+
+def _summed(clause: Clause, views: Sequence[DeviceView], example: str) -> Drop:
+    if clause.comparison is None:
+        return Drop(clause=clause, count=len(views), one_device=example)
+    has = {id(view): clause.comparison.value(view) for view in {id(view): view for view in views}.values()}
+    values: list[Any] = [value for view in views if (value := has[id(view)]) is not None]
+    counted = Counter(map(shown, values)).most_common()
+    ends = extremes(values)
+    return Drop(
+        clause=clause,
+        count=len(views),
+        values=tuple(counted[:NAMED]),
+        more_values=len(counted) > NAMED,
+        least=shown(ends[0]) if ends else "",
+        greatest=shown(ends[1]) if ends else "",
+        one_device=example,
+    )
+
 
 PUBLISHED = "published"
 COMPLETE = "in a complete pool"
@@ -114,3 +236,4 @@ def merged(funnels: Sequence[Funnel]) -> Funnel:
 def most_left(funnels: Sequence[Funnel]) -> tuple[int, ...]:
     """Per stage, the most devices that are left on one node."""
     return tuple(max(stage.left for stage in same) for same in zip(*funnels, strict=True))
+

@@ -7,7 +7,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("manciple", "inventory", "claims", "scheduling", "nodeagent", "bench", "tests")
-LONGEST_FUNCTION, LONGEST_FILE = 60, 400
+LONGEST_FUNCTION, LONGEST_FILE = 60, 500
 
 
 def sources() -> list[Path]:
@@ -26,6 +26,6 @@ def test_no_function_is_longer_than_sixty_lines() -> None:
     assert long == []
 
 
-def test_no_file_is_longer_than_four_hundred_lines() -> None:
+def test_no_file_is_longer_than_five_hundred_lines() -> None:
     long = [str(path.relative_to(ROOT)) for path in sources() if path.read_text().count("\n") > LONGEST_FILE]
     assert long == []
