@@ -32,6 +32,7 @@ from manciple.wire.errors import Expired
 from scheduling import messages, policy, queue, turns
 from scheduling.allocator import (
     Allocated,
+    Deadline,
     Failed,
     Features,
     Fit,
@@ -42,7 +43,6 @@ from scheduling.allocator import (
     overall,
     place,
 )
-from scheduling.allocator.deadline import Deadline
 from scheduling.capture import ClusterState
 from scheduling.commit import commit
 from scheduling.conditions import SCHEDULER_ERROR, SCHEDULING_GATED, UNSCHEDULABLE

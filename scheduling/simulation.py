@@ -22,7 +22,7 @@ from inventory.kinds.slices import ResourceSlice
 from inventory.models import PublishedSlice
 from manciple.store import objects
 from manciple.wire.errors import NotFound
-from scheduling.allocator.deadline import Deadline
+from scheduling.allocator import Deadline
 from scheduling.allocator.sentences import Finding
 from scheduling.explanations import causes
 from scheduling.explanations.current import apart

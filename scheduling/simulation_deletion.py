@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim
 from manciple.store import objects
-from scheduling.allocator.deadline import Deadline
+from scheduling.allocator import Deadline
 from scheduling.cycle import decide
 from scheduling.explanations.current import apart
 from scheduling.plans import Placement

@@ -16,8 +16,7 @@ from claims.kinds.resource_claims import ResourceClaim
 from claims.models import AllocatedDevice
 from inventory.models import Pool
 from manciple.store import objects
-from scheduling.allocator import NodeView, place
-from scheduling.allocator.deadline import Deadline
+from scheduling.allocator import Deadline, NodeView, place
 from scheduling.controllers.release import is_done
 from scheduling.explanations.report import NodeReport, Report
 from scheduling.resources import CLAIMS, PODS, decoded, kind

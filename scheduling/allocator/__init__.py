@@ -15,23 +15,17 @@ Where Kubernetes' reference allocator allocates, the same devices come out, in t
 
 from scheduling.allocator.allocation import allocate
 from scheduling.allocator.dominance import overall
-from scheduling.allocator.features import Features
-from scheduling.allocator.outcome import (
-    Allocated,
-    Failed,
-    NodeView,
-    Outcome,
-    Reason,
-    Stage,
-    Unallocatable,
-    Undecided,
-)
+from scheduling.allocator.index import Fit, Score, most_packed
+from scheduling.allocator.outcome import Allocated, Failed, Outcome, Reason, Unallocatable, Undecided
 from scheduling.allocator.placement import Placement, place
-from scheduling.allocator.score import Fit, Score, most_packed
+from scheduling.allocator.published import Features, NodeView
+from scheduling.allocator.search import Deadline
 from scheduling.allocator.snapshot import Inventory, Snapshot
+from scheduling.allocator.stages import Stage
 
 __all__ = [
     "Allocated",
+    "Deadline",
     "Failed",
     "Features",
     "Fit",

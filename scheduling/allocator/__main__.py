@@ -1,35 +1,33 @@
-"""Scenarios as JSON: a whole cluster, the claims to allocate, and the answer of each node.
+"""`python -m scheduling.allocator`: what would be allocated, for driver authors.
+
+Reads one scenario a line from standard input and writes one line of answers for each. A line that is no scenario gets
+{name, error}; the exit status is then 1.
 
 A scenario = {name, features, classes, slices, nodes, allocatedClaims, claims} in plain resource.k8s.io/v1 and core/v1
 JSON; allocatedDevices, allocatedSharedDevices and aggregatedCapacity state allocations without their claims.
 `features` are upstream's flags (adminAccess, prioritizedList, ...); what is not named is off. Every node is answered
 on its own and nothing is defaulted, so `allocationMode` and `count` must stand in the requests.
-
----
-`python -m scheduling.allocator`: what would be allocated, for driver authors.
-
-Reads one scenario a line (see `scenario`) from standard input and writes one line of answers for each. A line that is
-no scenario gets {name, error}; the exit status is then 1.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
+
+import msgspec
 from msgspec.structs import replace
+
 from claims.kinds.allocations import AllocationResult, DeviceAllocationResult, DeviceRequestAllocationResult
 from claims.kinds.resource_claims import ResourceClaim
 from inventory.kinds.classes import DeviceClass
 from inventory.kinds.slices import ResourceSlice
 from manciple.wire.codec import decode_value, to_builtins
-from scheduling.allocator.allocation import allocate
-from scheduling.allocator.published import Features
-from scheduling.allocator.outcome import Allocated, Failed, NodeView, Outcome, Undecided
-from scheduling.allocator.snapshot import Inventory, Snapshot
-import sys
-from collections.abc import Iterable
-import msgspec
 from manciple.wire.errors import ApiError
+from scheduling.allocator.allocation import allocate
+from scheduling.allocator.outcome import Allocated, Failed, Outcome, Undecided
+from scheduling.allocator.published import Features, NodeView
+from scheduling.allocator.snapshot import Inventory, Snapshot
 
 
 def run_scenario(scenario: Mapping[str, Any]) -> dict[str, Any]:
@@ -131,4 +129,3 @@ def main(lines: Iterable[bytes]) -> int:
 
 if __name__ == "__main__":
     sys.exit(main(sys.stdin.buffer))
-

@@ -1,19 +1,19 @@
-"""From a solution to `AllocationResult`s: device results, configuration, node selector.
+"""`allocate`: all claims of a pod on one node, from a snapshot to an answer; `examine`: the same, with every funnel.
 
-Order and naming follow the end of upstream's Allocate and createNodeSelector (allocator_experimental.go, v1.37). The
-share id of a shared device is derived from the claim, the request and the device, so that a plan is a pure function of
-its input; a claim has one allocation at a time, so no two shares of a device have the same id.
-
----
-`allocate`: all claims of a pod on one node, from a snapshot to an answer.
----
-`examine`: what one node answers, with the funnel of every request, those that can be met included."""
+A solution becomes `AllocationResult`s: device results, configuration, node selector. Order and naming follow the end of
+upstream's Allocate and createNodeSelector (allocator_experimental.go, v1.37). The share id of a shared device is
+derived from the claim, the request and the device, so that a plan is a pure function of its input; a claim has one
+allocation at a time, so no two shares of a device have the same id.
+"""
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
+from dataclasses import dataclass
+
 from msgspec.structs import replace
+
 from claims.kinds.allocations import (
     AllocationResult,
     DeviceAllocationConfiguration,
@@ -22,34 +22,15 @@ from claims.kinds.allocations import (
 )
 from claims.kinds.resource_claims import ResourceClaim
 from inventory.kinds.node_selectors import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
-from scheduling.allocator.outcome import Failed, NodeView
-from scheduling.allocator.problem import Problem
-from scheduling.allocator.published import PublishedDevice
-from scheduling.allocator.requests import ClaimPlan, RequestPlan
-from scheduling.allocator.search import Solution
-from scheduling.allocator.state import Taken
-from collections.abc import Sequence
-from claims.kinds.resource_claims import ResourceClaim
-from scheduling.allocator.search import DEFAULT_LIMIT, Deadline
-from scheduling.allocator.explain import explain
-from scheduling.allocator.outcome import INVALID_POOLS, Allocated, Failed, NodeView, Outcome, Unallocatable
+from scheduling.allocator.explain import explain, funnels, is_short, wanted
+from scheduling.allocator.outcome import INVALID_POOLS, Allocated, Failed, Outcome, Unallocatable
 from scheduling.allocator.problem import Problem, pose
-from scheduling.allocator.requests import ClaimPlan, plan_claim
-from scheduling.allocator.search import NoSolution, Solution, solve
-from scheduling.allocator.snapshot import Snapshot
-from collections.abc import Sequence
-from dataclasses import dataclass
-from claims.kinds.resource_claims import ResourceClaim
-from scheduling.allocator.search import DEFAULT_LIMIT
-from scheduling.allocator.explain import funnels, is_short, wanted
-from scheduling.allocator.published import NodeView
-from scheduling.allocator.outcome import Failed, Outcome
-from scheduling.allocator.problem import pose
-from scheduling.allocator.requests import RequestPlan
-from scheduling.allocator.search import solve
+from scheduling.allocator.published import NodeView, PublishedDevice
+from scheduling.allocator.requests import ClaimPlan, RequestPlan, plan_claim
+from scheduling.allocator.search import DEFAULT_LIMIT, Deadline, NoSolution, Solution, solve
 from scheduling.allocator.snapshot import Snapshot
 from scheduling.allocator.stages import Funnel
-
+from scheduling.allocator.state import Taken
 
 _SHARES = uuid.UUID("5f2f6bb9-1b0e-4a5c-9a5d-0f6f2d8a4c11")
 
@@ -250,4 +231,3 @@ def examine(
         for one, funnel in funnels(problem)
     )
     return Examination(node=node, outcome=answer(problem, solve(problem, limit=limit)), requests=requests)
-

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from scheduling.allocator.drops import ASKED
 from scheduling.allocator.outcome import Reason, Unallocatable, finding_of
 from scheduling.allocator.sentences import Finding
+from scheduling.allocator.stages import ASKED
 
 
 def dominant(refusals: Iterable[Unallocatable]) -> tuple[Reason, ...]:

@@ -1,40 +1,26 @@
-"""Counts the funnel of a request on one node, from the same masks that the search runs on.
----
-Why requests that each have enough devices for themselves cannot be met together.
+"""Why the requests cannot be met on one node: the funnels of those that are short, or what stands between all of them.
 
-The search has shown that there is no solution; here the first of these is named that shows it by counting: a constraint
-without enough devices for any value, shared counters that are drawn up, requests that want the same few devices. Where
-none of them does alone, the constraints are named together.
+A funnel is counted from the same masks that the search runs on. The dominant reason is that of the request with the
+shortest funnel: the one that is furthest from being met. Only counts and sets are made here, since every node that
+refuses a pod is explained; the sentences and the clause that refused the last devices are worked out when a reason is
+read.
 
----
-Why the requests cannot be met on one node: the funnels of those that are short, or what stands between all of them.
-
-The dominant reason is that of the request with the shortest funnel: the one that is furthest from being met. Only
-counts and sets are made here, since every node that refuses a pod is explained; the sentences and the clause that
-refused the last devices are worked out when a reason is read.
+Where each request has enough devices for itself, the first of these is named that shows by counting why they cannot be
+met together: a constraint without enough devices for any value, shared counters that are drawn up, requests that want
+the same few devices. Where none of them does alone, the constraints are named together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from scheduling.allocator import stages
-from scheduling.allocator.stages import DeviceSet
-from scheduling.allocator.problem import intolerable, scanned, serving
-from scheduling.allocator.pools import Generation, PoolOnNode
-from scheduling.allocator.problem import Problem, RequestOnNode
-from scheduling.allocator.requests import RequestPlan
-from scheduling.allocator.requests import chosen
-from scheduling.allocator.stages import Funnel, PoolTrouble, Stage
 from collections.abc import Iterator, Sequence
-from scheduling.allocator.state import CounterLedger
-from scheduling.allocator.pools import bits
-from scheduling.allocator.problem import ConstraintOnNode, Problem, RequestOnNode
-from scheduling.allocator.requests import ClaimPlan
-from collections.abc import Iterator
-from scheduling.allocator.outcome import Reason
-from scheduling.allocator.problem import Problem, RequestOnNode
-from scheduling.allocator.stages import Funnel
 
+from scheduling.allocator import stages
+from scheduling.allocator.outcome import Reason
+from scheduling.allocator.pools import Generation, PoolOnNode, bits
+from scheduling.allocator.problem import ConstraintOnNode, Problem, RequestOnNode, intolerable, scanned, serving
+from scheduling.allocator.requests import ClaimPlan, RequestPlan, chosen
+from scheduling.allocator.stages import DeviceSet, Funnel, PoolTrouble, Stage
+from scheduling.allocator.state import CounterLedger
 
 _Left = dict[PoolOnNode, int]
 
@@ -245,4 +231,3 @@ def _together(problem: Problem) -> Iterator[Reason]:
         requests = [alternatives[0] for owner, alternatives in problem.steps if owner == index]
         if requests:
             yield _reason(problem, requests[0], conflict=conflict_of(problem, claim, requests))
-

@@ -1,6 +1,4 @@
-"""How `place` tells which of several nodes that fit is the best.
----
-Which of many nodes could meet a request, known without looking at each: bitsets over nodes, kept up with the usage.
+"""Which of many nodes could meet a request, known without looking at each: bitsets over nodes, kept up with the usage.
 
 Bit i stands for the i-th node by name. A `NodeIndex` follows the catalogues of an inventory: nodes that see something
 else are looked at again. It follows the usage log: each entry changes what is taken on the nodes that see the pool.
@@ -13,23 +11,20 @@ Nodes are also kept in buckets by their free devices, so that the most packed no
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from scheduling.allocator.outcome import NodeView
 from bisect import bisect_left, insort
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 from weakref import WeakSet
+
 from inventory.kinds.node_selectors import NodeSelector
-from scheduling.allocator.problem import InUse, in_use, selected, sharing
-from scheduling.allocator.published import NodeView
+from scheduling.allocator.allocation import only_on
 from scheduling.allocator.outcome import Outcome
 from scheduling.allocator.pools import Generation, bits
-from scheduling.allocator.published import PoolKey, make_room
+from scheduling.allocator.problem import InUse, in_use, selected, sharing
+from scheduling.allocator.published import NodeView, PoolKey, make_room
 from scheduling.allocator.requests import ClaimPlan, RequestPlan
-from scheduling.allocator.results import only_on
-from scheduling.allocator.snapshot import Snapshot
-from scheduling.allocator.snapshot import PoolUsage, UsageTable
+from scheduling.allocator.snapshot import PoolUsage, Snapshot, UsageTable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -371,4 +366,3 @@ class NodeIndex:
             return
         scored = {number: score(Fit(node=self.nodes[number], free=self._free[number])) for number in bits(among)}
         yield from sorted(scored, key=lambda number: -scored[number])
-

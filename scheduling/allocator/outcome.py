@@ -13,16 +13,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from claims.kinds.allocations import AllocationResult
-from scheduling.allocator.drops import ASKED
-from scheduling.allocator.nodeview import NodeView
 from scheduling.allocator.requests import RequestPlan
 from scheduling.allocator.sentences import Finding, finding
-from scheduling.allocator.stages import Funnel, Shortage, Stage, merged, most_left
+from scheduling.allocator.stages import ASKED, Funnel, Shortage, Stage, merged, most_left
 
 __all__ = [
     "Allocated",
     "Failed",
-    "NodeView",
     "Outcome",
     "Reason",
     "Stage",

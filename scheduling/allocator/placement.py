@@ -1,65 +1,33 @@
-"""What an index has shown of nodes none of which fits: nobody needs to search them again.
-
-What was answered for a node is kept while its devices are in use as they were, for all claims that ask for the same:
-pods that wait are tried again and again, and replicas wait in crowds.
-
----
-The best node by an index: those that may fit are looked at best first, and the first that does is the answer.
-
-Each node is met the short way (`direct`) or, where that cannot tell, by a search. Where no node fits, what was shown of
-them on the way is handed on, so that nobody needs to search again.
-
----
-`place`: the best node for all claims of a pod, over all the nodes that are given.
+"""`place`: the best node for all claims of a pod, over all the nodes that are given.
 
 A fatal error that any node's ordered search reaches keeps the pod pending with that error, even where other nodes would
 do, and whichever node is looked at first (the node first by name speaks). Otherwise the best node that fits wins:
 earlier alternatives of prioritized lists first, then the score, then the order by name. A node whose search was
 undecided does not hide one that fits; where none fits, the answer is undecided too.
 
-A `NodeIndex` gives the nodes that have enough devices for every request by itself; they are searched best first, and
-the first that has a solution is the answer. Where an error could come up, or the claims ask for all devices or have
-more than one list of alternatives, every node is searched.
+A `NodeIndex` gives the nodes that have enough devices for every request by itself. They are met best first, the short
+way (`shapes`) or, where that cannot tell, by a search, and the first that has a solution is the answer (`first_fit`).
+Where none has, what was shown of them on the way is handed on (`Refuted`), so that nobody needs to search again. Where
+an error could come up, or the claims ask for all devices or have more than one list of alternatives, every node is
+searched.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from scheduling.allocator.index import NodeIndex
-from scheduling.allocator.problem import InUse
-from scheduling.allocator.published import NodeView
-from scheduling.allocator.outcome import Outcome, Reason, Unallocatable, Undecided
-from scheduling.allocator.requests import ClaimPlan, RequestPlan
-from scheduling.allocator.search import NoSolution
-from scheduling.allocator.shapes import Shape
-from collections.abc import Sequence
-from dataclasses import dataclass
-from claims.kinds.resource_claims import ResourceClaim
-from scheduling.allocator.allocation import answer
-from scheduling.allocator.search import Deadline
-from scheduling.allocator.shapes import Answer, direct_results, first_devices
-from scheduling.allocator.index import NodeIndex
-from scheduling.allocator.published import NodeView
-from scheduling.allocator.outcome import Allocated, Failed, Outcome, Undecided
-from scheduling.allocator.problem import Problem, pose
-from scheduling.allocator.index import Score
-from scheduling.allocator.search import NoSolution, Solution, solve
-from scheduling.allocator.shapes import Shape, Variant, shape_of
-from scheduling.allocator.snapshot import Snapshot
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+
 from claims.kinds.resource_claims import ResourceClaim
 from scheduling.allocator.allocation import answer, read_claims
-from scheduling.allocator.search import DEFAULT_LIMIT, DEFAULT_TIMEOUT, Deadline
+from scheduling.allocator.index import Fit, NodeIndex, Score, most_packed
+from scheduling.allocator.outcome import Allocated, Failed, Outcome, Reason, Unallocatable, Undecided
+from scheduling.allocator.problem import InUse, Problem, pose
 from scheduling.allocator.published import NodeView
-from scheduling.allocator.outcome import Failed, Outcome, Unallocatable, Undecided
-from scheduling.allocator.problem import Problem, pose
-from scheduling.allocator.requests import ClaimPlan
-from scheduling.allocator.index import Fit, Score, most_packed
-from scheduling.allocator.search import Solution
+from scheduling.allocator.requests import ClaimPlan, RequestPlan
+from scheduling.allocator.search import DEFAULT_LIMIT, DEFAULT_TIMEOUT, Deadline, NoSolution, Solution, solve
+from scheduling.allocator.shapes import Answer, Shape, Variant, direct_results, first_devices, shape_of
 from scheduling.allocator.snapshot import Snapshot
-
 
 _NONE = NoSolution(trials=0)
 
@@ -325,4 +293,3 @@ def _gist(refusal: Unallocatable | Failed | Undecided) -> Hashable:
     if isinstance(refusal, Unallocatable):
         return tuple((reason.claim, reason.request, reason.progress) for reason in refusal.reasons[:1])
     return refusal.message
-

@@ -6,11 +6,9 @@ choose the generation, tell whether the pool is complete and valid, and give two
 that target the node: what selectors are tried on) and `visible` (those that the node may use). Rules and order:
 GatherPools in upstream's structured/internal/experimental/pools_experimental.go (v1.37).
 
----
-The published pools and classes, and what each node sees of them: a `Catalogue` for each state of what is published.
-
-A change makes the next catalogue out of the last one: what it does not touch is taken over. Catalogues of one inventory
-share a `Lineage`, which tells what nodes see otherwise from one to the next, so that an index can follow them.
+A `Catalogue` holds all pools and classes in one state of what is published. A change makes the next catalogue out of
+the last one: what it does not touch is taken over. Catalogues of one inventory share a `Lineage`, which tells what
+nodes see otherwise from one to the next, so that an index can follow them.
 """
 
 from __future__ import annotations
@@ -19,17 +17,19 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
-from inventory.kinds.slices import CounterSet
-from scheduling.allocator.published import Capacities
-from scheduling.allocator.published import Features
-from scheduling.allocator.published import NodeView
-from scheduling.allocator.published import PoolKey, PublishedDevice, SliceContent, Verdicts, make_room
-from collections.abc import Hashable, Iterable, Mapping, Sequence
-from typing import Any
-from inventory.kinds.classes import DeviceClass
-from scheduling.allocator.published import Features
-from scheduling.allocator.published import NodeView
 
+from inventory.kinds.classes import DeviceClass
+from inventory.kinds.slices import CounterSet
+from scheduling.allocator.published import (
+    Capacities,
+    Features,
+    NodeView,
+    PoolKey,
+    PublishedDevice,
+    SliceContent,
+    Verdicts,
+    make_room,
+)
 
 #: Taint effects that count; others, None among them, are ignored.
 KEEPING_AWAY = ("NoSchedule", "NoExecute")
@@ -416,4 +416,3 @@ def _affected(pools: Iterable[PublishedPool]) -> frozenset[str] | None:
             return None
         names |= named
     return frozenset(names)
-

@@ -1,50 +1,30 @@
-"""Attribute values as constraints compare them: sets of (type, value), grouped over the devices of a generation.
-
-A constraint's name is looked up in full first, then without its domain where the domain is the driver's. Types must be
-equal; versions compare as text. With list-typed attributes a device carries each element of its list as a value, and
-devices match where one value is common to all. Without them a list, and an attribute without any value, is a value that
-no other device has. Source: lookupAttribute and the constraints of upstream's allocator_experimental.go (v1.37).
-
----
-Masks over the devices of one node: what is in use, what a request selects, what has room.
-
-What depends on published content alone is kept with the node's devices (`NodeDevices.memo`), by the request's
-signature; what depends on the usage is ANDed in for each attempt.
-
----
-The search problem of one node: every request with the devices that it could take, constraints with their groups.
+"""The search problem of one node: every request with the devices that it could take, constraints with their groups.
 
 `pose` walks claims and requests in upstream's order, so that of several errors the same one is reported, and turns each
 request into masks over `NodeDevices`. What is fixed during a search (selectors, visibility, taints, what is allocated,
 what a device can serve at all) is in the masks; what moves (devices taken, shares, counters, constraint values) is the
-search's business.
+search's business. Masks that depend on published content alone are kept with the node's devices (`NodeDevices.memo`),
+by the request's signature; what depends on the usage is ANDed in for each attempt.
+
+A constraint compares attribute values as sets of (type, value). Its name is looked up in full first, then without its
+domain where the domain is the driver's. Types must be equal; versions compare as text. With list-typed attributes a
+device carries each element of its list as a value, and devices match where one value is common to all. Without them a
+list, and an attribute without any value, is a value that no other device has. Source: lookupAttribute and the
+constraints of upstream's allocator_experimental.go (v1.37).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any
-from inventory.kinds.slices import DeviceAttribute
-from scheduling.allocator.pools import Generation
-from scheduling.allocator.published import PublishedDevice, make_room
-from collections.abc import Mapping
-from typing import NamedTuple
-from scheduling.allocator.published import Features
-from scheduling.allocator.pools import KEEPING_AWAY, NodeDevices, PoolOnNode, bits
-from scheduling.allocator.published import make_room
-from scheduling.allocator.requests import RequestPlan
-from scheduling.allocator.requests import chosen, error_text
-from scheduling.allocator.snapshot import NO_USAGE, UsageTable
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from scheduling.allocator.outcome import Failed, NodeView
-from scheduling.allocator.pools import NodeDevices, bits
-from scheduling.allocator.requests import ClaimPlan, ConstraintPlan, RequestPlan
-from scheduling.allocator.requests import chosen
-from scheduling.allocator.snapshot import Snapshot
-from scheduling.allocator.snapshot import NO_SHARES
+from typing import Any, NamedTuple
 
+from inventory.kinds.slices import DeviceAttribute
+from scheduling.allocator.outcome import Failed
+from scheduling.allocator.pools import KEEPING_AWAY, Generation, NodeDevices, PoolOnNode, bits
+from scheduling.allocator.published import Features, NodeView, PublishedDevice, make_room
+from scheduling.allocator.requests import ClaimPlan, ConstraintPlan, RequestPlan, chosen, error_text
+from scheduling.allocator.snapshot import NO_SHARES, NO_USAGE, Snapshot, UsageTable
 
 #: ("int", 3), ("string", "x"), ...; (ODD, object()) for what equals nothing else
 AttributeValue = tuple[str, Any]
@@ -400,4 +380,3 @@ class _Reader:
 
     def constraint(self, plan: ConstraintPlan) -> ConstraintOnNode:
         return ConstraintOnNode(plan, *value_groups(self._devices, plan.attribute, self._features))
-

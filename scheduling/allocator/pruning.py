@@ -15,10 +15,9 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
-from scheduling.allocator.counters import needs
 from scheduling.allocator.pools import bits
 from scheduling.allocator.problem import Problem, RequestOnNode
-from scheduling.allocator.state import SearchState
+from scheduling.allocator.state import SearchState, needs
 
 #: Failed states kept per search; past that many the search goes on without remembering more.
 MAX_REMEMBERED = 50_000

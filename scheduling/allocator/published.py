@@ -1,65 +1,43 @@
-"""Which optional parts of the resource API the allocator honours: feature gates as one frozen value.
-
-Every rule that depends on a gate reads a field of `Features`; nothing else in the core knows about gates. The gates
-keep their Kubernetes names (pkg/features/kube_features.go); the conformance scenarios use the field names of
-upstream's `structured.Features`, so both spellings can be read.
-
----
-What allocation needs to know of a node.
----
-Consumable capacity: what a request takes of a device, and whether that still fits.
-
-Every capacity of the device is consumed: by the amount asked for, rounded as the capacity's policy says, else by the
-policy's default, else in full. Names match literally. A range's step counts in whole units. Source: upstream's
-structured/internal/experimental/consumable_capacity.go (v1.37).
-
----
-Equal content is kept once: devices of a kind differ in little more than their names and serial numbers.
-
-A cluster's slices repeat the same attributes and capacities thousands of times, and each decoded document has its own
-copy. An `Interner` gives out one value for equal ones, so that 100,000 devices take some tens of MiB, and what is
-derived from shared content (what a request consumes of a capacity, what a selector says of some attributes) is derived
-once for all devices that share it.
-
----
-One published ResourceSlice, read once: whom it targets, its devices, and the selector verdicts on them.
+"""One published ResourceSlice, read once: whom it targets, its devices, and the selector verdicts on them.
 
 A `SliceContent` never changes; a new version of the ResourceSlice makes a new one. It carries the cache of selector
 verdicts, so that a verdict lives exactly as long as the devices that it was reached on.
+
+Equal content is kept once (`Interner`): a cluster's slices repeat the same attributes and capacities thousands of
+times, and each decoded document has its own copy. So 100,000 devices take some tens of MiB, and what is derived from
+shared content (what a request consumes of a capacity, what a selector says of some attributes) is derived once.
+
+Consumable capacity (`Capacities`): every capacity of a device is consumed by the amount asked for, rounded as the
+capacity's policy says, else by the policy's default, else in full. Names match literally. A range's step counts in
+whole units. Source: upstream's structured/internal/experimental/consumable_capacity.go (v1.37).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from collections.abc import Mapping
+from collections.abc import Hashable, Iterable, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, field, fields
 from functools import lru_cache
-from inventory.kinds.slices import CapacityRequestPolicy, CapacityRequestPolicyRange, DeviceCapacity
-from manciple.wire.quantity import Quantity
-from collections.abc import Hashable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
+
 import msgspec
 from msgspec.structs import replace
+
+from inventory.kinds.node_selectors import NodeSelector
 from inventory.kinds.slices import (
+    CapacityRequestPolicy,
+    CapacityRequestPolicyRange,
+    CounterSet,
     Device,
     DeviceAttribute,
     DeviceCapacity,
     DeviceCounterConsumption,
     ResourceSlice,
+    ResourceSliceSpec,
 )
-from scheduling.cel import is_readable
-from collections.abc import Iterable, MutableMapping, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
-import msgspec
-from inventory.kinds.node_selectors import NodeSelector
-from inventory.kinds.slices import CounterSet, Device, ResourceSlice, ResourceSliceSpec
 from inventory.kinds.taints import DeviceTaint, DeviceTaintRule
+from manciple.wire.quantity import Quantity
 from manciple.wire.selectors import node_selector_matches
-from scheduling.cel import DeviceView
-
+from scheduling.cel import DeviceView, is_readable
 
 #: field of Features -> (Kubernetes gate, name in upstream's structured.Features)
 _NAMES: dict[str, tuple[str, str]] = {
@@ -490,4 +468,3 @@ def _targeting(published: Device | object) -> Targeting:
         all_nodes=bool(getattr(published, "all_nodes", None)),
         node_selector=getattr(published, "node_selector", None),
     )
-

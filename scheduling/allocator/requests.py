@@ -1,39 +1,29 @@
-"""What a selector looks at of a published device, read off the document: devices alike in it get the same verdict.
----
-Which devices the CEL selectors of a class and a request choose.
-
-A verdict of one expression is reached once for all devices that are alike in what the expression looks at
-(`Interner.verdicts`). The verdicts on the devices of a slice, and of a pool's generation, are three ints: known, match,
-error. A request's selectors are ANDed
-lazily, class first: a later one errs only on devices that the earlier ones chose.
-
----
-What the claims ask for, read once per attempt: requests with their classes and selectors, constraints.
+"""What the claims ask for, read once per attempt: requests with their classes, constraints, and what selectors choose.
 
 Whatever is wrong with a claim no matter the node is kept as `error` at the place where it stands: which error is
 reported first depends on the node (`allocationMode: All` reads pools), so `problem` walks claims in order. The
 messages are those of upstream's validateDeviceRequest (structured/internal/experimental/allocator_experimental.go,
 v1.37).
+
+A verdict of one CEL expression is reached once for all devices that are alike in what the expression looks at
+(`Interner.verdicts`). The verdicts on the devices of a slice, and of a pool's generation, are three ints: known, match,
+error. A request's selectors are ANDed lazily, class first: a later one errs only on devices that the earlier ones
+chose.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
-from inventory.kinds.slices import Device
-from scheduling.cel import DeviceReference
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from scheduling.allocator.pools import Generation, bits
-from scheduling.allocator.published import PublishedDevice, SliceContent, Verdicts, make_room
-from scheduling.cel import CompileError, EvaluationError, Selector, compile_selector
-from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
+
 from claims.kinds.requests import DeviceConstraint, DeviceRequest, DeviceSubRequest, ExactDeviceRequest
 from claims.kinds.resource_claims import ResourceClaim
 from inventory.kinds.classes import DeviceClass, DeviceSelector
+from inventory.kinds.slices import Device
 from inventory.kinds.taints import DeviceTaint, DeviceToleration
-from scheduling.allocator.published import Features
-
+from scheduling.allocator.pools import Generation, bits
+from scheduling.allocator.published import Features, PublishedDevice, SliceContent, Verdicts, make_room
+from scheduling.cel import CompileError, DeviceReference, EvaluationError, Selector, compile_selector
 
 #: device -> what is looked at; None where that cannot be told apart so simply
 Look = Callable[[Device], Hashable | None]
@@ -370,4 +360,3 @@ def _tolerates(toleration: DeviceToleration, taint: DeviceTaint) -> bool:
     if toleration.operator == "Exists":
         return True
     return toleration.operator in ("", "Equal") and toleration.value == taint.value
-

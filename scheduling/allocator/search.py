@@ -1,11 +1,10 @@
-"""When to stop searching: after so many device trials, or when time is up, whichever comes first.
----
-The search: the first solution in the reference's order, or the proof that there is none.
+"""The search: the first solution in the reference's order, or the proof that there is none.
 
 Claims, requests and devices are visited in order; within a request the next device stands after the previous one. The
 stack holds one frame per open choice: an alternative of a request, one device of it, or the next device of
 `allocationMode: All`. A frame's `advance` takes back its last choice and makes the next one; when it cannot, the
-frame is dropped and the one below advances. Nothing is recursive, so a pod may have any number of claims.
+frame is dropped and the one below advances. Nothing is recursive, so a pod may have any number of claims. It stops
+after so many device trials, or when time is up (`Deadline`), whichever comes first.
 
 Each frame asks the `Pruner` whether the rest can still be met. Pruning only drops branches without a solution, so the
 first solution stays the first. Where an error could be reached (a selector that errs, All under a constraint) pruning
@@ -18,14 +17,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from dataclasses import dataclass
 from typing import Protocol
-from scheduling.allocator.problem import device_error
+
 from scheduling.allocator.outcome import Failed, Undecided
-from scheduling.allocator.problem import MAX_RESULTS, Problem, RequestOnNode
+from scheduling.allocator.problem import MAX_RESULTS, Problem, RequestOnNode, device_error
 from scheduling.allocator.pruning import Pruner
 from scheduling.allocator.state import SearchState, Taken
-
 
 #: Device trials on one node after which a search is given up: some seconds.
 DEFAULT_LIMIT = 200_000
@@ -259,4 +256,3 @@ class _EverythingFrame:
 def _selector_error(problem: Problem, request: RequestOnNode, position: int) -> str:
     index = problem.devices.pool_index(position)
     return device_error(request.plan, problem.devices.pools[index], position - problem.devices.shifts[index])
-

@@ -11,9 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from scheduling.allocator import stages
-from scheduling.allocator.drops import Drop, drops
 from scheduling.allocator.pools import KEEPING_AWAY
-from scheduling.allocator.stages import PoolTrouble, Shortage
+from scheduling.allocator.stages import Drop, PoolTrouble, Shortage, drops
 
 #: Characters of an expression that are quoted; the rest can be read in the claim.
 QUOTED = 120

@@ -1,43 +1,45 @@
-"""What claims ask for, whatever they are called: read once for all claims that ask for the same.
+"""What claims ask for, whatever they are called, read once for all that ask for the same; and the short way to meet it.
 
 A `Shape` belongs to one `NodeIndex`. It holds a `Variant` for each way in which the claims can be met: one, or as many
 as the one list of alternatives has that there may be. A variant knows on which nodes it was found to be hopeless:
 allocations make nodes only less feasible, so that holds until a device comes free there that one of its requests could
 take.
 
----
-The short way to the devices of one node, for requests of so many exclusive devices each and matchAttribute.
-
-It takes the lowest device that the constraints allow, again and again. What it passes over is proven to be of no use,
-so where it gets through, it has found what `search` finds first. Where it does not, it says so: the node cannot meet
-the requests (counting proves it), or it takes a search to tell.
+`first_devices` is the short way to the devices of one node, for requests of so many exclusive devices each and
+matchAttribute. It takes the lowest device that the constraints allow, again and again. What it passes over is proven to
+be of no use, so where it gets through, it has found what `search` finds first. Where it does not, it says so: the node
+cannot meet the requests (counting proves it), or it takes a search to tell.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-import msgspec
-from claims.kinds.allocations import DeviceAllocationConfiguration
-from claims.kinds.resource_claims import ResourceClaim
-from scheduling.allocator.allocation import read_claims
-from scheduling.allocator.index import NodeIndex, SignatureCounts
-from scheduling.allocator.problem import MAX_RESULTS
-from scheduling.allocator.published import make_room
-from scheduling.allocator.requests import ClaimPlan, ConstraintPlan, RequestPlan
-from scheduling.allocator.allocation import class_configuration
-from scheduling.allocator.snapshot import Snapshot
-from collections.abc import Sequence
 from enum import Enum
-from claims.kinds.allocations import AllocationResult, DeviceAllocationResult, DeviceRequestAllocationResult
+
+import msgspec
+
+from claims.kinds.allocations import (
+    AllocationResult,
+    DeviceAllocationConfiguration,
+    DeviceAllocationResult,
+    DeviceRequestAllocationResult,
+)
 from claims.kinds.resource_claims import ResourceClaim
 from inventory.kinds.node_selectors import NodeSelector
-from scheduling.allocator.index import NodeIndex
-from scheduling.allocator.problem import ValueGroups, value_groups
+from scheduling.allocator.allocation import (
+    claim_configuration,
+    class_configuration,
+    exclusive_result,
+    node_selector,
+    read_claims,
+)
+from scheduling.allocator.index import NodeIndex, SignatureCounts
 from scheduling.allocator.pools import bits
-from scheduling.allocator.published import PublishedDevice
-from scheduling.allocator.allocation import claim_configuration, exclusive_result, node_selector
-
+from scheduling.allocator.problem import MAX_RESULTS, ValueGroups, value_groups
+from scheduling.allocator.published import PublishedDevice, make_room
+from scheduling.allocator.requests import ClaimPlan, ConstraintPlan, RequestPlan
+from scheduling.allocator.snapshot import Snapshot
 
 _ENCODE = msgspec.json.Encoder().encode
 
@@ -311,4 +313,3 @@ def _carriers(groups: ValueGroups, values: int) -> int:
     for number in bits(values):
         mask |= groups.carriers[number]
     return mask
-

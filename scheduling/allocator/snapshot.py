@@ -1,37 +1,27 @@
-"""What is allocated: per pool, which devices are taken and how much of each shared device is consumed.
-
-A `PoolUsage` is a value: giving and taking make a new one, so that a snapshot keeps what it saw. An entry with admin
-access counts for nothing; an entry with a share id is a share of a device that allows multiple allocations; any other
-takes the device exclusively (semantics of upstream's allocated state, dynamicresources/allocateddevices.go).
-
----
-What allocation reads: a frozen `Snapshot`, taken from an `Inventory` that a scheduling worker keeps warm.
+"""What allocation reads: a frozen `Snapshot`, taken from an `Inventory` that a scheduling worker keeps warm.
 
 The worker applies each event to its `Inventory` (slices, classes, taint rules, claims with their allocations) and
 `assume`s the plans of its own batch until their commit comes back as events. `snapshot()` costs nothing: published
 content is shared and never changes, and the usage table is a value.
+
+What is allocated of a pool is a `PoolUsage`, a value: giving and taking make a new one. An entry with admin access
+counts for nothing; an entry with a share id is a share of a device that allows multiple allocations; any other takes
+the device exclusively (semantics of upstream's allocated state, dynamicresources/allocateddevices.go).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from claims.kinds.allocations import DeviceRequestAllocationResult
-from manciple.wire.quantity import Quantity
-from scheduling.allocator.pools import Generation
-from scheduling.allocator.published import PoolKey
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
 from claims.kinds.allocations import AllocationResult, DeviceRequestAllocationResult
 from claims.kinds.resource_claims import ResourceClaim
 from inventory.kinds.classes import DeviceClass
 from inventory.kinds.slices import ResourceSlice
 from inventory.kinds.taints import DeviceTaintRule
-from scheduling.allocator.pools import Catalogue
-from scheduling.allocator.published import Features
-from scheduling.allocator.published import Interner
-from scheduling.allocator.outcome import NodeView
-from scheduling.allocator.pools import NodeDevices, PublishedPool
-from scheduling.allocator.published import PoolKey, SliceContent, tainted_by
+from manciple.wire.quantity import Quantity
+from scheduling.allocator.pools import Catalogue, Generation, NodeDevices, PublishedPool
+from scheduling.allocator.published import Features, Interner, NodeView, PoolKey, SliceContent, tainted_by
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,4 +347,3 @@ class Inventory:
         self._pools.update((pool.key, pool) for pool in new)
         self._stale = set()
         return gone, new
-

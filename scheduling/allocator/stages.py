@@ -1,35 +1,24 @@
-"""Sets of published devices across nodes: bits over the generations of their pools, as the search keeps them.
----
-What a selector held against the devices that it refused: its false operands, and what the devices have there.
----
-The funnel of a request as values: what is left of the devices after each question, on one node or over several.
+"""The funnel of a request as values: what is left of the devices after each question, on one node or over several.
 
 The questions, in order: published, in a complete pool, visible from the node, each selector of the class, each of the
 request, not tainted, large enough (where capacity is asked for), free. A `Shortage` is one request whose funnel leaves
-too little on every node that was looked at.
+too little on every node that was looked at. A `Drop` tells what a selector held against the devices that it refused:
+a false operand, and what the devices have there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from scheduling.allocator.pools import Generation, bits
-from scheduling.allocator.published import PublishedDevice
 from collections import Counter
-from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
-from scheduling.allocator.requests import Look, looking_at
-from scheduling.allocator.published import PublishedDevice
-from scheduling.allocator.requests import SelectorRef
+
+from scheduling.allocator.pools import Generation, bits
+from scheduling.allocator.published import PoolKey, PublishedDevice
+from scheduling.allocator.requests import Look, RequestPlan, SelectorRef, looking_at
 from scheduling.cel import CompileError, DeviceView, Selector, compile_selector
 from scheduling.cel.clauses import Clause, extremes, first_false, shown
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from scheduling.allocator.published import PoolKey
-from scheduling.allocator.requests import RequestPlan
-from scheduling.allocator.requests import SelectorRef
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -236,4 +225,3 @@ def merged(funnels: Sequence[Funnel]) -> Funnel:
 def most_left(funnels: Sequence[Funnel]) -> tuple[int, ...]:
     """Per stage, the most devices that are left on one node."""
     return tuple(max(stage.left for stage in same) for same in zip(*funnels, strict=True))
-

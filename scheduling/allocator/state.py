@@ -1,27 +1,24 @@
-"""Shared counters: what the devices of a pool draw on together.
-
-A `CounterLedger` starts with what the allocated devices leave: each counter's value less the consumption of every
-device of the pool that is allocated, wherever that device is visible. The search charges a device before it takes it
-and refunds it when it lets go. Counters belong to (driver, pool); a device is checked against the counters that it
-consumes alone. Admin access draws on counters too, though it does not count as in use once it is allocated.
-
----
-What a search has taken so far, and how each step is undone.
+"""What a search has taken so far, and how each step is undone.
 
 `take` checks what can change during a search, in upstream's order (in use, counters, constraints, capacity), and
 records the device; `give_back` undoes the last `take` exactly.
+
+Shared counters are what the devices of a pool draw on together. A `CounterLedger` starts with what the allocated
+devices leave: each counter's value less the consumption of every device of the pool that is allocated, wherever that
+device is visible. The search charges a device before it takes it and refunds it when it lets go. Counters belong to
+(driver, pool); a device is checked against the counters that it consumes alone. Admin access draws on counters too,
+though it does not count as in use once it is allocated.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from manciple.wire.quantity import Quantity
 from scheduling.allocator.pools import Generation, NodeDevices, PoolOnNode, bits
-from scheduling.allocator.published import PoolKey, PublishedDevice
-from scheduling.allocator.snapshot import UsageTable
-from dataclasses import dataclass
-from scheduling.allocator.published import Consumption
 from scheduling.allocator.problem import ConstraintOnNode, Problem, RequestOnNode
-
+from scheduling.allocator.published import Consumption, PoolKey, PublishedDevice
+from scheduling.allocator.snapshot import UsageTable
 
 #: (pool, counter set, counter)
 CounterKey = tuple[PoolKey, str, str]
@@ -228,4 +225,3 @@ def joined(constraint: ConstraintOnNode, values: int, covered: int, position: in
     if values & carried or (covered and carried & constraint.odd):
         return None
     return values | carried
-

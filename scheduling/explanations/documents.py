@@ -15,8 +15,7 @@ from typing import Any
 from claims.kinds.resource_claims import ResourceClaim
 from manciple.wire.base import ApiObject
 from scheduling.allocator import Allocated, Unallocatable
-from scheduling.allocator.drops import Drop, drops
-from scheduling.allocator.stages import Funnel, Stage
+from scheduling.allocator.stages import Drop, Funnel, Stage, drops
 from scheduling.explanations.report import NodeReport, Report, RequestReport
 from scheduling.messages import sentence
 

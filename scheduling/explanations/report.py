@@ -14,12 +14,11 @@ from msgspec import structs
 from claims.kinds.requests import DeviceRequest
 from claims.kinds.resource_claims import ResourceClaim
 from scheduling.allocator import Allocated, Failed, NodeView, Snapshot, Unallocatable, Undecided, overall, place
+from scheduling.allocator.allocation import Examination, Examined, examine
 from scheduling.allocator.dominance import dominant
-from scheduling.allocator.drops import ASKED_THOROUGHLY
-from scheduling.allocator.examination import Examination, Examined, examine
 from scheduling.allocator.requests import RequestPlan
 from scheduling.allocator.sentences import Finding
-from scheduling.allocator.stages import Funnel, Shortage, merged, most_left
+from scheduling.allocator.stages import ASKED_THOROUGHLY, Funnel, Shortage, merged, most_left
 from scheduling.explanations import causes
 from scheduling.policy import Refusal
 

@@ -7,10 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from scheduling.allocator import Allocated, Unallocatable, stages
-from scheduling.allocator.device_sets import DeviceSet
-from scheduling.allocator.drops import Drop, drops
-from scheduling.allocator.examination import Examined
-from scheduling.allocator.stages import Funnel, PoolTrouble, Stage
+from scheduling.allocator.allocation import Examined
+from scheduling.allocator.stages import DeviceSet, Drop, Funnel, PoolTrouble, Stage, drops
 from scheduling.cel.clauses import clause_of
 from scheduling.cel.operands import operands
 from scheduling.explanations.report import NodeReport, Report, RequestReport

@@ -9,8 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from scheduling.allocator.__main__ import main
-from scheduling.allocator.scenario import run_scenario
+from scheduling.allocator.__main__ import main, run_scenario
 from tests.scheduling.allocator.conformance import DIFFERENCES, Case, compared, named_cases, random_cases
 
 #: cases that agree, of how many

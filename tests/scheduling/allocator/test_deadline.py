@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from scheduling.allocator import Allocated, NodeView, Undecided, allocate, place
-from scheduling.allocator.deadline import TRIALS_PER_LOOK, Deadline
+from scheduling.allocator.search import TRIALS_PER_LOOK, Deadline
 from tests.scheduling.allocator.cases import GPU, NODE, Json, device, make_claim, make_inventory, make_slice, request
 
 LATE = 10.0

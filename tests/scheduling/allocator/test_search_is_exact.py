@@ -6,7 +6,7 @@ from typing import Any
 
 from hypothesis import HealthCheck, given, settings
 
-from scheduling.allocator.scenario import run_scenario
+from scheduling.allocator.__main__ import run_scenario
 from tests.examples import some
 from tests.scheduling.allocator.brute import first_solution
 from tests.scheduling.allocator.checker import Json, violations

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from inventory.kinds.slices import Device, ResourceSlice
 from manciple.wire.codec import decode_text, decode_value
-from scheduling.allocator import Inventory, NodeView, place, selectors
-from scheduling.allocator.projections import looking_at
+from scheduling.allocator import Inventory, NodeView, place, requests
 from scheduling.allocator.published import PublishedDevice
+from scheduling.allocator.requests import looking_at
 from scheduling.cel import DeviceView, EvaluationError, Selector, compile_selector
 from tests.examples import some
 from tests.scheduling.allocator.cases import GPU, Json, answer, device, make_claim, make_inventory, make_slice, request
@@ -64,8 +64,8 @@ def test_devices_that_look_alike_to_an_expression_get_its_own_verdict(devices: l
     named = [{"name": f"d-{number}", **one} for number, one in enumerate(devices)]
     inventory = make_inventory(make_slice(*named))
     (view,) = inventory.snapshot().on_node(NodeView("node-1")).pools
-    ref = selectors.SelectorRef("class gpu", 0, expression)
-    match, errors = selectors.chosen(view.generation, (ref,), (1 << len(named)) - 1)
+    ref = requests.SelectorRef("class gpu", 0, expression)
+    match, errors = requests.chosen(view.generation, (ref,), (1 << len(named)) - 1)
     for position, one in enumerate(named):
         verdict = _verdict(expression, one)
         assert bool(match >> position & 1) == (verdict is True)
@@ -74,13 +74,13 @@ def test_devices_that_look_alike_to_an_expression_get_its_own_verdict(devices: l
 
 def test_an_expression_is_evaluated_once_for_devices_that_differ_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     evaluated: list[str] = []
-    verdict = selectors._verdict
+    verdict = requests._verdict
 
     def counting(selector: Selector, published: PublishedDevice) -> bool | str:
         evaluated.append(published.name)
         return verdict(selector, published)
 
-    monkeypatch.setattr(selectors, "_verdict", counting)
+    monkeypatch.setattr(requests, "_verdict", counting)
     slices = [
         make_slice(
             *(device(f"d-{at}", model="AB"[at % 2], serial=f"{pool}-{at}") for at in range(20)), pool=f"p-{pool}"

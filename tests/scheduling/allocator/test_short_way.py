@@ -15,8 +15,8 @@ from claims.kinds.resource_claims import ResourceClaim
 from inventory.kinds.slices import ResourceSlice
 from manciple.wire.codec import decode_value
 from scheduling.allocator import Allocated, Failed, Inventory, NodeView, Outcome, Placement, Snapshot, allocate, place
-from scheduling.allocator.masks import in_use
-from scheduling.allocator.scenario import read_inventory
+from scheduling.allocator.__main__ import read_inventory
+from scheduling.allocator.problem import in_use
 from tests.examples import some
 from tests.scheduling.allocator.checker import Json
 from tests.scheduling.allocator.scenarios import claims, scenarios
