@@ -1,0 +1,42 @@
+"""A pod's way, from its POST to Running, goes through few modules, so that a person can follow it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections import defaultdict
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+#: 90 is the goal. It never grows: who folds modules of the way into one lowers it.
+MOST_MODULES = 154
+
+
+def test_a_pods_way_goes_through_few_modules(tmp_path: Path) -> None:
+    elsewhere = {"MANCIPLE_DATABASE_URL", "MANCIPLE_REDIS_URL"}  # the embedded system keeps to itself
+    environment = {name: value for name, value in os.environ.items() if name not in elsewhere}
+    command = [sys.executable, "-m", "tests.architecture.pods_way", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=180, check=False)
+    assert done.returncode == 0, done.stderr
+    way = json.loads(done.stdout.splitlines()[-1])
+    modules: list[str] = way["modules"]
+    print(f"{len(modules)} modules, {way['changes']} changes of module\n{by_room(modules)}")
+    assert {room(one) for one in modules} >= {"claims", "inventory", "manciple/api", "manciple/store", "nodeagent"}
+    assert len(modules) <= MOST_MODULES, by_room(modules)
+
+
+def by_room(modules: list[str]) -> str:
+    """One line for each room: how many, and which."""
+    rooms: dict[str, list[str]] = defaultdict(list)
+    for module in modules:
+        rooms[room(module)].append(module.removeprefix(f"{room(module)}/").removesuffix(".py"))
+    return "\n".join(f"{name}: {len(rooms[name])}: {', '.join(rooms[name])}" for name in sorted(rooms))
+
+
+def room(module: str) -> str:
+    """As docs/architecture.md has them: `manciple/store`, `scheduling/cel`, `claims`."""
+    first, second, *deeper = module.split("/")
+    inner = first == "manciple" or (first, second) in {("scheduling", "cel"), ("scheduling", "allocator")}
+    return f"{first}/{second}" if inner and deeper else first
