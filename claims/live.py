@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from claims.models import AllocatedDevice, Reservation
-from claims.pages.grid import pool_topic
+from inventory.live import pool_topic
 from manciple.store.tail import EventRecord
 
 

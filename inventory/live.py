@@ -12,10 +12,19 @@ from collections.abc import Iterable
 from manciple.store.tail import EventRecord
 
 
+def pool_topic(driver: str, pool: str) -> str:
+    """Of a pool's devices."""
+    return f"pool:{driver}/{pool}"
+
+
+def node_topic(name: str) -> str:
+    return f"node:{name}"
+
+
 def slice_topics(record: EventRecord) -> Iterable[str]:
     """The pool that a ResourceSlice belongs to."""
     spec = json.loads(record.text)["spec"]
-    return (f"pool:{spec['driver']}/{spec['pool']['name']}", "slices")
+    return (pool_topic(spec["driver"], spec["pool"]["name"]), "slices")
 
 
 def class_topics(record: EventRecord) -> Iterable[str]:
@@ -32,10 +41,10 @@ class NodeTopics:
     def __call__(self, record: EventRecord) -> Iterable[str]:
         if record.type == "DELETED":
             self._said.pop(record.uid, None)
-            return ("nodes", f"node:{record.name}")
+            return ("nodes", node_topic(record.name))
         news = hash(_without_times(record.text))
         known, self._said[record.uid] = self._said.get(record.uid), news
-        return () if known == news else ("nodes", f"node:{record.name}")
+        return () if known == news else ("nodes", node_topic(record.name))
 
 
 def _without_times(text: str) -> str:

@@ -17,7 +17,6 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("favicon.ico", RedirectView.as_view(url=static("manciple/logo.svg"))),
     path("login", LoginView.as_view(redirect_authenticated_user=True), name="login"),
     path("logout", LogoutView.as_view(next_page="login"), name="logout"),
-    path("", include("claims.urls")),
     path("", include("scheduling.urls")),
 ]
 

@@ -15,14 +15,11 @@ class SchedulingConfig(AppConfig):
         # Validation of selectors asks the environment that will evaluate them.
         expressions.set_checker(checker(settings.FEATURE_GATES))
         # Models can be imported from here on only.
-        from claims.pages import judging  # noqa: PLC0415
         from manciple.live import topics  # noqa: PLC0415
         from scheduling.explanations import registration  # noqa: PLC0415
         from scheduling.live import event_topics  # noqa: PLC0415
-        from scheduling.pages import device_verdicts  # noqa: PLC0415
         from scheduling.pages.claims import topics as claim_topics  # noqa: PLC0415
 
         registration.register()
-        judging.use(device_verdicts.judge)
         topics.register("events", event_topics)
         claim_topics.register()

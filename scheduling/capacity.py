@@ -6,23 +6,20 @@ a class, each published device that its selectors accept counts, so that a devic
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from django.db.models import QuerySet
 
+from claims.devices.cache import read_devices
+from claims.devices.pools import DeviceSnapshot
 from claims.kinds.resource_claims import ResourceClaim
 from claims.models import Pod
-from claims.pages.cards import is_blocked, remaining
-from claims.pages.grid import level_of, state_of
-from claims.pages.judging import judge
-from claims.pages.published import Offer
-from claims.pages.shelf import Picture, read_picture
 from inventory.models import DeviceClass
 from manciple.pages.people import Person
 from manciple.store import objects
+from scheduling.judging import judge
 from scheduling.models import QueuedPod
 from scheduling.resources import CLAIMS, Key, decoded, kind
 
@@ -45,7 +42,7 @@ class Census:
     """All of it. waiting: pods without a node."""
 
     revision: int
-    picture: Picture
+    snapshot: DeviceSnapshot
     totals: Mapping[str, int]
     classes: tuple[ClassCount, ...]
     waiting: int
@@ -57,25 +54,24 @@ class Census:
 
 def read_census(person: Person | None = None) -> Census:
     """As it is now. person: waiting pods are counted only as far as they see them; None for all."""
-    picture = read_picture()
+    snapshot = read_devices()
     queue = QueuedPod.objects.all() if person is None else person.seen(QueuedPod.objects.all())
     asked = Counter(name for names in classes_asked(queue).values() for name in names)
     return Census(
-        revision=picture.revision,
-        picture=picture,
-        totals=picture.counts,
-        classes=tuple(_class_counts(picture, asked)),
+        revision=snapshot.revision,
+        snapshot=snapshot,
+        totals=snapshot.counts,
+        classes=tuple(_class_counts(snapshot, asked)),
         waiting=queue.count(),
     )
 
 
-def _class_counts(picture: Picture, asked: Mapping[str, int]) -> Iterator[ClassCount]:
-    states = _states(picture)
+def _class_counts(snapshot: DeviceSnapshot, asked: Mapping[str, int]) -> Iterator[ClassCount]:
     for name, selectors in DeviceClass.objects.order_by("name").values_list("name", "selectors"):
-        verdict = judge(expressions_of(selectors), picture.offers)
+        verdict = judge(expressions_of(selectors), snapshot.candidates)
         yield ClassCount(
             name=name,
-            counts=Counter(states[offer] for offer in verdict.matching),
+            counts=Counter(map(snapshot.state_of, verdict.matching)),
             waiting=asked.get(name, 0),
             complaint=verdict.complaint,
         )
@@ -84,35 +80,6 @@ def _class_counts(picture: Picture, asked: Mapping[str, int]) -> Iterator[ClassC
 def expressions_of(selectors: Iterable[Mapping[str, Mapping[str, str]]]) -> tuple[str, ...]:
     """The CEL expressions of a class, as its index row holds them."""
     return tuple(selector["cel"]["expression"] for selector in selectors if selector.get("cel"))
-
-
-# States of devices one by one ----------------------------------------------------------------------------------------
-
-
-def device_states(picture: Picture) -> dict[Offer, str]:
-    """The state of every published device, partitions each by themselves."""
-    found = {}
-    for key, pool in picture.pools.items():
-        held = picture.holders.get(key, {})
-        left = remaining(pool, held)
-        for offer in pool.offers:
-            holders = held.get(offer.key, ())
-            state = state_of(offer, holders, complete=pool.complete, level=level_of(offer, holders))
-            found[offer] = "blocked" if state == "free" and left and is_blocked(offer, left) else state
-    return found
-
-
-_guard = threading.Lock()
-_known: tuple[Picture, dict[Offer, str]] | None = None
-
-
-def _states(picture: Picture) -> Mapping[Offer, str]:
-    """`device_states`, remembered for the last picture: a page and its parts ask for the same one."""
-    global _known  # noqa: PLW0603 - one for all requests of the process
-    with _guard:
-        if _known is None or _known[0] is not picture:
-            _known = (picture, device_states(picture))
-        return _known[1]
 
 
 # Which classes waiting pods ask for ----------------------------------------------------------------------------------

@@ -62,7 +62,7 @@ class UsageSample(models.Model):
 
     at = models.DateTimeField()  # truncated to the minute
     device_class = models.CharField(max_length=253)
-    counts = models.JSONField()  # state (as in claims.pages.grid) -> devices
+    counts = models.JSONField()  # state (as in scheduling.pages.devices.lines) -> devices
     waiting = models.IntegerField()  # pods without a node that ask for the class; for "", all that wait
 
     class Meta:

@@ -1,4 +1,4 @@
-"""The pages of the scheduling app."""
+"""The pages."""
 
 from django.urls import path
 
@@ -6,6 +6,8 @@ from scheduling.pages.claim_templates import views as templates_pages
 from scheduling.pages.claims import views as claims
 from scheduling.pages.classes import document as class_yaml
 from scheduling.pages.classes import views as classes
+from scheduling.pages.devices import panel as device_panel
+from scheduling.pages.devices import views as devices
 from scheduling.pages.drivers import views as drivers
 from scheduling.pages.events import views as events
 from scheduling.pages.finding import views as finding
@@ -22,6 +24,11 @@ from scheduling.pages.timeline import views as timeline
 from scheduling.pages.whatif import views as whatif
 
 urlpatterns = [
+    path("devices", devices.show_devices, name="devices"),
+    path("devices/lines", devices.show_lines, name="device-lines"),
+    path("devices/matches", devices.show_matches, name="device-matches"),
+    path("devices/panel", device_panel.show_panel, name="device-panel"),
+    path("devices/d/<str:driver>/<path:pool>/<str:device>", device_panel.show_device, name="device"),
     path("claims", claims.list_claims, name="claims"),
     path("claims/<str:namespace>/<str:name>", claims.show_claim, name="claim"),
     path("claims/<str:namespace>/<str:name>/delete", claims.delete_claim, name="claim-delete"),

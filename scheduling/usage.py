@@ -13,8 +13,10 @@ from datetime import datetime, timedelta
 
 from django.db.models import Sum
 
+from claims.devices import cache
 from inventory.models import Pool
 from manciple.store.tail import latest_revision
+from scheduling.capacity import read_census
 from scheduling.models import QueuedPod, UsageSample
 
 #: How long samples are kept.
@@ -68,13 +70,9 @@ _last_revision = 0
 
 def _counted(at: datetime) -> list[UsageSample]:
     """All devices and each class."""
-    # Read where it is needed: a worker that takes no sample loads no page.
-    from claims.pages import shelf  # noqa: PLC0415
-    from scheduling.capacity import read_census  # noqa: PLC0415
-
     global _last_revision  # noqa: PLW0603 - of this process
     if latest_revision() - _last_revision > MOST_FOLLOWED:
-        shelf.forget()
+        cache.forget()
     census = read_census()
     _last_revision = census.revision
     rows = [UsageSample(at=at, device_class=ALL, counts=nonzero(census.totals), waiting=census.waiting)]
@@ -87,9 +85,7 @@ def _counted(at: datetime) -> list[UsageSample]:
 
 def _counted_in_passing(at: datetime) -> list[UsageSample]:
     """All devices; nothing that was read is kept."""
-    from claims.pages.shelf import Shelf  # noqa: PLC0415 - as above
-
-    counts = nonzero(Shelf.captured().picture().counts)
+    counts = nonzero(cache.DeviceCache.captured().snapshot().counts)
     return [UsageSample(at=at, device_class=ALL, counts=counts, waiting=QueuedPod.objects.count())]
 
 

@@ -121,7 +121,7 @@ def redis_server() -> Iterator[services.Server]:
 
 #: What a process keeps of its database: module -> the function that forgets it.
 MEMORIES = {
-    "claims.pages.shelf": "forget",
+    "claims.devices.cache": "forget",
     "manciple.api.tokens": "forget",
     "manciple.store.group_commit": "forget",
     "scheduling.explanations.current": "forget",

@@ -12,14 +12,14 @@ from collections.abc import Callable, Sequence
 
 from django.db import Error, connections
 
-from claims.pages.shelf import read_picture
+from claims.devices.cache import read_devices
 from scheduling.pages.classes.shelf import shelf
 
 log = logging.getLogger(__name__)
 
 #: What the pages of devices, nodes and classes ask first. The state that explanations are made from is not among it:
 #: it is large, and only who asks why something waits needs it.
-SHELVES: tuple[Callable[[], object], ...] = (read_picture, shelf)
+SHELVES: tuple[Callable[[], object], ...] = (read_devices, shelf)
 
 
 def begin(shelves: Sequence[Callable[[], object]] = SHELVES) -> threading.Thread:

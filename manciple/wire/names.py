@@ -1,4 +1,4 @@
-"""Which texts may name something, in upstream's words, and how names are made.
+"""Which texts may name something, in upstream's words; how names are made, and ordered for people.
 
 Every `is_*`-like rule here is a function `check_*(text) -> tuple[str, ...]`: the messages of what is wrong, empty when
 nothing is. Callers put a field path before them. Source: apimachinery/pkg/api/validate/content and
@@ -198,6 +198,22 @@ def check_object_name(text: str, *, prefix: bool = False) -> Messages:
 
 def check_namespace_name(text: str, *, prefix: bool = False) -> Messages:
     return check_dns_label(_as_prefix(text) if prefix else text)
+
+
+@lru_cache(maxsize=20_000)
+def natural(name: str) -> tuple[tuple[int, int, str], ...]:
+    """A sorting key that puts node-2 before node-10."""
+    parts: list[tuple[int, int, str]] = []
+    digits = text = ""
+    for character in f"{name}\0":
+        if character.isdigit() and character.isascii():
+            digits += character
+            continue
+        if digits:
+            parts += [(1, 0, text), (0, int(digits), "")]
+            digits = text = ""
+        text += character
+    return (*parts, (1, 0, text))
 
 
 def random_suffix(random: Random) -> str:

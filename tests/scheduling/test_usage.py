@@ -68,7 +68,7 @@ def test_a_worker_that_lost_the_race_for_a_minute_changes_nothing(
             )
         return census
 
-    monkeypatch.setattr("scheduling.capacity.read_census", slow_census)
+    monkeypatch.setattr("scheduling.usage.read_census", slow_census)
     usage.sample(cluster.now)
     (kept,) = UsageSample.objects.filter(device_class=usage.ALL)
     assert kept.counts == {"bad": 1}

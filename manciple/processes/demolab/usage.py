@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from itertools import accumulate
 
+from claims.devices.published import DeviceKey
 from claims.models import AllocatedDevice, PastAllocation
-from claims.pages.published import DeviceKey
 from scheduling.capacity import ClassCount, read_census
 from scheduling.models import QueuedPod, UsageSample
 from scheduling.usage import ALL, minute_of, nonzero
@@ -31,7 +31,7 @@ def _samples(now: datetime) -> Iterator[UsageSample]:
     waiting = _at_each_minute([(since, now) for since in _waiting_since()], begin)
     everything = ClassCount(name=ALL, counts=census.totals, waiting=census.waiting)
     # In all, a card that is cut counts once, and not what it is cut into.
-    cut = {offer.key for line in census.picture.ordered for tile in line.tiles for offer in tile.offers[1:]}
+    cut = {one.key for pool in census.snapshot.pools.values() for unit in pool.units for one in unit.candidates[1:]}
     for one in (everything, *census.classes):
         counted = [stay for stay in stays if (stay[1] not in cut if one.name == ALL else stay[0] == one.name)]
         spans = [(since, until) for _, _, since, until in counted]

@@ -11,7 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from scheduling.pages.classes.places import natural, spelled
+from manciple.wire.names import natural
+from scheduling.pages.classes.places import spelled
 from scheduling.pages.classes.shelf import Shelf, places
 from scheduling.pages.classes.verdicts import Verdicts
 

@@ -6,17 +6,12 @@ import re
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 
+from manciple.wire.names import natural
 from scheduling.pages.classes.shelf import Candidate
 
 _NUMBERED = re.compile(r"^(.*?)(\d+)$")
 #: Runs of nodes that are named; of more, only how many nodes.
 NAMED = 2
-
-
-def natural(name: str) -> tuple[object, ...]:
-    """Sorts node-2 before node-10."""
-    parts = re.split(r"(\d+)", name)
-    return tuple(int(part) if index % 2 else part for index, part in enumerate(parts))
 
 
 def folded(names: Iterable[str]) -> str:

@@ -7,11 +7,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from claims.pages.grid import STATES, Holder, Tile, natural
-from claims.pages.published import Offer, PoolContent, attribute_text, short_name
-from claims.pages.shelf import Picture
+from claims.devices.cards import Unit
+from claims.devices.holdings import Holder
+from claims.devices.pools import DeviceSnapshot
+from claims.devices.published import CandidateDevice, DevicePool, attribute_text, short_name
+from claims.devices.states import DeviceState
 from inventory.models import Node
 from manciple.store import writings
+from manciple.wire.names import natural
+from scheduling.pages.devices.lines import lines_of
+from scheduling.pages.devices.words import STATES
 from scheduling.pages.nodes.amounts import nanos
 from scheduling.pages.nodes.reading import free_last
 from scheduling.resources import SLICES, kind
@@ -27,8 +32,8 @@ class Driver:
     """What is known of a driver by what it publishes, and by the claims that hold devices of it."""
 
     name: str
-    pools: tuple[PoolContent, ...]  # the incomplete ones first
-    tiles: tuple[Tile, ...]
+    pools: tuple[DevicePool, ...]  # the incomplete ones first
+    tiles: tuple[Unit, ...]
     holders: Mapping[str, tuple[Holder, int]]  # claim's uid -> (the claim, its devices)
 
     @property
@@ -36,12 +41,12 @@ class Driver:
         return sorted({one.node for pool in self.pools for one in pool.slices if one.node}, key=natural)
 
     @property
-    def incomplete(self) -> list[PoolContent]:
+    def incomplete(self) -> list[DevicePool]:
         return [pool for pool in self.pools if not pool.complete]
 
     @property
     def counts(self) -> list[tuple[str, int]]:
-        found = Counter(tile.state for tile in self.tiles)
+        found: Counter[str] = Counter(tile.state for tile in self.tiles)
         return [(state, found[state]) for state in free_last(STATES) if found[state]]
 
     @property
@@ -51,26 +56,26 @@ class Driver:
     @property
     def published(self) -> int:
         """Devices, each partition of a card by itself."""
-        return sum(1 for _ in self.offers)
+        return sum(1 for _ in self.candidates)
 
     @property
-    def offers(self) -> Iterable[Offer]:
-        return (offer for pool in self.pools for offer in pool.offers)
+    def candidates(self) -> Iterable[CandidateDevice]:
+        return (candidate for pool in self.pools for candidate in pool.candidates)
 
 
-def read_drivers(picture: Picture) -> list[Driver]:
+def read_drivers(snapshot: DeviceSnapshot) -> list[Driver]:
     """Every driver that publishes anything, or of which somebody holds anything, by name. No query."""
-    pools: dict[str, list[PoolContent]] = defaultdict(list)
-    for pool in picture.pools.values():
+    pools: dict[str, list[DevicePool]] = defaultdict(list)
+    for pool in snapshot.published:
         pools[pool.key[0]].append(pool)
-    tiles: dict[str, list[Tile]] = defaultdict(list)
-    for line in picture.ordered:
+    tiles: dict[str, list[Unit]] = defaultdict(list)
+    for line in lines_of(snapshot):
         for tile in line.tiles:
             tiles[tile.key[0]].append(tile)
     held: dict[str, Counter[str]] = defaultdict(Counter)
     holders: dict[str, Holder] = {}
-    for (driver, _), devices in picture.holders.items():
-        for found in devices.values():
+    for (driver, _), pool_state in snapshot.pools.items():
+        for found in pool_state.holders.values():
             for holder in found:
                 holders[holder.claim_uid] = holder
                 held[driver][holder.claim_uid] += 1
@@ -101,8 +106,8 @@ def attributes(driver: Driver) -> list[Property]:
     """Each attribute with its values: a range of numbers, or the values where they are few."""
     texts: dict[str, Counter[str]] = defaultdict(Counter)
     numbers: dict[str, list[int]] = defaultdict(list)
-    for offer in driver.offers:
-        for name, attribute in offer.device.attributes.items():
+    for candidate in driver.candidates:
+        for name, attribute in candidate.device.attributes.items():
             short = short_name(driver.name, name)
             texts[short][attribute_text(attribute)] += 1
             if attribute.int_value is not None:
@@ -115,8 +120,8 @@ def attributes(driver: Driver) -> list[Property]:
 def capacities(driver: Driver) -> list[Property]:
     """Each capacity from the least to the most."""
     found: dict[str, Counter[str]] = defaultdict(Counter)
-    for offer in driver.offers:
-        for name, capacity in offer.device.capacity.items():
+    for candidate in driver.candidates:
+        for name, capacity in candidate.device.capacity.items():
             found[short_name(driver.name, name)][str(capacity.value)] += 1
     return [Property(name, _span(sorted(values, key=nanos)), values.total()) for name, values in sorted(found.items())]
 
@@ -143,7 +148,7 @@ def _span(values: Sequence[str]) -> str:
 class PoolLine:
     """A pool as a row. published_at: when the newest of its slices was written; by_state: tiles."""
 
-    pool: PoolContent
+    pool: DevicePool
     published_at: datetime | None
     devices: int
 
@@ -162,14 +167,14 @@ class PoolLine:
         return f"{there} slices are there, and they say that there are {wanted}"
 
 
-def pool_lines(pools: Sequence[PoolContent]) -> list[PoolLine]:
+def pool_lines(pools: Sequence[DevicePool]) -> list[PoolLine]:
     names = frozenset(one.name for pool in pools for one in pool.slices)
     written = writings.last_written(kind(SLICES), names=names) if names else {}
     return [
         PoolLine(
             pool,
             max((written[one.name] for one in pool.slices if one.name in written), default=None),
-            sum(len(one.offers) for one in pool.slices),
+            sum(len(one.candidates) for one in pool.slices),
         )
         for pool in pools
     ]
@@ -198,7 +203,7 @@ def _pools_short(driver: Driver) -> Iterable[Trouble]:
     if not short:
         return
     nodes = _nodes_of(short)
-    devices = _count(sum(1 for pool in short for _ in pool.offers), "device is", "devices are")
+    devices = _count(sum(1 for pool in short for _ in pool.candidates), "device is", "devices are")
     yield Trouble(
         f"{_count(len(short), 'pool is', 'pools are')} incomplete; {devices} not offered.",
         "Restart the driver there; it publishes every slice of its pool anew. If it stays so, read its log.",
@@ -226,11 +231,11 @@ def _machines(driver: Driver, ready: Mapping[str, bool]) -> Iterable[Trouble]:
 def _fenced(driver: Driver) -> Iterable[Trouble]:
     keys: Counter[str] = Counter()
     nodes: dict[str, set[str]] = defaultdict(set)
-    for offer in driver.offers:
-        if offer.fence == "bad":
-            for taint in offer.device.taints:
+    for candidate in driver.candidates:
+        if candidate.fence is DeviceState.UNHEALTHY:
+            for taint in candidate.device.taints:
                 keys[taint.key] += 1
-                nodes[taint.key].add(offer.node)
+                nodes[taint.key].add(candidate.node)
     for key, count in keys.most_common():
         yield Trouble(
             f"{_count(count, 'device is', 'devices are')} reported unhealthy: `{key}`.",
@@ -240,7 +245,7 @@ def _fenced(driver: Driver) -> Iterable[Trouble]:
 
 
 def _withdrawn(driver: Driver) -> Iterable[Trouble]:
-    held = sum(1 for tile in driver.tiles if tile.state == "gone" and not tile.offers)
+    held = sum(1 for tile in driver.tiles if tile.state == "gone" and not tile.candidates)
     if held:
         yield Trouble(
             f"{_count(held, 'device is', 'devices are')} held by claims and no longer published.",
@@ -248,7 +253,7 @@ def _withdrawn(driver: Driver) -> Iterable[Trouble]:
         )
 
 
-def _nodes_of(pools: Iterable[PoolContent]) -> tuple[str, ...]:
+def _nodes_of(pools: Iterable[DevicePool]) -> tuple[str, ...]:
     return tuple(sorted({one.node for pool in pools for one in pool.slices if one.node}, key=natural))
 
 

@@ -14,13 +14,14 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
-from claims.pages.grid import STATES, natural
-from claims.pages.shelf import read_picture
+from claims.devices.cache import read_devices
 from inventory.models import DeviceClass
 from manciple.pages.people import Person, person_of
 from manciple.store.tail import latest_revision
+from manciple.wire.names import natural
 from scheduling.pages.classes import shelf as class_shelf
 from scheduling.pages.classes.verdicts import matches
+from scheduling.pages.devices.words import STATES
 from scheduling.pages.drivers.reading import Driver, attributes, capacities, pool_lines, read_drivers, troubles
 
 #: Of many pools and claims, the first so many are shown; with `?all=1` all of them.
@@ -32,7 +33,7 @@ SHOWN = 20
 def list_drivers(request: HttpRequest) -> HttpResponse:
     """The list."""
     revision = latest_revision()
-    drivers = read_drivers(read_picture())
+    drivers = read_drivers(read_devices())
     context = {
         "place": "drivers",
         "revision": revision,
@@ -48,7 +49,7 @@ def list_drivers(request: HttpRequest) -> HttpResponse:
 def show_driver(request: HttpRequest, name: str) -> HttpResponse:
     """One driver."""
     revision = latest_revision()
-    driver = next((one for one in read_drivers(read_picture()) if one.name == name), None)
+    driver = next((one for one in read_drivers(read_devices()) if one.name == name), None)
     if driver is None:
         raise Http404(f"No driver {name} publishes anything, and no claim holds a device of it.")
     shown = max(len(driver.pools), len(driver.holders)) if "all" in request.GET else SHOWN

@@ -19,13 +19,12 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_safe
 
+from claims.devices.cache import read_devices
+from claims.devices.cards import WHOLE, Part, Unit
+from claims.devices.holdings import Holder
+from claims.devices.published import DeviceKey, DevicePool
+from claims.devices.states import DeviceState
 from claims.kinds.pods import Pod
-from claims.pages.cards import WHOLE
-from claims.pages.grid import STATES, Holder, Part, Tile, natural
-from claims.pages.published import DeviceKey, PoolContent
-from claims.pages.shelf import read_picture
-from claims.pages.sight import line_for
-from claims.pages.tiles import label
 from inventory.kinds.node_rules import TAINT_EFFECTS
 from manciple.pages import links
 from manciple.pages.people import Person, demand_edit, person_of
@@ -34,9 +33,14 @@ from manciple.store import objects, writings
 from manciple.store.tail import latest_revision
 from manciple.wire.errors import ApiError
 from manciple.wire.machinery import Event
+from manciple.wire.names import natural
 from manciple.wire.selectors import parse_field_selector
 from scheduling.controllers.node_health import OURS, PRESSURES
 from scheduling.event_recorder import DEFAULT_NAMESPACE
+from scheduling.pages.devices.lines import Line, line_named
+from scheduling.pages.devices.sight import line_for
+from scheduling.pages.devices.tiles import label
+from scheduling.pages.devices.words import STATES
 from scheduling.pages.nodes.amounts import allocated
 from scheduling.pages.nodes.changes import (
     DONE,
@@ -64,7 +68,7 @@ NAMED = 10
 class DeviceTile:
     """A tile of the node's line. namespace: of the holder, where it is written on the tile."""
 
-    tile: Tile
+    tile: Unit
     url: str
     label: str
     namespace: str
@@ -74,7 +78,7 @@ class DeviceTile:
         """What a card is cut into; one that is not cut now fills its frame."""
         if not self.tile.cut:
             return ()
-        return self.tile.parts or (Part(offer=self.tile.offers[0], state=self.tile.state, weight=WHOLE),)
+        return self.tile.parts or (Part(candidate=self.tile.candidates[0], state=self.tile.state, weight=WHOLE),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,12 +97,12 @@ class HeldClaim:
 class PublishedPool:
     """A pool of this node. published_at: when the newest of its slices was written."""
 
-    pool: PoolContent
+    pool: DevicePool
     published_at: datetime | None
 
     @property
     def devices(self) -> int:
-        return sum(1 for _ in self.pool.offers)
+        return sum(1 for _ in self.pool.candidates)
 
 
 @login_required
@@ -183,11 +187,11 @@ def _frees(effects: Effects | None, claims: Iterable[HeldClaim]) -> int:
 
 
 def _facts(known: Known, there: PodsThere, person: Person) -> dict[str, Any]:
-    node, picture = known.node, read_picture()
-    line = picture.lines.get(known.name)
+    node, snapshot = known.node, read_devices()
+    line = line_named(snapshot, known.name)
     tiles = line.tiles if line else ()
     counts = segments([line], STATES)
-    pools = _pools(pools_on(picture).get(known.name, []))
+    pools = _pools(pools_on(snapshot).get(known.name, []))
     claims = _claims(tiles, there)
     seen_pods = [pod for pod in there.pods if person.sees(pod.metadata.namespace)]
     seen_claims = [claim for claim in claims if person.sees(claim.namespace)]
@@ -197,7 +201,7 @@ def _facts(known: Known, there: PodsThere, person: Person) -> dict[str, Any]:
         "node": node,
         "name": known.name,
         "troubles": _troubles(known, [one.pool for one in pools]),
-        "tiles": [_tile(tile) for tile in (line_for(person, line).tiles if line else ())],
+        "tiles": _tiles(line_for(person, line)) if line else [],
         "counts": counts,
         "states": STATES,
         "free": dict(counts).get("free", 0),
@@ -219,7 +223,7 @@ def _facts(known: Known, there: PodsThere, person: Person) -> dict[str, Any]:
     }
 
 
-def _troubles(known: Known, pools: Iterable[PoolContent]) -> list[tuple[str, str]]:
+def _troubles(known: Known, pools: Iterable[DevicePool]) -> list[tuple[str, str]]:
     """(what is wrong, what to do)."""
     found = []
     look = f"Look at the agent on the machine: `systemctl status manciple-agent@{known.name}`."
@@ -246,13 +250,13 @@ def _troubles(known: Known, pools: Iterable[PoolContent]) -> list[tuple[str, str
     return found
 
 
-def _short(pool: PoolContent) -> str:
-    count = sum(1 for _ in pool.offers)
+def _short(pool: DevicePool) -> str:
+    count = sum(1 for _ in pool.candidates)
     devices = "its device is" if count == 1 else f"its {count} devices are"
     return f"{len(pool.slices)} of {pool.expected} slices of {pool.key[0]} are there; {devices} not offered."
 
 
-def _pools(pools: Iterable[PoolContent]) -> list[PublishedPool]:
+def _pools(pools: Iterable[DevicePool]) -> list[PublishedPool]:
     """The incomplete ones first."""
     ordered = sorted(pools, key=lambda pool: (pool.complete, pool.key))
     names = frozenset(one.name for pool in ordered for one in pool.slices)
@@ -263,18 +267,22 @@ def _pools(pools: Iterable[PoolContent]) -> list[PublishedPool]:
     ]
 
 
-def _tile(tile: Tile) -> DeviceTile:
-    namespace = tile.namespace if tile.run and tile.claim_uid and tile.state == "reserved" else ""
+def _tiles(line: Line) -> list[DeviceTile]:
+    return [_tile(tile, run) for tile, run in zip(line.tiles, line.runs, strict=True)]
+
+
+def _tile(tile: Unit, run: int) -> DeviceTile:
+    namespace = tile.namespace if run and tile.claim_uid and tile.state == DeviceState.RESERVED else ""
     return DeviceTile(tile, links.device_url(*tile.key), label(tile), namespace)
 
 
-def _claims(tiles: Iterable[Tile], there: PodsThere) -> list[HeldClaim]:
+def _claims(tiles: Iterable[Unit], there: PodsThere) -> list[HeldClaim]:
     """The claims that hold the node's devices, and what their pods do."""
     phases = {(pod.metadata.namespace, pod.metadata.name): _phase(pod) for pod in there.pods}
     held: dict[str, tuple[Holder, list[DeviceKey]]] = {}
     for tile in tiles:
         for part in tile.parts or (tile,):
-            key = part.offer.key if isinstance(part, Part) and part.offer else tile.key
+            key = part.candidate.key if isinstance(part, Part) and part.candidate else tile.key
             for holder in part.holders:
                 held.setdefault(holder.claim_uid, (holder, []))[1].append(key)
     found = [_claim(holder, devices, phases) for holder, devices in held.values()]

@@ -11,17 +11,18 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from claims.devices.pools import DeviceSnapshot
+from claims.devices.published import DevicePool
 from claims.kinds.pods import Pod
 from claims.models import Pod as PodRow
-from claims.pages.grid import Line, natural
-from claims.pages.published import PoolContent
-from claims.pages.shelf import Picture
 from inventory.kinds.nodes import Node, Taint
 from manciple.pages.durations import moment
 from manciple.store import objects, writings
+from manciple.wire.names import natural
 from manciple.wire.selectors import LabelSelector
 from scheduling.controllers.node_health import OURS, Signs, is_silent, ready_condition
 from scheduling.controllers.node_lifecycle import LEASE_NAMESPACE
+from scheduling.pages.devices.lines import Line, line_named
 from scheduling.pages.nodes.amounts import Allocated, allocated
 from scheduling.policy import requests_of
 from scheduling.resources import LEASES, NODES, PODS, decoded, kind, listed
@@ -186,10 +187,10 @@ def _there(pods: Sequence[Pod]) -> PodsThere:
     return PodsThere(tuple(ordered), used)
 
 
-def pools_on(picture: Picture) -> dict[str, list[PoolContent]]:
+def pools_on(snapshot: DeviceSnapshot) -> dict[str, list[DevicePool]]:
     """node -> the pools that are its own."""
-    found: dict[str, list[PoolContent]] = defaultdict(list)
-    for pool in picture.pools.values():
+    found: dict[str, list[DevicePool]] = defaultdict(list)
+    for pool in snapshot.published:
         for node in {one.node for one in pool.slices if one.node}:
             found[node].append(pool)
     return found
@@ -214,14 +215,14 @@ class NodeLine:
     """One row of the list."""
 
     known: Known
-    pools: tuple[PoolContent, ...]
+    pools: tuple[DevicePool, ...]
     devices: tuple[tuple[str, int], ...]
     pods: int
     room: str  # how many pods it takes, where it says so
     amounts: tuple[Allocated, ...]
 
     @property
-    def incomplete(self) -> tuple[PoolContent, ...]:
+    def incomplete(self) -> tuple[DevicePool, ...]:
         return tuple(pool for pool in self.pools if not pool.complete)
 
     @property
@@ -239,15 +240,15 @@ class NodeLine:
         return sum(count for _, count in self.devices)
 
 
-def lines_of(shown: Sequence[Known], picture: Picture, order: Iterable[str]) -> list[NodeLine]:
+def lines_of(shown: Sequence[Known], snapshot: DeviceSnapshot, order: Iterable[str]) -> list[NodeLine]:
     there = pods_on([known.name for known in shown])
-    pools = pools_on(picture)
+    pools = pools_on(snapshot)
     states = tuple(order)
     return [
         NodeLine(
             known=known,
             pools=tuple(pools.get(known.name, ())),
-            devices=tuple(segments([picture.lines.get(known.name)], states)),
+            devices=tuple(segments([line_named(snapshot, known.name)], states)),
             pods=len(there[known.name].pods),
             room=known.node.status.allocatable.get("pods", ""),
             amounts=allocated(known.node.status.allocatable, there[known.name].used),

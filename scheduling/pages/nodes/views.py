@@ -16,10 +16,10 @@ from django.shortcuts import render
 from django.utils.http import urlencode
 from django.views.decorators.http import require_safe
 
-from claims.pages.grid import MEANINGS, STATES
-from claims.pages.shelf import read_picture
+from claims.devices.cache import read_devices
 from manciple.store.tail import latest_revision
 from manciple.wire.selectors import LabelSelector, parse_label_selector
+from scheduling.pages.devices.words import MEANINGS, STATES
 from scheduling.pages.nodes.reading import TABS, has_tab, is_meant, lines_of, pools_on, read_nodes
 
 #: Nodes on a page.
@@ -34,8 +34,8 @@ def list_nodes(request: HttpRequest) -> HttpResponse:
     text, tab = request.GET.get("q", "").strip(), request.GET.get("state", "")
     selector, complaint = read_selector(request.GET.get("l", ""))
     nodes = read_nodes()
-    picture = read_picture()
-    broken = {name for name, pools in pools_on(picture).items() if not all(pool.complete for pool in pools)}
+    snapshot = read_devices()
+    broken = {name for name, pools in pools_on(snapshot).items() if not all(pool.complete for pool in pools)}
     meant = [known for known in nodes if is_meant(known, text, selector)]
     page = Paginator([known for known in meant if has_tab(known, tab, broken)], SHOWN).get_page(request.GET.get("page"))
     context: dict[str, Any] = {
@@ -51,7 +51,7 @@ def list_nodes(request: HttpRequest) -> HttpResponse:
         "text": text,
         "selector": request.GET.get("l", ""),
         "complaint": complaint,
-        "lines": lines_of(list(page.object_list), picture, STATES),
+        "lines": lines_of(list(page.object_list), snapshot, STATES),
         "page": page,
         "older": with_query(request.GET, page=str(page.next_page_number())) if page.has_next() else "",
         "newer": with_query(request.GET, page=str(page.previous_page_number())) if page.has_previous() else "",

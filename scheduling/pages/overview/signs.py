@@ -9,7 +9,8 @@ from datetime import datetime
 from django.db import connection
 from django.db.models import Count, Min
 
-from claims.pages.shelf import Picture
+from claims.devices.pools import DeviceSnapshot
+from claims.devices.states import DeviceState
 from inventory.models import Node
 from manciple.pages.people import Person
 from manciple.store import bulk, rows, writings
@@ -30,19 +31,19 @@ REMEMBERED = 256
 _changed: dict[tuple[str, str, int, int], datetime | None] = {}
 
 
-def read_signs(picture: Picture, person: Person, *, now: datetime) -> Signs:
+def read_signs(snapshot: DeviceSnapshot, person: Person, *, now: datetime) -> Signs:
     (revision, floor), ping = _timed_counter()
     return Signs(
         now=now,
         nodes=_nodes(),
-        drivers=_drivers(picture, revision=revision),
+        drivers=_drivers(snapshot, revision=revision),
         processes=[
             ProcessSign(name=name, seen=seen, **lately)
             for name, seen, lately in Heartbeat.objects.order_by("name").values_list("name", "seen_at", "lately")
         ],
         queue=_queue(person),
         sampled=UsageSample.objects.filter(device_class=ALL).order_by("-at").values_list("at", flat=True).first(),
-        sampled_every=sampled_every(len(picture.offers)),
+        sampled_every=sampled_every(len(snapshot.candidates)),
         silent_after=SILENT_AFTER,
         revision=revision,
         floor=floor,
@@ -64,12 +65,15 @@ def _nodes() -> list[NodeSign]:
     return [NodeSign(name=name, ready=ready, heard=heard.get(name)) for name, ready in nodes]
 
 
-def _drivers(picture: Picture, *, revision: int) -> list[DriverSign]:
-    pools = Counter(driver for driver, _ in picture.pools)
-    unhealthy = Counter(offer.key[0] for offer in picture.offers if offer.fence == "bad")
+def _drivers(snapshot: DeviceSnapshot, *, revision: int) -> list[DriverSign]:
+    pools = Counter(pool.key[0] for pool in snapshot.published)
+    unhealthy = Counter(
+        candidate.key[0] for candidate in snapshot.candidates if candidate.fence is DeviceState.UNHEALTHY
+    )
     short: dict[str, list[ShortPool]] = {}
-    for (driver, name), pool in sorted(picture.pools.items()):
+    for pool in sorted(snapshot.published, key=lambda one: one.key):
         if not pool.complete:
+            driver, name = pool.key
             known = short.setdefault(driver, [])
             # Those that are named are looked up; the others are counted.
             named = len(known) < NAMED
@@ -81,7 +85,7 @@ def _drivers(picture: Picture, *, revision: int) -> list[DriverSign]:
                     node=pool.node,
                     expected=pool.expected,
                     seen=len(pool.slices),
-                    devices=sum(len(one.offers) for one in pool.slices),
+                    devices=sum(len(one.candidates) for one in pool.slices),
                     changed=changed,
                 )
             )

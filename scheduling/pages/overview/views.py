@@ -15,14 +15,16 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
+from claims.devices.pools import DeviceSnapshot
+from claims.devices.states import DeviceState
 from claims.models import Pod
-from claims.pages.grid import STATES
-from claims.pages.shelf import Picture
 from manciple.pages.people import Person, person_of
 from manciple.store.tail import latest_revision
 from scheduling.capacity import Census, ClassCount, read_census
 from scheduling.models import QueuedPod
 from scheduling.pages import charts
+from scheduling.pages.devices.lines import lines_of
+from scheduling.pages.devices.words import STATES
 from scheduling.pages.events.views import latest
 from scheduling.pages.overview.health import lines, need_a_look
 from scheduling.pages.overview.signs import read_signs
@@ -72,7 +74,7 @@ def show_overview(request: HttpRequest) -> HttpResponse:
     now, person = datetime.now(UTC), person_of(request)
     census = read_census(person)
     whole = person.namespaces is None
-    signs = read_signs(census.picture, person, now=now)
+    signs = read_signs(census.snapshot, person, now=now)
     health = lines(signs)
     waiting = _waiting(person)
     context = {
@@ -80,7 +82,7 @@ def show_overview(request: HttpRequest) -> HttpResponse:
         "revision": revision,
         "steps": _first_steps(census, nodes=bool(signs.nodes)),
         "counted": _counted(len(signs.nodes), census),
-        "figures": figures(census.totals, census.picture),
+        "figures": figures(census.totals, census.snapshot),
         "classes": [capacity_row(one) for one in census.classes],
         "reasons": waiting[:CAUSES],
         "more_reasons": waiting[CAUSES:],
@@ -94,10 +96,10 @@ def show_overview(request: HttpRequest) -> HttpResponse:
     return render(request, "overview/page.html", context | _use(request, census, now))
 
 
-def figures(totals: Mapping[str, int], picture: Picture) -> list[Figure]:
+def figures(totals: Mapping[str, int], snapshot: DeviceSnapshot) -> list[Figure]:
     """One figure for every state that the grid knows; those that are rare only where there are any."""
     total = sum(totals.values())
-    asides = _asides(totals, picture, total)
+    asides = _asides(totals, snapshot, total)
     return [
         Figure(state=state, name=name, count=totals.get(state, 0), aside=asides.get(state, ""))
         for state, name in STATES.items()
@@ -109,10 +111,10 @@ def figures(totals: Mapping[str, int], picture: Picture) -> list[Figure]:
 _RARE = {"alloc", "blocked", "bad", "gone"}
 
 
-def _asides(totals: Mapping[str, int], picture: Picture, total: int) -> dict[str, str]:
+def _asides(totals: Mapping[str, int], snapshot: DeviceSnapshot, total: int) -> dict[str, str]:
     """What stands beside a number."""
-    fenced = {line.key for line in picture.lines.values() if line.counts["taint"]}
-    short = sum(not pool.complete for pool in picture.pools.values())
+    fenced = {line.key for line in lines_of(snapshot) if line.counts[DeviceState.TAINTED]}
+    short = sum(not pool.complete for pool in snapshot.published)
     percent = round(100 * totals.get("reserved", 0) / total) if total else 0
     return {
         "free": f"of {total}",
@@ -130,7 +132,7 @@ def _count(number: int, word: str) -> str:
 
 def _counted(nodes: int, census: Census) -> str:
     """`40 nodes, 395 devices, 3 drivers`."""
-    drivers = len({driver for driver, _ in census.picture.pools})
+    drivers = len({pool.key[0] for pool in census.snapshot.published})
     return ", ".join(
         (_count(nodes, "node"), f"{census.total:,} device{'' if census.total == 1 else 's'}", _count(drivers, "driver"))
     )

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from claims.devices.holdings import Other
 from claims.kinds.containers import Container
 from claims.kinds.pod_statuses import ContainerState, ContainerStatus
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim
-from claims.pages.grid import Other
 from manciple.store import objects
 from scheduling.pod_claims import Reference, references
 from scheduling.resources import CLAIMS, decoded, kind

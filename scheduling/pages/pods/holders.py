@@ -10,13 +10,14 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
+from claims.devices.holdings import Other
 from claims.kinds.pods import Pod
 from claims.models import AllocatedDevice, Reservation
-from claims.pages.grid import Other, natural
 from inventory.models import Device, Pool
 from manciple.pages.durations import duration, moment
 from manciple.pages.people import Person
 from manciple.store import objects
+from manciple.wire.names import natural
 from scheduling.resources import PODS, decoded, kind
 
 #: (driver, pool, device)

@@ -16,11 +16,11 @@ from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
 from claims.models import Claim
-from claims.pages.grid import natural
 from inventory.models import Device, Node, Pool
 from manciple.pages.people import Person, person_of
 from manciple.store import objects
 from manciple.store.tail import latest_revision
+from manciple.wire.names import natural
 from scheduling.pages.timeline import drawing, export
 from scheduling.pages.timeline.query import GROUPINGS, RANGES, TimelineQuery, Window
 from scheduling.pages.timeline.reading import BARS, Holding, Timeline
@@ -135,7 +135,7 @@ def _nodes() -> dict[tuple[str, str], str]:
 
 
 def _choices(person: Person) -> dict[str, Any]:
-    """What the form offers."""
+    """What the form candidates."""
     namespaces = [stored.name for stored in objects.list(kind(NAMESPACES)).items if person.sees(stored.name)]
     return {
         "namespaces": namespaces,

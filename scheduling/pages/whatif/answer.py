@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from claims.models import AllocatedDevice
-from claims.pages.grid import natural
 from inventory.models import Device
 from manciple.pages.people import Person
+from manciple.wire.names import natural
 from scheduling.pages.funnels import LeftOut, NodeTable, Section, node_table, sections
 from scheduling.pages.pods.holders import Mark
 from scheduling.pages.pods.why import left_out_of

@@ -11,22 +11,22 @@ from django.core.management import call_command
 from django.db import OperationalError, connection
 from django.test.utils import CaptureQueriesContext
 
-from claims.pages.shelf import forget, read_picture
+from claims.devices.cache import forget, read_devices
 from manciple.processes import warming
 from manciple.processes.listeners import Listeners
-from tests.claims.pages.scene import publish
+from tests.claims.devices.scene import publish
 
 
 @pytest.mark.django_db(transaction=True)
-def test_the_first_page_finds_the_shelf_full() -> None:
+def test_the_first_page_finds_the_cache_full() -> None:
     for number in range(3):
         publish(f"node-{number}")
     with CaptureQueriesContext(connection) as fresh:
-        read_picture()
+        read_devices()
     forget()
     warming.begin().join()
     with CaptureQueriesContext(connection) as queries:
-        assert len(read_picture().lines) == 3
+        assert len(read_devices().pools) == 3
     assert len(queries) < len(fresh)
     assert not any("resourceslices" in one["sql"] and "store_storedobject" in one["sql"] for one in queries)
 

@@ -17,8 +17,8 @@ from django.db import connection
 from django.test import Client
 from msgspec import structs
 
+from claims.devices.cache import read_devices
 from claims.models import AllocatedDevice, PastAllocation
-from claims.pages.shelf import read_picture
 from manciple.pages.people import Person, person_of_user
 from manciple.processes.demolab.pages import every_page
 from manciple.store import objects, recent
@@ -141,7 +141,7 @@ def test_a_last_change_is_found_by_the_fields_as_they_are_written(odd: str) -> N
 
 
 def test_the_health_tells_the_engine_and_its_size(lab: None) -> None:
-    signs = read_signs(read_picture(), EVERYONE, now=NOW)
+    signs = read_signs(read_devices(), EVERYONE, now=NOW)
     assert signs.database == {"sqlite": "SQLite", "postgresql": "PostgreSQL"}[connection.vendor]
     assert signs.database_size > 1_000_000
     assert signs.sampled is not None

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from claims.pages.grid import Holder, Line, Part, Tile, join_runs
+from claims.devices.cards import Part, Unit
+from claims.devices.holdings import Holder
 from manciple.pages.people import Person
+from scheduling.pages.devices.lines import Line
 
 #: What stands for the namespace of a holder that is not to be named.
 ELSEWHERE = "another namespace"
@@ -21,16 +23,16 @@ def lines_for(person: Person, lines: Sequence[Line]) -> Sequence[Line]:
 def line_for(person: Person, line: Line) -> Line:
     if person.namespaces is None or all(map(person.sees, line.namespaces)):
         return line
-    return replace(line, tiles=join_runs([_tile(tile, person.sees) for tile in line.tiles]))
+    return replace(line, tiles=tuple(_tile(tile, person.sees) for tile in line.tiles))
 
 
 def holders_for(person: Person, holders: Iterable[Holder]) -> tuple[Holder, ...]:
     return _holders(holders, person.sees)
 
 
-def _tile(tile: Tile, sees: Sees) -> Tile:
+def _tile(tile: Unit, sees: Sees) -> Unit:
     parts = tuple(_part(part, sees) for part in tile.parts)
-    return replace(tile, holders=_holders(tile.holders, sees), parts=parts, joined=False, run=0)
+    return replace(tile, holders=_holders(tile.holders, sees), parts=parts)
 
 
 def _part(part: Part, sees: Sees) -> Part:

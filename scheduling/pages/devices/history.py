@@ -9,12 +9,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from claims.devices.holdings import Holder
+from claims.devices.published import DeviceKey
 from claims.models import PastAllocation
-from claims.pages.grid import Holder
-from claims.pages.published import DeviceKey
-from claims.pages.sight import ELSEWHERE
 from manciple.pages.durations import clock, duration
 from manciple.pages.people import Person
+from scheduling.pages.devices.sight import ELSEWHERE
 
 #: How far back the strip shows.
 DAYS = 7

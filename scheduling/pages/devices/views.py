@@ -1,7 +1,7 @@
 """The devices page: every device as a tile, who holds it, and its panel.
 
 - `/devices`: the page; what a person sees is in its URL: `?group=`, `?size=`, the open panel `?at=DRIVER/POOL/DEVICE`,
-  and the filters (see `claims.pages.filters`) that dim what does not match.
+  and the filters (see `scheduling.pages.devices.filters`) that dim what does not match.
 - `/devices/lines?topic=...`: the lines that those topics touch, with legend, filters and headings, for a live page.
 - `/devices/matches`: which tiles the filters dim, without the tiles.
 - `/devices/panel?at=...`: the panel alone.
@@ -20,17 +20,19 @@ from django.shortcuts import render
 from django.utils.safestring import SafeString
 from django.views.decorators.http import require_safe
 
-from claims.pages.device import panel_context
-from claims.pages.filters import Asked, Facet, Selection, facets, select
-from claims.pages.grid import MEANINGS, STATES, Line
-from claims.pages.groups import GROUPINGS, Group, group_lines
-from claims.pages.judging import judge
-from claims.pages.published import Offer
-from claims.pages.shelf import Picture, read_picture
-from claims.pages.sight import lines_for
-from claims.pages.tiles import draw_lines
+from claims.devices.cache import read_devices
+from claims.devices.pools import DeviceSnapshot
+from claims.devices.published import CandidateDevice
 from inventory.models import DeviceClass
 from manciple.pages.people import Person, person_of
+from scheduling.judging import judge
+from scheduling.pages.devices.filters import Asked, Facet, Selection, facets, select
+from scheduling.pages.devices.groups import GROUPINGS, Group, group_lines
+from scheduling.pages.devices.lines import Line, lines_of
+from scheduling.pages.devices.panel import panel_context
+from scheduling.pages.devices.sight import lines_for
+from scheduling.pages.devices.tiles import draw_lines
+from scheduling.pages.devices.words import MEANINGS, STATES
 
 #: The fewer tiles, the larger they are: up to this many, a tile of that size keeps the whole cluster in view.
 SIZES = ((96, "x"), (500, "l"), (2000, "m"))
@@ -45,7 +47,7 @@ _ALWAYS = {"free", "reserved"}
 def show_devices(request: HttpRequest) -> HttpResponse:
     """The page."""
     shown = Shown.read(request)
-    panel = panel_context(shown.person, shown.picture, shown.at) if shown.at else None
+    panel = panel_context(shown.person, shown.snapshot, shown.at) if shown.at else None
     context = shown.context() | {"place": "devices", "panel": panel}
     context["drawn"] = [(group, shown.draw(group.lines, group)) for group in shown.groups]
     return render(request, "devices/devices.html", context)
@@ -89,13 +91,13 @@ class Shown:
 
     person: Person
     query: QueryDict
-    picture: Picture
+    snapshot: DeviceSnapshot
     #: name -> selectors
     classes: Mapping[str, Sequence[str]]
 
     @classmethod
     def read(cls, request: HttpRequest) -> Shown:
-        return cls(person_of(request), request.GET, read_picture(), read_classes())
+        return cls(person_of(request), request.GET, read_devices(), read_classes())
 
     @property
     def at(self) -> str:
@@ -113,34 +115,34 @@ class Shown:
     @cached_property
     def lines(self) -> Sequence[Line]:
         """All of them, as the person may see them."""
-        return lines_for(self.person, self.picture.ordered)
+        return lines_for(self.person, lines_of(self.snapshot))
 
     @cached_property
     def selection(self) -> Selection:
-        return select(self.asked, self.picture.offers, self.classes)
+        return select(self.asked, self.snapshot.candidates, self.classes)
 
     @cached_property
     def groups(self) -> list[Group]:
-        accepted: dict[str, frozenset[Offer]] = {}
+        accepted: dict[str, frozenset[CandidateDevice]] = {}
         if self.grouping == "class":
-            offers = self.picture.offers
-            accepted = {name: judge(selectors, offers).matching for name, selectors in self.classes.items()}
+            candidates = self.snapshot.candidates
+            accepted = {name: judge(selectors, candidates).matching for name, selectors in self.classes.items()}
         return group_lines(self.grouping, self.lines, accepted)
 
     @cached_property
     def facets(self) -> list[Facet]:
-        return facets(self.asked, self.lines, self.picture.offers, self.classes)
+        return facets(self.asked, self.lines, self.snapshot.candidates, self.classes)
 
     def draw(self, lines: Iterable[Line], group: Group) -> SafeString:
         matches = self.selection.matches if self.asked.anything else None
         return draw_lines(((line_id(line, group), line) for line in lines), current=self.at, matches=matches)
 
     def context(self) -> dict[str, Any]:
-        counts = self.picture.counts
+        counts = self.snapshot.counts
         total = counts.total()
         return {
             "at": self.at,
-            "revision": self.picture.revision,
+            "revision": self.snapshot.revision,
             "groups": self.groups,
             "grouping": self.grouping,
             "groupings": [(key, title, self._link(group=key)) for key, title in GROUPINGS.items()],
@@ -149,7 +151,7 @@ class Shown:
                 for state, title in STATES.items()
                 if counts[state] or state in _ALWAYS or state in self.asked.states
             ],
-            "cordoned": sum(line.cordoned for line in self.picture.lines.values()),
+            "cordoned": sum(line.cordoned for line in lines_of(self.snapshot)),
             "facets": self.facets,
             "asked": self.asked,
             "verdict": self.selection.verdict,

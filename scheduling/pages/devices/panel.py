@@ -16,33 +16,27 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
+from claims.devices.cache import read_devices
+from claims.devices.cards import Unit
+from claims.devices.holdings import Holder, Other, level_of
+from claims.devices.pools import DeviceSnapshot
+from claims.devices.published import CandidateDevice, DeviceKey, attribute_text, is_unhealthy, nanos
+from claims.devices.states import DeviceState
 from claims.kinds.pods import Pod
-from claims.pages.cards import is_blocked, remaining
-from claims.pages.device_history import read_history
-from claims.pages.filters import fact_counts
-from claims.pages.grid import (
-    MEANINGS,
-    STATES,
-    DeviceKey,
-    Holder,
-    Line,
-    Other,
-    Tile,
-    level_of,
-    pool_topic,
-    state_of,
-)
-from claims.pages.published import Offer, attribute_text, is_unhealthy, nanos
-from claims.pages.selector_text import selector_of
-from claims.pages.shelf import Picture, read_picture
-from claims.pages.sight import holders_for, line_for
-from claims.pages.tiles import label
+from inventory.live import pool_topic
 from manciple.pages.durations import clock
 from manciple.pages.links import device_url
 from manciple.pages.people import Person, person_of
 from manciple.store import objects
 from manciple.wire.quantity import Format, Quantity
 from manciple.wire.registry import registry
+from scheduling.pages.devices.filters import fact_counts
+from scheduling.pages.devices.history import read_history
+from scheduling.pages.devices.lines import Line, lines_of
+from scheduling.pages.devices.selector_text import selector_of
+from scheduling.pages.devices.sight import holders_for, line_for
+from scheduling.pages.devices.tiles import label
+from scheduling.pages.devices.words import MEANINGS, STATES
 
 PODS = "pods"
 #: Holders that are described; the rest of a widely shared device is counted.
@@ -55,7 +49,7 @@ NEIGHBOURS = 24
 @require_safe
 def show_panel(request: HttpRequest) -> HttpResponse:
     """The panel of `?at=`; empty when no such device is known."""
-    panel = panel_context(person_of(request), read_picture(), request.GET.get("at", ""))
+    panel = panel_context(person_of(request), read_devices(), request.GET.get("at", ""))
     return render(request, "devices/panel.html", {"panel": panel})
 
 
@@ -63,11 +57,11 @@ def show_panel(request: HttpRequest) -> HttpResponse:
 @require_safe
 def show_device(request: HttpRequest, driver: str, pool: str, device: str) -> HttpResponse:
     """The page. Raises: Http404."""
-    picture = read_picture()
-    panel = device_context(person_of(request), picture, (driver, pool, device))
+    snapshot = read_devices()
+    panel = device_context(person_of(request), snapshot, (driver, pool, device))
     if panel is None:
         raise Http404(f"Device {driver}/{pool}/{device} does not exist.")
-    return render(request, "devices/device.html", {"place": "devices", "revision": picture.revision, "panel": panel})
+    return render(request, "devices/device.html", {"place": "devices", "revision": snapshot.revision, "panel": panel})
 
 
 def key_of(address: str) -> DeviceKey | None:
@@ -77,21 +71,21 @@ def key_of(address: str) -> DeviceKey | None:
     return (driver, pool, device) if driver and pool and device else None
 
 
-def panel_context(person: Person, picture: Picture, address: str) -> dict[str, Any] | None:
+def panel_context(person: Person, snapshot: DeviceSnapshot, address: str) -> dict[str, Any] | None:
     """What the panel says of the device at this address; None where the address names none."""
     key = key_of(address)
-    return None if key is None else device_context(person, picture, key)
+    return None if key is None else device_context(person, snapshot, key)
 
 
-def device_context(person: Person, picture: Picture, key: DeviceKey) -> dict[str, Any] | None:
+def device_context(person: Person, snapshot: DeviceSnapshot, key: DeviceKey) -> dict[str, Any] | None:
     """None where nobody publishes it, and nobody holds it."""
-    offer, holders = picture.offer(key), picture.held_by(key)
-    if offer is None and not holders:
+    candidate, holders = snapshot.candidate(key), snapshot.held_by(key)
+    if candidate is None and not holders:
         return None
     seen = holders_for(person, holders)
-    pool = picture.pools.get(key[:2])
-    state = _state(picture, key, offer, holders)
-    line = _line_of(picture, key)
+    pool = snapshot.pools[key[:2]]
+    state = pool.state(key)
+    line = _line_of(snapshot, key)
     now = datetime.now(UTC)
     pods = _pods(seen[:DESCRIBED])
     return {
@@ -100,47 +94,36 @@ def device_context(person: Person, picture: Picture, key: DeviceKey) -> dict[str
         "pool": key[1],
         "name": key[2],
         "node": line.node if line else "",
-        "offer": offer,
-        "model": offer.model if offer else "",
+        "candidate": candidate,
+        "model": candidate.model if candidate else "",
         "state": state,
         "state_name": STATES[state],
         "meaning": MEANINGS[state],
-        "level": level_of(offer, holders) if offer else 0,
+        "level": level_of(candidate, holders) if candidate else 0,
         "topic": pool_topic(key[0], key[1]),
         "holders": [_held_by(holder, key, pods) for holder in seen[:DESCRIBED]],
         "more_holders": max(0, len(seen) - DESCRIBED),
         "history": read_history(person, key, seen, now=now),
-        "capacity": list(_capacity(offer, holders)) if offer else [],
-        "counters": list(_counters(picture, offer)) if offer else [],
-        "taints": [_taint(offer, taint) for taint in offer.device.taints] if offer else [],
-        "health": _health(key, offer, seen, pods),
-        "attributes": _attributes(offer) if offer else [],
-        "selector": selector_of(offer, fact_counts(picture.offers)) if offer else "",
-        "pool_row": pool,
-        "siblings": _siblings(person, picture, key, line),
+        "capacity": list(_capacity(candidate, holders)) if candidate else [],
+        "counters": list(_counters(snapshot, candidate)) if candidate else [],
+        "taints": [_taint(candidate, taint) for taint in candidate.device.taints] if candidate else [],
+        "health": _health(key, candidate, seen, pods),
+        "attributes": _attributes(candidate) if candidate else [],
+        "selector": selector_of(candidate, fact_counts(snapshot.candidates)) if candidate else "",
+        "pool_row": pool.pool,
+        "siblings": _siblings(person, snapshot, key, line),
         **_neighbours(person, key, line),
     }
 
 
-def _state(picture: Picture, key: DeviceKey, offer: Offer | None, holders: Sequence[Holder]) -> str:
-    """The state that the device's own mark shows."""
-    pool = picture.pools.get(key[:2])
-    if offer is None or pool is None:
-        return "gone"
-    state = state_of(offer, holders, complete=pool.complete, level=level_of(offer, holders))
-    if state == "free" and offer.draws and is_blocked(offer, remaining(pool, picture.holders.get(key[:2], {}))):
-        return "blocked"
-    return state
-
-
-def _line_of(picture: Picture, key: DeviceKey) -> Line | None:
+def _line_of(snapshot: DeviceSnapshot, key: DeviceKey) -> Line | None:
     topic = pool_topic(key[0], key[1])
-    lines = [line for line in picture.lines.values() if topic in line.topics]
+    lines = [line for line in lines_of(snapshot) if topic in line.topics]
     return next((line for line in lines if any(_stands_for(tile, key) for tile in line.tiles)), None)
 
 
-def _stands_for(tile: Tile, key: DeviceKey) -> bool:
-    return tile.key == key or any(offer.key == key for offer in tile.offers)
+def _stands_for(tile: Unit, key: DeviceKey) -> bool:
+    return tile.key == key or any(candidate.key == key for candidate in tile.candidates)
 
 
 # Who holds it --------------------------------------------------------------------------------------------------------
@@ -217,13 +200,13 @@ def _reports(pod: Pod, key: DeviceKey, holder: Holder) -> Iterator[tuple[str, st
 
 
 def _health(
-    key: DeviceKey, offer: Offer | None, holders: Iterable[Holder], pods: dict[tuple[str, str], Pod]
+    key: DeviceKey, candidate: CandidateDevice | None, holders: Iterable[Holder], pods: dict[tuple[str, str], Pod]
 ) -> dict[str, str]:
     """What is known of its health, and from whom. An unknown health of which nothing is said gives way to a taint."""
     reported = _reported(key, holders, pods)
     if reported["message"] or reported["state"] not in {"", "Unknown"}:
         return reported
-    broken = next((taint for taint in offer.device.taints if is_unhealthy(taint.key)), None) if offer else None
+    broken = next((taint for taint in candidate.device.taints if is_unhealthy(taint.key)), None) if candidate else None
     if broken is not None:
         return {"state": "Unhealthy", "message": broken.value, "from": f"by taint {broken.key}"}
     return reported
@@ -241,15 +224,15 @@ def _reported(key: DeviceKey, holders: Iterable[Holder], pods: dict[tuple[str, s
 # What it is ----------------------------------------------------------------------------------------------------------
 
 
-def _capacity(offer: Offer, holders: Iterable[Holder]) -> Iterator[tuple[str, str, str]]:
+def _capacity(candidate: CandidateDevice, holders: Iterable[Holder]) -> Iterator[tuple[str, str, str]]:
     """(name, amount, how much of it is in use where the device is shared)."""
     used: dict[str, int] = {}
     for holder in holders:
         for name, amount in holder.consumed.items():
             used[name] = used.get(name, 0) + amount
-    for name, capacity in sorted(offer.device.capacity.items()):
+    for name, capacity in sorted(candidate.device.capacity.items()):
         shown = ""
-        if offer.device.allow_multiple_allocations:
+        if candidate.device.allow_multiple_allocations:
             shown = f"{_amount(used.get(name, 0), capacity.value)} in use"
         yield name, str(capacity.value), shown
 
@@ -262,30 +245,29 @@ def _amount(amount: int, like: str) -> str:
         return Quantity(amount, Format.DECIMAL_SI).canonical()
 
 
-def _counters(picture: Picture, offer: Offer) -> Iterator[tuple[str, str, str, str, bool]]:
+def _counters(snapshot: DeviceSnapshot, candidate: CandidateDevice) -> Iterator[tuple[str, str, str, str, bool]]:
     """(counter set, counter, what the device draws, what is left, whether that is too little)."""
-    pool = picture.pools[offer.key[:2]]
-    left = remaining(pool, picture.holders.get(offer.key[:2], {}))
-    for one in offer.device.consumes_counters:
+    left = snapshot.pools[candidate.key[:2]].left
+    for one in candidate.device.consumes_counters:
         for name, counter in sorted(one.counters.items()):
             rest = left.get(one.counter_set, {}).get(name, 0)
             short = rest < nanos(counter.value)
             yield one.counter_set, name, str(counter.value), _amount(rest, counter.value), short
 
 
-def _taint(offer: Offer, taint: Any) -> dict[str, Any]:
+def _taint(candidate: CandidateDevice, taint: Any) -> dict[str, Any]:
     return {
         "text": f"{taint.key}{f'={taint.value}' if taint.value else ''}:{taint.effect}",
         "since": taint.time_added,
-        "by": f"driver {offer.key[0]}",
+        "by": f"driver {candidate.key[0]}",
     }
 
 
-def _attributes(offer: Offer) -> list[tuple[str, list[tuple[str, str]]]]:
+def _attributes(candidate: CandidateDevice) -> list[tuple[str, list[tuple[str, str]]]]:
     """(domain, [(name, value as text)]), the driver's own domain first."""
-    driver = offer.key[0]
+    driver = candidate.key[0]
     domains: dict[str, list[tuple[str, str]]] = {}
-    for full_name, value in sorted(offer.device.attributes.items()):
+    for full_name, value in sorted(candidate.device.attributes.items()):
         domain, slash, name = full_name.rpartition("/")
         domains.setdefault(domain if slash else driver, []).append((name, attribute_text(value)))
     return sorted(domains.items(), key=lambda item: (item[0] != driver, item[0]))
@@ -294,21 +276,21 @@ def _attributes(offer: Offer) -> list[tuple[str, list[tuple[str, str]]]]:
 # What is beside it ---------------------------------------------------------------------------------------------------
 
 
-def _siblings(person: Person, picture: Picture, key: DeviceKey, line: Line | None) -> list[dict[str, str]]:
+def _siblings(person: Person, snapshot: DeviceSnapshot, key: DeviceKey, line: Line | None) -> list[dict[str, str]]:
     """The other devices of its card: those that are held or can be had, then those that others block."""
     tile = next((tile for tile in line.tiles if _stands_for(tile, key)), None) if line else None
     if tile is None or not tile.cut:
         return []
     found = []
-    for offer in tile.offers:
-        state = _state(picture, offer.key, offer, picture.held_by(offer.key))
-        holders = holders_for(person, picture.held_by(offer.key))
+    for candidate in tile.candidates:
+        state = snapshot.state_of(candidate)
+        holders = holders_for(person, snapshot.held_by(candidate.key))
         named = "; ".join(holder.label if holder.claim else holder.namespace for holder in holders)
         found.append(
-            {"at": offer.address, "name": offer.name, "state": state, "state_name": STATES[state], "by": named}
+            {"at": candidate.address, "name": candidate.name, "state": state, "state_name": STATES[state], "by": named}
         )
-    order = list(STATES)
-    return sorted(found, key=lambda one: (one["state"] in {"free", "blocked"}, order.index(one["state"])))
+    order, last = list(STATES), {DeviceState.FREE, DeviceState.BLOCKED}
+    return sorted(found, key=lambda one: (one["state"] in last, order.index(one["state"])))
 
 
 def _neighbours(person: Person, key: DeviceKey, line: Line | None) -> dict[str, Any]:

@@ -12,13 +12,13 @@ import pytest
 from django.test import Client
 from msgspec import structs
 
+from claims.devices.cache import read_devices
 from claims.models import PastAllocation
-from claims.pages.device_history import strip_of
-from claims.pages.shelf import read_picture
 from manciple.pages.durations import clock
 from scheduling.cel import DeviceView, compile_selector
+from scheduling.pages.devices.history import strip_of
 from tests.builders import make_class, make_device, make_device_taint, make_node, make_slice
-from tests.claims.pages.scene import DRIVER, hold, publish, put, run, signed_in
+from tests.claims.devices.scene import DRIVER, hold, publish, put, run, signed_in
 
 pytestmark = pytest.mark.django_db
 
@@ -191,8 +191,8 @@ def test_who_sees_one_namespace_is_told_that_a_device_is_held_and_not_by_whom(se
     answer = signed_in("limited", "lab").get(path)
     assert answer.status_code == 200
     shown = answer.content.decode().replace("?ns=secret", "").replace("ns=secret", "")
-    uids = {holder.claim_uid for pool in read_picture().holders.values() for one in pool.values() for holder in one
-            if holder.namespace == "secret"}  # fmt: skip
+    held = [holders for pool in read_devices().pools.values() for holders in pool.holders.values()]
+    uids = {holder.claim_uid for holders in held for holder in holders if holder.namespace == "secret"}
     for word in ("covert", *uids):
         assert word not in shown
     if "ns=secret" not in path:
@@ -225,7 +225,7 @@ def test_a_device_that_is_not_known_is_not_found(browser: Client) -> None:
 def test_a_page_says_who_holds_the_device_since_when_and_in_which_cdi_file(browser: Client, lab: None) -> None:
     shown = page(browser, f"/devices/d/{AT}")
     since = clock("2026-11-20T12:00:00Z")
-    (holder,) = read_picture().held_by((DRIVER, "node-1", "gpu-0"))
+    (holder,) = read_devices().held_by((DRIVER, "node-1", "gpu-0"))
     assert f"since {since}" in text(shown)
     assert "Free again: unknown. The pod sets no deadline." in text(shown)
     assert f"k8s.{DRIVER}-claim_{holder.claim_uid}.json" in shown
@@ -250,7 +250,9 @@ def test_the_copied_selector_accepts_the_device_and_its_like_alone(browser: Clie
     assert found is not None
     selector = compile_selector(html.unescape(found[1]))
     matching = {
-        offer.address for offer in read_picture().offers if selector.matches(DeviceView.of(DRIVER, offer.device))
+        candidate.address
+        for candidate in read_devices().candidates
+        if selector.matches(DeviceView.of(DRIVER, candidate.device))
     }
     assert matching == {f"{DRIVER}/node-1/gpu-0", f"{DRIVER}/node-1/gpu-1"}
 

@@ -6,24 +6,24 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from claims.pages.published import Offer, short_name
+from claims.devices.published import CandidateDevice, short_name
 from inventory.kinds.slices import DeviceAttribute
 
 #: Where a device sits, which says nothing about its kind.
 _PLACES = {"index", "numaNode", "rack", "placement", "resource.kubernetes.io/pcieRoot"}
 
 
-def selector_of(offer: Offer, counts: Mapping[str, Counter[str]]) -> str:
+def selector_of(candidate: CandidateDevice, counts: Mapping[str, Counter[str]]) -> str:
     """counts: name -> value -> how many devices have it. What is different on every device (a uuid) is left out."""
-    driver = offer.key[0]
+    driver = candidate.key[0]
     clauses = [f"device.driver == {json.dumps(driver)}"]
-    for name, attribute in sorted(offer.device.attributes.items()):
+    for name, attribute in sorted(candidate.device.attributes.items()):
         short = short_name(driver, name)
         common = counts.get(short, Counter())
         tells_apart = 1 < len(common) == common.total()
         if short not in _PLACES and not tells_apart:
             clauses += _of_attribute(_access("attributes", driver, name), attribute)
-    for name, capacity in sorted(offer.device.capacity.items()):
+    for name, capacity in sorted(candidate.device.capacity.items()):
         where = _access("capacity", driver, name)
         clauses.append(f'{where}.compareTo(quantity("{capacity.value}")) >= 0')
     return " &&\n".join(clauses)

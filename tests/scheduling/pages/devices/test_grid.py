@@ -6,23 +6,45 @@ from typing import Any
 
 import pytest
 
-from claims.pages.grid import Holder, Line, level_of, line_of, natural, state_of, tile_of
-from claims.pages.groups import group_lines
-from claims.pages.published import Offer, offer_of
-from claims.pages.tiles import draw_lines, draw_tile, label
+from claims.devices.cards import Unit
+from claims.devices.holdings import Holder, level_of, state_of
+from claims.devices.pools import PoolState
+from claims.devices.published import CandidateDevice, DevicePool, DeviceSlice, candidate_of
+from manciple.wire.names import natural
+from scheduling.pages.devices.groups import group_lines
+from scheduling.pages.devices.lines import Line, line_of
+from scheduling.pages.devices.tiles import draw_lines, draw_tile, label
 from tests.builders import DRIVER, make_device, make_device_taint
 
 
-def offer(name: str = "gpu-0", *, node: str = "node-1", driver: str = DRIVER, **fields: Any) -> Offer:
-    return offer_of(driver, node, make_device(name, **fields), node=node)
+def candidate(name: str = "gpu-0", *, node: str = "node-1", driver: str = DRIVER, **fields: Any) -> CandidateDevice:
+    return candidate_of(driver, node, make_device(name, **fields), node=node)
 
 
 def holder(claim: str = "c1", *, pods: tuple[str, ...] = ("p1",), shared: bool = False, **fields: Any) -> Holder:
     return Holder(claim_uid=f"uid-{claim}", namespace="lab", claim=claim, pods=pods, shared=shared, **fields)
 
 
-def line(offers: list[Offer], held: dict[str, list[Holder]], *, name: str = "node-1") -> Line:
-    tiles = [tile_of(one, tuple(held.get(one.name, ())), complete=True) for one in offers]
+def tile_of(one: CandidateDevice, holders: tuple[Holder, ...]) -> Unit:
+    holding = {one.key: holders} if holders else {}
+    return PoolState(one.key[:2], pool_of([one]), holding).units[0]
+
+
+def pool_of(candidates: list[CandidateDevice], *, complete: bool = True) -> DevicePool:
+    published = DeviceSlice(
+        name="s",
+        pool=candidates[0].key[:2],
+        generation=1,
+        expected=1,
+        node="",
+        candidates=tuple(candidates),
+        counters={},
+    )
+    return DevicePool(key=published.pool, generation=1, expected=1 if complete else 2, slices=(published,))
+
+
+def line(candidates: list[CandidateDevice], held: dict[str, list[Holder]], *, name: str = "node-1") -> Line:
+    tiles = [tile_of(one, tuple(held.get(one.name, ()))) for one in candidates]
     return line_of(name, name, tiles, [])
 
 
@@ -61,7 +83,7 @@ TAINTED = {"taints": (make_device_taint("example.com/maintenance"),)}
     ],
 )
 def test_a_tile_shows_one_state(fields: dict[str, Any], holders: list[Holder], complete: bool, state: str) -> None:
-    assert state_of(offer(**fields), holders, complete=complete) == state
+    assert state_of(candidate(**fields), holders, complete=complete) == state
 
 
 def test_what_nobody_publishes_is_unpublished() -> None:
@@ -79,14 +101,14 @@ def test_what_nobody_publishes_is_unpublished() -> None:
     ids=["two shares", "all of it is shared out", "the capacity nearest its end counts", "nobody says how much"],
 )
 def test_a_shared_device_is_filled_by_what_is_consumed(consumed: list[dict[str, int]], level: int, state: str) -> None:
-    nic = offer("nic-0", capacity={"bandwidth": "400", "queues": "10"}, allow_multiple_allocations=True)
+    nic = candidate("nic-0", capacity={"bandwidth": "400", "queues": "10"}, allow_multiple_allocations=True)
     unit = 1_000_000_000
     holders = tuple(
         holder(f"c{index}", shared=True, consumed={name: amount * unit for name, amount in one.items()})
         for index, one in enumerate(consumed)
     )
     assert level_of(nic, holders) == level
-    tile = tile_of(nic, holders, complete=True)
+    tile = tile_of(nic, holders)
     assert (tile.state, tile.gauge) == (state, True)
 
 
@@ -102,17 +124,20 @@ def test_a_shared_device_is_filled_by_what_is_consumed(consumed: list[dict[str, 
     ids=["dranet", "an SR-IOV driver", "by its MAC address", "by its bandwidth", "a GPU is none"],
 )
 def test_a_network_interface_is_told_by_what_it_publishes(fields: dict[str, Any], gauge: bool) -> None:
-    assert offer("x", **fields).gauge is gauge
+    assert candidate("x", **fields).gauge is gauge
 
 
 def test_devices_of_one_claim_run_together_as_one_entry() -> None:
-    offers = [offer(f"gpu-{index}") for index in range(4)]
-    tiles = line(offers, {"gpu-0": [holder("c1")], "gpu-1": [holder("c1")], "gpu-2": [holder("c2")]}).tiles
-    assert [(tile.joined, tile.run) for tile in tiles] == [(False, 2), (True, 0), (False, 1), (False, 0)]
+    candidates = [candidate(f"gpu-{index}") for index in range(4)]
+    runs = line(candidates, {"gpu-0": [holder("c1")], "gpu-1": [holder("c1")], "gpu-2": [holder("c2")]}).runs
+    assert runs == (2, 0, 1, 1)
 
 
 def test_gauges_stand_at_the_end_and_are_not_counted_with_the_others() -> None:
-    shown = line([offer("nic-0", capacity={"bandwidth": "1G"}), offer("gpu-0"), offer("gpu-1")], {"gpu-0": [holder()]})
+    shown = line(
+        [candidate("nic-0", capacity={"bandwidth": "1G"}), candidate("gpu-0"), candidate("gpu-1")],
+        {"gpu-0": [holder()]},
+    )
     assert [tile.name for tile in shown.tiles] == ["gpu-0", "gpu-1", "nic-0"]
     assert (shown.free, shown.model) == (1, DRIVER)
     (group,) = group_lines("model", [shown], {})
@@ -125,8 +150,8 @@ def test_names_are_ordered_as_a_person_counts() -> None:
 
 
 def test_lines_are_grouped_by_model_class_holder_or_not_at_all() -> None:
-    a = offer("gpu-0", attributes={"model": "A100"})
-    h = offer("gpu-0", node="node-2", attributes={"model": "H100"})
+    a = candidate("gpu-0", attributes={"model": "A100"})
+    h = candidate("gpu-0", node="node-2", attributes={"model": "H100"})
     lines = [line([a], {"gpu-0": [holder()]}), line([h], {}, name="node-2")]
     classes = {"every": frozenset({a, h}), "hopper": frozenset({h})}
 
@@ -140,27 +165,28 @@ def test_lines_are_grouped_by_model_class_holder_or_not_at_all() -> None:
 
 
 def test_a_node_stands_under_each_namespace_that_holds_something_of_it() -> None:
-    offers = [offer("gpu-0"), offer("gpu-1"), offer("gpu-2")]
-    shown = line(offers, {"gpu-0": [holder()], "gpu-2": [holder()]})
+    candidates = [candidate("gpu-0"), candidate("gpu-1"), candidate("gpu-2")]
+    shown = line(candidates, {"gpu-0": [holder()], "gpu-2": [holder()]})
     lab, nobody = group_lines("namespace", [shown], {})
-    assert [(tile.name, tile.joined) for tile in lab.lines[0].tiles] == [("gpu-0", False), ("gpu-2", True)]
+    assert [tile.name for tile in lab.lines[0].tiles] == ["gpu-0", "gpu-2"]
+    assert lab.lines[0].runs == (2, 0)
     assert [tile.name for tile in nobody.lines[0].tiles] == ["gpu-1"]
 
 
 def test_a_tile_escapes_what_users_named() -> None:
-    tile = tile_of(offer(), (holder('"><script>'),), complete=True)
+    tile = tile_of(candidate(), (holder('"><script>'),))
     assert "<script>" not in draw_tile(tile)
 
 
 def test_a_tile_says_its_name_state_share_and_holders() -> None:
-    nic = offer("nic-0", capacity={"bandwidth": "100"}, allow_multiple_allocations=True)
+    nic = candidate("nic-0", capacity={"bandwidth": "100"}, allow_multiple_allocations=True)
     held = holder(shared=True, consumed={"bandwidth": 25_000_000_000})
-    assert label(tile_of(nic, (held,), complete=True)) == "nic-0, partly shared, 25% in use, lab/p1"
-    assert label(tile_of(offer(), (), complete=True)) == "gpu-0, free"
+    assert label(tile_of(nic, (held,))) == "nic-0, partly shared, 25% in use, lab/p1"
+    assert label(tile_of(candidate(), ())) == "gpu-0, free"
 
 
 def test_what_does_not_match_is_dim_and_keeps_its_place() -> None:
-    shown = line([offer("gpu-0"), offer("gpu-1")], {"gpu-1": [holder()]})
+    shown = line([candidate("gpu-0"), candidate("gpu-1")], {"gpu-1": [holder()]})
     html = draw_lines([("line-x", shown)], matches=lambda tile: tile.state == "free")
     assert html.count('class="tile"') == 1
     assert html.count('class="tile dim"') == 1

@@ -1,15 +1,17 @@
-"""What drivers publish, read once from its documents: devices as the grid needs them, pools, counter sets.
+"""What drivers publish, read once from its documents: devices, pools, counter sets.
 
-Pure. An `Offer` lives as long as its ResourceSlice stays as it is, so that what was found out about it can be kept.
+Pure. A `CandidateDevice` lives as long as its ResourceSlice stays as it is, so that what was found out about it can be
+kept.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from claims.devices.states import DeviceState
 from inventory.kinds.slices import CounterSet, Device, DeviceAttribute, DeviceCounterConsumption, ResourceSlice
 from inventory.kinds.taints import DeviceTaint
 from manciple.wire.quantity import Quantity
@@ -49,17 +51,17 @@ class Keyed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, weakref_slot=True)
-class Offer(Keyed):
+class CandidateDevice(Keyed):
     """One published device. Compared by identity.
 
-    node: empty where it is not one node's. fence: "taint" or "bad" where claims are kept away, else empty.
+    node: empty where it is not one node's. fence: TAINTED or UNHEALTHY where claims are kept away.
     draws: what it takes of its pool's counters. facts: what filters ask for, (name, value).
     """
 
     key: DeviceKey
     node: str
     model: str
-    fence: str
+    fence: DeviceState | None
     gauge: bool
     draws: Draw
     facts: tuple[tuple[str, str], ...]
@@ -67,7 +69,7 @@ class Offer(Keyed):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class SliceContent:
+class DeviceSlice:
     """A ResourceSlice."""
 
     name: str
@@ -75,18 +77,18 @@ class SliceContent:
     generation: int
     expected: int
     node: str
-    offers: tuple[Offer, ...]
+    candidates: tuple[CandidateDevice, ...]
     counters: Draw  # what its counter sets hold
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class PoolContent:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, weakref_slot=True)
+class DevicePool:
     """The slices of a pool's highest generation, by name."""
 
     key: PoolKey
     generation: int
     expected: int
-    slices: tuple[SliceContent, ...]
+    slices: tuple[DeviceSlice, ...]
 
     @property
     def complete(self) -> bool:
@@ -98,42 +100,51 @@ class PoolContent:
         return nodes.pop() if len(nodes) == 1 else ""
 
     @property
-    def offers(self) -> Iterable[Offer]:
-        return (offer for one in self.slices for offer in one.offers)
+    def candidates(self) -> Iterable[CandidateDevice]:
+        return (candidate for one in self.slices for candidate in one.candidates)
 
     @property
     def counters(self) -> Draw:
         return {name: amounts for one in self.slices for name, amounts in one.counters.items()}
 
+    def left(self, held: Collection[DeviceKey]) -> dict[str, dict[str, int]]:
+        """counter set -> counter -> what the held devices leave of it, in nanos."""
+        left = {name: dict(amounts) for name, amounts in self.counters.items()}
+        if left:
+            for candidate in self.candidates:
+                if candidate.key in held:
+                    charge(candidate.draws, left)
+        return left
 
-def read_slice(published: ResourceSlice) -> SliceContent:
+
+def read_slice(published: ResourceSlice) -> DeviceSlice:
     spec = published.spec
-    return SliceContent(
+    return DeviceSlice(
         name=published.metadata.name,
         pool=(spec.driver, spec.pool.name),
         generation=spec.pool.generation,
         expected=spec.pool.resource_slice_count,
         node=spec.node_name or "",
-        offers=tuple(
-            offer_of(spec.driver, spec.pool.name, device, node=device.node_name or spec.node_name or "")
+        candidates=tuple(
+            candidate_of(spec.driver, spec.pool.name, device, node=device.node_name or spec.node_name or "")
             for device in spec.devices
         ),
         counters={one.name: _amounts(one) for one in spec.shared_counters},
     )
 
 
-def gather(slices: Iterable[SliceContent]) -> PoolContent | None:
+def gather(slices: Iterable[DeviceSlice]) -> DevicePool | None:
     """The pool that the slices of one driver and pool name make up; None where there is none."""
     known = list(slices)
     if not known:
         return None
     highest = max(one.generation for one in known)
     current = tuple(sorted((one for one in known if one.generation == highest), key=lambda one: one.name))
-    return PoolContent(key=current[0].pool, generation=highest, expected=current[0].expected, slices=current)
+    return DevicePool(key=current[0].pool, generation=highest, expected=current[0].expected, slices=current)
 
 
-def offer_of(driver: str, pool: str, device: Device, *, node: str = "") -> Offer:
-    return Offer(
+def candidate_of(driver: str, pool: str, device: Device, *, node: str = "") -> CandidateDevice:
+    return CandidateDevice(
         key=(driver, pool, device.name),
         node=node,
         model=_model(driver, device),
@@ -145,17 +156,34 @@ def offer_of(driver: str, pool: str, device: Device, *, node: str = "") -> Offer
     )
 
 
-def fence_of(taints: Iterable[DeviceTaint]) -> str:
-    """ "bad" where a driver says that the device is broken, "taint" where claims are kept away for another reason."""
+def fence_of(taints: Iterable[DeviceTaint]) -> DeviceState | None:
+    """UNHEALTHY where a driver says that it is broken, TAINTED where claims are kept away for another reason."""
     fencing = [taint for taint in taints if taint.effect in FENCING]
     if any(is_unhealthy(taint.key) for taint in fencing):
-        return "bad"
-    return "taint" if fencing else ""
+        return DeviceState.UNHEALTHY
+    return DeviceState.TAINTED if fencing else None
 
 
 def is_unhealthy(key: str) -> bool:
     """Whether a taint with this key tells of a broken device."""
     return key.rpartition("/")[2] in UNHEALTHY
+
+
+def is_blocked(candidate: CandidateDevice, left: Draw) -> bool:
+    """Whether others hold hardware that the device needs."""
+    return not all(fits(draw, left.get(name, {})) for name, draw in candidate.draws.items())
+
+
+def fits(draw: Mapping[str, int], left: Mapping[str, int]) -> bool:
+    return all(amount <= left.get(name, 0) for name, amount in draw.items())
+
+
+def charge(draws: Draw, left: Mapping[str, dict[str, int]]) -> None:
+    """Take what a device draws from what is left."""
+    for name, draw in draws.items():
+        for counter, amount in draw.items():
+            if counter in left.get(name, {}):
+                left[name][counter] -= amount
 
 
 def short_name(driver: str, name: str) -> str:

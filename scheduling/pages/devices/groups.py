@@ -9,8 +9,10 @@ from functools import cached_property
 
 from django.utils.text import slugify
 
-from claims.pages.grid import COLUMN_GAUGES, STATES, Line, Tile, join_runs, natural
-from claims.pages.published import Offer
+from claims.devices.published import CandidateDevice
+from manciple.wire.names import natural
+from scheduling.pages.devices.lines import COLUMN_GAUGES, Line
+from scheduling.pages.devices.words import STATES
 
 #: how the grid can be grouped -> what the button says
 GROUPINGS = {"model": "Model", "class": "Class", "namespace": "Namespace", "node": "Node"}
@@ -62,7 +64,7 @@ class Group:
         return any(line.cut for line in self.lines)
 
 
-def group_lines(by: str, lines: Iterable[Line], classes: Mapping[str, frozenset[Offer]]) -> list[Group]:
+def group_lines(by: str, lines: Iterable[Line], classes: Mapping[str, frozenset[CandidateDevice]]) -> list[Group]:
     """by: one of `GROUPINGS`. classes: name -> the devices that it accepts."""
     if by == "namespace":
         return _by_holder(lines)
@@ -75,15 +77,15 @@ def group_lines(by: str, lines: Iterable[Line], classes: Mapping[str, frozenset[
     return [Group(title=title, lines=tuple(found[title])) for title in titles]
 
 
-def _class_of(line: Line, classes: Mapping[str, frozenset[Offer]]) -> str:
+def _class_of(line: Line, classes: Mapping[str, frozenset[CandidateDevice]]) -> str:
     """The class that accepts most of its devices; of equals the one that accepts fewest elsewhere."""
-    offers = [offer for tile in line.main for offer in tile.offers]
+    candidates = [candidate for tile in line.main for candidate in tile.candidates]
     best = max(
         classes,
-        key=lambda name: (sum(offer in classes[name] for offer in offers), -len(classes[name])),
+        key=lambda name: (sum(candidate in classes[name] for candidate in candidates), -len(classes[name])),
         default=NO_CLASS,
     )
-    return best if best in classes and not classes[best].isdisjoint(offers) else NO_CLASS
+    return best if best in classes and not classes[best].isdisjoint(candidates) else NO_CLASS
 
 
 def _by_holder(lines: Iterable[Line]) -> list[Group]:
@@ -92,15 +94,10 @@ def _by_holder(lines: Iterable[Line]) -> list[Group]:
     for line in lines:
         for title in sorted({_holder_of(tile.namespace) for tile in line.tiles}, key=natural):
             kept = [tile for tile in line.tiles if _holder_of(tile.namespace) == title]
-            found.setdefault(title, []).append(replace(line, tiles=join_runs(_apart(kept))))
+            found.setdefault(title, []).append(replace(line, tiles=tuple(kept)))
     titles = sorted(found, key=lambda title: (title == NOBODY, natural(title)))
     return [Group(title=title, lines=tuple(found[title])) for title in titles]
 
 
 def _holder_of(namespace: str) -> str:
     return namespace or NOBODY
-
-
-def _apart(tiles: Iterable[Tile]) -> list[Tile]:
-    """Runs are found anew where tiles between them are left out."""
-    return [replace(tile, joined=False, run=0) for tile in tiles]

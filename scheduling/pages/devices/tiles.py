@@ -9,9 +9,11 @@ from weakref import WeakKeyDictionary
 
 from django.utils.safestring import SafeString, mark_safe
 
-from claims.pages.cards import WHOLE
-from claims.pages.grid import STATES, Holder, Line, Part, Tile
+from claims.devices.cards import WHOLE, Part, Unit
+from claims.devices.holdings import Holder
 from manciple.pages.links import node_url
+from scheduling.pages.devices.lines import Line
+from scheduling.pages.devices.words import STATES
 
 #: A partition at least this large has room for its profile, in thousandths of the card.
 _NAMED = WHOLE // 5
@@ -20,7 +22,7 @@ CORDONED = "Cordoned: no new pod comes here"
 
 
 def draw_lines(
-    lines: Iterable[tuple[str, Line]], *, current: str = "", matches: Callable[[Tile], bool] | None = None
+    lines: Iterable[tuple[str, Line]], *, current: str = "", matches: Callable[[Unit], bool] | None = None
 ) -> SafeString:
     """Lines as list items. lines: (id, line). current: the address of the device whose panel is open.
 
@@ -31,7 +33,7 @@ def draw_lines(
         tiles = (
             _tiles(line, current)
             if matches is None
-            else (draw_tile(tile, current=current, dim=not matches(tile)) for tile in line.tiles)
+            else (draw_tile(tile, run, dim=not matches(tile), current=current) for tile, run in _runs(line))
         )
         marks = f"{' many' if line.many else ''}{' warn' if line.trouble else ''}{' cordoned' if line.cordoned else ''}"
         topics = escape(" ".join(line.topics))
@@ -48,11 +50,15 @@ _plain: WeakKeyDictionary[Line, str] = WeakKeyDictionary()
 
 def _tiles(line: Line, current: str) -> Iterable[str]:
     if current and any(_shows(tile, current) for tile in line.tiles):
-        return (draw_tile(tile, current=current) for tile in line.tiles)
+        return (draw_tile(tile, run, current=current) for tile, run in _runs(line))
     known = _plain.get(line)
     if known is None:
-        known = _plain[line] = "".join(map(draw_tile, line.tiles))
+        known = _plain[line] = "".join(draw_tile(tile, run) for tile, run in _runs(line))
     return (known,)
+
+
+def _runs(line: Line) -> Iterable[tuple[Unit, int]]:
+    return zip(line.tiles, line.runs, strict=True)
 
 
 def _line_name(line: Line) -> str:
@@ -66,8 +72,8 @@ def _line_name(line: Line) -> str:
     return f'<a class="name" href="{escape(node_url(line.node))}" title="{title}">{inside}</a>'
 
 
-def draw_tile(tile: Tile, *, current: str = "", dim: bool = False) -> str:
-    """One tile as an anchor to its device's panel."""
+def draw_tile(tile: Unit, run: int = 1, *, current: str = "", dim: bool = False) -> str:
+    """One tile as an anchor to its device's panel. run: as `Line.runs` has it."""
     address = tile.address
     kinds = "tile" + (" nic" if tile.gauge else "") + (" parts" if tile.cut else "") + (" dim" if dim else "")
     attributes = [
@@ -78,7 +84,7 @@ def draw_tile(tile: Tile, *, current: str = "", dim: bool = False) -> str:
         attributes.append(f'data-c="{escape(tile.claim_uid)}"')
     if tile.namespace:
         attributes.append(f'data-ns="{escape(tile.namespace)}"')
-    if tile.joined:
+    if not run:
         attributes.append("data-j")
     if tile.state == "taint" and tile.holders:
         attributes.append("data-held")
@@ -86,15 +92,15 @@ def draw_tile(tile: Tile, *, current: str = "", dim: bool = False) -> str:
         attributes.append(f'style="--lvl:{tile.level}%"')
     if current and _shows(tile, current):
         attributes.append('aria-current="true"')
-    inside = "".join(map(_part, tile.parts or _uncut(tile))) if tile.cut else _name(tile)
+    inside = "".join(map(_part, tile.parts or _uncut(tile))) if tile.cut else _name(tile, run)
     return f"<a {' '.join(attributes)}>{inside}</a>"
 
 
-def label(tile: Tile) -> str:
+def label(tile: Unit) -> str:
     """What a screen reader says and the tip shows: name, state, share, holders."""
     words = [tile.name, STATES[tile.state].lower()]
     if tile.parts:
-        shown = [part for part in tile.parts if part.offer]
+        shown = [part for part in tile.parts if part.candidate]
         words = [tile.name, f"cut into {len(shown)} partition{'' if len(shown) == 1 else 's'}", _tally(shown)]
     elif tile.state == "part":
         words.append(f"{tile.level}% in use")
@@ -112,19 +118,19 @@ def _tally(parts: list[Part]) -> str:
     return ", ".join(f"{count} {STATES[state].lower()}" for state, count in counts.items() if count)
 
 
-def _shows(tile: Tile, address: str) -> bool:
-    return tile.address == address or any(offer.address == address for offer in tile.offers)
+def _shows(tile: Unit, address: str) -> bool:
+    return tile.address == address or any(candidate.address == address for candidate in tile.candidates)
 
 
-def _uncut(tile: Tile) -> tuple[Part, ...]:
+def _uncut(tile: Unit) -> tuple[Part, ...]:
     """A card that is free or held as a whole fills its frame."""
-    return (Part(offer=tile.offers[0], state=tile.state, weight=WHOLE, holders=tile.holders),)
+    return (Part(candidate=tile.candidates[0], state=tile.state, weight=WHOLE, holders=tile.holders),)
 
 
 def _part(part: Part) -> str:
     attributes = [f'data-s="{part.state}" style="--w:{part.weight}"']
-    if part.offer:
-        attributes.append(f'data-at="{escape(part.offer.address)}"')
+    if part.candidate:
+        attributes.append(f'data-at="{escape(part.candidate.address)}"')
         if part.weight >= _NAMED and (text := _text(part)):
             attributes.append(f'data-p="{escape(text)}"')
     if part.state == "taint" and part.holders:
@@ -136,12 +142,12 @@ def _text(part: Part) -> str:
     """Who holds the whole card; of a partition the short form of its profile: "3g" of "3g.40gb"."""
     if part.weight == WHOLE and part.holders:
         return part.holders[0].namespace
-    facts = dict(part.offer.facts) if part.offer else {}
+    facts = dict(part.candidate.facts) if part.candidate else {}
     return facts.get("profile", "").partition(".")[0]
 
 
-def _name(tile: Tile) -> str:
+def _name(tile: Unit, run: int) -> str:
     """The holder's namespace, on the first tile of a run; the stylesheet cuts it to the room there is."""
-    if not tile.run or not tile.claim_uid or tile.state == "part" or tile.gauge:
+    if not run or not tile.claim_uid or tile.state == "part" or tile.gauge:
         return ""
-    return f'<b style="--n:{tile.run}">{escape(tile.namespace)}</b>'
+    return f'<b style="--n:{run}">{escape(tile.namespace)}</b>'

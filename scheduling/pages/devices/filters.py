@@ -13,9 +13,12 @@ from functools import lru_cache
 
 from django.http import QueryDict
 
-from claims.pages.grid import STATES, Line, Tile, natural
-from claims.pages.judging import Verdict, judge
-from claims.pages.published import Offer
+from claims.devices.cards import Unit
+from claims.devices.published import CandidateDevice
+from manciple.wire.names import natural
+from scheduling.judging import Verdict, judge
+from scheduling.pages.devices.lines import Line
+from scheduling.pages.devices.words import STATES
 
 #: Attributes with fewer values tell nothing apart, those with more are names.
 FEWEST_VALUES, MOST_VALUES = 2, 12
@@ -24,7 +27,7 @@ MOST_ATTRIBUTES = 8
 #: They have choices of their own.
 _SHOWN_ELSEWHERE = {"productName", "model"}
 
-Matches = Callable[[Tile], bool]
+Matches = Callable[[Unit], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +92,7 @@ class Selection:
     verdict: Verdict | None = None
 
 
-def select(asked: Asked, offers: tuple[Offer, ...], classes: Mapping[str, Sequence[str]]) -> Selection:
+def select(asked: Asked, candidates: tuple[CandidateDevice, ...], classes: Mapping[str, Sequence[str]]) -> Selection:
     """classes: name -> selectors."""
     tests: list[Matches] = []
     if asked.states:
@@ -102,16 +105,16 @@ def select(asked: Asked, offers: tuple[Offer, ...], classes: Mapping[str, Sequen
         tests.append(lambda tile: any(holder.namespace in asked.namespaces for holder in tile.holders))
     tests += [_has_one_of(name, values) for name, values in _by_name(asked.attributes).items()]
     if asked.classes:
-        known = [judge(classes[name], offers).matching for name in asked.classes if name in classes]
+        known = [judge(classes[name], candidates).matching for name in asked.classes if name in classes]
         tests.append(_is_in(frozenset().union(*known)))
-    verdict = judge([asked.cel], offers) if asked.cel else None
+    verdict = judge([asked.cel], candidates) if asked.cel else None
     if verdict is not None and not verdict.complaint:  # what cannot be judged dims nothing
         tests.append(_is_in(verdict.matching))
     return Selection(asked=asked, matches=lambda tile: all(test(tile) for test in tests), verdict=verdict)
 
 
-def _is_in(matching: frozenset[Offer]) -> Matches:
-    return lambda tile: any(offer in matching for offer in tile.offers)
+def _is_in(matching: frozenset[CandidateDevice]) -> Matches:
+    return lambda tile: any(candidate in matching for candidate in tile.candidates)
 
 
 def _by_name(attributes: Iterable[str]) -> dict[str, set[str]]:
@@ -125,11 +128,11 @@ def _by_name(attributes: Iterable[str]) -> dict[str, set[str]]:
 
 def _has_one_of(name: str, values: set[str]) -> Matches:
     wanted = {(name, value) for value in values}
-    return lambda tile: any(not wanted.isdisjoint(offer.facts) for offer in tile.offers)
+    return lambda tile: any(not wanted.isdisjoint(candidate.facts) for candidate in tile.candidates)
 
 
 def facets(
-    asked: Asked, lines: Iterable[Line], offers: tuple[Offer, ...], classes: Mapping[str, Sequence[str]]
+    asked: Asked, lines: Iterable[Line], candidates: tuple[CandidateDevice, ...], classes: Mapping[str, Sequence[str]]
 ) -> list[Facet]:
     """Everything that can be chosen, with counts of the whole grid."""
     shown = list(lines)
@@ -138,7 +141,7 @@ def facets(
     for line in shown:
         states.update(line.counts)
         namespaces.update(line.namespaces)
-    kept = _kept_counts(shown, offers, classes)
+    kept = _kept_counts(shown, candidates, classes)
     found = [
         Facet(
             "State",
@@ -175,28 +178,30 @@ class Counts:
 _Classes = tuple[tuple[str, tuple[str, ...]], ...]
 
 #: the last counts, with what they are of; they hold as long as nothing is published anew
-_kept: list[tuple[tuple[Offer, ...], _Classes, Counts]] = []
+_kept: list[tuple[tuple[CandidateDevice, ...], _Classes, Counts]] = []
 
 
-def _kept_counts(lines: Sequence[Line], offers: tuple[Offer, ...], classes: Mapping[str, Sequence[str]]) -> Counts:
+def _kept_counts(
+    lines: Sequence[Line], candidates: tuple[CandidateDevice, ...], classes: Mapping[str, Sequence[str]]
+) -> Counts:
     key = tuple((name, tuple(selectors)) for name, selectors in sorted(classes.items()))
-    for known_offers, known_classes, counts in list(_kept):
-        if known_offers is offers and known_classes == key:
+    for known_candidates, known_classes, counts in list(_kept):
+        if known_candidates is candidates and known_classes == key:
             return counts
-    counts = _count(lines, offers, key)
-    _kept[:] = [(offers, key, counts)]
+    counts = _count(lines, candidates, key)
+    _kept[:] = [(candidates, key, counts)]
     return counts
 
 
-def _count(lines: Iterable[Line], offers: tuple[Offer, ...], classes: _Classes) -> Counts:
-    matching = {name: judge(selectors, offers).matching for name, selectors in classes}
+def _count(lines: Iterable[Line], candidates: tuple[CandidateDevice, ...], classes: _Classes) -> Counts:
+    matching = {name: judge(selectors, candidates).matching for name, selectors in classes}
     found = Counts(classes=Counter(dict.fromkeys(matching, 0)), models=Counter(), drivers=Counter(), facts={})
-    for tile in (tile for line in lines for tile in line.tiles if tile.offers):
+    for tile in (tile for line in lines for tile in line.tiles if tile.candidates):
         found.models[tile.model] += 1
         found.drivers[tile.key[0]] += 1
         for name, accepted in matching.items():
-            found.classes[name] += not accepted.isdisjoint(tile.offers)
-        for name, value in {fact for offer in tile.offers for fact in offer.facts}:
+            found.classes[name] += not accepted.isdisjoint(tile.candidates)
+        for name, value in {fact for candidate in tile.candidates for fact in candidate.facts}:
             found.facts.setdefault(name, Counter())[value] += 1
     return found
 
@@ -230,10 +235,10 @@ def _attribute_facets(facts: Mapping[str, Counter[str]], asked: Asked) -> list[F
 
 
 @lru_cache(maxsize=1)
-def fact_counts(offers: tuple[Offer, ...]) -> Mapping[str, Counter[str]]:
+def fact_counts(candidates: tuple[CandidateDevice, ...]) -> Mapping[str, Counter[str]]:
     """name of an attribute or a capacity -> value -> devices that have it."""
     found: dict[str, Counter[str]] = {}
-    for offer in offers:
-        for name, value in offer.facts:
+    for candidate in candidates:
+        for name, value in candidate.facts:
             found.setdefault(name, Counter())[value] += 1
     return found

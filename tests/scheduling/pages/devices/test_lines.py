@@ -1,4 +1,4 @@
-"""The shelf that is kept warm by the log says what a shelf that is read anew says; it reads only what changed."""
+"""Devices and lines that are kept warm by the log are those that are read anew; only what changed is read."""
 
 from __future__ import annotations
 
@@ -10,30 +10,39 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from msgspec import structs
 
+from claims.devices import cache
+from claims.devices.cache import read_devices
+from claims.devices.pools import DeviceSnapshot
 from claims.kinds.pod_statuses import PodStatus
-from claims.pages import shelf
-from claims.pages.shelf import Picture, read_picture
+from scheduling.pages.devices.lines import Line, line_named, lines_of
 from tests.builders import make_claim, make_device, make_device_taint, make_node, make_slice
-from tests.claims.pages.scene import DRIVER, hold, publish, put, remove, run
+from tests.claims.devices.scene import DRIVER, hold, publish, put, remove, run
 
 pytestmark = pytest.mark.django_db
 
 
-def seen(picture: Picture) -> dict[str, Any]:
+def seen(snapshot: DeviceSnapshot) -> dict[str, Any]:
     """What a page would show."""
     return {
         line.name: [
-            (tile.name, tile.state, tile.joined, [holder.label for holder in tile.holders]) for tile in line.tiles
+            (tile.name, tile.state, not run, [holder.label for holder in tile.holders])
+            for tile, run in zip(line.tiles, line.runs, strict=True)
         ]
-        for line in picture.ordered
+        for line in lines_of(snapshot)
     }
 
 
-def states(line: str = "node-1") -> list[str]:
-    return [tile.state for tile in read_picture().lines[line].tiles]
+def line(name: str) -> Line:
+    found = line_named(read_devices(), name)
+    assert found is not None
+    return found
 
 
-def test_the_shelf_follows_what_happens() -> None:
+def states(name: str = "node-1") -> list[str]:
+    return [tile.state for tile in line(name).tiles]
+
+
+def test_the_lines_follow_what_happens() -> None:
     publish()
     assert states() == ["free", "free"]
     pod = run(phase="Pending")
@@ -50,17 +59,17 @@ def test_the_shelf_follows_what_happens() -> None:
 def test_a_taint_and_a_pool_that_is_a_slice_short_show_at_once() -> None:
     publish(devices=[make_device("gpu-0", taints=[make_device_taint("gpu.example.com/unhealthy")])])
     assert states() == ["bad"]
-    assert read_picture().lines["node-1"].trouble == "1 device is unhealthy."
+    assert line("node-1").trouble == "1 device is unhealthy."
     publish(slices=2)
     assert states() == ["gone", "gone"]
-    assert "1 of 2 slices" in read_picture().lines["node-1"].trouble
+    assert "1 of 2 slices" in line("node-1").trouble
 
 
 def test_a_device_that_is_held_though_nobody_publishes_it_any_more_stays_in_its_line() -> None:
     publish()
     hold("training", "gpu-1")
     publish(count=1)
-    assert seen(read_picture()) == {
+    assert seen(read_devices()) == {
         "node-1": [("gpu-0", "free", False, []), ("gpu-1", "gone", False, ["lab/training"])]
     }
 
@@ -68,14 +77,14 @@ def test_a_device_that_is_held_though_nobody_publishes_it_any_more_stays_in_its_
 def test_a_pool_of_no_node_is_a_line_of_its_own() -> None:
     publish()
     put(make_slice("fabric", node=None, pool="fabric", all_nodes=True))
-    line = read_picture().lines[f"{DRIVER}/fabric"]
-    assert (line.node, line.topics) == ("", (f"pool:{DRIVER}/fabric",))
-    assert read_picture().lines["node-1"].node == "node-1"
+    shown = line(f"{DRIVER}/fabric")
+    assert (shown.node, shown.topics) == ("", (f"pool:{DRIVER}/fabric",))
+    assert line("node-1").node == "node-1"
 
 
-def test_after_any_history_the_warm_shelf_is_the_one_that_is_read_anew() -> None:
+def test_after_any_history_the_warm_lines_are_those_that_are_read_anew() -> None:
     draw = random.Random(5)
-    read_picture()
+    read_devices()
     pods = [run(f"p{index}", phase="Pending") for index in range(3)]
     for _ in range(60):
         node, claim = f"node-{draw.randrange(3)}", f"c{draw.randrange(4)}"
@@ -96,33 +105,33 @@ def test_after_any_history_the_warm_shelf_is_the_one_that_is_read_anew() -> None
             case 4:
                 remove(put(make_claim(claim, namespace="lab")))
         if draw.random() < 0.5:
-            warm = read_picture()
-            shelf.forget()
-            anew = read_picture()
+            warm = read_devices()
+            cache.forget()
+            anew = read_devices()
             assert seen(warm) == seen(anew)
             assert warm.counts == anew.counts
-            assert [offer.key for offer in warm.offers] == [offer.key for offer in anew.offers]
+            assert [candidate.key for candidate in warm.candidates] == [candidate.key for candidate in anew.candidates]
 
 
-def test_a_shelf_that_is_warm_costs_one_query_whatever_its_size() -> None:
+def test_a_warm_cache_costs_one_query_whatever_its_size() -> None:
     for index in range(12):
         publish(f"node-{index}")
-    read_picture()
+    read_devices()
     hold()
     with CaptureQueriesContext(connection) as queries:
-        picture = read_picture()
-    assert picture.counts["alloc"] == 1
+        snapshot = read_devices()
+    assert snapshot.counts["alloc"] == 1
     assert len(queries) == 1
-    before = picture.lines["node-5"]
+    before = line("node-5")
     hold("other", "gpu-1")
-    assert read_picture().lines["node-5"] is before  # what nothing happened to is not drawn anew
+    assert line("node-5") is before  # what nothing happened to is not drawn anew
 
 
 def test_a_database_that_was_put_back_is_read_anew() -> None:
     publish()
-    picture = read_picture()
-    shelf._shelf._revision = picture.revision + 100  # type: ignore[union-attr]  # as of a later backup
-    assert read_picture().revision == picture.revision
+    snapshot = read_devices()
+    cache._cache._revision = snapshot.revision + 100  # type: ignore[union-attr]  # as of a later backup
+    assert read_devices().revision == snapshot.revision
 
 
 def cordon(name: str, *, cordoned: bool = True) -> None:
@@ -134,20 +143,20 @@ def test_a_cordoned_node_is_marked_and_so_is_its_release() -> None:
     publish()
     publish("node-2")
     cordon("node-2")
-    assert [line.cordoned for line in read_picture().ordered] == [False, True]
-    shelf.forget()
-    assert [line.cordoned for line in read_picture().ordered] == [False, True]
+    assert [line.cordoned for line in lines_of(read_devices())] == [False, True]
+    cache.forget()
+    assert [line.cordoned for line in lines_of(read_devices())] == [False, True]
     cordon("node-2", cordoned=False)
     cordon("node-1")
-    assert [line.cordoned for line in read_picture().ordered] == [True, False]
-    assert "node:node-1" in read_picture().lines["node-1"].topics
+    assert [line.cordoned for line in lines_of(read_devices())] == [True, False]
+    assert "node:node-1" in line("node-1").topics
     remove(make_node("node-1"))
-    assert not any(line.cordoned for line in read_picture().ordered)
+    assert not any(line.cordoned for line in lines_of(read_devices()))
 
 
 def test_a_node_that_reports_without_news_changes_no_line() -> None:
     publish()
     cordon("node-1")
-    before = read_picture().lines["node-1"]
+    before = line("node-1")
     cordon("node-1")
-    assert read_picture().lines["node-1"] is before
+    assert line("node-1") is before

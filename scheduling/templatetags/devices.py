@@ -7,7 +7,7 @@ from typing import Any
 
 from django import template
 
-from claims.pages.grid import STATES
+from scheduling.pages.devices.words import STATES
 
 register = template.Library()
 

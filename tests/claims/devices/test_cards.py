@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from claims.pages.cards import units_of
-from claims.pages.grid import Holder, Tile
-from claims.pages.published import PoolContent, gather, read_slice
-from claims.pages.tiles import label
+from claims.devices.cards import Unit
+from claims.devices.holdings import Holder
+from claims.devices.pools import PoolState
+from claims.devices.published import DevicePool, gather, read_slice
 from inventory.kinds.slices import (
     Counter,
     CounterSet,
@@ -19,9 +19,10 @@ from inventory.kinds.slices import (
 )
 from manciple.wire.base import ObjectMeta
 from nodeagent.drivers.partitionable import counter_set, devices_of
+from scheduling.pages.devices.tiles import label
 
 
-def pool(devices: Sequence[Device], counters: Sequence[CounterSet]) -> PoolContent:
+def pool(devices: Sequence[Device], counters: Sequence[CounterSet]) -> DevicePool:
     bodies = [{"devices": tuple(devices)}, {"shared_counters": tuple(counters)}]
     slices = [
         ResourceSlice(
@@ -40,7 +41,7 @@ def pool(devices: Sequence[Device], counters: Sequence[CounterSet]) -> PoolConte
     return found
 
 
-def gpus(count: int = 1) -> PoolContent:
+def gpus(count: int = 1) -> DevicePool:
     """As the simulated partitionable GPUs publish them: 18 ways to cut each."""
     return pool(
         [device for gpu in range(count) for device in devices_of("n1", gpu)], [counter_set(gpu) for gpu in range(count)]
@@ -51,13 +52,13 @@ def holder(claim: str = "c1") -> Holder:
     return Holder(claim_uid=claim, namespace="lab", claim=claim, pods=("p",), shared=False)
 
 
-def draw(content: PoolContent, *held: str) -> list[Tile]:
+def draw(content: DevicePool, *held: str) -> list[Unit]:
     keys = {("mig.example.com", "n1", name): (holder(name),) for name in held}
-    return list(units_of(content).tiles(keys))
+    return list(PoolState(content.key, content, keys).units)
 
 
-def parts(tile: Tile) -> list[tuple[str, str, int]]:
-    return [(part.offer.name if part.offer else "", part.state, part.weight) for part in tile.parts]
+def parts(tile: Unit) -> list[tuple[str, str, int]]:
+    return [(part.candidate.name if part.candidate else "", part.state, part.weight) for part in tile.parts]
 
 
 def test_a_gpu_that_nobody_has_cut_is_one_free_tile() -> None:
@@ -94,7 +95,7 @@ def test_cards_do_not_touch_each_other() -> None:
     assert (first.state, second.state) == ("free", "part")
 
 
-def whole_and_two_halves() -> PoolContent:
+def whole_and_two_halves() -> DevicePool:
     """As NVIDIA's driver publishes a GPU that is cut up and offered as a whole too."""
 
     def device(name: str, units: int) -> Device:
@@ -118,7 +119,7 @@ def test_a_pool_that_is_a_slice_short_offers_nothing() -> None:
     content = gpus()
     short = gather(content.slices[:1])
     assert short is not None
-    assert [tile.state for tile in units_of(short).tiles({})] == ["gone"] * 19
+    assert [tile.state for tile in PoolState(short.key, short, {}).units] == ["gone"] * 19
 
 
 def test_a_device_alone_that_draws_more_than_is_left_is_blocked() -> None:

@@ -6,19 +6,101 @@ place, so that whoever got it may keep reading.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
+from typing import NamedTuple
 
+from claims.devices.published import CandidateDevice, DeviceKey, PoolKey, nanos
+from claims.devices.states import DeviceState
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim
-from claims.pages.grid import Holder, Other
-from claims.pages.published import DeviceKey, PoolKey, nanos
 
+#: What a shared device shows as full; above it nothing can be left but rounding.
+FULL = 100
+#: How full a shared device looks whose claims do not say how much they take.
+_UNKNOWN_SHARE = 50
 #: The resource of reservedFor that the dashboard knows; of others only their own controllers know.
 PODS = "pods"
-_NOBODY: Mapping[DeviceKey, tuple[Holder, ...]] = {}
+
+
+class Other(NamedTuple):
+    """Who a claim is reserved for besides pods. resource: as kubectl names it, such as "jobs.batch"."""
+
+    resource: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.resource} {self.name}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holder:
+    """Who holds a device: one claim, and the pods and others that the claim is reserved for."""
+
+    claim_uid: str
+    namespace: str
+    claim: str
+    pods: tuple[str, ...]
+    shared: bool  # holds a share of the device, not all of it
+    preparing: bool = False  # for a pod that is bound and does not run yet
+    since: datetime | None = None
+    #: capacity -> how much of it, in nanos
+    consumed: Mapping[str, int] = field(default_factory=dict, compare=False)
+    others: tuple[Other, ...] = ()
+
+    @property
+    def users(self) -> tuple[str, ...]:
+        """The pods by name, the others with what they are; empty where nobody uses the claim."""
+        return (*self.pods, *map(str, self.others))
+
+    @property
+    def label(self) -> str:
+        """`namespace/pod`, or the claim where nobody uses it, as tiles are named on hover."""
+        return f"{self.namespace}/{', '.join(self.users) or self.claim}"
+
+
+#: Of the devices that somebody holds.
+Holders = Mapping[DeviceKey, tuple[Holder, ...]]
+_NOBODY: Holders = {}
+
+
+def state_of(
+    candidate: CandidateDevice | None, holders: Sequence[Holder], *, complete: bool = True, blocked: bool = False
+) -> DeviceState:
+    """What a person must know first wins. candidate: None where nobody publishes it; complete: its pool is.
+
+    blocked: others hold hardware that it needs.
+    """
+    if candidate is None or not complete:
+        return DeviceState.UNPUBLISHED
+    if candidate.fence:
+        return candidate.fence
+    if not holders:
+        return DeviceState.BLOCKED if blocked else DeviceState.FREE
+    if all(holder.shared for holder in holders) and level_of(candidate, holders) < FULL:
+        return DeviceState.PARTLY_SHARED
+    if any(holder.preparing for holder in holders):
+        return DeviceState.PREPARING
+    return DeviceState.RESERVED if any(holder.users for holder in holders) else DeviceState.ALLOCATED
+
+
+def level_of(candidate: CandidateDevice, holders: Iterable[Holder]) -> int:
+    """How much of a shared device is in use, in percent: of the capacity that is nearest its end."""
+    shares = [holder for holder in holders if holder.shared]
+    if not shares:
+        return 0
+    consumed: Counter[str] = Counter()
+    for holder in shares:
+        consumed.update(holder.consumed)
+    capacity = candidate.device.capacity
+    levels = [
+        100 * used // whole
+        for name, used in consumed.items()
+        if name in capacity and (whole := nanos(capacity[name].value))
+    ]
+    return min(FULL, max(levels)) if levels else _UNKNOWN_SHARE
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +172,9 @@ class Holdings:
         self._claims_of_pod: dict[str, set[str]] = defaultdict(set)
         #: device -> uids of claims, in the order in which they came
         self._claims_of: dict[DeviceKey, dict[str, None]] = defaultdict(dict)
-        self._holders: dict[PoolKey, Mapping[DeviceKey, tuple[Holder, ...]]] = {}
+        self._holders: dict[PoolKey, Holders] = {}
 
-    def of_pool(self, pool: PoolKey) -> Mapping[DeviceKey, tuple[Holder, ...]]:
+    def of_pool(self, pool: PoolKey) -> Holders:
         """The devices of the pool that somebody holds."""
         return self._holders.get(pool, _NOBODY)
 

@@ -7,11 +7,11 @@ import re
 import pytest
 from msgspec import structs
 
+from claims.devices import cache
 from claims.kinds.resource_claims import ResourceClaim, ResourceClaimConsumerReference
 from claims.models import Reservation
-from claims.pages import shelf
 from tests.builders import make_node
-from tests.claims.pages.scene import DRIVER, hold, publish, put, run, signed_in
+from tests.claims.devices.scene import DRIVER, hold, publish, put, run, signed_in
 
 pytestmark = pytest.mark.django_db
 
@@ -45,11 +45,11 @@ def test_a_device_says_that_a_job_uses_its_claim() -> None:
 
 def test_the_index_and_the_log_tell_the_same() -> None:
     publish()
-    shelf.read_picture()
+    cache.read_devices()
     hold_for_a_job(pods=("web",))
-    by_log = shelf.read_picture().held_by((DRIVER, "node-1", "gpu-0"))
-    shelf.forget()
-    by_index = shelf.read_picture().held_by((DRIVER, "node-1", "gpu-0"))
+    by_log = cache.read_devices().held_by((DRIVER, "node-1", "gpu-0"))
+    cache.forget()
+    by_index = cache.read_devices().held_by((DRIVER, "node-1", "gpu-0"))
     assert by_log == by_index
     assert by_log[0].pods == ("web",)
     assert by_log[0].label == "lab/web, jobs.batch train"

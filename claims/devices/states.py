@@ -1,0 +1,28 @@
+"""The states that a device can be in."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class DeviceState(StrEnum):
+    """In the order of legends. The values are short: stylesheets, URLs and usage samples hold them."""
+
+    #: no claim holds it
+    FREE = "free"
+    #: a claim holds it, and somebody uses that claim
+    RESERVED = "reserved"
+    #: a claim holds it, and nobody uses that claim
+    ALLOCATED = "alloc"
+    #: a claim holds it for a pod that is on its node and does not run yet
+    PREPARING = "prep"
+    #: some of it is held and some of it is left
+    PARTLY_SHARED = "part"
+    #: others hold the hardware that it needs: partitions overlap
+    BLOCKED = "blocked"
+    #: its driver or an administrator keeps claims without a toleration away
+    TAINTED = "taint"
+    #: its driver says that it is broken, and keeps claims away
+    UNHEALTHY = "bad"
+    #: nobody publishes it now, or its pool is published in part
+    UNPUBLISHED = "gone"

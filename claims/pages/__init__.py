@@ -1,1 +1,0 @@
-"""The pages that show who holds what."""

@@ -1,0 +1,1 @@
+"""The pages of the devices: the grid, a device's panel and its page."""

@@ -1,0 +1,33 @@
+"""What a person reads for the state of a device: made from the enum here, and nowhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from claims.devices.states import DeviceState
+
+#: state -> what the legend calls it
+STATES: Mapping[str, str] = {
+    DeviceState.FREE: "Free",
+    DeviceState.RESERVED: "Reserved",
+    DeviceState.ALLOCATED: "Allocated",
+    DeviceState.PREPARING: "Preparing",
+    DeviceState.PARTLY_SHARED: "Partly shared",
+    DeviceState.BLOCKED: "Blocked",
+    DeviceState.TAINTED: "Tainted",
+    DeviceState.UNHEALTHY: "Unhealthy",
+    DeviceState.UNPUBLISHED: "Unpublished",
+}
+
+#: state -> one sentence for a person who meets the mark for the first time
+MEANINGS: Mapping[str, str] = {
+    DeviceState.FREE: "No claim holds it.",
+    DeviceState.RESERVED: "A claim holds it, and somebody uses that claim.",
+    DeviceState.ALLOCATED: "A claim holds it, and nobody uses that claim.",
+    DeviceState.PREPARING: "A claim holds it for a pod that is on its node and does not run yet.",
+    DeviceState.PARTLY_SHARED: "Some of it is held and some of it is left.",
+    DeviceState.BLOCKED: "Others hold the hardware that it needs; it is free again when they are done.",
+    DeviceState.TAINTED: "Its driver or an administrator fenced it off; claims need a toleration.",
+    DeviceState.UNHEALTHY: "Its driver says that it is broken; claims need a toleration.",
+    DeviceState.UNPUBLISHED: "Its driver does not publish it now, or publishes its pool in part.",
+}
