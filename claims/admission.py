@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from claims.kinds.requests import DeviceRequest
-from claims.kinds.resource_claims import ResourceClaim, ResourceClaimTemplate
+from claims.kinds.resource_claims import DeviceRequest, ResourceClaim, ResourceClaimTemplate
 from manciple.store import rules
 from manciple.store.objects import Writer
 from manciple.store.rules import Write

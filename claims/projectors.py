@@ -15,10 +15,8 @@ from typing import Any, NamedTuple
 from django.db import IntegrityError
 
 from claims import history
-from claims.kinds.allocations import DeviceRequestAllocationResult
 from claims.kinds.pods import Pod as PodObject
-from claims.kinds.requests import class_of
-from claims.kinds.resource_claims import ResourceClaim
+from claims.kinds.resource_claims import DeviceRequestAllocationResult, ResourceClaim, class_of
 from claims.models import AllocatedDevice, Claim, DeviceKey, Pod, Reservation
 from inventory.projectors import as_json, differences
 from manciple.store import bulk, projectors

@@ -12,7 +12,7 @@ from dataclasses import replace
 from msgspec import structs
 
 from claims.kinds.containers import Container
-from claims.kinds.pod_statuses import ResourceHealth, ResourceStatus
+from claims.kinds.pods import ResourceHealth, ResourceStatus
 from inventory.kinds.slices import Device
 from inventory.kinds.taints import DeviceTaint
 from nodeagent.checkpoint import ClaimRecord, PreparedDevice

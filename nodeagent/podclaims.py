@@ -11,10 +11,9 @@ from dataclasses import dataclass
 
 import msgspec
 
-from claims.kinds.allocations import DeviceRequestAllocationResult
 from claims.kinds.containers import Container
 from claims.kinds.pods import Pod
-from claims.kinds.resource_claims import ResourceClaim
+from claims.kinds.resource_claims import DeviceRequestAllocationResult, ResourceClaim
 from manciple.wire.selectors import node_selector_matches
 from nodeagent.checkpoint import ClaimRecord, DriverRecord, PreparedDevice
 from nodeagent.drivers.opaque import request_matches

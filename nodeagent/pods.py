@@ -21,8 +21,7 @@ from collections.abc import Callable, Mapping
 
 from msgspec.structs import replace
 
-from claims.kinds.pod_statuses import PodStatus
-from claims.kinds.pods import Pod
+from claims.kinds.pods import Pod, PodStatus
 from nodeagent.checkpoint import ClaimRecord
 from nodeagent.client import Client
 from nodeagent.events import EventRecorder

@@ -14,19 +14,19 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from claims.kinds.containers import Container
-from claims.kinds.pod_statuses import (
+from claims.kinds.pods import (
     ContainerState,
     ContainerStateRunning,
     ContainerStateTerminated,
     ContainerStateWaiting,
     ContainerStatus,
     HostIP,
+    Pod,
     PodCondition,
     PodIP,
     PodStatus,
     ResourceStatus,
 )
-from claims.kinds.pods import Pod
 from nodeagent.failures import ContainerFailed
 from nodeagent.lifecycle import Ending, is_sidecar
 from nodeagent.runtimes.protocol import ContainerRun, EndedRun

@@ -23,9 +23,8 @@ from django.conf import settings
 from django.db import Error, IntegrityError
 from msgspec import structs
 
-from claims.kinds.allocations import AllocationResult
 from claims.kinds.pods import Pod
-from claims.kinds.resource_claims import ResourceClaim
+from claims.kinds.resource_claims import AllocationResult, ResourceClaim
 from manciple.store import objects
 from manciple.store.objects import Wanted, Writer, to_read
 from manciple.wire.errors import ApiError, Conflict

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from msgspec import structs
 
-from claims.kinds.pod_statuses import PodCondition
-from claims.kinds.pods import Pod
+from claims.kinds.pods import Pod, PodCondition
 
 POD_SCHEDULED = "PodScheduled"
 UNSCHEDULABLE = "Unschedulable"

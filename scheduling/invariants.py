@@ -18,9 +18,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from claims.kinds.allocations import DeviceRequestAllocationResult
 from claims.kinds.pods import Pod
-from claims.kinds.resource_claims import ResourceClaim
+from claims.kinds.resource_claims import DeviceRequestAllocationResult, ResourceClaim
 from inventory.kinds.nodes import Node
 from inventory.kinds.slices import Device, ResourceSlice
 from manciple.wire.quantity import Quantity

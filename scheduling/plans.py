@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from claims.kinds.allocations import AllocationResult, DeviceRequestAllocationResult
 from claims.kinds.pods import Pod
-from claims.kinds.resource_claims import ResourceClaim
+from claims.kinds.resource_claims import AllocationResult, DeviceRequestAllocationResult, ResourceClaim
 from inventory.kinds.slices import ResourceSlice
 from scheduling.conditions import UNSCHEDULABLE
 from scheduling.reasons import Hold

@@ -12,9 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from claims.kinds.affinity import PreferredSchedulingTerm, Toleration
 from claims.kinds.containers import Container
-from claims.kinds.pods import Pod
+from claims.kinds.pods import Pod, PreferredSchedulingTerm, Toleration
 from claims.kinds.resource_claims import ResourceClaim
 from inventory.kinds.node_selectors import NodeSelector
 from inventory.kinds.nodes import Node, Taint

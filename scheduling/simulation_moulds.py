@@ -12,11 +12,9 @@ from dataclasses import dataclass, field
 
 from msgspec import structs
 
-from claims.kinds.affinity import Toleration
 from claims.kinds.containers import Container
-from claims.kinds.pods import Pod, PodResourceClaim, PodSpec
-from claims.kinds.requests import DeviceRequest, ExactDeviceRequest
-from claims.kinds.resource_claims import ResourceClaim, ResourceClaimStatus
+from claims.kinds.pods import Pod, PodResourceClaim, PodSpec, Toleration
+from claims.kinds.resource_claims import DeviceRequest, ExactDeviceRequest, ResourceClaim, ResourceClaimStatus
 from inventory.kinds.classes import CELDeviceSelector, DeviceSelector
 from inventory.kinds.taints import DeviceToleration
 from manciple.wire.base import ObjectMeta

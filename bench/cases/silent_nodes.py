@@ -19,7 +19,7 @@ from cases.clients import LEASES, MERGE_PATCH, RENEWAL
 from cases.connection import Connection
 from cases.figures import Figure, quantile
 from cases.installation import Installation, installed
-from claims.kinds.affinity import Toleration
+from claims.kinds.pods import Toleration
 from inventory.models import Node
 from manciple.wire.base import ApiObject
 from manciple.wire.codec import encode

@@ -1,4 +1,4 @@
-"""core/v1 Container and what it is made of: ports, environment, resources, mounts, probes, lifecycle.
+"""core/v1 Container and what it is made of: references, security, ports, environment, resources, mounts, probes.
 
 Source: k8s.io/api/core/v1.
 """
@@ -9,19 +9,186 @@ from typing import Annotated, ClassVar
 
 import msgspec
 
-from claims.kinds.references import (
-    ConfigMapEnvSource,
-    ConfigMapKeySelector,
-    FileKeySelector,
-    ObjectFieldSelector,
-    ResourceFieldSelector,
-    SecretEnvSource,
-    SecretKeySelector,
-)
-from claims.kinds.security import SecurityContext
 from manciple.wire.base import Int32, Int64, QuantityText, Value, always, pb
 
+# References -----------------------------------------------------------------------------------------------------------
+
+
 PACKAGE = "io.k8s.api.core.v1"
+
+
+class LocalObjectReference(Value):
+    """An object of the pod's namespace."""
+
+    name: Annotated[str, pb(1)] = ""
+
+
+class TypedLocalObjectReference(Value):
+    """An object of the same namespace, of any kind. No `api_group` means core."""
+
+    api_group: Annotated[str | None, pb(1)] = None
+    kind: Annotated[str, pb(2)] = ""
+    name: Annotated[str, pb(3)] = ""
+
+
+class TypedObjectReference(TypedLocalObjectReference):
+    """An object of any kind in any namespace."""
+
+    namespace: Annotated[str | None, pb(4)] = None
+
+
+class ConfigMapEnvSource(LocalObjectReference):
+    """A ConfigMap that may be missing when `optional` is true."""
+
+    EMBEDS: ClassVar = (LocalObjectReference, 1)
+
+    optional: Annotated[bool | None, pb(2)] = None
+
+
+class SecretEnvSource(LocalObjectReference):
+    """A Secret that may be missing when `optional` is true."""
+
+    EMBEDS: ClassVar = (LocalObjectReference, 1)
+
+    optional: Annotated[bool | None, pb(2)] = None
+
+
+class ConfigMapKeySelector(LocalObjectReference):
+    """One key of a ConfigMap."""
+
+    EMBEDS: ClassVar = (LocalObjectReference, 1)
+
+    key: Annotated[str, pb(2)] = ""
+    optional: Annotated[bool | None, pb(3)] = None
+
+
+class SecretKeySelector(LocalObjectReference):
+    """One key of a Secret."""
+
+    EMBEDS: ClassVar = (LocalObjectReference, 1)
+
+    key: Annotated[str, pb(2)] = ""
+    optional: Annotated[bool | None, pb(3)] = None
+
+
+class FileKeySelector(Value):
+    """One key of a file with environment variables that lies in a volume."""
+
+    volume_name: Annotated[str, pb(1)] = ""
+    path: Annotated[str, pb(2)] = ""
+    key: Annotated[str, pb(3)] = ""
+    optional: Annotated[bool | None, pb(4)] = None
+
+
+class ObjectFieldSelector(Value):
+    """A field of the pod itself: metadata.name, status.podIP, ..."""
+
+    api_version: Annotated[str, pb(1)] = ""
+    field_path: Annotated[str, pb(2)] = ""
+
+
+class ResourceFieldSelector(Value):
+    """A resource amount of a container: limits.cpu, requests.memory, ...; in units of `divisor`."""
+
+    container_name: Annotated[str, pb(1)] = ""
+    resource: Annotated[str, pb(2)] = ""
+    divisor: Annotated[QuantityText | None, pb(3, encoding="quantity")] = None
+
+
+class KeyToPath(Value):
+    """Which key becomes which file. `mode`: permission bits; `user`: owner of the file."""
+
+    key: Annotated[str, pb(1)] = ""
+    path: Annotated[str, pb(2)] = ""
+    mode: Annotated[Int32 | None, pb(3)] = None
+    user: Annotated[Int64 | None, pb(4)] = None
+
+
+# Security -------------------------------------------------------------------------------------------------------------
+
+
+class Capabilities(Value):
+    """POSIX capabilities given and taken."""
+
+    add: Annotated[tuple[str, ...], pb(1)] = ()
+    drop: Annotated[tuple[str, ...], pb(2)] = ()
+
+
+class SELinuxOptions(Value):
+    """An SELinux label."""
+
+    user: Annotated[str, pb(1)] = ""
+    role: Annotated[str, pb(2)] = ""
+    type: Annotated[str, pb(3)] = ""
+    level: Annotated[str, pb(4)] = ""
+
+
+class WindowsSecurityContextOptions(Value):
+    """What holds only on Windows."""
+
+    gmsa_credential_spec_name: Annotated[str | None, pb(1)] = None
+    gmsa_credential_spec: Annotated[str | None, pb(2)] = None
+    run_as_user_name: Annotated[str | None, pb(3)] = None
+    host_process: Annotated[bool | None, pb(4)] = None
+
+
+class SeccompProfile(Value):
+    """`type`: Localhost (then with a profile's path), RuntimeDefault or Unconfined."""
+
+    type: Annotated[str, pb(1)] = ""
+    localhost_profile: Annotated[str | None, pb(2)] = None
+
+
+class AppArmorProfile(Value):
+    """`type`: Localhost (then with a profile's name), RuntimeDefault or Unconfined."""
+
+    type: Annotated[str, pb(1)] = ""
+    localhost_profile: Annotated[str | None, pb(2)] = None
+
+
+class SecurityContext(Value):
+    """The rights of one container; they win over the pod's."""
+
+    capabilities: Annotated[Capabilities | None, pb(1)] = None
+    privileged: Annotated[bool | None, pb(2)] = None
+    se_linux_options: Annotated[SELinuxOptions | None, pb(3)] = None
+    windows_options: Annotated[WindowsSecurityContextOptions | None, pb(10)] = None
+    run_as_user: Annotated[Int64 | None, pb(4)] = None
+    run_as_group: Annotated[Int64 | None, pb(8)] = None
+    run_as_non_root: Annotated[bool | None, pb(5)] = None
+    read_only_root_filesystem: Annotated[bool | None, pb(6)] = None
+    allow_privilege_escalation: Annotated[bool | None, pb(7)] = None
+    proc_mount: Annotated[str | None, pb(9)] = None
+    seccomp_profile: Annotated[SeccompProfile | None, pb(11)] = None
+    app_armor_profile: Annotated[AppArmorProfile | None, pb(12)] = None
+
+
+class Sysctl(Value):
+    """A kernel parameter."""
+
+    name: Annotated[str, pb(1)] = ""
+    value: Annotated[str, pb(2)] = ""
+
+
+class PodSecurityContext(Value):
+    """The rights of all containers of a pod."""
+
+    se_linux_options: Annotated[SELinuxOptions | None, pb(1)] = None
+    windows_options: Annotated[WindowsSecurityContextOptions | None, pb(8)] = None
+    run_as_user: Annotated[Int64 | None, pb(2)] = None
+    run_as_group: Annotated[Int64 | None, pb(6)] = None
+    run_as_non_root: Annotated[bool | None, pb(3)] = None
+    supplemental_groups: Annotated[tuple[Int64, ...], pb(4)] = ()
+    supplemental_groups_policy: Annotated[str | None, pb(12)] = None
+    fs_group: Annotated[Int64 | None, pb(5)] = None
+    sysctls: Annotated[tuple[Sysctl, ...], pb(7)] = ()
+    fs_group_change_policy: Annotated[str | None, pb(9)] = None
+    seccomp_profile: Annotated[SeccompProfile | None, pb(10)] = None
+    app_armor_profile: Annotated[AppArmorProfile | None, pb(11)] = None
+    se_linux_change_policy: Annotated[str | None, pb(13)] = None
+
+
+# Containers -----------------------------------------------------------------------------------------------------------
 
 
 class ContainerPort(Value):

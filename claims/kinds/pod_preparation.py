@@ -1,20 +1,190 @@
-"""How pods are stored: defaults, first status, quality of service, grace of deletion.
+"""How pods are stored: defaults of the API and of admission, first status, quality of service, grace of deletion.
 
-Source: pkg/registry/core/pod/strategy.go and pkg/apis/core/helper/qos of Kubernetes 1.36.
+Source: pkg/registry/core/pod/strategy.go, pkg/apis/core/helper/qos, pkg/apis/core/v1/defaults.go and
+plugin/pkg/admission/{defaulttolerationseconds,serviceaccount,priority} of Kubernetes 1.36. Everything is a function
+from value to value.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from msgspec.structs import replace
 
-from claims.kinds.containers import Container
-from claims.kinds.pod_defaults import missing_tolerations, with_admission_defaults, with_defaults
-from claims.kinds.pod_statuses import PodCondition, PodStatus
-from claims.kinds.pods import Pod, PodSpec
+from claims.kinds.containers import (
+    Container,
+    ContainerPort,
+    EnvVar,
+    HTTPGetAction,
+    Lifecycle,
+    LifecycleHandler,
+    PodSecurityContext,
+    Probe,
+    ResourceRequirements,
+)
+from claims.kinds.pods import Pod, PodCondition, PodSpec, PodStatus, Toleration
+from claims.kinds.volumes import EmptyDirVolumeSource, Volume, VolumeSource
 from manciple.wire.preparation import status_metadata
 from manciple.wire.quantity import Quantity
+
+# Defaults -------------------------------------------------------------------------------------------------------------
+
+
+GRACE_PERIOD_SECONDS = 30
+DEFAULT_SCHEDULER = "default-scheduler"
+DEFAULT_SERVICE_ACCOUNT = "default"
+#: How long a pod stays on a node that is not ready or cannot be reached.
+EVICTION_TOLERATION_SECONDS = 300
+NODE_TROUBLES = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+#: The priorities that exist without a PriorityClass.
+SYSTEM_PRIORITIES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
+
+_FILE_MODE = 0o644
+
+
+def with_defaults(spec: PodSpec) -> PodSpec:
+    """The API's own defaults; applied to every version of a pod."""
+    return replace(
+        spec,
+        containers=tuple(_container(one, host_network=spec.host_network) for one in spec.containers),
+        init_containers=tuple(_container(one, host_network=spec.host_network) for one in spec.init_containers),
+        volumes=tuple(map(_volume, spec.volumes)),
+        restart_policy=spec.restart_policy or "Always",
+        dns_policy=spec.dns_policy or "ClusterFirst",
+        scheduler_name=spec.scheduler_name or DEFAULT_SCHEDULER,
+        termination_grace_period_seconds=_or(spec.termination_grace_period_seconds, GRACE_PERIOD_SECONDS),
+        enable_service_links=_or(spec.enable_service_links, value=True),
+        security_context=_or(spec.security_context, PodSecurityContext()),
+        service_account_name=spec.service_account_name or spec.service_account,
+        service_account=spec.service_account_name or spec.service_account,
+    )
+
+
+def with_admission_defaults(spec: PodSpec) -> PodSpec:
+    """What admission adds to a new pod: tolerations for troubled nodes, a service account, a priority."""
+    account = spec.service_account_name or DEFAULT_SERVICE_ACCOUNT
+    priority = _or(spec.priority, SYSTEM_PRIORITIES.get(spec.priority_class_name, 0))
+    return replace(
+        spec,
+        tolerations=spec.tolerations + missing_tolerations(spec.tolerations),
+        service_account_name=account,
+        service_account=account,
+        priority=priority,
+        preemption_policy=_or(spec.preemption_policy, "PreemptLowerPriority"),
+    )
+
+
+def missing_tolerations(tolerations: tuple[Toleration, ...]) -> tuple[Toleration, ...]:
+    """Tolerations of NoExecute for `EVICTION_TOLERATION_SECONDS`, for each trouble that none tolerates yet."""
+    return tuple(
+        Toleration(
+            key=trouble,
+            operator="Exists",
+            effect="NoExecute",
+            toleration_seconds=EVICTION_TOLERATION_SECONDS,
+        )
+        for trouble in NODE_TROUBLES
+        if not any(one.key in (trouble, "") and one.effect in ("NoExecute", "") for one in tolerations)
+    )
+
+
+def _or(given: Any, value: Any) -> Any:
+    """`given`, or `value` where it was left out."""
+    return value if given is None else given
+
+
+# Containers ----------------------------------------------------------------------------------------------------------
+
+
+def _container(container: Container, *, host_network: bool) -> Container:
+    return replace(
+        container,
+        image_pull_policy=container.image_pull_policy or _pull_policy(container.image),
+        termination_message_path=container.termination_message_path or "/dev/termination-log",
+        termination_message_policy=container.termination_message_policy or "File",
+        resources=_resources(container.resources),
+        ports=tuple(_port(port, host_network=host_network) for port in container.ports),
+        env=tuple(map(_variable, container.env)),
+        liveness_probe=_probe(container.liveness_probe),
+        readiness_probe=_probe(container.readiness_probe),
+        startup_probe=_probe(container.startup_probe),
+        lifecycle=_lifecycle(container.lifecycle),
+    )
+
+
+def _pull_policy(image: str) -> str:
+    """Always for images that may change under their name: no tag and no digest, or the tag latest."""
+    if "@" in image:
+        return "IfNotPresent"
+    _, _, tag = image.rpartition("/")[2].partition(":")
+    return "Always" if tag in ("", "latest") else "IfNotPresent"
+
+
+def _resources(resources: ResourceRequirements) -> ResourceRequirements:
+    """What is limited is requested as well."""
+    return replace(resources, requests={**resources.limits, **resources.requests}) if resources.limits else resources
+
+
+def _port(port: ContainerPort, *, host_network: bool) -> ContainerPort:
+    host_port = port.host_port or (port.container_port if host_network else 0)
+    return replace(port, protocol=port.protocol or "TCP", host_port=host_port)
+
+
+def _variable(variable: EnvVar) -> EnvVar:
+    source = variable.value_from
+    if source is None or source.field_ref is None or source.field_ref.api_version:
+        return variable
+    return replace(variable, value_from=replace(source, field_ref=replace(source.field_ref, api_version="v1")))
+
+
+def _probe(probe: Probe | None) -> Probe | None:
+    if probe is None:
+        return None
+    return replace(
+        probe,
+        http_get=_http(probe.http_get),
+        timeout_seconds=probe.timeout_seconds or 1,
+        period_seconds=probe.period_seconds or 10,
+        success_threshold=probe.success_threshold or 1,
+        failure_threshold=probe.failure_threshold or 3,
+    )
+
+
+def _http(action: HTTPGetAction | None) -> HTTPGetAction | None:
+    return None if action is None else replace(action, path=action.path or "/", scheme=action.scheme or "HTTP")
+
+
+def _lifecycle(lifecycle: Lifecycle | None) -> Lifecycle | None:
+    def completed(handler: LifecycleHandler | None) -> LifecycleHandler | None:
+        return None if handler is None else replace(handler, http_get=_http(handler.http_get))
+
+    if lifecycle is None:
+        return None
+    return replace(lifecycle, post_start=completed(lifecycle.post_start), pre_stop=completed(lifecycle.pre_stop))
+
+
+# Volumes -------------------------------------------------------------------------------------------------------------
+
+_MODED_SOURCES = ("secret", "config_map", "downward_api", "projected")
+_SOURCES = VolumeSource.__struct_fields__
+
+
+def _volume(volume: Volume) -> Volume:
+    """A volume without a source is an empty directory; files are readable by all unless said otherwise."""
+    if all(getattr(volume, source) is None for source in _SOURCES):
+        return replace(volume, empty_dir=EmptyDirVolumeSource())
+    for name in _MODED_SOURCES:
+        source = getattr(volume, name)
+        if source is not None and source.default_mode is None:
+            return replace(volume, **{name: replace(source, default_mode=_FILE_MODE)})
+    if volume.host_path is not None and volume.host_path.type is None:
+        return replace(volume, host_path=replace(volume.host_path, type=""))
+    return volume
+
+
+# Pods -----------------------------------------------------------------------------------------------------------------
+
 
 TERMINAL_PHASES = frozenset({"Succeeded", "Failed"})
 

@@ -1,19 +1,248 @@
-"""The kinds of the claims, as the API server serves them: ResourceClaim, ResourceClaimTemplate and Pod."""
+"""The kinds of the claims, as the API server serves them: ResourceClaim, ResourceClaimTemplate and Pod.
+
+How claims are stored (defaults, and what an update may take from the client), and the columns of `kubectl get`; how
+pods are stored is in `pod_preparation`. Source: pkg/apis/resource/v1/defaults.go,
+pkg/registry/resource/resourceclaim/strategy.go and pkg/printers/internalversion/printers.go of Kubernetes 1.36.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeVar
 
 from msgspec import structs
+from msgspec.structs import replace
 
-from claims.kinds import claim_preparation, claim_rules, pod_preparation, pod_rules
-from claims.kinds.claim_columns import CLAIM_COLUMNS
+from claims.kinds import claim_rules, pod_preparation, pod_rules
+from claims.kinds.containers import Container
 from claims.kinds.conversion import CLAIM_VERSIONS, TEMPLATE_VERSIONS
-from claims.kinds.pod_columns import POD_COLUMNS
-from claims.kinds.pods import Pod, PodSpec
-from claims.kinds.resource_claims import ResourceClaim, ResourceClaimTemplate
-from manciple.wire.registry import Kind, Subresource
-from manciple.wire.tables import DEFAULT_COLUMNS
+from claims.kinds.pod_preparation import TERMINAL_PHASES
+from claims.kinds.pods import ContainerStateTerminated, ContainerStatus, Pod, PodSpec
+from claims.kinds.resource_claims import (
+    DeviceRequest,
+    DeviceSubRequest,
+    ExactDeviceRequest,
+    ResourceClaim,
+    ResourceClaimSpec,
+    ResourceClaimStatus,
+    ResourceClaimTemplate,
+)
+from inventory.kinds.taints import DeviceToleration
+from manciple.wire.preparation import status_metadata
+from manciple.wire.registry import Column, Kind, Subresource
+from manciple.wire.tables import AGE_COLUMN, DEFAULT_COLUMNS, NAME_COLUMN, age
+
+# How claims are stored ------------------------------------------------------------------------------------------------
+
+
+Request = TypeVar("Request", ExactDeviceRequest, DeviceSubRequest)
+
+
+def with_defaults(spec: ResourceClaimSpec) -> ResourceClaimSpec:
+    """One device of the class where a request says nothing else; tolerations compare by Equal."""
+    requests = tuple(map(_request_with_defaults, spec.devices.requests))
+    return replace(spec, devices=replace(spec.devices, requests=requests))
+
+
+def _request_with_defaults(request: DeviceRequest) -> DeviceRequest:
+    return replace(
+        request,
+        exactly=None if request.exactly is None else _counted(request.exactly),
+        first_available=tuple(map(_counted, request.first_available)),
+    )
+
+
+def _counted(request: Request) -> Request:
+    mode = request.allocation_mode or "ExactCount"
+    count = request.count or (1 if mode == "ExactCount" else 0)
+    tolerations = tuple(map(_toleration_with_defaults, request.tolerations))
+    return replace(request, allocation_mode=mode, count=count, tolerations=tolerations)
+
+
+def _toleration_with_defaults(toleration: DeviceToleration) -> DeviceToleration:
+    return toleration if toleration.operator else replace(toleration, operator="Equal")
+
+
+def create_claim(new: ResourceClaim) -> ResourceClaim:
+    """A new claim has nothing yet."""
+    return replace(new, spec=with_defaults(new.spec), status=ResourceClaimStatus())
+
+
+def update_claim(new: ResourceClaim, old: ResourceClaim) -> ResourceClaim:
+    return replace(new, spec=with_defaults(new.spec), status=old.status)
+
+
+def update_claim_status(new: ResourceClaim, old: ResourceClaim) -> ResourceClaim:
+    """A status write keeps spec and metadata, and drops reports on devices that the claim no longer has."""
+    deallocated = old.status.allocation is not None and new.status.allocation is None
+    status = replace(new.status, devices=()) if deallocated else new.status
+    return replace(old, metadata=status_metadata(new.metadata, old.metadata), status=status)
+
+
+def create_template(new: ResourceClaimTemplate) -> ResourceClaimTemplate:
+    return replace(new, spec=replace(new.spec, spec=with_defaults(new.spec.spec)))
+
+
+def update_template(new: ResourceClaimTemplate, _old: ResourceClaimTemplate) -> ResourceClaimTemplate:
+    return create_template(new)
+
+
+# Columns --------------------------------------------------------------------------------------------------------------
+
+
+def claim_state(claim: ResourceClaim, _now: float = 0) -> str:
+    """`pending`, `allocated,reserved`, `deleted,allocated,reserved`, ..."""
+    deleted, allocated = claim.metadata.deletion_timestamp is not None, claim.status.allocation is not None
+    states = {
+        "deleted": deleted,
+        "pending": not allocated and not deleted,
+        "allocated": allocated,
+        "reserved": allocated and bool(claim.status.reserved_for),
+    }
+    return ",".join(state for state, holds in states.items() if holds)
+
+
+CLAIM_COLUMNS = (
+    NAME_COLUMN,
+    Column(
+        name="State",
+        description="A summary of the current state (allocated, pending, reserved, etc.)",
+        cell=claim_state,
+    ),
+    AGE_COLUMN,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Initialization:
+    """How far a pod's init containers are.
+
+    reason: "" once they are through; ready: sidecars that are; restarts: of the init containers that were looked at.
+    """
+
+    reason: str
+    ready: int
+    restarts: int
+
+
+def _is_sidecar(container: Container | None) -> bool:
+    return container is not None and container.restart_policy == "Always"
+
+
+def _condition_holds(pod: Pod, kind: str) -> bool:
+    return any(condition.type == kind and condition.status == "True" for condition in pod.status.conditions)
+
+
+def _ending(terminated: ContainerStateTerminated) -> str:
+    """Why a container ended: its reason, else signal or exit code."""
+    if terminated.reason:
+        return terminated.reason
+    return f"Signal:{terminated.signal}" if terminated.signal else f"ExitCode:{terminated.exit_code}"
+
+
+def _initialization(pod: Pod) -> _Initialization:
+    specs = {container.name: container for container in pod.spec.init_containers}
+    ready = restarts = 0
+    for position, status in enumerate(pod.status.init_container_statuses):
+        restarts += status.restart_count
+        ended = status.state.terminated
+        if ended is not None and ended.exit_code == 0:
+            continue
+        if _is_sidecar(specs.get(status.name)) and status.started:
+            ready += status.ready
+            continue
+        return _Initialization(_init_reason(status, position, total=len(specs)), ready, restarts)
+    return _Initialization("", ready, restarts)
+
+
+def _init_reason(status: ContainerStatus, position: int, *, total: int) -> str:
+    if status.state.terminated is not None:
+        return f"Init:{_ending(status.state.terminated)}"
+    waiting = status.state.waiting
+    if waiting is not None and waiting.reason not in ("", "PodInitializing"):
+        return f"Init:{waiting.reason}"
+    return f"Init:{position}/{total}"
+
+
+def _container_reason(status: ContainerStatus) -> str:
+    """What one container adds to the pod's status; "" for one that runs."""
+    if status.state.waiting is not None and status.state.waiting.reason:
+        return status.state.waiting.reason
+    return _ending(status.state.terminated) if status.state.terminated is not None else ""
+
+
+def _runs(status: ContainerStatus) -> bool:
+    return status.ready and status.state.running is not None and not _container_reason(status)
+
+
+def _is_past_initialization(pod: Pod) -> bool:
+    return not _initialization(pod).reason or _condition_holds(pod, "Initialized")
+
+
+def pod_status(pod: Pod, _now: float = 0) -> str:
+    """Pending, Running, Completed, Init:0/2, CrashLoopBackOff, Terminating, ..."""
+    deleting = pod.metadata.deletion_timestamp is not None
+    if deleting and pod.status.reason == "NodeLost":
+        return "Unknown"
+    if deleting and pod.status.phase not in TERMINAL_PHASES:
+        return "Terminating"
+    reason = pod.status.reason or pod.status.phase
+    if any(one.type == "PodScheduled" and one.reason == "SchedulingGated" for one in pod.status.conditions):
+        reason = "SchedulingGated"
+    if not _is_past_initialization(pod):
+        return _initialization(pod).reason
+    reasons = [text for status in pod.status.container_statuses if (text := _container_reason(status))]
+    reason = reasons[0] if reasons else _initialization(pod).reason or reason
+    if reason == "Completed" and any(map(_runs, pod.status.container_statuses)):
+        return "Running" if _condition_holds(pod, "Ready") else "NotReady"
+    return reason
+
+
+def pod_readiness(pod: Pod, _now: float = 0) -> str:
+    """Ready containers, sidecars among them, of all."""
+    ready = _initialization(pod).ready
+    if _is_past_initialization(pod):
+        ready += sum(map(_runs, pod.status.container_statuses))
+    return f"{ready}/{len(pod.spec.containers) + sum(map(_is_sidecar, pod.spec.init_containers))}"
+
+
+def pod_restarts(pod: Pod, now: float) -> str:
+    """How often containers restarted, and when last."""
+    counted: tuple[ContainerStatus, ...] = pod.status.init_container_statuses
+    if _is_past_initialization(pod):
+        sidecars = {container.name for container in pod.spec.init_containers if _is_sidecar(container)}
+        counted = (*(one for one in counted if one.name in sidecars), *pod.status.container_statuses)
+    restarts = sum(status.restart_count for status in counted)
+    ended = [status.last_state.terminated for status in counted if status.last_state.terminated is not None]
+    last = max((one.finished_at or "" for one in ended), default="")
+    return f"{restarts} ({age(last, now)} ago)" if restarts and last else str(restarts)
+
+
+def _readiness_gates(pod: Pod) -> str:
+    gates = [gate.condition_type for gate in pod.spec.readiness_gates]
+    return f"{sum(_condition_holds(pod, gate) for gate in gates)}/{len(gates)}" if gates else "<none>"
+
+
+POD_COLUMNS = (
+    NAME_COLUMN,
+    Column(name="Ready", description="How many of the pod's containers are ready", cell=pod_readiness),
+    Column(name="Status", description="The aggregate status of the containers in this pod", cell=pod_status),
+    Column(
+        name="Restarts",
+        description="How often the containers of this pod have been restarted, and when last",
+        cell=pod_restarts,
+    ),
+    AGE_COLUMN,
+    Column(name="IP", priority=1, cell=lambda pod, _now: pod.status.pod_ip or "<none>"),
+    Column(name="Node", priority=1, cell=lambda pod, _now: pod.spec.node_name or "<none>"),
+    Column(name="Nominated Node", priority=1, cell=lambda pod, _now: pod.status.nominated_node_name or "<none>"),
+    Column(name="Readiness Gates", priority=1, cell=lambda pod, _now: _readiness_gates(pod)),
+)
+
+
+# Kinds ----------------------------------------------------------------------------------------------------------------
+
 
 GROUP, VERSION = "resource.k8s.io", "v1"
 
@@ -24,14 +253,14 @@ RESOURCE_CLAIM = Kind(
     plural="resourceclaims",
     singular="resourceclaim",
     type=ResourceClaim,
-    prepare_create=claim_preparation.create_claim,
-    prepare_update=claim_preparation.update_claim,
+    prepare_create=create_claim,
+    prepare_update=update_claim,
     validate_create=claim_rules.validate_claim,
     validate_update=claim_rules.validate_claim_update,
     subresources={
         "status": Subresource(
             name="status",
-            prepare_update=claim_preparation.update_claim_status,
+            prepare_update=update_claim_status,
             validate_update=claim_rules.validate_claim_status_update,
         )
     },
@@ -47,8 +276,8 @@ RESOURCE_CLAIM_TEMPLATE = Kind(
     plural="resourceclaimtemplates",
     singular="resourceclaimtemplate",
     type=ResourceClaimTemplate,
-    prepare_create=claim_preparation.create_template,
-    prepare_update=claim_preparation.update_template,
+    prepare_create=create_template,
+    prepare_update=update_template,
     validate_create=claim_rules.validate_template,
     validate_update=claim_rules.validate_template_update,
     columns=DEFAULT_COLUMNS,

@@ -1,17 +1,212 @@
-"""ResourceClaim, and the ResourceClaimTemplate from which claims are made for pods.
+"""ResourceClaim: what is asked for (`spec.devices`), what was given (`status.allocation`), what drivers report about it
+(`status.devices`); and the ResourceClaimTemplate from which claims are made for pods.
 
 Source: k8s.io/api/resource/v1.
 """
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
-from claims.kinds.allocations import AllocatedDeviceStatus, AllocationResult
-from claims.kinds.requests import DeviceClaim
-from manciple.wire.base import ApiObject, ObjectMeta, Value, always, pb
+import msgspec
+
+from inventory.kinds.classes import DeviceConfiguration, DeviceSelector
+from inventory.kinds.node_selectors import NodeSelector
+from inventory.kinds.taints import DeviceToleration
+from manciple.wire.base import ApiObject, Int64, ObjectMeta, QuantityText, Raw, TimeText, Value, always, pb
+from manciple.wire.conditions import Condition
+
+# What is asked for ----------------------------------------------------------------------------------------------------
+
 
 PACKAGE = "io.k8s.api.resource.v1"
+
+
+class CapacityRequirements(Value):
+    """How much of each capacity one device must give.
+
+    requests: the least amounts, by the qualified name of the capacity.
+    """
+
+    requests: Annotated[dict[str, QuantityText], pb(1, encoding="quantity")] = {}
+
+
+class ExactDeviceRequest(Value):
+    """Devices of one class.
+
+    device_class_name: the DeviceClass that the devices belong to; required.
+    selectors: all must hold, besides the class's; at most 32. allocation_mode: ExactCount (the default) or All.
+    count: devices wanted with ExactCount; 1 by default. admin_access: also devices that others hold, for monitoring.
+    """
+
+    device_class_name: Annotated[str, pb(1)] = ""
+    selectors: Annotated[tuple[DeviceSelector, ...], pb(2)] = ()
+    allocation_mode: Annotated[str, pb(3)] = ""
+    count: Annotated[Int64, pb(4)] = 0
+    admin_access: Annotated[bool | None, pb(5)] = None
+    tolerations: Annotated[tuple[DeviceToleration, ...], pb(6)] = ()
+    capacity: Annotated[CapacityRequirements | None, pb(7)] = None
+
+
+class DeviceSubRequest(Value):
+    """One alternative of a prioritized list; otherwise as ExactDeviceRequest. Referred to as "request/subrequest".
+
+    name: a DNS label, unique in the request. device_class_name: the DeviceClass that the devices belong to; required.
+    allocation_mode: ExactCount (the default) or All. count: devices wanted with ExactCount; 1 by default.
+    """
+
+    name: Annotated[str, pb(1)] = ""
+    device_class_name: Annotated[str, pb(2)] = ""
+    selectors: Annotated[tuple[DeviceSelector, ...], pb(3)] = ()
+    allocation_mode: Annotated[str, pb(4)] = ""
+    count: Annotated[Int64, pb(5)] = 0
+    tolerations: Annotated[tuple[DeviceToleration, ...], pb(6)] = ()
+    capacity: Annotated[CapacityRequirements | None, pb(7)] = None
+
+
+class DeviceRequest(Value):
+    """One request of a claim: `exactly` this, or the first of up to 8 alternatives that fits.
+
+    name: a DNS label, unique in the claim; constraints, configurations and containers refer to it.
+    first_available: alternatives in the order of preference; the first that can be met is taken. At most 8.
+    """
+
+    name: Annotated[str, pb(1)] = ""
+    exactly: Annotated[ExactDeviceRequest | None, pb(2)] = None
+    first_available: Annotated[tuple[DeviceSubRequest, ...], pb(3)] = ()
+
+
+def class_of(requests: tuple[DeviceRequest, ...], name: str) -> str:
+    """The class that the request "NAME" or "NAME/SUBREQUEST" asks for; empty where `requests` has no such one."""
+    main, _, sub = name.partition("/")
+    found = next((request for request in requests if request.name == main), None)
+    if found is None:
+        return ""
+    if found.exactly is not None:
+        return found.exactly.device_class_name
+    return next((one.device_class_name for one in found.first_available if one.name == sub), "")
+
+
+class DeviceConstraint(Value):
+    """What the devices of several requests must have in common, or must not.
+
+    requests: the requests, or "request/subrequest", that it holds for; all of the claim when empty.
+    match_attribute: all have this attribute with one value; distinct_attribute: no two have the same value.
+    """
+
+    requests: Annotated[tuple[str, ...], pb(1)] = ()
+    match_attribute: Annotated[str | None, pb(2)] = None
+    distinct_attribute: Annotated[str | None, pb(3)] = None
+
+
+class DeviceClaimConfiguration(DeviceConfiguration):
+    """A configuration for the devices of the named requests; of all when none is named.
+
+    requests: the requests, or "request/subrequest", that it is for; all of the claim when empty.
+    """
+
+    EMBEDS: ClassVar = (DeviceConfiguration, 2)
+
+    requests: Annotated[tuple[str, ...], pb(1)] = ()
+
+
+class DeviceClaim(Value):
+    """All that a claim asks for; at most 32 of each."""
+
+    requests: Annotated[tuple[DeviceRequest, ...], pb(1)] = ()
+    constraints: Annotated[tuple[DeviceConstraint, ...], pb(2)] = ()
+    config: Annotated[tuple[DeviceClaimConfiguration, ...], pb(3)] = ()
+
+
+# What was given -------------------------------------------------------------------------------------------------------
+
+
+class DeviceRequestAllocationResult(Value):
+    """One device, given for one request.
+
+    request: "request" or "request/subrequest". driver, pool, device: together they name the device.
+    admin_access: given for monitoring; others may hold the device.
+    tolerations, binding_conditions, binding_failure_conditions, skip_node_operations: copies from the time of the
+    allocation. share_id: a UUID that tells apart the allocations of a device with multiple ones.
+    consumed_capacity: how much this allocation takes of each capacity; only with multiple allocations.
+    """
+
+    request: Annotated[str, pb(1)] = ""
+    driver: Annotated[str, pb(2)] = ""
+    pool: Annotated[str, pb(3)] = ""
+    device: Annotated[str, pb(4)] = ""
+    admin_access: Annotated[bool | None, pb(5)] = None
+    tolerations: Annotated[tuple[DeviceToleration, ...], pb(6)] = ()
+    binding_conditions: Annotated[tuple[str, ...], pb(7)] = ()
+    binding_failure_conditions: Annotated[tuple[str, ...], pb(8)] = ()
+    share_id: Annotated[str | None, pb(9)] = msgspec.field(default=None, name="shareID")
+    consumed_capacity: Annotated[dict[str, QuantityText], pb(10, encoding="quantity")] = {}
+    skip_node_operations: Annotated[tuple[str, ...], pb(11)] = ()
+
+
+class DeviceAllocationConfiguration(DeviceConfiguration):
+    """A configuration that applies to the named requests.
+
+    source: FromClass or FromClaim. requests: those that it is for; all of the claim when empty.
+    """
+
+    EMBEDS: ClassVar = (DeviceConfiguration, 3)
+
+    source: Annotated[str, pb(1)] = ""
+    requests: Annotated[tuple[str, ...], pb(2)] = ()
+
+
+class DeviceAllocationResult(Value):
+    """The devices given and their configuration.
+
+    results: at most 32. config: those of the classes first, then those of the claim; at most 64.
+    """
+
+    results: Annotated[tuple[DeviceRequestAllocationResult, ...], pb(1)] = ()
+    config: Annotated[tuple[DeviceAllocationConfiguration, ...], pb(2)] = ()
+
+
+class AllocationResult(Value):
+    """What was given, and where it is available.
+
+    node_selector: the nodes on which the devices are available; every node without one.
+    allocation_timestamp: when they were given.
+    """
+
+    devices: Annotated[DeviceAllocationResult, pb(1)] = DeviceAllocationResult()
+    node_selector: Annotated[NodeSelector | None, pb(3)] = None
+    allocation_timestamp: Annotated[TimeText | None, pb(5, encoding="time")] = None
+
+
+class NetworkDeviceData(Value):
+    """What a driver tells of a network device.
+
+    interface_name: in the pod's network namespace. ips: in CIDR notation; at most 16.
+    hardware_address: such as a MAC address.
+    """
+
+    interface_name: Annotated[str, pb(1)] = ""
+    ips: Annotated[tuple[str, ...], pb(2)] = ()
+    hardware_address: Annotated[str, pb(3)] = ""
+
+
+class AllocatedDeviceStatus(Value):
+    """A driver's report on one allocated device.
+
+    driver, pool, device, share_id: together they name the allocation. conditions: as the driver sees them; at most 8.
+    data: any JSON object, at most 10 KiB.
+    """
+
+    driver: Annotated[str, pb(1)] = ""
+    pool: Annotated[str, pb(2)] = ""
+    device: Annotated[str, pb(3)] = ""
+    share_id: Annotated[str | None, pb(7)] = msgspec.field(default=None, name="shareID")
+    conditions: Annotated[tuple[Condition, ...], pb(4, list_keys="type")] = ()
+    data: Annotated[Raw, pb(5, encoding="raw")] = None
+    network_data: Annotated[NetworkDeviceData | None, pb(6)] = None
+
+
+# Claims and templates -------------------------------------------------------------------------------------------------
 
 
 class ResourceClaimConsumerReference(Value):

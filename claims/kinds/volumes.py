@@ -1,16 +1,15 @@
-"""The volumes of a pod: `Volume` with the sources that every node knows, and the projected ones.
+"""The volumes of a pod: `Volume` with the sources that nodes here know, the projected ones, and those only carried.
 
-The sources of particular storage systems are in `claims.kinds.storage_systems`. Source: k8s.io/api/core/v1.
+Source: k8s.io/api/core/v1.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import msgspec
 
-from claims.kinds import storage_systems as storage
-from claims.kinds.references import (
+from claims.kinds.containers import (
     KeyToPath,
     LocalObjectReference,
     ObjectFieldSelector,
@@ -154,97 +153,119 @@ class ProjectedVolumeSource(Value):
     default_user: Annotated[Int64 | None, pb(3)] = None
 
 
-class PersistentVolumeClaimVolumeSource(Value):
-    """A PersistentVolumeClaim of the pod's namespace."""
-
-    claim_name: Annotated[str, pb(1)] = ""
-    read_only: Annotated[bool, pb(2)] = False
-
-
-class VolumeResourceRequirements(Value):
-    """Amounts of storage."""
-
-    limits: Annotated[dict[str, QuantityText], pb(1, encoding="quantity")] = {}
-    requests: Annotated[dict[str, QuantityText], pb(2, encoding="quantity")] = {}
-
-
-class PersistentVolumeClaimSpec(Value):
-    """The storage that is asked for."""
-
-    access_modes: Annotated[tuple[str, ...], pb(1)] = ()
-    selector: Annotated[LabelSelector | None, pb(4)] = None
-    resources: Annotated[VolumeResourceRequirements, pb(2)] = VolumeResourceRequirements()
-    volume_name: Annotated[str, pb(3)] = ""
-    storage_class_name: Annotated[str | None, pb(5)] = None
-    volume_mode: Annotated[str | None, pb(6)] = None
-    data_source: Annotated[TypedLocalObjectReference | None, pb(7)] = None
-    data_source_ref: Annotated[TypedObjectReference | None, pb(8)] = None
-    volume_attributes_class_name: Annotated[str | None, pb(9)] = None
-
-
-class PersistentVolumeClaimTemplate(Value):
-    """The PersistentVolumeClaim to be made for the pod."""
-
-    metadata: Annotated[ObjectMeta, pb(1)] = ObjectMeta()
-    spec: Annotated[PersistentVolumeClaimSpec, pb(2)] = always(PersistentVolumeClaimSpec())
-
-
-class EphemeralVolumeSource(Value):
-    """A volume that a storage driver makes for the pod and removes with it."""
-
-    volume_claim_template: Annotated[PersistentVolumeClaimTemplate | None, pb(1)] = None
-
-
-class CSIVolumeSource(Value):
-    """A volume that a CSI driver makes for the pod."""
-
-    driver: Annotated[str, pb(1)] = ""
-    read_only: Annotated[bool | None, pb(2)] = None
-    fs_type: Annotated[str | None, pb(3)] = None
-    volume_attributes: Annotated[dict[str, str], pb(4)] = {}
-    node_publish_secret_ref: Annotated[LocalObjectReference | None, pb(5)] = None
-
-
-class ImageVolumeSource(Value):
-    """The files of an image."""
-
-    reference: Annotated[str, pb(1)] = ""
-    pull_policy: Annotated[str, pb(2)] = ""
-
-
-class VolumeSource(Value):
+class ServedVolumeSource(Value):
     """Where a volume comes from. Exactly one field is set."""
 
     host_path: Annotated[HostPathVolumeSource | None, pb(1)] = None
     empty_dir: Annotated[EmptyDirVolumeSource | None, pb(2)] = None
-    gce_persistent_disk: Annotated[storage.GCEPersistentDiskVolumeSource | None, pb(3)] = None
-    aws_elastic_block_store: Annotated[storage.AWSElasticBlockStoreVolumeSource | None, pb(4)] = None
-    git_repo: Annotated[storage.GitRepoVolumeSource | None, pb(5)] = None
     secret: Annotated[SecretVolumeSource | None, pb(6)] = None
-    nfs: Annotated[storage.NFSVolumeSource | None, pb(7)] = None
-    iscsi: Annotated[storage.ISCSIVolumeSource | None, pb(8)] = None
-    glusterfs: Annotated[storage.GlusterfsVolumeSource | None, pb(9)] = None
-    persistent_volume_claim: Annotated[PersistentVolumeClaimVolumeSource | None, pb(10)] = None
-    rbd: Annotated[storage.RBDVolumeSource | None, pb(11)] = None
-    flex_volume: Annotated[storage.FlexVolumeSource | None, pb(12)] = None
-    cinder: Annotated[storage.CinderVolumeSource | None, pb(13)] = None
-    cephfs: Annotated[storage.CephFSVolumeSource | None, pb(14)] = None
-    flocker: Annotated[storage.FlockerVolumeSource | None, pb(15)] = None
     downward_api: Annotated[DownwardAPIVolumeSource | None, pb(16)] = msgspec.field(default=None, name="downwardAPI")
-    fc: Annotated[storage.FCVolumeSource | None, pb(17)] = None
-    azure_file: Annotated[storage.AzureFileVolumeSource | None, pb(18)] = None
     config_map: Annotated[ConfigMapVolumeSource | None, pb(19)] = None
-    vsphere_volume: Annotated[storage.VsphereVirtualDiskVolumeSource | None, pb(20)] = None
-    quobyte: Annotated[storage.QuobyteVolumeSource | None, pb(21)] = None
-    azure_disk: Annotated[storage.AzureDiskVolumeSource | None, pb(22)] = None
-    photon_persistent_disk: Annotated[storage.PhotonPersistentDiskVolumeSource | None, pb(23)] = None
     projected: Annotated[ProjectedVolumeSource | None, pb(26)] = None
-    portworx_volume: Annotated[storage.PortworxVolumeSource | None, pb(24)] = None
-    scale_io: Annotated[storage.ScaleIOVolumeSource | None, pb(25)] = msgspec.field(default=None, name="scaleIO")
-    storageos: Annotated[storage.StorageOSVolumeSource | None, pb(27)] = None
-    csi: Annotated[CSIVolumeSource | None, pb(28)] = None
-    ephemeral: Annotated[EphemeralVolumeSource | None, pb(29)] = None
-    image: Annotated[ImageVolumeSource | None, pb(30)] = None
+
+
+# What is only carried -------------------------------------------------------------------------------------------------
+
+#: Volume sources that nothing here mounts: read, stored, explained and answered like all others, in JSON and protobuf.
+#: A line is a type: its name, its fields as NAME:NUMBER:TYPE (of text where no type is named), what it is.
+_CARRIED = """
+GCEPersistentDiskVolumeSource pdName:1 fsType:2 partition:3:int32 readOnly:4:bool # A disk of Google Compute Engine.
+AWSElasticBlockStoreVolumeSource volumeID:1 fsType:2 partition:3:int32 readOnly:4:bool # A disk of AWS.
+GitRepoVolumeSource repository:1 revision:2 directory:3 # A checkout of a git repository.
+NFSVolumeSource server:1 path:2 readOnly:3:bool # An NFS export.
+ISCSIVolumeSource targetPortal:1 iqn:2 lun:3:int32 iscsiInterface:4 fsType:5 readOnly:6:bool portals:7:[str] \
+    chapAuthDiscovery:8:bool chapAuthSession:11:bool secretRef:10:LocalObjectReference? initiatorName:12:str? \
+    # An iSCSI disk.
+GlusterfsVolumeSource endpoints:1 path:2 readOnly:3:bool # A Glusterfs volume.
+PersistentVolumeClaimVolumeSource claimName:1 readOnly:2:bool # A PersistentVolumeClaim of the pod's namespace.
+RBDVolumeSource monitors:1:[str] image:2 fsType:3 pool:4 user:5 keyring:6 secretRef:7:LocalObjectReference? \
+    readOnly:8:bool # A Ceph block device.
+FlexVolumeSource driver:1 fsType:2 secretRef:3:LocalObjectReference? readOnly:4:bool options:5:{str} \
+    # A volume of an exec-based plugin.
+CinderVolumeSource volumeID:1 fsType:2 readOnly:3:bool secretRef:4:LocalObjectReference? # A volume of OpenStack.
+CephFSVolumeSource monitors:1:[str] path:2 user:3 secretFile:4 secretRef:5:LocalObjectReference? readOnly:6:bool \
+    # A Ceph filesystem.
+FlockerVolumeSource datasetName:1 datasetUUID:2 # A Flocker dataset.
+FCVolumeSource targetWWNs:1:[str] lun:2:int32? fsType:3 readOnly:4:bool wwids:5:[str] # A Fibre Channel disk.
+AzureFileVolumeSource secretName:1 shareName:2 readOnly:3:bool # An Azure file share.
+VsphereVirtualDiskVolumeSource volumePath:1 fsType:2 storagePolicyName:3 storagePolicyID:4 # A disk of vSphere.
+QuobyteVolumeSource registry:1 volume:2 readOnly:3:bool user:4 group:5 tenant:6 # A Quobyte volume.
+AzureDiskVolumeSource diskName:1 diskURI:2 cachingMode:3:str? fsType:4:str? readOnly:5:bool? kind:6:str? \
+    # An Azure disk.
+PhotonPersistentDiskVolumeSource pdID:1 fsType:2 # A disk of Photon Controller.
+PortworxVolumeSource volumeID:1 fsType:2 readOnly:3:bool # A Portworx volume.
+ScaleIOVolumeSource gateway:1 system:2 secretRef:3:LocalObjectReference? sslEnabled:4:bool protectionDomain:5 \
+    storagePool:6 storageMode:7 volumeName:8 fsType:9 readOnly:10:bool # A ScaleIO volume.
+StorageOSVolumeSource volumeName:1 volumeNamespace:2 fsType:3 readOnly:4:bool secretRef:5:LocalObjectReference? \
+    # A StorageOS volume.
+CSIVolumeSource driver:1 readOnly:2:bool? fsType:3:str? volumeAttributes:4:{str} \
+    nodePublishSecretRef:5:LocalObjectReference? # A volume that a CSI driver makes for the pod.
+VolumeResourceRequirements limits:1:{quantity} requests:2:{quantity} # Amounts of storage.
+PersistentVolumeClaimSpec accessModes:1:[str] selector:4:LabelSelector? resources:2:VolumeResourceRequirements \
+    volumeName:3 storageClassName:5:str? volumeMode:6:str? dataSource:7:TypedLocalObjectReference? \
+    dataSourceRef:8:TypedObjectReference? volumeAttributesClassName:9:str? # The storage that is asked for.
+PersistentVolumeClaimTemplate metadata:1:ObjectMeta spec:2:PersistentVolumeClaimSpec! \
+    # The PersistentVolumeClaim to be made for the pod.
+EphemeralVolumeSource volumeClaimTemplate:1:PersistentVolumeClaimTemplate? \
+    # A volume that a storage driver makes for the pod and removes with it.
+ImageVolumeSource reference:1 pullPolicy:2 # The files of an image.
+VolumeSource gcePersistentDisk:3:GCEPersistentDiskVolumeSource? \
+    awsElasticBlockStore:4:AWSElasticBlockStoreVolumeSource? gitRepo:5:GitRepoVolumeSource? nfs:7:NFSVolumeSource? \
+    iscsi:8:ISCSIVolumeSource? glusterfs:9:GlusterfsVolumeSource? \
+    persistentVolumeClaim:10:PersistentVolumeClaimVolumeSource? rbd:11:RBDVolumeSource? \
+    flexVolume:12:FlexVolumeSource? cinder:13:CinderVolumeSource? \
+    cephfs:14:CephFSVolumeSource? flocker:15:FlockerVolumeSource? fc:17:FCVolumeSource? \
+    azureFile:18:AzureFileVolumeSource? vsphereVolume:20:VsphereVirtualDiskVolumeSource? \
+    quobyte:21:QuobyteVolumeSource? azureDisk:22:AzureDiskVolumeSource? \
+    photonPersistentDisk:23:PhotonPersistentDiskVolumeSource? portworxVolume:24:PortworxVolumeSource? \
+    scaleIO:25:ScaleIOVolumeSource? storageos:27:StorageOSVolumeSource? csi:28:CSIVolumeSource? \
+    ephemeral:29:EphemeralVolumeSource? image:30:ImageVolumeSource? # Where a volume comes from: one field is set.
+"""
+
+_Types = dict[str, tuple[Any, Any]]  # name -> (type, default)
+
+
+def _declare(table: str) -> _Types:
+    """The types of such a table, each of which may name those above it."""
+    types: _Types = {
+        "str": (str, ""),
+        "bool": (bool, False),
+        "int32": (Int32, 0),
+        "[str]": (tuple[str, ...], ()),
+        "{str}": (dict[str, str], {}),
+        "{quantity}": (dict[str, QuantityText], {}),
+    }
+    known = (LabelSelector, LocalObjectReference, ObjectMeta, TypedLocalObjectReference, TypedObjectReference)
+    types |= {type_.__name__: (type_, type_()) for type_ in known}
+    for line in table.strip().splitlines():
+        declared, _, description = line.partition(" # ")
+        name, *fields = declared.split()
+        base = ServedVolumeSource if name == "VolumeSource" else Value
+        made = msgspec.defstruct(
+            name,
+            [_field(text, types) for text in fields],
+            bases=(base,),
+            module=__name__,
+            namespace={"__doc__": description},
+        )
+        types[name] = (made, made())
+    return types
+
+
+def _field(text: str, types: _Types) -> tuple[str, Any, Any]:
+    """`TYPE?` may be absent, `TYPE!` is served even when it is empty."""
+    name, number, type_ = (*text.split(":"), "str")[:3]
+    declared, default = types[type_.rstrip("?!")]
+    meta = pb(int(number), encoding="quantity" if type_ == "{quantity}" else "")
+    if type_.endswith("?"):
+        return name, Annotated[declared | None, meta], None
+    return name, Annotated[declared, meta], always(default) if type_.endswith("!") else default
+
+
+if TYPE_CHECKING:
+    VolumeSource = ServedVolumeSource
+else:
+    VolumeSource = _declare(_CARRIED)["VolumeSource"][0]
 
 
 class Volume(VolumeSource):

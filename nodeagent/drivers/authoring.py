@@ -23,8 +23,7 @@ from typing import Any, ClassVar, TypeVar
 
 import msgspec
 
-from claims.kinds.allocations import DeviceRequestAllocationResult
-from claims.kinds.resource_claims import ResourceClaim
+from claims.kinds.resource_claims import DeviceRequestAllocationResult, ResourceClaim
 from inventory.kinds.slices import CounterSet, Device
 from nodeagent import cdi
 from nodeagent.drivers.opaque import parameters_for

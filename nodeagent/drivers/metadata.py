@@ -27,8 +27,7 @@ from pathlib import Path
 
 import msgspec
 
-from claims.kinds.allocations import NetworkDeviceData
-from claims.kinds.resource_claims import ResourceClaim
+from claims.kinds.resource_claims import NetworkDeviceData, ResourceClaim
 from inventory.kinds.slices import DeviceAttribute
 from manciple.wire.base import Value
 from nodeagent import cdi

@@ -19,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from claims.kinds.allocations import DeviceRequestAllocationResult
+from claims.kinds.resource_claims import DeviceRequestAllocationResult
 from inventory.kinds.slices import (
     CapacityRequestPolicy,
     CapacityRequestPolicyRange,

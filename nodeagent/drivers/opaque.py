@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from claims.kinds.allocations import DeviceAllocationConfiguration, DeviceAllocationResult
+from claims.kinds.resource_claims import DeviceAllocationConfiguration, DeviceAllocationResult
 
 #: Lower comes first, and so has less weight.
 _WEIGHT = {"FromClass": 0, "FromClaim": 1}

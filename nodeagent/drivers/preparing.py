@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from claims.kinds.allocations import DeviceRequestAllocationResult
-from claims.kinds.resource_claims import ResourceClaim
+from claims.kinds.resource_claims import DeviceRequestAllocationResult, ResourceClaim
 from nodeagent import cdi
 from nodeagent.cdi.folder import kind_of
 from nodeagent.checkpoint import PreparedDevice

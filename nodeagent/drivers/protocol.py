@@ -11,8 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from claims.kinds.allocations import NetworkDeviceData
-from claims.kinds.resource_claims import ResourceClaim
+from claims.kinds.resource_claims import NetworkDeviceData, ResourceClaim
 from inventory.kinds.slices import CounterSet, Device, DeviceAttribute
 from nodeagent import cdi
 from nodeagent.checkpoint import PreparedDevice

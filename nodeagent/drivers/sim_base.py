@@ -13,8 +13,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from claims.kinds.allocations import DeviceAllocationResult, DeviceRequestAllocationResult
-from claims.kinds.resource_claims import ResourceClaim
+from claims.kinds.resource_claims import DeviceAllocationResult, DeviceRequestAllocationResult, ResourceClaim
 from inventory.kinds.slices import Device
 from nodeagent import cdi
 from nodeagent.drivers.opaque import parameters_for

@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from claims.kinds.allocations import DeviceRequestAllocationResult
+from claims.kinds.resource_claims import DeviceRequestAllocationResult
 from inventory.kinds.slices import Device, DeviceAttribute, DeviceCapacity
 from manciple.wire.base import Value
 from nodeagent.drivers.protocol import Pool

@@ -9,9 +9,8 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from claims.kinds.containers import Container, EnvVarSource
+from claims.kinds.containers import Container, EnvVarSource, ResourceFieldSelector
 from claims.kinds.pods import Pod
-from claims.kinds.references import ResourceFieldSelector
 from manciple.wire.quantity import Quantity
 from nodeagent.config import machine_cpus, machine_memory
 from nodeagent.runtimes.expansion import expanded

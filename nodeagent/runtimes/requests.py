@@ -9,9 +9,17 @@ from collections.abc import Iterator
 
 import msgspec
 
-from claims.kinds.containers import Container, HTTPGetAction, LifecycleHandler, Probe, ProbeHandler, VolumeMount
+from claims.kinds.containers import (
+    Container,
+    HTTPGetAction,
+    LifecycleHandler,
+    PodSecurityContext,
+    Probe,
+    ProbeHandler,
+    SecurityContext,
+    VolumeMount,
+)
 from claims.kinds.pods import Pod
-from claims.kinds.security import PodSecurityContext, SecurityContext
 from claims.kinds.volumes import Volume
 from manciple.wire.quantity import Quantity
 from nodeagent.runtimes.environment import Addresses, Environment, environment_of

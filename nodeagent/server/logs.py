@@ -13,8 +13,7 @@ from datetime import datetime
 from typing import Literal
 
 from claims.kinds.pod_logs import PodLogOptions, read_options, wrong_options
-from claims.kinds.pod_statuses import ContainerStatus
-from claims.kinds.pods import Pod
+from claims.kinds.pods import ContainerStatus, Pod
 from manciple.wire.errors import BadRequest
 from nodeagent.failures import LogsUnavailable
 from nodeagent.runtimes.logs import LogQuery

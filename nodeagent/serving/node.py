@@ -14,8 +14,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
-from claims.kinds.allocations import DeviceRequestAllocationResult
-from claims.kinds.resource_claims import ResourceClaim
+from claims.kinds.resource_claims import DeviceRequestAllocationResult, ResourceClaim
 from nodeagent.cdi import CdiFolder
 from nodeagent.checkpoint import PreparedDevice
 from nodeagent.disk import TEMPORARY

@@ -18,8 +18,12 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from claims.kinds.allocations import AllocationResult, DeviceAllocationResult, DeviceRequestAllocationResult
-from claims.kinds.resource_claims import ResourceClaim
+from claims.kinds.resource_claims import (
+    AllocationResult,
+    DeviceAllocationResult,
+    DeviceRequestAllocationResult,
+    ResourceClaim,
+)
 from inventory.kinds.classes import DeviceClass
 from inventory.kinds.slices import ResourceSlice
 from manciple.wire.codec import decode_value, to_builtins

@@ -14,13 +14,13 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from claims.kinds.allocations import (
+from claims.kinds.resource_claims import (
     AllocationResult,
     DeviceAllocationConfiguration,
     DeviceAllocationResult,
     DeviceRequestAllocationResult,
+    ResourceClaim,
 )
-from claims.kinds.resource_claims import ResourceClaim
 from inventory.kinds.node_selectors import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
 from scheduling.allocator.explain import explain, funnels, is_short, wanted
 from scheduling.allocator.outcome import INVALID_POOLS, Allocated, Failed, Outcome, Unallocatable

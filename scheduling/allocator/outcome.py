@@ -12,7 +12,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from claims.kinds.allocations import AllocationResult
+from claims.kinds.resource_claims import AllocationResult
 from scheduling.allocator.requests import RequestPlan
 from scheduling.allocator.sentences import Finding, finding
 from scheduling.allocator.stages import ASKED, Funnel, Shortage, Stage, merged, most_left

@@ -16,8 +16,13 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from claims.kinds.requests import DeviceConstraint, DeviceRequest, DeviceSubRequest, ExactDeviceRequest
-from claims.kinds.resource_claims import ResourceClaim
+from claims.kinds.resource_claims import (
+    DeviceConstraint,
+    DeviceRequest,
+    DeviceSubRequest,
+    ExactDeviceRequest,
+    ResourceClaim,
+)
 from inventory.kinds.classes import DeviceClass, DeviceSelector
 from inventory.kinds.slices import Device
 from inventory.kinds.taints import DeviceTaint, DeviceToleration

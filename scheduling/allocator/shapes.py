@@ -19,13 +19,13 @@ from enum import Enum
 
 import msgspec
 
-from claims.kinds.allocations import (
+from claims.kinds.resource_claims import (
     AllocationResult,
     DeviceAllocationConfiguration,
     DeviceAllocationResult,
     DeviceRequestAllocationResult,
+    ResourceClaim,
 )
-from claims.kinds.resource_claims import ResourceClaim
 from inventory.kinds.node_selectors import NodeSelector
 from scheduling.allocator.allocation import (
     claim_configuration,

@@ -14,8 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from claims.kinds.allocations import AllocationResult, DeviceRequestAllocationResult
-from claims.kinds.resource_claims import ResourceClaim
+from claims.kinds.resource_claims import AllocationResult, DeviceRequestAllocationResult, ResourceClaim
 from inventory.kinds.classes import DeviceClass
 from inventory.kinds.slices import ResourceSlice
 from inventory.kinds.taints import DeviceTaintRule

@@ -21,8 +21,7 @@ from django.db.models import Q
 from msgspec import structs
 
 from claims import models
-from claims.kinds.pod_statuses import PodResourceClaimStatus
-from claims.kinds.pods import Pod, PodResourceClaim
+from claims.kinds.pods import Pod, PodResourceClaim, PodResourceClaimStatus
 from claims.kinds.resource_claims import ResourceClaim, ResourceClaimTemplate
 from manciple.store import bulk, objects, owners
 from manciple.store.objects import Writer

@@ -18,8 +18,7 @@ from datetime import datetime, timedelta
 
 from msgspec import structs
 
-from claims.kinds.affinity import Toleration
-from claims.kinds.pods import Pod
+from claims.kinds.pods import Pod, Toleration
 from inventory.kinds.nodes import Node, NodeCondition, Taint
 from scheduling.event_recorder import timestamp
 from scheduling.policy import tolerates

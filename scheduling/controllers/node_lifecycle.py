@@ -19,8 +19,7 @@ from datetime import UTC, datetime
 
 from msgspec import structs
 
-from claims.kinds.pod_statuses import PodCondition
-from claims.kinds.pods import Pod
+from claims.kinds.pods import Pod, PodCondition
 from inventory.kinds.nodes import Node, NodeSpec, NodeStatus
 from manciple.store import objects, writings
 from manciple.store.objects import Writer

@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 
 from msgspec import structs
 
-from claims.kinds.requests import DeviceRequest
-from claims.kinds.resource_claims import ResourceClaim
+from claims.kinds.resource_claims import DeviceRequest, ResourceClaim
 from scheduling.allocator import Allocated, Failed, NodeView, Snapshot, Unallocatable, Undecided, overall, place
 from scheduling.allocator.allocation import Examination, Examined, examine
 from scheduling.allocator.dominance import dominant

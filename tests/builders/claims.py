@@ -5,23 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from claims.kinds.allocations import (
+from claims.kinds.containers import Container, ContainerResourceClaim, ResourceRequirements
+from claims.kinds.pods import Pod, PodResourceClaim, PodSpec
+from claims.kinds.resource_claims import (
     AllocationResult,
     DeviceAllocationConfiguration,
     DeviceAllocationResult,
-    DeviceRequestAllocationResult,
-)
-from claims.kinds.containers import Container, ContainerResourceClaim, ResourceRequirements
-from claims.kinds.pods import Pod, PodResourceClaim, PodSpec
-from claims.kinds.requests import (
     DeviceClaim,
     DeviceClaimConfiguration,
     DeviceConstraint,
     DeviceRequest,
+    DeviceRequestAllocationResult,
     DeviceSubRequest,
     ExactDeviceRequest,
-)
-from claims.kinds.resource_claims import (
     ResourceClaim,
     ResourceClaimConsumerReference,
     ResourceClaimSpec,

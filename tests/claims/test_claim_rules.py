@@ -9,8 +9,14 @@ import pytest
 from msgspec.structs import replace
 
 from claims.kinds.registration import RESOURCE_CLAIM, RESOURCE_CLAIM_TEMPLATE
-from claims.kinds.requests import CapacityRequirements, DeviceRequest, DeviceSubRequest, ExactDeviceRequest
-from claims.kinds.resource_claims import ResourceClaim, ResourceClaimStatus
+from claims.kinds.resource_claims import (
+    CapacityRequirements,
+    DeviceRequest,
+    DeviceSubRequest,
+    ExactDeviceRequest,
+    ResourceClaim,
+    ResourceClaimStatus,
+)
 from inventory.kinds.taints import DeviceToleration
 from manciple.wire.errors import FieldError
 from tests.builders import (

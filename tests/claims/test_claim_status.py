@@ -8,9 +8,14 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from claims.kinds.allocations import AllocatedDeviceStatus, DeviceAllocationConfiguration, NetworkDeviceData
 from claims.kinds.registration import RESOURCE_CLAIM
-from claims.kinds.resource_claims import ResourceClaim, ResourceClaimStatus
+from claims.kinds.resource_claims import (
+    AllocatedDeviceStatus,
+    DeviceAllocationConfiguration,
+    NetworkDeviceData,
+    ResourceClaim,
+    ResourceClaimStatus,
+)
 from manciple.wire.conditions import Condition
 from manciple.wire.errors import FieldError
 from tests.builders import (

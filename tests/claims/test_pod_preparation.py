@@ -7,20 +7,29 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from claims.kinds.affinity import Toleration
-from claims.kinds.containers import Container, ContainerPort, EnvVar, EnvVarSource, HTTPGetAction, Probe
-from claims.kinds.pod_statuses import (
+from claims.kinds.containers import (
+    Container,
+    ContainerPort,
+    EnvVar,
+    EnvVarSource,
+    HTTPGetAction,
+    ObjectFieldSelector,
+    Probe,
+)
+from claims.kinds.pods import (
     ContainerState,
     ContainerStateRunning,
     ContainerStateTerminated,
     ContainerStateWaiting,
     ContainerStatus,
+    Pod,
     PodCondition,
     PodIP,
+    PodReadinessGate,
+    PodSchedulingGate,
     PodStatus,
+    Toleration,
 )
-from claims.kinds.pods import Pod, PodReadinessGate, PodSchedulingGate
-from claims.kinds.references import ObjectFieldSelector
 from claims.kinds.registration import POD
 from claims.kinds.volumes import ConfigMapVolumeSource, EmptyDirVolumeSource, Volume
 from tests.builders import make_container, make_pod, stored

@@ -8,24 +8,27 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from claims.kinds.affinity import (
-    Affinity,
-    NodeAffinity,
-    PodAffinityTerm,
-    PodAntiAffinity,
-    PreferredSchedulingTerm,
-    Toleration,
-    TopologySpreadConstraint,
-)
 from claims.kinds.containers import (
     Container,
     ContainerPort,
     EnvVar,
     EnvVarSource,
+    ObjectFieldSelector,
     VolumeMount,
 )
-from claims.kinds.pods import Pod, PodReadinessGate, PodResourceClaim, PodSchedulingGate
-from claims.kinds.references import ObjectFieldSelector
+from claims.kinds.pods import (
+    Affinity,
+    NodeAffinity,
+    Pod,
+    PodAffinityTerm,
+    PodAntiAffinity,
+    PodReadinessGate,
+    PodResourceClaim,
+    PodSchedulingGate,
+    PreferredSchedulingTerm,
+    Toleration,
+    TopologySpreadConstraint,
+)
 from claims.kinds.registration import POD
 from claims.kinds.volumes import EmptyDirVolumeSource, HostPathVolumeSource, Volume
 from inventory.kinds.node_selectors import NodeSelector

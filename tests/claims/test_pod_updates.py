@@ -8,16 +8,15 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from claims.kinds.affinity import (
-    Toleration,
-)
-from claims.kinds.pod_statuses import (
+from claims.kinds.pods import (
     ContainerState,
     ContainerStateTerminated,
     ContainerStatus,
+    Pod,
     PodResourceClaimStatus,
+    PodSchedulingGate,
+    Toleration,
 )
-from claims.kinds.pods import Pod, PodSchedulingGate
 from claims.kinds.registration import POD
 from manciple.wire.errors import FieldError
 from tests.builders import make_pod, stored

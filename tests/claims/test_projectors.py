@@ -12,10 +12,9 @@ from django.test.utils import CaptureQueriesContext
 from msgspec import structs
 
 from claims.admission import ADMIN_ACCESS_LABEL
-from claims.kinds.allocations import AllocationResult
-from claims.kinds.pod_statuses import PodExtendedResourceClaimStatus, PodResourceClaimStatus, PodStatus
+from claims.kinds.pods import PodExtendedResourceClaimStatus, PodResourceClaimStatus, PodStatus
 from claims.kinds.registration import POD, RESOURCE_CLAIM
-from claims.kinds.resource_claims import ResourceClaim
+from claims.kinds.resource_claims import AllocationResult, ResourceClaim
 from claims.models import AllocatedDevice, Claim, Pod, Reservation
 from claims.projectors import DeviceTaken
 from inventory.kinds.registration import RESOURCE_SLICE

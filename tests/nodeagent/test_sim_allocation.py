@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from msgspec import structs
 
-from claims.kinds.requests import CapacityRequirements
+from claims.kinds.resource_claims import CapacityRequirements
 from manciple.wire.base import OwnerReference
 from nodeagent.drivers.nic import NicDriver
 from nodeagent.drivers.partitionable import PartitionableDriver

@@ -10,10 +10,8 @@ from typing import Any, TypeVar, cast
 
 from msgspec import structs
 
-from claims.kinds.allocations import AllocationResult
-from claims.kinds.pod_statuses import PodCondition, PodResourceClaimStatus, PodStatus
-from claims.kinds.pods import Pod
-from claims.kinds.resource_claims import ResourceClaim
+from claims.kinds.pods import Pod, PodCondition, PodResourceClaimStatus, PodStatus
+from claims.kinds.resource_claims import AllocationResult, ResourceClaim
 from inventory.kinds.classes import DeviceClass
 from inventory.kinds.nodes import Node
 from inventory.kinds.slices import ResourceSlice

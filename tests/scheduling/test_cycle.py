@@ -10,8 +10,7 @@ from django.db import OperationalError
 from msgspec import structs
 from pytest_django.fixtures import Settings
 
-from claims.kinds.affinity import Affinity, NodeAffinity, PreferredSchedulingTerm
-from claims.kinds.pods import Pod
+from claims.kinds.pods import Affinity, NodeAffinity, Pod, PreferredSchedulingTerm
 from inventory.kinds.nodes import Taint
 from manciple.wire.errors import Expired
 from scheduling import commit, cycle, queue

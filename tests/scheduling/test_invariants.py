@@ -13,8 +13,7 @@ import pytest
 from django.core.management import CommandError, call_command
 from msgspec import structs
 
-from claims.kinds.pod_statuses import PodCondition
-from claims.kinds.pods import Pod
+from claims.kinds.pods import Pod, PodCondition
 from claims.kinds.resource_claims import ResourceClaim
 from inventory.kinds.slices import Counter, CounterSet, DeviceCounterConsumption
 from scheduling.controllers.release import FINALIZER

@@ -8,8 +8,7 @@ from typing import Literal
 
 import msgspec
 
-from claims.kinds.allocations import DeviceRequestAllocationResult
-from claims.kinds.resource_claims import ResourceClaim
+from claims.kinds.resource_claims import DeviceRequestAllocationResult, ResourceClaim
 from inventory.kinds.slices import Device
 from inventory.kinds.taints import DeviceTaint
 from nodeagent import cdi

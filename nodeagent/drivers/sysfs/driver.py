@@ -7,8 +7,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from claims.kinds.allocations import DeviceRequestAllocationResult
-from claims.kinds.resource_claims import ResourceClaim
+from claims.kinds.resource_claims import DeviceRequestAllocationResult, ResourceClaim
 from inventory.kinds.slices import CounterSet, Device
 from nodeagent import cdi
 from nodeagent.drivers.preparing import device_names, prepare_claim

@@ -8,10 +8,8 @@ from datetime import datetime
 from typing import Any
 
 from claims.devices.published import FENCING, MODEL_ATTRIBUTES, DeviceKey, is_unhealthy
-from claims.kinds.allocations import DeviceRequestAllocationResult
 from claims.kinds.pods import Pod
-from claims.kinds.requests import class_of
-from claims.kinds.resource_claims import ResourceClaim
+from claims.kinds.resource_claims import DeviceRequestAllocationResult, ResourceClaim, class_of
 from inventory.models import Device
 from manciple.pages.durations import moment
 from scheduling.pages.claims.reading import ClaimLine

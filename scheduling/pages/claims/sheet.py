@@ -10,8 +10,7 @@ import orjson
 import yaml
 
 from claims.kinds.pods import Pod
-from claims.kinds.requests import DeviceClaim
-from claims.kinds.resource_claims import ResourceClaim
+from claims.kinds.resource_claims import DeviceClaim, ResourceClaim
 from claims.models import AllocatedDevice, PastAllocation
 from manciple.pages.people import Person
 from manciple.store import objects, revisions

@@ -9,8 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from claims.kinds.allocations import AllocatedDeviceStatus, AllocationResult
-from claims.kinds.resource_claims import ResourceClaim
+from claims.kinds.resource_claims import AllocatedDeviceStatus, AllocationResult, ResourceClaim
 from manciple.pages.durations import moment
 from manciple.wire.machinery import Event
 from scheduling.controllers.release import FINALIZER

@@ -12,8 +12,13 @@ from dataclasses import dataclass
 
 from django.db.models import Count
 
-from claims.kinds.requests import DeviceClaim, DeviceSubRequest, ExactDeviceRequest
-from claims.kinds.resource_claims import ResourceClaim, ResourceClaimTemplate
+from claims.kinds.resource_claims import (
+    DeviceClaim,
+    DeviceSubRequest,
+    ExactDeviceRequest,
+    ResourceClaim,
+    ResourceClaimTemplate,
+)
 from claims.models import AllocatedDevice, Claim, Pod
 from manciple.pages.people import Person
 from manciple.store import objects, tail

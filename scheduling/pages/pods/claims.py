@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from claims.devices.holdings import Other
 from claims.kinds.containers import Container
-from claims.kinds.pod_statuses import ContainerState, ContainerStatus
-from claims.kinds.pods import Pod
+from claims.kinds.pods import ContainerState, ContainerStatus, Pod
 from claims.kinds.resource_claims import ResourceClaim
 from manciple.store import objects
 from scheduling.pod_claims import Reference, references

@@ -9,8 +9,7 @@ from django.contrib.auth.models import Group, User
 from django.test import Client
 from msgspec import structs
 
-from claims.kinds.pod_statuses import PodStatus
-from claims.kinds.pods import Pod
+from claims.kinds.pods import Pod, PodStatus
 from claims.kinds.resource_claims import ResourceClaim
 from manciple.store import objects
 from manciple.wire.base import ApiObject

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from claims.kinds import pods, quotas, resource_claims
-from claims.kinds import v1beta1 as claims_v1beta1
+from claims.kinds import conversion, pods, quotas, resource_claims
 from inventory.kinds import classes, nodes, pool_statuses, slices, taints
 from inventory.kinds import v1beta1 as inventory_v1beta1
 from manciple.wire import machinery
@@ -20,8 +19,8 @@ _DRA = (
 _V1BETA1 = (
     inventory_v1beta1.ResourceSlice,
     classes.DeviceClass,
-    claims_v1beta1.ResourceClaim,
-    claims_v1beta1.ResourceClaimTemplate,
+    conversion.ResourceClaim,
+    conversion.ResourceClaimTemplate,
 )
 _CORE = (pods.Pod, pods.Binding, nodes.Node, quotas.ResourceQuota, machinery.Namespace, machinery.Event)
 

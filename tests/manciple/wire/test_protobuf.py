@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from claims.kinds.containers import Container, EphemeralContainer, HTTPGetAction, Probe, ProbeHandler
 from claims.kinds.pods import Binding, Pod
-from claims.kinds.requests import DeviceClaimConfiguration
-from claims.kinds.resource_claims import ResourceClaim
+from claims.kinds.resource_claims import DeviceClaimConfiguration, ResourceClaim
 from inventory.kinds.classes import OpaqueDeviceConfiguration
 from inventory.kinds.slices import Counter, CounterSet, DeviceAttribute
 from inventory.kinds.taints import DeviceTaint

@@ -13,8 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from claims.kinds.allocations import NetworkDeviceData
-from claims.kinds.resource_claims import ResourceClaim
+from claims.kinds.resource_claims import NetworkDeviceData, ResourceClaim
 from inventory.kinds.slices import DeviceAttribute
 from nodeagent.cdi import validate_spec
 from nodeagent.checkpoint import PreparedDevice

@@ -7,8 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from claims.kinds.allocations import AllocationResult
-from claims.kinds.resource_claims import ResourceClaim
+from claims.kinds.resource_claims import AllocationResult, ResourceClaim
 from inventory.kinds.classes import DeviceClass
 from inventory.kinds.slices import ResourceSlice
 from inventory.kinds.taints import DeviceTaintRule

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from msgspec import structs
 
-from claims.kinds.affinity import Toleration
+from claims.kinds.pods import Toleration
 from inventory.kinds.nodes import Node, NodeCondition, Taint
 from manciple.store import writings
 from manciple.wire.base import ObjectMeta

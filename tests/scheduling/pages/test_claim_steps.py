@@ -6,8 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 from msgspec import structs
 
-from claims.kinds.allocations import AllocatedDeviceStatus
-from claims.kinds.resource_claims import ResourceClaim
+from claims.kinds.resource_claims import AllocatedDeviceStatus, ResourceClaim
 from manciple.wire.base import ObjectMeta
 from manciple.wire.conditions import Condition, ObjectReference
 from manciple.wire.machinery import Event

@@ -12,7 +12,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from msgspec import structs
 
-from claims.kinds.affinity import Toleration
+from claims.kinds.pods import Toleration
 from inventory.kinds.nodes import DaemonEndpoint, Node, NodeAddress, NodeCondition, NodeDaemonEndpoints, Taint
 from inventory.live import NodeTopics, node_pod_topics
 from manciple.store.tail import read_after

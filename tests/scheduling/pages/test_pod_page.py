@@ -9,8 +9,7 @@ from django.contrib.auth.models import Group, User
 from django.test import Client
 from msgspec import structs
 
-from claims.kinds.pod_statuses import PodStatus
-from claims.kinds.pods import Pod
+from claims.kinds.pods import Pod, PodStatus
 from manciple.wire.errors import ApiError
 from scheduling.pages.pods import logs as pod_logs
 from tests.builders import make_claim, make_pod, make_request, make_template

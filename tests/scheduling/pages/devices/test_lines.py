@@ -13,7 +13,7 @@ from msgspec import structs
 from claims.devices import cache
 from claims.devices.cache import read_devices
 from claims.devices.pools import DeviceSnapshot
-from claims.kinds.pod_statuses import PodStatus
+from claims.kinds.pods import PodStatus
 from scheduling.pages.devices.lines import Line, line_named, lines_of
 from tests.builders import make_claim, make_device, make_device_taint, make_node, make_slice
 from tests.claims.devices.scene import DRIVER, hold, publish, put, remove, run
