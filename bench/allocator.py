@@ -32,8 +32,7 @@ from cases.demands import CASES, DRIVER, Case, Json, cel, match, plain
 from cases.figures import quantile
 
 from claims.kinds.resource_claims import ResourceClaim
-from inventory.kinds.classes import DeviceClass
-from inventory.kinds.slices import ResourceSlice
+from inventory.kinds.devices import DeviceClass, ResourceSlice
 from manciple.wire.codec import decode_value
 from scheduling.allocator import Allocated, Inventory, NodeView, Placement, Unallocatable, overall, place
 from scheduling.cel import compile_selector

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from inventory.kinds.classes import DeviceClass as DeviceClassObject
+from inventory.kinds.devices import DeviceClass as DeviceClassObject
+from inventory.kinds.devices import ResourceSlice
 from inventory.kinds.nodes import Node as NodeObject
-from inventory.kinds.slices import ResourceSlice
 from inventory.models import Device, DeviceClass, Node, Pool, PublishedSlice
 from manciple.store import bulk, objects, projectors
 from manciple.store.records import Change

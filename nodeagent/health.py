@@ -13,8 +13,7 @@ from msgspec import structs
 
 from claims.kinds.containers import Container
 from claims.kinds.pods import ResourceHealth, ResourceStatus
-from inventory.kinds.slices import Device
-from inventory.kinds.taints import DeviceTaint
+from inventory.kinds.devices import Device, DeviceTaint
 from nodeagent.checkpoint import ClaimRecord, PreparedDevice
 from nodeagent.drivers.protocol import ClaimDriver, DeviceHealth, Pool
 from nodeagent.podclaims import serves

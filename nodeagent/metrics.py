@@ -26,7 +26,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from claims.kinds.pods import Pod
-from inventory.kinds.slices import ResourceSlice
+from inventory.kinds.devices import ResourceSlice
 from nodeagent.checkpoint import ClaimRecord
 from nodeagent.client import Change
 

@@ -25,7 +25,7 @@ from typing import TypeVar
 
 import msgspec
 
-from inventory.kinds.slices import CounterSet, Device, DeviceAttribute, ResourcePool, ResourceSlice, ResourceSliceSpec
+from inventory.kinds.devices import CounterSet, Device, DeviceAttribute, ResourcePool, ResourceSlice, ResourceSliceSpec
 from manciple.wire.base import ObjectMeta, OwnerReference
 from nodeagent.client import Client
 from nodeagent.drivers.protocol import Driver, Pool

@@ -7,8 +7,8 @@ from typing import Generic, TypeVar
 
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim
+from inventory.kinds.devices import ResourceSlice
 from inventory.kinds.nodes import Node
-from inventory.kinds.slices import ResourceSlice
 from manciple.wire.authentication import TokenReview
 from manciple.wire.base import ApiObject
 from manciple.wire.machinery import Event, Lease

@@ -9,8 +9,8 @@ import threading
 from collections.abc import Callable, Collection, Sequence
 
 from claims.kinds.pods import Pod
+from inventory.kinds.devices import ResourceSlice
 from inventory.kinds.nodes import Node
-from inventory.kinds.slices import ResourceSlice
 from nodeagent.client import Change, Client
 from nodeagent.follow import Follower
 from nodeagent.metrics import SliceCount

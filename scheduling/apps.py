@@ -3,7 +3,7 @@
 from django.apps import AppConfig
 from django.conf import settings
 
-from inventory.kinds import expressions
+from inventory.kinds import device_rules
 from scheduling.expressions import checker
 
 
@@ -13,7 +13,7 @@ class SchedulingConfig(AppConfig):
 
     def ready(self) -> None:
         # Validation of selectors asks the environment that will evaluate them.
-        expressions.set_checker(checker(settings.FEATURE_GATES))
+        device_rules.set_checker(checker(settings.FEATURE_GATES))
         # Models can be imported from here on only.
         from manciple.live import topics  # noqa: PLC0415
         from scheduling.explanations import registration  # noqa: PLC0415

@@ -20,9 +20,8 @@ from msgspec import structs
 
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim
-from inventory.kinds.classes import DeviceClass
+from inventory.kinds.devices import DeviceClass, ResourceSlice
 from inventory.kinds.nodes import Node
-from inventory.kinds.slices import ResourceSlice
 from manciple.store import objects, tail
 from manciple.store.records import EventRecord, Written
 from manciple.wire.registry import registry

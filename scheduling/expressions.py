@@ -1,4 +1,4 @@
-"""How validation learns whether a CEL expression compiles: the checker that `inventory.kinds.expressions` asks."""
+"""How validation learns whether a CEL expression compiles: the checker that `inventory.kinds.device_rules` asks."""
 
 from __future__ import annotations
 

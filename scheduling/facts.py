@@ -10,8 +10,8 @@ from pathlib import Path
 
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim
+from inventory.kinds.devices import ResourceSlice
 from inventory.kinds.nodes import Node
-from inventory.kinds.slices import ResourceSlice
 from manciple.store import objects, tail
 from manciple.store.records import EventRecord
 from manciple.wire.registry import registry

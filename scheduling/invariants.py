@@ -20,8 +20,8 @@ from datetime import datetime
 
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import DeviceRequestAllocationResult, ResourceClaim
+from inventory.kinds.devices import Device, ResourceSlice
 from inventory.kinds.nodes import Node
-from inventory.kinds.slices import Device, ResourceSlice
 from manciple.wire.quantity import Quantity
 from manciple.wire.selectors import node_selector_matches
 from scheduling.conditions import POD_SCHEDULED, condition_of

@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim
-from inventory.kinds.node_selectors import NodeSelector
-from inventory.kinds.nodes import Node
+from inventory.kinds.nodes import Node, NodeSelector
 from manciple.wire.selectors import node_selector_matches
 from scheduling import policy
 from scheduling.allocator import NodeView

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import AllocationResult, DeviceRequestAllocationResult, ResourceClaim
-from inventory.kinds.slices import ResourceSlice
+from inventory.kinds.devices import ResourceSlice
 from scheduling.conditions import UNSCHEDULABLE
 from scheduling.reasons import Hold
 

@@ -15,8 +15,7 @@ from dataclasses import dataclass, field
 from claims.kinds.containers import Container
 from claims.kinds.pods import Pod, PreferredSchedulingTerm, Toleration
 from claims.kinds.resource_claims import ResourceClaim
-from inventory.kinds.node_selectors import NodeSelector
-from inventory.kinds.nodes import Node, Taint
+from inventory.kinds.nodes import Node, NodeSelector, Taint
 from manciple.wire.quantity import Quantity
 from manciple.wire.selectors import node_selector_matches, node_selector_term_matches
 from scheduling.messages import CLAIM_NOT_ON_NODE

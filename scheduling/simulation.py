@@ -17,8 +17,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from claims.kinds.resource_claims import ResourceClaim
+from inventory.kinds.devices import ResourceSlice
 from inventory.kinds.nodes import Node
-from inventory.kinds.slices import ResourceSlice
 from inventory.models import PublishedSlice
 from manciple.store import objects
 from manciple.wire.errors import NotFound

@@ -15,8 +15,7 @@ from msgspec import structs
 from claims.kinds.containers import Container
 from claims.kinds.pods import Pod, PodResourceClaim, PodSpec, Toleration
 from claims.kinds.resource_claims import DeviceRequest, ExactDeviceRequest, ResourceClaim, ResourceClaimStatus
-from inventory.kinds.classes import CELDeviceSelector, DeviceSelector
-from inventory.kinds.taints import DeviceToleration
+from inventory.kinds.devices import CELDeviceSelector, DeviceSelector, DeviceToleration
 from manciple.wire.base import ObjectMeta
 
 #: Stands in names of what is only imagined.

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from msgspec import structs
 
+from inventory.kinds.devices import ResourceSlice
 from inventory.kinds.nodes import Node
-from inventory.kinds.slices import ResourceSlice
 from scheduling.simulation_moulds import IMAGINED
 
 HOSTNAME_LABEL = "kubernetes.io/hostname"

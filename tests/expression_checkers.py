@@ -6,20 +6,20 @@ from collections.abc import Iterator
 
 import pytest
 
-from inventory.kinds import expressions
+from inventory.kinds import device_rules
 
 
 @pytest.fixture
 def unchecked() -> Iterator[None]:
     """No CEL environment: expressions are only measured."""
-    before = expressions.set_checker(expressions.accept_all)
+    before = device_rules.set_checker(device_rules.accept_all)
     yield
-    expressions.set_checker(before)
+    device_rules.set_checker(before)
 
 
 @pytest.fixture
 def picky() -> Iterator[None]:
     """A checker that refuses every expression with "broken" in it."""
-    before = expressions.set_checker(lambda text: "compilation failed: broken" if "broken" in text else "")
+    before = device_rules.set_checker(lambda text: "compilation failed: broken" if "broken" in text else "")
     yield
-    expressions.set_checker(before)
+    device_rules.set_checker(before)

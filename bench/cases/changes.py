@@ -22,8 +22,7 @@ os.environ["MANCIPLE_HOME"] = sys.argv[1]
 os.environ["DJANGO_SETTINGS_MODULE"] = "manciple.settings"
 django.setup()
 
-from inventory.kinds.slices import ResourceSlice  # noqa: E402 - after the home is known
-from inventory.kinds.taints import DeviceTaint  # noqa: E402 - after the home is known
+from inventory.kinds.devices import DeviceTaint, ResourceSlice  # noqa: E402 - after the home is known
 from manciple.store import objects  # noqa: E402 - after the home is known
 from manciple.wire.registry import registry  # noqa: E402 - after the home is known
 

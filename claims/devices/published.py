@@ -12,8 +12,14 @@ from functools import lru_cache
 from typing import Any
 
 from claims.devices.states import DeviceState
-from inventory.kinds.slices import CounterSet, Device, DeviceAttribute, DeviceCounterConsumption, ResourceSlice
-from inventory.kinds.taints import DeviceTaint
+from inventory.kinds.devices import (
+    CounterSet,
+    Device,
+    DeviceAttribute,
+    DeviceCounterConsumption,
+    DeviceTaint,
+    ResourceSlice,
+)
 from manciple.wire.quantity import Quantity
 
 #: (driver, pool, device)

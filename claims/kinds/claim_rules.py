@@ -44,7 +44,7 @@ from inventory.kinds.device_rules import (
     validate_tolerations,
     validate_uid,
 )
-from inventory.kinds.node_selector_rules import validate_node_selector
+from inventory.kinds.node_rules import validate_node_selector
 from manciple.wire import names
 from manciple.wire.conditions import Condition
 from manciple.wire.errors import FieldError, forbidden, immutable, invalid, not_supported, required, too_long, too_many

@@ -17,9 +17,8 @@ from claims.kinds.resource_claims import (
     DeviceSubRequest,
     ResourceClaimStatus,
 )
-from inventory.kinds.classes import DeviceSelector
 from inventory.kinds.conversion import map_field, map_items, reshaped, same_shape
-from inventory.kinds.taints import DeviceToleration
+from inventory.kinds.devices import DeviceSelector, DeviceToleration
 from manciple.wire.base import ApiObject, Int64, ObjectMeta, Value, always, pb
 from manciple.wire.registry import Conversion
 

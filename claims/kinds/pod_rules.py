@@ -27,8 +27,12 @@ from claims.kinds.pods import (
     TopologySpreadConstraint,
 )
 from claims.kinds.volumes import Volume, VolumeSource
-from inventory.kinds.node_rules import TAINT_EFFECTS, validate_resource_list
-from inventory.kinds.node_selector_rules import validate_node_selector, validate_node_selector_term
+from inventory.kinds.node_rules import (
+    TAINT_EFFECTS,
+    validate_node_selector,
+    validate_node_selector_term,
+    validate_resource_list,
+)
 from manciple.wire import names
 from manciple.wire.base import ObjectMeta
 from manciple.wire.conditions import LabelSelector

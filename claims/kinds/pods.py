@@ -17,7 +17,7 @@ from claims.kinds.containers import (
     ResourceRequirements,
 )
 from claims.kinds.volumes import Volume
-from inventory.kinds.node_selectors import NodeSelector, NodeSelectorTerm
+from inventory.kinds.nodes import NodeSelector, NodeSelectorTerm
 from manciple.wire.base import ApiObject, Int32, Int64, QuantityText, TimeText, Value, always, pb
 from manciple.wire.conditions import LabelSelector, ObjectReference
 

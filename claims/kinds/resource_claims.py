@@ -10,9 +10,8 @@ from typing import Annotated, ClassVar
 
 import msgspec
 
-from inventory.kinds.classes import DeviceConfiguration, DeviceSelector
-from inventory.kinds.node_selectors import NodeSelector
-from inventory.kinds.taints import DeviceToleration
+from inventory.kinds.devices import DeviceConfiguration, DeviceSelector, DeviceToleration
+from inventory.kinds.nodes import NodeSelector
 from manciple.wire.base import ApiObject, Int64, ObjectMeta, QuantityText, Raw, TimeText, Value, always, pb
 from manciple.wire.conditions import Condition
 

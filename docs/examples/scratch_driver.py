@@ -9,7 +9,7 @@ from typing import Literal
 
 import msgspec
 
-from inventory.kinds.slices import Device, DeviceAttribute, DeviceCapacity
+from inventory.kinds.devices import Device, DeviceAttribute, DeviceCapacity
 from nodeagent import cdi
 from nodeagent.cdi.spec import Mount
 from nodeagent.drivers.authoring import Given, NodeDriver

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from inventory.kinds.slices import (
+from inventory.kinds.devices import (
     CapacityRequestPolicy,
     CapacityRequestPolicyRange,
     Counter,

@@ -1,17 +1,75 @@
 """DeviceClass and ResourceSlice between resource.k8s.io/v1 and the older versions that clients still write.
 
-v1beta2 has the shape of v1. In v1beta1 a device's properties stand in `basic`. Both directions take a whole object as
-builtins and return a new one. Source: pkg/apis/resource/v1beta1/conversion.go of Kubernetes 1.36.
+v1beta2 has the shape of v1. In v1beta1, whose ResourceSlice stands here, a device's properties stand in `basic`; all
+else of it has the shape of v1. Both directions take a whole object as builtins and return a new one.
+Source: pkg/apis/resource/v1beta1/conversion.go of Kubernetes 1.36.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Annotated, Any
 
-from inventory.kinds import v1beta1
-from manciple.wire.base import ApiObject
+from inventory.kinds.devices import (
+    CounterSet,
+    DeviceAttribute,
+    DeviceCapacity,
+    DeviceCounterConsumption,
+    DeviceTaint,
+    NodeAllocatableResource,
+    ResourcePool,
+)
+from inventory.kinds.nodes import NodeSelector
+from manciple.wire.base import ApiObject, Value, always, pb
 from manciple.wire.registry import Conversion
+
+PACKAGE = "io.k8s.api.resource.v1beta1"
+
+
+class BasicDevice(Value):
+    """The properties of a device; as v1 Device without the name."""
+
+    attributes: Annotated[dict[str, DeviceAttribute], pb(1)] = {}
+    capacity: Annotated[dict[str, DeviceCapacity], pb(2)] = {}
+    consumes_counters: Annotated[tuple[DeviceCounterConsumption, ...], pb(3)] = ()
+    node_name: Annotated[str | None, pb(4)] = None
+    node_selector: Annotated[NodeSelector | None, pb(5)] = None
+    all_nodes: Annotated[bool | None, pb(6)] = None
+    taints: Annotated[tuple[DeviceTaint, ...], pb(7)] = ()
+    binds_to_node: Annotated[bool | None, pb(8)] = None
+    binding_conditions: Annotated[tuple[str, ...], pb(9)] = ()
+    binding_failure_conditions: Annotated[tuple[str, ...], pb(10)] = ()
+    allow_multiple_allocations: Annotated[bool | None, pb(11)] = None
+    node_allocatable_resources: Annotated[dict[str, NodeAllocatableResource], pb(13)] = {}
+
+
+class Device(Value):
+    """One device of a pool."""
+
+    name: Annotated[str, pb(1)] = ""
+    basic: Annotated[BasicDevice | None, pb(2)] = None
+
+
+class ResourceSliceSpec(Value):
+    """As v1, but for the shape of the devices."""
+
+    driver: Annotated[str, pb(1)] = ""
+    pool: Annotated[ResourcePool, pb(2)] = always(ResourcePool())
+    node_name: Annotated[str, pb(3)] = ""
+    node_selector: Annotated[NodeSelector | None, pb(4)] = None
+    all_nodes: Annotated[bool, pb(5)] = False
+    devices: Annotated[tuple[Device, ...], pb(6)] = ()
+    per_device_node_selection: Annotated[bool | None, pb(7)] = None
+    shared_counters: Annotated[tuple[CounterSet, ...], pb(8)] = ()
+    partition_type_attribute: Annotated[str | None, pb(9)] = None
+    skip_node_operations: Annotated[tuple[str, ...], pb(10)] = ()
+
+
+class ResourceSlice(ApiObject):
+    """A part of a driver's pool of devices. Cluster scoped."""
+
+    spec: Annotated[ResourceSliceSpec, pb(2)] = always(ResourceSliceSpec())
+
 
 Document = dict[str, Any]
 
@@ -108,6 +166,6 @@ CLASS_VERSIONS: Mapping[str, Conversion] = {"v1beta2": same_shape("v1beta2"), "v
 SLICE_VERSIONS: Mapping[str, Conversion] = {
     "v1beta2": same_shape("v1beta2"),
     "v1beta1": reshaped(
-        "v1beta1", to_storage=_slice_to_storage, from_storage=_slice_from_storage, message=v1beta1.ResourceSlice
+        "v1beta1", to_storage=_slice_to_storage, from_storage=_slice_from_storage, message=ResourceSlice
     ),
 }

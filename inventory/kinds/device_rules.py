@@ -1,24 +1,79 @@
-"""Rules that slices, classes and claims share: names, selectors, configurations, taints, tolerations, node selectors.
+"""Rules of what is said of devices in several places (names, selectors, configuration, taints), and of DeviceClass.
 
-Each rule returns all `FieldError`s below the path it is given. Source:
-pkg/apis/resource/validation/validation.go of Kubernetes 1.36, with the limits of k8s.io/api/resource/v1/types.go.
+Rules may not import the CEL environment, which stands above them. Whoever owns it registers a checker of expressions
+once, when the process starts (`set_checker`); until then only their length and emptiness are checked.
+Source: pkg/apis/resource/validation/validation.go of Kubernetes 1.36.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
 import msgspec
 
-from inventory.kinds.classes import DeviceConfiguration, DeviceSelector, OpaqueDeviceConfiguration
-from inventory.kinds.expressions import validate_expression
-from inventory.kinds.taints import DeviceTaint, DeviceToleration
+from inventory.kinds.devices import (
+    DeviceClass,
+    DeviceClassConfiguration,
+    DeviceClassSpec,
+    DeviceConfiguration,
+    DeviceSelector,
+    DeviceTaint,
+    DeviceToleration,
+    OpaqueDeviceConfiguration,
+)
 from manciple.wire import names
 from manciple.wire.errors import FieldError, duplicate, invalid, not_supported, required, too_long
-from manciple.wire.validation import Path, each, required_or, validate_list, validate_set
+from manciple.wire.validation import (
+    SPEC,
+    Path,
+    each,
+    required_or,
+    validate_list,
+    validate_object_meta,
+    validate_object_meta_update,
+    validate_set,
+)
+
+# Expressions ----------------------------------------------------------------------------------------------------------
+
+
+#: In bytes (upstream: CELSelectorExpressionMaxLength).
+EXPRESSION_MAX = 10 * 1024
+
+#: expression -> what is wrong with it ("compilation failed: ERROR: ..."), "" when nothing is.
+Checker = Callable[[str], str]
+
+
+def accept_all(_expression: str) -> str:
+    """The checker of a process without a CEL environment."""
+    return ""
+
+
+_checkers: list[Checker] = [accept_all]
+
+
+def set_checker(checker: Checker) -> Checker:
+    """From now on `checker` judges every new or changed expression of this process; returns the one before."""
+    before = _checkers[0]
+    _checkers[:] = [checker]
+    return before
+
+
+def validate_expression(expression: str, path: Path) -> list[FieldError]:
+    """One error at most: empty, too long (then nothing else is looked at), or what the checker says."""
+    if not expression:
+        return [required(path)]
+    if len(expression.encode()) > EXPRESSION_MAX:
+        return [too_long(path, EXPRESSION_MAX)]
+    problem = _checkers[0](expression)
+    return [invalid(path, expression, problem)] if problem else []
+
+
+# Devices --------------------------------------------------------------------------------------------------------------
+
 
 SELECTORS_MAX = 32
 CONFIGURATIONS_MAX = 32
@@ -216,4 +271,31 @@ def validate_skipped_operations(operations: Sequence[str], path: Path) -> Errors
     if "NodePrepareResources" in skipped and not skipped & {"NodeUnprepareResources", "*"}:
         message = "NodePrepareResources cannot be skipped unless NodeUnprepareResources is also skipped"
         found.append(invalid(path, operations, message))
+    return found
+
+
+# Classes --------------------------------------------------------------------------------------------------------------
+
+
+def validate_class(device_class: DeviceClass) -> Errors:
+    return validate_object_meta(device_class.metadata, namespaced=False) + _validate_spec(device_class.spec, None)
+
+
+def validate_class_update(new: DeviceClass, old: DeviceClass) -> Errors:
+    """Selectors and configuration that did not change count as stored: they are not compiled or measured again."""
+    return validate_object_meta_update(new.metadata, old.metadata) + _validate_spec(new.spec, old.spec)
+
+
+def _validate_spec(spec: DeviceClassSpec, old: DeviceClassSpec | None) -> Errors:
+    kept_config = old is not None and old.config == spec.config
+
+    def validate_config(configuration: DeviceClassConfiguration, path: Path) -> Errors:
+        return validate_configuration(configuration, path, stored=kept_config)
+
+    kept_selectors = old is not None and old.selectors == spec.selectors
+    found = validate_selectors(spec.selectors, SPEC.child("selectors"), stored=kept_selectors)
+    found += validate_list(spec.config, SPEC.child("config"), validate_config, maximum=CONFIGURATIONS_MAX)
+    name = spec.extended_resource_name
+    if name is not None and not names.is_extended_resource_name(name):
+        found.append(invalid(SPEC.child("extendedResourceName"), name, "must be a valid extended resource name"))
     return found

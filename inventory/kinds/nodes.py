@@ -1,4 +1,8 @@
-"""core/v1 Node: a machine that runs pods, and what it has besides devices. Source: k8s.io/api/core/v1."""
+"""core/v1 Node, and NodeSelector: which nodes something is available on, or a pod may run on.
+
+Resource slices, allocation results and pod affinity carry a selector; `manciple.wire.selectors` evaluates it.
+Source: k8s.io/api/core/v1.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,27 @@ import msgspec
 from manciple.wire.base import MERGE_SCALARS, ApiObject, Int32, Int64, QuantityText, TimeText, Value, always, pb
 
 PACKAGE = "io.k8s.api.core.v1"
+
+
+class NodeSelectorRequirement(Value):
+    """One test of a label or field. `operator`: In, NotIn, Exists, DoesNotExist, Gt or Lt."""
+
+    key: Annotated[str, pb(1)] = ""
+    operator: Annotated[str, pb(2)] = ""
+    values: Annotated[tuple[str, ...], pb(3)] = ()
+
+
+class NodeSelectorTerm(Value):
+    """Requirements that must all hold. A term without any matches no node."""
+
+    match_expressions: Annotated[tuple[NodeSelectorRequirement, ...], pb(1)] = ()
+    match_fields: Annotated[tuple[NodeSelectorRequirement, ...], pb(2)] = ()
+
+
+class NodeSelector(Value):
+    """Terms of which one must hold."""
+
+    node_selector_terms: Annotated[tuple[NodeSelectorTerm, ...], pb(1)] = ()
 
 
 class Taint(Value):

@@ -1,19 +1,125 @@
-"""The kinds of the inventory, as the API server serves them: DeviceClass, ResourceSlice and Node."""
+"""The kinds of the inventory, as the API server serves them: DeviceClass, ResourceSlice and Node.
+
+How they are stored (defaults, and what an update may take from the client), and the columns of `kubectl get nodes`.
+Source: pkg/apis/resource/v1/defaults.go, the strategies below pkg/registry, and
+pkg/printers/internalversion/printers.go (printNode) of Kubernetes 1.36.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from inventory.kinds import class_rules, node_rules, preparation, slice_rules
-from inventory.kinds.classes import DeviceClass
+from msgspec.structs import replace
+
+from inventory.kinds import device_rules, node_rules, slice_rules
 from inventory.kinds.conversion import CLASS_VERSIONS, SLICE_VERSIONS
-from inventory.kinds.node_columns import NODE_COLUMNS
+from inventory.kinds.devices import Device, DeviceClass, DeviceTaint, ResourceSlice
 from inventory.kinds.nodes import Node
-from inventory.kinds.preparation import SlicePreparation
-from inventory.kinds.slices import ResourceSlice
 from manciple.wire.registry import Column, Kind, Subresource
 from manciple.wire.tables import AGE_COLUMN, DEFAULT_COLUMNS, NAME_COLUMN
+
+# How they are stored --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class SlicePreparation:
+    """Taints without a time get that of the write; one that stood there before keeps its time.
+
+    now: the current time as RFC 3339 text with whole seconds.
+    """
+
+    now: Callable[[], str]
+
+    def create(self, new: ResourceSlice) -> ResourceSlice:
+        return self.update(new, None)
+
+    def update(self, new: ResourceSlice, old: ResourceSlice | None) -> ResourceSlice:
+        if all(taint.time_added for device in new.spec.devices for taint in device.taints):
+            return new
+        known = {device.name: device for device in old.spec.devices} if old is not None else {}
+        devices = tuple(self._dated(device, known.get(device.name)) for device in new.spec.devices)
+        return replace(new, spec=replace(new.spec, devices=devices))
+
+    def _dated(self, device: Device, old: Device | None) -> Device:
+        times = {_identity(taint): taint.time_added for taint in old.taints} if old is not None else {}
+
+        def dated(taint: DeviceTaint) -> DeviceTaint:
+            return replace(taint, time_added=taint.time_added or times.get(_identity(taint)) or self.now())
+
+        return replace(device, taints=tuple(map(dated, device.taints))) if device.taints else device
+
+
+def _identity(taint: DeviceTaint) -> tuple[str, str, str]:
+    return taint.key, taint.value, taint.effect
+
+
+def create_node(new: Node) -> Node:
+    """What a node can allocate is what it has, unless it says otherwise."""
+    status = new.status
+    if status.capacity and not status.allocatable:
+        return replace(new, status=replace(status, allocatable=status.capacity))
+    return new
+
+
+def update_node(new: Node, old: Node) -> Node:
+    return replace(new, status=old.status)
+
+
+def update_node_status(new: Node, old: Node) -> Node:
+    """The status, and the labels, annotations and taints that a node reports with it, are the node's to write."""
+    return create_node(replace(old, metadata=new.metadata, status=new.status))
+
+
+# Columns --------------------------------------------------------------------------------------------------------------
+
+
+_ROLE_PREFIX = "node-role.kubernetes.io/"
+_ROLE_LABEL = "kubernetes.io/role"
+
+
+def node_status(node: Node, _now: float = 0) -> str:
+    """Ready, NotReady or Unknown; and SchedulingDisabled for a cordoned node."""
+    ready = next((condition for condition in node.status.conditions if condition.type == "Ready"), None)
+    status = "Unknown" if ready is None else "Ready" if ready.status == "True" else "NotReady"
+    return f"{status},SchedulingDisabled" if node.spec.unschedulable else status
+
+
+def node_roles(node: Node, _now: float = 0) -> str:
+    roles = {key.removeprefix(_ROLE_PREFIX) for key in node.metadata.labels if key.startswith(_ROLE_PREFIX)}
+    roles.add(node.metadata.labels.get(_ROLE_LABEL, ""))
+    return ",".join(sorted(roles - {""})) or "<none>"
+
+
+def _address(node: Node, kind: str) -> str:
+    return next((one.address for one in node.status.addresses if one.type == kind), "<none>")
+
+
+def _system(node: Node, attribute: str) -> str:
+    return getattr(node.status.node_info, attribute) or "<unknown>"
+
+
+NODE_COLUMNS = (
+    NAME_COLUMN,
+    Column(name="Status", description="The status of the node", cell=node_status),
+    Column(name="Roles", description="The roles of the node", cell=node_roles),
+    AGE_COLUMN,
+    Column(
+        name="Version",
+        description="Version of the agent on the node",
+        cell=lambda node, _now: node.status.node_info.kubelet_version,
+    ),
+    Column(name="Internal-IP", priority=1, cell=lambda node, _now: _address(node, "InternalIP")),
+    Column(name="External-IP", priority=1, cell=lambda node, _now: _address(node, "ExternalIP")),
+    Column(name="OS-Image", priority=1, cell=lambda node, _now: _system(node, "os_image")),
+    Column(name="Kernel-Version", priority=1, cell=lambda node, _now: _system(node, "kernel_version")),
+    Column(name="Container-Runtime", priority=1, cell=lambda node, _now: _system(node, "container_runtime_version")),
+)
+
+
+# Kinds ----------------------------------------------------------------------------------------------------------------
+
 
 GROUP, VERSION = "resource.k8s.io", "v1"
 
@@ -31,10 +137,8 @@ DEVICE_CLASS = Kind(
     singular="deviceclass",
     namespaced=False,
     type=DeviceClass,
-    prepare_create=preparation.unchanged,
-    prepare_update=preparation.take_new,
-    validate_create=class_rules.validate_class,
-    validate_update=class_rules.validate_class_update,
+    validate_create=device_rules.validate_class,
+    validate_update=device_rules.validate_class_update,
     columns=DEFAULT_COLUMNS,
     generation_of=lambda device_class: device_class.spec,
     served_versions=CLASS_VERSIONS,
@@ -82,14 +186,14 @@ NODE = Kind(
     short_names=("no",),
     namespaced=False,
     type=Node,
-    prepare_create=preparation.create_node,
-    prepare_update=preparation.update_node,
+    prepare_create=create_node,
+    prepare_update=update_node,
     validate_create=node_rules.validate_node,
     validate_update=node_rules.validate_node_update,
     subresources={
         "status": Subresource(
             name="status",
-            prepare_update=preparation.update_node_status,
+            prepare_update=update_node_status,
             validate_update=node_rules.validate_node_status_update,
         )
     },

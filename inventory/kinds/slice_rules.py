@@ -24,8 +24,7 @@ from inventory.kinds.device_rules import (
     validate_skipped_operations,
     validate_taint,
 )
-from inventory.kinds.node_selector_rules import validate_node_selector
-from inventory.kinds.slices import (
+from inventory.kinds.devices import (
     CounterSet,
     Device,
     DeviceAttribute,
@@ -34,6 +33,7 @@ from inventory.kinds.slices import (
     ResourceSlice,
     ResourceSliceSpec,
 )
+from inventory.kinds.node_rules import validate_node_selector
 from manciple.wire import names
 from manciple.wire.errors import FieldError, invalid, required, too_long
 from manciple.wire.validation import (

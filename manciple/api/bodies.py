@@ -69,8 +69,6 @@ def virtual_kind(type_: type[ApiObject], *, group: str, version: str = "v1") -> 
         plural=f"{name.lower()}s",
         namespaced=False,
         type=type_,
-        prepare_create=lambda obj: obj,
-        prepare_update=lambda new, _old: new,
         validate_create=lambda _obj: (),
         validate_update=lambda _new, _old: (),
     )

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 
 from manciple.wire import names
-from manciple.wire.base import ApiObject
 from manciple.wire.errors import FieldError, immutable, invalid, required
 from manciple.wire.machinery import Event, Lease, Namespace, NamespaceStatus
 from manciple.wire.preparation import status_metadata
@@ -134,14 +133,6 @@ NAMESPACE = Kind(
 # Event ---------------------------------------------------------------------------------------------------------------
 
 
-def unchanged(new: ApiObject) -> ApiObject:
-    return new
-
-
-def take_new(new: ApiObject, _old: ApiObject) -> ApiObject:
-    return new
-
-
 def validate_event(event: Event) -> Errors:
     """An event stands in the namespace of what it is about."""
     found = validate_object_meta(event.metadata, namespaced=True)
@@ -231,8 +222,6 @@ EVENT = Kind(
     singular="event",
     short_names=("ev",),
     type=Event,
-    prepare_create=unchanged,
-    prepare_update=take_new,
     validate_create=validate_event,
     validate_update=validate_event_update,
     selectable=selectable_event,
@@ -285,8 +274,6 @@ LEASE = Kind(
     plural="leases",
     singular="lease",
     type=Lease,
-    prepare_create=unchanged,
-    prepare_update=take_new,
     validate_create=validate_lease,
     validate_update=validate_lease_update,
     columns=(

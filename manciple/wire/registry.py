@@ -71,8 +71,8 @@ class Kind:
     categories: tuple[str, ...] = ()
     namespaced: bool = True
     type: type[ApiObject]
-    prepare_create: PrepareCreate
-    prepare_update: PrepareUpdate
+    prepare_create: PrepareCreate = lambda new: new
+    prepare_update: PrepareUpdate = lambda new, _old: new
     validate_create: ValidateCreate
     validate_update: ValidateUpdate
     subresources: Mapping[str, Subresource] = field(default_factory=dict)

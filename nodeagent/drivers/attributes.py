@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from inventory.kinds.slices import DeviceAttribute, DeviceCapacity
+from inventory.kinds.devices import DeviceAttribute, DeviceCapacity
 from manciple.wire.quantity import Format, Quantity
 
 #: Of a text or a version, in bytes.

@@ -24,7 +24,7 @@ from typing import Any, ClassVar, TypeVar
 import msgspec
 
 from claims.kinds.resource_claims import DeviceRequestAllocationResult, ResourceClaim
-from inventory.kinds.slices import CounterSet, Device
+from inventory.kinds.devices import CounterSet, Device
 from nodeagent import cdi
 from nodeagent.drivers.opaque import parameters_for
 from nodeagent.drivers.preparing import prepare_claim

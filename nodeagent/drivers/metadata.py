@@ -28,7 +28,7 @@ from pathlib import Path
 import msgspec
 
 from claims.kinds.resource_claims import NetworkDeviceData, ResourceClaim
-from inventory.kinds.slices import DeviceAttribute
+from inventory.kinds.devices import DeviceAttribute
 from manciple.wire.base import Value
 from nodeagent import cdi
 from nodeagent.cdi.spec import Mount

@@ -21,7 +21,7 @@ from typing import Any
 import msgspec
 
 from claims.kinds.resource_claims import DeviceRequestAllocationResult
-from inventory.kinds.slices import (
+from inventory.kinds.devices import (
     Counter,
     CounterSet,
     Device,

@@ -13,7 +13,7 @@ import os
 import re
 from pathlib import Path
 
-from inventory.kinds.slices import DeviceAttribute
+from inventory.kinds.devices import DeviceAttribute
 from nodeagent.drivers.attributes import number, text
 
 BUS_ID = "resource.kubernetes.io/pciBusID"

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from claims.kinds.resource_claims import NetworkDeviceData, ResourceClaim
-from inventory.kinds.slices import CounterSet, Device, DeviceAttribute
+from inventory.kinds.devices import CounterSet, Device, DeviceAttribute
 from nodeagent import cdi
 from nodeagent.checkpoint import PreparedDevice
 

@@ -14,7 +14,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from claims.kinds.resource_claims import DeviceAllocationResult, DeviceRequestAllocationResult, ResourceClaim
-from inventory.kinds.slices import Device
+from inventory.kinds.devices import Device
 from nodeagent import cdi
 from nodeagent.drivers.opaque import parameters_for
 from nodeagent.drivers.preparing import prepare_claim

@@ -29,7 +29,7 @@ import msgspec
 import yaml
 from msgspec.structs import replace
 
-from inventory.kinds.taints import DeviceTaint
+from inventory.kinds.devices import DeviceTaint
 from manciple.wire.base import Value
 
 log = logging.getLogger(__name__)

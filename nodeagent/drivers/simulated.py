@@ -18,7 +18,7 @@ from typing import Any, Literal
 import msgspec
 
 from claims.kinds.resource_claims import DeviceRequestAllocationResult
-from inventory.kinds.slices import Device, DeviceAttribute, DeviceCapacity
+from inventory.kinds.devices import Device, DeviceAttribute, DeviceCapacity
 from manciple.wire.base import Value
 from nodeagent.drivers.protocol import Pool
 from nodeagent.drivers.sim_base import SimulatedDevices

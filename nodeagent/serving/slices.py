@@ -7,7 +7,7 @@ import threading
 from collections.abc import Sequence
 from typing import Literal
 
-from inventory.kinds.slices import ResourceSlice
+from inventory.kinds.devices import ResourceSlice
 from manciple.wire.base import OwnerReference
 from nodeagent.client import Change, Client
 from nodeagent.drivers.protocol import Driver

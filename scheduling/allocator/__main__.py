@@ -24,8 +24,7 @@ from claims.kinds.resource_claims import (
     DeviceRequestAllocationResult,
     ResourceClaim,
 )
-from inventory.kinds.classes import DeviceClass
-from inventory.kinds.slices import ResourceSlice
+from inventory.kinds.devices import DeviceClass, ResourceSlice
 from manciple.wire.codec import decode_value, to_builtins
 from manciple.wire.errors import ApiError
 from scheduling.allocator.allocation import allocate

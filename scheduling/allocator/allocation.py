@@ -21,7 +21,7 @@ from claims.kinds.resource_claims import (
     DeviceRequestAllocationResult,
     ResourceClaim,
 )
-from inventory.kinds.node_selectors import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
+from inventory.kinds.nodes import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
 from scheduling.allocator.explain import explain, funnels, is_short, wanted
 from scheduling.allocator.outcome import INVALID_POOLS, Allocated, Failed, Outcome, Unallocatable
 from scheduling.allocator.problem import Problem, pose

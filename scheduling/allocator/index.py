@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 from weakref import WeakSet
 
-from inventory.kinds.node_selectors import NodeSelector
+from inventory.kinds.nodes import NodeSelector
 from scheduling.allocator.allocation import only_on
 from scheduling.allocator.outcome import Outcome
 from scheduling.allocator.pools import Generation, bits

@@ -18,8 +18,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from inventory.kinds.classes import DeviceClass
-from inventory.kinds.slices import CounterSet
+from inventory.kinds.devices import CounterSet, DeviceClass
 from scheduling.allocator.published import (
     Capacities,
     Features,

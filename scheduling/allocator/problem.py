@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from inventory.kinds.slices import DeviceAttribute
+from inventory.kinds.devices import DeviceAttribute
 from scheduling.allocator.outcome import Failed
 from scheduling.allocator.pools import KEEPING_AWAY, Generation, NodeDevices, PoolOnNode, bits
 from scheduling.allocator.published import Features, NodeView, PublishedDevice, make_room

@@ -22,8 +22,7 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from inventory.kinds.node_selectors import NodeSelector
-from inventory.kinds.slices import (
+from inventory.kinds.devices import (
     CapacityRequestPolicy,
     CapacityRequestPolicyRange,
     CounterSet,
@@ -31,10 +30,12 @@ from inventory.kinds.slices import (
     DeviceAttribute,
     DeviceCapacity,
     DeviceCounterConsumption,
+    DeviceTaint,
+    DeviceTaintRule,
     ResourceSlice,
     ResourceSliceSpec,
 )
-from inventory.kinds.taints import DeviceTaint, DeviceTaintRule
+from inventory.kinds.nodes import NodeSelector
 from manciple.wire.quantity import Quantity
 from manciple.wire.selectors import node_selector_matches
 from scheduling.cel import DeviceView, is_readable

@@ -23,9 +23,7 @@ from claims.kinds.resource_claims import (
     ExactDeviceRequest,
     ResourceClaim,
 )
-from inventory.kinds.classes import DeviceClass, DeviceSelector
-from inventory.kinds.slices import Device
-from inventory.kinds.taints import DeviceTaint, DeviceToleration
+from inventory.kinds.devices import Device, DeviceClass, DeviceSelector, DeviceTaint, DeviceToleration
 from scheduling.allocator.pools import Generation, bits
 from scheduling.allocator.published import Features, PublishedDevice, SliceContent, Verdicts, make_room
 from scheduling.cel import CompileError, DeviceReference, EvaluationError, Selector, compile_selector

@@ -26,7 +26,7 @@ from claims.kinds.resource_claims import (
     DeviceRequestAllocationResult,
     ResourceClaim,
 )
-from inventory.kinds.node_selectors import NodeSelector
+from inventory.kinds.nodes import NodeSelector
 from scheduling.allocator.allocation import (
     claim_configuration,
     class_configuration,

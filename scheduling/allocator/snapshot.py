@@ -15,9 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from claims.kinds.resource_claims import AllocationResult, DeviceRequestAllocationResult, ResourceClaim
-from inventory.kinds.classes import DeviceClass
-from inventory.kinds.slices import ResourceSlice
-from inventory.kinds.taints import DeviceTaintRule
+from inventory.kinds.devices import DeviceClass, DeviceTaintRule, ResourceSlice
 from manciple.wire.quantity import Quantity
 from scheduling.allocator.pools import Catalogue, Generation, NodeDevices, PublishedPool
 from scheduling.allocator.published import Features, Interner, NodeView, PoolKey, SliceContent, tainted_by

@@ -22,7 +22,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from inventory.kinds.slices import Device
+from inventory.kinds.devices import Device
 from scheduling.cel.declarations import Features
 from scheduling.cel.device import DeviceView
 from scheduling.cel.errors import CompileError

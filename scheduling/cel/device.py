@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from inventory.kinds.slices import Device, DeviceAttribute
+from inventory.kinds.devices import Device, DeviceAttribute
 from scheduling.cel.quantities import parse_amount
 from scheduling.cel.semver import Semver, parse_semver
 from scheduling.cel.values import CelMap, DomainMap

@@ -25,8 +25,8 @@ from claims.kinds.resource_claims import (
     ResourceClaimTemplate,
     ResourceClaimTemplateSpec,
 )
-from inventory.kinds.node_selectors import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
-from inventory.kinds.taints import DeviceToleration
+from inventory.kinds.devices import DeviceToleration
+from inventory.kinds.nodes import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
 from manciple.wire.base import ObjectMeta
 from tests.builders.inventory import CLASS, DRIVER, make_opaque, make_selectors
 from tests.builders.metadata import NAMESPACE, make_meta, make_uid

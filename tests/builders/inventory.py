@@ -5,25 +5,31 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from inventory.kinds.classes import (
+from inventory.kinds.devices import (
     CELDeviceSelector,
+    Device,
+    DeviceAttribute,
+    DeviceCapacity,
     DeviceClass,
     DeviceClassConfiguration,
     DeviceClassSpec,
     DeviceSelector,
+    DeviceTaint,
     OpaqueDeviceConfiguration,
-)
-from inventory.kinds.node_selectors import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
-from inventory.kinds.nodes import Node, NodeCondition, NodeSpec, NodeStatus, Taint
-from inventory.kinds.slices import (
-    Device,
-    DeviceAttribute,
-    DeviceCapacity,
     ResourcePool,
     ResourceSlice,
     ResourceSliceSpec,
 )
-from inventory.kinds.taints import DeviceTaint
+from inventory.kinds.nodes import (
+    Node,
+    NodeCondition,
+    NodeSelector,
+    NodeSelectorRequirement,
+    NodeSelectorTerm,
+    NodeSpec,
+    NodeStatus,
+    Taint,
+)
 from tests.builders.metadata import CREATED, make_meta
 
 #: The driver and class that tests speak of unless they say otherwise.

@@ -17,7 +17,7 @@ from claims.kinds.resource_claims import (
     ResourceClaim,
     ResourceClaimStatus,
 )
-from inventory.kinds.taints import DeviceToleration
+from inventory.kinds.devices import DeviceToleration
 from manciple.wire.errors import FieldError
 from tests.builders import (
     make_allocation,

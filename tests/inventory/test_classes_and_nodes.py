@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from inventory.kinds.classes import DeviceClass, DeviceClassConfiguration, DeviceSelector
+from inventory.kinds.devices import DeviceClass, DeviceClassConfiguration, DeviceSelector
 from inventory.kinds.nodes import Node, NodeAddress, NodeSpec, NodeStatus, Taint
 from inventory.kinds.registration import DEVICE_CLASS, NODE
 from tests.builders import make_class, make_meta, make_node, make_selectors, stored

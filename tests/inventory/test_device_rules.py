@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from inventory.kinds.registration import RESOURCE_SLICE
-from inventory.kinds.slices import (
+from inventory.kinds.devices import (
     CapacityRequestPolicy,
     CapacityRequestPolicyRange,
     Counter,
@@ -16,12 +15,13 @@ from inventory.kinds.slices import (
     DeviceAttribute,
     DeviceCapacity,
     DeviceCounterConsumption,
+    DeviceTaint,
     NodeAllocatableMapping,
     NodeAllocatableOverhead,
     NodeAllocatableResource,
     ResourceSlice,
 )
-from inventory.kinds.taints import DeviceTaint
+from inventory.kinds.registration import RESOURCE_SLICE
 from manciple.wire.errors import FieldError
 from tests.builders import (
     Version,

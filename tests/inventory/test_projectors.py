@@ -10,8 +10,8 @@ from django.test.utils import CaptureQueriesContext
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from inventory.kinds.devices import ResourceSlice
 from inventory.kinds.registration import DEVICE_CLASS, NODE, RESOURCE_SLICE
-from inventory.kinds.slices import ResourceSlice
 from inventory.models import Device, DeviceClass, Node, Pool, PublishedSlice
 from manciple.store import bulk, objects
 from manciple.store.models import Event, StoredObject

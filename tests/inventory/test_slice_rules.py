@@ -8,15 +8,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from inventory.kinds.node_selectors import NodeSelector
+from inventory.kinds.devices import Counter, CounterSet, DeviceCounterConsumption, DeviceTaint, ResourceSlice
+from inventory.kinds.nodes import NodeSelector
 from inventory.kinds.registration import RESOURCE_SLICE, declare_slice
-from inventory.kinds.slices import (
-    Counter,
-    CounterSet,
-    DeviceCounterConsumption,
-    ResourceSlice,
-)
-from inventory.kinds.taints import DeviceTaint
 from manciple.wire.errors import FieldError
 from tests.builders import (
     Version,

@@ -14,8 +14,7 @@ import pytest
 import yaml
 
 from claims.kinds.resource_claims import ResourceClaim
-from inventory.kinds.slices import Device
-from inventory.kinds.taints import DeviceTaint
+from inventory.kinds.devices import Device, DeviceTaint
 from manciple.wire import codec
 from nodeagent.drivers.catalog import DriverEntry, create_driver, read_drivers_file
 from nodeagent.drivers.protocol import ClaimIdentity, Failed, Prepared

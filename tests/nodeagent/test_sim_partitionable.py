@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from inventory.kinds.devices import Device
 from inventory.kinds.slice_rules import validate_slice
-from inventory.kinds.slices import Device
 from manciple.wire.base import OwnerReference
 from manciple.wire.quantity import Quantity
 from nodeagent.drivers.catalog import DriverEntry, create_driver

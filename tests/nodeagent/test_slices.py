@@ -9,9 +9,8 @@ import httpx
 import pytest
 from msgspec.structs import replace
 
+from inventory.kinds.devices import Counter, CounterSet, Device, DeviceAttribute, DeviceCounterConsumption, DeviceTaint
 from inventory.kinds.slice_rules import validate_slice
-from inventory.kinds.slices import Counter, CounterSet, Device, DeviceAttribute, DeviceCounterConsumption
-from inventory.kinds.taints import DeviceTaint
 from manciple.wire.base import OwnerReference
 from nodeagent.drivers.protocol import Pool
 from nodeagent.publish import slice_name, slices_of

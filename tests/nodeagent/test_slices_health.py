@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from inventory.kinds.slices import Device
-from inventory.kinds.taints import DeviceTaint
+from inventory.kinds.devices import Device, DeviceTaint
 from nodeagent.client import Client
 from nodeagent.drivers.protocol import DeviceHealth, Pool
 from nodeagent.drivers.simulated import SimulatedDriver

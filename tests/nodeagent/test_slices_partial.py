@@ -15,8 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from inventory.kinds.slices import Counter, CounterSet, Device, DeviceAttribute, DeviceCounterConsumption
-from inventory.kinds.taints import DeviceTaint
+from inventory.kinds.devices import Counter, CounterSet, Device, DeviceAttribute, DeviceCounterConsumption, DeviceTaint
 from manciple.wire.base import OwnerReference
 from nodeagent import publish
 from nodeagent.client import Client

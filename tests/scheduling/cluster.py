@@ -12,9 +12,8 @@ from msgspec import structs
 
 from claims.kinds.pods import Pod, PodCondition, PodResourceClaimStatus, PodStatus
 from claims.kinds.resource_claims import AllocationResult, ResourceClaim
-from inventory.kinds.classes import DeviceClass
+from inventory.kinds.devices import DeviceClass, ResourceSlice
 from inventory.kinds.nodes import Node
-from inventory.kinds.slices import ResourceSlice
 from manciple.store import objects
 from manciple.wire.base import ApiObject
 from manciple.wire.machinery import Event, Namespace

@@ -6,7 +6,7 @@ import pytest
 
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim
-from inventory.kinds.classes import DeviceClass
+from inventory.kinds.devices import DeviceClass
 from tests.builders import (
     make_claim,
     make_class,

@@ -15,7 +15,7 @@ from msgspec import structs
 
 from claims.kinds.pods import Pod, PodCondition
 from claims.kinds.resource_claims import ResourceClaim
-from inventory.kinds.slices import Counter, CounterSet, DeviceCounterConsumption
+from inventory.kinds.devices import Counter, CounterSet, DeviceCounterConsumption
 from scheduling.controllers.release import FINALIZER
 from scheduling.facts import gather, node_files
 from scheduling.invariants import Facts, NodeFiles, violations

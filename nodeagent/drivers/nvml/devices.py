@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from inventory.kinds.slices import (
+from inventory.kinds.devices import (
     Counter,
     CounterSet,
     Device,

@@ -9,8 +9,7 @@ from typing import Literal
 import msgspec
 
 from claims.kinds.resource_claims import DeviceRequestAllocationResult, ResourceClaim
-from inventory.kinds.slices import Device
-from inventory.kinds.taints import DeviceTaint
+from inventory.kinds.devices import Device, DeviceTaint
 from nodeagent import cdi
 from nodeagent.drivers.nvml.binding import Binding, Nvml, NvmlError
 from nodeagent.drivers.nvml.devices import Offer, counter_sets, offers

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from claims.kinds.resource_claims import DeviceRequestAllocationResult, ResourceClaim
-from inventory.kinds.slices import CounterSet, Device
+from inventory.kinds.devices import CounterSet, Device
 from nodeagent import cdi
 from nodeagent.drivers.preparing import device_names, prepare_claim
 from nodeagent.drivers.protocol import ClaimIdentity, DeviceHealth, Failed, Pool, Prepared

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from inventory.kinds.slices import Device, DeviceAttribute, DeviceCapacity
+from inventory.kinds.devices import Device, DeviceAttribute, DeviceCapacity
 from manciple.wire.names import DNS_LABEL_MAX
 from nodeagent.drivers.attributes import plain, text
 

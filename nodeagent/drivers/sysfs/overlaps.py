@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from inventory.kinds.slices import Counter, CounterSet, Device, DeviceCounterConsumption
+from inventory.kinds.devices import Counter, CounterSet, Device, DeviceCounterConsumption
 from nodeagent.drivers.sysfs.found import Found
 
 _UNITS = "units"

@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from inventory.kinds.slices import DeviceAttribute
+from inventory.kinds.devices import DeviceAttribute
 from nodeagent.drivers import pci
 from nodeagent.drivers.attributes import in_bytes, number, text, truth
 from nodeagent.drivers.sysfs.found import Found, Kind

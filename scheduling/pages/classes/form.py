@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec import structs
 
-from inventory.kinds.classes import (
+from inventory.kinds.devices import (
     CELDeviceSelector,
     DeviceClass,
     DeviceClassConfiguration,

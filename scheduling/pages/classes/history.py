@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from inventory.kinds.classes import DeviceClass
+from inventory.kinds.devices import DeviceClass
 from manciple.store import revisions
 from manciple.store.revisions import Revised
 from manciple.wire import codec

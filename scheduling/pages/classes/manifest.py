@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 from msgspec import structs
 
-from inventory.kinds.classes import DeviceClass
+from inventory.kinds.devices import DeviceClass
 from manciple.wire import codec
 from manciple.wire.errors import ApiError
 from manciple.wire.registry import Kind

@@ -17,8 +17,8 @@ from django.db.models import Q, TextField
 from django.db.models.functions import Cast
 
 from claims.models import AllocatedDevice
-from inventory.kinds.slices import Device as PublishedDevice
-from inventory.kinds.slices import DeviceAttribute, DeviceCapacity
+from inventory.kinds.devices import Device as PublishedDevice
+from inventory.kinds.devices import DeviceAttribute, DeviceCapacity
 from inventory.models import Device, Pool
 from manciple.store import tail
 from manciple.wire import codec

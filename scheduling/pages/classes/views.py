@@ -19,7 +19,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from inventory.kinds.classes import DeviceClass
+from inventory.kinds.devices import DeviceClass
 from manciple.api import writes
 from manciple.pages.links import class_url
 from manciple.pages.people import demand_edit, person_of

@@ -15,7 +15,7 @@ from typing import Any
 
 from django.conf import settings
 
-from inventory.kinds.classes import DeviceClass
+from inventory.kinds.devices import DeviceClass
 from manciple.pages.people import Person
 from manciple.wire.registry import Kind, registry
 from scheduling.cel import COST_LIMIT, CompileError, Features, compile_selector

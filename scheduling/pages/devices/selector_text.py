@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from claims.devices.published import CandidateDevice, short_name
-from inventory.kinds.slices import DeviceAttribute
+from inventory.kinds.devices import DeviceAttribute
 
 #: Where a device sits, which says nothing about its kind.
 _PLACES = {"index", "numaNode", "rack", "placement", "resource.kubernetes.io/pcieRoot"}

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from claims.kinds import conversion, pods, quotas, resource_claims
-from inventory.kinds import classes, nodes, pool_statuses, slices, taints
-from inventory.kinds import v1beta1 as inventory_v1beta1
+from claims.kinds import conversion as claim_conversion
+from claims.kinds import pods, quotas, resource_claims
+from inventory.kinds import conversion as slice_conversion
+from inventory.kinds import devices, nodes, pool_statuses
 from manciple.wire import machinery
 from manciple.wire.base import ApiObject
 from manciple.wire.registry import Kind
 
 _DRA = (
-    slices.ResourceSlice,
-    classes.DeviceClass,
-    taints.DeviceTaintRule,
+    devices.ResourceSlice,
+    devices.DeviceClass,
+    devices.DeviceTaintRule,
     resource_claims.ResourceClaim,
     resource_claims.ResourceClaimTemplate,
 )
 _V1BETA1 = (
-    inventory_v1beta1.ResourceSlice,
-    classes.DeviceClass,
-    conversion.ResourceClaim,
-    conversion.ResourceClaimTemplate,
+    slice_conversion.ResourceSlice,
+    devices.DeviceClass,
+    claim_conversion.ResourceClaim,
+    claim_conversion.ResourceClaimTemplate,
 )
 _CORE = (pods.Pod, pods.Binding, nodes.Node, quotas.ResourceQuota, machinery.Namespace, machinery.Event)
 
@@ -28,7 +29,7 @@ TYPES: dict[tuple[str, str], type[ApiObject]] = {
     **{("v1", type_.__name__): type_ for type_ in _CORE},
     **{(f"resource.k8s.io/{version}", type_.__name__): type_ for version in ("v1", "v1beta2") for type_ in _DRA},
     **{("resource.k8s.io/v1beta1", type_.__name__): type_ for type_ in _V1BETA1},
-    ("resource.k8s.io/v1alpha3", "DeviceTaintRule"): taints.DeviceTaintRule,
+    ("resource.k8s.io/v1alpha3", "DeviceTaintRule"): devices.DeviceTaintRule,
     ("resource.k8s.io/v1alpha3", "ResourcePoolStatusRequest"): pool_statuses.ResourcePoolStatusRequest,
     ("coordination.k8s.io/v1", "Lease"): machinery.Lease,
     ("policy/v1", "Eviction"): machinery.Eviction,

@@ -9,7 +9,7 @@ import pytest
 
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim
-from inventory.kinds.slices import DeviceAttribute, DeviceCapacity
+from inventory.kinds.devices import DeviceAttribute, DeviceCapacity
 from manciple.wire import codec, documents, protobuf
 from manciple.wire.base import ObjectMeta
 from manciple.wire.errors import BadRequest, UnsupportedMediaType

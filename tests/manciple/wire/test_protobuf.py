@@ -12,9 +12,7 @@ from hypothesis import strategies as st
 from claims.kinds.containers import Container, EphemeralContainer, HTTPGetAction, Probe, ProbeHandler
 from claims.kinds.pods import Binding, Pod
 from claims.kinds.resource_claims import DeviceClaimConfiguration, ResourceClaim
-from inventory.kinds.classes import OpaqueDeviceConfiguration
-from inventory.kinds.slices import Counter, CounterSet, DeviceAttribute
-from inventory.kinds.taints import DeviceTaint
+from inventory.kinds.devices import Counter, CounterSet, DeviceAttribute, DeviceTaint, OpaqueDeviceConfiguration
 from manciple.wire import codec, protobuf
 from manciple.wire.base import ObjectMeta, Value
 from manciple.wire.conditions import ObjectReference

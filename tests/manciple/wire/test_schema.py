@@ -11,8 +11,8 @@ from claims.kinds.containers import Container
 from claims.kinds.pods import Pod, PodSpec
 from claims.kinds.resource_claims import ResourceClaim, ResourceClaimStatus
 from claims.kinds.volumes import Volume
+from inventory.kinds.devices import Device, DeviceAttribute, ResourceSlice
 from inventory.kinds.nodes import Node, NodeSpec, NodeStatus
-from inventory.kinds.slices import Device, DeviceAttribute, ResourceSlice
 from manciple.wire import patch, schema
 from manciple.wire.base import MERGE_SCALARS, ObjectMeta
 from manciple.wire.schema import ServedKind

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from inventory.kinds.slices import Device
+from inventory.kinds.devices import Device
 from nodeagent.drivers.attributes import plain
 from nodeagent.drivers.nvml import NvmlDriver, Roots, read_settings
 from nodeagent.drivers.nvml.recording import Call, Player, read_recording

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from inventory.kinds.devices import ResourceSlice
 from inventory.kinds.slice_rules import validate_slice
-from inventory.kinds.slices import ResourceSlice
 from manciple.wire.base import OwnerReference
 from nodeagent.drivers.catalog import DriverEntry, create_driver
 from nodeagent.drivers.nvml.recording import Call

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from inventory.kinds.slices import Device
+from inventory.kinds.devices import Device
 from nodeagent import cdi
 from nodeagent.cdi.spec import DeviceNode, Mount
 from nodeagent.drivers.authoring import Given, NodeDriver

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from claims.kinds.resource_claims import NetworkDeviceData, ResourceClaim
-from inventory.kinds.slices import DeviceAttribute
+from inventory.kinds.devices import DeviceAttribute
 from nodeagent.cdi import validate_spec
 from nodeagent.checkpoint import PreparedDevice
 from nodeagent.disk import Disk

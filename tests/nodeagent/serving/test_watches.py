@@ -5,7 +5,7 @@ from __future__ import annotations
 import httpx
 import pytest
 
-from inventory.kinds.slices import Device
+from inventory.kinds.devices import Device
 from tests.nodeagent.machine import RecordingDriver
 from tests.nodeagent.objects import DRIVER, NODE
 from tests.nodeagent.serving.conftest import Node

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from inventory.kinds.slices import Device
+from inventory.kinds.devices import Device
 from nodeagent.drivers.attributes import plain
 from nodeagent.drivers.sysfs import SysfsDriver, read_settings
 from nodeagent.drivers.sysfs.found import device_name

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from inventory.kinds.devices import Device, ResourceSlice
 from inventory.kinds.slice_rules import validate_slice
-from inventory.kinds.slices import Device, ResourceSlice
 from manciple.wire.base import OwnerReference
 from manciple.wire.quantity import Quantity
 from nodeagent.drivers.attributes import plain

@@ -8,9 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from claims.kinds.resource_claims import AllocationResult, ResourceClaim
-from inventory.kinds.classes import DeviceClass
-from inventory.kinds.slices import ResourceSlice
-from inventory.kinds.taints import DeviceTaintRule
+from inventory.kinds.devices import DeviceClass, DeviceTaintRule, ResourceSlice
 from manciple.wire.codec import decode_value
 from scheduling.allocator import Allocated, Features, Inventory, NodeView, Outcome, allocate
 

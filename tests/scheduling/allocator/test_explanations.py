@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from inventory.kinds.slices import ResourceSlice
+from inventory.kinds.devices import ResourceSlice
 from scheduling.allocator import Allocated, Failed, Inventory, Unallocatable, overall
 from scheduling.allocator.outcome import finding_of
 from scheduling.allocator.sentences import Finding

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inventory.kinds.slices import Device, ResourceSlice
+from inventory.kinds.devices import Device, ResourceSlice
 from manciple.wire.codec import decode_text, decode_value
 from scheduling.allocator import Inventory, NodeView, place, requests
 from scheduling.allocator.published import PublishedDevice

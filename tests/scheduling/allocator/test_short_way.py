@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from claims.kinds.resource_claims import ResourceClaim
-from inventory.kinds.slices import ResourceSlice
+from inventory.kinds.devices import ResourceSlice
 from manciple.wire.codec import decode_value
 from scheduling.allocator import Allocated, Failed, Inventory, NodeView, Outcome, Placement, Snapshot, allocate, place
 from scheduling.allocator.__main__ import read_inventory

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from inventory.kinds.slices import Device
+from inventory.kinds.devices import Device
 from scheduling.cel import DeviceView, EvaluationError, compile_selector
 
 DRIVER = "gpu.example.com"

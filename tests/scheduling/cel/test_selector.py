@@ -7,7 +7,7 @@ from collections.abc import Set as AbstractSet
 
 import pytest
 
-from inventory.kinds.slices import Device, DeviceAttribute
+from inventory.kinds.devices import Device, DeviceAttribute
 from scheduling.cel import (
     CompileError,
     DeviceReference,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from django.http import QueryDict
 
-from inventory.kinds.classes import DeviceClass
+from inventory.kinds.devices import DeviceClass
 from manciple.wire.base import ObjectMeta
 from scheduling.pages.classes.form import (
     ClassForm,

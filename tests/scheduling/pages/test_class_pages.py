@@ -14,7 +14,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from msgspec import structs
 
-from inventory.kinds.classes import DeviceClass
+from inventory.kinds.devices import DeviceClass
 from manciple.store import objects
 from scheduling.pages.classes.manifest import MINUS
 from scheduling.pages.classes.workbench import class_kind

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from inventory.kinds.slices import Device, DeviceAttribute, DeviceCapacity
+from inventory.kinds.devices import Device, DeviceAttribute, DeviceCapacity
 from scheduling.cel import DeviceView, Features, compile_selector
 from scheduling.pages.classes import diagnostics
 from scheduling.pages.classes.attributes import domains, examples

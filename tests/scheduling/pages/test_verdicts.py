@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from inventory.kinds.slices import Device, DeviceAttribute, DeviceCapacity
+from inventory.kinds.devices import Device, DeviceAttribute, DeviceCapacity
 from scheduling.cel import DeviceView
 from scheduling.pages.classes.places import folded, spelled
 from scheduling.pages.classes.shelf import Candidate, Shelf, places

@@ -1,4 +1,5 @@
-"""ResourceSlice: what a driver publishes about its devices.
+"""What is said of devices: ResourceSlice, in which drivers publish them; DeviceClass, a named selection of them with
+its configuration, which claims ask for; taints, which keep claims off them, and the DeviceTaintRule that adds one.
 
 The slices of one driver, pool and generation together are the pool; it counts once as many slices have been seen as
 each of them announces. Source: k8s.io/api/resource/v1.
@@ -6,15 +7,139 @@ each of them announces. Source: k8s.io/api/resource/v1.
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import msgspec
 
-from inventory.kinds.node_selectors import NodeSelector
-from inventory.kinds.taints import DeviceTaint
-from manciple.wire.base import ApiObject, Int64, QuantityText, Value, always, pb
+from inventory.kinds.nodes import NodeSelector
+from manciple.wire.base import ApiObject, Int64, QuantityText, Raw, TimeText, Value, always, pb
+from manciple.wire.conditions import Condition
+
+# Classes --------------------------------------------------------------------------------------------------------------
+
 
 PACKAGE = "io.k8s.api.resource.v1"
+
+
+class CELDeviceSelector(Value):
+    """A CEL expression over one `device`.
+
+    expression: true selects the device. At most 10 KiB, at a bounded cost. It sees device.driver,
+    device.attributes[DOMAIN].NAME, device.capacity[DOMAIN].NAME and device.allowMultipleAllocations.
+    """
+
+    expression: Annotated[str, pb(1)] = ""
+
+
+class DeviceSelector(Value):
+    """One test of a device. Exactly one field is set."""
+
+    cel: Annotated[CELDeviceSelector | None, pb(1)] = None
+
+
+class OpaqueDeviceConfiguration(Value):
+    """Parameters that only the named driver understands.
+
+    driver: whose parameters these are. parameters: any JSON object, at most 10 KiB.
+    """
+
+    driver: Annotated[str, pb(1)] = ""
+    parameters: Annotated[Raw, pb(2, encoding="raw")] = None
+
+
+class DeviceConfiguration(Value):
+    """What a driver is told when it prepares a device. Exactly one field is set."""
+
+    opaque: Annotated[OpaqueDeviceConfiguration | None, pb(1)] = None
+
+
+class DeviceClassConfiguration(DeviceConfiguration):
+    """A configuration for every device that is claimed through the class."""
+
+    EMBEDS: ClassVar = (DeviceConfiguration, 1)
+
+
+class DeviceClassSpec(Value):
+    """Which devices belong to the class, and how they are configured.
+
+    selectors: all must hold; at most 32. config: passed to the drivers, not looked at while allocating; at most 32.
+    extended_resource_name: the name by which containers may request these devices among their resources.
+    """
+
+    selectors: Annotated[tuple[DeviceSelector, ...], pb(1)] = ()
+    config: Annotated[tuple[DeviceClassConfiguration, ...], pb(2)] = ()
+    extended_resource_name: Annotated[str | None, pb(4)] = None
+
+
+class DeviceClass(ApiObject):
+    """What an administrator offers for claiming: selectors and configuration under one name. Cluster scoped."""
+
+    spec: Annotated[DeviceClassSpec, pb(2)] = always(DeviceClassSpec())
+
+
+# Taints ---------------------------------------------------------------------------------------------------------------
+
+
+class DeviceTaint(Value):
+    """A reason not to use a device. `effect`: None, NoSchedule or NoExecute; unknown ones count as None.
+
+    key: a label name; value: a label value; time_added: set by the server when absent.
+    """
+
+    key: Annotated[str, pb(1)] = ""
+    value: Annotated[str, pb(2)] = ""
+    effect: Annotated[str, pb(3)] = ""
+    time_added: Annotated[TimeText | None, pb(4, encoding="time")] = None
+
+
+class DeviceToleration(Value):
+    """What lets a request use a tainted device.
+
+    key: of the taint; an empty one with Exists tolerates every taint. operator: Equal (the default) or Exists.
+    value: of the taint, for Equal. effect: of the taint; an empty one stands for every effect.
+    toleration_seconds: how long NoExecute is borne after the taint was added; None means forever, zero
+    and below means not at all.
+    """
+
+    key: Annotated[str, pb(1)] = ""
+    operator: Annotated[str, pb(2)] = ""
+    value: Annotated[str, pb(3)] = ""
+    effect: Annotated[str, pb(4)] = ""
+    toleration_seconds: Annotated[Int64 | None, pb(5)] = None
+
+
+class DeviceTaintSelector(Value):
+    """Which devices a rule taints: every field that is set must match; none set matches every device.
+
+    driver: of the device. pool: of the device. device: its name.
+    """
+
+    driver: Annotated[str | None, pb(2)] = None
+    pool: Annotated[str | None, pb(3)] = None
+    device: Annotated[str | None, pb(4)] = None
+
+
+class DeviceTaintRuleSpec(Value):
+    """One selector and the taint that it puts on the devices."""
+
+    device_selector: Annotated[DeviceTaintSelector | None, pb(1)] = None
+    taint: Annotated[DeviceTaint, pb(2)] = always(DeviceTaint())
+
+
+class DeviceTaintRuleStatus(Value):
+    """How far the eviction of pods has come. Condition `EvictionInProgress` tells."""
+
+    conditions: Annotated[tuple[Condition, ...], pb(1, merge_key="type")] = ()
+
+
+class DeviceTaintRule(ApiObject):
+    """Taints every device that its selector names, for as long as the rule exists. Cluster scoped."""
+
+    spec: Annotated[DeviceTaintRuleSpec, pb(2)] = always(DeviceTaintRuleSpec())
+    status: Annotated[DeviceTaintRuleStatus, pb(3)] = DeviceTaintRuleStatus()
+
+
+# Slices ---------------------------------------------------------------------------------------------------------------
 
 
 class DeviceAttribute(Value):
