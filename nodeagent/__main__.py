@@ -14,9 +14,8 @@ if __name__ == "__main__":
 from nodeagent.agent import Agent
 from nodeagent.drivers.catalog import close_drivers, create_drivers
 from nodeagent.failures import ListenFailed
-from nodeagent.options import configuration, driver_entries, parser
+from nodeagent.options import configuration, driver_entries, parser, stop_on_signals
 from nodeagent.runtimes.catalog import create_runtime
-from nodeagent.stopping import stop_on_signals
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -19,33 +19,32 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import httpx
 
-from nodeagent.assembly import Surroundings, make_client, make_crew, make_plugins, make_registry
 from nodeagent.cdi import CdiFolder
 from nodeagent.checkpoint import Checkpoint, Quarantined
+from nodeagent.client import CLAIMS, LONGEST_DELAY, SLICES, Client
 from nodeagent.config import AgentConfig
-from nodeagent.disk import Disk
+from nodeagent.disk import Disk, Storage
+from nodeagent.drivers.metadata import telling
 from nodeagent.drivers.protocol import Driver
+from nodeagent.drivers.registry import DriverRegistry
 from nodeagent.events import EventRecorder
 from nodeagent.failures import AgentError, ApiFailure, StorageFailed
-from nodeagent.follow import LONGEST_DELAY
-from nodeagent.health import known_health
 from nodeagent.metrics import AgentMetrics, AgentState, SliceCount
-from nodeagent.podcache import PodCache
+from nodeagent.podclaims import known_health
 from nodeagent.pods import PodWorker
 from nodeagent.prepare import Preparer
 from nodeagent.publish import Publisher
 from nodeagent.registration import Registration
-from nodeagent.resources import CLAIMS, SLICES
 from nodeagent.runtimes.catalog import create_runtime
 from nodeagent.runtimes.protocol import Runtime
-from nodeagent.server.assembly import make_server
+from nodeagent.server.routes import make_server
 from nodeagent.server.serving import AgentServer
-from nodeagent.storage import Storage
-from nodeagent.watching import Followers, Watching
-from nodeagent.work import AgentQueue, Key
+from nodeagent.watching import PodCache, Watching
+from nodeagent.work import AgentQueue, Crew, Key
 
 log = logging.getLogger(__name__)
 
@@ -57,8 +56,7 @@ class Agent:
     """One node's agent. `run` blocks until `stop` is set; `ready` is set once pods may be bound to the node.
 
     drivers: whose devices the agent publishes; others may join `registry` while it runs. runtime: what runs the
-    containers; the simulated one where None.
-    transport: replaces the network, in tests. clock: POSIX seconds.
+    containers; the simulated one where None. transport: replaces the network, in tests. clock: POSIX seconds.
     monotonic: seconds that nobody sets, for what lasts a while.
     """
 
@@ -77,60 +75,39 @@ class Agent:
         self.ready = threading.Event()
         self._drivers = {driver.name: driver for driver in drivers}
         self._queue = AgentQueue()
-        self._crew = make_crew(config, self._queue, self._work_and_plan)
+        self._crew = Crew(
+            self._queue,
+            self._work_and_plan,
+            size=config.workers,
+            most=config.workers + config.pods,
+            name=config.node_name,
+        )
         self.metrics = AgentMetrics()
         self._slice_count = SliceCount()
         self._threads: list[threading.Thread] = []
         self._trouble = ""  # of the storage, as last reported
         self._untold: list[Quarantined] = []
         self._pods = PodCache()
-        around = Surroundings(config, disk or Disk(), clock, monotonic)
-        self._storage = Storage(around.disk, [config.state_dir / "claims", config.cdi_dir])
-        self.registry = make_registry(drivers, around)
-        self._client = make_client(config, transport=transport, metrics=self.metrics)
+        self._disk, self._clock = disk or Disk(), clock
+        self._storage = Storage(self._disk, [config.state_dir / "claims", config.cdi_dir])
+        metadata = telling(drivers, plugin_dir=config.state_dir / "plugins", cdi_dir=config.cdi_dir, disk=self._disk)
+        self.registry = DriverRegistry(metadata)
+        self._client = Client(
+            config.server,
+            token=config.token,
+            ca_file=config.ca_file,
+            transport=transport,
+            requested=self.metrics.requested,
+        )
         self._events = EventRecorder(self._client, node=config.node_name, clock=clock)
-        self.runtime = runtime or create_runtime("simulated", config, disk=around.disk, clock=clock)
+        self.runtime = runtime or create_runtime("simulated", config, disk=self._disk, clock=clock)
         self._registration = Registration(self._client, config, runtime=self.runtime.version, clock=clock)
         self._publisher = Publisher(self._client, node=config.node_name, owner=self._registration.owner)
-        self.preparer = self._make_preparer(around)
-        self._worker = self._make_worker(around)
-        self._watching = self._make_watching()
-        self.plugins = make_plugins(around, self.registry, queue=self._queue, called=self.metrics.grpc_called)
-        self._server = self._make_server(around)
-
-    @property
-    def followers(self) -> Followers:
-        return self._watching.followers
-
-    def _make_preparer(self, around: Surroundings) -> Preparer:
-        return Preparer(
-            node=self._registration.view,
-            drivers=self.registry,
-            checkpoint=Checkpoint(self.config.state_dir / "claims", around.disk),
-            folder=CdiFolder(self.config.cdi_dir, around.disk),
-            fetch=lambda namespace, name: self._client.get(CLAIMS, name, namespace=namespace),
-            running=self._users_of,
-            metrics=self.metrics,
-            boot=self.config.boot,
-        )
-
-    def _make_worker(self, around: Surroundings) -> PodWorker:
-        return PodWorker(
-            pods=self._pods,
-            client=self._client,
-            preparer=self.preparer,
-            runtime=self.runtime,
-            events=self._events,
-            health=lambda: known_health(self.registry.health_sources()),
-            host_ip=self.config.node_ip,
-            clock=around.clock,
-            monotonic=around.monotonic,
-        )
-
-    def _make_watching(self) -> Watching:
-        return Watching(
+        self.preparer = self._make_preparer()
+        self._worker = self._make_worker(monotonic)
+        self._watching = Watching(
             self._client,
-            node=self.config.node_name,
+            node=config.node_name,
             queue=self._queue,
             seen=self._registration.seen,
             pods=self._pods,
@@ -139,8 +116,54 @@ class Agent:
             everything=self.everything,
             ready=self.ready,
         )
+        self.followers = self._watching.followers
+        self.plugins = self._make_plugins()
+        self._server = self._make_server()
 
-    def _make_server(self, around: Surroundings) -> AgentServer | None:
+    def _make_preparer(self) -> Preparer:
+        return Preparer(
+            node=self._registration.view,
+            drivers=self.registry,
+            checkpoint=Checkpoint(self.config.state_dir / "claims", self._disk),
+            folder=CdiFolder(self.config.cdi_dir, self._disk),
+            fetch=lambda namespace, name: self._client.get(CLAIMS, name, namespace=namespace),
+            running=self._users_of,
+            metrics=self.metrics,
+            boot=self.config.boot,
+        )
+
+    def _make_worker(self, monotonic: Callable[[], float]) -> PodWorker:
+        return PodWorker(
+            pods=self._pods,
+            client=self._client,
+            preparer=self.preparer,
+            runtime=self.runtime,
+            events=self._events,
+            health=lambda: known_health(self.registry.health_sources()),
+            host_ip=self.config.node_ip,
+            clock=self._clock,
+            monotonic=monotonic,
+        )
+
+    def _make_plugins(self) -> PluginHost | None:
+        """None where no drivers behind sockets are sought."""
+        config = self.config
+        if config.plugin_dir is None:
+            return None
+        # Imported here: grpc is large, and agents without such drivers do without it.
+        from nodeagent.plugins.host import KnownDrivers, PluginHost  # noqa: PLC0415
+
+        return PluginHost(
+            config.plugin_dir,
+            registry=self.registry,
+            known=KnownDrivers(config.state_dir / "drivers.json", self._disk),
+            call_seconds=config.plugin_call_seconds,
+            grace_seconds=config.plugin_grace_seconds,
+            away=lambda name: self._queue.add(Key("away", name)),
+            called=self.metrics.grpc_called,
+        )
+
+    def _make_server(self) -> AgentServer | None:
         """What it tells of this agent is the agent's own state."""
         state = AgentState(
             claims=self.preparer.records,
@@ -158,8 +181,8 @@ class Agent:
             pods=self._pods.all,
             runtime=self.runtime,
             metrics=self.metrics,
-            disk=around.disk,
-            clock=around.clock,
+            disk=self._disk,
+            clock=self._clock,
         )
 
     def run(self, stop: threading.Event) -> None:
@@ -350,3 +373,7 @@ class Agent:
             else:
                 return True
         return False
+
+
+if TYPE_CHECKING:
+    from nodeagent.plugins.host import PluginHost

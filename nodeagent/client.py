@@ -1,4 +1,4 @@
-"""An HTTP client of the API server: typed objects in and out, every failure an `ApiFailure`.
+"""The agent's way to the API server: typed objects in and out, every failure an `ApiFailure`.
 
 One client serves all threads of an agent. A watch is a stream that a thread blocks on; `Watch.interrupt` ends it from
 another thread by shutting its socket down, so that stopping an agent waits for nobody.
@@ -7,22 +7,74 @@ another thread by shutting its socket down, so that stopping an agent waits for 
 from __future__ import annotations
 
 import logging
+import random
 import socket
 import ssl
-from collections.abc import Callable, Iterator, Mapping
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic
+from typing import Any, Generic, TypeVar
 
 import httpx
 import msgspec
 from msgspec.structs import replace
 
+from claims.kinds.pods import Pod
+from claims.kinds.resource_claims import ResourceClaim
+from inventory.kinds.devices import ResourceSlice
+from inventory.kinds.nodes import Node
 from manciple.wire import codec
+from manciple.wire.authentication import TokenReview
+from manciple.wire.base import ApiObject
+from manciple.wire.machinery import Event, Lease
+from nodeagent.config import Token
 from nodeagent.failures import ApiFailure
-from nodeagent.resources import Object, Resource
-from nodeagent.tokens import Token
+
+Object = TypeVar("Object", bound=ApiObject)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resource(Generic[Object]):
+    """One resource of the API."""
+
+    type: type[Object]
+    kind: str
+    api_version: str
+    plural: str
+    namespaced: bool
+
+    def path(self, *, namespace: str = "", name: str = "", subresource: str = "") -> str:
+        """The URL path; without a namespace, all namespaces of a namespaced resource."""
+        root = "/apis/" if "/" in self.api_version else "/api/"
+        scope = ("namespaces", namespace) if self.namespaced and namespace else ()
+        return root + "/".join(part for part in (self.api_version, *scope, self.plural, name, subresource) if part)
+
+
+PODS = Resource(type=Pod, kind="Pod", api_version="v1", plural="pods", namespaced=True)
+NODES = Resource(type=Node, kind="Node", api_version="v1", plural="nodes", namespaced=False)
+EVENTS = Resource(type=Event, kind="Event", api_version="v1", plural="events", namespaced=True)
+LEASES = Resource(type=Lease, kind="Lease", api_version="coordination.k8s.io/v1", plural="leases", namespaced=True)
+CLAIMS = Resource(
+    type=ResourceClaim, kind="ResourceClaim", api_version="resource.k8s.io/v1", plural="resourceclaims", namespaced=True
+)
+TOKEN_REVIEWS = Resource(
+    type=TokenReview,
+    kind="TokenReview",
+    api_version="authentication.k8s.io/v1",
+    plural="tokenreviews",
+    namespaced=False,
+)
+SLICES = Resource(
+    type=ResourceSlice,
+    kind="ResourceSlice",
+    api_version="resource.k8s.io/v1",
+    plural="resourceslices",
+    namespaced=False,
+)
+
 
 #: Seconds to wait for a connection, and for an answer that is not a watch.
 CONNECT_TIMEOUT, READ_TIMEOUT = 10.0, 30.0
@@ -292,3 +344,109 @@ def _failure_of(body: bytes, code: int) -> ApiFailure:
         status = _Status()
     message = status.message or f"the API server answered {code}"
     return ApiFailure(message, code=status.code or code, reason=status.reason or "Unknown")
+
+
+# The list gives a revision, the watch continues from it; when a
+# connection breaks, the watch is opened again at the last revision seen, and only when that has been pruned (410) is
+# everything listed again. Failures wait, each time longer.
+
+
+log = logging.getLogger(__name__)
+
+#: Seconds after which a watch is opened anew; spread, so that a fleet does not come back at once.
+WATCH_SECONDS = (300, 600)
+#: Short enough for an agent to be at work again half a minute after a server that was away.
+LONGEST_DELAY = 10.0
+
+
+class Follower(Generic[Object]):
+    """Calls `replace` with every full list and `change` with every event in between, in one thread, in order.
+
+    returned: called when the server answers again after it did not.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        resource: Resource[Object],
+        *,
+        field_selector: str,
+        replace: Callable[[Sequence[Object]], None],
+        change: Callable[[Change[Object]], None],
+        returned: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._client = client
+        self._resource = resource
+        self._field_selector = field_selector
+        self._replace = replace
+        self._change = change
+        self._returned = returned
+        self._away = False
+        self._version = ""
+        self._watch: Watch[Object] | None = None
+        self._stop = threading.Event()
+
+    def run(self) -> None:
+        """Follow until `stop`."""
+        failures = 0
+        while not self._stop.is_set():
+            started = time.monotonic()
+            try:
+                self._round()
+            except ApiFailure as failure:
+                self._note(failure)
+            # A round that ends at once did no good, whatever it says.
+            failures = failures + 1 if time.monotonic() - started < 1.0 else 0
+            delay = min(0.1 * 2.0 ** min(failures, 10), LONGEST_DELAY) if failures else 0.0
+            self._stop.wait(delay * random.uniform(0.5, 1.0))  # noqa: S311 - spreads load, guards nothing
+
+    def stop(self) -> None:
+        """Make `run` return, also out of a watch on which nothing happens."""
+        self._stop.set()
+        if (watch := self._watch) is not None:
+            watch.interrupt()
+
+    def relist(self) -> None:
+        """Take everything anew; the next watch continues from there. Raises: ApiFailure."""
+        listing = self._client.list(self._resource, field_selector=self._field_selector)
+        self._replace(listing.items)
+        self._version = listing.resource_version
+
+    def _round(self) -> None:
+        """One watch, after a list where none continues."""
+        if not self._version:
+            self.relist()
+        seconds = random.randint(*WATCH_SECONDS)  # noqa: S311 - spreads load, guards nothing
+        with self._client.watch(
+            self._resource, field_selector=self._field_selector, resource_version=self._version, seconds=seconds
+        ) as watch:
+            self._watch = watch
+            try:
+                self._note_answer()
+                # `stop` may have come before it could see the watch.
+                if not self._stop.is_set():
+                    self._consume(watch)
+            finally:
+                self._watch = None
+
+    def _consume(self, watch: Watch[Object]) -> None:
+        for change in watch:
+            if change.type != "BOOKMARK":
+                self._change(change)
+            self._version = change.object.metadata.resource_version
+            if self._stop.is_set():
+                return
+
+    def _note_answer(self) -> None:
+        if self._away:
+            self._away = False
+            self._returned()
+
+    def _note(self, failure: ApiFailure) -> None:
+        if failure.expired:
+            self._version = ""
+        elif not failure.code:
+            self._away = True
+        if not self._stop.is_set():
+            level = logging.DEBUG if failure.expired else logging.WARNING
+            log.log(level, "following %s: %s; trying again", self._resource.plural, failure)

@@ -1,15 +1,17 @@
-"""What an agent is told: which server, which node, where to keep things, how much the node has."""
+"""What an agent is told: which server, as whom, which node, where to keep things, how much the node has."""
 
 from __future__ import annotations
 
+import base64
 import os
 import platform
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from nodeagent.tokens import Token
+import yaml
 
 HIGHEST_PORT = 65535
 
@@ -85,3 +87,74 @@ class AgentConfig:
     lease_seconds: float = 10.0  # between renewals of the lease
     status_seconds: float = 300.0  # between reports of an unchanged node
     resync_seconds: float = 60.0  # between looks at everything though nothing was reported
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """A server and an identity. `ca_file`: the CA to trust, None for the system's."""
+
+    server: str
+    token: Token
+    ca_file: Path | None
+
+
+def read_kubeconfig(path: Path, *, ca_target: Path) -> Access:
+    """The access of the current context. An inline CA is written to `ca_target`.
+
+    Raises: ValueError naming what is missing in the file; OSError.
+    """
+    document = yaml.safe_load(path.read_text())
+    if not isinstance(document, dict):
+        raise TypeError(f"{path} is not a kubeconfig")
+    context = _named(document, "contexts", str(document.get("current-context", "")), path)["context"]
+    cluster = _named(document, "clusters", str(context.get("cluster", "")), path)["cluster"]
+    user = _named(document, "users", str(context.get("user", "")), path)["user"]
+    # As client-go has it: the file counts, where there are both, and stands beside the kubeconfig.
+    if user.get("tokenFile"):
+        token: Token = TokenFile((path.parent / str(user["tokenFile"])).resolve())
+    elif user.get("token"):
+        token = str(user["token"])
+    else:
+        raise ValueError(f"{path}: user {context.get('user')} has no token")
+    return Access(str(cluster["server"]), token, _ca_file(cluster, path, ca_target))
+
+
+def _named(document: dict[str, Any], section: str, name: str, path: Path) -> dict[str, Any]:
+    found = next((entry for entry in document.get(section) or () if entry.get("name") == name), None)
+    if found is None:
+        raise ValueError(f'{path}: "{name}" is not among its {section}')
+    return dict(found)
+
+
+def _ca_file(cluster: dict[str, Any], path: Path, target: Path) -> Path | None:
+    if inline := cluster.get("certificate-authority-data"):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(base64.b64decode(inline))
+        return target
+    named = cluster.get("certificate-authority")
+    return (path.parent / str(named)).resolve() if named else None
+
+
+# Bearer tokens. One in a file may be renewed: in a pod of Kubernetes kubelet does so before the token's hour is over.
+# Source: client-go transport/token_source.go.
+
+
+#: A token, or what gives it anew for each request.
+Token = str | Callable[[], str]
+
+
+class TokenFile:
+    """Called, it is the token as the file has it now. Thread-safe."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises: OSError; ValueError for a file without a token."""
+        self._path = path
+        self._last = path.read_text().strip()
+        if not self._last:
+            raise ValueError(f"{path} holds no token")
+
+    def __call__(self) -> str:
+        """A file that is away, or empty, leaves what it said last: it may be written just now."""
+        with suppress(OSError, UnicodeDecodeError):
+            self._last = self._path.read_text().strip() or self._last
+        return self._last

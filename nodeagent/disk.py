@@ -1,20 +1,21 @@
 """Files that survive a crash at any instruction.
 
 A file is written under a temporary name and renamed over the old one: a reader sees the old content or the new, never
-a part. How much of that survives a loss of power is the caller's choice, because flushing is what writing costs. Each
-primitive step is a method of `Disk`, so that a test can fail or stop the agent at every one of them.
+a part. How much of that survives a loss of power is the caller's choice, because flushing is what writing costs: one
+flush of a directory serves all who wait for one (`SharedFlushes`). Each primitive step is a method of `Disk`, so that a
+test can fail or stop the agent at every one of them.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Literal
-
-from nodeagent.flushes import SharedFlushes
 
 #: Temporary files end so; what a crash left behind is swept at start and never read.
 TEMPORARY = ".tmp"
@@ -149,3 +150,90 @@ def _write_whole(descriptor: int, content: bytes) -> None:
     """A disk that is nearly full takes a part, and says so only when asked again."""
     while content:
         content = content[os.write(descriptor, content) :]
+
+
+# One flush of a directory serves all who wait for one. A flush makes durable whatever was changed before it began, by
+# whomever. So whoever comes while one is under way waits for the next, together with all others who came meanwhile, and
+# one of them does it: under load a node flushes as often as its disk can, not as often as it has claims.
+
+
+@dataclass(eq=False, slots=True)
+class _Flush:
+    done: bool = False
+    error: OSError | None = None
+
+
+@dataclass(slots=True)
+class _Place:
+    under_way: _Flush | None = None
+    #: not begun; those who wait share it
+    next: _Flush | None = None
+
+
+class SharedFlushes:
+    """Thread-safe. Places are remembered: an agent has few."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._places: dict[str, _Place] = {}
+
+    def flush(self, name: str, act: Callable[[], None]) -> None:
+        """Return after an `act` for `name`, one's own or another caller's, that began after this call.
+
+        Raises: OSError, for everyone whom the `act` that failed was to serve.
+        """
+        with self._changed:
+            place = self._places.setdefault(name, _Place())
+            mine = place.next = place.next or _Flush()
+            while place.under_way and not mine.done:
+                self._changed.wait()
+            leads = not mine.done
+            if leads:
+                place.under_way, place.next = mine, None
+        if leads:
+            self._do(place, mine, act)
+        if mine.error is not None:
+            raise mine.error
+
+    def _do(self, place: _Place, flush: _Flush, act: Callable[[], None]) -> None:
+        flush.error = OSError("the flush was cut short")
+        try:
+            act()
+            flush.error = None
+        except OSError as error:
+            flush.error = error
+        finally:
+            with self._changed:
+                flush.done, place.under_way = True, None
+                self._changed.notify_all()
+
+
+#: As much as a claim's record or CDI file may need; a full disk often still takes a few bytes.
+PROBE = b"\0" * 4096
+#: Swept at the next start, should a crash leave it.
+NAME = f".probe{TEMPORARY}"
+
+
+class Storage:
+    """The directories that an agent must be able to write to: else no claim can be prepared or given back."""
+
+    def __init__(self, disk: Disk, folders: Sequence[Path]) -> None:
+        self._disk = disk
+        self._folders = folders
+
+    def trouble(self) -> str:
+        """What keeps which directory from being written to, and what to do; "" when all is well."""
+        reasons = [f"{folder} cannot be written to: {why}" for folder in self._folders if (why := self._try(folder))]
+        return "; ".join((*reasons, "make room there, or mount it writable")) if reasons else ""
+
+    def _try(self, folder: Path) -> str:
+        """Why nothing can be written in `folder`; one that does not exist is not made for that."""
+        if not folder.is_dir():
+            place = next(path for path in folder.parents if path.is_dir())
+            return "" if os.access(place, os.W_OK) else f"{place} is read-only"
+        try:
+            self._disk.write(folder / NAME, PROBE, "whole")
+            self._disk.remove(folder / NAME)
+        except OSError as error:
+            return error.strerror or str(error)
+        return ""

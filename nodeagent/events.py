@@ -18,11 +18,10 @@ from claims.kinds.pods import Pod
 from manciple.wire.base import ObjectMeta
 from manciple.wire.conditions import ObjectReference
 from manciple.wire.machinery import Event, EventSource
-from nodeagent.client import Client
+from nodeagent.client import EVENTS, Client
 from nodeagent.failures import ApiFailure
-from nodeagent.locks import StripedLocks
-from nodeagent.resources import EVENTS
 from nodeagent.times import seconds_text
+from nodeagent.work import NamedLocks
 
 log = logging.getLogger(__name__)
 
@@ -63,7 +62,7 @@ class EventRecorder:
         self._node = node
         self._clock = clock
         self._lock = threading.Lock()
-        self._writing = StripedLocks()  # one thread at a time counts up one message; others are not held up
+        self._writing = NamedLocks()  # one thread at a time counts up one message; others are not held up
         self._known: OrderedDict[_Message, tuple[str, int]] = OrderedDict()  # -> (event name, count)
         self._ticket = itertools.count()
 

@@ -1,16 +1,26 @@
-"""What the agent is told on its command line: the options, and what they make of it."""
+"""The command lines of the agent and of served drivers: what may be said, and what is made of it."""
 
 from __future__ import annotations
 
 import argparse
+import os
+import signal
+import threading
 from pathlib import Path
 
-from nodeagent.config import CDI_DIRS, AgentConfig, ListenAddress, machine_cpus, machine_memory
+from nodeagent.config import (
+    CDI_DIRS,
+    Access,
+    AgentConfig,
+    ListenAddress,
+    TokenFile,
+    machine_cpus,
+    machine_memory,
+    read_kubeconfig,
+)
 from nodeagent.drivers.catalog import MODULES, DriverEntry, read_drivers_file
 from nodeagent.drivers.simulated import DEFAULT_COUNT, DEFAULT_NAME
-from nodeagent.kubeconfig import Access, read_kubeconfig
 from nodeagent.runtimes.catalog import RUNTIMES
-from nodeagent.tokens import TokenFile
 
 #: As --driver: no driver of this process, only those behind sockets.
 NO_DRIVER = "none"
@@ -169,3 +179,31 @@ def _access(options: argparse.Namespace, state_dir: Path) -> Access:
     if options.server is None or options.token_file is None:
         raise ValueError("give --kubeconfig, or --server and --token-file")
     return Access(options.server, TokenFile(options.token_file.resolve()), options.ca_file)
+
+
+# Turns SIGINT and SIGTERM into an event, from wherever the process is at. A Python signal handler runs in the main
+# thread between two of its steps, and that thread may just then hold the lock inside the very event that it waits for:
+# a handler that sets the event would wait for itself for ever. So the handler does nothing; the signal's number goes
+# down a pipe (written by the interpreter's own C handler), and a thread that reads the pipe sets the event.
+
+
+NUMBERS = (signal.SIGINT, signal.SIGTERM)
+
+
+def stop_on_signals() -> threading.Event:
+    """An event that is set when the process is told to stop. Call once, in the main thread."""
+    stop = threading.Event()
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    for number in NUMBERS:
+        signal.signal(number, lambda *_: None)
+    threading.Thread(target=_wait, args=(reading, stop), name="signals", daemon=True).start()
+    return stop
+
+
+def _wait(reading: int, stop: threading.Event) -> None:
+    """Other signals that Python handles come down the pipe, too."""
+    while not set(NUMBERS) & set(os.read(reading, 64)):
+        pass
+    stop.set()

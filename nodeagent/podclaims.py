@@ -1,23 +1,26 @@
-"""Which claims a pod uses, whether it may, and which devices each of its containers gets. Pure rules.
+"""The claims of a pod: which it uses, whether it may, which devices its containers get, and what is recorded. Pure.
 
-Source: kubernetes pkg/kubelet/cm/dra/manager.go and staging/src/k8s.io/dynamic-resource-allocation/resourceclaim.
+Source: kubernetes pkg/kubelet/cm/dra/manager.go and staging/src/k8s.io/dynamic-resource-allocation/resourceclaim;
+KEP-4680 for health. A device is named by its first CDI device id, or by driver, pool and name where it has none.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import msgspec
+from msgspec.structs import replace
 
 from claims.kinds.containers import Container
-from claims.kinds.pods import Pod
+from claims.kinds.pods import Pod, ResourceHealth, ResourceStatus
 from claims.kinds.resource_claims import DeviceRequestAllocationResult, ResourceClaim
 from manciple.wire.selectors import node_selector_matches
 from nodeagent.checkpoint import ClaimRecord, DriverRecord, PreparedDevice
-from nodeagent.drivers.opaque import request_matches
-from nodeagent.failures import PrepareRefused
+from nodeagent.drivers.preparing import request_matches
+from nodeagent.drivers.protocol import ClaimDriver, DeviceHealth, Prepared
+from nodeagent.failures import PrepareFailed, PrepareRefused
 
 #: The entry under which a pod's extended-resource claim is known; it has no name in the pod's spec.
 EXTENDED_RESOURCES = ""
@@ -159,3 +162,132 @@ def _ids(record: ClaimRecord | None, request: str) -> Iterator[str]:
 def serves(device: PreparedDevice, request: str) -> bool:
     """Whether a container that names `request` of the claim, or no request (""), gets the device."""
     return not request or not device.requests or any(request_matches(request, given) for given in device.requests)
+
+
+# How a claim's record changes from step to step.
+
+
+def unknown(uid: str, *, pods: tuple[str, ...], drivers: Iterable[str]) -> ClaimRecord:
+    """A claim of which only the uid is known: any of `drivers` may have prepared it, for any allocation."""
+    records = tuple(DriverRecord(driver=name) for name in sorted(drivers))
+    return ClaimRecord(uid=uid, namespace="", name="", state="Preparing", pods=pods, drivers=records)
+
+
+def with_drivers(known: ClaimRecord, drivers: Iterable[str]) -> ClaimRecord:
+    """The record of a claim that `drivers` may have prepared too."""
+    return replace(known, drivers=(*known.drivers, *(DriverRecord(driver=name) for name in sorted(drivers))))
+
+
+def with_pod(known: ClaimRecord | None, claim: ResourceClaim, *, pod: str) -> ClaimRecord:
+    """The record that says: `claim` is prepared, or about to be, for `pod` too."""
+    pods = (*known.pods, pod) if known is not None and pod not in known.pods else known.pods if known else (pod,)
+    if known is not None and known.state == "Prepared":
+        return replace(known, pods=pods)
+    return ClaimRecord(
+        uid=claim.metadata.uid,
+        namespace=claim.metadata.namespace,
+        name=claim.metadata.name,
+        state="Preparing",
+        pods=pods,
+        drivers=driver_records(claim),
+        allocation=allocation_digest(claim),
+    )
+
+
+def is_outdated(known: ClaimRecord, claim: ResourceClaim, *, pod: str) -> bool:
+    """Whether `known` is not, or not surely, of the allocation that `claim` has now, and no pod but `pod` uses it."""
+    same = known.allocation == allocation_digest(claim) and _drivers(known.drivers) == _drivers(driver_records(claim))
+    return not same and set(known.pods) <= {pod}
+
+
+def prepared(record: ClaimRecord, answers: Mapping[str, Prepared], *, boot: str) -> ClaimRecord:
+    """The record once every driver has done its part. answers: by driver. boot: that of the machine, now."""
+    drivers = (
+        replace(d, devices=answers[d.driver].devices, cdi_file=answers[d.driver].spec is not None)
+        for d in record.drivers
+    )
+    return replace(record, state="Prepared", drivers=tuple(drivers), boot=boot)
+
+
+def refuse_conflict(claim: ResourceClaim, records: Iterable[ClaimRecord]) -> None:
+    """Raises: PrepareFailed while what `claim` needs is still prepared for a claim before it.
+
+    The pod of that one was force-deleted, or its claim replaced by one of the same name, or freed and allocated anew,
+    and this node is not done with it yet; the API does not know.
+    """
+    wanted = {(driver.driver, *device) for driver in driver_records(claim) for device in driver.exclusive}
+    for other in records:
+        if other.uid == claim.metadata.uid:
+            _refuse_other_allocation(claim, other)
+            continue
+        if (other.namespace, other.name) == (claim.metadata.namespace, claim.metadata.name):
+            raise PrepareFailed(
+                f"an older ResourceClaim {other.name} with uid {other.uid} is still prepared on this node; "
+                "waiting until its pod has stopped"
+            )
+        for driver in other.drivers:
+            for pool, device in driver.exclusive:
+                if (name := (driver.driver, pool, device)) in wanted:
+                    held = f"device {'/'.join(name)} is still prepared for {other.label}"
+                    raise PrepareFailed(f"{held}; waiting until its pod has stopped")
+
+
+def _refuse_other_allocation(claim: ResourceClaim, known: ClaimRecord) -> None:
+    """Raises: PrepareFailed."""
+    if known.allocation and known.allocation != allocation_digest(claim):
+        raise PrepareFailed(
+            f"{known.label} is still prepared on this node as it was allocated before, for the pods with the uids "
+            f"{', '.join(known.pods)}; waiting until they have stopped"
+        )
+
+
+def _drivers(records: Iterable[DriverRecord]) -> set[str]:
+    return {record.driver for record in records}
+
+
+# The health of its devices.
+
+
+#: (driver, pool, device) -> what its driver says
+KnownHealth = Mapping[tuple[str, str, str], DeviceHealth]
+
+
+def known_health(drivers: Iterable[ClaimDriver]) -> KnownHealth:
+    """What the drivers say now."""
+    return {(driver.name, one.pool, one.device): one for driver in drivers for one in driver.health()}
+
+
+def resource_statuses(
+    container: Container, records: Mapping[str, ClaimRecord], known: KnownHealth
+) -> tuple[ResourceStatus, ...]:
+    """One status for each use of a claim by the container. records: the pod's claims by entry.
+
+    As kubelet has it, the health of a device of which its driver says nothing is unknown, and of devices that a driver
+    gives by one CDI device the first is told: the list has one entry for each name.
+    """
+    statuses = []
+    for use in container.resources.claims:
+        record = records.get(use.name)
+        healths: dict[str, ResourceHealth] = {}
+        for health in _healths(record, use.request, known) if record is not None else ():
+            healths.setdefault(health.resource_id, health)
+        if healths:
+            name = f"claim:{use.name}/{use.request}" if use.request else f"claim:{use.name}"
+            statuses.append(ResourceStatus(name=name, resources=tuple(healths.values())))
+    return tuple(statuses)
+
+
+def _healths(record: ClaimRecord, request: str, known: KnownHealth) -> Iterator[ResourceHealth]:
+    for driver in record.drivers:
+        for device in driver.devices:
+            if not serves(device, request):
+                continue
+            name = _name(driver.driver, device)
+            if said := known.get((driver.driver, device.pool, device.device)):
+                yield ResourceHealth(resource_id=name, health=said.health, message=said.message or None)
+            else:
+                yield ResourceHealth(resource_id=name, health="Unknown")
+
+
+def _name(driver: str, device: PreparedDevice) -> str:
+    return device.cdi_device_ids[0] if device.cdi_device_ids else f"{driver}/{device.pool}/{device.device}"

@@ -23,7 +23,7 @@ from msgspec.structs import replace
 
 from claims.kinds.pods import Pod, PodStatus
 from nodeagent.checkpoint import ClaimRecord
-from nodeagent.client import Client
+from nodeagent.client import PODS, Client
 from nodeagent.events import EventRecorder
 from nodeagent.failures import (
     AgentError,
@@ -35,19 +35,25 @@ from nodeagent.failures import (
     StorageFailed,
     UnprepareFailed,
 )
-from nodeagent.health import KnownHealth, resource_statuses
-from nodeagent.lifecycle import Ending, Plan, Start, plan
-from nodeagent.podcache import PodCache
-from nodeagent.podclaims import container_devices, is_terminal
-from nodeagent.podstatus import DEADLINE_EXCEEDED, DEADLINE_MESSAGE, Observed, deadline_of, pod_ip, pod_status
+from nodeagent.lifecycle import (
+    DEADLINE_EXCEEDED,
+    DEADLINE_MESSAGE,
+    Ending,
+    Observed,
+    Plan,
+    Start,
+    SteadyRuns,
+    deadline_of,
+    plan,
+    pod_ip,
+    pod_status,
+)
+from nodeagent.podclaims import KnownHealth, container_devices, is_terminal, resource_statuses
 from nodeagent.prepare import Preparer
-from nodeagent.resources import PODS
-from nodeagent.runtimes.environment import Addresses
-from nodeagent.runtimes.protocol import Runtime
-from nodeagent.runtimes.request import ContainerRequest
-from nodeagent.runtimes.requests import container_request
-from nodeagent.steady import SteadyRuns
+from nodeagent.runtimes.protocol import ContainerRequest, Runtime
+from nodeagent.runtimes.requests import Addresses, container_request
 from nodeagent.times import posix_seconds
+from nodeagent.watching import PodCache
 
 log = logging.getLogger(__name__)
 

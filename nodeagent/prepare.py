@@ -25,12 +25,11 @@ from msgspec.structs import replace
 
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim
-from nodeagent import records as record_steps
+from nodeagent import podclaims
 from nodeagent.cdi import CdiFolder
 from nodeagent.checkpoint import Checkpoint, ClaimRecord, DriverRecord, Quarantined
-from nodeagent.drivers.calls import DriverCalls
 from nodeagent.drivers.protocol import Failed, Prepared
-from nodeagent.drivers.registry import DriverRegistry
+from nodeagent.drivers.registry import DriverCalls, DriverRegistry
 from nodeagent.failures import (
     AgentError,
     ApiFailure,
@@ -40,9 +39,9 @@ from nodeagent.failures import (
     StorageFailed,
     UnprepareFailed,
 )
-from nodeagent.locks import NamedLocks
 from nodeagent.metrics import AgentMetrics
 from nodeagent.podclaims import ClaimUse, Node, check_claim, claims_used, driver_records
+from nodeagent.work import NamedLocks
 
 log = logging.getLogger(__name__)
 
@@ -110,9 +109,9 @@ class Preparer:
             if known is None:
                 log.warning("claim %s has no readable record; it is taken up as one of unknown state", uid)
                 its = named.union(self._drivers.names())
-                self._checkpoint.put(record_steps.unknown(uid, pods=self._running(uid), drivers=its))
+                self._checkpoint.put(podclaims.unknown(uid, pods=self._running(uid), drivers=its))
             elif extra := named - {driver.driver for driver in known.drivers}:
-                self._checkpoint.put(record_steps.with_drivers(known, extra))
+                self._checkpoint.put(podclaims.with_drivers(known, extra))
 
     def records(self) -> tuple[ClaimRecord, ...]:
         return self._checkpoint.records()
@@ -203,7 +202,7 @@ class Preparer:
     def _give_back_outdated(self, pod_uid: str, claims: Sequence[ResourceClaim]) -> None:
         """What is left of an earlier allocation of the claims, where nobody uses it. Raises: PrepareFailed."""
         known = [(claim, self._checkpoint.get(claim.metadata.uid)) for claim in claims]
-        outdated = [r for claim, r in known if r is not None and record_steps.is_outdated(r, claim, pod=pod_uid)]
+        outdated = [r for claim, r in known if r is not None and podclaims.is_outdated(r, claim, pod=pod_uid)]
         try:
             self._give_back([record for record in outdated if not self._running(record.uid)])
         except UnprepareFailed as error:
@@ -213,9 +212,9 @@ class Preparer:
         with self._reserving:
             wanted: list[ClaimRecord] = []
             for claim in claims:
-                record_steps.refuse_conflict(claim, (*self._checkpoint.records(), *wanted))
+                podclaims.refuse_conflict(claim, (*self._checkpoint.records(), *wanted))
                 known = self._checkpoint.get(claim.metadata.uid)
-                wanted.append(record_steps.with_pod(known, claim, pod=pod_uid))
+                wanted.append(podclaims.with_pod(known, claim, pod=pod_uid))
             self._checkpoint.reserve(wanted)
         self._checkpoint.put(*wanted)
 
@@ -241,7 +240,7 @@ class Preparer:
         for driver, answer in given.items():
             if answer.spec is not None:
                 self._folder.write(driver, record.uid, answer.spec)
-        self._checkpoint.put(record_steps.prepared(record, given, boot=self._boot), survival="rebuilt")
+        self._checkpoint.put(podclaims.prepared(record, given, boot=self._boot), survival="rebuilt")
 
     def _roll_back(self, record: ClaimRecord) -> None:
         """Undo what some drivers did; the intent stays recorded, so a failure here is made good by the next attempt."""

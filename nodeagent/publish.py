@@ -25,13 +25,19 @@ from typing import TypeVar
 
 import msgspec
 
-from inventory.kinds.devices import CounterSet, Device, DeviceAttribute, ResourcePool, ResourceSlice, ResourceSliceSpec
+from inventory.kinds.devices import (
+    CounterSet,
+    Device,
+    DeviceAttribute,
+    DeviceTaint,
+    ResourcePool,
+    ResourceSlice,
+    ResourceSliceSpec,
+)
 from manciple.wire.base import ObjectMeta, OwnerReference
-from nodeagent.client import Client
-from nodeagent.drivers.protocol import Driver, Pool
+from nodeagent.client import SLICES, Client
+from nodeagent.drivers.protocol import DeviceHealth, Driver, Pool
 from nodeagent.failures import ApiFailure
-from nodeagent.health import fenced_off
-from nodeagent.resources import SLICES
 
 log = logging.getLogger(__name__)
 
@@ -91,6 +97,28 @@ def slice_name(node: str, driver: str, pool: str, index: int) -> str:
 
 def _parts(items: Sequence[Item], size: int) -> list[tuple[Item, ...]]:
     return [tuple(items[start : start + size]) for start in range(0, len(items), size)]
+
+
+#: Keeps new claims off a device whose driver calls it unhealthy, and has no taint of its own for it.
+UNHEALTHY = DeviceTaint(key="manciple.dev/unhealthy", effect="NoSchedule")
+_KEEPING_AWAY = {"NoSchedule", "NoExecute"}
+
+
+def fenced_off(pools: Iterable[Pool], healths: Iterable[DeviceHealth]) -> Sequence[Pool]:
+    """The pools of a driver with a taint on each unhealthy device, unless the driver has tainted it itself."""
+    unhealthy = {(one.pool, one.device) for one in healths if one.health == "Unhealthy"}
+    if not unhealthy:
+        return tuple(pools)
+    return tuple(
+        replace(pool, devices=tuple(_fenced(one, (pool.name, one.name) in unhealthy) for one in pool.devices))
+        for pool in pools
+    )
+
+
+def _fenced(device: Device, unhealthy: bool) -> Device:
+    if not unhealthy or any(taint.effect in _KEEPING_AWAY for taint in device.taints):
+        return device
+    return msgspec.structs.replace(device, taints=(*device.taints, UNHEALTHY))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,10 +25,9 @@ from inventory.kinds.nodes import (
 from manciple.wire.base import ObjectMeta, OwnerReference
 from manciple.wire.machinery import Lease, LeaseSpec
 from nodeagent import podclaims
-from nodeagent.client import Client
+from nodeagent.client import LEASES, NODES, Client
 from nodeagent.config import AgentConfig, go_architecture
 from nodeagent.failures import ApiFailure
-from nodeagent.resources import LEASES, NODES
 from nodeagent.server.serving import Serving
 from nodeagent.times import micro_text, seconds_text
 

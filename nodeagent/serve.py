@@ -19,12 +19,11 @@ if __name__ == "__main__":
 import yaml
 
 from nodeagent.client import Client
+from nodeagent.config import Access, TokenFile, read_kubeconfig
 from nodeagent.drivers.catalog import MODULES, DriverEntry, close_drivers, create_driver
-from nodeagent.kubeconfig import Access, read_kubeconfig
-from nodeagent.serving.endpoints import CDI_DIR, PLUGINS_DIR, REGISTRAR_DIR
+from nodeagent.options import stop_on_signals
 from nodeagent.serving.plugin import Plugin, PluginConfig
-from nodeagent.stopping import stop_on_signals
-from nodeagent.tokens import TokenFile
+from nodeagent.serving.sockets import CDI_DIR, PLUGINS_DIR, REGISTRAR_DIR
 
 
 def parser() -> argparse.ArgumentParser:

@@ -1,10 +1,259 @@
-"""Pieces of an agent's work, by name: what stands in its queue."""
+"""How the agent's work is done: a queue of what there is to do, a crew that does it, locks by name."""
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+import heapq
+import itertools
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Final, Generic, Literal, NamedTuple, TypeVar
 
-from nodeagent.workqueue import WorkQueue
+# A key that is added again while a worker looks at
+# it is looked at once more afterwards, so no change is missed and no two workers touch the same pod. Failures wait
+# twice as long each time. Modelled on client-go's workqueue.
+
+
+Item = TypeVar("Item", bound=Hashable)
+
+
+class WorkQueue(Generic[Item]):
+    """A delaying, deduplicating queue. `clock` is monotonic seconds."""
+
+    def __init__(
+        self, *, first_delay: float = 0.2, longest_delay: float = 60.0, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._first_delay = first_delay
+        self._longest_delay = longest_delay
+        self._clock = clock
+        self._condition = threading.Condition()
+        self._ready: deque[Item] = deque()
+        self._wanted: set[Item] = set()  # to be looked at: in _ready, or as soon as the worker on it is done
+        self._busy: set[Item] = set()
+        self._failures: dict[Item, int] = {}
+        self._later: list[tuple[float, int, Item]] = []  # heap of (due, tie-break, key)
+        self._due: dict[Item, float] = {}  # the earliest due time of each delayed key
+        self._ticket = itertools.count()
+        self._closed = False
+        self._retries = 0
+
+    def add(self, key: Item) -> None:
+        with self._condition:
+            self._add(key)
+            self._condition.notify()
+
+    def add_after(self, key: Item, seconds: float) -> None:
+        """Look at `key` in `seconds`, or earlier if it is due earlier already."""
+        with self._condition:
+            due = self._clock() + seconds
+            if due < self._due.get(key, float("inf")):
+                self._due[key] = due
+                heapq.heappush(self._later, (due, next(self._ticket), key))
+                self._condition.notify()
+
+    def retry(self, key: Item) -> float:
+        """Look at a key again that just failed; returns in how many seconds."""
+        with self._condition:
+            failures = self._failures[key] = self._failures.get(key, 0) + 1
+            self._retries += 1
+        seconds = min(self._first_delay * 2.0 ** (failures - 1), self._longest_delay)
+        self.add_after(key, seconds)
+        return seconds
+
+    def counts(self) -> tuple[int, int]:
+        """(keys that wait for a worker, retries since the start)"""
+        with self._condition:
+            return len(self._ready), self._retries
+
+    def forget(self, key: Item) -> None:
+        """`key` went well: its next failure waits the shortest time again."""
+        with self._condition:
+            self._failures.pop(key, None)
+
+    def get(self) -> Item | None:
+        """The next key, blocking until there is one; None once the queue is closed. Call `done` afterwards."""
+        with self._condition:
+            while not self._closed:
+                timeout = self._promote()
+                if self._ready:
+                    key = self._ready.popleft()
+                    self._wanted.discard(key)
+                    self._busy.add(key)
+                    return key
+                self._condition.wait(timeout)
+            return None
+
+    def done(self, key: Item) -> None:
+        with self._condition:
+            self._busy.discard(key)
+            if key in self._wanted:
+                self._ready.append(key)
+                self._condition.notify()
+
+    def close(self) -> None:
+        with self._condition:
+            self._closed = True
+            self._condition.notify_all()
+
+    def _add(self, key: Item) -> None:
+        if key not in self._wanted:
+            self._wanted.add(key)
+            if key not in self._busy:
+                self._ready.append(key)
+
+    def _promote(self) -> float | None:
+        """Make due keys ready; returns the seconds until the next one is due, None if none is waiting."""
+        while self._later:
+            due, _, key = self._later[0]
+            remaining = due - self._clock()
+            if remaining > 0:
+                return remaining
+            heapq.heappop(self._later)
+            if self._due.get(key) == due:
+                del self._due[key]
+                self._add(key)
+        return None
+
+
+# Threads that work on a queue, and others beside them while some of them wait. A driver may take 45 seconds to say that
+# it cannot; a container may take its time to stop. Whoever works on that waits, and the pods that have nothing to do
+# with it shall not: a worker that has been at one piece for long does not count, another takes its place, and leaves
+# again when there are enough.
+
+
+#: Seconds at one piece of work after which a worker does not count.
+PATIENCE: Final = 0.5
+
+
+class Crew(Generic[Item]):
+    """Works on `queue` until it is closed. Thread-safe.
+
+    size: how many workers there are that are not waiting, or as many as are waiting where that is more: a hundred
+    pieces that wait are not to be met four by four. most: how many there are at all. work: does one piece, raises
+    nothing. patience, clock: seconds.
+    """
+
+    def __init__(
+        self,
+        queue: WorkQueue[Item],
+        work: Callable[[Item], None],
+        *,
+        size: int,
+        most: int,
+        name: str,
+        patience: float = PATIENCE,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._queue = queue
+        self._work = work
+        self._size = size
+        self._most = most
+        self._name = name
+        self._patience = patience
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._workers: dict[threading.Thread, float | None] = {}  # -> since when it is at its piece
+        self._at_work = threading.Event()  # somebody is
+        self._over = threading.Event()
+
+    def run(self) -> None:
+        """Keep the crew at strength until `stop`. While nobody is at work, it costs nothing."""
+        while not self._over.is_set():
+            self.reinforce()
+            self._over.wait(self._patience / 2)
+            with self._lock:
+                if not self._over.is_set() and all(since is None for since in self._workers.values()):
+                    self._at_work.clear()
+            self._at_work.wait()
+
+    def stop(self) -> None:
+        """The workers end when the queue is closed, each after what it is at."""
+        with self._lock:
+            self._over.set()
+            self._at_work.set()
+
+    def join(self, deadline: float) -> None:
+        """Wait for those that are still at work, until `deadline` on the monotonic clock."""
+        with self._lock:
+            workers = list(self._workers)
+        for worker in workers:
+            worker.join(max(0.0, deadline - time.monotonic()))
+
+    def strength(self) -> int:
+        """How many workers there are, waiting or not."""
+        with self._lock:
+            return len(self._workers)
+
+    def reinforce(self) -> None:
+        """Add workers for those that wait."""
+        with self._lock:
+            missing = min(-self._surplus(), self._most - len(self._workers))
+            fresh = [threading.Thread(target=self._loop, name=self._name, daemon=True) for _ in range(missing)]
+            self._workers.update(dict.fromkeys(fresh))
+            for worker in fresh:
+                worker.start()
+
+    def _loop(self) -> None:
+        me = threading.current_thread()
+        while (key := self._queue.get()) is not None:
+            with self._lock:
+                self._workers[me] = self._clock()
+                self._at_work.set()
+            try:
+                self._work(key)
+            finally:
+                self._queue.done(key)
+            with self._lock:
+                self._workers[me] = None
+                if self._surplus() > 0:
+                    break
+        with self._lock:
+            self._workers.pop(me, None)
+
+    def _surplus(self) -> int:
+        """How many workers there are too many; below 0, too few."""
+        now = self._clock()
+        waiting = sum(1 for since in self._workers.values() if since is not None and now - since >= self._patience)
+        return len(self._workers) - waiting - max(self._size, waiting)
+
+
+@dataclass(slots=True)
+class _Entry:
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    users: int = 0
+
+
+class NamedLocks:
+    """Holding a name excludes every other holder of it, and nobody else, however long it is held."""
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._entries: dict[str, _Entry] = {}  # of the names that somebody holds or waits for
+
+    @contextmanager
+    def hold(self, names: Iterable[str]) -> Iterator[None]:
+        """Hold all `names` at once. Always in one order, so two holders never wait for each other; not reentrant."""
+        with ExitStack() as held:
+            for name in sorted(set(names)):
+                held.enter_context(self._hold_one(name))
+            yield
+
+    @contextmanager
+    def _hold_one(self, name: str) -> Iterator[None]:
+        with self._guard:
+            entry = self._entries.setdefault(name, _Entry())
+            entry.users += 1
+        try:
+            with entry.lock:
+                yield
+        finally:
+            with self._guard:
+                entry.users -= 1
+                if not entry.users:
+                    del self._entries[name]
 
 
 class Key(NamedTuple):

@@ -1,12 +1,10 @@
 """CDI, the Container Device Interface: what a container runtime must do to a container that gets a device.
 
-`spec` holds the values and the lowest version they need, `rules` the strict validator, `folder` the directory of
-transient files, one per driver and claim.
+`spec` holds the values, the lowest version they need and the strict validator; `files` reads, finds and writes files.
 """
 
-from nodeagent.cdi.folder import CdiFolder, file_name
-from nodeagent.cdi.rules import validate_spec
-from nodeagent.cdi.spec import ContainerEdits, Device, DeviceNode, Spec, minimum_version, qualified_name
+from nodeagent.cdi.files import CdiFolder, file_name
+from nodeagent.cdi.spec import ContainerEdits, Device, DeviceNode, Spec, minimum_version, qualified_name, validate_spec
 
 __all__ = [
     "CdiFolder",

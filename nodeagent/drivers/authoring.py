@@ -26,8 +26,7 @@ import msgspec
 from claims.kinds.resource_claims import DeviceRequestAllocationResult, ResourceClaim
 from inventory.kinds.devices import CounterSet, Device
 from nodeagent import cdi
-from nodeagent.drivers.opaque import parameters_for
-from nodeagent.drivers.preparing import prepare_claim
+from nodeagent.drivers.preparing import parameters_for, prepare_claim
 from nodeagent.drivers.protocol import ClaimIdentity, DeviceHealth, DeviceMetadata, Failed, Pool, Prepared
 
 log = logging.getLogger(__name__)

@@ -29,8 +29,7 @@ from inventory.kinds.devices import (
 )
 from manciple.wire.base import Value
 from nodeagent.drivers.protocol import Pool
-from nodeagent.drivers.sim_base import SimulatedDevices
-from nodeagent.drivers.sim_faults import Faults, FaultSettings
+from nodeagent.drivers.simulated import Faults, FaultSettings, SimulatedDevices
 
 DEFAULT_NAME = "nic.example.com"
 DEFAULT_COUNT = 2

@@ -30,9 +30,7 @@ from inventory.kinds.devices import (
     DeviceCounterConsumption,
 )
 from nodeagent.drivers.protocol import Pool
-from nodeagent.drivers.sim_base import SimulatedDevices
-from nodeagent.drivers.sim_faults import Faults, FaultSettings
-from nodeagent.drivers.simulated import environment_of
+from nodeagent.drivers.simulated import Faults, FaultSettings, SimulatedDevices, environment_of
 
 DEFAULT_NAME = "mig.example.com"
 DEFAULT_COUNT = 2

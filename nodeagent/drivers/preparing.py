@@ -1,12 +1,18 @@
-"""What preparing a claim is for every driver whose CDI files the agent writes: one CDI device per allocation result."""
+"""What preparing a claim is to drivers whose CDI files the agent writes: a CDI device per result, opaque parameters."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
-from claims.kinds.resource_claims import DeviceRequestAllocationResult, ResourceClaim
+from claims.kinds.resource_claims import (
+    DeviceAllocationConfiguration,
+    DeviceAllocationResult,
+    DeviceRequestAllocationResult,
+    ResourceClaim,
+)
 from nodeagent import cdi
-from nodeagent.cdi.folder import kind_of
+from nodeagent.cdi.files import kind_of
 from nodeagent.checkpoint import PreparedDevice
 from nodeagent.drivers.protocol import Failed, Prepared
 
@@ -63,3 +69,31 @@ def device_names(claims: Sequence[ResourceClaim], driver: str) -> dict[str, set[
         else set()
         for uid, allocation in allocations
     }
+
+
+# Opaque configuration: which parameters of a claim's allocation apply to one of its devices. The allocator copies the
+# configurations of the classes and of the claim into `status.allocation.devices.config`. For a device, those count
+# whose driver is its driver and that name its request, or none. Class comes before claim, and a later one takes
+# precedence over an earlier one. Source: KEP-4381 "OpaqueDeviceConfiguration".
+
+
+#: Lower comes first, and so has less weight.
+_WEIGHT = {"FromClass": 0, "FromClaim": 1}
+
+
+def request_matches(named: str, request: str) -> bool:
+    """Whether `named` ("request" or "request/subrequest") covers the `request` of an allocation result."""
+    return named in (request, request.partition("/")[0])
+
+
+def parameters_for(allocation: DeviceAllocationResult, *, driver: str, request: str) -> tuple[Any, ...]:
+    """The parameters that apply to the device given for `request`, the one with the last word last."""
+    applying = [config for config in allocation.config if _applies(config, driver, request)]
+    applying.sort(key=lambda config: _WEIGHT.get(config.source, 0))
+    return tuple(config.opaque.parameters for config in applying if config.opaque is not None)
+
+
+def _applies(config: DeviceAllocationConfiguration, driver: str, request: str) -> bool:
+    if config.opaque is None or config.opaque.driver != driver:
+        return False
+    return not config.requests or any(request_matches(named, request) for named in config.requests)

@@ -1,11 +1,18 @@
-"""The drivers of one node, by name, as they are now: those of this process, and those that come and go over sockets."""
+"""The drivers of one node by name, in this process and behind sockets; and how they are asked about claims."""
 
 from __future__ import annotations
 
+import logging
 import threading
-from collections.abc import Callable, Iterable
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import TypeVar
 
-from nodeagent.drivers.protocol import ClaimDriver
+from claims.kinds.resource_claims import ResourceClaim
+from nodeagent.checkpoint import ClaimRecord
+from nodeagent.drivers.protocol import ClaimDriver, ClaimIdentity, Failed, Prepared
+from nodeagent.metrics import AgentMetrics, Operation
 
 
 class DriverRegistry:
@@ -60,3 +67,85 @@ class DriverRegistry:
         """Something about a driver has changed."""
         for changed in self._subscribers:
             changed()
+
+
+# Asks drivers about many claims at once, and makes every way of failing the same value. A driver may be missing, raise,
+# answer with a failure, or not answer for a claim: all of it becomes `Failed` for the claims concerned, and the claims
+# of other drivers go on.
+
+
+Answer = TypeVar("Answer")
+
+log = logging.getLogger(__name__)
+
+_UNANSWERED = Failed("it did not answer for this claim")
+
+
+class DriverCalls:
+    """The drivers of one node, by name."""
+
+    def __init__(self, drivers: DriverRegistry, *, node: str, metrics: AgentMetrics) -> None:
+        self._drivers = drivers
+        self._node = node
+        self._metrics = metrics
+
+    def missing(self, name: str) -> str:
+        """Why `name` cannot be asked; empty when it can."""
+        return "" if self._drivers.get(name) else f"DRA driver {name} is not registered on node {self._node}"
+
+    def prepare(self, claims: Sequence[tuple[ResourceClaim, ClaimRecord]]) -> dict[str, dict[str, Prepared | Failed]]:
+        """Ask each driver once for all its claims. Returns claim uid -> driver -> answer."""
+        answers: dict[str, dict[str, Prepared | Failed]] = {record.uid: {} for _, record in claims}
+        for name in _driver_names(record for _, record in claims):
+            its = [claim for claim, record in claims if _uses(record, name)]
+            given = self._timed(name, "PrepareResources", partial(self._prepare, name, its))
+            for claim in its:
+                answers[claim.metadata.uid][name] = given.get(claim.metadata.uid, _UNANSWERED)
+        return answers
+
+    def unprepare(self, records: Sequence[ClaimRecord]) -> dict[str, str]:
+        """Ask each driver once to undo all its claims. Returns claim uid -> why it failed; empty when all went well."""
+        failed: dict[str, str] = {}
+        for name in _driver_names(records):
+            its = [record for record in records if _uses(record, name)]
+            identities = [ClaimIdentity(r.uid, r.namespace, r.name) for r in its]
+            given = self._timed(name, "UnprepareResources", partial(self._unprepare, name, identities))
+            for record in its:
+                if (answer := given.get(record.uid, _UNANSWERED)) is not None:
+                    failed[record.uid] = f"{record.label}: driver {name}: {answer.reason}"
+        return failed
+
+    def _timed(self, name: str, operation: Operation, ask: Callable[[], Mapping[str, Answer]]) -> Mapping[str, Answer]:
+        started = time.perf_counter()
+        given = ask()
+        failed = any(isinstance(answer, Failed) for answer in given.values())
+        self._metrics.driver_called(name, operation, time.perf_counter() - started, failed=failed)
+        return given
+
+    def _prepare(self, name: str, claims: Sequence[ResourceClaim]) -> Mapping[str, Prepared | Failed]:
+        driver = self._drivers.get(name)
+        if driver is None:
+            return {claim.metadata.uid: Failed(self.missing(name)) for claim in claims}
+        try:
+            return driver.prepare(claims)
+        except Exception as error:  # whatever a driver raises, it must not take the agent with it
+            log.exception("driver %s failed to prepare %d claims; they are tried again", name, len(claims))
+            return {claim.metadata.uid: Failed(str(error)) for claim in claims}
+
+    def _unprepare(self, name: str, claims: Sequence[ClaimIdentity]) -> Mapping[str, Failed | None]:
+        driver = self._drivers.get(name)
+        if driver is None:
+            return {claim.uid: Failed(self.missing(name)) for claim in claims}
+        try:
+            return driver.unprepare(claims)
+        except Exception as error:  # whatever a driver raises, it must not take the agent with it
+            log.exception("driver %s failed to unprepare %d claims; they are tried again", name, len(claims))
+            return {claim.uid: Failed(str(error)) for claim in claims}
+
+
+def _driver_names(records: Iterable[ClaimRecord]) -> list[str]:
+    return sorted({driver.driver for record in records for driver in record.drivers})
+
+
+def _uses(record: ClaimRecord, name: str) -> bool:
+    return any(driver.driver == name for driver in record.drivers)

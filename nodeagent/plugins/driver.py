@@ -1,4 +1,4 @@
-"""A driver behind sockets, as the agent sees it: one name, one or more instances that serve it.
+"""A driver behind sockets, as the agent sees it: one name, one or more instances that serve it, and their health.
 
 During a rolling update two instances are there at once. The one that registered last and is connected is asked; one
 that is not connected only where none is: its endpoint may be back sooner than we know of it.
@@ -10,18 +10,206 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from typing import Final, Literal, NamedTuple
 
 from claims.kinds.resource_claims import ResourceClaim
+from nodeagent.cdi.spec import DEVICE_NAME, KIND
+from nodeagent.checkpoint import PreparedDevice
 from nodeagent.drivers.protocol import ClaimIdentity, DeviceHealth, Failed, Prepared
-from nodeagent.plugins import answers
-from nodeagent.plugins.channels import CallFailed, Channel
-from nodeagent.plugins.health import HealthCache, HealthWatch
-from nodeagent.plugins.messages import Answer, Call, Claim, ClaimsRequest, DraService
+from nodeagent.plugins.protocol import (
+    Answer,
+    Call,
+    CallFailed,
+    Channel,
+    Claim,
+    ClaimsRequest,
+    Device,
+    DeviceReport,
+    DraService,
+    HealthService,
+    PreparedClaim,
+    UnpreparedClaim,
+    WatchRequest,
+)
 from nodeagent.plugins.registration import Plugin, Refused
 
+# What drivers behind sockets say of their devices' health, and for how long that holds. Source: KEP-4680, kubernetes
+# pkg/kubelet/cm/dra/healthinfo.go. A report holds for as long as it says, 30 s where it does not; then the device's
+# health is unknown until the next. A driver that is away is not forgotten at once: what it said runs out by itself.
+
+
 log = logging.getLogger(__name__)
+
+#: Seconds that a report holds which does not say; and after which a device that nobody reports is forgotten.
+REPORT_SECONDS: Final = 30.0
+FORGET_SECONDS: Final = 3600.0
+#: Longer messages are cut, as the kubelet does.
+LONGEST_MESSAGE: Final = 1024
+#: Seconds between attempts to follow a driver's reports.
+FIRST_DELAY, LONGEST_DELAY = 1.0, 30.0
+
+Health = Literal["Healthy", "Unhealthy", "Unknown"]
+_NAMES: Final[dict[int, Health]] = {1: "Healthy", 2: "Unhealthy"}
+
+
+class _Known(NamedTuple):
+    health: Health
+    message: str
+    seconds: float  # that the report holds
+    until: float
+
+
+class HealthCache:
+    """The devices of one driver. Thread-safe. clock: monotonic seconds."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._known: dict[tuple[str, str], _Known] = {}
+        self._looked = clock()
+
+    def report(self, devices: Sequence[DeviceReport]) -> bool:
+        """Take a report, of all devices or some; returns whether anything is different now."""
+        now = self._clock()
+        with self._lock:
+            before = self._known
+            told = {(d.device.pool_name, d.device.device_name): _known(d, now) for d in devices}
+            kept = {key: known for key, known in before.items() if now - known.until < FORGET_SECONDS}
+            self._known = {**kept, **told}
+            return any(_differs(before.get(key), known, now) for key, known in told.items())
+
+    def current(self) -> tuple[DeviceHealth, ...]:
+        now = self._clock()
+        with self._lock:
+            known = tuple(self._known.items())
+        return tuple(_device_health(key, one, now) for key, one in known)
+
+    def ran_out(self) -> bool:
+        """Whether a report has run out since this was last asked, without another one."""
+        now = self._clock()
+        with self._lock:
+            since, self._looked = self._looked, now
+            return any(since < known.until <= now and known.health != "Unknown" for known in self._known.values())
+
+
+def _known(report: DeviceReport, now: float) -> _Known:
+    given = report.health_check_timeout_seconds
+    seconds = float(given) if given > 0 else REPORT_SECONDS
+    message = report.message
+    if len(message) > LONGEST_MESSAGE:
+        message = message[: LONGEST_MESSAGE - 3] + "..."
+    return _Known(_NAMES.get(report.health, "Unknown"), message, seconds, now + seconds)
+
+
+def _differs(before: _Known | None, after: _Known, now: float) -> bool:
+    return before is None or before.until <= now or before[:3] != after[:3]
+
+
+def _device_health(key: tuple[str, str], known: _Known, now: float) -> DeviceHealth:
+    pool, device = key
+    if known.until <= now:
+        return DeviceHealth(pool=pool, device=device, health="Unknown")
+    return DeviceHealth(pool=pool, device=device, health=known.health, message=known.message)
+
+
+class HealthWatch:
+    """Follows the reports of one instance of a driver in a thread, until stopped.
+
+    services: those to try, newest first; one that the driver does not know is not asked for again. changed: called
+    when the cache would answer differently.
+    """
+
+    def __init__(
+        self, endpoint: str, services: Sequence[HealthService], cache: HealthCache, changed: Callable[[], None]
+    ) -> None:
+        self._endpoint = endpoint
+        self._services = list(services)
+        self._cache = cache
+        self._changed = changed
+        self._stopped = threading.Event()
+        self._again = threading.Event()
+
+    def start(self, channel: Channel) -> None:
+        threading.Thread(target=self._run, args=(channel,), name=f"health of {self._endpoint}", daemon=True).start()
+
+    def try_now(self) -> None:
+        """Do not wait any longer for the next attempt: the driver is back."""
+        self._again.set()
+
+    def stop(self) -> None:
+        """The channel's end ends what is being followed; this, that it is tried again."""
+        self._stopped.set()
+        self._again.set()
+
+    def _run(self, channel: Channel) -> None:
+        delay = FIRST_DELAY
+        while self._services and not self._stopped.is_set():
+            try:
+                if self._follow(channel):
+                    delay = FIRST_DELAY
+            except CallFailed as failure:
+                if failure.unimplemented:
+                    self._services.pop(0)
+                    continue
+                log.debug("health of %s: %s; trying again in %.0f s", self._endpoint, failure, delay)
+            self._again.wait(delay)
+            self._again.clear()
+            delay = min(delay * 2, LONGEST_DELAY)
+
+    def _follow(self, channel: Channel) -> bool:
+        """Until the stream ends; returns whether anything came. Raises: CallFailed."""
+        came = False
+        for report in channel.stream(self._services[0].watch, WatchRequest()):
+            came = True
+            if self._cache.report(report.devices):
+                self._changed()
+        return came
+
+
+# What a driver's answers mean to the agent; an answer that is no good becomes a failure that says why. Pure.
+
+
+LEFT_OUT = Failed("its answer leaves this claim out")
+
+
+def prepared(answer: PreparedClaim | None) -> Prepared | Failed:
+    """Of one claim; None where the answer does not name it. The driver wrote its CDI files itself."""
+    if answer is None:
+        return LEFT_OUT
+    if answer.error:
+        return Failed(answer.error)
+    if problems := [problem for index, device in enumerate(answer.devices) for problem in _problems(index, device)]:
+        return Failed(f"its answer cannot be used: {'; '.join(problems)}")
+    return Prepared(devices=tuple(_device(device) for device in answer.devices), spec=None)
+
+
+def unprepared(answer: UnpreparedClaim | None) -> Failed | None:
+    """Of one claim; None for success."""
+    if answer is None:
+        return LEFT_OUT
+    return Failed(answer.error) if answer.error else None
+
+
+def _device(device: Device) -> PreparedDevice:
+    return PreparedDevice(
+        requests=device.request_names,
+        pool=device.pool_name,
+        device=device.device_name,
+        cdi_device_ids=device.cdi_device_ids,
+    )
+
+
+def _problems(index: int, device: Device) -> Iterator[str]:
+    """A device without a name or a pool is fine: the protocol asks for both, but kubelet takes what has neither, and
+    drivers of Kubernetes answer so. What they stand for, the health of the device, is then unknown."""
+    name = f"device {device.device_name}" if device.device_name else f"device number {index + 1}"
+    for one in device.cdi_device_ids:
+        kind, equals, device_name = one.partition("=")
+        if not equals or not KIND.fullmatch(kind) or not DEVICE_NAME.fullmatch(device_name):
+            yield f"{name}: {one!r} is no CDI device id (vendor.example.com/class=name)"
+
 
 #: (driver, path of the call, gRPC's status, seconds) -> None
 Called = Callable[[str, str, str, float], None]
@@ -152,7 +340,7 @@ class PluginDriver:
             given = self._ask(lambda service: service.prepare, asked).claims
         except CallFailed as failure:
             return {claim.uid: Failed(str(failure)) for claim in asked}
-        return {claim.uid: answers.prepared(given.get(claim.uid)) for claim in asked}
+        return {claim.uid: prepared(given.get(claim.uid)) for claim in asked}
 
     def unprepare(self, claims: Sequence[ClaimIdentity]) -> Mapping[str, Failed | None]:
         asked = tuple(Claim(namespace=c.namespace, uid=c.uid, name=c.name) for c in claims)
@@ -160,7 +348,7 @@ class PluginDriver:
             given = self._ask(lambda service: service.unprepare, asked).claims
         except CallFailed as failure:
             return {claim.uid: Failed(str(failure)) for claim in asked}
-        return {claim.uid: answers.unprepared(given.get(claim.uid)) for claim in asked}
+        return {claim.uid: unprepared(given.get(claim.uid)) for claim in asked}
 
     def health(self) -> Sequence[DeviceHealth]:
         return self._cache.current()

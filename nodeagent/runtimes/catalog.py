@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from nodeagent.cdi.registry import CdiRegistry
+from nodeagent.cdi.files import CdiRegistry
 from nodeagent.config import AgentConfig
 from nodeagent.disk import Disk
 from nodeagent.runtimes import podman as podman_runtime

@@ -20,12 +20,11 @@ import msgspec
 from msgspec.structs import replace
 
 from manciple.wire.base import Value
-from nodeagent.cdi.registry import CdiRegistry
+from nodeagent.cdi.files import CdiRegistry
 from nodeagent.disk import Disk
 from nodeagent.failures import ContainerFailed, LogsUnavailable
 from nodeagent.runtimes.logs import LogLine, LogPrinter, LogQuery, wanted
-from nodeagent.runtimes.protocol import ContainerRun
-from nodeagent.runtimes.request import ContainerRequest
+from nodeagent.runtimes.protocol import ContainerRequest, ContainerRun
 
 log = logging.getLogger(__name__)
 

@@ -10,9 +10,12 @@ cannot be read fails alone and not together with the others of the call.
 
 from __future__ import annotations
 
+import fcntl
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from pathlib import Path
 
 from claims.kinds.resource_claims import DeviceRequestAllocationResult, ResourceClaim
 from nodeagent.cdi import CdiFolder
@@ -21,7 +24,7 @@ from nodeagent.disk import TEMPORARY
 from nodeagent.drivers.metadata import base_request
 from nodeagent.drivers.protocol import ClaimDriver, ClaimIdentity, Failed, Prepared
 from nodeagent.failures import AgentError, ApiFailure
-from nodeagent.plugins.messages import (
+from nodeagent.plugins.protocol import (
     Claim,
     ClaimsRequest,
     Device,
@@ -30,7 +33,28 @@ from nodeagent.plugins.messages import (
     UnpreparedClaim,
     UnprepareResponse,
 )
-from nodeagent.serving.serializer import Serializer
+
+# One call of the driver at a time, as drivers may expect of the kubelet's library unless they opt out.
+
+
+class Serializer:
+    """enabled: False lets calls run side by side. lock_file: shared with the other instances of the driver, if any."""
+
+    def __init__(self, *, enabled: bool = True, lock_file: Path | None = None) -> None:
+        self._lock = threading.Lock() if enabled else nullcontext()
+        self._lock_file = lock_file if enabled else None
+
+    @contextmanager
+    def hold(self) -> Iterator[None]:
+        """Waits for its turn. Raises: OSError for a lock file that cannot be used."""
+        with self._lock:
+            if self._lock_file is None:
+                yield
+                return
+            with self._lock_file.open("ab") as file:
+                fcntl.flock(file, fcntl.LOCK_EX)  # given back when the file is closed, however the process ends
+                yield
+
 
 log = logging.getLogger(__name__)
 

@@ -4,38 +4,199 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final, Literal
 
 import grpc
 
+from inventory.kinds.devices import ResourceSlice
+from manciple.wire.base import OwnerReference
 from nodeagent.cdi import CdiFolder
-from nodeagent.client import Client
+from nodeagent.client import CLAIMS, NODES, SLICES, Change, Client, Follower
 from nodeagent.disk import Disk
 from nodeagent.drivers.metadata import MetadataFiles, TellingDriver
-from nodeagent.drivers.protocol import Driver
-from nodeagent.plugins.messages import (
+from nodeagent.drivers.protocol import ClaimDriver, DeviceHealth, Driver
+from nodeagent.failures import AgentError
+from nodeagent.plugins.protocol import (
     DRA_PLUGIN,
     DRA_SERVICES,
     GET_INFO,
     HEALTH_SERVICES,
     NOTIFY,
+    DeviceIdentifier,
+    DeviceReport,
     HealthReport,
     InfoRequest,
     PluginInfo,
     RegistrationStatus,
     RegistrationStatusResponse,
 )
-from nodeagent.resources import CLAIMS
-from nodeagent.serving.endpoints import CDI_DIR, PLUGINS_DIR, REGISTRAR_DIR, Endpoints, endpoints
-from nodeagent.serving.health import REPEAT_SECONDS, HealthFeed
-from nodeagent.serving.node import NodeService
-from nodeagent.serving.serializer import Serializer
-from nodeagent.serving.slices import SETTLE_SECONDS, SliceKeeper
-from nodeagent.serving.sockets import Handlers, SocketServer, answers, streams
+from nodeagent.publish import Publisher
+from nodeagent.serving.node import NodeService, Serializer
+from nodeagent.serving.sockets import (
+    CDI_DIR,
+    PLUGINS_DIR,
+    REGISTRAR_DIR,
+    Endpoints,
+    Handlers,
+    SocketServer,
+    answers,
+    endpoints,
+    streams,
+)
+from nodeagent.work import WorkQueue
+
+# Tells the kubelet how the devices are: all of them at once, whenever one is different, and now and then anyway.
+
+
+#: The kubelet takes what it has not heard for 30 s for unknown.
+REPEAT_SECONDS: Final = 10.0
+
+_STATES: Final = {"Unknown": 0, "Healthy": 1, "Unhealthy": 2}
+
+
+class HealthFeed:
+    """The reports of one driver to any number of watchers. repeat: seconds between reports when nothing happens."""
+
+    def __init__(
+        self, driver: ClaimDriver, *, repeat: float = REPEAT_SECONDS, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._driver = driver
+        self._repeat = repeat
+        self._clock = clock
+        self._condition = threading.Condition()
+        self._changes = 0
+        self._closed = False
+
+    def changed(self) -> None:
+        """Health is different, or a watcher has left: whoever waits looks again."""
+        with self._condition:
+            self._changes += 1
+            self._condition.notify_all()
+
+    def close(self) -> None:
+        """End all watches."""
+        with self._condition:
+            self._closed = True
+            self._condition.notify_all()
+
+    def reports(self, wanted: Callable[[], bool]) -> Iterator[HealthReport]:
+        """Until closed, or not `wanted` any more; `changed` makes it ask. Raises: what the driver's `health` raises."""
+        seen = -1
+        while wanted():
+            with self._condition:
+                self._condition.wait_for(lambda: self._closed or self._changes != seen, self._repeat)  # noqa: B023
+                if self._closed:
+                    return
+                seen = self._changes
+            if wanted():
+                yield self._report()
+
+    def _report(self) -> HealthReport:
+        now = int(self._clock())
+        return HealthReport(devices=tuple(_device(one, now) for one in self._driver.health()))
+
+
+def _device(one: DeviceHealth, now: int) -> DeviceReport:
+    return DeviceReport(
+        device=DeviceIdentifier(pool_name=one.pool, device_name=one.device),
+        health=_STATES[one.health],
+        last_updated_time=now,
+        message=one.message,
+    )
+
+
+# Keeps the ResourceSlices of one driver as its pools are, whoever changes or deletes them.
+
 
 log = logging.getLogger(__name__)
+
+#: Seconds between looks at the slices though nothing was reported.
+RESYNC_SECONDS = 60.0
+
+#: Seconds until a change in the API is looked at. Where an old and a new instance of a driver disagree during an
+#: update, this is how often each of them writes.
+SETTLE_SECONDS = 5.0
+
+#: The only piece of work there is.
+_Key = Literal["slices"]
+_KEY: _Key = "slices"
+
+
+class SliceKeeper:
+    """Publishes `driver` for the node until stopped. An API server that is away is asked again, ever more seldom.
+
+    settle: seconds until a change in the API is looked at; what the driver announces is published at once.
+    """
+
+    def __init__(self, client: Client, driver: Driver, *, node: str, settle: float = SETTLE_SECONDS) -> None:
+        self._client = client
+        self._driver = driver
+        self._node = node
+        self._settle = settle
+        self._queue: WorkQueue[_Key] = WorkQueue(longest_delay=30.0)
+        self._publisher = Publisher(client, node=node, owner=self._owner)
+        self._follower = Follower(
+            client,
+            SLICES,
+            field_selector=f"spec.driver={driver.name},spec.nodeName={node}",
+            replace=self._listed,
+            change=self._changed,
+        )
+        self._threads: list[threading.Thread] = []
+
+    def start(self) -> None:
+        self._queue.add(_KEY)
+        targets = {"slices": self._work, "slices-watch": self._follower.run}
+        self._threads = [threading.Thread(target=run, name=name, daemon=True) for name, run in targets.items()]
+        for thread in self._threads:
+            thread.start()
+
+    def look(self) -> None:
+        """The pools may be different now."""
+        self._queue.add(_KEY)
+
+    def stop(self, *, seconds: float) -> None:
+        """The slices stay: the kubelet removes them when the driver does not come back."""
+        self._queue.close()
+        self._follower.stop()
+        for thread in self._threads:
+            thread.join(seconds)
+
+    def _listed(self, _slices: Sequence[ResourceSlice]) -> None:
+        self._queue.add_after(_KEY, self._settle)
+
+    def _changed(self, _change: Change[ResourceSlice]) -> None:
+        self._queue.add_after(_KEY, self._settle)
+
+    def _owner(self) -> OwnerReference:
+        """Asked each time that something is written: a node that was made anew has another uid. Raises: ApiFailure."""
+        node = self._client.get(NODES, self._node)
+        return OwnerReference(api_version="v1", kind="Node", name=self._node, uid=node.metadata.uid, controller=True)
+
+    def _work(self) -> None:
+        while (key := self._queue.get()) is not None:
+            try:
+                self._publish(key)
+            finally:
+                self._queue.done(key)
+
+    def _publish(self, key: _Key) -> None:
+        try:
+            self._publisher.publish(self._driver)
+        except AgentError as error:
+            seconds = self._queue.retry(key)
+            log.warning("slices of driver %s: %s; trying again in %.1f s", self._driver.name, error, seconds)
+        except Exception:  # a fault of the driver must not stop it for good
+            seconds = self._queue.retry(key)
+            log.exception("slices of driver %s; trying again in %.1f s", self._driver.name, seconds)
+        else:
+            self._queue.forget(key)
+            self._queue.add_after(key, RESYNC_SECONDS)
+
 
 #: Seconds that stopping waits for calls under way; the kubelet asks again for what is cut off.
 STOP_SECONDS = 5.0

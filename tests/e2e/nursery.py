@@ -36,7 +36,7 @@ LARGEST = 1 << 20
 
 _NODE_AGENT = (
     "nodeagent.agent", "nodeagent.drivers.catalog", "nodeagent.options", "nodeagent.runtimes.catalog",
-    "nodeagent.stopping",
+    "nodeagent.options",
 )  # fmt: skip
 #: What is imported before the fork, by program: nothing that reads Django's settings, which depend on the environment.
 IMPORTS: Mapping[str, Sequence[str]] = {

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from nodeagent.runtimes.podman import labels
+from nodeagent.runtimes.podman import program
 from tests.e2e.kubectl import Kubectl
 from tests.e2e.processes import Process, Up, wait_for
 from tests.nodeagent.runtimes import box_driver
@@ -48,7 +48,7 @@ class RealNode:
         self.rootfs = make_rootfs(self.folder / "rootfs")
         self.state_dir = (self.folder / "state").resolve()
         self.cdi_dir = self.folder / "cdi"
-        self.mark = labels.agent_mark(NODE, self.state_dir)
+        self.mark = program.agent_mark(NODE, self.state_dir)
         self.drivers = self.folder / "drivers.yaml"
         settings = {"root": str(self.folder / "boxes")}
         driver = {"driver": f"{box_driver.__name__}:BoxDriver", "settings": settings}
@@ -67,7 +67,7 @@ class RealNode:
     def containers(self, *states: str) -> list[str]:
         """The names of this node's containers in podman, those in `states` where any are given."""
         filters = [word for state in states for word in ("--filter", f"status={state}")]
-        mine = f"label={labels.AGENT}={self.mark}"
+        mine = f"label={program.AGENT}={self.mark}"
         return podman("ps", "-a", "--filter", mine, *filters, "--format", "{{.Names}}").split()
 
     def log(self, container: str) -> str:

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import yaml
 
-from nodeagent.drivers.sysfs.settings import DEFAULT_NAME
-from nodeagent.runtimes.podman import labels
+from nodeagent.drivers.sysfs.found import DEFAULT_NAME
+from nodeagent.runtimes.podman import program
 from tests.e2e.kubectl import Kubectl
 from tests.e2e.processes import ROOT, Process, Up, wait_for
 from tests.nodeagent.nvml.machines import RECORDINGS
@@ -59,7 +59,7 @@ class RealNode:
         self.rootfs = make_rootfs(folder / "rootfs")
         self.state_dir = (folder / "state").resolve()
         self.cdi_dir = folder / "cdi"
-        self.mark = labels.agent_mark(NODE, self.state_dir)
+        self.mark = program.agent_mark(NODE, self.state_dir)
         drivers_file = folder / "drivers.yaml"
         drivers_file.write_text(yaml.safe_dump({"drivers": list(drivers)}))
         self.process = Process(

@@ -15,10 +15,9 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from nodeagent.client import Client, Watch
+from nodeagent.client import LEASES, NODES, PODS, Client, Watch
+from nodeagent.config import TokenFile
 from nodeagent.failures import ApiFailure
-from nodeagent.resources import LEASES, NODES, PODS
-from nodeagent.tokens import TokenFile
 
 POD = b'{"kind":"Pod","apiVersion":"v1","metadata":{"name":"p","resourceVersion":"7"},"spec":{}}'
 ANSWERS: dict[str, tuple[int, bytes]] = {

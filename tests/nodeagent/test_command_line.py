@@ -10,10 +10,9 @@ import pytest
 import yaml
 
 from nodeagent.__main__ import main
+from nodeagent.config import Token, read_kubeconfig
 from nodeagent.drivers.catalog import create_drivers
-from nodeagent.kubeconfig import read_kubeconfig
 from nodeagent.options import configuration, driver_entries, parser
-from nodeagent.tokens import Token
 
 
 def kubeconfig(folder: Path, **changes: object) -> Path:

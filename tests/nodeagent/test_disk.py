@@ -10,7 +10,7 @@ import pytest
 
 from nodeagent.checkpoint import decode, encode
 from nodeagent.disk import PAGE, Disk
-from nodeagent.records import unknown
+from nodeagent.podclaims import unknown
 
 CONTENTS = {
     "longer": (b'{"a": 1}', b'{"a": 12345}'),

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from nodeagent.flushes import SharedFlushes
+from nodeagent.disk import SharedFlushes
 from tests.e2e.processes import wait_for
 
 

@@ -18,11 +18,10 @@ import pytest
 
 from claims.kinds.pods import Pod
 from manciple.wire import codec
+from nodeagent.client import LONGEST_DELAY
 from nodeagent.disk import Disk
-from nodeagent.follow import LONGEST_DELAY
-from nodeagent.lifecycle import plan
+from nodeagent.lifecycle import SteadyRuns, plan
 from nodeagent.runtimes.protocol import ContainerRun
-from nodeagent.steady import SteadyRuns
 from tests.nodeagent.machine import Clock, Machine, release, run_pod
 from tests.nodeagent.objects import container, pod
 

@@ -12,8 +12,8 @@ import pytest
 from claims.kinds.pods import Pod
 from manciple.wire import codec
 from nodeagent.drivers.simulated import SimulatedDriver
-from nodeagent.podcache import PodCache
-from nodeagent.runtimes.request import ContainerRequest
+from nodeagent.runtimes.protocol import ContainerRequest
+from nodeagent.watching import PodCache
 from tests.nodeagent.cdi.checks import problems_of
 from tests.nodeagent.machine import Machine, release, run_pod
 from tests.nodeagent.objects import NODE, claim, pod

@@ -18,8 +18,7 @@ from inventory.kinds.devices import Device, DeviceTaint
 from manciple.wire import codec
 from nodeagent.drivers.catalog import DriverEntry, create_driver, read_drivers_file
 from nodeagent.drivers.protocol import ClaimIdentity, Failed, Prepared
-from nodeagent.drivers.sim_base import SimulatedDevices
-from nodeagent.drivers.sim_faults import DeviceFaults, Faults, OperationFaults
+from nodeagent.drivers.simulated import DeviceFaults, Faults, OperationFaults, SimulatedDevices
 from tests.nodeagent.machine import Machine
 from tests.nodeagent.objects import NODE, claim, pod
 

@@ -10,8 +10,7 @@ from inventory.kinds.devices import Device, DeviceTaint
 from nodeagent.client import Client
 from nodeagent.drivers.protocol import DeviceHealth, Pool
 from nodeagent.drivers.simulated import SimulatedDriver
-from nodeagent.health import UNHEALTHY, fenced_off
-from nodeagent.publish import Publisher
+from nodeagent.publish import UNHEALTHY, Publisher, fenced_off
 from tests.nodeagent.fake_api import FakeApi
 from tests.nodeagent.objects import NODE
 from tests.nodeagent.test_slices_partial import OWNER

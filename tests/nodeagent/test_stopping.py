@@ -11,7 +11,7 @@ import pytest
 #: The main thread holds the event's own lock when the signal comes, as it does for a moment in each wait.
 PROGRAM = """
 import signal
-from nodeagent.stopping import stop_on_signals
+from nodeagent.options import stop_on_signals
 stop = stop_on_signals()
 signal.signal(signal.SIGUSR1, lambda *_: None)
 with stop._cond:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from nodeagent.workqueue import WorkQueue
+from nodeagent.work import WorkQueue
 from tests.nodeagent.machine import Clock
 
 

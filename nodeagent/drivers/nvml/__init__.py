@@ -1,7 +1,7 @@
 """Publishes NVIDIA GPUs and their MIG devices, and gives containers what a CUDA program needs of them.
 
-`binding` is the way to NVML, `gpus` reads it, `devices` publishes what was read, `health` and `monitor` watch it,
-`files` and `edits` make what a container gets, `recording` and `record` take NVML's answers to where there is no GPU.
+`binding` is the way to NVML, or to a recording of it; `gpus` reads and publishes them, `health` watches them, `edits`
+makes what a container gets; `record` is a command that records a machine.
 """
 
 from __future__ import annotations
@@ -10,11 +10,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from nodeagent.drivers.nvml.binding import Binding, Library
-from nodeagent.drivers.nvml.driver import NvmlDriver
+from nodeagent.drivers.nvml.binding import Binding, Library, Player, read_recording
+from nodeagent.drivers.nvml.driver import NvmlDriver, Settings, read_settings
 from nodeagent.drivers.nvml.edits import Roots
-from nodeagent.drivers.nvml.recording import Player, read_recording
-from nodeagent.drivers.nvml.settings import Settings, read_settings
 
 __all__ = ["NvmlDriver", "Roots", "Settings", "create", "read_settings"]
 

@@ -1,26 +1,70 @@
-"""The driver of NVIDIA GPUs."""
+"""The driver of NVIDIA GPUs, and what the drivers file may say of it."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
 from claims.kinds.resource_claims import DeviceRequestAllocationResult, ResourceClaim
 from inventory.kinds.devices import Device, DeviceTaint
+from manciple.wire.base import Value
+from manciple.wire.names import DRIVER_NAME_MAX, check_driver_name
 from nodeagent import cdi
 from nodeagent.drivers.nvml.binding import Binding, Nvml, NvmlError
-from nodeagent.drivers.nvml.devices import Offer, counter_sets, offers
-from nodeagent.drivers.nvml.edits import Roots, device_edits, shared_edits
-from nodeagent.drivers.nvml.files import driver_mounts
-from nodeagent.drivers.nvml.gpus import Gpu, System
-from nodeagent.drivers.nvml.health import WHOLE, Event, Trouble, memory_troubles
-from nodeagent.drivers.nvml.monitor import Monitor
-from nodeagent.drivers.nvml.settings import Settings
+from nodeagent.drivers.nvml.edits import Roots, device_edits, driver_mounts, shared_edits
+from nodeagent.drivers.nvml.gpus import Gpu, Offer, System, counter_sets, offers
+from nodeagent.drivers.nvml.health import APPLICATION_XIDS, WHOLE, Event, Monitor, Trouble, memory_troubles
 from nodeagent.drivers.preparing import prepare_claim
 from nodeagent.drivers.protocol import ClaimIdentity, DeviceHealth, Failed, Pool, Prepared
+
+DEFAULT_NAME = "gpu.nvidia.com"
+
+
+class Settings(Value, forbid_unknown_fields=True):
+    """name: the driver's. required: refuse to start where NVML does not answer, instead of waiting until it does.
+
+    driver_root: under which NVIDIA's driver is installed; a driver container mounts it at /run/nvidia/driver.
+    library_dir: where the driver's libraries go in a container. set_library_path: whether LD_LIBRARY_PATH names it.
+    ignored_xids: that leave a GPU healthy, besides those of programs. fatal_xids: programs' that do not.
+    publish_mig_parents: a GPU in MIG mode is offered as a whole too. rescan_seconds: between looks at what there is.
+    recording: a file to answer in NVML's place.
+    """
+
+    name: str = DEFAULT_NAME
+    required: bool = False
+    driver_root: str = "/"
+    library_dir: str = "/usr/local/nvidia/lib64"
+    set_library_path: bool = True
+    ignored_xids: tuple[int, ...] = ()
+    fatal_xids: tuple[int, ...] = ()
+    publish_mig_parents: bool = False
+    rescan_seconds: Annotated[float, msgspec.Meta(ge=0.1, le=86400)] = 30.0
+    recording: str = ""
+
+    @property
+    def xids_of_programs(self) -> frozenset[int]:
+        return (APPLICATION_XIDS | set(self.ignored_xids)) - set(self.fatal_xids)
+
+    @property
+    def library_path(self) -> str:
+        """For LD_LIBRARY_PATH; empty to leave it alone. With the directory that NVIDIA's images name first."""
+        return f"{self.library_dir}:/usr/local/nvidia/lib" if self.set_library_path else ""
+
+
+def read_settings(settings: Mapping[str, Any]) -> Settings:
+    """Raises: ValueError with the path of the field that is wrong."""
+    asked = msgspec.convert(dict(settings), Settings)
+    if len(asked.name) > DRIVER_NAME_MAX or check_driver_name(asked.name):
+        raise ValueError(
+            f"`{asked.name}` is not a name for a driver: a DNS subdomain of at most 63 bytes - at `$.name`"
+        )
+    for field, path in (("driverRoot", asked.driver_root), ("libraryDir", asked.library_dir)):
+        if not path.startswith("/"):
+            raise ValueError(f"`{path}` is not an absolute path - at `$.{field}`")
+    return asked
 
 
 class NvmlDriver:

@@ -13,10 +13,9 @@ from pathlib import Path
 
 import msgspec
 
-from nodeagent.drivers.nvml.binding import Binding, Library, Nvml, NvmlError
+from nodeagent.drivers.nvml.binding import Binding, Library, Nvml, NvmlError, Recorder, Recording
 from nodeagent.drivers.nvml.gpus import System, read_system
 from nodeagent.drivers.nvml.health import EventSet
-from nodeagent.drivers.nvml.recording import Recorder, Recording
 
 
 def record(binding: Binding, *, seconds: int) -> Recording:

@@ -1,7 +1,7 @@
 """Publishes the devices that a machine has: PCI functions, network interfaces, disks, loop devices, kvm, tun, fuse.
 
-`scan` finds them, `usage` tells which of them the machine needs itself, `settings` which of them its owner offers,
-`overlaps` keeps two claims off the same hardware, `watch` notices what comes and goes.
+`scan` finds them and tells which of them the machine needs itself; `found` is how one is published, which of them the
+owner offers, and what keeps two claims off the same hardware; `driver` notices what comes and goes.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from nodeagent.drivers.sysfs.driver import SysfsDriver
-from nodeagent.drivers.sysfs.settings import Rule, Settings, read_settings
-from nodeagent.drivers.sysfs.tree import Roots
+from nodeagent.drivers.sysfs.found import Rule, Settings, read_settings
+from nodeagent.drivers.sysfs.scan import Roots
 
 __all__ = ["Roots", "Rule", "Settings", "SysfsDriver", "create", "read_settings"]
 

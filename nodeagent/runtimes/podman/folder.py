@@ -1,4 +1,4 @@
-"""The folder of one pod: what podman does not know of its containers.
+"""The folder of one pod: what podman does not know of its containers, and the volumes that they see.
 
     notes/CONTAINER.json          what was last asked for, and how the attempt before it ended
     logs/CONTAINER.ATTEMPT.log    what the container printed
@@ -12,20 +12,137 @@ A note is written before podman is asked to start anything: after a crash it say
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import shutil
-from pathlib import Path
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path, PurePosixPath
 
 import msgspec
 
 from manciple.wire.base import Value
 from nodeagent.disk import Disk
 from nodeagent.failures import ContainerFailed
-from nodeagent.runtimes.podman import subpaths
-from nodeagent.runtimes.podman.mounts import unmount
-from nodeagent.runtimes.protocol import ContainerRun
-from nodeagent.runtimes.request import ContainerRequest
+from nodeagent.runtimes.podman.kernel import bind, mount, unmount
+from nodeagent.runtimes.protocol import ContainerRequest, ContainerRun, MountRequest
+
+# The sub path of a volume: opened so that it cannot lead out of the volume, and held by a mount for podman to use.
+# Containers write to their volumes while the agent, as root, works on the same paths. So a path is never checked first
+# and used later: `open_below` walks it one directory at a time from an open one and follows no link, and what it has
+# opened is bound to a place that no container can reach. Links that stay inside the volume were resolved before the
+# walk; one that is put there during it is refused. Source: kubernetes pkg/volume/util/subpath/subpath_linux.go
+# (SafeMakeDir, doSafeOpen, doBindSubPath).
+
+
+#: A handle of a file or directory that reads nothing, blocks on nothing and follows no link at its end.
+_HANDLE = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def open_below(root: Path, sub_path: str) -> int:
+    """A handle (O_PATH) of `sub_path` in the volume at `root`; directories that are missing are made, as open as it is.
+
+    Raises: OSError, also where it leads out of the volume.
+    """
+    base = root.resolve(strict=True)
+    handle = os.open(base, _HANDLE | os.O_DIRECTORY)
+    mode = stat.S_IMODE(os.fstat(handle).st_mode)
+    for name in _parts(base, sub_path):
+        try:
+            below = _open_or_make(name, handle, mode=mode)
+        finally:
+            os.close(handle)
+        handle = below
+        if stat.S_ISLNK(os.fstat(handle).st_mode):
+            os.close(handle)
+            raise _leads_out(sub_path)
+    return handle
+
+
+def hold(handle: int, target: Path) -> None:
+    """Mount what is open as `handle` at `target`, in place of what an earlier attempt at the container was given."""
+    _unmount_all(target)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    is_directory = stat.S_ISDIR(os.fstat(handle).st_mode)
+    if target.exists() and target.is_dir() != is_directory:
+        _remove(target)
+    if is_directory:
+        target.mkdir(exist_ok=True)
+    else:
+        target.touch()
+    bind(Path(f"/proc/self/fd/{handle}"), target)
+
+
+def release(folder: Path) -> None:
+    """Unmount and remove all that was held below `folder`. Never removes what stands behind a mount.
+
+    Raises: OSError.
+    """
+    if not folder.is_dir():
+        return
+    for volume in folder.iterdir():
+        for container in volume.iterdir():
+            for target in container.iterdir():
+                _unmount_all(target)
+                _remove(target)
+            container.rmdir()
+        volume.rmdir()
+    folder.rmdir()
+
+
+def _parts(base: Path, sub_path: str) -> tuple[str, ...]:
+    """The names to walk from `base`, links resolved as they stand now."""
+    given = PurePosixPath(sub_path)
+    if given.is_absolute() or ".." in given.parts:
+        raise _leads_out(sub_path)
+    try:
+        found = (base / given).resolve()
+    except RuntimeError as error:  # links that lead to each other
+        raise OSError(f"subPath {sub_path} goes round in circles") from error
+    if not found.is_relative_to(base):
+        raise _leads_out(sub_path)
+    return found.relative_to(base).parts
+
+
+def _open_or_make(name: str, parent: int, *, mode: int) -> int:
+    try:
+        return os.open(name, _HANDLE, dir_fd=parent)
+    except FileNotFoundError:
+        pass
+    except NotADirectoryError:
+        raise OSError(f"subPath: {name} stands below what is no directory") from None
+    with suppress(FileExistsError):  # a container was faster
+        os.mkdir(name, mode, dir_fd=parent)
+    made = os.open(name, _HANDLE, dir_fd=parent)
+    if stat.S_ISDIR(os.fstat(made).st_mode):
+        Path(f"/proc/self/fd/{made}").chmod(mode)  # mkdir(2) heeds the umask
+    return made
+
+
+def _leads_out(sub_path: str) -> OSError:
+    return OSError(f"subPath {sub_path} leads out of the volume")
+
+
+def _unmount_all(target: Path) -> None:
+    """Until nothing is mounted at `target`."""
+    while True:
+        try:
+            unmount(target)
+        except OSError as error:
+            if error.errno in (errno.EINVAL, errno.ENOENT):
+                return
+            raise
+
+
+def _remove(target: Path) -> None:
+    """An empty directory or file: a mount point is busy, and what it covers is never looked into."""
+    if target.is_dir():
+        target.rmdir()
+    else:
+        target.unlink()
+
 
 log = logging.getLogger(__name__)
 
@@ -126,7 +243,7 @@ class PodFolder:
     def remove(self) -> None:
         """The folder with everything in it."""
         try:
-            subpaths.release(self.path / "subpaths")  # first: behind them stand the node's files
+            release(self.path / "subpaths")  # first: behind them stand the node's files
             for volume in (self.path / "volumes").glob("*"):
                 if os.path.ismount(volume):
                     unmount(volume)
@@ -154,3 +271,73 @@ def _end_of(log_file: Path) -> bytes:
     from_here = log_file.read_bytes()[-4 * LOG_MESSAGE_BYTES :].splitlines()[-LOG_MESSAGE_LINES:]
     texts = (line.split(b" ", 3)[-1] + b"\n" for line in from_here if line.count(b" ") >= 3)  # noqa: PLR2004
     return b"".join(texts)[-LOG_MESSAGE_BYTES:]
+
+
+# The volumes of a pod on this machine: checked or made, and as options of `podman run`. Source: core/v1 HostPathType;
+# kubernetes pkg/volume/hostpath and pkg/volume/emptydir.
+
+
+_TYPES: dict[str, tuple[str, Callable[[int], bool]]] = {
+    "Directory": ("a directory", stat.S_ISDIR),
+    "DirectoryOrCreate": ("a directory", stat.S_ISDIR),
+    "File": ("a file", stat.S_ISREG),
+    "FileOrCreate": ("a file", stat.S_ISREG),
+    "Socket": ("a socket", stat.S_ISSOCK),
+    "CharDevice": ("a character device", stat.S_ISCHR),
+    "BlockDevice": ("a block device", stat.S_ISBLK),
+}
+_PROPAGATION = {"": "rprivate", "None": "rprivate", "HostToContainer": "rslave", "Bidirectional": "rshared"}
+
+
+def volume_options(folder: PodFolder, request: ContainerRequest) -> Iterator[str]:
+    """Makes what is missing. Raises: ContainerFailed naming the volume."""
+    for number, wanted in enumerate(request.mounts):
+        try:
+            held = folder.sub_path(wanted.volume, request.name, number)
+            source = _below(_source(folder, wanted), wanted, held)
+        except OSError as error:
+            raise ContainerFailed(f"volume {wanted.volume}: {error}", reason="CreateContainerConfigError") from error
+        if ":" in f"{source}{wanted.target}":
+            raise ContainerFailed(f"volume {wanted.volume}: podman cannot mount a path with a colon: {source}")
+        access = "ro" if wanted.read_only else "rw"
+        yield from ("--volume", f"{source}:{wanted.target}:{access},{_PROPAGATION[wanted.propagation]},rbind")
+
+
+def _source(folder: PodFolder, wanted: MountRequest) -> Path:
+    if wanted.kind == "hostPath":
+        return _host_path(wanted)
+    path = folder.volume(wanted.volume)
+    if not path.is_dir():
+        path.mkdir(parents=True)
+        path.chmod(0o777)
+    if wanted.kind == "memory" and not os.path.ismount(path):
+        size = f",size={wanted.size}" if wanted.size else ""
+        mount("tmpfs", path, "tmpfs", f"mode=0777{size}")
+    return path
+
+
+def _host_path(wanted: MountRequest) -> Path:
+    path = Path(wanted.path)
+    if wanted.host_type == "DirectoryOrCreate":
+        path.mkdir(mode=0o755, parents=True, exist_ok=True)
+    elif wanted.host_type == "FileOrCreate" and not path.exists():
+        path.touch(mode=0o644)
+    elif not wanted.host_type and not path.exists():
+        path.mkdir(mode=0o755, parents=True)  # as container runtimes do for Kubernetes
+    if wanted.host_type:
+        kind, holds = _TYPES[wanted.host_type]
+        if not holds(path.stat().st_mode):
+            raise OSError(f"hostPath type check failed: {path} is not {kind}")
+    return path
+
+
+def _below(root: Path, wanted: MountRequest, target: Path) -> Path:
+    """The part of the volume at `root` that the container sees: the sub path, held at `target`, or all of it."""
+    if not wanted.sub_path:
+        return root
+    handle = open_below(root, wanted.sub_path)
+    try:
+        hold(handle, target)
+    finally:
+        os.close(handle)
+    return target

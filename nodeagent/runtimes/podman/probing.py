@@ -19,8 +19,7 @@ from typing import Literal
 from msgspec.structs import replace
 
 from nodeagent.runtimes.podman.actions import Actions
-from nodeagent.runtimes.protocol import ContainerRun
-from nodeagent.runtimes.request import ContainerRequest, ProbeRequest
+from nodeagent.runtimes.protocol import ContainerRequest, ContainerRun, ProbeRequest
 
 log = logging.getLogger(__name__)
 

@@ -1,22 +1,208 @@
-"""podman's command line: one process for each question, with a limit on how long it may take.
+"""podman's command line, what it says of containers, and the labels that ours are known by.
 
 A command costs 50 to 100 ms of a CPU, so callers ask about many containers at once and keep the answers.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import resource
 import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
+from typing import cast
 
+import msgspec
+
+from manciple.wire.base import Value
 from nodeagent.failures import ContainerFailed
-from nodeagent.runtimes.podman.inspection import Seen, decoder
+from nodeagent.runtimes.protocol import ContainerRequest, ContainerRun, Role
+
+# The labels of a container of ours: enough to know it by, should its pod's folder be lost. Those that begin with
+# io.kubernetes are the ones that a kubelet's containers have.
+
+
+#: Which agent's it is: another agent on this machine does not see it.
+AGENT = "manciple.dev/agent"
+_ROLE, _ATTEMPT, _IMAGE = "manciple.dev/role", "manciple.dev/attempt", "manciple.dev/image"
+_DEVICES, _CLAIMS, _NODE = "manciple.dev/cdi-devices", "manciple.dev/claims", "manciple.dev/node"
+_CONTAINER, _POD = "io.kubernetes.container.name", "io.kubernetes.pod.name"
+_NAMESPACE, _UID = "io.kubernetes.pod.namespace", "io.kubernetes.pod.uid"
+
+
+class Words(Value):
+    """What the labels of a container say."""
+
+    pod_uid: str
+    namespace: str
+    pod: str
+    container: str
+    role: Role
+    attempt: int
+    image: str
+    cdi_devices: tuple[str, ...]
+    claims: tuple[str, ...]
+
+
+def agent_mark(node: str, state_dir: Path) -> str:
+    """The value of AGENT, in the names of all that is ours: short, and another one for each agent on a machine."""
+    return hashlib.sha256(f"{node}\0{state_dir}".encode()).hexdigest()[:12]
+
+
+def container_name(mark: str, pod_uid: str, container: str, attempt: int) -> str:
+    """podman lets no two containers have one name: an attempt is not started twice."""
+    return f"manciple-{mark}-{pod_uid}-{container}-{attempt}"
+
+
+def write(request: ContainerRequest, *, mark: str, node: str) -> dict[str, str]:
+    return {
+        AGENT: mark,
+        _NODE: node,
+        _UID: request.pod_uid,
+        _NAMESPACE: request.namespace,
+        _POD: request.pod,
+        _CONTAINER: request.name,
+        _ROLE: request.role,
+        _ATTEMPT: str(request.attempt),
+        _IMAGE: request.image,
+        _DEVICES: ",".join(request.cdi_devices),
+        _CLAIMS: ",".join(request.claims),
+    }
+
+
+def read(found: Mapping[str, str]) -> Words:
+    role, attempt = found.get(_ROLE, ""), found.get(_ATTEMPT, "")
+    return Words(
+        pod_uid=found.get(_UID, ""),
+        namespace=found.get(_NAMESPACE, ""),
+        pod=found.get(_POD, ""),
+        container=found.get(_CONTAINER, ""),
+        role=cast("Role", role) if role in ("init", "sidecar") else "main",
+        attempt=int(attempt) if attempt.isdigit() else 0,
+        image=found.get(_IMAGE, ""),
+        cdi_devices=tuple(filter(None, found.get(_DEVICES, "").split(","))),
+        claims=tuple(filter(None, found.get(_CLAIMS, "").split(","))),
+    )
+
+
+# What `podman container inspect` says, as far as it is read here, and the run that it tells of.
+
+
+#: Exit code of a container of which nobody knows how it ended.
+UNKNOWN_EXIT = 137
+
+
+class State(msgspec.Struct, frozen=True, rename="pascal"):
+    """The life of a container so far. `pid` and `conmon_pid` are 0 once it has ended."""
+
+    status: str
+    started_at: str
+    finished_at: str
+    exit_code: int
+    pid: int = 0
+    conmon_pid: int = 0
+    oom_killed: bool = msgspec.field(default=False, name="OOMKilled")
+
+
+class Config(msgspec.Struct, frozen=True, rename="pascal"):
+    """`stop_signal` by number."""
+
+    labels: dict[str, str] | None = None
+    stop_signal: int = 15
+
+
+class Seen(msgspec.Struct, frozen=True, rename="pascal"):
+    """One container as podman knows it."""
+
+    id: str
+    name: str
+    state: State
+    config: Config
+    image: str = ""
+    config_file: str = msgspec.field(default="", name="OCIConfigPath")
+
+    @property
+    def ran(self) -> bool:
+        """Whether its process was ever started."""
+        return self.state.started_at > "0002"
+
+    @property
+    def running(self) -> bool:
+        return self.state.status in ("running", "paused", "stopping")
+
+    @property
+    def labels(self) -> dict[str, str]:
+        return self.config.labels or {}
+
+
+class _Process(msgspec.Struct, frozen=True):
+    env: tuple[str, ...] = ()
+
+
+class _Config(msgspec.Struct, frozen=True):
+    process: _Process = _Process()
+
+
+# Built here, in one thread: msgspec must not describe a struct to itself in two threads at once.
+decoder = msgspec.json.Decoder(list[Seen])
+_config_decoder = msgspec.json.Decoder(_Config)
+
+
+def run_of(seen: Seen) -> ContainerRun:
+    """The run of a container that was started."""
+    words = read(seen.labels)
+    run = ContainerRun(
+        name=words.container,
+        role=words.role,
+        attempt=words.attempt,
+        container_id=f"podman://{seen.id}",
+        image=words.image,
+        image_id=f"sha256:{seen.image}" if seen.image else "",
+        cdi_devices=words.cdi_devices,
+        environment=environment(seen),
+        claims=words.claims,
+        started_at=seconds(seen.state.started_at),
+    )
+    return run if seen.running else _ended(run, seen.state)
+
+
+def _ended(run: ContainerRun, state: State) -> ContainerRun:
+    if state.status not in ("exited", "stopped", "removing") or state.exit_code < 0:
+        # podman forgets how a container ended when the machine or the container's monitor went down under it.
+        finished = seconds(state.finished_at) if state.finished_at > "0002" else run.started_at
+        return lost(run, "nobody saw how the container ended", finished)
+    reason = "OOMKilled" if state.oom_killed else ""
+    return msgspec.structs.replace(
+        run, finished_at=seconds(state.finished_at), exit_code=state.exit_code, reason=reason
+    )
+
+
+def lost(run: ContainerRun, message: str, at: float) -> ContainerRun:
+    """`run`, ended at `at` in a way that nobody knows."""
+    return msgspec.structs.replace(
+        run, finished_at=at, exit_code=UNKNOWN_EXIT, reason="ContainerStatusUnknown", message=message
+    )
+
+
+def environment(seen: Seen) -> dict[str, str]:
+    """The variables of the container's process, CDI's among them, from the file that its runtime was given."""
+    try:
+        lines = _config_decoder.decode(Path(seen.config_file).read_bytes()).process.env
+    except (OSError, msgspec.MsgspecError):
+        return {}
+    return dict(line.partition("=")[::2] for line in lines)
+
+
+def seconds(time: str) -> float:
+    """RFC 3339 with up to nine digits of a second as POSIX seconds."""
+    return datetime.fromisoformat(time).timestamp()
+
 
 #: How long podman may take for anything but fetching an image.
 COMMAND_SECONDS = 60.0

@@ -11,29 +11,101 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 
 from msgspec.structs import replace
 
 from nodeagent.config import AgentConfig
 from nodeagent.disk import Disk
 from nodeagent.failures import ContainerFailed, LogsUnavailable
-from nodeagent.runtimes.logs import LogQuery
-from nodeagent.runtimes.podman import failing, labels
-from nodeagent.runtimes.podman.actions import Actions
-from nodeagent.runtimes.podman.arguments import ROOTFS, Place, run_arguments
-from nodeagent.runtimes.podman.cdi_links import CdiLinks
-from nodeagent.runtimes.podman.exits import ExitWatcher
-from nodeagent.runtimes.podman.folder import Note, PodFolder
-from nodeagent.runtimes.podman.inspection import Seen, lost, run_of, seconds
-from nodeagent.runtimes.podman.logfiles import read_log
-from nodeagent.runtimes.podman.network import PodNetworks
+from nodeagent.runtimes.logs import LogQuery, read_log
+from nodeagent.runtimes.podman import program, starting
+from nodeagent.runtimes.podman.actions import SOON, Actions, Stopper, Stopping
+from nodeagent.runtimes.podman.folder import Note, PodFolder, volume_options
+from nodeagent.runtimes.podman.kernel import ExitWatcher, PodNetworks
 from nodeagent.runtimes.podman.probing import Prober
-from nodeagent.runtimes.podman.program import COMMAND_SECONDS, Podman, installed_podman, limits, wait_for_orphans
-from nodeagent.runtimes.podman.state import KnownPod, Setting, adopted, unstarted
-from nodeagent.runtimes.podman.stopping import SOON, Stopper, Stopping
-from nodeagent.runtimes.podman.volumes import volume_options
-from nodeagent.runtimes.protocol import ContainerRun
-from nodeagent.runtimes.request import ContainerRequest
+from nodeagent.runtimes.podman.program import (
+    COMMAND_SECONDS,
+    Podman,
+    Seen,
+    installed_podman,
+    limits,
+    lost,
+    run_of,
+    seconds,
+    wait_for_orphans,
+)
+from nodeagent.runtimes.podman.starting import ROOTFS, CdiLinks, Place, run_arguments
+from nodeagent.runtimes.protocol import ContainerRequest, ContainerRun
+
+# What the runtime knows of one pod, and the requests and runs that have no container of their own.
+
+
+NETWORKS = Path("/run/manciple/netns")
+
+
+@dataclass(slots=True)
+class KnownPod:
+    """notes, runs: by container. stale: the containers that podman is to be asked about.
+
+    blind: those that podman takes for running and of which no process is found. stopping: while it is being stopped.
+    """
+
+    uid: str
+    folder: PodFolder
+    notes: dict[str, Note] = field(default_factory=dict)
+    runs: dict[str, ContainerRun] = field(default_factory=dict)
+    stale: set[str] = field(default_factory=set)
+    blind: set[str] = field(default_factory=set)
+    stopping: Stopping | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """Where a runtime keeps things. mark: of the agent, in the names and labels of all that is its own."""
+
+    folder: Path
+    mark: str
+    node: str
+    cdi_dir: Path
+    networks: Path = NETWORKS
+
+
+def unstarted(request: ContainerRequest) -> ContainerRun:
+    """The run of an attempt whose process never started."""
+    return ContainerRun(
+        name=request.name,
+        role=request.role,
+        attempt=request.attempt,
+        container_id="",
+        image=request.image,
+        cdi_devices=request.cdi_devices,
+        environment=dict(request.environment),
+        claims=request.claims,
+        started_at=0.0,
+        exit_code=starting.START_ERROR_EXIT,
+    )
+
+
+def adopted(words: program.Words) -> ContainerRequest:
+    """As much of a lost request as the container's labels tell."""
+    return ContainerRequest(
+        pod_uid=words.pod_uid,
+        namespace=words.namespace,
+        pod=words.pod,
+        name=words.container,
+        role=words.role,
+        attempt=words.attempt,
+        image=words.image,
+        command=(),
+        args=(),
+        environment={},
+        cdi_devices=words.cdi_devices,
+        claims=words.claims,
+        annotations={},
+    )
+
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +134,7 @@ class PodmanRuntime:
         self._ended = threading.Condition()  # notified whenever a container ends
         self._lock = threading.Lock()
         self._pods: dict[str, KnownPod] = {}
-        self._backoffs: dict[tuple[str, str], failing.Backoff] = {}
+        self._backoffs: dict[tuple[str, str], starting.Backoff] = {}
         self._exits = ExitWatcher(self._container_ended)
         self._actions = Actions(podman, self._networks, self._name)
         self._stopper = Stopper(podman, self._actions, self._name)
@@ -215,7 +287,7 @@ class PodmanRuntime:
         network = None if request.host_network else self._networks.create(request.pod_uid, request.address)
         return Place(
             name=self._name(request),
-            labels=labels.write(request, mark=self._setting.mark, node=self._setting.node),
+            labels=program.write(request, mark=self._setting.mark, node=self._setting.node),
             log_file=pod.folder.log_file(request.name, request.attempt),
             message_file=pod.folder.message_file(request.name, request.attempt),
             hosts_file=pod.folder.hosts_file,
@@ -226,17 +298,17 @@ class PodmanRuntime:
 
     def _start_failed(self, pod: KnownPod, request: ContainerRequest, error: ContainerFailed) -> None:
         """A process that cannot be started is an attempt that ended; anything else is tried again as it is."""
-        if failing.is_start_error(error):
+        if starting.is_start_error(error):
             now = self._clock()
             outcome = replace(
                 unstarted(request), finished_at=now, started_at=now, message=str(error), reason="StartError"
             )
             self._keep(pod, replace(pod.notes[request.name], outcome=outcome))
             return
-        failure = failing.explained(error, request)
+        failure = starting.explained(error, request)
         if failure.reason == "ErrImagePull":
             key = (request.pod_uid, request.name)
-            self._backoffs[key] = failing.next_backoff(self._backoffs.get(key), str(failure), now=self._clock())
+            self._backoffs[key] = starting.next_backoff(self._backoffs.get(key), str(failure), now=self._clock())
         raise failure
 
     def _after_start(self, pod: KnownPod, request: ContainerRequest) -> None:
@@ -328,9 +400,9 @@ class PodmanRuntime:
             self._new(path.name)
         for uid in self._networks.pod_uids():
             self._known(uid) or self._new(uid)
-        found = self._podman.labelled(f"{labels.AGENT}={self._setting.mark}")
+        found = self._podman.labelled(f"{program.AGENT}={self._setting.mark}")
         for seen in found.values():
-            words = labels.read(seen.labels)
+            words = program.read(seen.labels)
             pod = self._known(words.pod_uid) or self._new(words.pod_uid)
             note = pod.notes.get(words.container)
             if note is None or (note.request.attempt < words.attempt and note.outcome is None):
@@ -371,7 +443,7 @@ class PodmanRuntime:
 
     def _name(self, request: ContainerRequest, *, attempt: int | None = None) -> str:
         number = request.attempt if attempt is None else attempt
-        return labels.container_name(self._setting.mark, request.pod_uid, request.name, number)
+        return program.container_name(self._setting.mark, request.pod_uid, request.name, number)
 
 
 def create(config: AgentConfig, *, disk: Disk, clock: Callable[[], float]) -> PodmanRuntime:
@@ -379,7 +451,7 @@ def create(config: AgentConfig, *, disk: Disk, clock: Callable[[], float]) -> Po
     podman = installed_podman()
     setting = Setting(
         folder=config.state_dir / "podman",
-        mark=labels.agent_mark(config.node_name, config.state_dir),
+        mark=program.agent_mark(config.node_name, config.state_dir),
         node=config.node_name,
         cdi_dir=config.cdi_dir,
     )

@@ -11,8 +11,7 @@ from nodeagent.config import AgentConfig
 from nodeagent.failures import ContainerFailed
 from nodeagent.options import configuration, parser
 from nodeagent.runtimes.catalog import create_runtime
-from nodeagent.runtimes.protocol import Runtime
-from nodeagent.runtimes.request import ContainerRequest
+from nodeagent.runtimes.protocol import ContainerRequest, Runtime
 
 
 def write(folder: Path, name: str, value: str) -> None:

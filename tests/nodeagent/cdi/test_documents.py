@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from nodeagent.cdi.documents import parse_spec
+from nodeagent.cdi.files import parse_spec
 from nodeagent.cdi.spec import ContainerEdits, DeviceNode, Spec
 
 DOCUMENT: dict[str, Any] = {

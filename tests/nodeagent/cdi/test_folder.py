@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from nodeagent.cdi import CdiFolder, ContainerEdits, Device, Spec, file_name
-from nodeagent.cdi.folder import SpecRefused
+from nodeagent.cdi.files import SpecRefused
 from nodeagent.disk import Disk
 from tests.nodeagent.cdi.checks import problems_of
 

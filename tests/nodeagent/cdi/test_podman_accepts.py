@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from nodeagent.cdi import CdiFolder, ContainerEdits, Device, DeviceNode, Spec, file_name, qualified_name
-from nodeagent.cdi.folder import kind_of
+from nodeagent.cdi.files import kind_of
 from nodeagent.cdi.spec import Hook, Mount
 from nodeagent.disk import Disk
 from tests.nodeagent.runtimes.containers import make_rootfs, needs_podman

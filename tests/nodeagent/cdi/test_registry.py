@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from nodeagent.cdi.registry import CdiRegistry
+from nodeagent.cdi.files import CdiRegistry
 
 KIND = "vendor.com/gpu"
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from nodeagent.cdi import rules, validate_spec
+from nodeagent.cdi import spec, validate_spec
 
 RIGHT: dict[str, Any] = {
     "cdiVersion": "0.7.0",
@@ -199,7 +199,7 @@ def problem_paths() -> list[str]:
 
 def fields_of_the_grammar() -> set[str]:
     """The names in the tables that `fields` is called with."""
-    calls = [node for node in ast.walk(ast.parse(inspect.getsource(rules))) if isinstance(node, ast.Call)]
+    calls = [node for node in ast.walk(ast.parse(inspect.getsource(spec))) if isinstance(node, ast.Call)]
     tables = [table for call in calls if ast.unparse(call.func) == "fields" for table in call.args]
     keys = [key for table in tables if isinstance(table, ast.Dict) for key in table.keys]
     return {key.value for key in keys if isinstance(key, ast.Constant) and isinstance(key.value, str)}
@@ -207,7 +207,7 @@ def fields_of_the_grammar() -> set[str]:
 
 def sentences_of_the_validator() -> list[str]:
     """Each f-string that the validator yields, as a pattern."""
-    yields = [n for n in ast.walk(ast.parse(inspect.getsource(rules))) if isinstance(n, ast.Yield | ast.GeneratorExp)]
+    yields = [n for n in ast.walk(ast.parse(inspect.getsource(spec))) if isinstance(n, ast.Yield | ast.GeneratorExp)]
     texts = [n.value if isinstance(n, ast.Yield) else n.elt for n in yields]
     return [
         "".join(re.escape(str(part.value)) if isinstance(part, ast.Constant) else ".*" for part in text.values)

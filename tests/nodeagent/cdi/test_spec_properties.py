@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from nodeagent.cdi.documents import parse_spec
-from nodeagent.cdi.rules import HOOK_NAMES, validate_spec
+from nodeagent.cdi.files import parse_spec
 from nodeagent.cdi.spec import (
+    HOOK_NAMES,
     VERSIONS,
     ContainerEdits,
     Device,
@@ -21,6 +21,7 @@ from nodeagent.cdi.spec import (
     Mount,
     NetDevice,
     Spec,
+    validate_spec,
 )
 from tests.examples import some
 

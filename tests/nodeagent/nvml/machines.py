@@ -12,7 +12,7 @@ import msgspec
 from inventory.kinds.devices import Device
 from nodeagent.drivers.attributes import plain
 from nodeagent.drivers.nvml import NvmlDriver, Roots, read_settings
-from nodeagent.drivers.nvml.recording import Call, Player, read_recording
+from nodeagent.drivers.nvml.binding import Call, Player, read_recording
 from tests.nodeagent.objects import NODE
 
 RECORDINGS = Path(__file__).parent / "recordings"

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from nodeagent.drivers.nvml import NvmlDriver, monitor, read_settings
-from nodeagent.drivers.nvml.binding import TIMEOUT, NvmlError
+from nodeagent.drivers.nvml import NvmlDriver, read_settings
+from nodeagent.drivers.nvml import health as health_module
+from nodeagent.drivers.nvml.binding import TIMEOUT, WAIT, Call, NvmlError, Player
 from nodeagent.drivers.nvml.health import DOUBLE_BIT, XID
-from nodeagent.drivers.nvml.recording import WAIT, Call, Player
 from tests.nodeagent.nvml.machines import GPU0, changed, driver_of, event, published, recorded, with_events
 from tests.nodeagent.objects import NODE
 
@@ -24,7 +24,7 @@ PATIENCE = 60.0
 @pytest.fixture(autouse=True)
 def impatience(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody needs half a second to see that a recorded machine reports nothing."""
-    monkeypatch.setattr(monitor, "WAIT_MILLISECONDS", 20)
+    monkeypatch.setattr(health_module, "WAIT_MILLISECONDS", 20)
 
 
 class Quiet(Player):

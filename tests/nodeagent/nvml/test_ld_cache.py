@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeagent.drivers.nvml.files import driver_mounts
-from nodeagent.drivers.nvml.ldcache import libraries, library_path
+from nodeagent.drivers.nvml.edits import driver_mounts, libraries, library_path
 from tests.nodeagent.nvml.machines import VERSION, GpuFiles
 
 CACHE = Path("/etc/ld.so.cache")

@@ -12,11 +12,10 @@ from typing import Any
 import pytest
 
 from nodeagent.drivers.nvml import NvmlDriver
-from nodeagent.drivers.nvml.binding import GPU_IS_LOST, Library, Nvml, NvmlError
+from nodeagent.drivers.nvml.binding import GPU_IS_LOST, Library, Nvml, NvmlError, Player, read_recording
 from nodeagent.drivers.nvml.gpus import read_system
 from nodeagent.drivers.nvml.health import XID, EventSet
 from nodeagent.drivers.nvml.record import record, write
-from nodeagent.drivers.nvml.recording import Player, read_recording
 from tests.nodeagent.objects import NODE
 
 #: It has no types.

@@ -11,7 +11,7 @@ from inventory.kinds.devices import ResourceSlice
 from inventory.kinds.slice_rules import validate_slice
 from manciple.wire.base import OwnerReference
 from nodeagent.drivers.catalog import DriverEntry, create_driver
-from nodeagent.drivers.nvml.recording import Call
+from nodeagent.drivers.nvml.binding import Call
 from nodeagent.publish import slices_of
 from tests.nodeagent.nvml.machines import (
     GPU0,

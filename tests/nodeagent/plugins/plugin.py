@@ -13,7 +13,7 @@ import grpc
 
 from manciple.wire import protobuf
 from manciple.wire.base import Value
-from nodeagent.plugins.messages import (
+from nodeagent.plugins.protocol import (
     Claim,
     ClaimsRequest,
     Device,

@@ -10,8 +10,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from nodeagent.plugins.channels import CallFailed, Channel
-from nodeagent.plugins.messages import DRA_SERVICES, GET_INFO, ClaimsRequest, InfoRequest
+from nodeagent.plugins.protocol import DRA_SERVICES, GET_INFO, CallFailed, Channel, ClaimsRequest, InfoRequest
 from tests.nodeagent.plugins.plugin import Plugin
 
 #: An empty SETTINGS frame of HTTP/2: the client sends its calls when it has read one.

@@ -10,8 +10,8 @@ import grpc
 import pytest
 
 from nodeagent.drivers.simulated import SimulatedDriver
-from nodeagent.plugins.messages import Claim, Device, PreparedClaim, UnpreparedClaim
-from nodeagent.workqueue import WorkQueue
+from nodeagent.plugins.protocol import Claim, Device, PreparedClaim, UnpreparedClaim
+from nodeagent.work import WorkQueue
 from tests.nodeagent.objects import DRIVER, NODE, claim, pod
 from tests.nodeagent.plugins.conftest import PluginNode
 from tests.nodeagent.plugins.plugin import NAME, TIMEOUT, cdi_device

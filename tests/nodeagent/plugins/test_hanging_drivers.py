@@ -8,10 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from nodeagent.crew import Crew
-from nodeagent.locks import NamedLocks
-from nodeagent.plugins.messages import Claim, PreparedClaim
-from nodeagent.workqueue import WorkQueue
+from nodeagent.plugins.protocol import Claim, PreparedClaim
+from nodeagent.work import Crew, NamedLocks, WorkQueue
 from tests.nodeagent.machine import Clock
 from tests.nodeagent.objects import claim, pod
 from tests.nodeagent.plugins.conftest import PluginNode, until

@@ -6,7 +6,7 @@ import pytest
 
 from manciple.wire import protobuf
 from manciple.wire.base import Value
-from nodeagent.plugins.messages import (
+from nodeagent.plugins.protocol import (
     DRA_SERVICES,
     GET_INFO,
     HEALTH_SERVICES,

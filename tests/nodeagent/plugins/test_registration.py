@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from nodeagent.drivers.simulated import SimulatedDriver
-from nodeagent.plugins.messages import PluginInfo
-from nodeagent.plugins.registration import Refused, accept
-from nodeagent.plugins.sockets import find_sockets
+from nodeagent.plugins.protocol import PluginInfo
+from nodeagent.plugins.registration import Refused, accept, find_sockets
 from tests.nodeagent.objects import DRIVER, NODE
 from tests.nodeagent.plugins.conftest import PluginNode
 from tests.nodeagent.plugins.plugin import NAME, TIMEOUT, Plugin

@@ -17,14 +17,12 @@ import pytest
 from claims.kinds.pods import Pod
 from nodeagent.config import AgentConfig
 from nodeagent.disk import Disk
-from nodeagent.runtimes.environment import Addresses
 from nodeagent.runtimes.logs import LogQuery
-from nodeagent.runtimes.podman import PodmanRuntime, create, labels, subpaths
-from nodeagent.runtimes.podman.mounts import unmount
-from nodeagent.runtimes.podman.network import PodNetworks
-from nodeagent.runtimes.podman.state import NETWORKS
+from nodeagent.runtimes.podman import PodmanRuntime, create, folder, program
+from nodeagent.runtimes.podman.kernel import PodNetworks, unmount
+from nodeagent.runtimes.podman.runtime import NETWORKS
 from nodeagent.runtimes.protocol import ContainerRun
-from nodeagent.runtimes.requests import container_request
+from nodeagent.runtimes.requests import Addresses, container_request
 from tests.e2e.processes import wait_for
 from tests.nodeagent.objects import NODE, pod
 
@@ -54,7 +52,7 @@ def make_rootfs(folder: Path) -> Path:
 def clean(mark: str, state_dir: Path) -> None:
     """Remove everything that the agent with this mark made, whatever a test left."""
     ids = subprocess.run(
-        ["podman", "ps", "-aq", "--filter", f"label={labels.AGENT}={mark}"], capture_output=True, text=True, check=True
+        ["podman", "ps", "-aq", "--filter", f"label={program.AGENT}={mark}"], capture_output=True, text=True, check=True
     ).stdout.split()
     if ids:
         subprocess.run(["podman", "rm", "--force", "--time", "0", "--volumes", *ids], capture_output=True, check=True)
@@ -65,7 +63,7 @@ def clean(mark: str, state_dir: Path) -> None:
     for link in Path("/run/cdi").glob(f"manciple-{mark}-*"):
         link.unlink()
     for held in (state_dir / "podman").glob("*/subpaths"):
-        subpaths.release(held)
+        folder.release(held)
     for volume in (state_dir / "podman").glob("*/volumes/*"):
         if os.path.ismount(volume):
             unmount(volume)
@@ -84,7 +82,7 @@ class Node:
             cdi_dir=folder / "cdi",
         )
         self.config.cdi_dir.mkdir(exist_ok=True)
-        self.mark = labels.agent_mark(name, self.config.state_dir)
+        self.mark = program.agent_mark(name, self.config.state_dir)
         self.changes: list[str] = []
         self.restart()
 

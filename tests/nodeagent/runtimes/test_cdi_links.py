@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeagent.runtimes.podman.cdi_links import CdiLinks
+from nodeagent.runtimes.podman.starting import CdiLinks
 
 
 @pytest.fixture

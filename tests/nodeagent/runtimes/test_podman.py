@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from nodeagent.failures import ContainerFailed
-from nodeagent.runtimes.podman import labels
+from nodeagent.runtimes.podman import program
 from tests.e2e.processes import wait_for
 from tests.nodeagent.runtimes.containers import Node
 
 
 def containers_of(mark: str) -> list[str]:
-    command = ["podman", "ps", "-a", "--filter", f"label={labels.AGENT}={mark}", "--format", "{{.Names}}"]
+    command = ["podman", "ps", "-a", "--filter", f"label={program.AGENT}={mark}", "--format", "{{.Names}}"]
     return sorted(subprocess.run(command, capture_output=True, text=True, check=True).stdout.split())
 
 

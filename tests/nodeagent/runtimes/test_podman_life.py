@@ -15,7 +15,7 @@ import pytest
 from nodeagent.failures import ContainerFailed, LogsUnavailable
 from nodeagent.runtimes.catalog import create_runtime
 from nodeagent.runtimes.logs import LogQuery
-from nodeagent.runtimes.podman import labels
+from nodeagent.runtimes.podman import program
 from tests.e2e.processes import wait_for
 from tests.nodeagent.runtimes.containers import Node
 from tests.nodeagent.runtimes.test_podman import containers_of
@@ -88,7 +88,7 @@ def test_a_container_that_was_made_and_not_started_is_started_anew(node: Node) -
     node.start(node.container())
     name = f"manciple-{node.mark}-uid-p-main-0"
     podman("rm", "-f", "-t", "0", name)
-    mine = f"{labels.AGENT}={node.mark}"
+    mine = f"{program.AGENT}={node.mark}"
     podman("create", "--name", name, "--label", mine, "--network", "none", "--rootfs", f"{node.rootfs}:O", "true")
 
     node.restart()

@@ -12,11 +12,9 @@ import pytest
 
 from nodeagent.disk import Disk
 from nodeagent.failures import ContainerFailed
-from nodeagent.runtimes.podman import subpaths
-from nodeagent.runtimes.podman.folder import PodFolder
-from nodeagent.runtimes.podman.mounts import unmount
-from nodeagent.runtimes.podman.volumes import volume_options
-from nodeagent.runtimes.request import ContainerRequest, MountRequest
+from nodeagent.runtimes.podman.folder import PodFolder, open_below, volume_options
+from nodeagent.runtimes.podman.kernel import unmount
+from nodeagent.runtimes.protocol import ContainerRequest, MountRequest
 from tests.nodeagent.runtimes.containers import Node, needs_podman
 
 
@@ -90,13 +88,13 @@ def test_a_link_inside_the_volume_may_be_followed(folder: PodFolder) -> None:
     (volume / "real").mkdir()
     (volume / "link").symlink_to("real")
 
-    os.close(subpaths.open_below(volume, "link/made"))
+    os.close(open_below(volume, "link/made"))
 
     assert (volume / "real" / "made").is_dir()
 
 
 def test_what_is_made_has_the_permissions_of_the_volume(folder: PodFolder) -> None:
-    os.close(subpaths.open_below(folder.volume("scratch"), "deep/er"))
+    os.close(open_below(folder.volume("scratch"), "deep/er"))
 
     for made in ("deep", "deep/er"):
         assert stat.S_IMODE((folder.volume("scratch") / made).stat().st_mode) == 0o777
@@ -138,7 +136,7 @@ def test_a_directory_that_becomes_a_link_while_it_is_made_is_refused(
 
     monkeypatch.setattr(os, "mkdir", mkdir_and_lose_the_race)
     with pytest.raises(OSError, match="subPath"):
-        subpaths.open_below(volume, "new/made")
+        open_below(volume, "new/made")
 
     assert list(outside.iterdir()) == []
 
@@ -203,7 +201,7 @@ def test_a_sub_path_that_cannot_be_unmounted_keeps_the_pods_folder(
         raise OSError(5, "Input/output error")
 
     with monkeypatch.context() as broken:
-        broken.setattr("nodeagent.runtimes.podman.subpaths.unmount", refuse)
+        broken.setattr("nodeagent.runtimes.podman.folder.unmount", refuse)
         with pytest.raises(ContainerFailed, match="cannot be removed"):
             folder.remove()
 

@@ -17,7 +17,7 @@ from nodeagent.agent import Agent
 from nodeagent.config import AgentConfig, ListenAddress
 from nodeagent.drivers.simulated import SimulatedDriver
 from nodeagent.runtimes.protocol import Runtime
-from nodeagent.server import certificates
+from nodeagent.server import serving
 from tests.nodeagent.fake_api import FakeApi
 from tests.nodeagent.objects import NODE
 
@@ -62,7 +62,7 @@ def answered(user: dict[str, object], audiences: list[str]) -> dict[str, object]
 def kept_certificate() -> dict[str, bytes]:
     """The files of an agent's certificate. Making one takes a process."""
     with tempfile.TemporaryDirectory() as folder:
-        certificates.ensure(Path(folder), (NODE, "127.0.0.1"))
+        serving.ensure(Path(folder), (NODE, "127.0.0.1"))
         return {path.name: path.read_bytes() for path in Path(folder).iterdir()}
 
 

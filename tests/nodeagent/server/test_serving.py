@@ -21,8 +21,8 @@ from nodeagent.disk import Disk
 from nodeagent.failures import ListenFailed
 from nodeagent.options import configuration, parser
 from nodeagent.registration import CERTIFICATE_ANNOTATION
-from nodeagent.server import health
-from nodeagent.server.health import Health, Unhealthy
+from nodeagent.server import routes
+from nodeagent.server.routes import Health, Unhealthy
 from tests.e2e.processes import wait_for
 from tests.nodeagent.objects import NODE, claim, container, pod
 from tests.nodeagent.server.served import ReviewingApi, agent_of, client, port_of, running
@@ -118,12 +118,12 @@ def test_a_watch_that_ended_is_told() -> None:
     ended.start()
     ended.join()
     with pytest.raises(Unhealthy, match="1 of 2 watches and workers have ended; restart the agent"):
-        health.threads_run(lambda: [threading.current_thread(), ended])()
+        routes.threads_run(lambda: [threading.current_thread(), ended])()
 
 
 def test_a_lease_that_is_not_renewed_is_told() -> None:
     with pytest.raises(Unhealthy, match=r"last renewed .* s ago; is the API server reachable"):
-        health.lease_renewed(lambda: -100.0, within=40)()
+        routes.lease_renewed(lambda: -100.0, within=40)()
 
 
 class FullDisk(Disk):
@@ -139,7 +139,7 @@ class FullDisk(Disk):
 
 def test_a_full_disk_is_told_and_looked_at_now_and_then_only(tmp_path: Path) -> None:
     disk, seconds = FullDisk(), itertools.count(step=2)
-    check = health.writable(tmp_path, disk, clock=lambda: next(seconds))
+    check = routes.writable(tmp_path, disk, clock=lambda: next(seconds))
     for _ in range(3):
         with pytest.raises(Unhealthy, match="the checkpoint cannot be written: No space left on device"):
             check()

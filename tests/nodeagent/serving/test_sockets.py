@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeagent.serving.endpoints import SOCKET_PATH_MAX, endpoints
+from nodeagent.serving.sockets import SOCKET_PATH_MAX, endpoints
 from tests.nodeagent.objects import DRIVER
 from tests.nodeagent.serving.conftest import SECONDS, Node
 from tests.nodeagent.serving.test_calls import Slow

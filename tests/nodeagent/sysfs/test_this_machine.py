@@ -17,7 +17,7 @@ from manciple.wire.base import OwnerReference
 from manciple.wire.quantity import Quantity
 from nodeagent.drivers.attributes import plain
 from nodeagent.drivers.sysfs import SysfsDriver, read_settings
-from nodeagent.drivers.sysfs.settings import DEFAULT_NAME
+from nodeagent.drivers.sysfs.found import DEFAULT_NAME
 from nodeagent.publish import slices_of
 from tests.nodeagent.objects import NODE
 

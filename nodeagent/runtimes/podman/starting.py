@@ -1,14 +1,17 @@
-"""From a request to the arguments of `podman run`. Pure, but for the limits of this machine."""
+"""How a container is started: the arguments of `podman run`, CDI files where podman looks, and why it failed."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from nodeagent.cdi.files import SUFFIXES
 from nodeagent.failures import ContainerFailed
-from nodeagent.runtimes.request import ContainerRequest, Security
+from nodeagent.runtimes.podman.program import PodmanFailed
+from nodeagent.runtimes.protocol import ContainerRequest, Security
 
 #: An image that is a directory of this machine: "rootfs:/path". Containers see it through an overlay of their own.
 ROOTFS = "rootfs:"
@@ -117,3 +120,97 @@ def _image_and_command(request: ContainerRequest) -> list[str]:
     if not words:
         raise ContainerFailed(f"image {request.image} has no command of its own; give the container a command")
     return ["--rootfs", f"{folder}:O", *words]
+
+
+# Lets podman find the CDI files of an agent that keeps them elsewhere than where podman looks. podman (before 5.x,
+# which has an option for it) reads /etc/cdi and /var/run/cdi only. For an agent with another directory, each file in it
+# gets a link there under a name that carries the agent's mark: its own, and those of drivers behind sockets that were
+# given the same directory. The link of a file that is gone is removed.
+
+
+#: Where podman looks; links are made in the last one, which a reboot empties.
+SEARCHED = (Path("/etc/cdi"), Path("/run/cdi"))
+
+
+class CdiLinks:
+    """`folder`: the agent's CDI directory. `mark`: of the agent."""
+
+    def __init__(self, folder: Path, *, mark: str, searched: tuple[Path, ...] = SEARCHED) -> None:
+        self._folder = folder
+        self._prefix = f"manciple-{mark}-"
+        self._target = searched[-1]
+        self._needed = folder.resolve() not in {path.resolve() for path in searched}
+
+    def update(self) -> None:
+        """Make the links what they should be. Raises: ContainerFailed."""
+        if not self._needed:
+            return
+        try:
+            self._update()
+        except OSError as error:
+            raise ContainerFailed(f"CDI files cannot be shown to podman in {self._target}: {error}") from error
+
+    def _update(self) -> None:
+        files = (path for path in self._folder.glob("[!.]*") if path.suffix in SUFFIXES)
+        wanted = {f"{self._prefix}{path.name}": path for path in files}
+        self._target.mkdir(parents=True, exist_ok=True)
+        present = {path.name for path in self._target.glob(f"{self._prefix}*")}
+        for name in present - wanted.keys():
+            (self._target / name).unlink(missing_ok=True)
+        for name in wanted.keys() - present:
+            try:
+                (self._target / name).symlink_to(wanted[name])
+            except FileExistsError:
+                continue  # made by another thread at the same moment
+
+
+# Why `podman run` failed, in the words of a kubelet. Source: kubernetes pkg/kubelet/images/types.go,
+# pkg/kubelet/kuberuntime/kuberuntime_container.go; containerd reports a process that cannot be started as exit code
+# 128, reason StartError.
+
+
+#: The first and the longest wait between two attempts to fetch an image, in seconds.
+FIRST_WAIT, LONGEST_WAIT = 10.0, 300.0
+
+START_ERROR_EXIT = 128
+#: What the low-level runtime says; its failures come after the container has been made.
+_RUNTIME = re.compile(r"\bOCI\b|^(runc|crun): |: (runc|crun): ")
+_FETCHING = re.compile(r"Trying to pull|short-name|initializing source|reading manifest|pinging container registry")
+
+
+def is_start_error(error: ContainerFailed) -> bool:
+    """Whether the container was made and its process could not be started: that is an attempt which ended."""
+    return isinstance(error, PodmanFailed) and _RUNTIME.search(str(error)) is not None
+
+
+def explained(error: ContainerFailed, request: ContainerRequest) -> ContainerFailed:
+    """The same failure with the reason that a kubelet gives."""
+    if not isinstance(error, PodmanFailed):
+        return error
+    image, text = request.image, str(error)
+    if "invalid reference format" in text:
+        return ContainerFailed(f'Failed to apply default image tag "{image}": {text}', reason="InvalidImageName")
+    if "image not known" in text and request.pull_policy == "Never":
+        message = f'Container image "{image}" is not present with pull policy of Never'
+        return ContainerFailed(message, reason="ErrImageNeverPull")
+    if _FETCHING.search(error.output) or "image not known" in text:
+        return ContainerFailed(f'Failed to pull image "{image}": {text}', reason="ErrImagePull")
+    return error
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """An image that could not be fetched: not again before `until`, and then after `wait` seconds more."""
+
+    until: float
+    wait: float
+    message: str
+
+    def refusal(self, request: ContainerRequest) -> ContainerFailed:
+        text = f'Back-off pulling image "{request.image}": ErrImagePull: {self.message}'
+        return ContainerFailed(text, reason="ImagePullBackOff")
+
+
+def next_backoff(last: Backoff | None, message: str, *, now: float) -> Backoff:
+    wait = FIRST_WAIT if last is None else min(last.wait * 2, LONGEST_WAIT)
+    return Backoff(now + wait, wait, message)
