@@ -27,9 +27,9 @@ from claims.kinds.resource_claims import ResourceClaim
 from inventory.kinds.devices import ResourceSlice
 from inventory.kinds.nodes import Node
 from manciple.wire import codec
-from manciple.wire.authentication import TokenReview
 from manciple.wire.base import ApiObject
 from manciple.wire.machinery import Event, Lease
+from manciple.wire.reviews import TokenReview
 from nodeagent.config import Token
 from nodeagent.failures import ApiFailure
 

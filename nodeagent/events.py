@@ -15,8 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from claims.kinds.pods import Pod
-from manciple.wire.base import ObjectMeta
-from manciple.wire.conditions import ObjectReference
+from manciple.wire.base import ObjectMeta, ObjectReference
 from manciple.wire.machinery import Event, EventSource
 from nodeagent.client import EVENTS, Client
 from nodeagent.failures import ApiFailure

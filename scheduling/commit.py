@@ -27,13 +27,14 @@ from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import AllocationResult, ResourceClaim
 from manciple.store import objects
 from manciple.store.objects import Wanted, Writer, to_read
+from manciple.wire.base import timestamp
 from manciple.wire.errors import ApiError, Conflict
 from manciple.wire.identity import SCHEDULER
 from scheduling import event_recorder, messages, queue
 from scheduling.capture import ClusterState
 from scheduling.conditions import SCHEDULING_GATED, not_scheduled, scheduled
 from scheduling.controllers.release import FINALIZER, deallocated, is_done
-from scheduling.event_recorder import Note, timestamp
+from scheduling.event_recorder import Note
 from scheduling.looked_after import looked_after
 from scheduling.plans import Decision, Placement, Refusal, stale
 from scheduling.pod_claims import can_be_reserved, consumer, is_reserved_for

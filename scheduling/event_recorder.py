@@ -9,14 +9,13 @@ from __future__ import annotations
 import hashlib
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Literal, cast
 
 from msgspec import structs
 
 from manciple.store.objects import Writer
-from manciple.wire.base import ApiObject, ObjectMeta
-from manciple.wire.conditions import ObjectReference
+from manciple.wire.base import ApiObject, ObjectMeta, ObjectReference, timestamp
 from manciple.wire.errors import Forbidden, NotFound
 from manciple.wire.machinery import Event, EventSource
 from scheduling.resources import EVENTS, Key, kind
@@ -38,11 +37,6 @@ class Note:
     reason: str  # one CamelCase word
     message: str
     component: str  # who tells it
-
-
-def timestamp(moment: datetime) -> str:
-    """metav1.Time."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def record(writer: Writer, note: Note, *, now: datetime) -> None:

@@ -46,7 +46,7 @@ from inventory.kinds.device_rules import (
 )
 from inventory.kinds.node_rules import validate_node_selector
 from manciple.wire import names
-from manciple.wire.conditions import Condition
+from manciple.wire.base import Condition
 from manciple.wire.errors import FieldError, forbidden, immutable, invalid, not_supported, required, too_long, too_many
 from manciple.wire.validation import (
     SPEC,

@@ -25,7 +25,7 @@ from claims.kinds.containers import (
 )
 from claims.kinds.pods import Pod, PodCondition, PodSpec, PodStatus, Toleration
 from claims.kinds.volumes import EmptyDirVolumeSource, Volume, VolumeSource
-from manciple.wire.preparation import status_metadata
+from manciple.wire.base import status_metadata
 from manciple.wire.quantity import Quantity
 
 # Defaults -------------------------------------------------------------------------------------------------------------

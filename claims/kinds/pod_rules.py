@@ -34,8 +34,7 @@ from inventory.kinds.node_rules import (
     validate_resource_list,
 )
 from manciple.wire import names
-from manciple.wire.base import ObjectMeta
-from manciple.wire.conditions import LabelSelector
+from manciple.wire.base import LabelSelector, ObjectMeta
 from manciple.wire.errors import FieldError, duplicate, forbidden, immutable, invalid, not_supported, required
 from manciple.wire.validation import (
     SPEC,

@@ -18,8 +18,18 @@ from claims.kinds.containers import (
 )
 from claims.kinds.volumes import Volume
 from inventory.kinds.nodes import NodeSelector, NodeSelectorTerm
-from manciple.wire.base import ApiObject, Int32, Int64, QuantityText, TimeText, Value, always, pb
-from manciple.wire.conditions import LabelSelector, ObjectReference
+from manciple.wire.base import (
+    ApiObject,
+    Int32,
+    Int64,
+    LabelSelector,
+    ObjectReference,
+    QuantityText,
+    TimeText,
+    Value,
+    always,
+    pb,
+)
 
 # Placement ------------------------------------------------------------------------------------------------------------
 

@@ -29,7 +29,7 @@ from claims.kinds.resource_claims import (
     ResourceClaimTemplate,
 )
 from inventory.kinds.devices import DeviceToleration
-from manciple.wire.preparation import status_metadata
+from manciple.wire.base import status_metadata
 from manciple.wire.registry import Column, Kind, Subresource
 from manciple.wire.tables import AGE_COLUMN, DEFAULT_COLUMNS, NAME_COLUMN, age
 

@@ -12,8 +12,7 @@ import msgspec
 
 from inventory.kinds.devices import DeviceConfiguration, DeviceSelector, DeviceToleration
 from inventory.kinds.nodes import NodeSelector
-from manciple.wire.base import ApiObject, Int64, ObjectMeta, QuantityText, Raw, TimeText, Value, always, pb
-from manciple.wire.conditions import Condition
+from manciple.wire.base import ApiObject, Condition, Int64, ObjectMeta, QuantityText, Raw, TimeText, Value, always, pb
 
 # What is asked for ----------------------------------------------------------------------------------------------------
 

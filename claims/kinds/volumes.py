@@ -17,8 +17,7 @@ from claims.kinds.containers import (
     TypedLocalObjectReference,
     TypedObjectReference,
 )
-from manciple.wire.base import Int32, Int64, ObjectMeta, QuantityText, Value, always, pb
-from manciple.wire.conditions import LabelSelector
+from manciple.wire.base import Int32, Int64, LabelSelector, ObjectMeta, QuantityText, Value, always, pb
 
 PACKAGE = "io.k8s.api.core.v1"
 

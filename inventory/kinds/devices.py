@@ -12,8 +12,7 @@ from typing import Annotated, ClassVar
 import msgspec
 
 from inventory.kinds.nodes import NodeSelector
-from manciple.wire.base import ApiObject, Int64, QuantityText, Raw, TimeText, Value, always, pb
-from manciple.wire.conditions import Condition
+from manciple.wire.base import ApiObject, Condition, Int64, QuantityText, Raw, TimeText, Value, always, pb
 
 # Classes --------------------------------------------------------------------------------------------------------------
 

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from manciple.wire.base import ApiObject, Int32, Int64, QuantityText, Value, always, pb
-from manciple.wire.conditions import Condition
+from manciple.wire.base import ApiObject, Condition, Int32, Int64, QuantityText, Value, always, pb
 
 PACKAGE = "io.k8s.api.resource.v1alpha3"
 

@@ -17,6 +17,7 @@ from inventory.kinds import device_rules, node_rules, slice_rules
 from inventory.kinds.conversion import CLASS_VERSIONS, SLICE_VERSIONS
 from inventory.kinds.devices import Device, DeviceClass, DeviceTaint, ResourceSlice
 from inventory.kinds.nodes import Node
+from manciple.wire.base import timestamp
 from manciple.wire.registry import Column, Kind, Subresource
 from manciple.wire.tables import AGE_COLUMN, DEFAULT_COLUMNS, NAME_COLUMN
 
@@ -126,7 +127,7 @@ GROUP, VERSION = "resource.k8s.io", "v1"
 
 def current_time() -> str:
     """Now, as RFC 3339 text in UTC with whole seconds."""
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return timestamp(datetime.now(UTC))
 
 
 DEVICE_CLASS = Kind(

@@ -19,6 +19,7 @@ from manciple.api.writes import Written
 from manciple.store import objects
 from manciple.wire import codec
 from manciple.wire.apply import Manager, apply_patch
+from manciple.wire.base import timestamp
 from manciple.wire.errors import AlreadyExists, BadRequest, Conflict, Invalid, NotFound, required
 from manciple.wire.identity import Identity
 
@@ -116,7 +117,7 @@ class _Application:
             manager=self._manager,
             force=self._options.force,
             type_=self._kind.type,
-            now=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+            now=timestamp(datetime.now(UTC)),
             unowned=ownership.unowned_of(self._kind, self._where.subresource),
         )
 

@@ -2,7 +2,7 @@
 
 from django.apps import AppConfig
 
-from manciple.wire.machinery_kinds import KINDS
+from manciple.wire.machinery import KINDS
 from manciple.wire.registry import registry
 
 

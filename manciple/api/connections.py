@@ -17,8 +17,7 @@ from manciple.api.paths import ResourcePath
 from manciple.api.served import Served
 from manciple.store import objects
 from manciple.wire import codec
-from manciple.wire.base import ApiObject, pb
-from manciple.wire.conditions import ObjectReference
+from manciple.wire.base import ApiObject, ObjectReference, pb, timestamp
 from manciple.wire.errors import Conflict, Invalid, NotFound, not_supported, required
 from manciple.wire.identity import Identity
 from manciple.wire.machinery import Eviction
@@ -76,7 +75,7 @@ def bind(
             raise NotFound.of(kind.resource, where.name)
         document = codec.to_builtins(pod)
         _check_bindable(kind, where.name, document, binding)
-        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        now = timestamp(datetime.now(UTC))
         bound = _bound(document, binding, now=now)
         writer.update(kind, codec.decode_value(kind.type, bound), subresource="binding")
 

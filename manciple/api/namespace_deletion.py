@@ -20,8 +20,7 @@ from manciple.store.records import Stored
 from manciple.wire import codec
 from manciple.wire.errors import Conflict
 from manciple.wire.identity import controller
-from manciple.wire.machinery import Namespace
-from manciple.wire.machinery_kinds import KUBERNETES_FINALIZER
+from manciple.wire.machinery import KUBERNETES_FINALIZER, Namespace
 from manciple.wire.registry import Kind, registry
 
 #: Who writes (upstream: the service account of that name in kube-controller-manager).

@@ -14,7 +14,7 @@ from typing import Any
 from manciple.api import bodies
 from manciple.api.options import Strictness
 from manciple.api.served import Served
-from manciple.wire import codec, patch, schema
+from manciple.wire import codec, patch
 from manciple.wire.errors import UnsupportedMediaType
 
 JSON_PATCH = "application/json-patch+json"
@@ -58,8 +58,6 @@ def read(served: Served, body: bytes, *, media: str, strictness: Strictness) -> 
     formats: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
         JSON_PATCH: lambda document: patch.json_patch(document, content),
         MERGE_PATCH: lambda document: patch.merge_patch(document, content),
-        STRATEGIC_MERGE_PATCH: lambda document: patch.strategic_merge_patch(
-            document, content, served.kind.type, keys=schema
-        ),
+        STRATEGIC_MERGE_PATCH: lambda document: patch.strategic_merge_patch(document, content, served.kind.type),
     }
     return Patch(served, formats[media], strictness)

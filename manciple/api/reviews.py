@@ -6,62 +6,30 @@ say so; they ask `allowed`, the one place where that is decided.
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
 from msgspec import structs
 
 from manciple.api import token_reviews
 from manciple.api.bodies import virtual_kind
-from manciple.wire.authentication import TokenReview, UserInfo
-from manciple.wire.base import ApiObject, Value, pb
+from manciple.wire.base import Value
 from manciple.wire.identity import Identity
-from manciple.wire.machinery import (
+from manciple.wire.registry import Kind
+from manciple.wire.reviews import (
     NonResourceAttributes,
+    NonResourceRule,
     ResourceAttributes,
+    ResourceRule,
     SelfSubjectAccessReview,
     SelfSubjectAccessReviewSpec,
+    SelfSubjectReview,
+    SelfSubjectReviewStatus,
+    SelfSubjectRulesReview,
     SubjectAccessReviewStatus,
+    SubjectRulesReviewStatus,
+    TokenReview,
+    UserInfo,
 )
-from manciple.wire.registry import Kind
-
-
-class SelfSubjectReviewStatus(Value):
-    user_info: Annotated[UserInfo, pb(1)] = UserInfo()
-
-
-class SelfSubjectReview(ApiObject):
-    """authentication.k8s.io/v1 SelfSubjectReview."""
-
-    status: Annotated[SelfSubjectReviewStatus, pb(2)] = SelfSubjectReviewStatus()
-
-
-class SelfSubjectRulesReviewSpec(Value):
-    namespace: Annotated[str, pb(1)] = ""
-
-
-class ResourceRule(Value):
-    verbs: Annotated[tuple[str, ...], pb(1)] = ()
-    api_groups: Annotated[tuple[str, ...], pb(2)] = ()
-    resources: Annotated[tuple[str, ...], pb(3)] = ()
-
-
-class NonResourceRule(Value):
-    verbs: Annotated[tuple[str, ...], pb(1)] = ()
-    non_resource_urls: Annotated[tuple[str, ...], pb(2)] = ()
-
-
-class SubjectRulesReviewStatus(Value):
-    resource_rules: Annotated[tuple[ResourceRule, ...], pb(1)] = ()
-    non_resource_rules: Annotated[tuple[NonResourceRule, ...], pb(2)] = ()
-    incomplete: Annotated[bool, pb(3)] = False
-
-
-class SelfSubjectRulesReview(ApiObject):
-    """authorization.k8s.io/v1 SelfSubjectRulesReview."""
-
-    spec: Annotated[SelfSubjectRulesReviewSpec, pb(2)] = SelfSubjectRulesReviewSpec()
-    status: Annotated[SubjectRulesReviewStatus, pb(3)] = SubjectRulesReviewStatus()
-
 
 #: (group, version, plural) -> the kind asked with
 REVIEWS: dict[tuple[str, str, str], Kind] = {

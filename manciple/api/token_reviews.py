@@ -7,9 +7,9 @@ Source: kubernetes pkg/registry/authentication/tokenreview/storage.go.
 from __future__ import annotations
 
 from manciple.api import node_tokens, tokens
-from manciple.wire.authentication import TokenReviewSpec, TokenReviewStatus, UserInfo
 from manciple.wire.errors import BadRequest, Forbidden
 from manciple.wire.identity import MASTERS, NODES, Identity
+from manciple.wire.reviews import TokenReviewSpec, TokenReviewStatus, UserInfo
 
 #: The audience of ordinary tokens, and of a question that names none (upstream: the issuer of service accounts).
 API_AUDIENCE = "https://kubernetes.default.svc"

@@ -21,7 +21,7 @@ from manciple.api.admission import AdmissionRequest
 from manciple.api.options import propagation_of
 from manciple.store import objects
 from manciple.store.records import Deletion
-from manciple.wire.base import ApiObject
+from manciple.wire.base import ApiObject, timestamp
 from manciple.wire.errors import ApiError, BadRequest, Conflict, FieldError, Invalid, NotFound, invalid
 from manciple.wire.identity import Identity
 from manciple.wire.machinery import DeleteOptions, Preconditions
@@ -160,7 +160,9 @@ class _Edit:
         kind, identity, subresource, dry_run = self.kind, self.identity, self.subresource, self.dry_run
         new = successor(kind, self.change(old), old, subresource=subresource)
         if self.manager:
-            new = ownership.tracked(kind, new, old, manager=self.manager, subresource=subresource, now=_now())
+            new = ownership.tracked(
+                kind, new, old, manager=self.manager, subresource=subresource, now=timestamp(datetime.now(UTC))
+            )
         admission.admit(
             AdmissionRequest(
                 operation="UPDATE",
@@ -212,10 +214,6 @@ def delete(
     if ends_namespace and not dry_run:
         namespace_deletion.release_if_empty(name)
     return deletion
-
-
-def _now() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def current(kind: Kind, namespace: str, name: str) -> Any:

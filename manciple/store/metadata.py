@@ -7,27 +7,18 @@ apimachinery/pkg/api/validation/objectmeta.go.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from msgspec import structs
 
 from manciple.store.records import Propagation
-from manciple.wire.base import ApiObject, ObjectMeta
+from manciple.wire.base import ApiObject, ObjectMeta, timestamp
 from manciple.wire.errors import BadRequest, Conflict, Invalid, forbidden, required
 from manciple.wire.registry import Kind
 from manciple.wire.validation import FOREGROUND_FINALIZER, ORPHAN_FINALIZER
 
 _COLLECTOR_FINALIZERS = {"Foreground": FOREGROUND_FINALIZER, "Orphan": ORPHAN_FINALIZER}
-
-
-def timestamp(moment: datetime) -> str:
-    """RFC 3339 in UTC with whole seconds, as metav1.Time."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def parse_timestamp(text: str) -> datetime:
-    return datetime.fromisoformat(text)
 
 
 def with_meta(obj: ApiObject, **changes: Any) -> ApiObject:
@@ -147,7 +138,7 @@ def shorten_grace(obj: ApiObject, *, grace_seconds: int | None) -> ApiObject:
     grace = grace_seconds if grace_seconds >= 0 else 1
     if grace >= old_grace:
         return obj
-    moment = parse_timestamp(meta.deletion_timestamp) - timedelta(seconds=old_grace - grace)
+    moment = datetime.fromisoformat(meta.deletion_timestamp) - timedelta(seconds=old_grace - grace)
     return with_meta(obj, deletion_timestamp=timestamp(moment), deletion_grace_period_seconds=grace)
 
 

@@ -18,9 +18,12 @@ Conventions:
 
 from __future__ import annotations
 
+import re
+from datetime import UTC, datetime
 from typing import Annotated, Any, ClassVar, TypeVar, dataclass_transform
 
 import msgspec
+from msgspec.structs import replace
 
 #: Any JSON value that the API carries without looking inside (runtime.RawExtension, FieldsV1, IntOrString aside).
 Raw = Any
@@ -39,6 +42,8 @@ PACKAGE = "io.k8s.apimachinery.pkg.apis.meta.v1"
 
 #: As a merge_key: the list holds scalars and a strategic merge patch adds to it (patchStrategy=merge without a key).
 MERGE_SCALARS = "*"
+
+_RFC3339 = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?(Z|[+-][0-9]{2}:[0-9]{2})")
 
 Field = TypeVar("Field")
 
@@ -86,6 +91,19 @@ def pb(
 def always(zero: Field) -> Field:
     """The default of a field that is served even when it is zero, as Go does without `omitempty`."""
     return msgspec.field(default_factory=lambda: zero)
+
+
+def timestamp(moment: datetime) -> str:
+    """RFC 3339 in UTC with whole seconds, as metav1.Time."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def time_text(raw: str, *, micro: bool) -> str:
+    """An RFC 3339 time as UTC text, with seconds or microseconds. Raises: ValueError."""
+    if not _RFC3339.fullmatch(raw):
+        raise ValueError(f'parsing time "{raw}" as RFC 3339: cannot parse')
+    text = datetime.fromisoformat(raw).astimezone(UTC).isoformat(timespec="microseconds" if micro else "seconds")
+    return text.removesuffix("+00:00") + "Z"
 
 
 class OwnerReference(Value):
@@ -152,3 +170,55 @@ class ApiObject(Value):
     api_version: str = ""
     kind: str = ""
     metadata: Annotated[ObjectMeta, pb(1)] = ObjectMeta()
+
+
+class Condition(Value):
+    """One observed aspect of an object. `status`: True, False or Unknown; `reason`: a CamelCase word."""
+
+    type: Annotated[str, pb(1)] = ""
+    status: Annotated[str, pb(2)] = ""
+    observed_generation: Annotated[Int64, pb(3)] = 0
+    last_transition_time: Annotated[TimeText | None, pb(4, encoding="time")] = None
+    reason: Annotated[str, pb(5)] = ""
+    message: Annotated[str, pb(6)] = ""
+
+
+class LabelSelectorRequirement(Value):
+    """`operator`: In, NotIn, Exists or DoesNotExist."""
+
+    key: Annotated[str, pb(1)] = ""
+    operator: Annotated[str, pb(2)] = ""
+    values: Annotated[tuple[str, ...], pb(3)] = ()
+
+
+class LabelSelector(Value):
+    """Labels and requirements that must all hold; an empty one matches everything, an absent one nothing."""
+
+    match_labels: Annotated[dict[str, str], pb(1)] = {}
+    match_expressions: Annotated[tuple[LabelSelectorRequirement, ...], pb(2)] = ()
+
+
+class ObjectReference(Value):
+    """core/v1 ObjectReference: an object of any kind, or a part of it."""
+
+    SCHEMA: ClassVar = "io.k8s.api.core.v1.ObjectReference"
+
+    kind: Annotated[str, pb(1)] = ""
+    namespace: Annotated[str, pb(2)] = ""
+    name: Annotated[str, pb(3)] = ""
+    uid: Annotated[str, pb(4)] = ""
+    api_version: Annotated[str, pb(5)] = ""
+    resource_version: Annotated[str, pb(6)] = ""
+    field_path: Annotated[str, pb(7)] = ""
+
+
+def status_metadata(new: ObjectMeta, old: ObjectMeta) -> ObjectMeta:
+    """The metadata after a write of a status: all as it was, but the revision and uid that the writer expects stay
+    those of the request, so that the store can refuse a stale one (upstream: ResetObjectMetaForStatus).
+    """
+    return replace(
+        old,
+        uid=new.uid or old.uid,
+        resource_version=new.resource_version,
+        managed_fields=new.managed_fields,
+    )

@@ -6,6 +6,7 @@ field that is declared in its struct is known everywhere. The rows come from msg
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal
@@ -58,6 +59,12 @@ def declarations(type_: type[Value]) -> tuple[Declaration, ...]:
     embedded, number = type_.EMBEDS if type_.EMBEDS and "EMBEDS" in type_.__dict__ else (None, 0)
     inherited = {field.name for field in msgspec.structs.fields(embedded)} if embedded else frozenset()
     return tuple(_declaration(field, number if field.name in inherited else 0) for field in info.fields)
+
+
+@cache
+def by_name(type_: type[Value]) -> Mapping[str, Declaration]:
+    """The same by the names that JSON has."""
+    return {declared.name: declared for declared in declarations(type_)}
 
 
 def _declaration(field: inspect.Field, embedded: int) -> Declaration:

@@ -12,11 +12,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, Literal
 
 from manciple.wire.base import MERGE_SCALARS, Value
-from manciple.wire.declarations import Declaration, declarations
+from manciple.wire.declarations import Declaration, by_name
 
 Path = tuple[str, ...]
 FieldSet = frozenset[Path]
@@ -51,13 +50,8 @@ def member(shape: Shape, name: str) -> Shape:
     """The shape of a member of a struct or map; unknown ones are atomic."""
     if shape.kind == "map" and shape.element is not None:
         return shape.element
-    declared = _by_name(shape.type).get(name) if shape.kind == "struct" and shape.type is not None else None
+    declared = by_name(shape.type).get(name) if shape.kind == "struct" and shape.type is not None else None
     return _declared_shape(declared) if declared is not None else ATOMIC
-
-
-@cache
-def _by_name(type_: type[Value]) -> Mapping[str, Declaration]:
-    return {declared.name: declared for declared in declarations(type_)}
 
 
 def _declared_shape(declared: Declaration) -> Shape:

@@ -1,16 +1,25 @@
-"""The kinds and bodies that belong to the API itself: Namespace, Event, Lease, Status, DeleteOptions, access reviews.
+"""The kinds and bodies that belong to the API itself: Namespace, Event and Lease with their defaults, rules and
+columns; Status, DeleteOptions and the like.
 
-Sources: k8s.io/apimachinery/pkg/apis/meta/v1, k8s.io/api/core/v1, coordination/v1, authorization/v1, policy/v1.
+Sources: k8s.io/apimachinery/pkg/apis/meta/v1, k8s.io/api/core/v1, coordination/v1, policy/v1;
+pkg/registry/core/{namespace,event}, pkg/registry/coordination/lease, pkg/apis/core/validation and
+pkg/printers/internalversion of Kubernetes 1.36.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, ClassVar
 
 import msgspec
+from msgspec.structs import replace
 
-from manciple.wire.base import ApiObject, Int32, Int64, TimeText, Value, always, pb
-from manciple.wire.conditions import ObjectReference
+from manciple.wire import names
+from manciple.wire.base import ApiObject, Int32, Int64, ObjectReference, TimeText, Value, always, pb, status_metadata
+from manciple.wire.errors import FieldError, immutable, invalid, required
+from manciple.wire.registry import Column, Kind, Subresource
+from manciple.wire.tables import AGE_COLUMN, NAME_COLUMN, age
+from manciple.wire.validation import SPEC, each, validate_object_meta, validate_object_meta_update
 
 PACKAGE = "io.k8s.apimachinery.pkg.apis.meta.v1"
 
@@ -193,72 +202,274 @@ class Eviction(ApiObject):
     delete_options: Annotated[DeleteOptions | None, pb(2)] = None
 
 
-class FieldSelectorRequirement(Value):
-    """One term of a field selector, as an access review carries it."""
+#: The finalizer by which the API server itself holds a namespace until its contents are gone.
+KUBERNETES_FINALIZER = "kubernetes"
+NAMESPACE_NAME_LABEL = "kubernetes.io/metadata.name"
+#: Events about objects of the cluster stand in this namespace.
+DEFAULT_NAMESPACE = "default"
+#: An event's note, in bytes.
+EVENT_MESSAGE_MAX = 1024
 
-    key: Annotated[str, pb(1)] = ""
-    operator: Annotated[str, pb(2)] = ""
-    values: Annotated[tuple[str, ...], pb(3)] = ()
-
-
-class FieldSelectorAttributes(Value):
-    """The field or label selector of the request in question."""
-
-    SCHEMA: ClassVar = "io.k8s.api.authorization.v1.FieldSelectorAttributes"
-
-    raw_selector: Annotated[str, pb(1)] = ""
-    requirements: Annotated[tuple[FieldSelectorRequirement, ...], pb(2)] = ()
+Errors = list[FieldError]
 
 
-class ResourceAttributes(Value):
-    """A request for objects: "*" means all."""
-
-    SCHEMA: ClassVar = "io.k8s.api.authorization.v1.ResourceAttributes"
-
-    namespace: Annotated[str, pb(1)] = ""
-    verb: Annotated[str, pb(2)] = ""
-    group: Annotated[str, pb(3)] = ""
-    version: Annotated[str, pb(4)] = ""
-    resource: Annotated[str, pb(5)] = ""
-    subresource: Annotated[str, pb(6)] = ""
-    name: Annotated[str, pb(7)] = ""
-    field_selector: Annotated[FieldSelectorAttributes | None, pb(8)] = None
-    label_selector: Annotated[FieldSelectorAttributes | None, pb(9)] = None
+# Namespace -----------------------------------------------------------------------------------------------------------
 
 
-class NonResourceAttributes(Value):
-    """A request for a path that is no object."""
-
-    SCHEMA: ClassVar = "io.k8s.api.authorization.v1.NonResourceAttributes"
-
-    path: Annotated[str, pb(1)] = ""
-    verb: Annotated[str, pb(2)] = ""
-
-
-class SelfSubjectAccessReviewSpec(Value):
-    """What is asked: may I? Exactly one field is set."""
-
-    SCHEMA: ClassVar = "io.k8s.api.authorization.v1.SelfSubjectAccessReviewSpec"
-
-    resource_attributes: Annotated[ResourceAttributes | None, pb(1)] = None
-    non_resource_attributes: Annotated[NonResourceAttributes | None, pb(2)] = None
+def create_namespace(new: Namespace) -> Namespace:
+    """Active, held by the API server, and labelled with its own name."""
+    finalizers = dict.fromkeys((*new.spec.finalizers, KUBERNETES_FINALIZER))
+    return replace(
+        _named(new), spec=replace(new.spec, finalizers=tuple(finalizers)), status=NamespaceStatus(phase="Active")
+    )
 
 
-class SubjectAccessReviewStatus(Value):
-    """The answer."""
-
-    SCHEMA: ClassVar = "io.k8s.api.authorization.v1.SubjectAccessReviewStatus"
-
-    allowed: Annotated[bool, pb(1)] = always(zero=False)
-    denied: Annotated[bool, pb(4)] = False
-    reason: Annotated[str, pb(2)] = ""
-    evaluation_error: Annotated[str, pb(3)] = ""
+def _named(namespace: Namespace) -> Namespace:
+    """With the label that selectors find it by; a generated name gets it when it is known."""
+    meta = namespace.metadata
+    if not meta.name or meta.labels.get(NAMESPACE_NAME_LABEL) == meta.name:
+        return namespace
+    return replace(namespace, metadata=replace(meta, labels={**meta.labels, NAMESPACE_NAME_LABEL: meta.name}))
 
 
-class SelfSubjectAccessReview(ApiObject):
-    """authorization.k8s.io/v1: whether the asker may do something. Never stored."""
+def update_namespace(new: Namespace, old: Namespace) -> Namespace:
+    return replace(_named(new), spec=old.spec, status=old.status)
 
-    SCHEMA: ClassVar = "io.k8s.api.authorization.v1.SelfSubjectAccessReview"
 
-    spec: Annotated[SelfSubjectAccessReviewSpec, pb(2)] = always(SelfSubjectAccessReviewSpec())
-    status: Annotated[SubjectAccessReviewStatus, pb(3)] = SubjectAccessReviewStatus()
+def update_namespace_status(new: Namespace, old: Namespace) -> Namespace:
+    return replace(old, metadata=status_metadata(new.metadata, old.metadata), status=new.status)
+
+
+def finalize_namespace(new: Namespace, old: Namespace) -> Namespace:
+    """What `.../finalize` writes: spec.finalizers only."""
+    return replace(old, metadata=status_metadata(new.metadata, old.metadata), spec=new.spec)
+
+
+def validate_namespace(namespace: Namespace) -> Errors:
+    found = validate_object_meta(namespace.metadata, namespaced=False, name_rule=names.check_namespace_name)
+    return found + _validate_finalizers(namespace)
+
+
+def validate_namespace_update(new: Namespace, old: Namespace) -> Errors:
+    return validate_object_meta_update(new.metadata, old.metadata)
+
+
+def validate_namespace_status(new: Namespace, old: Namespace) -> Errors:
+    found = validate_object_meta_update(new.metadata, old.metadata)
+    wanted = "Terminating" if old.metadata.deletion_timestamp else "Active"
+    if new.status.phase != wanted:
+        when = "not empty" if old.metadata.deletion_timestamp else "empty"
+        message = f"may only be '{wanted}' if `deletionTimestamp` is {when}"
+        found.append(invalid("status.phase", new.status.phase, message))
+    return found
+
+
+def validate_namespace_finalize(new: Namespace, old: Namespace) -> Errors:
+    return validate_object_meta_update(new.metadata, old.metadata) + _validate_finalizers(new)
+
+
+def _validate_finalizers(namespace: Namespace) -> Errors:
+    path = SPEC.child("finalizers")
+    found: Errors = []
+    for position, finalizer in enumerate(namespace.spec.finalizers):
+        found += each(names.check_label_key(finalizer), path.at(position), finalizer)
+        if "/" not in finalizer and finalizer != KUBERNETES_FINALIZER:
+            message = "name is neither a standard finalizer name nor is it fully qualified"
+            found.append(invalid(path.at(position), finalizer, message))
+    return found
+
+
+NAMESPACE = Kind(
+    group="",
+    version="v1",
+    kind="Namespace",
+    plural="namespaces",
+    singular="namespace",
+    short_names=("ns",),
+    namespaced=False,
+    type=Namespace,
+    prepare_create=create_namespace,
+    prepare_update=update_namespace,
+    validate_create=validate_namespace,
+    validate_update=validate_namespace_update,
+    subresources={
+        "status": Subresource(
+            name="status", prepare_update=update_namespace_status, validate_update=validate_namespace_status
+        ),
+        "finalize": Subresource(
+            name="finalize", prepare_update=finalize_namespace, validate_update=validate_namespace_finalize
+        ),
+    },
+    selectable=lambda namespace: {"status.phase": namespace.status.phase},
+    columns=(
+        NAME_COLUMN,
+        Column(
+            name="Status",
+            description="The status of the namespace",
+            cell=lambda namespace, _now: namespace.status.phase,
+        ),
+        AGE_COLUMN,
+    ),
+    description="A scope of names, and the unit of quota.",
+)
+
+
+# Event ---------------------------------------------------------------------------------------------------------------
+
+
+def validate_event(event: Event) -> Errors:
+    """An event stands in the namespace of what it is about."""
+    found = validate_object_meta(event.metadata, namespaced=True)
+    about = event.involved_object.namespace
+    if about and about != event.metadata.namespace:
+        found.append(invalid("involvedObject.namespace", about, "does not match event.namespace"))
+    if not about and event.metadata.namespace != DEFAULT_NAMESPACE:
+        found.append(invalid("involvedObject.namespace", about, "does not match event.namespace"))
+    if event.event_time is not None:
+        found += _validate_reported(event)
+    return found
+
+
+def _validate_reported(event: Event) -> Errors:
+    """What an event of the newer kind, with an eventTime, must tell."""
+    parts = {
+        "reportingController": event.reporting_component,
+        "reportingInstance": event.reporting_instance,
+        "action": event.action,
+        "reason": event.reason,
+    }
+    found = [required(field) for field, value in parts.items() if not value]
+    if len(event.message.encode()) > EVENT_MESSAGE_MAX:
+        found.append(invalid("message", "", "can have at most 1024 characters"))
+    return found
+
+
+def validate_event_update(new: Event, old: Event) -> Errors:
+    found = validate_object_meta_update(new.metadata, old.metadata) + validate_event(new)
+    if old.event_time is None:
+        return found
+    fixed = (
+        ("involvedObject", new.involved_object, old.involved_object),
+        ("reason", new.reason, old.reason),
+        ("message", new.message, old.message),
+        ("type", new.type, old.type),
+        ("eventTime", new.event_time, old.event_time),
+        ("action", new.action, old.action),
+        ("reportingController", new.reporting_component, old.reporting_component),
+        ("reportingInstance", new.reporting_instance, old.reporting_instance),
+    )
+    return found + [immutable(field, now) for field, now, before in fixed if now != before]
+
+
+def selectable_event(event: Event) -> Mapping[str, str]:
+    about = event.involved_object
+    return {
+        "involvedObject.kind": about.kind,
+        "involvedObject.namespace": about.namespace,
+        "involvedObject.name": about.name,
+        "involvedObject.uid": about.uid,
+        "involvedObject.apiVersion": about.api_version,
+        "involvedObject.resourceVersion": about.resource_version,
+        "involvedObject.fieldPath": about.field_path,
+        "reason": event.reason,
+        "reportingComponent": event.reporting_component,
+        "source": event.source.component or event.reporting_component,
+        "type": event.type,
+    }
+
+
+def _last_seen(event: Event, now: float) -> str:
+    last = event.series.last_observed_time if event.series is not None else event.last_timestamp
+    return age(last or event.last_timestamp or event.event_time or event.first_timestamp, now)
+
+
+def _object_cell(event: Event, _now: float) -> str:
+    about = event.involved_object
+    return f"{about.kind.lower()}/{about.name}" if about.name else about.kind.lower()
+
+
+def _source_cell(event: Event, _now: float) -> str:
+    component = event.source.component or event.reporting_component
+    host = event.source.host or event.reporting_instance
+    return f"{component}, {host}" if host else component
+
+
+def _count_cell(event: Event, _now: float) -> int:
+    return event.series.count if event.series is not None else event.count or 1
+
+
+EVENT = Kind(
+    group="",
+    version="v1",
+    kind="Event",
+    plural="events",
+    singular="event",
+    short_names=("ev",),
+    type=Event,
+    validate_create=validate_event,
+    validate_update=validate_event_update,
+    selectable=selectable_event,
+    columns=(
+        Column(name="Last Seen", description="When it happened last", cell=_last_seen),
+        Column(name="Type", description="Normal or Warning", cell=lambda event, _now: event.type),
+        Column(name="Reason", description="A short word for what happened", cell=lambda event, _now: event.reason),
+        Column(name="Object", description="What it is about", cell=_object_cell),
+        Column(name="Subobject", priority=1, cell=lambda event, _now: event.involved_object.field_path),
+        Column(name="Source", priority=1, cell=_source_cell),
+        Column(name="Message", description="What happened", cell=lambda event, _now: event.message.strip()),
+        Column(
+            name="First Seen",
+            priority=1,
+            cell=lambda event, now: age(event.first_timestamp or event.event_time, now),
+        ),
+        Column(name="Count", type="integer", priority=1, cell=_count_cell),
+        Column(name="Name", format="name", priority=1, cell=lambda event, _now: event.metadata.name),
+    ),
+    description="A message about an object, for people.",
+)
+
+
+# Lease ---------------------------------------------------------------------------------------------------------------
+
+
+def validate_lease(lease: Lease) -> Errors:
+    return validate_object_meta(lease.metadata, namespaced=True) + _validate_lease_spec(lease)
+
+
+def validate_lease_update(new: Lease, old: Lease) -> Errors:
+    return validate_object_meta_update(new.metadata, old.metadata) + _validate_lease_spec(new)
+
+
+def _validate_lease_spec(lease: Lease) -> Errors:
+    spec, found = lease.spec, Errors()
+    if spec.lease_duration_seconds is not None and spec.lease_duration_seconds <= 0:
+        path = SPEC.child("leaseDurationSeconds")
+        found.append(invalid(path, spec.lease_duration_seconds, "must be greater than 0"))
+    if spec.lease_transitions is not None and spec.lease_transitions < 0:
+        path = SPEC.child("leaseTransitions")
+        found.append(invalid(path, spec.lease_transitions, "must be greater than or equal to 0"))
+    return found
+
+
+LEASE = Kind(
+    group="coordination.k8s.io",
+    version="v1",
+    kind="Lease",
+    plural="leases",
+    singular="lease",
+    type=Lease,
+    validate_create=validate_lease,
+    validate_update=validate_lease_update,
+    columns=(
+        NAME_COLUMN,
+        Column(
+            name="Holder",
+            description="Who holds the lease",
+            cell=lambda lease, _now: lease.spec.holder_identity or "",
+        ),
+        AGE_COLUMN,
+    ),
+    description="A sign of life that must be renewed.",
+)
+
+KINDS: tuple[Kind, ...] = (NAMESPACE, EVENT, LEASE)

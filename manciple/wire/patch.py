@@ -10,8 +10,9 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
+from manciple.wire import schema
 from manciple.wire.base import MERGE_SCALARS
 from manciple.wire.errors import BadRequest, Invalid
 
@@ -204,115 +205,99 @@ _DIRECTIVE, _RETAIN_KEYS = "$patch", "$retainKeys"
 _DELETE_PREFIX, _ORDER_PREFIX = "$deleteFromPrimitiveList/", "$setElementOrder/"
 
 
-class MergeKeys(Protocol):
-    """What a type's declaration says about merging; `manciple.wire.schema` answers it."""
-
-    def list_merge_key(self, type_: Any, json_field: str, /) -> str | None:
-        """The merge key of a list field, MERGE_SCALARS for one merged as a set, None for one replaced whole."""
-        ...
-
-    def field_type(self, type_: Any, json_field: str, /) -> Any:
-        """The type of a field's value, of its elements for a list; None where the type knows no such field."""
-        ...
-
-
-def strategic_merge_patch(document: Document, patch: Any, type_: Any, *, keys: MergeKeys) -> Document:
+def strategic_merge_patch(document: Document, patch: Any, type_: Any) -> Document:
     """`patch` merged into `document` by the merge keys that `type_` declares.
 
     Raises: BadRequest for a patch that is no object or has an unknown directive.
     """
     if not isinstance(patch, dict):
         raise BadRequest("error decoding patch: a strategic merge patch is an object")
-    return _StrategicMerge(keys).merge_map(document, patch, type_)
+    return _merge_map(document, patch, type_)
 
 
-class _StrategicMerge:
-    """One merge: the rules, with the source of merge keys at hand."""
+def _merge_map(original: Document, patch: Document, type_: Any) -> Document:
+    directive = patch.get(_DIRECTIVE)
+    if directive == "delete":
+        return {}
+    if directive == "replace":
+        return {key: _cleaned(value) for key, value in patch.items() if key != _DIRECTIVE}
+    if directive not in (None, "merge"):
+        raise BadRequest(f"Unknown patch directive: {directive}")
+    result = _retained(original, patch)
+    for key in patch:
+        field = key.partition("/")[2] if key.startswith((_DELETE_PREFIX, _ORDER_PREFIX)) else key
+        if key != field and field in patch:
+            continue  # handled with the field itself
+        if not field.startswith("$"):
+            _merge_field(result, patch, field, type_)
+    return result
 
-    def __init__(self, keys: MergeKeys) -> None:
-        self._keys = keys
 
-    def merge_map(self, original: Document, patch: Document, type_: Any) -> Document:
-        directive = patch.get(_DIRECTIVE)
-        if directive == "delete":
-            return {}
-        if directive == "replace":
-            return {key: self.cleaned(value) for key, value in patch.items() if key != _DIRECTIVE}
-        if directive not in (None, "merge"):
-            raise BadRequest(f"Unknown patch directive: {directive}")
-        result = _retained(original, patch)
-        for key in patch:
-            field = key.partition("/")[2] if key.startswith((_DELETE_PREFIX, _ORDER_PREFIX)) else key
-            if key != field and field in patch:
-                continue  # handled with the field itself
-            if not field.startswith("$"):
-                self._merge_field(result, patch, field, type_)
-        return result
+def _merge_field(result: Document, patch: Document, field: str, type_: Any) -> None:
+    """Merges one field of `patch`, with the directives that belong to it, into `result`."""
+    removed, order = patch.get(_DELETE_PREFIX + field), patch.get(_ORDER_PREFIX + field)
+    if removed is not None and isinstance(result.get(field), list):
+        result[field] = [item for item in result[field] if item not in removed]
+    if field not in patch:
+        if order is not None and isinstance(result.get(field), list):
+            result[field] = _merge_list(result[field], [], field, type_=type_, order=order)
+        return
+    value, present = patch[field], result.get(field)
+    if value is None:
+        result.pop(field, None)
+    elif isinstance(value, dict) and isinstance(present, dict):
+        result[field] = _merge_map(present, value, schema.field_type(type_, field))
+    elif isinstance(value, list) and isinstance(present, list):
+        result[field] = _merge_list(present, value, field, type_=type_, order=order)
+    else:
+        result[field] = _cleaned(value)
 
-    def _merge_field(self, result: Document, patch: Document, field: str, type_: Any) -> None:
-        """Merges one field of `patch`, with the directives that belong to it, into `result`."""
-        removed, order = patch.get(_DELETE_PREFIX + field), patch.get(_ORDER_PREFIX + field)
-        if removed is not None and isinstance(result.get(field), list):
-            result[field] = [item for item in result[field] if item not in removed]
-        if field not in patch:
-            if order is not None and isinstance(result.get(field), list):
-                result[field] = self._merge_list(result[field], [], field, type_=type_, order=order)
-            return
-        value, present = patch[field], result.get(field)
-        if value is None:
-            result.pop(field, None)
-        elif isinstance(value, dict) and isinstance(present, dict):
-            result[field] = self.merge_map(present, value, self._keys.field_type(type_, field))
-        elif isinstance(value, list) and isinstance(present, list):
-            result[field] = self._merge_list(present, value, field, type_=type_, order=order)
+
+def _merge_list(original: list[Any], patch: list[Any], field: str, *, type_: Any, order: list[Any] | None) -> list[Any]:
+    merge_key = schema.list_merge_key(type_, field)
+    if not merge_key:
+        return _cleaned(patch) if order is None or patch else original
+    if merge_key == MERGE_SCALARS:
+        merged = [*original, *(item for item in dict.fromkeys(patch) if item not in original)]
+        return _ordered(merged, original, order if order is not None else patch, identity=lambda item: item)
+    element_type = schema.field_type(type_, field)
+    if any(item.get(_DIRECTIVE) == "replace" for item in _objects(patch, field)):
+        return [_cleaned(item) for item in patch if item.get(_DIRECTIVE) != "replace"]
+    merged = _merge_elements(original, patch, merge_key, element_type)
+    wanted = [item.get(merge_key) for item in (order if order is not None else patch)]
+    return _ordered(merged, original, wanted, identity=lambda item: item.get(merge_key))
+
+
+def _merge_elements(original: list[Any], patch: list[Any], merge_key: str, element_type: Any) -> list[Any]:
+    merged = list(original)
+    for item in patch:
+        if merge_key not in item:
+            raise BadRequest(f"map: {item} does not contain declared merge key: {merge_key}")
+        at = next((i for i, one in enumerate(merged) if one.get(merge_key) == item[merge_key]), None)
+        if item.get(_DIRECTIVE) == "delete":
+            merged = [one for one in merged if one.get(merge_key) != item[merge_key]]
+        elif at is None:
+            merged.append(_cleaned(item))
         else:
-            result[field] = self.cleaned(value)
+            merged[at] = _merge_map(merged[at], item, element_type)
+    return merged
 
-    def _merge_list(
-        self, original: list[Any], patch: list[Any], field: str, *, type_: Any, order: list[Any] | None
-    ) -> list[Any]:
-        merge_key = self._keys.list_merge_key(type_, field)
-        if not merge_key:
-            return self.cleaned(patch) if order is None or patch else original
-        if merge_key == MERGE_SCALARS:
-            merged = [*original, *(item for item in dict.fromkeys(patch) if item not in original)]
-            return _ordered(merged, original, order if order is not None else patch, identity=lambda item: item)
-        element_type = self._keys.field_type(type_, field)
-        if any(item.get(_DIRECTIVE) == "replace" for item in _objects(patch, field)):
-            return [self.cleaned(item) for item in patch if item.get(_DIRECTIVE) != "replace"]
-        merged = self._merge_elements(original, patch, merge_key, element_type)
-        wanted = [item.get(merge_key) for item in (order if order is not None else patch)]
-        return _ordered(merged, original, wanted, identity=lambda item: item.get(merge_key))
 
-    def _merge_elements(self, original: list[Any], patch: list[Any], merge_key: str, element_type: Any) -> list[Any]:
-        merged = list(original)
-        for item in patch:
-            if merge_key not in item:
-                raise BadRequest(f"map: {item} does not contain declared merge key: {merge_key}")
-            at = next((i for i, one in enumerate(merged) if one.get(merge_key) == item[merge_key]), None)
-            if item.get(_DIRECTIVE) == "delete":
-                merged = [one for one in merged if one.get(merge_key) != item[merge_key]]
-            elif at is None:
-                merged.append(self.cleaned(item))
-            else:
-                merged[at] = self.merge_map(merged[at], item, element_type)
-        return merged
-
-    def cleaned(self, value: Any) -> Any:
-        """A patch's value as new content: without nulls, directives and elements that only delete."""
-        if isinstance(value, dict):
-            return {
-                key: self.cleaned(item)
-                for key, item in value.items()
-                if item is not None and not key.startswith((_DIRECTIVE, _RETAIN_KEYS, _DELETE_PREFIX, _ORDER_PREFIX))
-            }
-        if isinstance(value, list):
-            return [
-                self.cleaned(item)
-                for item in value
-                if not (isinstance(item, dict) and item.get(_DIRECTIVE) in ("delete", "replace"))
-            ]
-        return value
+def _cleaned(value: Any) -> Any:
+    """A patch's value as new content: without nulls, directives and elements that only delete."""
+    if isinstance(value, dict):
+        return {
+            key: _cleaned(item)
+            for key, item in value.items()
+            if item is not None and not key.startswith((_DIRECTIVE, _RETAIN_KEYS, _DELETE_PREFIX, _ORDER_PREFIX))
+        }
+    if isinstance(value, list):
+        return [
+            _cleaned(item)
+            for item in value
+            if not (isinstance(item, dict) and item.get(_DIRECTIVE) in ("delete", "replace"))
+        ]
+    return value
 
 
 def _objects(items: Iterable[Any], field: str) -> list[Document]:

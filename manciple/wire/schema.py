@@ -1,8 +1,8 @@
 """OpenAPI schemas and merge rules, derived from the declarations of the types.
 
 `components` (OpenAPI v3) and `definitions` (v2) hold the schemas of the given kinds, of their lists and of everything
-they refer to, named and extended as Kubernetes does, so that kubectl can explain, diff and patch. `list_merge_key` and
-`field_type` answer `manciple.wire.patch`.
+they refer to, named and extended as Kubernetes does, so that kubectl can explain, diff and patch.
+`manciple.wire.patch` asks `list_merge_key` and `field_type`.
 Sources: kube-openapi/pkg/builder3; apimachinery/pkg/util/strategicpatch/meta.go.
 """
 
@@ -19,7 +19,7 @@ from types import MappingProxyType
 from typing import Any, Literal, get_args, get_origin
 
 from manciple.wire.base import MERGE_SCALARS, ApiObject, ObjectMeta, Value
-from manciple.wire.declarations import Declaration, declarations
+from manciple.wire.declarations import Declaration, by_name, declarations
 from manciple.wire.machinery import DeleteOptions, ListMeta, Status
 
 Schema = dict[str, Any]
@@ -139,12 +139,7 @@ def field_type(type_: Any, json_field: str, /) -> Any:
 def _declared(type_: Any, json_field: str) -> Declaration | None:
     if not (isinstance(type_, type) and issubclass(type_, Value)):
         return None
-    return _by_name(type_).get(json_field)
-
-
-@cache
-def _by_name(type_: type[Value]) -> dict[str, Declaration]:
-    return {declared.name: declared for declared in declarations(type_)}
+    return by_name(type_).get(json_field)
 
 
 class _Collection:

@@ -19,8 +19,8 @@ from typing import Literal
 
 from claims.kinds.pod_logs import PodLogOptions, read_options, wrong_options
 from claims.kinds.pods import ContainerStatus, Pod
-from manciple.wire.authentication import TokenReview, TokenReviewSpec, UserInfo
 from manciple.wire.errors import BadRequest
+from manciple.wire.reviews import TokenReview, TokenReviewSpec, UserInfo
 from nodeagent.client import TOKEN_REVIEWS, Client
 from nodeagent.config import AgentConfig
 from nodeagent.disk import Disk

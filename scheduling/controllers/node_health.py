@@ -20,7 +20,7 @@ from msgspec import structs
 
 from claims.kinds.pods import Pod, Toleration
 from inventory.kinds.nodes import Node, NodeCondition, Taint
-from scheduling.event_recorder import timestamp
+from manciple.wire.base import timestamp
 from scheduling.policy import tolerates
 
 #: --node-monitor-grace-period

@@ -24,7 +24,7 @@ from inventory.kinds.nodes import Node, NodeSpec, NodeStatus
 from manciple.store import objects, writings
 from manciple.store.objects import Writer
 from manciple.wire import codec
-from manciple.wire.base import ObjectMeta
+from manciple.wire.base import ObjectMeta, timestamp
 from manciple.wire.identity import controller
 from scheduling import event_recorder
 from scheduling.controllers.batches import batches
@@ -32,7 +32,7 @@ from scheduling.controllers.declaration import DELETING, MODIFIED, Controller
 from scheduling.controllers.node_health import GRACE, Signs, eviction_time, judged, ready_condition
 from scheduling.controllers.release import is_done
 from scheduling.controllers.residents import Resident, Residents, residents_of
-from scheduling.event_recorder import Note, timestamp
+from scheduling.event_recorder import Note
 from scheduling.looked_after import looked_after
 from scheduling.resources import EVENTS, LEASES, NODES, PODS, Key, key_of, kind
 

@@ -16,7 +16,7 @@ from claims.kinds.resource_claims import (
     ResourceClaim,
     ResourceClaimStatus,
 )
-from manciple.wire.conditions import Condition
+from manciple.wire.base import Condition
 from manciple.wire.errors import FieldError
 from tests.builders import (
     make_allocation,

@@ -32,7 +32,7 @@ from claims.kinds.pods import (
 from claims.kinds.registration import POD
 from claims.kinds.volumes import EmptyDirVolumeSource, HostPathVolumeSource, Volume
 from inventory.kinds.nodes import NodeSelector
-from manciple.wire.conditions import LabelSelector, LabelSelectorRequirement
+from manciple.wire.base import LabelSelector, LabelSelectorRequirement
 from manciple.wire.errors import FieldError
 from tests.builders import make_container, make_pod
 

@@ -10,9 +10,9 @@ from typing import Any
 
 from manciple.processes.demolab.hardware import NVIDIA, Document
 from manciple.processes.demolab.jobs import JOB_BANDWIDTH, NIC_DRIVER, Job
+from manciple.wire.base import timestamp
 from scheduling.controllers.generation import POD_CLAIM_ANNOTATION
 from scheduling.controllers.release import FINALIZER
-from scheduling.event_recorder import timestamp
 
 #: The entry of spec.resourceClaims, and the requests of a claim.
 ENTRY, GPU_REQUEST, NIC_REQUEST = "gpus", "gpu", "nic"

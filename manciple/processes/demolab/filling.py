@@ -21,14 +21,14 @@ from manciple.processes.demolab.jobs import TEAMS, Job, Planner
 from manciple.store import bulk, objects
 from manciple.store.objects import Sources, Writer
 from manciple.wire import codec
-from manciple.wire.base import ApiObject
+from manciple.wire.base import ApiObject, timestamp
 from manciple.wire.errors import Invalid
 from manciple.wire.identity import SYSTEM
 from manciple.wire.registry import Kind, registry
 from scheduling import event_recorder, messages
 from scheduling.controllers.followers import utc_now
 from scheduling.cycle import SchedulingWorker
-from scheduling.event_recorder import Note, timestamp
+from scheduling.event_recorder import Note
 
 #: Objects in one transaction.
 BATCH = 200

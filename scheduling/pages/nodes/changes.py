@@ -19,10 +19,10 @@ from inventory.kinds.node_rules import TAINT_EFFECTS
 from inventory.kinds.nodes import Node, Taint
 from manciple.api import writes
 from manciple.store import objects
+from manciple.wire.base import timestamp
 from manciple.wire.errors import ApiError
 from manciple.wire.identity import Identity
 from scheduling.controllers.node_health import OURS, eviction_time
-from scheduling.event_recorder import timestamp
 from scheduling.pages.nodes.reading import PodsThere
 from scheduling.policy import check, needs_of
 from scheduling.resources import NODES, PODS, decoded, kind

@@ -8,7 +8,7 @@ import pytest
 
 from manciple.api import tokens
 from manciple.wire import codec, protobuf
-from manciple.wire.machinery import ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec
+from manciple.wire.reviews import ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec
 from manciple.wire.wireformat import Envelope, write_envelope
 from tests.manciple.api.requests import PODS, Api, pod
 

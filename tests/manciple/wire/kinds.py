@@ -6,7 +6,7 @@ from claims.kinds import conversion as claim_conversion
 from claims.kinds import pods, quotas, resource_claims
 from inventory.kinds import conversion as slice_conversion
 from inventory.kinds import devices, nodes, pool_statuses
-from manciple.wire import machinery
+from manciple.wire import machinery, reviews
 from manciple.wire.base import ApiObject
 from manciple.wire.registry import Kind
 
@@ -33,7 +33,7 @@ TYPES: dict[tuple[str, str], type[ApiObject]] = {
     ("resource.k8s.io/v1alpha3", "ResourcePoolStatusRequest"): pool_statuses.ResourcePoolStatusRequest,
     ("coordination.k8s.io/v1", "Lease"): machinery.Lease,
     ("policy/v1", "Eviction"): machinery.Eviction,
-    ("authorization.k8s.io/v1", "SelfSubjectAccessReview"): machinery.SelfSubjectAccessReview,
+    ("authorization.k8s.io/v1", "SelfSubjectAccessReview"): reviews.SelfSubjectAccessReview,
 }
 
 

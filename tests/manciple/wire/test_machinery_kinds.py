@@ -7,9 +7,19 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from manciple.wire.conditions import ObjectReference
-from manciple.wire.machinery import Event, EventSeries, EventSource, Lease, LeaseSpec, NamespaceSpec, NamespaceStatus
-from manciple.wire.machinery_kinds import EVENT, LEASE, NAMESPACE
+from manciple.wire.base import ObjectReference
+from manciple.wire.machinery import (
+    EVENT,
+    LEASE,
+    NAMESPACE,
+    Event,
+    EventSeries,
+    EventSource,
+    Lease,
+    LeaseSpec,
+    NamespaceSpec,
+    NamespaceStatus,
+)
 from tests.builders import make_meta, make_namespace, stored
 
 NOW = 1767225660.0  # 2026-01-01T00:01:00Z

@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from claims.kinds.pods import Pod
-from manciple.wire import schema
 from manciple.wire.errors import BadRequest, Invalid
 from manciple.wire.patch import json_patch, merge_patch, strategic_merge_patch
 
@@ -101,7 +100,7 @@ def test_applying_a_merge_patch_twice_is_applying_it_once(document: Document, pa
 
 
 def strategic(document: Document, patch: Document) -> Document:
-    return strategic_merge_patch(document, patch, Pod, keys=schema)
+    return strategic_merge_patch(document, patch, Pod)
 
 
 def pod(*containers: Document, **spec: Any) -> Document:

@@ -14,10 +14,10 @@ from claims.kinds.pods import Binding, Pod
 from claims.kinds.resource_claims import DeviceClaimConfiguration, ResourceClaim
 from inventory.kinds.devices import Counter, CounterSet, DeviceAttribute, DeviceTaint, OpaqueDeviceConfiguration
 from manciple.wire import codec, protobuf
-from manciple.wire.base import ObjectMeta, Value
-from manciple.wire.conditions import ObjectReference
+from manciple.wire.base import ObjectMeta, ObjectReference, Value
 from manciple.wire.errors import BadRequest
-from manciple.wire.machinery import DeleteOptions, EventSeries, Preconditions, SelfSubjectAccessReview
+from manciple.wire.machinery import DeleteOptions, EventSeries, Preconditions
+from manciple.wire.reviews import SelfSubjectAccessReview
 from manciple.wire.wireformat import Envelope, read_envelope, write_envelope
 from tests.manciple.wire.google_messages import message_class, unknown_fields
 from tests.manciple.wire.kinds import TYPES

@@ -221,7 +221,7 @@ def test_a_strategic_merge_patch_follows_the_declarations() -> None:
             "tolerations": [{"key": "new"}],
         },
     }
-    patched = patch.strategic_merge_patch(document, change, Pod, keys=schema)
+    patched = patch.strategic_merge_patch(document, change, Pod)
     assert patched["metadata"]["labels"] == {"a": "1", "b": "2"}
     assert sorted(patched["metadata"]["finalizers"]) == ["x", "y"]
     assert [one["name"] for one in patched["spec"]["containers"]] == ["c", "d"]

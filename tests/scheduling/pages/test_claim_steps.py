@@ -7,8 +7,7 @@ from datetime import UTC, datetime, timedelta
 from msgspec import structs
 
 from claims.kinds.resource_claims import AllocatedDeviceStatus, ResourceClaim
-from manciple.wire.base import ObjectMeta
-from manciple.wire.conditions import Condition, ObjectReference
+from manciple.wire.base import Condition, ObjectMeta, ObjectReference
 from manciple.wire.machinery import Event
 from scheduling.pages.claims.steps import Past, Revision, changes, steps
 from tests.builders import DRIVER, make_allocation, make_claim, make_consumer, make_result, stored

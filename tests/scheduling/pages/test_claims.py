@@ -11,8 +11,7 @@ from msgspec import structs
 from pytest_django.fixtures import DjangoAssertNumQueries
 
 from inventory.kinds.nodes import NodeCondition
-from manciple.wire.base import ObjectMeta
-from manciple.wire.conditions import ObjectReference
+from manciple.wire.base import ObjectMeta, ObjectReference
 from manciple.wire.machinery import Event
 from scheduling.pages.claims import states as claim_states
 from scheduling.pages.claims import users as claim_users

@@ -1,0 +1,148 @@
+"""Questions about who somebody is and what they may do. Answered, never stored.
+
+Sources: k8s.io/api/authentication/v1, k8s.io/api/authorization/v1.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+from manciple.wire.base import ApiObject, Value, always, pb
+
+#: Of the second half; the kinds of authentication.k8s.io stand in no OpenAPI document.
+PACKAGE = "io.k8s.api.authorization.v1"
+
+# authentication.k8s.io/v1 --------------------------------------------------------------------------------------------
+
+
+class UserInfo(Value):
+    """An identity: its name and the groups it belongs to."""
+
+    username: Annotated[str, pb(1)] = ""
+    uid: Annotated[str, pb(2)] = ""
+    groups: Annotated[tuple[str, ...], pb(3)] = ()
+
+
+class TokenReviewSpec(Value):
+    """Whose bearer token is this? `audiences`: the names under which the one who was shown it goes; none, the API's."""
+
+    token: Annotated[str, pb(1)] = ""
+    audiences: Annotated[tuple[str, ...], pb(2)] = ()
+
+
+class TokenReviewStatus(Value):
+    """The answer. `audiences`: those of the question for which the token is good."""
+
+    authenticated: Annotated[bool, pb(1)] = False
+    user: Annotated[UserInfo, pb(2)] = UserInfo()
+    audiences: Annotated[tuple[str, ...], pb(4)] = ()
+    error: Annotated[str, pb(3)] = ""
+
+
+class TokenReview(ApiObject):
+    """Asked by a server that was shown a token, such as a node's agent."""
+
+    spec: Annotated[TokenReviewSpec, pb(2)] = TokenReviewSpec()
+    status: Annotated[TokenReviewStatus, pb(3)] = TokenReviewStatus()
+
+
+class SelfSubjectReviewStatus(Value):
+    user_info: Annotated[UserInfo, pb(1)] = UserInfo()
+
+
+class SelfSubjectReview(ApiObject):
+    """authentication.k8s.io/v1 SelfSubjectReview."""
+
+    status: Annotated[SelfSubjectReviewStatus, pb(2)] = SelfSubjectReviewStatus()
+
+
+# authorization.k8s.io/v1 ---------------------------------------------------------------------------------------------
+
+
+class FieldSelectorRequirement(Value):
+    """One term of a field selector, as an access review carries it."""
+
+    SCHEMA: ClassVar = "io.k8s.apimachinery.pkg.apis.meta.v1.FieldSelectorRequirement"
+
+    key: Annotated[str, pb(1)] = ""
+    operator: Annotated[str, pb(2)] = ""
+    values: Annotated[tuple[str, ...], pb(3)] = ()
+
+
+class FieldSelectorAttributes(Value):
+    """The field or label selector of the request in question."""
+
+    raw_selector: Annotated[str, pb(1)] = ""
+    requirements: Annotated[tuple[FieldSelectorRequirement, ...], pb(2)] = ()
+
+
+class ResourceAttributes(Value):
+    """A request for objects: "*" means all."""
+
+    namespace: Annotated[str, pb(1)] = ""
+    verb: Annotated[str, pb(2)] = ""
+    group: Annotated[str, pb(3)] = ""
+    version: Annotated[str, pb(4)] = ""
+    resource: Annotated[str, pb(5)] = ""
+    subresource: Annotated[str, pb(6)] = ""
+    name: Annotated[str, pb(7)] = ""
+    field_selector: Annotated[FieldSelectorAttributes | None, pb(8)] = None
+    label_selector: Annotated[FieldSelectorAttributes | None, pb(9)] = None
+
+
+class NonResourceAttributes(Value):
+    """A request for a path that is no object."""
+
+    path: Annotated[str, pb(1)] = ""
+    verb: Annotated[str, pb(2)] = ""
+
+
+class SelfSubjectAccessReviewSpec(Value):
+    """What is asked: may I? Exactly one field is set."""
+
+    resource_attributes: Annotated[ResourceAttributes | None, pb(1)] = None
+    non_resource_attributes: Annotated[NonResourceAttributes | None, pb(2)] = None
+
+
+class SubjectAccessReviewStatus(Value):
+    """The answer."""
+
+    allowed: Annotated[bool, pb(1)] = always(zero=False)
+    denied: Annotated[bool, pb(4)] = False
+    reason: Annotated[str, pb(2)] = ""
+    evaluation_error: Annotated[str, pb(3)] = ""
+
+
+class SelfSubjectAccessReview(ApiObject):
+    """authorization.k8s.io/v1: whether the asker may do something. Never stored."""
+
+    spec: Annotated[SelfSubjectAccessReviewSpec, pb(2)] = always(SelfSubjectAccessReviewSpec())
+    status: Annotated[SubjectAccessReviewStatus, pb(3)] = SubjectAccessReviewStatus()
+
+
+class SelfSubjectRulesReviewSpec(Value):
+    namespace: Annotated[str, pb(1)] = ""
+
+
+class ResourceRule(Value):
+    verbs: Annotated[tuple[str, ...], pb(1)] = ()
+    api_groups: Annotated[tuple[str, ...], pb(2)] = ()
+    resources: Annotated[tuple[str, ...], pb(3)] = ()
+
+
+class NonResourceRule(Value):
+    verbs: Annotated[tuple[str, ...], pb(1)] = ()
+    non_resource_urls: Annotated[tuple[str, ...], pb(2)] = ()
+
+
+class SubjectRulesReviewStatus(Value):
+    resource_rules: Annotated[tuple[ResourceRule, ...], pb(1)] = ()
+    non_resource_rules: Annotated[tuple[NonResourceRule, ...], pb(2)] = ()
+    incomplete: Annotated[bool, pb(3)] = False
+
+
+class SelfSubjectRulesReview(ApiObject):
+    """authorization.k8s.io/v1 SelfSubjectRulesReview."""
+
+    spec: Annotated[SelfSubjectRulesReviewSpec, pb(2)] = SelfSubjectRulesReviewSpec()
+    status: Annotated[SubjectRulesReviewStatus, pb(3)] = SubjectRulesReviewStatus()
