@@ -16,8 +16,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from scheduling.cel import DeviceView, EvaluationError, compile_selector
-from scheduling.cel.quantities import parse_amount
-from scheduling.cel.semver import parse_semver
+from scheduling.cel.kubernetes import parse_amount, parse_semver
 
 _GPU = 'device.attributes["gpu.example.com"]'
 CASES = {

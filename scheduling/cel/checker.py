@@ -1,17 +1,21 @@
 """Types every node, resolves every name and function, and says in cel-go's words what does not fit.
 
 The result lies beside the tree: the type of each node, and for each call the overloads that its argument types leave
-open. One overload left means the call is resolved now; more mean that run-time types decide. Source: cel-go
-checker/checker.go.
+open. One overload left means the call is resolved now; more mean that run-time types decide. `validate` refuses what
+type-checks but can never work: literal durations, timestamps and regular expressions are tried, lists and maps must
+hold one type, and literal templates of format() must fit their arguments.
+Source: cel-go checker/checker.go, cel/validator.go and ext/formatting.go.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from scheduling.cel.declarations import WRAPPERS, Environment, Overload
-from scheduling.cel.errors import Problem
+from scheduling.cel.conversions import REFUSALS, Clause, TemplateError, parts, string_to_duration, string_to_timestamp
+from scheduling.cel.errors import EvaluationError, Problem
+from scheduling.cel.functions import WRAPPERS, Environment, Overload
+from scheduling.cel.text import compiled
 from scheduling.cel.tree import (
     Call,
     Comprehension,
@@ -22,8 +26,10 @@ from scheduling.cel.tree import (
     Node,
     Select,
     StructLiteral,
+    children,
     narrowed,
     qualified_name,
+    walk,
 )
 from scheduling.cel.types import (
     BOOL,
@@ -31,6 +37,7 @@ from scheduling.cel.types import (
     DYN,
     ERROR,
     INT,
+    Bindings,
     CelType,
     Kind,
     describe,
@@ -38,9 +45,9 @@ from scheduling.cel.types import (
     is_optional,
     list_of,
     map_of,
+    more_general,
     optional_of,
 )
-from scheduling.cel.unification import Bindings, more_general
 
 
 @dataclass(frozen=True)
@@ -341,3 +348,137 @@ def _joined_result(result: CelType, other: CelType) -> CelType:
 def _no_match(function: str, types: Sequence[str], *, is_member: bool) -> str:
     applied = f"{types[0]}.({', '.join(types[1:])})" if is_member else f"({', '.join(types)})"
     return f"found no matching overload for '{function}' applied to '{applied}'"
+
+
+_TRIED: dict[str, Callable[[str], object]] = {
+    "duration": string_to_duration,
+    "timestamp": string_to_timestamp,
+    "matches": compiled,
+}
+_NUMBERS = frozenset(("int", "uint"))
+#: which types an argument of each clause may have
+_ACCEPTED = {
+    "s": _NUMBERS
+    | {
+        "bool", "bytes", "double", "string", "list", "map", "null_type", "type",
+        "google.protobuf.Timestamp", "google.protobuf.Duration",
+    },
+    "d": _NUMBERS,
+    "f": frozenset(("double", "string")),
+    "e": frozenset(("double", "string")),
+    "b": _NUMBERS | {"bool"},
+    "x": _NUMBERS | {"string", "bytes"},
+    "X": _NUMBERS | {"string", "bytes"},
+    "o": _NUMBERS,
+}  # fmt: skip
+
+
+def validate(tree: CheckedTree) -> list[Problem]:
+    """The problems of a tree that type-checks."""
+    problems: list[Problem] = []
+    exempt = _inside_format(tree)
+    for node in walk(tree.root):
+        if isinstance(node, Call):
+            problems += _tried_literal(node)
+            problems += _template(tree, node)
+        elif isinstance(node, ListLiteral) and node not in exempt:
+            problems += _mixed_list(tree, node)
+        elif isinstance(node, MapLiteral) and node not in exempt:
+            problems += _mixed_map(tree, node)
+    return problems
+
+
+def _tried_literal(call: Call) -> Iterator[Problem]:
+    trial = _TRIED.get(call.function)
+    literal = call.args[0] if call.args else None
+    if trial is None or not isinstance(literal, Literal) or not isinstance(literal.value, str):
+        return
+    try:
+        trial(literal.value)
+    except EvaluationError:
+        yield Problem(literal.offset, f"invalid {call.function} argument")
+
+
+def _inside_format(tree: CheckedTree) -> set[Node]:
+    """Aggregates below a format() call may mix types."""
+    inside: set[Node] = set()
+    pending = [
+        child
+        for node in walk(tree.root)
+        if isinstance(node, Call) and node.function == "format"
+        for child in children(node)
+    ]
+    while pending:
+        node = pending.pop()
+        if node not in inside:
+            inside.add(node)
+            pending.extend(children(node))
+    return inside
+
+
+def _unwrapped(type_: CelType, *, optional: bool) -> CelType:
+    return type_.params[0] if optional and type_.params else type_
+
+
+def _mismatch(node: Node, expected: CelType, found: CelType) -> Problem:
+    return Problem(node.offset, f"expected type '{describe(expected)}' but found '{describe(found)}'")
+
+
+def _mixed_list(tree: CheckedTree, node: ListLiteral) -> Iterator[Problem]:
+    expected: CelType | None = None
+    for index, element in enumerate(node.elements):
+        found = _unwrapped(tree.types[element], optional=index in node.optional)
+        if expected is None:
+            expected = found
+        elif expected != found:
+            yield _mismatch(element, expected, found)
+            return
+
+
+def _mixed_map(tree: CheckedTree, node: MapLiteral) -> Iterator[Problem]:
+    if not node.entries:
+        return
+    first = node.entries[0]
+    key_type = tree.types[first.key]
+    value_type = _unwrapped(tree.types[first.value], optional=first.optional)
+    for entry in node.entries[1:]:
+        key, value = tree.types[entry.key], _unwrapped(tree.types[entry.value], optional=entry.optional)
+        if key_type != key:
+            yield _mismatch(entry.key, key_type, key)
+        if value_type != value:
+            yield _mismatch(entry.value, value_type, value)
+
+
+def _template(tree: CheckedTree, call: Call) -> Iterator[Problem]:
+    if call.function != "format" or not isinstance(call.target, Literal) or len(call.args) != 1:
+        return
+    arguments = call.args[0]
+    if not isinstance(arguments, ListLiteral):
+        return
+    try:
+        clauses = [part for part in parts(str(call.target.value)) if isinstance(part, Clause)]
+    except TemplateError as error:
+        yield Problem(call.offset, str(error))
+        return
+    yield from _arguments(tree, call, clauses, arguments.elements)
+
+
+def _arguments(tree: CheckedTree, call: Call, clauses: list[Clause], elements: tuple[Node, ...]) -> Iterator[Problem]:
+    for index, clause in enumerate(clauses):
+        if index >= len(elements):
+            yield Problem(call.offset, f"index {index} out of range")
+            return
+        type_ = tree.types[elements[index]]
+        if not _shows(clause, type_):
+            refusal = f"error during formatting: {REFUSALS[clause.verb]}{type_.name}"
+            yield Problem(elements[index].offset, refusal)
+            return
+    if len(elements) > len(clauses):
+        message = f"too many arguments supplied to string.format (expected {len(clauses)}, got {len(elements)})"
+        yield Problem(call.offset, message)
+
+
+def _shows(clause: Clause, type_: CelType) -> bool:
+    if type_.kind is Kind.DYN:
+        return True
+    return type_.name in _ACCEPTED[clause.verb]

@@ -1,4 +1,4 @@
-"""Writing Python: statements, blocks, fresh names, constants and functions, and at the end one callable.
+"""Writing Python: statements, blocks, fresh names, constants and functions; and what the generated code calls.
 
 The text consists of names that are made here and of nothing else: whatever comes from an expression (texts, numbers,
 patterns) is a constant that the text refers to by name. Blocks that would nest deeper than Python allows (20 loops and
@@ -7,9 +7,26 @@ tries, 100 indents) go into functions of their own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
+
+from scheduling.cel.collections import insert_into
+from scheduling.cel.errors import CostLimitExceeded, EvaluationError
+from scheduling.cel.functions import WRAPPERS
+from scheduling.cel.operators import (
+    equals,
+    greater,
+    greater_equal,
+    is_present,
+    less,
+    less_equal,
+    lookup,
+    lookup_optional,
+    rounds,
+)
+from scheduling.cel.types import INT, STRING, CelType
+from scheduling.cel.values import CelMap, Optional, Uint, map_key, no_such_overload
 
 #: How deep statements of one function may nest.
 MAX_NESTING = 14
@@ -85,3 +102,124 @@ class Writer:
         exec(compile(source, "<selector>", "exec"), self._namespace)  # noqa: S102  # all names in it are ours
         function: Callable[..., Any] = self._namespace[name]
         return function
+
+
+_EQUALITIES = ("_==_", "_!=_")
+#: Python's operator and the function that decides by the values' types
+_ORDERS = {
+    "_<_": ("<", "less"),
+    "_<=_": ("<=", "less_equal"),
+    "_>_": (">", "greater"),
+    "_>=_": (">=", "greater_equal"),
+}
+COMPARISONS = frozenset((*_EQUALITIES, *_ORDERS))
+
+
+def is_comparable(function: str, left: CelType, right: CelType, *, literal: bool) -> bool:
+    """True when `comparison` can write this one. literal: the right operand is a literal."""
+    return function in _EQUALITIES or _is_plain(left, right) or (literal and right == INT)
+
+
+def _is_plain(left: CelType, right: CelType) -> bool:
+    return left == right and left in (INT, STRING)
+
+
+def comparison(function: str, left: CelType, right: CelType, texts: Sequence[str], *, literal: bool, name: str) -> str:
+    """As a Python expression: Python's operator where the types make it mean the same, else a function.
+
+    A value of an open type is asked for its class first, as in `v >= 16 if (v := ...).__class__ is int else
+    greater_equal(v, 16)`. texts: the operands as Python expressions. name: a variable for the left one.
+    """
+    operator, decider = ("==", "equals") if function in _EQUALITIES else _ORDERS[function]
+    negation = "not " if function == "_!=_" else ""
+    # A strict value refuses to be compared with text; all else is simply different from it.
+    if _is_plain(left, right) or (literal and right == STRING and function in _EQUALITIES):
+        return f"({negation}{texts[0]} {operator} {texts[1]})"
+    if literal and right == INT:
+        fast = f"{name} {operator} {texts[1]} if ({name} := {texts[0]}).__class__ is int"
+        return f"({negation}({fast} else {decider}({name}, {texts[1]})))"
+    return f"({negation}{decider}({texts[0]}, {texts[1]}))"
+
+
+_ZEROS: Mapping[str, Any] = {"bool": False, "bytes": b"", "double": 0.0, "int": 0, "string": "", "uint": Uint(0)}
+
+
+def zero_of(message: str) -> Any:
+    """What a wrapper message without a value stands for; None for any other message."""
+    return _ZEROS[WRAPPERS[message].name] if message in WRAPPERS else None
+
+
+def first_failure(first: EvaluationError | None, later: EvaluationError) -> EvaluationError:
+    """The failure to keep. Raises: CostLimitExceeded, which nothing absorbs."""
+    if isinstance(later, CostLimitExceeded):
+        raise later
+    return first or later
+
+
+def forced(value: Any) -> Any:
+    """A bound variable's value. Raises: the error it has instead."""
+    if isinstance(value, EvaluationError):
+        raise value
+    return value
+
+
+def demand_optional(value: Any) -> Optional:
+    if type(value) is not Optional:
+        raise no_such_overload()
+    return value
+
+
+def add_element(items: list[Any], value: Any, is_optional: bool) -> None:
+    """is_optional: the value of an optional is meant, if there is one."""
+    if not is_optional:
+        items.append(value)
+    elif type(value) is not Optional:
+        raise EvaluationError(f"cannot initialize optional list element from non-optional value {value}")
+    elif value.present:
+        items.append(value.value)
+
+
+def add_entry(mapping: CelMap, key: Any, value: Any, is_optional: bool) -> None:
+    kept = map_key(key)
+    if not is_optional:
+        mapping[kept] = value
+    elif type(value) is not Optional:
+        raise EvaluationError(f"cannot initialize optional entry '{key}' from non-optional value {value}")
+    elif value.present:
+        mapping[kept] = value.value
+
+
+def build_list(elements: Sequence[tuple[Any, bool]]) -> list[Any]:
+    items: list[Any] = []
+    for value, is_optional in elements:
+        add_element(items, value, is_optional)
+    return items
+
+
+def build_map(entries: Sequence[tuple[Any, Any, bool]]) -> CelMap:
+    mapping = CelMap()
+    for key, value, is_optional in entries:
+        add_entry(mapping, key, value, is_optional)
+    return mapping
+
+
+def build_wrapper(zero: Any, fields: Sequence[tuple[Any, bool]]) -> Any:
+    """google.protobuf.Int32Value{value: 1} is 1."""
+    value = zero
+    for given, is_optional in fields:
+        value = given
+        if is_optional and type(given) is Optional:
+            value = given.value if given.present else zero
+    return value
+
+
+_CALLED: tuple[Callable[..., Any], ...] = (
+    *(build_list, build_map, build_wrapper, demand_optional, equals, first_failure, forced, greater, greater_equal),
+    *(is_present, less, less_equal, lookup, lookup_optional, no_such_overload, rounds),
+)
+NAMES: Mapping[str, Any] = {
+    "CelMap": CelMap,
+    "EvaluationError": EvaluationError,
+    "insert": insert_into,
+    **{function.__name__: function for function in _CALLED},
+}

@@ -1,8 +1,8 @@
 """What an expression can cost at most, worked out from the checked tree and the declared sizes of a device.
 
 A walk over the tree adds up costs and follows sizes: of literals, of the device's maps and texts (by the path from
-`device`), of iteration variables and of results of calls. What a call itself costs is in `call_estimates`. Nodes are
-visited once, because macros may share them. Source: cel-go checker/cost.go.
+`device`), of iteration variables and of results of calls. What a call itself costs is in `costs`. Nodes are visited
+once, because macros may share them. Source: cel-go checker/cost.go.
 """
 
 from __future__ import annotations
@@ -10,10 +10,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from scheduling.cel.call_estimates import CallEstimate, Operand, estimate_call
 from scheduling.cel.checker import CheckedTree
-from scheduling.cel.device_sizes import size_at
-from scheduling.cel.sizes import LIST_CREATE, MAP_CREATE, MAX, ONE, STRUCT_CREATE, UNKNOWN, ZERO, Range, fixed
+from scheduling.cel.costs import (
+    LIST_CREATE,
+    MAP_CREATE,
+    MAX,
+    ONE,
+    STRUCT_CREATE,
+    UNKNOWN,
+    ZERO,
+    CallEstimate,
+    Operand,
+    Range,
+    estimate_call,
+    fixed,
+    size_at,
+)
 from scheduling.cel.tree import (
     ACCUMULATOR,
     Call,
@@ -113,23 +125,19 @@ class _Estimator:
             self._copy_sizes(node, node.args[0])
             return cost
         reference = self._tree.references[node]
-        arg_costs = [self.cost(arg) for arg in node.args]
-        args = [self._operand(arg) for arg in node.args]
-        target_cost = ZERO
-        target: Operand | None = None
-        if node.target is not None and not reference.is_namespaced:
-            target_cost = self.cost(node.target)
-            target = self._operand(node.target)
+        operands = self._tree.operands(node)
+        costs = [self.cost(operand) for operand in operands]
+        known = [self._operand(operand) for operand in operands]
         best: Range | None = None
         size: Range | None = None
         for overload in reference.overloads:
-            estimated = estimate_call(reference.function, overload, target, args)
-            cost = _with_arguments(overload, estimated, arg_costs)
+            estimated = estimate_call(reference.function, overload, known)
+            cost = _with_operands(overload, estimated, costs)
             best = cost if best is None else best | cost
             size = self._result_size(node, overload, estimated, size)
         if size is not None:
             self._sizes[node] = size
-        return target_cost + (best or ZERO)
+        return best or ZERO
 
     def _operand(self, node: Node) -> Operand:
         path = self._path(node)
@@ -280,11 +288,11 @@ def is_scalar(type_: CelType) -> bool:
     return type_ in (DURATION, TIMESTAMP)
 
 
-def _with_arguments(overload: str, estimated: CallEstimate, arg_costs: list[Range]) -> Range:
-    """The cost of the call with its arguments: operands of && and || may be skipped, of ?: one branch always is."""
+def _with_operands(overload: str, estimated: CallEstimate, costs: list[Range]) -> Range:
+    """The cost of the call with its operands: those of && and || may be skipped, of ?: one branch always is."""
     if overload in ("logical_and", "logical_or"):
-        total = sum(arg_costs, ZERO)
-        return Range(arg_costs[0].min, total.max)
+        total = sum(costs, ZERO)
+        return Range(costs[0].min, total.max)
     if overload == "conditional":
-        return arg_costs[0] + (arg_costs[1] | arg_costs[2])
-    return sum(arg_costs, estimated.cost)
+        return costs[0] + (costs[1] | costs[2])
+    return sum(costs, estimated.cost)

@@ -2,40 +2,33 @@
 
 This is the evaluator that is always right: it keeps to cel-go's order of steps, so that actual costs agree and an
 expression that would run away stops at the limit. `plan` turns every node into a `Step` once; conversions of constants
-are done there, and constant patterns are compiled.
+are done there, and constant patterns are compiled. A `Step` is a function from a `Frame` (the device, the variables,
+the meter) to a value. Errors are values here, because operands of && and || absorb them and because cel-go evaluates
+(and counts) the other operands of a call whose first one failed.
+
+How cel-go counts, as far as it is not in `costs`: a name costs 1 and each selection or index on it 1; so does a
+selection on the result of a call, plus 1 for looking at all. has() costs what it walks through; constants, folded
+aggregates, &&, || and ?: cost nothing; a branch of ?: that is a plain path costs only its selections. An optional
+selection costs only when something is there. Source: cel-go interpreter/{planner,interpretable,attributes}.go.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 from scheduling.cel import functions
 from scheduling.cel.checker import CheckedTree
-from scheduling.cel.declarations import WRAPPERS
-from scheduling.cel.errors import CompileError, EvaluationError
-from scheduling.cel.functions.kubernetes import compiled
-from scheduling.cel.runtime import ZEROS
-from scheduling.cel.sizes import LIST_CREATE, MAP_CREATE, STRUCT_CREATE
-from scheduling.cel.steps import (
-    Frame,
-    Plan,
-    Step,
-    aggregate,
-    append,
-    binding,
-    calling,
-    constant,
-    folding,
-    insert_here,
-    optional_qualified,
-    path_plan,
-    presence,
-    qualified,
-    set_entry,
-    variable,
-)
+from scheduling.cel.codegen import add_element, add_entry, zero_of
+from scheduling.cel.collections import append, insert_into
+from scheduling.cel.costs import AMPLIFYING, LIST_CREATE, MAP_CREATE, STRUCT_CREATE, call_cost, size_of
+from scheduling.cel.device import DeviceView
+from scheduling.cel.errors import CompileError, CostLimitExceeded, EvaluationError
+from scheduling.cel.operators import contains, is_present, lookup, lookup_optional, rounds
+from scheduling.cel.text import compiled
 from scheduling.cel.tree import (
+    ACCUMULATOR,
     Call,
     Comprehension,
     Ident,
@@ -50,6 +43,204 @@ from scheduling.cel.tree import (
 from scheduling.cel.types import Kind
 from scheduling.cel.values import CelMap, Optional, TypeValue, Uint, no_such_overload
 
+#: How many elements and code points one evaluation may build with AMPLIFYING functions.
+BUILD_LIMIT = 10_000_000
+
+
+class Frame:
+    """One evaluation: whose device, which variables, how much it has cost.
+
+    Beside the cost, what calls build is counted: upstream adds lists lazily and lets some functions blow texts up for
+    little, which here would take memory and time that the cost does not show.
+    """
+
+    __slots__ = ("built", "cost", "device", "limit", "variables")
+
+    def __init__(self, device: DeviceView, limit: int) -> None:
+        self.device = device
+        self.limit = limit
+        self.cost = 0
+        self.built = 0
+        self.variables: dict[str, Any] = {}
+
+    def spend(self, cost: int) -> None:
+        """Raises: CostLimitExceeded, through everything."""
+        self.cost += cost
+        if self.cost > self.limit:
+            raise CostLimitExceeded
+
+    def build(self, size: int) -> None:
+        """Counts the elements or code points of something new. Raises: CostLimitExceeded."""
+        self.built += size
+        if self.built > BUILD_LIMIT:
+            raise CostLimitExceeded
+
+
+Step: TypeAlias = Callable[[Frame], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How to evaluate a node. `path`: without the cost of the name a plain path begins with, or None for no path."""
+
+    run: Step
+    path: Step | None = None
+    is_constant: bool = False
+    value: Any = None
+
+
+def constant(value: Any) -> Plan:
+    return Plan(lambda _frame: value, is_constant=True, value=value)
+
+
+def path_plan(path: Step) -> Plan:
+    def run(frame: Frame) -> Any:
+        value = path(frame)
+        frame.spend(1)
+        return value
+
+    return Plan(run, path=path)
+
+
+def variable(frame: Frame, name: str) -> Any:
+    value = frame.variables[name]
+    if isinstance(value, Pending):
+        value = frame.variables[name] = value.step(frame)
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """A bound variable that nobody has asked for yet."""
+
+    step: Step
+
+
+def binding(name: str, init: Step, result: Step) -> Step:
+    def run(frame: Frame) -> Any:
+        outer = frame.variables
+        # The value is worked out where it was written, among the variables of outside.
+        value = Pending(lambda _frame: within(frame, outer, init))
+        return within(frame, {**outer, name: value}, result)
+
+    return run
+
+
+def within(frame: Frame, variables: dict[str, Any], step: Step) -> Any:
+    outer, frame.variables = frame.variables, variables
+    try:
+        return step(frame)
+    finally:
+        frame.variables = outer
+
+
+def folding(names: Sequence[str], *, source: Step, init: Step, condition: Step, step: Step, result: Step) -> Step:
+    def fold(frame: Frame, pairs: Iterable[tuple[Any, ...]]) -> Any:
+        variables = frame.variables
+        variables[ACCUMULATOR] = init(frame)
+        for values in pairs:
+            variables.update(zip(names, values, strict=True))
+            if condition(frame) is not True:
+                break
+            variables[ACCUMULATOR] = step(frame)
+        return result(frame)
+
+    def go_through(container: Any, frame: Frame) -> Any:
+        pairs = attempted(rounds, container, len(names))
+        if isinstance(pairs, EvaluationError):
+            return pairs
+        return within(frame, dict(frame.variables), lambda inner: fold(inner, pairs))
+
+    return then(source, go_through)
+
+
+def attempted(function: Callable[..., Any], *args: Any) -> Any:
+    """The result, or the error of the language as a value. Raises: CostLimitExceeded, through everything."""
+    try:
+        return function(*args)
+    except CostLimitExceeded:
+        raise
+    except EvaluationError as error:
+        return error
+
+
+def then(step: Step, use: Callable[[Any, Frame], Any]) -> Step:
+    """A step whose value is made use of; its error stays the error."""
+
+    def run(frame: Frame) -> Any:
+        value = step(frame)
+        return value if isinstance(value, EvaluationError) else use(value, frame)
+
+    return run
+
+
+def aggregate(build: Step, plans: Sequence[Plan], cost: int) -> Plan:
+    if all(planned.is_constant for planned in plans):
+        value = attempted(build, Frame(DeviceView(driver=""), limit=0))
+        if isinstance(value, EvaluationError):
+            return constant(value)
+        # Accumulators grow in place: every evaluation gets a list of its own.
+        copied = list if isinstance(value, list) else CelMap
+        return Plan(lambda _frame: copied(value), is_constant=True, value=value)
+
+    def run(frame: Frame) -> Any:
+        value = attempted(build, frame)
+        frame.spend(cost)
+        return value
+
+    return Plan(run)
+
+
+def calling(name: str, overload: str, function: functions.Function, steps: Sequence[Step], *, in_order: bool) -> Step:
+    """A call. in_order: operands behind a failed one are not evaluated, and then the call itself costs nothing."""
+    cost = call_cost(name, overload)
+    grows, is_range = name in AMPLIFYING, overload == "lists_range"
+
+    def run(frame: Frame) -> Any:
+        values: list[Any] = []
+        failure: EvaluationError | None = None
+        for step in steps:
+            value = step(frame)
+            values.append(value)
+            if isinstance(value, EvaluationError):
+                failure = failure or value
+                if in_order:
+                    break
+        if failure is not None:
+            if len(values) == len(steps):
+                frame.spend(cost(values, failure))
+            return failure
+        if is_range:  # counted before it takes the memory
+            frame.spend(cost(values, None))
+        result = attempted(function, *values)
+        if grows:
+            frame.build(size_of(result))
+        if not is_range:
+            frame.spend(cost(values, result))
+        return result
+
+    return run
+
+
+def qualified(operand: Any, key: Any, frame: Frame) -> Any:
+    """`operand.key` or `operand[key]`: an error, a value, or an optional where the operand is one."""
+    if type(operand) is Optional:
+        return optional_qualified(operand, key, frame)
+    frame.spend(1)
+    return attempted(lookup, operand, key)
+
+
+def optional_qualified(operand: Any, key: Any, frame: Frame) -> Any:
+    found = attempted(lookup_optional, operand, key)
+    if isinstance(found, EvaluationError) or found.present:
+        frame.spend(1)
+    return found
+
+
+def presence(operand: Any, name: str, frame: Frame) -> bool:
+    frame.spend(1)
+    return is_present(operand, name)
+
 
 def plan(tree: CheckedTree) -> Step:
     """The step that evaluates the whole expression. Raises: CompileError when a constant part already fails."""
@@ -63,7 +254,7 @@ class _Planner:
         self._scopes: list[str] = []
         self._rules: dict[type, Callable[..., Plan]] = {
             Literal: lambda node: constant(node.value),
-            Ident: self._ident,
+            Ident: lambda node: self._name(node, node.name),
             Select: self._select,
             Call: self._call,
             ListLiteral: self._list,
@@ -76,9 +267,6 @@ class _Planner:
         if node not in self._plans:
             self._plans[node] = self._rules[type(node)](node)
         return self._plans[node]
-
-    def _ident(self, node: Ident) -> Plan:
-        return self._name(node, node.name)
 
     def _name(self, node: Node, name: str) -> Plan:
         if name in self._scopes:
@@ -97,8 +285,8 @@ class _Planner:
         inner = self._operand(node.operand)
         name = node.field_name
         if node.test_only:
-            return Plan(lambda frame: presence(inner(frame), name, frame))
-        return path_plan(lambda frame: qualified(inner(frame), name, frame))
+            return Plan(then(inner, lambda operand, frame: presence(operand, name, frame)))
+        return path_plan(then(inner, lambda operand, frame: qualified(operand, name, frame)))
 
     def _operand(self, node: Node) -> Step:
         """The operand of a selection: a path goes on, anything else is evaluated in full first."""
@@ -126,16 +314,16 @@ class _Planner:
         reference = self._tree.references[node]
         if special is not None and (node.target is None) is (node.function in _GLOBAL):
             return special(self, node)
-        if reference.function == "@in" and self._is_set_membership(node):
-            return self._membership(node)
+        membership = self._membership(node) if reference.function == "@in" else None
+        if membership is not None:
+            return membership
         plans = [self.plan(operand) for operand in self._tree.operands(node)]
         function = functions.bind(reference.function, reference.overloads, exact=False)
         overload = reference.overloads[0] if len(reference.overloads) == 1 else ""
         if reference.function in ("_==_", "_!=_"):
             overload = "equals" if reference.function == "_==_" else "not_equals"
-        folded = _folded(reference.function, function, plans)
-        if folded is not None:
-            return folded
+        if reference.function in _CONVERSIONS and len(plans) == 1 and plans[0].is_constant:
+            return constant(_instantiated(function, plans[0].value))
         by_name = not overload and reference.function not in functions.OPERATORS
         in_order = len(plans) > _BINARY or by_name or _precompiled(reference.function, plans)
         steps = [planned.run for planned in plans]
@@ -143,24 +331,15 @@ class _Planner:
             return Plan(calling("", overload, _IN_PLACE[reference.function], steps, in_order=in_order))
         return Plan(calling(reference.function, overload, function, steps, in_order=in_order))
 
-    def _is_set_membership(self, node: Call) -> bool:
-        planned = self.plan(node.args[1])
-        primitive = (bool, int, Uint, float, str, bytes)
-        is_list = planned.is_constant and isinstance(planned.value, list)
-        only_list = self._tree.references[node].overloads == ("in_list",)
-        return is_list and only_list and all(type(item) in primitive for item in planned.value)
-
-    def _membership(self, node: Call) -> Plan:
+    def _membership(self, node: Call) -> Plan | None:
+        """Being in a constant list of plain values, which costs nothing; None for anything else."""
         items = self.plan(node.args[1]).value
+        only_list = self._tree.references[node].overloads == ("in_list",)
+        if not only_list or not isinstance(items, list) or any(type(item) not in _PLAIN for item in items):
+            return None
         if not items:
             return constant(False)
-        element = self.plan(node.args[0]).run
-
-        def run(frame: Frame) -> Any:
-            value = element(frame)
-            return value if isinstance(value, EvaluationError) else functions.OPERATORS["@in"](value, items)
-
-        return Plan(run)
+        return Plan(then(self.plan(node.args[0]).run, lambda value, _frame: contains(value, items)))
 
     def logical(self, node: Call, *, decisive: bool) -> Plan:
         steps = [self.plan(arg).run for arg in node.args]
@@ -181,14 +360,12 @@ class _Planner:
         condition = self.plan(node.args[0]).run
         branches = [self._operand(branch) for branch in node.args[1:]]
 
-        def run(frame: Frame) -> Any:
-            value = condition(frame)
+        def chosen(value: Any, frame: Frame) -> Any:
             if value is True:
                 return branches[0](frame)
-            if value is False:
-                return branches[1](frame)
-            return value if isinstance(value, EvaluationError) else no_such_overload()
+            return branches[1](frame) if value is False else no_such_overload()
 
+        run = then(condition, chosen)
         return Plan(run, path=run)
 
     def not_strictly_false(self, node: Call) -> Plan:
@@ -205,17 +382,14 @@ class _Planner:
         """or() and orValue(): the argument is evaluated only when there is no value."""
         maybe, other = (self.plan(operand).run for operand in node.operands)
 
-        def run(frame: Frame) -> Any:
-            value = maybe(frame)
-            if isinstance(value, EvaluationError):
-                return value
+        def chosen(value: Any, frame: Frame) -> Any:
             if not isinstance(value, Optional):
                 return no_such_overload()
             if not value.present:
                 return other(frame)
             return value.value if unwrap else value
 
-        return Plan(run)
+        return Plan(then(maybe, chosen))
 
     # aggregates
 
@@ -229,12 +403,7 @@ class _Planner:
                 value = step(frame)
                 if isinstance(value, EvaluationError):
                     return value
-                if not is_optional:
-                    items.append(value)
-                elif not isinstance(value, Optional):
-                    return EvaluationError(f"cannot initialize optional list element from non-optional value {value}")
-                elif value.present:
-                    items.append(value.value)
+                add_element(items, value, is_optional)
             return items
 
         return aggregate(build, plans, LIST_CREATE)
@@ -246,15 +415,17 @@ class _Planner:
         def build(frame: Frame) -> Any:
             mapping = CelMap()
             for key_step, value_step, is_optional in steps:
-                failure = set_entry(mapping, key_step(frame), value_step, is_optional, frame)
-                if failure is not None:
-                    return failure
+                key = key_step(frame)
+                value = key if isinstance(key, EvaluationError) else value_step(frame)
+                if isinstance(value, EvaluationError):
+                    return value
+                add_entry(mapping, key, value, is_optional)
             return mapping
 
         return aggregate(build, plans, MAP_CREATE)
 
     def _struct(self, node: StructLiteral) -> Plan:
-        zero = ZEROS.get(WRAPPERS[node.name].name) if node.name in WRAPPERS else None
+        zero = zero_of(node.name)
         steps = [(self.plan(init.value).run, init.optional) for init in node.fields]
 
         def run(frame: Frame) -> Any:
@@ -285,19 +456,18 @@ class _Planner:
         return Plan(folding(names, source=source, init=init, condition=condition, step=step, result=result))
 
 
+_PLAIN = (bool, int, Uint, float, str, bytes)
 #: Calls with more operands than this stop at the first that fails.
 _BINARY = 2
-_IN_PLACE: dict[str, functions.Function] = {"_+_": append, "cel.@mapInsert": insert_here}
+_IN_PLACE: dict[str, functions.Function] = {"_+_": append, "cel.@mapInsert": insert_into}
 _CONVERSIONS = frozenset(("bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "type", "uint"))
 _PATTERNS = frozenset(("matches", "find", "findAll"))
 
 
-def _folded(name: str, function: functions.Function, plans: Sequence[Plan]) -> Plan | None:
-    """Conversions of constants are done once, before any evaluation. Raises: CompileError where one fails."""
-    if name not in _CONVERSIONS or len(plans) != 1 or not plans[0].is_constant:
-        return None
+def _instantiated(function: Callable[[Any], Any], value: Any) -> Any:
+    """What is worked out before any evaluation. Raises: CompileError where it fails."""
     try:
-        return constant(function(plans[0].value))
+        return function(value)
     except EvaluationError as error:
         raise CompileError(f"program instantiation failed: {error.message}") from None
 
@@ -306,10 +476,7 @@ def _precompiled(name: str, plans: Sequence[Plan]) -> bool:
     """True for a search with a constant pattern. Raises: CompileError for a pattern that is none."""
     if name not in _PATTERNS or not plans[1].is_constant or not isinstance(plans[1].value, str):
         return False
-    try:
-        compiled(plans[1].value)
-    except EvaluationError as error:
-        raise CompileError(f"program instantiation failed: {error.message}") from None
+    _instantiated(compiled, plans[1].value)
     return True
 
 

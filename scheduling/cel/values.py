@@ -7,10 +7,11 @@ in cel-go; booleans stand as `BoolKey`, because Python takes True for 1.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from scheduling.cel.errors import EvaluationError
+from scheduling.cel.errors import CostLimitExceeded, EvaluationError
 from scheduling.cel.types import CelType
 
 MIN_INT = -(2**63)
@@ -136,3 +137,43 @@ def overflow(kind: str = "integer") -> NoReturn:
 
 def no_such_overload(detail: str = "") -> EvaluationError:
     return EvaluationError(f"no such overload{': ' + detail if detail else ''}")
+
+
+#: Texts and lists longer than this are never built; cel-go would run into its cost limit or build them lazily.
+MAX_SIZE = 8_000_000
+
+
+def guard_size(size: int) -> None:
+    """Raises: CostLimitExceeded before memory is taken for a value that no device selector needs."""
+    if size > MAX_SIZE:
+        raise CostLimitExceeded
+
+
+def three_way(left: Any, right: Any) -> int:
+    """-1, 0 or 1."""
+    return int(left > right) - int(left < right)
+
+
+def or_error(parse: Callable[..., Any]) -> Callable[..., Any]:
+    """The function with its ValueError as the language's error."""
+
+    def parsed(*args: Any) -> Any:
+        try:
+            return parse(*args)
+        except ValueError as error:
+            raise EvaluationError(str(error)) from None
+
+    return parsed
+
+
+def is_valid(parse: Callable[..., Any]) -> Callable[..., bool]:
+    """Whether the function takes its arguments without ValueError."""
+
+    def valid(*args: Any) -> bool:
+        try:
+            parse(*args)
+        except ValueError:
+            return False
+        return True
+
+    return valid

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from scheduling.allocator import Allocated, Unallocatable, stages
 from scheduling.allocator.allocation import Examined
 from scheduling.allocator.stages import DeviceSet, Drop, Funnel, PoolTrouble, Stage, drops
-from scheduling.cel.clauses import clause_of
-from scheduling.cel.operands import operands
+from scheduling.cel.clauses import clause_of, operands
 from scheduling.explanations.report import NodeReport, Report, RequestReport
 from scheduling.messages import sentence
 from scheduling.simulation_shapes import is_imagined, spoken

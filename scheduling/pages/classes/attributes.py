@@ -11,8 +11,7 @@ from operator import attrgetter
 from typing import Any
 
 from scheduling.cel.clauses import extremes, shown
-from scheduling.cel.quantities import Amount
-from scheduling.cel.semver import Semver
+from scheduling.cel.kubernetes import Amount, Semver
 from scheduling.pages.classes.shelf import Shelf
 
 #: Different values of one attribute that are remembered.

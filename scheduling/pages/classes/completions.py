@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from functools import cache
 
 from scheduling.cel.clauses import shown
-from scheduling.cel.declarations import stored_environment
+from scheduling.cel.functions import stored_environment
 from scheduling.pages.classes.attributes import Property, domains, drivers
 from scheduling.pages.classes.shelf import Shelf
 

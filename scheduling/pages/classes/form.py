@@ -20,7 +20,7 @@ from inventory.kinds.devices import (
     OpaqueDeviceConfiguration,
 )
 from manciple.wire.base import ObjectMeta
-from scheduling.cel.operands import operands
+from scheduling.cel.clauses import operands
 from scheduling.pages.classes.diagnostics import YamlProblem, read_yaml
 from scheduling.pages.classes.manifest import dump
 

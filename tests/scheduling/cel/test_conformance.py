@@ -163,7 +163,7 @@ def test_both_evaluators_agree_on_every_row() -> None:
 
 def test_the_declared_environment_is_the_references() -> None:
     environment = json.loads(read("cel_environment.json"))["stored"]
-    from scheduling.cel.declarations import all_functions, stored_environment
+    from scheduling.cel.functions import all_functions, stored_environment
 
     declared = {
         (

@@ -1,4 +1,7 @@
-"""Functions of lists, maps and sets: cel-go's lists (version 3), sets and two-variable libraries, Kubernetes' lists."""
+"""Functions of lists, maps, sets and optionals.
+
+cel-go's lists (version 3), sets, optionals and two-variable libraries, and Kubernetes' lists.
+"""
 
 from __future__ import annotations
 
@@ -7,25 +10,25 @@ from functools import cmp_to_key
 from itertools import pairwise
 from typing import Any
 
-from scheduling.cel.equality import compare, contains, equals
 from scheduling.cel.errors import EvaluationError
-from scheduling.cel.functions.operators import add, guard_size
-from scheduling.cel.kinds import type_of
-from scheduling.cel.times import Duration
-from scheduling.cel.values import CelMap, Uint, format_key, key_value, map_key
+from scheduling.cel.operators import add, compare, contains, equals, type_of
+from scheduling.cel.times import Duration, Timestamp
+from scheduling.cel.types import COMPARABLE
+from scheduling.cel.values import (
+    NONE,
+    CelMap,
+    Optional,
+    Uint,
+    format_key,
+    guard_size,
+    key_value,
+    map_key,
+    no_such_overload,
+    optional,
+)
 
 #: includes() takes no list longer than a list-typed attribute can be.
 INCLUDES_MAX = 48
-_COMPARABLE = (
-    "int",
-    "uint",
-    "double",
-    "bool",
-    "google.protobuf.Duration",
-    "google.protobuf.Timestamp",
-    "string",
-    "bytes",
-)
 _ZEROS = {"int": 0, "uint": Uint(0), "double": 0.0, "duration": Duration(0)}
 
 
@@ -68,7 +71,7 @@ def sort_by_keys(items: list[Any], keys: list[Any]) -> list[Any]:
         )
     if not keys:
         return items
-    if type_of(keys[0]).name not in _COMPARABLE:
+    if type_of(keys[0]).name not in COMPARABLE:
         raise EvaluationError("list elements must be comparable")
     if any(type(key) is not type(keys[0]) for key in keys):
         raise EvaluationError("list elements must have the same type")
@@ -135,7 +138,15 @@ def includes(target: Any, wanted: Any) -> bool:
     return False
 
 
-def insert_into(mapping: CelMap, *entry: Any) -> None:
+def append(items: Any, more: Any) -> Any:
+    """Addition to an accumulator, which nobody else can see: a list grows in place."""
+    if type(items) is list and type(more) is list:
+        items.extend(more)
+        return items
+    return add(items, more)
+
+
+def insert_into(mapping: CelMap, *entry: Any) -> CelMap:
     """Inserts a key with its value, or a map's entries, in place. Raises: EvaluationError for a key that is there."""
     added = ((key_value(key), value) for key, value in entry[0].items()) if len(entry) == 1 else (entry,)
     for key, value in added:
@@ -143,31 +154,61 @@ def insert_into(mapping: CelMap, *entry: Any) -> None:
         if kept in mapping:
             raise EvaluationError(f"insert failed: key {format_key(key)} already exists")
         mapping[kept] = value
+    return mapping
 
 
 def insert(mapping: CelMap, *entry: Any) -> CelMap:
-    extended = CelMap(mapping)
-    insert_into(extended, *entry)
-    return extended
-
-
-def _by_type(pattern: str, names: tuple[str, ...], implementation: Callable[..., Any]) -> dict[str, Callable[..., Any]]:
-    return {pattern.format(name): implementation for name in names}
+    return insert_into(CelMap(mapping), *entry)
 
 
 _PLAIN = ("int", "uint", "double", "bool", "duration", "timestamp", "string", "bytes")
-_Function = Callable[..., Any]
 
-IMPLEMENTATIONS: Mapping[str, _Function] = {
+
+def value_of(maybe: Optional) -> Any:
+    if not maybe.present:
+        raise EvaluationError("optional.none() dereference")
+    return maybe.value
+
+
+def of_non_zero(value: Any) -> Optional:
+    return NONE if is_zero(value) else optional(value)
+
+
+def is_zero(value: Any) -> bool:
+    """True for the value that a field of its type has when nobody sets it."""
+    if value is None:
+        return True
+    if isinstance(value, bool | int | float | str | bytes | list | CelMap):
+        return not value
+    if isinstance(value, Duration | Timestamp):
+        return value.nanos == 0
+    return isinstance(value, Optional) and not value.present
+
+
+def unwrap(items: list[Any]) -> list[Any]:
+    if not all(isinstance(item, Optional) for item in items):
+        raise no_such_overload()
+    return [item.value for item in items if item.present]
+
+
+def first(items: list[Any]) -> Optional:
+    return optional(items[0]) if items else NONE
+
+
+def last(items: list[Any]) -> Optional:
+    return optional(items[-1]) if items else NONE
+
+
+IMPLEMENTATIONS: Mapping[str, Callable[..., Any]] = {
     "lists_range": numbers_to,
     "list_slice": slice_of,
     "list_flatten": flatten,
     "list_flatten_int": flatten,
     "list_reverse": lambda items: items[::-1],
     "list_distinct": distinct,
-    **_by_type("list_{}_sort", _COMPARABLE, sort),
-    **_by_type("list_{}_sortByAssociatedKeys", _COMPARABLE, sort_by_keys),
-    **_by_type("list_{}_is_sorted_bool", _PLAIN, is_sorted),
+    **{f"list_{name}_sort": sort for name in COMPARABLE},
+    **{f"list_{name}_sortByAssociatedKeys": sort_by_keys for name in COMPARABLE},
+    **{f"list_{name}_is_sorted_bool": is_sorted for name in _PLAIN},
     **{f"list_{name}_sum_{name}": _total(zero) for name, zero in _ZEROS.items()},
     **{f"list_{name}_min_{name}": _extreme("min", -1) for name in _PLAIN},
     **{f"list_{name}_max_{name}": _extreme("max", 1) for name in _PLAIN},
@@ -179,4 +220,13 @@ IMPLEMENTATIONS: Mapping[str, _Function] = {
     "dra_includes_dyn_dyn": includes,
     "@mapInsert_map_key_value": insert,
     "@mapInsert_map_map": insert,
+    "optional_of": optional,
+    "optional_ofNonZeroValue": of_non_zero,
+    "optional_none": lambda: NONE,
+    "optional_hasValue": lambda maybe: maybe.present,
+    "optional_value": value_of,
+    "optional_unwrap": unwrap,
+    "optional_unwrapOpt": unwrap,
+    "list_first": first,
+    "list_last": last,
 }

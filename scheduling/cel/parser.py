@@ -1,19 +1,26 @@
-"""The callbacks of the parser: one method per alternative of `cel.lark`, from tokens and nodes to a node.
+"""From text to syntax tree.
 
-They keep no state, so that one parser serves all threads.
+One LALR parser is built when it is first needed and shared. Its callbacks (`Builder`: one method per alternative of
+`cel.lark`) make the tree while parsing, bottom-up, without recursion; macros are expanded as soon as their call is
+complete.
 """
 
 from __future__ import annotations
 
+import re
+import threading
 from collections.abc import Callable
+from functools import cache
+from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
-from lark import Token, Transformer, v_args
+from lark import Lark, Token, Transformer, v_args
+from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken, VisitError
 
-from scheduling.cel import literals
-from scheduling.cel.errors import Problem
-from scheduling.cel.macros import expand
+from scheduling.cel.errors import CompileError, Problem, compile_error
+from scheduling.cel.macros import MacroError, expand
 from scheduling.cel.tree import (
+    MAX_DEPTH,
     Call,
     Entry,
     FieldInit,
@@ -24,10 +31,108 @@ from scheduling.cel.tree import (
     Node,
     Select,
     StructLiteral,
+    TooDeep,
     qualified_name,
+    walk,
 )
 from scheduling.cel.types import BOOL, BYTES, DOUBLE, INT, NULL, STRING, UINT
 from scheduling.cel.values import Uint
+
+MIN_INT = -(2**63)
+MAX_INT = 2**63 - 1
+MAX_UINT = 2**64 - 1
+
+_SIMPLE = {
+    "a": "\a",
+    "b": "\b",
+    "f": "\f",
+    "n": "\n",
+    "r": "\r",
+    "t": "\t",
+    "v": "\v",
+    "\\": "\\",
+    "'": "'",
+    '"': '"',
+    "`": "`",
+    "?": "?",
+}
+_ESCAPE = re.compile(
+    r"\\(?:([abfnrtv\\'\"`?])|([0-3][0-7]{2})|[xX]([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([\s\S]?))"
+)
+MAX_CODE_POINT = 0x10FFFF
+_SURROGATES = range(0xD800, 0xE000)
+
+
+def string_value(text: str) -> str:
+    """The string that a literal with its quotes and prefix stands for. Raises: ValueError for a bad escape."""
+    raw = text[0] in "rR"
+    body = _unquoted(text[1:] if raw else text)
+    return body if raw else _ESCAPE.sub(_escaped_text, body)
+
+
+def bytes_value(text: str) -> bytes:
+    """As string_value; \\x and octal escapes are bytes, all else is UTF-8. Raises: ValueError for a bad escape."""
+    quoted = text.lstrip("bBrR")
+    body = _unquoted(quoted)
+    if "r" in text[: len(text) - len(quoted)].lower():
+        return body.encode()
+    return b"".join(_byte_pieces(body))
+
+
+def int_value(text: str) -> int:
+    """Raises: ValueError beyond 2**63, which only a minus sign makes valid."""
+    value = int(text, 16) if text.startswith("0x") else int(text)
+    if value > MAX_INT + 1:
+        raise ValueError("invalid int literal")
+    return value
+
+
+def uint_value(text: str) -> int:
+    """Raises: ValueError beyond 64 bits."""
+    digits = text[:-1]
+    value = int(digits, 16) if digits.startswith("0x") else int(digits)
+    if value > MAX_UINT:
+        raise ValueError("invalid uint literal")
+    return value
+
+
+def _unquoted(text: str) -> str:
+    # Two quotes alone are the empty text; the grammar lets no third one follow unless three more end it.
+    width = 3 if text.startswith(('"""', "'''")) else 1
+    return text[width:-width].replace("\r\n", "\n").replace("\r", "\n")
+
+
+def _escaped_text(match: re.Match[str]) -> str:
+    simple, octal, hexadecimal, short, long, unknown = match.groups()
+    if simple:
+        return _SIMPLE[simple]
+    if octal:
+        return chr(int(octal, 8))
+    if unknown is not None:
+        raise ValueError("unable to unescape string")
+    code = int(hexadecimal or short or long, 16)
+    if code > MAX_CODE_POINT or code in _SURROGATES:
+        raise ValueError("invalid unicode code point")
+    return chr(code)
+
+
+def _byte_pieces(body: str) -> list[bytes]:
+    pieces: list[bytes] = []
+    end = 0
+    for match in _ESCAPE.finditer(body):
+        pieces.append(body[end : match.start()].encode())
+        octal, hexadecimal, short, long = match.group(2, 3, 4, 5)
+        if short or long:
+            raise ValueError("unable to unescape string")
+        pieces.append(
+            bytes([int(octal, 8) if octal else int(hexadecimal, 16)])
+            if octal or hexadecimal
+            else _escaped_text(match).encode()
+        )
+        end = match.end()
+    pieces.append(body[end:].encode())
+    return pieces
+
 
 _RESERVED = frozenset(
     {"as", "break", "const", "continue", "else", "for", "function", "if", "import", "let", "loop", "package"}
@@ -79,21 +184,21 @@ class Builder(Transformer[Token, Any]):
     # literals
 
     def int_literal(self, token: Token) -> Literal:
-        value = _value(token, literals.int_value)
-        make = TooLargeInt if value > literals.MAX_INT else Literal
+        value = _value(token, int_value)
+        make = TooLargeInt if value > MAX_INT else Literal
         return make(_at(token), value, INT)
 
     def uint_literal(self, token: Token) -> Literal:
-        return Literal(_at(token), Uint(_value(token, literals.uint_value)), UINT)
+        return Literal(_at(token), Uint(_value(token, uint_value)), UINT)
 
     def float_literal(self, token: Token) -> Literal:
         return Literal(_at(token), float(token), DOUBLE)
 
     def string_literal(self, token: Token) -> Literal:
-        return Literal(_at(token), _value(token, literals.string_value), STRING)
+        return Literal(_at(token), _value(token, string_value), STRING)
 
     def bytes_literal(self, token: Token) -> Literal:
-        return Literal(_at(token), _value(token, literals.bytes_value), BYTES)
+        return Literal(_at(token), _value(token, bytes_value), BYTES)
 
     def true(self, token: Token) -> Literal:
         return Literal(_at(token), True, BOOL)
@@ -216,3 +321,57 @@ class Builder(Transformer[Token, Any]):
     def field(self, *children: Any) -> FieldInit:
         *optional, name, colon, value = children
         return FieldInit(str(name), value, _at(colon), optional=bool(optional))
+
+
+#: Bytes; longer expressions are refused before they are parsed (resource.k8s.io: CELSelectorExpressionMaxLength).
+MAX_LENGTH = 10 * 1024
+
+
+def parse(source: str) -> Node:
+    """The syntax tree, macros expanded. Raises: CompileError."""
+    if len(source.encode(errors="surrogatepass")) > MAX_LENGTH:
+        raise CompileError(f"must not be longer than {MAX_LENGTH} bytes")
+    try:
+        tree: Node = _parser().parse(source)  # type: ignore[assignment]  # the callbacks make nodes, not lark's trees
+    except VisitError as error:
+        raise compile_error(source, [_problem(source, error.orig_exc)]) from None
+    except (UnexpectedInput, Refused, MacroError, TooDeep) as error:
+        raise compile_error(source, [_problem(source, error)]) from None
+    too_large = [node for node in walk(tree) if isinstance(node, TooLargeInt)]
+    if too_large:
+        raise compile_error(source, [Problem(node.offset, "Syntax error: invalid int literal") for node in too_large])
+    return tree
+
+
+_building = threading.Lock()
+
+
+def _parser() -> Lark:
+    with _building:  # building it takes tenths of seconds: once is enough
+        return _built_parser()
+
+
+@cache
+def _built_parser() -> Lark:
+    grammar = Path(__file__).with_name("cel.lark").read_text(encoding="utf-8")
+    return Lark(grammar, parser="lalr", lexer="contextual", maybe_placeholders=True, transformer=Builder())
+
+
+def _problem(source: str, error: BaseException) -> Problem:
+    if isinstance(error, Refused | MacroError):
+        return error.problem
+    if isinstance(error, TooDeep):
+        return Problem(0, f"expression recursion limit exceeded: {MAX_DEPTH}")
+    if isinstance(error, UnexpectedInput):
+        return _syntax_problem(source, error)
+    raise error
+
+
+def _syntax_problem(source: str, error: UnexpectedInput) -> Problem:
+    if isinstance(error, UnexpectedToken) and error.token.type == "$END":
+        return Problem(len(source), "Syntax error: mismatched input '<EOF>'")
+    offset = error.pos_in_stream or 0
+    if isinstance(error, UnexpectedCharacters):
+        return Problem(offset, f"Syntax error: token recognition error at: '{source[offset]}'")
+    token = str(error.token) if isinstance(error, UnexpectedToken) else source[offset : offset + 1]
+    return Problem(offset, f"Syntax error: extraneous input '{token}'")
