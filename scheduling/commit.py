@@ -32,6 +32,7 @@ from manciple.wire.errors import ApiError, Conflict
 from manciple.wire.identity import SCHEDULER
 from scheduling import event_recorder, messages, queue
 from scheduling.capture import ClusterState
+from scheduling.causes import Interrupted
 from scheduling.conditions import SCHEDULING_GATED, not_scheduled, scheduled
 from scheduling.controllers.release import FINALIZER, deallocated, is_done
 from scheduling.event_recorder import Note
@@ -70,7 +71,7 @@ def _commit_alone(state: ClusterState, decision: Decision, *, revision: int, now
     try:
         return _commit_together(state, [decision], undecided=(), revision=revision, now=now)
     except (IntegrityError, Conflict) as error:
-        outcome = Retry(uid=decision.pod.metadata.uid, message=str(error))
+        outcome = Retry(uid=decision.pod.metadata.uid, cause=Interrupted(str(error)))
         with objects.writing(identity=SCHEDULER):
             queue.settle([outcome], revision=revision, now=now)
         return [outcome]
@@ -122,12 +123,12 @@ class _Batch:
                     return self._bind(pod, decision)
                 return self._refuse(pod, decision)
         except ApiError as error:
-            return Retry(uid=uid, message=error.message, at_once=isinstance(error, Conflict))
+            return Retry(uid=uid, cause=Interrupted(error.message), at_once=isinstance(error, Conflict))
         except Error:
             raise  # the transaction is broken, for everybody
         except Exception as error:
             log.exception("pod %s cannot be committed; it is tried again after a rest", "/".join(key_of(pod)))
-            return Retry(uid=uid, message=f"internal error: {error}", broken=True)
+            return Retry(uid=uid, cause=Interrupted(f"internal error: {error}"), broken=True)
 
     def _read(self, resource: str, type_: type[ObjectT], known: ObjectT) -> ObjectT | None:
         """What `known` is now; None when it is gone, or another object has its name."""
@@ -189,12 +190,12 @@ class _Batch:
     # Refusals --------------------------------------------------------------------------------------------------------
 
     def _refuse(self, pod: Pod, refusal: Refusal) -> Outcome:
-        uid, generation, message = pod.metadata.uid, pod.metadata.generation, refusal.hold.message
-        told = not_scheduled(pod, reason=refusal.condition, message=message, now=timestamp(self._now))
+        uid, generation = pod.metadata.uid, pod.metadata.generation
+        told = not_scheduled(pod, reason=refusal.condition, message=refusal.message, now=timestamp(self._now))
         self._writer.update(kind(PODS), told)
         self._tell(pod, refusal)
         if refusal.deallocate is not None and self._deallocate(refusal.deallocate, pod):
-            return Retry(uid=uid, message=message)
+            return Retry(uid=uid, cause=refusal.hold.cause)
         return Parked(uid=uid, generation=generation, hold=refusal.hold)
 
     def _deallocate(self, known: ResourceClaim, pod: Pod) -> bool:
@@ -220,8 +221,14 @@ def _note(decision: Decision) -> Note | None:
         return Note(regarding=pod, reason="Scheduled", message=message, component=component)
     if decision.condition == SCHEDULING_GATED:
         return None
-    message = decision.hold.message
-    return Note(regarding=pod, type="Warning", reason="FailedScheduling", message=message, component=component)
+    return Note(
+        regarding=pod,
+        type="Warning",
+        reason="FailedScheduling",
+        message=decision.message,
+        component=component,
+        cause=decision.hold.cause,
+    )
 
 
 def _devices_of(claim: ResourceClaim) -> AllocationResult | None:

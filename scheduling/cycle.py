@@ -20,16 +20,17 @@ from __future__ import annotations
 import logging
 import math
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import cast
 
 from django.conf import settings
 
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim
 from manciple.wire.errors import Expired
-from scheduling import messages, policy, queue, turns
+from scheduling import policy, queue, turns
 from scheduling.allocator import (
     Allocated,
     Deadline,
@@ -44,6 +45,7 @@ from scheduling.allocator import (
     place,
 )
 from scheduling.capture import ClusterState
+from scheduling.causes import CannotAllocate, Interrupted, NoNodeFits, OfNode, OfPod, counted
 from scheduling.commit import commit
 from scheduling.conditions import SCHEDULER_ERROR, SCHEDULING_GATED, UNSCHEDULABLE
 from scheduling.nodes import FilterResult
@@ -167,7 +169,7 @@ def _decisions(state: ClusterState, uids: Iterable[str]) -> tuple[list[Decision]
         except Exception as error:
             name = f"{pod.metadata.namespace}/{pod.metadata.name}"
             log.exception("nothing could be decided about pod %s; it is tried again after a rest", name)
-            undecided.append(Retry(uid=uid, message=f"internal error: {error}", broken=True))
+            undecided.append(Retry(uid=uid, cause=Interrupted(f"internal error: {error}"), broken=True))
     return decisions, undecided
 
 
@@ -193,8 +195,8 @@ def decide(state: ClusterState, pod: Pod) -> Decision:
         case Allocated(results=results) if placed.node is not None:
             given = {claim.metadata.uid: result for claim, result in zip(wanting, results, strict=True)}
             return _reserve(state, Placement(pod=pod, node=placed.node.name, claims=claims, allocations=given))
-        case Failed(error=error, fatal_for_pod=True):
-            return Refusal(pod=pod, hold=Hold(reasons=Reason.ERROR, message=error), condition=SCHEDULER_ERROR)
+        case Failed(cause=cause, fatal_for_pod=True):
+            return Refusal(pod=pod, hold=Hold(reasons=Reason.ERROR, cause=cause), condition=SCHEDULER_ERROR)
     return _refused_by_nodes(state, pod, filtered, placed.refusals)
 
 
@@ -235,8 +237,8 @@ def _refused_outright(state: ClusterState, pod: Pod, hold: Hold) -> Refusal:
     """PreFilter said no: the reason stands in place of the nodes' reasons."""
     if Reason.GATED in hold.reasons:
         return Refusal(pod=pod, hold=hold, condition=SCHEDULING_GATED)
-    message = messages.no_node_fits(nodes=len(state.nodes), pod_reason=hold.message)
-    return Refusal(pod=pod, hold=Hold(reasons=hold.reasons, awaited=hold.awaited, message=message))
+    cause = NoNodeFits(nodes=len(state.nodes), because=cast("OfPod", hold.cause))
+    return Refusal(pod=pod, hold=Hold(reasons=hold.reasons, awaited=hold.awaited, cause=cause))
 
 
 #: Which of the queue's reasons a filter's refusal is.
@@ -251,29 +253,23 @@ def _refused_by_nodes(
 ) -> Refusal:
     """No node was left: for each, why; and PostFilter's remedy, if there is one."""
     reasons = Reason.NODE if not len(state.nodes) else Reason(0)
-    texts = [[refusal.message for refusal in found] for found in filtered.refused.values()]
+    told: list[Sequence[OfNode]] = [*filtered.refused.values()]
     for found in filtered.refused.values():
         for refusal in found:
             reasons |= REASON_OF_PLUGIN.get(refusal.plugin, Reason.NODE)
     for outcome in refusals.values():
-        texts.append([messages.CANNOT_ALLOCATE if isinstance(outcome, Unallocatable) else outcome.message])
+        told.append([CannotAllocate() if isinstance(outcome, Unallocatable) else outcome.cause])
         reasons |= Reason.ERROR if isinstance(outcome, Undecided) else Reason.DEVICES
     idle = _post_filter(pod, filtered)
-    message = messages.no_node_fits(
+    cause = NoNodeFits(
         nodes=len(state.nodes),
-        node_reasons=texts,
-        detail=_detail(refusals.values()),
-        post_filter=messages.DEALLOCATED if idle else messages.STILL_NOT_SCHEDULABLE,
+        refused=counted(told),
+        because=overall([one for one in refusals.values() if isinstance(one, Unallocatable)]),
+        deallocated=idle is not None,
     )
     awaited = frozenset(claim_key(claim.metadata.namespace, claim.metadata.name) for claim in filtered.elsewhere)
-    hold = Hold(reasons=reasons, awaited=awaited, message=message)
+    hold = Hold(reasons=reasons, awaited=awaited, cause=cause)
     return Refusal(pod=pod, hold=hold, condition=UNSCHEDULABLE, deallocate=idle)
-
-
-def _detail(refusals: Iterable[Unallocatable | Failed | Undecided]) -> str:
-    """The dominant reason, as a sentence without its final stop."""
-    found = overall([one for one in refusals if isinstance(one, Unallocatable)], names_claim=True)
-    return messages.sentence(found.cause) if found else ""
 
 
 def _post_filter(pod: Pod, filtered: FilterResult) -> ResourceClaim | None:

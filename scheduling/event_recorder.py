@@ -7,6 +7,7 @@ it. (Upstream keeps a cache in each process: client-go/tools/record/events_cache
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -18,6 +19,7 @@ from manciple.store.objects import Writer
 from manciple.wire.base import ApiObject, ObjectMeta, ObjectReference, timestamp
 from manciple.wire.errors import Forbidden, NotFound
 from manciple.wire.machinery import Event, EventSource
+from scheduling.causes import AnyCause, decode, encode
 from scheduling.resources import EVENTS, Key, kind
 
 #: Events of cluster-wide objects live here, as upstream.
@@ -26,6 +28,8 @@ DEFAULT_NAMESPACE = "default"
 LONGEST_BASE = 253 - 17
 #: core/v1 NoteLengthLimit
 LONGEST_MESSAGE = 1024
+#: The annotation of an event that has the cause of which it tells, as JSON.
+CAUSE = "manciple.dev/cause"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +41,7 @@ class Note:
     reason: str  # one CamelCase word
     message: str
     component: str  # who tells it
+    cause: AnyCause | None = None  # what the message was made from; kept as an annotation
 
 
 def record(writer: Writer, note: Note, *, now: datetime) -> None:
@@ -61,12 +66,19 @@ def key_of(note: Note) -> Key:
     return meta.namespace or DEFAULT_NAMESPACE, name
 
 
+def cause_in(annotations: Mapping[str, str]) -> AnyCause | None:
+    """The cause of which an event with these annotations tells."""
+    return decode(annotations.get(CAUSE, ""))
+
+
 def _event(note: Note, namespace: str, name: str, now: str) -> Event:
     about = note.regarding
     return Event(
         api_version="v1",
         kind="Event",
-        metadata=ObjectMeta(namespace=namespace, name=name),
+        metadata=ObjectMeta(
+            namespace=namespace, name=name, annotations={CAUSE: encode(note.cause)} if note.cause else {}
+        ),
         involved_object=ObjectReference(
             kind=about.kind,
             api_version=about.api_version,

@@ -1,22 +1,27 @@
-"""What the scheduler tells people, worded as kube-scheduler words it.
+"""What people are told of a cause: by the condition, the event, explanations and pages. PURE.
 
-Upstream: pkg/scheduler/framework/types.go (FitError), plugins/dynamicresources/dynamicresources.go. PURE.
+`message` has kube-scheduler's words, for the condition and the event. `clause` says it in plain words: it has no
+capital and no final stop, so that it can follow "It waits because"; names and expressions stand in backticks. `brief`
+is the line of a list. What to do next is said by `scheduling.next_steps`.
+Upstream: pkg/scheduler/framework/types.go (FitError), plugins/dynamicresources/dynamicresources.go,
+plugins/{nodename,nodeunschedulable,tainttoleration,nodeaffinity,noderesources}.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Mapping
+from typing import Any
 
-NO_NODES = "no nodes available to schedule pods"
-CANNOT_ALLOCATE = "cannot allocate all claims"
-CLAIM_NOT_ON_NODE = "resourceclaim not available on the node"
-CLAIM_IN_USE = "resourceclaim in use"
-DEALLOCATED = "deallocation of ResourceClaim completed"
-STILL_NOT_SCHEDULABLE = "still not schedulable"
+from scheduling import causes
+from scheduling.causes import AnyCause, Conflict, NoNodeFits, NotSelected, OfNode, Operand, Refusal, TooFew
 
 SCHEDULER_NAME = "default-scheduler"
 
+NO_NODES = "no nodes available to schedule pods"
+CANNOT_ALLOCATE = "cannot allocate all claims"
+CLAIM_IN_USE = "resourceclaim in use"
+DEALLOCATED = "deallocation of ResourceClaim completed"
+STILL_NOT_SCHEDULABLE = "still not schedulable"
 
 #: Characters that a dominant reason may have: condition and event must hold it with what stands around it.
 LONGEST_DETAIL = 700
@@ -29,54 +34,323 @@ def sentence(clause: str) -> str:
     return text if "." in first else text[:1].upper() + text[1:]
 
 
-def no_node_fits(
-    *,
-    nodes: int,
-    node_reasons: Iterable[Iterable[str]] = (),
-    pod_reason: str = "",
-    detail: str = "",
-    post_filter: str = "",
-) -> str:
-    """`0/3 nodes are available: 1 node(s) were unschedulable, 2 cannot allocate all claims. still not schedulable`.
-
-    node_reasons: for each refused node, what spoke against it. pod_reason: what refused the pod before any node was
-    looked at; it stands in place of the nodes' reasons. detail: a clause that says more about the most frequent one.
-    post_filter: what PostFilter has to add.
-    """
-    if nodes == 0 and not pod_reason:
-        return NO_NODES
-    text = f"0/{nodes} nodes are available:"
-    if pod_reason:
-        text += f" {pod_reason}."
-    elif counted := Counter(reason for reasons in node_reasons for reason in reasons):
-        text += f" {', '.join(sorted(f'{count} {reason}' for reason, count in counted.items()))}."
-    if detail:
-        text += f" {detail}."
-    return f"{text} {post_filter}" if post_filter else text
-
-
-def claim_not_created(pod: str, entry: str) -> str:
-    """pod: `namespace/name`; entry: the name in spec.resourceClaims."""
-    return f'pod "{pod}": ResourceClaim for {entry} not created yet'
-
-
-def claim_not_found(name: str) -> str:
-    return f'resourceclaim.resource.k8s.io "{name}" not found'
-
-
-def claim_being_deleted(name: str) -> str:
-    return f'resourceclaim "{name}" is being deleted'
-
-
-def claim_not_for_pod(claim: str, pod: str) -> str:
-    """claim and pod: `namespace/name`."""
-    return f"ResourceClaim {claim} was not created for pod {pod} (pod is not owner)"
-
-
-def class_missing(request: str, name: str) -> str:
-    return f"request {request}: device class {name} does not exist"
-
-
 def assigned(pod: str, node: str) -> str:
     """The text of a Scheduled event; pod: `namespace/name`."""
     return f"Successfully assigned {pod} to {node}"
+
+
+# Kubernetes' words ---------------------------------------------------------------------------------------------------
+
+#: plugin -> what it has against a node: what follows "node(s)"
+_AGAINST_NODE = {
+    "NodeUnschedulable": "were unschedulable",
+    "NodeName": "didn't match the requested node name",
+    "TaintToleration": "had untolerated taint {{{key}: {value}}}",
+    "NodeAffinity": "didn't match Pod's node affinity/selector",
+}
+
+
+#: cause -> its words, to be formatted with it
+_MESSAGES: Mapping[type[causes.Cause], str] = {
+    causes.Gated: "Scheduling is blocked due to non-empty scheduling gates",
+    causes.ClaimNotCreated: 'pod "{0.pod}": ResourceClaim for {0.entry} not created yet',
+    causes.ClaimNotFound: 'resourceclaim.resource.k8s.io "{0.name}" not found',
+    causes.ClaimBeingDeleted: 'resourceclaim "{0.name}" is being deleted',
+    causes.ClaimNotForPod: "ResourceClaim {0.claim} was not created for pod {0.pod} (pod is not owner)",
+    causes.ClaimInUse: CLAIM_IN_USE,
+    causes.ClassMissing: "request {0.request}: device class {0.name} does not exist",
+    causes.Interrupted: "{0.error}",
+    causes.Misconfigured: "{0.error}",
+    causes.SearchStopped: "allocation undecided: the search stopped after {0.trials} device trials",
+    causes.CannotAllocate: CANNOT_ALLOCATE,
+}
+
+
+def message(cause: AnyCause) -> str:
+    """What condition and event say."""
+    if isinstance(cause, NoNodeFits):
+        return _no_node_fits(cause)
+    if isinstance(cause, Refusal):
+        return _refusal(cause)
+    if isinstance(cause, (TooFew, Conflict)):
+        return f"{CANNOT_ALLOCATE}: {clause(cause, names_claim=True)}"
+    if isinstance(cause, causes.SearchStopped) and cause.timed_out:
+        return "timed out trying to allocate devices"
+    return _MESSAGES[type(cause)].format(cause)
+
+
+def _refusal(refusal: Refusal) -> str:
+    if refusal.plugin in _AGAINST_NODE:
+        return f"node(s) {_against(refusal)}"
+    if refusal.plugin == "NodeResourcesFit":
+        return "Too many pods" if refusal.key == "pods" else f"Insufficient {refusal.key}"
+    return "resourceclaim not available on the node"
+
+
+def _against(refusal: Refusal) -> str:
+    return _AGAINST_NODE[refusal.plugin].format(key=refusal.key, value=refusal.value)
+
+
+def _no_node_fits(cause: NoNodeFits) -> str:
+    """`0/3 nodes are available: 1 node(s) were unschedulable, 2 cannot allocate all claims. still not schedulable`."""
+    if cause.nodes == 0 and cause.because is None:
+        return NO_NODES
+    text = f"0/{cause.nodes} nodes are available:"
+    if cause.refused:
+        text += f" {_counted(cause)}."
+    if isinstance(cause.because, (TooFew, Conflict)):
+        text += f" {sentence(clause(cause.because, names_claim=True))}."
+    elif cause.because is not None:
+        return f"{text} {message(cause.because)}."
+    return f"{text} {DEALLOCATED if cause.deallocated else STILL_NOT_SCHEDULABLE}"
+
+
+def _counted(cause: NoNodeFits) -> str:
+    return ", ".join(sorted(f"{count} {message(one)}" for one, count in cause.refused))
+
+
+def brief(cause: AnyCause | None, *, names_claim: bool = True) -> str:
+    """One sentence. names_claim: for readers who do not see which claim lacks devices."""
+    return "" if cause is None else f"{sentence(_gist(cause, names_claim=names_claim))}."
+
+
+def _gist(cause: AnyCause, *, names_claim: bool) -> str:
+    """The message without what those of many pods begin and end with."""
+    if not isinstance(cause, NoNodeFits):
+        return message(cause)
+    if isinstance(cause.because, (TooFew, Conflict)):
+        return clause(cause.because, names_claim=names_claim)
+    return message(cause.because) if cause.because else _counted(cause) or NO_NODES
+
+
+# Plain words ---------------------------------------------------------------------------------------------------------
+
+
+#: Causes that are told in plainer words than Kubernetes'.
+_PLAINER: Mapping[type[causes.Cause], str] = {
+    causes.Gated: "its scheduling gates are not removed yet",
+    causes.SearchStopped: "the search for devices was stopped after {0.trials} tries without an answer",
+}
+
+
+def clause(cause: AnyCause, *, names_claim: bool = False) -> str:
+    """What follows "It waits because". names_claim: for readers who do not see which claim it is about."""
+    match cause:
+        case TooFew():
+            return _too_few(cause, f" of claim `{cause.claim}`" if names_claim else "")
+        case Conflict():
+            return _conflict(cause)
+        case NoNodeFits(because=because):
+            return _nodes(cause) if because is None else clause(because, names_claim=names_claim)
+        case causes.Misconfigured(error=error):
+            return f"there is an error to mend: {' '.join(error.split())}"
+    plainer = _PLAINER.get(type(cause))
+    return plainer.format(cause) if plainer else message(cause)
+
+
+def _nodes(cause: NoNodeFits) -> str:
+    """No node takes the pod, whatever devices there are."""
+    if not cause.nodes:
+        return "there is no node yet"
+    who = "the only node does not take" if cause.nodes == 1 else f"none of the {cause.nodes} nodes takes"
+    return f"{who} it: {'; '.join(_plain(one, count) for one, count in cause.refused)}"
+
+
+def _plain(one: OfNode, count: int) -> str:
+    """`2 nodes were unschedulable`, `insufficient cpu on 1 node`."""
+    nodes = "1 node" if count == 1 else f"{count} nodes"
+    if isinstance(one, Refusal) and one.plugin in _AGAINST_NODE:
+        if one.plugin == "NodeUnschedulable" and count == 1:
+            return f"{nodes} was unschedulable"
+        return f"{nodes} {_against(one)}"
+    text = message(one)
+    return f"{text[:1].lower()}{text[1:]} on {nodes}"
+
+
+def _too_few(cause: TooFew, of_claim: str) -> str:
+    text = _CLAUSES[type(cause)](cause, f"request `{cause.request}`{of_claim}")
+    if cause.pools and not isinstance(cause, causes.PoolsUnusable):
+        text = f"{_troubles(cause)}, and {text}"
+    return text if cause.nodes is None else f"{text} (on {cause.nodes[0]} of {cause.nodes[1]} nodes)"
+
+
+def _devices(count: int) -> str:
+    return f"{count} device" if count == 1 else f"{count} devices"
+
+
+def _are(count: int) -> str:
+    return "is" if count == 1 else "are"
+
+
+def _all_are(count: int) -> str:
+    """`all 12 are`, `both are`, `it is`: taking up what was just counted."""
+    return {1: "it is", 2: "both are"}.get(count, f"all {count} are")
+
+
+def _wants(cause: TooFew) -> str:
+    if cause.everything:
+        return "it asks for all of them"
+    return f"it wants {cause.wanted}" + (" on one node" if cause.wanted > 1 and not cause.node else "")
+
+
+def _leaves(cause: TooFew, *, of: str, none: str) -> str:
+    """`only 2 of ...`, or that no node has enough though the nodes together do."""
+    if cause.left == 0:
+        return none
+    if cause.left < cause.wanted:
+        return f"{of.format(f'only {cause.left}')}, and {_wants(cause)}"
+    return f"{of.format(cause.left)}, but no node has more than {cause.most} of them, and {_wants(cause)}"
+
+
+def _published(cause: TooFew, subject: str) -> str:
+    if not cause.left:
+        return f"no node publishes a device yet, and {subject} wants {cause.wanted}"
+    return f"{subject} wants {cause.wanted}, and only {_devices(cause.left)} {_are(cause.left)} published"
+
+
+def _unusable(cause: TooFew, subject: str) -> str:
+    rest = "every published device is in a pool that cannot be used"
+    if cause.left:
+        rest = f"only {cause.left} of the {cause.before} published {_are(cause.left)} in a pool that can be used"
+    return f"{subject} wants {_devices(cause.wanted)}, and {rest}: {_troubles(cause)}"
+
+
+def _troubles(cause: TooFew) -> str:
+    named = [f"pool `{one.driver}/{one.name}` is {one.trouble} ({one.detail})" for one in cause.pools]
+    return "; ".join([*named, f"so are {cause.more_pools} more"] if cause.more_pools else named)
+
+
+def _not_visible(cause: TooFew, subject: str) -> str:
+    where, see, do = "the nodes in question", "see", "do"
+    if cause.node:
+        where, see, do = f"node `{cause.node}`", "sees", "does"
+    none = f"{where} {see} none of the {cause.before} in the cluster"
+    if cause.before == 1:
+        none = f"{where} {do} not see the only one in the cluster"
+    wanting = f"{subject} wants {_devices(cause.wanted)}, and {none}"
+    return _leaves(cause, of=f"{where} {see} {{}} of the {_devices(cause.before)} in the cluster", none=wanting)
+
+
+def _not_selected(cause: NotSelected, subject: str) -> str:
+    who, verb = (f"class `{cause.class_name}` of {subject}", "select") if cause.by_class else (subject, "accept")
+    pool = f"the {f'{cause.before} devices' if cause.before > 1 else 'one device'} {_offered(cause)}"
+    none = f"{who} {verb}s none of {pool}" if cause.before > 1 else f"{who} does not {verb} {pool}"
+    text = _leaves(cause, of=f"{who} {verb}s {{}} of {pool}", none=none)
+    if cause.operand is None:
+        return f"{text}: {selector_name(cause)} is `{cause.expression}`"
+    return f"{text}: {_operand(cause.operand, cause.before - cause.left, some_left=bool(cause.left))}"
+
+
+def _offered(cause: NotSelected) -> str:
+    """Which devices were left before the selector."""
+    if cause.of_class and not cause.by_class:
+        return f"of class `{cause.class_name}`"
+    return f"that node `{cause.node}` sees" if cause.node else "that these nodes see"
+
+
+def selector_name(cause: NotSelected) -> str:
+    return f"selector {cause.selector}" if cause.selector else "the selector"
+
+
+def _operand(operand: Operand, refused: int, *, some_left: bool) -> str:
+    """What the operand asks, whom it refuses, and what the devices have there."""
+    who = f"{operand.refuses} of them"
+    if operand.refuses_all:
+        who = f"the other {refused}" if some_left else {1: "it", 2: "both"}.get(refused, f"all {refused}")
+    has = _has(operand, refused) if operand.all_asked else ""
+    return f"`{operand.text}` refuses {who}" + (f"; {has}" if has else "")
+
+
+def _has(operand: Operand, refused: int) -> str:
+    if not operand.values:
+        return ""
+    if len(operand.values) == 1 and not operand.more_values:
+        return f"{'it has' if refused == 1 else 'they have'} {operand.values[0][0]}"
+    if operand.operator in (">", ">=") and operand.greatest:
+        return f"the most any of them has is {operand.greatest}"
+    if operand.operator in ("<", "<=") and operand.least:
+        return f"the least any of them has is {operand.least}"
+    listed = [f"{value} ({count})" for value, count in operand.values]
+    last = "others" if operand.more_values else listed.pop()
+    return f"they have {', '.join(listed)} and {last}"
+
+
+def _tainted(cause: causes.Tainted, subject: str) -> str:
+    named = ", ".join(
+        f"`{key}={value}:{effect}`" if value else f"`{key}:{effect}`" for key, value, effect in cause.taints
+    )
+    if not cause.left:
+        return f"{subject} accepts only {_devices(cause.before)} and {_all_are(cause.before)} tainted ({named})"
+    some = f"of which {cause.left} {_are(cause.left)} not tainted, and {_wants(cause)} (the others: {named})"
+    return f"{subject} accepts {_devices(cause.before)}, {some}"
+
+
+def _too_small(cause: causes.TooSmall, subject: str) -> str:
+    asked = ", ".join(f"{amount} of `{name}`" for name, amount in cause.capacity) or "its least share"
+    none = f"none of the {cause.before} devices" if cause.before > 1 else "not even the one device"
+    return _leaves(
+        cause,
+        of=f"{{}} of the {_devices(cause.before)} that {subject} accepts can give {asked}",
+        none=f"{subject} asks for {asked}, and {none} that it accepts can give that much",
+    )
+
+
+def _in_use(cause: causes.InUse, subject: str) -> str:
+    if cause.left == 0:
+        held = "full" if cause.shared else "held"
+        return f"{subject} accepts only {_devices(cause.before)} and {_all_are(cause.before)} {held}"
+    if not cause.is_scattered:
+        free = f"of which {cause.left} {_are(cause.left)} free"
+        return f"{subject} accepts only {_devices(cause.before)}, {free}, and {_wants(cause)}"
+    few = f"but no node has more than {cause.most} of them free, and {_wants(cause)}"
+    return f"{subject} accepts {_devices(cause.before)} and {cause.left} are free, {few}"
+
+
+_CLAUSES: Mapping[type[TooFew], Callable[[Any, str], str]] = {
+    causes.TooFewPublished: _published,
+    causes.PoolsUnusable: _unusable,
+    causes.NotVisible: _not_visible,
+    causes.NotSelected: _not_selected,
+    causes.Tainted: _tainted,
+    causes.TooSmall: _too_small,
+    causes.InUse: _in_use,
+}
+
+
+_CONFLICTS: Mapping[type[Conflict], str] = {
+    Conflict: "each request has enough devices for itself, but not all of them together",
+    causes.TooFewValues: "claim `{0.claim}` wants {0.wanted} devices that differ in `{0.attribute}`, and the free ones"
+    " have only {0.values} values",
+    causes.RequestsCompete: "its requests want {0.wanted} devices together, and only {0.serving} of the free ones serve"
+    " them",
+}
+
+
+def _conflict(cause: Conflict) -> str:
+    match cause:
+        case causes.NoCommonValue(most=0):
+            of = f"none of the devices that claim `{cause.claim}` accepts has `{cause.attribute}`"
+            return f"{of}, which must be the same for {cause.wanted}"
+        case causes.NoCommonValue():
+            share = "no two" if cause.most == 1 else f"no more than {cause.most}"
+            same = f"claim `{cause.claim}` wants {cause.wanted} devices with the same `{cause.attribute}`"
+            return f"{same}, and {share} of the free ones share a value"
+        case causes.CountersExhausted():
+            return _counters(cause)
+        case causes.ConstraintsUnmet():
+            rules = " and ".join(f"`{one}`" for one in cause.constraints)
+            return f"no devices that claim `{cause.claim}` accepts satisfy {rules} together"
+    text = _CONFLICTS[type(cause)].format(cause)
+    return text.removesuffix("s") if isinstance(cause, causes.TooFewValues) and cause.values == 1 else text
+
+
+def _counters(cause: causes.CountersExhausted) -> str:
+    drawing = f"the {cause.accepted} devices that request `{cause.request}` accepts draw on shared counters"
+    if cause.accepted == 1:
+        drawing = f"the one device that request `{cause.request}` accepts draws on shared counters"
+    left = f"serves {f'only {cause.served}' if cause.served else 'none'} of them"
+    if cause.served is None:
+        left = f"does not serve {cause.wanted} of them together"
+    elif cause.accepted == 1:
+        left = "does not serve it"
+    return f"{drawing}, and what is left of these {left}"

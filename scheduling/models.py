@@ -33,7 +33,8 @@ class QueuedPod(models.Model):
     held_by = models.IntegerField(default=0)
     #: keys of the objects awaited by name
     awaited = models.JSONField(default=list)
-    message = models.TextField(default="")
+    #: `scheduling.causes` as JSON; "" until it was tried
+    cause = models.TextField(default="")
     #: when the state was last decided
     parked_at = models.DateTimeField(null=True)
 

@@ -16,14 +16,14 @@ from inventory.kinds.nodes import Node, NodeSelector
 from manciple.wire.selectors import node_selector_matches
 from scheduling import policy
 from scheduling.allocator import NodeView
-from scheduling.messages import CLAIM_NOT_ON_NODE
-from scheduling.policy import PodNeeds, Refusal
+from scheduling.causes import Refusal
+from scheduling.policy import PodNeeds
 
 #: Shapes kept; the one that was not asked for longest goes first.
 SHAPES = 64
 #: More than the weights of a pod's preferred affinity terms add up to.
 HEAVIEST_WISHES = 100_000
-NOT_HERE = Refusal("DynamicResources", CLAIM_NOT_ON_NODE)
+NOT_HERE = Refusal("DynamicResources")
 
 
 @dataclass(slots=True)

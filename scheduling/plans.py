@@ -13,6 +13,7 @@ from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import AllocationResult, DeviceRequestAllocationResult, ResourceClaim
 from inventory.kinds.devices import ResourceSlice
 from scheduling.conditions import UNSCHEDULABLE
+from scheduling.messages import message
 from scheduling.reasons import Hold
 
 
@@ -37,6 +38,11 @@ class Refusal:
     condition: str = UNSCHEDULABLE
     #: a claim whose allocation stands in the pod's way and serves nobody else (PostFilter)
     deallocate: ResourceClaim | None = None
+
+    @property
+    def message(self) -> str:
+        """What condition and event say."""
+        return message(self.hold.cause) if self.hold.cause else ""
 
 
 Decision = Placement | Refusal

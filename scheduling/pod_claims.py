@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from claims.kinds.pods import Pod, PodResourceClaim
 from claims.kinds.resource_claims import ResourceClaim, ResourceClaimConsumerReference
 from manciple.wire.base import ObjectMeta
-from scheduling import messages
+from scheduling import causes
 from scheduling.reasons import Hold, Reason, claim_key, class_key
 
 #: resourceapi.ResourceClaimReservedForMaxSize
@@ -84,7 +84,7 @@ def consumer(pod: Pod) -> ResourceClaimConsumerReference:
 def pre_enqueue(pod: Pod, find_claim: FindClaim) -> Hold | None:
     """What keeps `pod` out of the active queue from the start: gates, or claims that do not exist yet."""
     if pod.spec.scheduling_gates:
-        return Hold(reasons=Reason.GATED, message="Scheduling is blocked due to non-empty scheduling gates")
+        return Hold(reasons=Reason.GATED, cause=causes.Gated())
     for reference in references(pod):
         if reference.needed and (hold := _missing(pod, reference, find_claim)) is not None:
             return hold
@@ -109,28 +109,28 @@ def pre_filter(pod: Pod, find_claim: FindClaim, has_class: HasClass) -> tuple[Re
 def _missing(pod: Pod, reference: Reference, find_claim: FindClaim) -> Hold | None:
     namespace = pod.metadata.namespace
     if reference.claim is None:
-        message = messages.claim_not_created(f"{namespace}/{pod.metadata.name}", reference.entry)
-        return Hold(reasons=Reason.CLAIM_MISSING, message=message)
+        cause = causes.ClaimNotCreated(f"{namespace}/{pod.metadata.name}", reference.entry)
+        return Hold(reasons=Reason.CLAIM_MISSING, cause=cause)
     if find_claim(reference.claim) is None:
         awaited = frozenset({claim_key(namespace, reference.claim)})
-        return Hold(reasons=Reason.CLAIM_MISSING, awaited=awaited, message=messages.claim_not_found(reference.claim))
+        return Hold(reasons=Reason.CLAIM_MISSING, awaited=awaited, cause=causes.ClaimNotFound(reference.claim))
     return None
 
 
 def _unusable(pod: Pod, reference: Reference, claim: ResourceClaim) -> Hold | None:
     meta = claim.metadata
-    message = ""
+    cause: causes.OfPod | None = None
     if meta.deletion_timestamp is not None:
-        message = messages.claim_being_deleted(meta.name)
+        cause = causes.ClaimBeingDeleted(meta.name)
     elif reference.generated and not is_for_pod(claim, pod):
         names = f"{meta.namespace}/{meta.name}", f"{pod.metadata.namespace}/{pod.metadata.name}"
-        message = messages.claim_not_for_pod(*names)
+        cause = causes.ClaimNotForPod(*names)
     elif claim.status.allocation and not is_reserved_for(claim, pod.metadata.uid) and not can_be_reserved(claim):
-        message = messages.CLAIM_IN_USE
-    if not message:
+        cause = causes.ClaimInUse()
+    if cause is None:
         return None
     awaited = frozenset({claim_key(meta.namespace, meta.name)})
-    return Hold(reasons=Reason.CLAIM_BUSY, awaited=awaited, message=message)
+    return Hold(reasons=Reason.CLAIM_BUSY, awaited=awaited, cause=cause)
 
 
 def _without_class(claim: ResourceClaim, has_class: HasClass) -> Hold | None:
@@ -138,8 +138,8 @@ def _without_class(claim: ResourceClaim, has_class: HasClass) -> Hold | None:
         return None
     for request, name in requested_classes(claim):
         if not has_class(name):
-            message = messages.class_missing(request, name)
-            return Hold(reasons=Reason.CLASS_MISSING, awaited=frozenset({class_key(name)}), message=message)
+            cause = causes.ClassMissing(request, name)
+            return Hold(reasons=Reason.CLASS_MISSING, awaited=frozenset({class_key(name)}), cause=cause)
     return None
 
 

@@ -1,8 +1,7 @@
 """Node fit: which nodes a pod may run on as far as everything but new devices goes, and which it would rather. PURE.
 
 `needs_of` reads a pod once; `check` asks one node the questions of kube-scheduler's Filter plugins, in their order, and
-stops at the first plugin that refuses, as it does. Reasons are upstream's words, so that the aggregated message of
-`scheduling.messages.no_node_fits` is the one that users know. Amounts are nanos of a unit (`Quantity.nanos`).
+stops at the first plugin that refuses, as it does. Amounts are nanos of a unit (`Quantity.nanos`).
 Sources: pkg/scheduler/framework/plugins/{nodename,nodeunschedulable,tainttoleration,nodeaffinity,noderesources},
 component-helpers/resource/helpers.go (v1.36).
 """
@@ -18,7 +17,7 @@ from claims.kinds.resource_claims import ResourceClaim
 from inventory.kinds.nodes import Node, NodeSelector, Taint
 from manciple.wire.quantity import Quantity
 from manciple.wire.selectors import node_selector_matches, node_selector_term_matches
-from scheduling.messages import CLAIM_NOT_ON_NODE
+from scheduling.causes import Refusal
 
 #: What a cordoned node is tainted with; a pod that tolerates it may be placed there.
 UNSCHEDULABLE_TAINT = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
@@ -28,15 +27,6 @@ SOFT_EFFECTS = ("PreferNoSchedule",)
 
 #: resource name -> nanos
 Amounts = Mapping[str, int]
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """One reason why a node is not for a pod. `resolvable`: whether pods going away could change it."""
-
-    plugin: str
-    message: str
-    resolvable: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,18 +93,18 @@ def preference(needs: PodNeeds, node: Node) -> tuple[int, int]:
 
 def _unschedulable(needs: PodNeeds, node: Node) -> Iterator[Refusal]:
     if node.spec.unschedulable and not _tolerated(UNSCHEDULABLE_TAINT, needs.tolerations):
-        yield Refusal("NodeUnschedulable", "node(s) were unschedulable")
+        yield Refusal("NodeUnschedulable")
 
 
 def _node_name(needs: PodNeeds, node: Node) -> Iterator[Refusal]:
     if needs.node_name and needs.node_name != node.metadata.name:
-        yield Refusal("NodeName", "node(s) didn't match the requested node name")
+        yield Refusal("NodeName")
 
 
 def _taints(needs: PodNeeds, node: Node) -> Iterator[Refusal]:
     """Names the first taint, as upstream does. A node that is not ready carries one."""
     for taint in _untolerated(node.spec.taints, needs.tolerations, HARD_EFFECTS)[:1]:
-        yield Refusal("TaintToleration", f"node(s) had untolerated taint {{{taint.key}: {taint.value}}}")
+        yield Refusal("TaintToleration", taint.key, taint.value)
 
 
 def _affinity(needs: PodNeeds, node: Node) -> Iterator[Refusal]:
@@ -123,18 +113,18 @@ def _affinity(needs: PodNeeds, node: Node) -> Iterator[Refusal]:
     if selected and needs.affinity is not None:
         selected = node_selector_matches(needs.affinity, node.metadata.name, labels)
     if not selected:
-        yield Refusal("NodeAffinity", "node(s) didn't match Pod's node affinity/selector")
+        yield Refusal("NodeAffinity")
 
 
 def _resources(needs: PodNeeds, node: Node, *, used: Amounts, pods: int) -> Iterator[Refusal]:
     """A resource that the node does not name counts as none of it; the number of pods only where it is named."""
     allocatable = node.status.allocatable
     if "pods" in allocatable and (pods + 1) * 10**9 > _nanos(allocatable, "pods"):
-        yield Refusal("NodeResourcesFit", "Too many pods", resolvable=True)
+        yield Refusal("NodeResourcesFit", "pods", resolvable=True)
     for resource, wanted in needs.requests.items():
         if wanted > _nanos(allocatable, resource) - used.get(resource, 0):
             hopeless = wanted > _nanos(allocatable, resource)
-            yield Refusal("NodeResourcesFit", f"Insufficient {resource}", resolvable=not hopeless)
+            yield Refusal("NodeResourcesFit", resource, resolvable=not hopeless)
 
 
 def _allocated_claims(node: Node, claims: Sequence[ResourceClaim]) -> Iterator[Refusal]:
@@ -142,7 +132,7 @@ def _allocated_claims(node: Node, claims: Sequence[ResourceClaim]) -> Iterator[R
         allocation = claim.status.allocation
         selector = allocation.node_selector if allocation else None
         if selector is not None and not node_selector_matches(selector, node.metadata.name, node.metadata.labels):
-            yield Refusal("DynamicResources", CLAIM_NOT_ON_NODE)
+            yield Refusal("DynamicResources")
             return
 
 

@@ -32,8 +32,9 @@ from django.db.models import F, Q
 
 from manciple.store import bulk, tail
 from manciple.wire.errors import Expired
-from scheduling import hints
+from scheduling import causes, hints
 from scheduling.backoff import backoff_seconds
+from scheduling.causes import AnyCause
 from scheduling.hints import News, Waiting, Wakes
 from scheduling.models import Cursor, QueuedPod
 from scheduling.reasons import Hold, Reason
@@ -99,7 +100,7 @@ class Retry:
     """Somebody else was faster, or something broke: try again after a rest."""
 
     uid: str
-    message: str
+    cause: AnyCause | None
     #: nothing is wrong with the pod: try again without a rest, unless that has not helped before
     at_once: bool = False
     #: something broke: what the worker knows of the cluster may be wrong
@@ -203,14 +204,14 @@ def settle(outcomes: Sequence[Outcome], *, revision: int, now: datetime) -> None
         if isinstance(outcome, Parked):
             _park(row, outcome, missed, now)
         elif isinstance(outcome, Retry):
-            row.message = outcome.message
+            row.cause = causes.encode(outcome.cause)
             _rest(row, now)
             if outcome.at_once and row.attempts <= MOST_AT_ONCE:
                 row.state, row.not_before = ACTIVE, None
     _store(rows)
 
 
-_CHANGING = ("generation", "state", "attempts", "not_before", "held_by", "awaited", "message", "parked_at")
+_CHANGING = ("generation", "state", "attempts", "not_before", "held_by", "awaited", "cause", "parked_at")
 
 
 def _store(rows: Sequence[QueuedPod]) -> None:
@@ -233,7 +234,7 @@ def _missed(revision: int) -> Wakes | None:
 
 
 def _park(row: QueuedPod, outcome: Parked, missed: Wakes | None, now: datetime) -> None:
-    row.generation, row.message = outcome.generation, outcome.hold.message
+    row.generation, row.cause = outcome.generation, causes.encode(outcome.hold.cause)
     waiting = Waiting(uid=row.uid, generation=outcome.generation, hold=outcome.hold)
     if missed is None or missed.helps(waiting):
         _rest(row, now)
@@ -243,7 +244,8 @@ def _park(row: QueuedPod, outcome: Parked, missed: Wakes | None, now: datetime) 
 
 def _hold(row: QueuedPod, hold: Hold) -> None:
     row.state, row.not_before = UNSCHEDULABLE, None
-    row.held_by, row.awaited, row.message = int(hold.reasons), sorted(hold.awaited), hold.message
+    row.held_by, row.awaited = int(hold.reasons), sorted(hold.awaited)
+    row.cause = causes.encode(hold.cause)
 
 
 def _rest(row: QueuedPod, now: datetime) -> None:
@@ -316,4 +318,4 @@ def _reconsider(row: QueuedPod, view: View, now: datetime) -> None:
 
 
 def _hold_of(row: QueuedPod) -> Hold:
-    return Hold(reasons=Reason(row.held_by), awaited=frozenset(row.awaited), message=row.message)
+    return Hold(reasons=Reason(row.held_by), awaited=frozenset(row.awaited))

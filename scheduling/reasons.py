@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntFlag
 
+from scheduling.causes import AnyCause
+
 
 class Reason(IntFlag):
     """One bit each, so that the database can select the pods that an event could help."""
@@ -45,8 +47,8 @@ class Hold:
     reasons: Reason
     #: keys of the objects that it waits for by name; reasons that name no object wait for any event of their kind
     awaited: frozenset[str] = frozenset()
-    #: the sentence for people, as the PodScheduled condition says it
-    message: str = ""
+    #: the same for people, with everything that there is to tell
+    cause: AnyCause | None = None
 
 
 def names_of(reasons: Reason) -> tuple[str, ...]:

@@ -23,8 +23,7 @@ from inventory.models import PublishedSlice
 from manciple.store import objects
 from manciple.wire.errors import NotFound
 from scheduling.allocator import Deadline
-from scheduling.allocator.sentences import Finding
-from scheduling.explanations import causes
+from scheduling.causes import AnyCause
 from scheduling.explanations.current import apart
 from scheduling.explanations.report import NodeReport, Report, report
 from scheduling.plans import Placement
@@ -95,14 +94,14 @@ class Missing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """See the module's docstring. `finding` and what follows is about the first replica that does not fit."""
+    """See the module's docstring. `cause` and what follows is about the first replica that does not fit."""
 
     revision: int
     replicas: int
     placed: tuple[Placed, ...]
     fits: int
     counted_all: bool
-    finding: Finding | None = None
+    cause: AnyCause | None = None
     report: Report | None = None
     departure: Departure | None = None
     missing: Missing | None = None
@@ -152,7 +151,7 @@ class _Filling:
         wanted = self._question.replicas
         first = self._next_one()[1] if self._question.with_first else None
         full = self._fill(wanted) or self._fill(min(wanted + COUNTED, MOST_REPLICAS))
-        finding, found = self._next_one() if full else (None, None)
+        cause, found = self._next_one() if full else (None, None)
         departure = missing = None
         if found is not None and self._fits < wanted:
             departure = cheapest_departure(self._rehearsal, found, deadline=self._deadline)
@@ -163,7 +162,7 @@ class _Filling:
             placed=tuple(self._placed),
             fits=self._fits,
             counted_all=full,
-            finding=finding,
+            cause=cause,
             report=found,
             departure=departure,
             missing=missing,
@@ -183,14 +182,14 @@ class _Filling:
                 self._progress(self._fits)
         return False
 
-    def _next_one(self) -> tuple[Finding | None, Report | None]:
+    def _next_one(self) -> tuple[AnyCause | None, Report | None]:
         """Why the next replica does not fit."""
         state = self._rehearsal.state
         with self._rehearsal.asking() as asked:
             if asked.hold is not None:
-                return causes.of_hold(asked.hold), None
+                return asked.hold.cause, None
             found = report(state.snapshot(), asked.wanting, nodes=state.nodes.views, refused=asked.refused)
-        return found.finding, found
+        return found.cause, found
 
     def _missing(self, found: Report) -> Missing | None:
         shape = self._question.shape or self._likely_shape(found)

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim
 from manciple.wire.base import ApiObject
+from scheduling.causes import Refusal as NodeRefusal
 from scheduling.cycle import decide
 from scheduling.explanations.current import Apart
 from scheduling.plans import Placement, Refusal
-from scheduling.policy import Refusal as NodeRefusal
 from scheduling.reasons import Hold
 from scheduling.resources import CLAIMS, NODES, SLICES
 from scheduling.simulation_moulds import Mould, replica

@@ -241,7 +241,7 @@ def _explain(outcome: _Outcome, found: _Found, installation: Installation, serve
     for name, lines in outputs.items():
         print(f"== the last lines of {name}", *lines[-SHOWN:], sep="\n", file=sys.stderr)
     print("== what is wrong", file=sys.stderr)
-    waiting = {pod: f"{row.state} {row.message}" for row in QueuedPod.objects.all() if (pod := row.name)}
+    waiting = {pod: f"{row.state} {row.cause}" for row in QueuedPod.objects.all() if (pod := row.name)}
     for pod in sorted(found.without_node()):
         print(f"{pod} has no node: {waiting.get(pod, 'and is not in the queue')}", file=sys.stderr)
     for sentence in (

@@ -5,8 +5,8 @@
     match outcome:
         case Allocated(results=results): ...     # one AllocationResult per claim, to commit
         case Unallocatable(reasons=reasons): ... # "no" on this node, with the funnel of each request
-                                                 # overall(refusals): the reason of several nodes, in plain words
-        case Failed(error=text): ...             # a claim, class or pool is wrong
+                                                 # overall(refusals): the dominant cause of several nodes
+        case Failed(cause=cause): ...            # a claim, class or pool is wrong
         case Undecided(): ...                    # stopped at the step limit: retry
     place(inventory.snapshot(), claims, nodes)   # the same over many nodes: Placement(node, outcome, refusals)
 

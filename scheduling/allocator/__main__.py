@@ -31,6 +31,7 @@ from scheduling.allocator.allocation import allocate
 from scheduling.allocator.outcome import Allocated, Failed, Outcome, Undecided
 from scheduling.allocator.published import Features, NodeView
 from scheduling.allocator.snapshot import Inventory, Snapshot
+from scheduling.messages import message
 
 
 def run_scenario(scenario: Mapping[str, Any]) -> dict[str, Any]:
@@ -87,7 +88,7 @@ def as_answer(outcome: Outcome) -> dict[str, Any]:
         answer: dict[str, Any] = {"allocated": False, "error": outcome.error}
         return answer if outcome.fatal_for_pod else {**answer, "failedOnNode": True}
     if isinstance(outcome, Undecided):
-        return {"allocated": False, "error": outcome.message, "failedOnNode": True}
+        return {"allocated": False, "error": message(outcome.cause), "failedOnNode": True}
     return {"allocated": False}
 
 

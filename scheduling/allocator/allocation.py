@@ -31,6 +31,7 @@ from scheduling.allocator.search import DEFAULT_LIMIT, Deadline, NoSolution, Sol
 from scheduling.allocator.snapshot import Snapshot
 from scheduling.allocator.stages import Funnel
 from scheduling.allocator.state import Taken
+from scheduling.causes import Fault, Misconfigured
 
 _SHARES = uuid.UUID("5f2f6bb9-1b0e-4a5c-9a5d-0f6f2d8a4c11")
 
@@ -42,7 +43,8 @@ def build_results(problem: Problem, solution: Solution) -> tuple[AllocationResul
         taken = [one for one in solution.taken if one.claim == index]
         selector = node_selector([problem.devices.device(one.position) for one in taken], problem.node)
         if isinstance(selector, str):
-            return Failed(error=f"create NodeSelector for claim {claim.claim.metadata.name}: {selector}")
+            error = f"create NodeSelector for claim {claim.claim.metadata.name}: {selector}"
+            return Failed(cause=Misconfigured(Fault.CLAIM, error))
         chosen = [
             alternatives[alternative].plan
             for (owner, alternatives), alternative in zip(problem.steps, solution.chosen, strict=True)
@@ -195,7 +197,7 @@ def answer(problem: Problem, found: Solution | NoSolution | Failed | Outcome) ->
         return results if isinstance(results, Failed) else Allocated(results=results, trials=found.trials)
     if isinstance(found, NoSolution):
         if problem.devices.first_invalid is not None:
-            return Failed(error=INVALID_POOLS, fatal_for_pod=False, trials=found.trials)
+            return Failed(cause=INVALID_POOLS, fatal_for_pod=False, trials=found.trials)
         return Unallocatable(reasons=explain(problem), trials=found.trials)
     return found
 

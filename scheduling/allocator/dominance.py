@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from scheduling.allocator.outcome import Reason, Unallocatable, finding_of
-from scheduling.allocator.sentences import Finding
+from msgspec import structs
+
+from scheduling.allocator.outcome import Reason, Unallocatable, cause_of
 from scheduling.allocator.stages import ASKED
+from scheduling.causes import OfDevices, TooFew
 
 
 def dominant(refusals: Iterable[Unallocatable]) -> tuple[Reason, ...]:
@@ -30,12 +32,12 @@ def dominant(refusals: Iterable[Unallocatable]) -> tuple[Reason, ...]:
     return tuple(reason for reason in leading if (reason.claim, reason.request) == key and not reason.conflict)
 
 
-def overall(refusals: Sequence[Unallocatable], *, names_claim: bool = False, asked: int = ASKED) -> Finding | None:
-    """The dominant reason's words; None where nobody gave any. The rest as for `finding_of`."""
+def overall(refusals: Sequence[Unallocatable], *, asked: int = ASKED) -> OfDevices | None:
+    """The dominant reason's cause; None where nobody gave any. asked: as for `cause_of`."""
     reasons = dominant(refusals)
     if not reasons:
         return None
-    found = finding_of(reasons, names_claim=names_claim, asked=asked)
-    if len(reasons) == len(refusals) or reasons[0].conflict:
+    found = cause_of(reasons, asked=asked)
+    if len(reasons) == len(refusals) or not isinstance(found, TooFew):
         return found
-    return Finding(f"{found.cause} (on {len(reasons)} of {len(refusals)} nodes)", found.next_step)
+    return structs.replace(found, nodes=(len(reasons), len(refusals)))

@@ -2,7 +2,7 @@
 
 A funnel is counted from the same masks that the search runs on. The dominant reason is that of the request with the
 shortest funnel: the one that is furthest from being met. Only counts and sets are made here, since every node that
-refuses a pod is explained; the sentences and the clause that refused the last devices are worked out when a reason is
+refuses a pod is explained; the cause and the operand that refused the last devices are worked out when a reason is
 read.
 
 Where each request has enough devices for itself, the first of these is named that shows by counting why they cannot be
@@ -21,6 +21,14 @@ from scheduling.allocator.problem import ConstraintOnNode, Problem, RequestOnNod
 from scheduling.allocator.requests import ClaimPlan, RequestPlan, chosen
 from scheduling.allocator.stages import DeviceSet, Funnel, PoolTrouble, Stage
 from scheduling.allocator.state import CounterLedger
+from scheduling.causes import (
+    Conflict,
+    ConstraintsUnmet,
+    CountersExhausted,
+    NoCommonValue,
+    RequestsCompete,
+    TooFewValues,
+)
 
 _Left = dict[PoolOnNode, int]
 
@@ -87,22 +95,19 @@ def _free(problem: Problem, request: RequestOnNode) -> Stage:
     return Stage(stages.FREE, len(devices), devices=devices)
 
 
-def conflict_of(problem: Problem, claim: ClaimPlan, requests: Sequence[RequestOnNode]) -> str:
-    """One clause without a final stop. requests: those of the claim, the first alternative of each."""
-    found = next(_proven(problem, requests), "")
-    if found:
+def conflict_of(problem: Problem, claim: ClaimPlan, requests: Sequence[RequestOnNode]) -> Conflict:
+    """requests: those of the claim, the first alternative of each."""
+    found = next(_proven(problem, requests), None)
+    if found is not None:
         return found
     if not claim.constraints:
         drawing = next((one for one in requests if one.candidates & problem.consuming), None)
-        if drawing is None:
-            return "each request has enough devices for itself, but not all of them together"
-        left = f"what is left of these does not serve {drawing.count} of them together"
-        return f"{_drawing(drawing)}, and {left}"
-    rules = (f"`{'distinct' if one.distinct else 'match'}Attribute: {one.attribute}`" for one in claim.constraints)
-    return f"no devices that claim `{claim.name}` accepts satisfy {' and '.join(rules)} together"
+        return _exhausted(drawing) if drawing is not None else Conflict()
+    rules = (f"{'distinct' if one.distinct else 'match'}Attribute: {one.attribute}" for one in claim.constraints)
+    return ConstraintsUnmet(claim.name, tuple(rules))
 
 
-def _proven(problem: Problem, requests: Sequence[RequestOnNode]) -> Iterator[str]:
+def _proven(problem: Problem, requests: Sequence[RequestOnNode]) -> Iterator[Conflict]:
     for index, constraint in enumerate(problem.constraints):
         covered = [one for one in requests if index in one.constraints and one.count]
         if covered:
@@ -111,19 +116,14 @@ def _proven(problem: Problem, requests: Sequence[RequestOnNode]) -> Iterator[str
     yield from _contested(problem)
 
 
-def _equal(constraint: ConstraintOnNode, covered: Sequence[RequestOnNode]) -> Iterator[str]:
+def _equal(constraint: ConstraintOnNode, covered: Sequence[RequestOnNode]) -> Iterator[Conflict]:
     """matchAttribute: no value is carried by enough devices for each request that it covers."""
     total = sum(one.count for one in covered)
     if any(_suffices(carriers, covered, total) for carriers in constraint.carriers):
         return
     wanted = _union(covered)
     most = max(((carriers & wanted).bit_count() for carriers in constraint.carriers), default=0)
-    attribute, whose = constraint.plan.attribute, f"claim `{covered[0].plan.claim}`"
-    if not most:
-        yield f"none of the devices that {whose} accepts has `{attribute}`, which must be the same for {total}"
-    else:
-        share = "no two" if most == 1 else f"no more than {most}"
-        yield f"{whose} wants {total} devices with the same `{attribute}`, and {share} of the free ones share a value"
+    yield NoCommonValue(claim=covered[0].plan.claim, attribute=constraint.plan.attribute, wanted=total, most=most)
 
 
 def _suffices(carriers: int, covered: Sequence[RequestOnNode], total: int) -> bool:
@@ -131,17 +131,16 @@ def _suffices(carriers: int, covered: Sequence[RequestOnNode], total: int) -> bo
     return each and (_union(covered) & carriers).bit_count() >= total
 
 
-def _unequal(constraint: ConstraintOnNode, covered: Sequence[RequestOnNode]) -> Iterator[str]:
+def _unequal(constraint: ConstraintOnNode, covered: Sequence[RequestOnNode]) -> Iterator[Conflict]:
     """distinctAttribute: fewer values than devices."""
     total, wanted = sum(one.count for one in covered), _union(covered)
     values = sum(1 for carriers in constraint.carriers if carriers & wanted)
     if values < total:
-        has = f"{values} value" if values == 1 else f"{values} values"
-        wanting = f"claim `{covered[0].plan.claim}` wants {total} devices that differ in `{constraint.plan.attribute}`"
-        yield f"{wanting}, and the free ones have only {has}"
+        claim, attribute = covered[0].plan.claim, constraint.plan.attribute
+        yield TooFewValues(claim=claim, attribute=attribute, wanted=total, values=values)
 
 
-def _drawn_up(problem: Problem, requests: Sequence[RequestOnNode]) -> Iterator[str]:
+def _drawn_up(problem: Problem, requests: Sequence[RequestOnNode]) -> Iterator[Conflict]:
     """Shared counters leave too little even for one request alone."""
     ledger = CounterLedger(problem.devices, problem.snapshot.usage)
     for one in requests:
@@ -154,27 +153,21 @@ def _drawn_up(problem: Problem, requests: Sequence[RequestOnNode]) -> Iterator[s
                 ledger.refund(position)
                 served += 1
         if served < one.count:
-            only = one.candidates.bit_count() == 1
-            left = "does not serve it" if only else f"serves {f'only {served}' if served else 'none'} of them"
-            yield f"{_drawing(one)}, and what is left of these {left}"
+            yield _exhausted(one, served)
 
 
-def _drawing(one: RequestOnNode) -> str:
-    """What is drawn on, by how many devices."""
+def _exhausted(one: RequestOnNode, served: int | None = None) -> CountersExhausted:
     accepted = one.candidates.bit_count()
-    of_request = f"that request `{one.plan.full_name}` accepts"
-    if accepted == 1:
-        return f"the one device {of_request} draws on shared counters"
-    return f"the {accepted} devices {of_request} draw on shared counters"
+    return CountersExhausted(request=one.plan.full_name, wanted=one.count, accepted=accepted, served=served)
 
 
-def _contested(problem: Problem) -> Iterator[str]:
+def _contested(problem: Problem) -> Iterator[Conflict]:
     """All requests, of all claims, together want more devices than there are."""
     options = [alternatives for _, alternatives in problem.steps if not any(one.plan.admin for one in alternatives)]
     total = sum(min(one.count for one in alternatives) for alternatives in options)
     union = _union([one for alternatives in options for one in alternatives])
     if union.bit_count() < total and not union & problem.shared:
-        yield f"its requests want {total} devices together, and only {union.bit_count()} of the free ones serve them"
+        yield RequestsCompete(total, union.bit_count())
 
 
 def _union(requests: Sequence[RequestOnNode]) -> int:
@@ -215,7 +208,7 @@ def _missing(problem: Problem, alternatives: tuple[RequestOnNode, ...]) -> Itera
             yield _reason(problem, one)
 
 
-def _reason(problem: Problem, request: RequestOnNode, *, conflict: str = "") -> Reason:
+def _reason(problem: Problem, request: RequestOnNode, *, conflict: Conflict | None = None) -> Reason:
     return Reason(
         plan=request.plan,
         node=problem.node.name,

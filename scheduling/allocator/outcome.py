@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 
 from claims.kinds.resource_claims import AllocationResult
 from scheduling.allocator.requests import RequestPlan
-from scheduling.allocator.sentences import Finding, finding
+from scheduling.allocator.shortages import told
 from scheduling.allocator.stages import ASKED, Funnel, Shortage, Stage, merged, most_left
+from scheduling.causes import Conflict, Fault, Misconfigured, OfDevices, SearchStopped
 
 __all__ = [
     "Allocated",
@@ -27,14 +28,8 @@ __all__ = [
     "Undecided",
 ]
 
-#: Upstream's words for "no" (plugin DynamicResources, filter).
-CANNOT_ALLOCATE = "cannot allocate all claims"
-#: Upstream's words when the time for a placement was up.
-TIMED_OUT = "timed out trying to allocate devices"
-#: What to do where requests stand in each other's way.
-APART = "Drop or loosen what ties the devices together, or accept more devices."
-#: Upstream's words when nothing fits and some pool could not be used.
-INVALID_POOLS = "invalid resource pools were encountered"
+#: Nothing fits, and some pool could not be used; in upstream's words.
+INVALID_POOLS = Misconfigured(Fault.POOL, "invalid resource pools were encountered")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,8 +40,8 @@ class Reason:
     node: str
     wanted: int  # devices asked for; where "all" are, as many as there are, at least 1
     funnel: Funnel
-    #: why requests that could be met one by one cannot be met together; "" where this one is short by itself
-    conflict: str = ""
+    #: why requests that could be met one by one cannot be met together; None where this one is short by itself
+    conflict: Conflict | None = None
 
     @property
     def claim(self) -> str:
@@ -68,23 +63,20 @@ class Reason:
         return math.inf if self.conflict else sum(1 for stage in self.funnel if stage.left)
 
     @property
-    def text(self) -> str:
-        """A whole clause in plain words, without a final stop. Worked out anew each time it is read."""
-        return str(finding_of((self,), names_claim=True))
+    def cause(self) -> OfDevices:
+        """Worked out anew each time it is read."""
+        return cause_of((self,))
 
 
-def finding_of(reasons: Sequence[Reason], *, names_claim: bool = False, asked: int = ASKED) -> Finding:
-    """The cause and the next step of one request's reasons on one or several nodes.
+def cause_of(reasons: Sequence[Reason], *, asked: int = ASKED) -> OfDevices:
+    """The cause of one request's reasons on one or several nodes.
 
-    names_claim: for readers who do not see which claim it is about. asked: how many of the devices that a selector
-    refused are asked for what they have.
+    asked: how many of the devices that a selector refused are asked for what they have.
     """
-    if reasons[0].conflict:
-        return Finding(reasons[0].conflict, APART)
-    return finding(shortage(reasons, names_claim=names_claim, asked=asked))
+    return reasons[0].conflict or told(shortage(reasons, asked=asked))
 
 
-def shortage(reasons: Sequence[Reason], *, names_claim: bool = False, asked: int = ASKED) -> Shortage:
+def shortage(reasons: Sequence[Reason], *, asked: int = ASKED) -> Shortage:
     """One request's reasons on one or several nodes as one."""
     funnels = [reason.funnel for reason in reasons]
     return Shortage(
@@ -93,7 +85,6 @@ def shortage(reasons: Sequence[Reason], *, names_claim: bool = False, asked: int
         funnel=merged(funnels),
         most=most_left(funnels),
         nodes=tuple(reason.node for reason in reasons),
-        names_claim=names_claim,
         asked=asked,
     )
 
@@ -113,23 +104,18 @@ class Unallocatable:
     reasons: tuple[Reason, ...] = ()
     trials: int = 0
 
-    @property
-    def message(self) -> str:
-        """Kubernetes' words, then the dominant reason."""
-        return f"{CANNOT_ALLOCATE}: {self.reasons[0].text}" if self.reasons else CANNOT_ALLOCATE
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failed:
     """Something is wrong with a claim, a class or (where not `fatal_for_pod`) a pool of this node alone."""
 
-    error: str
+    cause: Misconfigured
     fatal_for_pod: bool = True
     trials: int = 0
 
     @property
-    def message(self) -> str:
-        return self.error
+    def error(self) -> str:
+        return self.cause.error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,10 +126,8 @@ class Undecided:
     timed_out: bool = False
 
     @property
-    def message(self) -> str:
-        if self.timed_out:
-            return TIMED_OUT
-        return f"allocation undecided: the search stopped after {self.trials} device trials"
+    def cause(self) -> SearchStopped:
+        return SearchStopped(self.trials, self.timed_out)
 
 
 Outcome = Allocated | Unallocatable | Failed | Undecided

@@ -292,4 +292,4 @@ def _gist(refusal: Unallocatable | Failed | Undecided) -> Hashable:
     """What tells refusals apart, without the cost of their words."""
     if isinstance(refusal, Unallocatable):
         return tuple((reason.claim, reason.request, reason.progress) for reason in refusal.reasons[:1])
-    return refusal.message
+    return refusal.cause

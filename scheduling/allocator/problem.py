@@ -23,8 +23,9 @@ from inventory.kinds.devices import DeviceAttribute
 from scheduling.allocator.outcome import Failed
 from scheduling.allocator.pools import KEEPING_AWAY, Generation, NodeDevices, PoolOnNode, bits
 from scheduling.allocator.published import Features, NodeView, PublishedDevice, make_room
-from scheduling.allocator.requests import ClaimPlan, ConstraintPlan, RequestPlan, chosen, error_text
+from scheduling.allocator.requests import ClaimPlan, ConstraintPlan, RequestPlan, chosen, error_on
 from scheduling.allocator.snapshot import NO_SHARES, NO_USAGE, Snapshot, UsageTable
+from scheduling.causes import Fault, Misconfigured
 
 #: ("int", 3), ("string", "x"), ...; (ODD, object()) for what equals nothing else
 AttributeValue = tuple[str, Any]
@@ -204,9 +205,9 @@ def _value_groups(devices: NodeDevices, attribute: str, features: Features) -> V
     return ValueGroups(tuple(carriers.values()), of_device, odd)
 
 
-def device_error(plan: RequestPlan, view: PoolOnNode, position: int) -> str:
-    """The text of the selector error on a device. `position`: in the pool's generation."""
-    return error_text(plan.selectors, view.generation.devices[position])
+def device_error(plan: RequestPlan, view: PoolOnNode, position: int) -> Misconfigured:
+    """The selector's error on a device. `position`: in the pool's generation."""
+    return error_on(plan.selectors, view.generation.devices[position])
 
 
 #: resourceapi.AllocationResultsMaxSize
@@ -286,15 +287,15 @@ def pose(
         options: list[tuple[RequestOnNode, ...]] = []
         for alternatives in claim.requests:
             read = reader.read_all(alternatives, constraints=constraints, scope=scope)
-            if isinstance(read, str):
-                return Failed(error=read)
+            if isinstance(read, Misconfigured):
+                return Failed(cause=read)
             options.append(read)
         least = sum(min(one.count for one in alternatives) for alternatives in options)
         if least > MAX_RESULTS:
             text = f"number of requested devices {least} exceeds the claim limit of {MAX_RESULTS}"
-            return Failed(error=f"claim {claim.name}: {text}")
+            return Failed(cause=Misconfigured(Fault.CLAIM, f"claim {claim.name}: {text}"))
         if claim.constraint_error:
-            return Failed(error=claim.constraint_error)
+            return Failed(cause=claim.constraint_error)
         steps.extend((index, alternatives) for alternatives in options)
     return Problem(
         node=node,
@@ -325,14 +326,14 @@ class _Reader:
 
     def read_all(
         self, alternatives: Iterable[RequestPlan], *, constraints: Sequence[ConstraintPlan], scope: range
-    ) -> tuple[RequestOnNode, ...] | str:
+    ) -> tuple[RequestOnNode, ...] | Misconfigured:
         read: list[RequestOnNode] = []
         for plan in alternatives:
             if plan.error:
                 return plan.error
             covering = tuple(index for index in scope if constraints[index].covers(plan))
             one = self._everything(plan, covering) if plan.everything else self._counted(plan, covering)
-            if isinstance(one, str):
+            if isinstance(one, Misconfigured):
                 return one
             read.append(one)
         return tuple(read)
@@ -356,13 +357,13 @@ class _Reader:
             return mask
         return with_room(self._devices, plan, mask, shared_out=shared_out, usage=self._snapshot.usage)
 
-    def _everything(self, plan: RequestPlan, covering: tuple[int, ...]) -> RequestOnNode | str:
+    def _everything(self, plan: RequestPlan, covering: tuple[int, ...]) -> RequestOnNode | Misconfigured:
         candidates = matched = 0
         for view, shift in zip(self._devices.pools, self._devices.shifts, strict=True):
             if view.trouble:
                 state = "being updated" if view.trouble == "incomplete" else "invalid"
-                asks = f"claim {plan.claim}, request {plan.name}: asks for all devices"
-                return f"{asks}, but resource pool {view.key} is currently {state}"
+                error = f": asks for all devices, but resource pool {view.key} is currently {state}"
+                return plan.wrong(Fault.POOL, error)
             matching, erring = chosen(view.generation, plan.selectors, scanned(view, self._features))
             if erring:
                 return device_error(plan, view, next(bits(erring)))

@@ -26,7 +26,9 @@ from claims.kinds.resource_claims import (
 from inventory.kinds.devices import Device, DeviceClass, DeviceSelector, DeviceTaint, DeviceToleration
 from scheduling.allocator.pools import Generation, bits
 from scheduling.allocator.published import Features, PublishedDevice, SliceContent, Verdicts, make_room
+from scheduling.causes import Fault, Misconfigured
 from scheduling.cel import CompileError, DeviceReference, EvaluationError, Selector, compile_selector
+from scheduling.cel.errors import NoSuchKey
 
 #: device -> what is looked at; None where that cannot be told apart so simply
 Look = Callable[[Device], Hashable | None]
@@ -92,15 +94,17 @@ def chosen(generation: Generation, selectors: Sequence[SelectorRef], wanted: int
     return wanted, errors
 
 
-def error_text(selectors: Sequence[SelectorRef], device: PublishedDevice) -> str:
-    """What to tell of a device on which `chosen` reported an error."""
+def error_on(selectors: Sequence[SelectorRef], device: PublishedDevice) -> Misconfigured:
+    """What is wrong on a device on which `chosen` reported an error."""
     for selector in selectors:
         compiled = _compiled(selector.expression)
         if isinstance(compiled, CompileError):
-            return f"{selector}: CEL compile error: {compiled}"
-        verdict = _verdict(compiled, device)
-        if isinstance(verdict, str):
-            return f"{selector} on device {device}: CEL runtime error: {verdict}"
+            return Misconfigured(Fault.COMPILE, f"{selector}: CEL compile error: {compiled}")
+        try:
+            compiled.matches(device.view)
+        except EvaluationError as error:
+            fault = Fault.NO_SUCH_KEY if isinstance(error, NoSuchKey) else Fault.RUNTIME
+            return Misconfigured(fault, f"{selector} on device {device}: CEL runtime error: {error}")
     raise LookupError(f"no selector errs on device {device}")
 
 
@@ -192,7 +196,7 @@ class RequestPlan:
     admin: bool = False
     tolerations: tuple[DeviceToleration, ...] = ()
     capacity: tuple[tuple[str, str], ...] = ()  # capacity name -> quantity text, sorted
-    error: str = ""
+    error: Misconfigured | None = None
     #: what decides which devices of a node serve the request: equal for requests that differ in name only
     signature: Hashable = ()
 
@@ -200,6 +204,10 @@ class RequestPlan:
     def full_name(self) -> str:
         """As results and configuration name it: "request" or "request/subrequest"."""
         return f"{self.parent}/{self.name}" if self.parent else self.name
+
+    def wrong(self, fault: Fault, error: str) -> Misconfigured:
+        """error: what follows the names of the claim and the request."""
+        return _wrong(fault, self.claim, f"request {self.name}{error}")
 
     def tolerates(self, taint: DeviceTaint) -> bool:
         return any(_tolerates(toleration, taint) for toleration in self.tolerations)
@@ -228,7 +236,7 @@ class ClaimPlan:
     claim: ResourceClaim
     requests: tuple[tuple[RequestPlan, ...], ...]
     constraints: tuple[ConstraintPlan, ...]
-    constraint_error: str = ""
+    constraint_error: Misconfigured | None = None
 
     def of(self, claim: ResourceClaim) -> ClaimPlan:
         """The same plan for another claim that asks for the same. Its requests keep the first claim's name."""
@@ -244,10 +252,11 @@ class ClaimPlan:
 def plan_claim(claim: ResourceClaim, classes: Mapping[str, DeviceClass], features: Features) -> ClaimPlan:
     """Read one claim. Never fails: errors are kept where they stand."""
     wanted, name = claim.spec.devices, _name(claim)
-    error = ""
+    error: Misconfigured | None = None
     for index, constraint in enumerate(wanted.constraints):
         if not error and constraint.match_attribute is None and constraint.distinct_attribute is None:
-            error = f"claim {name}, constraint #{index}: empty constraint (unsupported constraint type?)"
+            text = f"constraint #{index}: empty constraint (unsupported constraint type?)"
+            error = _wrong(Fault.CLAIM, name, text)
     return ClaimPlan(
         name=name,
         claim=claim,
@@ -283,16 +292,21 @@ def _alternatives(
     )
 
 
-def _gate_error(request: DeviceRequest, *, claim: str, features: Features) -> str:
+def _gate_error(request: DeviceRequest, *, claim: str, features: Features) -> Misconfigured | None:
     if request.first_available and not features.prioritized_list:
-        return f"claim {claim}, request {request.name}: has subrequests, but the DRAPrioritizedList feature is disabled"
+        tail = "has subrequests, but the DRAPrioritizedList feature is disabled"
+        return _wrong(Fault.FEATURE, claim, f"request {request.name}: {tail}")
     if features.consumable_capacity:
-        return ""
+        return None
     tail = "has capacity requests, but the DRAConsumableCapacity feature is disabled"
     if request.exactly is not None and request.exactly.capacity is not None:
-        return f"claim {claim}, request {request.name}: {tail}"
+        return _wrong(Fault.FEATURE, claim, f"request {request.name}: {tail}")
     measured = next((one for one in request.first_available if one.capacity is not None), None)
-    return f"claim {claim}, subrequest {measured.name}: {tail}" if measured is not None else ""
+    return _wrong(Fault.FEATURE, claim, f"subrequest {measured.name}: {tail}") if measured is not None else None
+
+
+def _wrong(fault: Fault, claim: str, error: str) -> Misconfigured:
+    return Misconfigured(fault, f"claim {claim}, {error}")
 
 
 def _plan(
@@ -322,29 +336,29 @@ def _plan(
         admin=bool(admin),
         tolerations=request.tolerations,
         capacity=capacity,
-        error=f"claim {claim}, request {name}{problem}" if problem else "",
+        error=_wrong(problem[0], claim, f"request {name}{problem[1]}") if problem else None,
         signature=(tuple(one.expression for one in selectors), request.tolerations, capacity),
     )
 
 
 def _request_error(
     request: ExactDeviceRequest | DeviceSubRequest, *, admin: bool | None, known: bool, features: Features
-) -> str:
-    """What follows "claim C, request R" in the message; "" where nothing is wrong."""
+) -> tuple[Fault, str] | None:
+    """(fault, what follows "claim C, request R"); None where nothing is wrong."""
     class_name = request.device_class_name
     for index, selector in enumerate(request.selectors):
         if selector.cel is None:
-            return f", selector #{index}: CEL expression empty (unsupported selector type?)"
+            return Fault.CLAIM, f", selector #{index}: CEL expression empty (unsupported selector type?)"
     if admin is not None and not features.admin_access:
-        return ": admin access is requested, but the feature is disabled"
+        return Fault.FEATURE, ": admin access is requested, but the feature is disabled"
     if not class_name:
-        return ": missing device class name (unsupported request type?)"
+        return Fault.CLASS, ": missing device class name (unsupported request type?)"
     if not known:
         missing = f'deviceclass.resource.k8s.io "{class_name}" not found'
-        return f": could not retrieve device class {class_name}: {missing}"
+        return Fault.CLASS, f": could not retrieve device class {class_name}: {missing}"
     if request.allocation_mode not in ("ExactCount", "All"):
-        return f": unsupported count mode {request.allocation_mode}"
-    return ""
+        return Fault.CLAIM, f": unsupported count mode {request.allocation_mode}"
+    return None
 
 
 def _selectors(owner: str, selectors: tuple[DeviceSelector, ...]) -> tuple[SelectorRef, ...]:

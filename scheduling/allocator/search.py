@@ -23,6 +23,7 @@ from scheduling.allocator.outcome import Failed, Undecided
 from scheduling.allocator.problem import MAX_RESULTS, Problem, RequestOnNode, device_error
 from scheduling.allocator.pruning import Pruner
 from scheduling.allocator.state import SearchState, Taken
+from scheduling.causes import Fault, Misconfigured
 
 #: Device trials on one node after which a search is given up: some seconds.
 DEFAULT_LIMIT = 200_000
@@ -132,8 +133,8 @@ class _Search:
             raise _Stop(Undecided(trials=self.trials, timed_out=True))
         return self.state.take(step, request, position)
 
-    def fail(self, text: str) -> _Stop:
-        return _Stop(Failed(error=text, trials=self.trials))
+    def fail(self, cause: Misconfigured) -> _Stop:
+        return _Stop(Failed(cause=cause, trials=self.trials))
 
     def open_step(self, step: int) -> _Frame | None:
         return _AlternativeFrame(self, step) if step < len(self.problem.steps) else None
@@ -245,14 +246,14 @@ class _EverythingFrame:
             return True
         if search.state.refused_by_constraint:
             device = search.problem.devices.device(position)
-            place = f"claim {request.plan.claim}, request {request.plan.name}"
-            raise search.fail(f"{place}: cannot add device {device} because a claim constraint would not be satisfied")
+            error = f"cannot add device {device} because a claim constraint would not be satisfied"
+            raise search.fail(request.plan.wrong(Fault.CLAIM, f": {error}"))
         return False
 
     def successor(self) -> _Frame | None:
         return self._search.open_device(self._step, self._alternative, index=self._index + 1, last=-1)
 
 
-def _selector_error(problem: Problem, request: RequestOnNode, position: int) -> str:
+def _selector_error(problem: Problem, request: RequestOnNode, position: int) -> Misconfigured:
     index = problem.devices.pool_index(position)
     return device_error(request.plan, problem.devices.pools[index], position - problem.devices.shifts[index])

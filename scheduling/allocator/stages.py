@@ -176,16 +176,8 @@ class Shortage:
     funnel: Funnel  # over all of the nodes: what several of them see counts once
     most: tuple[int, ...]  # per stage, the most devices that are left on one node
     nodes: tuple[str, ...]
-    #: whether sentences name the claim too
-    names_claim: bool = False
     #: how many of the devices that a selector refused are asked for what they have
     asked: int = ASKED
-
-    @property
-    def subject(self) -> str:
-        """`request "gpu" of claim "ns/name"`, with backticks."""
-        request = f"request `{self.plan.full_name}`"
-        return f"{request} of claim `{self.plan.claim}`" if self.names_claim else request
 
     @property
     def failing(self) -> int:

@@ -44,6 +44,10 @@ class EvaluationError(CelError):
     """The expression has no value for this device. Operands of && and || may absorb it."""
 
 
+class NoSuchKey(EvaluationError):
+    """The device does not have what is read of it."""
+
+
 class CostLimitExceeded(EvaluationError):  # named after the event, as upstream
     """The evaluation was stopped. Nothing absorbs it."""
 

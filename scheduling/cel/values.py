@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from scheduling.cel.errors import CostLimitExceeded, EvaluationError
+from scheduling.cel.errors import CostLimitExceeded, EvaluationError, NoSuchKey
 from scheduling.cel.types import CelType
 
 MIN_INT = -(2**63)
@@ -102,8 +102,8 @@ class Strict:
         raise NotImplementedError
 
 
-def no_such_key(key: Any) -> EvaluationError:
-    return EvaluationError(f"no such key: {format_key(key)}{_KEY_ADVICE}")
+def no_such_key(key: Any) -> NoSuchKey:
+    return NoSuchKey(f"no such key: {format_key(key)}{_KEY_ADVICE}")
 
 
 def format_key(key: Any) -> str:

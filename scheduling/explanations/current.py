@@ -21,10 +21,8 @@ from manciple.store import objects, tail
 from manciple.wire.base import ApiObject
 from manciple.wire.errors import Expired, NotFound
 from scheduling.allocator import Features
-from scheduling.allocator.sentences import Finding
 from scheduling.capture import ClusterState
 from scheduling.controllers.release import is_done
-from scheduling.explanations import causes
 from scheduling.explanations.documents import Explanation, document
 from scheduling.explanations.line import Line
 from scheduling.explanations.report import Report, report
@@ -101,10 +99,10 @@ def explain_pod(namespace: str, name: str) -> Explanation:
         pod = _found(PODS, Pod, namespace, name)
         settled = _settled(pod)
         if settled is not None:
-            where, reason = settled
+            where, remark = settled
             held = tuple(_allocated(pod))
             return Explanation(
-                about=pod, revision=state.revision, state=where, reason=reason, node=pod.spec.node_name, held=held
+                about=pod, revision=state.revision, state=where, remark=remark, node=pod.spec.node_name, held=held
             )
         return _waiting(state, pod)
 
@@ -115,19 +113,19 @@ def explain_claim(namespace: str, name: str) -> Explanation:
         claim = _found(CLAIMS, ResourceClaim, namespace, name)
         if claim.status.allocation is not None:
             return Explanation(
-                about=claim, revision=state.revision, state="Allocated", reason=_holding(claim), held=(claim,)
+                about=claim, revision=state.revision, state="Allocated", remark=_holding(claim), held=(claim,)
             )
         found = report(state.snapshot(), [claim], nodes=state.nodes.views, refused={})
-        if found.finding is None:
-            return _explained(
-                state,
-                claim,
-                reason=f"{_counted(found)} could give it devices; it gets them when a pod that uses it is scheduled",
-                next_step="Create a pod that names the claim, or look at the pod that does.",
-                where="Schedulable",
-                report=found,
-            )
-        return _explained(state, claim, reason=found.finding.cause, next_step=found.finding.next_step, report=found)
+        if found.cause is not None:
+            return Explanation(about=claim, revision=state.revision, cause=found.cause, report=found)
+        return Explanation(
+            about=claim,
+            revision=state.revision,
+            state="Schedulable",
+            remark=f"{_counted(found)} could give it devices; it gets them when a pod that uses it is scheduled",
+            advice="Create a pod that names the claim, or look at the pod that does.",
+            report=found,
+        )
 
 
 def _counted(found: Report) -> str:
@@ -146,47 +144,24 @@ def claim_document(namespace: str, name: str) -> Mapping[str, Any]:
 def _waiting(state: ClusterState, pod: Pod) -> Explanation:
     claims = state.pre_filter(pod)
     if isinstance(claims, Hold):
-        finding = causes.of_hold(claims)
-        return _explained(state, pod, reason=finding.cause, next_step=finding.next_step)
+        return Explanation(about=pod, revision=state.revision, cause=claims.cause)
     held = tuple(claim for claim in claims if claim.status.allocation is not None)
     wanting = [claim for claim in claims if claim.status.allocation is None]
     filtered = state.nodes.filter(pod, held)
     found = report(state.snapshot(), wanting, nodes=state.nodes.views, refused=dict(filtered.refused))
-    finding = found.finding or Finding("a node fits; it is being scheduled", "")
-    return _explained(
-        state,
-        pod,
-        reason=finding.cause,
-        next_step=finding.next_step,
-        where="Waiting" if found.finding else "Schedulable",
+    return Explanation(
+        about=pod,
+        revision=state.revision,
+        state="Waiting" if found.cause else "Schedulable",
+        cause=found.cause,
+        remark="a node fits; it is being scheduled",
         report=found,
         held=held,
     )
 
 
-def _explained(
-    state: ClusterState,
-    about: ApiObject,
-    *,
-    reason: str,
-    next_step: str,
-    where: str = "Waiting",
-    report: Report | None = None,
-    held: tuple[ResourceClaim, ...] = (),
-) -> Explanation:
-    return Explanation(
-        about=about,
-        revision=state.revision,
-        state=where,
-        reason=reason,
-        next_step=next_step,
-        report=report,
-        held=held,
-    )
-
-
 def _settled(pod: Pod) -> tuple[str, str] | None:
-    """(state, reason) of a pod that no longer waits for this scheduler, or never did."""
+    """(state, what is to be said) of a pod that no longer waits for this scheduler, or never did."""
     if is_done(pod):
         return "Ended", f"it has ended: {pod.status.phase}"
     if pod.metadata.deletion_timestamp is not None:

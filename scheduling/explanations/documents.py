@@ -3,6 +3,7 @@
 kind: Explanation, apiVersion: manciple.dev/v1alpha1
 involvedObject: what is explained; resourceVersion: the state that was looked at
 state: Waiting, Schedulable, Bound, Allocated, Ended, Deleting or Unmanaged; reason, nextStep, hints: for people
+cause: why it waits, for programs: its code (see `scheduling.causes`) and what belongs to that
 requests: the funnel of each over all eligible nodes; nodes: each node's answer; allocations: what is held already
 """
 
@@ -12,12 +13,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from claims.kinds.resource_claims import ResourceClaim
 from manciple.wire.base import ApiObject
 from scheduling.allocator import Allocated, Unallocatable
 from scheduling.allocator.stages import Drop, Funnel, Stage, drops
+from scheduling.causes import AnyCause
 from scheduling.explanations.report import NodeReport, Report, RequestReport
-from scheduling.messages import sentence
+from scheduling.messages import clause, message, sentence
+from scheduling.next_steps import next_step
 
 GROUP, VERSION, KIND = "manciple.dev", "v1alpha1", "Explanation"
 
@@ -28,17 +33,28 @@ class Explanation:
 
     about: ApiObject
     revision: int
-    state: str
-    reason: str  # a clause; "" where nothing has to be said
-    next_step: str = ""
+    state: str = "Waiting"
+    cause: AnyCause | None = None  # why it waits
+    #: where it does not wait: a clause, and what to do next
+    remark: str = ""
+    advice: str = ""
     node: str = ""  # where a pod is bound
     report: Report | None = None
     held: tuple[ResourceClaim, ...] = field(default=())  # claims that are allocated
 
+    @property
+    def reason(self) -> str:
+        """A clause."""
+        return clause(self.cause) if self.cause else self.remark
+
+    @property
+    def next_step(self) -> str:
+        return next_step(self.cause) if self.cause else self.advice
+
 
 def document(explained: Explanation) -> dict[str, Any]:
     """The JSON document; empty fields are left out."""
-    about, report = explained.about, explained.report or Report(finding=None)
+    about, report = explained.about, explained.report or Report(cause=None)
     meta = about.metadata
     made = {
         "kind": KIND,
@@ -52,7 +68,8 @@ def document(explained: Explanation) -> dict[str, Any]:
             "uid": meta.uid,
         },
         "state": explained.state,
-        "reason": f"{sentence(explained.reason)}." if explained.reason else "",
+        "cause": msgspec.to_builtins(explained.cause),
+        "reason": f"{sentence(explained.reason)}.",
         "nextStep": explained.next_step,
         "nodeName": explained.node,
         "hints": list(report.hints),
@@ -60,7 +77,7 @@ def document(explained: Explanation) -> dict[str, Any]:
         "requests": [_request(one) for one in report.requests],
         "nodes": [_node(one) for one in report.nodes],
     }
-    return {name: value for name, value in made.items() if value not in ("", [])}
+    return {name: value for name, value in made.items() if value not in ("", [], None)}
 
 
 def _held(claim: ResourceClaim) -> dict[str, Any]:
@@ -124,16 +141,16 @@ def _node(node: NodeReport) -> dict[str, Any]:
     outcome = node.examination.outcome
     made: dict[str, Any] = {"name": node.name, "fits": node.fits}
     if node.refusals:
-        made["refusals"] = [{"plugin": one.plugin, "message": one.message} for one in node.refusals]
+        made["refusals"] = [{"plugin": one.plugin, "message": message(one)} for one in node.refusals]
     match outcome:
         case Allocated(results=results):
             made["devices"] = [
                 f"{one.driver}/{one.pool}/{one.device}" for result in results for one in result.devices.results
             ]
         case Unallocatable(reasons=reasons):
-            made["reason"] = f"{sentence(reasons[0].text)}." if reasons else ""
+            made["reason"] = f"{sentence(clause(reasons[0].cause, names_claim=True))}." if reasons else ""
         case _:
-            made["reason"] = outcome.message
+            made["reason"] = message(outcome.cause)
     if node.examination.requests:
         made["requests"] = [
             {

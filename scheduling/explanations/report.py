@@ -1,4 +1,4 @@
-"""The report on a pod or a claim: every node's answer, the funnels over all nodes, and the dominant reason. PURE.
+"""The report on a pod or a claim: every node's answer, the funnels over all nodes, and the dominant cause. PURE.
 
 The nodes that do not take the pod are examined too: what they could give is worth a hint. A hint is a what-if that was
 tried by the allocator itself: without one selector, or without what speaks against a node, the claims could be met.
@@ -16,10 +16,9 @@ from scheduling.allocator import Allocated, Failed, NodeView, Snapshot, Unalloca
 from scheduling.allocator.allocation import Examination, Examined, examine
 from scheduling.allocator.dominance import dominant
 from scheduling.allocator.requests import RequestPlan
-from scheduling.allocator.sentences import Finding
 from scheduling.allocator.stages import ASKED_THOROUGHLY, Funnel, Shortage, merged, most_left
-from scheduling.explanations import causes
-from scheduling.policy import Refusal
+from scheduling.causes import AnyCause, NoNodeFits, Refusal, SearchStopped, counted
+from scheduling.messages import message
 
 #: Selectors that are tried without, at most.
 TRIED = 6
@@ -76,9 +75,9 @@ class Loosening:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """`finding` is None where some node could take everything now."""
+    """`cause` is None where some node could take everything now."""
 
-    finding: Finding | None
+    cause: AnyCause | None
     requests: tuple[RequestReport, ...] = ()
     nodes: tuple[NodeReport, ...] = ()
     #: what speaks against nodes that could give the devices
@@ -108,12 +107,12 @@ def report(
     )
     eligible = [node for node in found if not node.refusals]
     if any(node.fits for node in found):
-        return Report(finding=None, nodes=found, requests=_requests(eligible, ()))
+        return Report(cause=None, nodes=found, requests=_requests(eligible, ()))
     refusals = [node.examination.outcome for node in eligible if isinstance(node.examination.outcome, Unallocatable)]
     leading = dominant(refusals)
     decisive = () if not leading else (leading[0].claim, leading[0].request)
     return Report(
-        finding=_finding(eligible, refusals, refused, nodes=len(nodes)),
+        cause=_cause(eligible, refusals, refused, nodes=len(nodes)),
         requests=_requests(eligible or found, decisive),
         nodes=found,
         notes=tuple(_notes(claims, found)),
@@ -121,25 +120,25 @@ def report(
     )
 
 
-def _finding(
+def _cause(
     eligible: Sequence[NodeReport],
     refusals: Sequence[Unallocatable],
     refused: Mapping[str, tuple[Refusal, ...]],
     *,
     nodes: int,
-) -> Finding:
+) -> AnyCause:
     """Errors that a person must mend come first; then devices; then what speaks against the nodes."""
     outcomes = [node.examination.outcome for node in eligible]
     failed = sorted((one for one in outcomes if isinstance(one, Failed)), key=lambda one: not one.fatal_for_pod)
     if failed and failed[0].fatal_for_pod:
-        return causes.of_error(failed[0].error)
+        return failed[0].cause
     undecided = [one for one in outcomes if isinstance(one, Undecided)]
     if undecided:
-        return causes.of_undecided(sum(one.trials for one in undecided))
+        return SearchStopped(sum(one.trials for one in undecided))
     found = overall(refusals, asked=ASKED_THOROUGHLY)
     if found is not None:
         return found
-    return causes.of_error(failed[0].error) if failed else causes.of_nodes(refused, nodes=nodes)
+    return failed[0].cause if failed else NoNodeFits(nodes=nodes, refused=counted(refused.values()))
 
 
 def _requests(nodes: Sequence[NodeReport], decisive: tuple[str, ...]) -> tuple[RequestReport, ...]:
@@ -173,7 +172,7 @@ def _notes(claims: Sequence[ResourceClaim], nodes: Sequence[NodeReport]) -> Iter
     able = [node for node in nodes if node.refusals and isinstance(node.examination.outcome, Allocated)]
     if able and claims:
         named = ", ".join(f"`{node.name}`" for node in able[:3])
-        yield f"{named} could give the devices now, but the pod may not run there: {able[0].refusals[0].message}."
+        yield f"{named} could give the devices now, but the pod may not run there: {message(able[0].refusals[0])}."
 
 
 def _loosenings(

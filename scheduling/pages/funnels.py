@@ -11,7 +11,7 @@ from scheduling.allocator.allocation import Examined
 from scheduling.allocator.stages import DeviceSet, Drop, Funnel, PoolTrouble, Stage, drops
 from scheduling.cel.clauses import clause_of, operands
 from scheduling.explanations.report import NodeReport, Report, RequestReport
-from scheduling.messages import sentence
+from scheduling.messages import clause, message, sentence
 from scheduling.simulation_shapes import is_imagined, spoken
 
 #: Nodes that are shown one by one.
@@ -277,18 +277,18 @@ def _line(
 def _stops(node: NodeReport, request: Examined | None) -> tuple[str, int]:
     """(why the node is out, how far it came)."""
     if node.refusals:
-        return "; ".join(refusal.message for refusal in node.refusals), 0
+        return "; ".join(map(message, node.refusals)), 0
     outcome = node.examination.outcome
     if isinstance(outcome, Allocated):
         return "Could take everything now", 1000
     if not isinstance(outcome, Unallocatable):
-        return outcome.message, 0
+        return message(outcome.cause), 0
     if request is not None and request.short:
         index = next(number for number, stage in enumerate(request.funnel) if stage.left < request.wanted)
         return _stage_text(request, request.funnel, index), index
     if outcome.reasons:
         leading = outcome.reasons[0]
-        return (leading.conflict or f"Request {leading.request} is short"), 500
+        return (clause(leading.conflict) if leading.conflict else f"Request {leading.request} is short"), 500
     return "Too few devices", 0
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from scheduling.backoff import backoff_seconds
-from scheduling.messages import CANNOT_ALLOCATE, no_node_fits
+from scheduling.causes import CannotAllocate, ClaimInUse, NoNodeFits, Refusal, counted
+from scheduling.messages import message
 
 
 @pytest.mark.parametrize(
@@ -16,21 +17,30 @@ def test_backoff_doubles_from_one_second_to_ten(attempts: int, seconds: float) -
 
 
 def test_reasons_are_counted_over_nodes_and_sorted_as_text() -> None:
-    refused = [[CANNOT_ALLOCATE], ["node(s) were unschedulable"], [CANNOT_ALLOCATE]]
-    assert no_node_fits(nodes=3, node_reasons=refused, post_filter="still not schedulable") == (
+    refused = counted([[CannotAllocate()], [Refusal("NodeUnschedulable")], [CannotAllocate()]])
+    assert message(NoNodeFits(nodes=3, refused=refused)) == (
         "0/3 nodes are available: 1 node(s) were unschedulable, 2 cannot allocate all claims. still not schedulable"
     )
 
 
 def test_a_node_refused_for_two_reasons_counts_for_both() -> None:
-    text = no_node_fits(nodes=1, node_reasons=[["Insufficient memory", "Insufficient cpu"]])
-    assert text == "0/1 nodes are available: 1 Insufficient cpu, 1 Insufficient memory."
+    refused = counted([[Refusal("NodeResourcesFit", "memory"), Refusal("NodeResourcesFit", "cpu")]])
+    assert message(NoNodeFits(nodes=1, refused=refused)) == (
+        "0/1 nodes are available: 1 Insufficient cpu, 1 Insufficient memory. still not schedulable"
+    )
 
 
 def test_what_refuses_the_pod_itself_stands_alone() -> None:
-    text = no_node_fits(nodes=2, node_reasons=[["x"], ["x"]], pod_reason="resourceclaim in use")
-    assert text == "0/2 nodes are available: resourceclaim in use."
+    cause = NoNodeFits(nodes=2, because=ClaimInUse())
+    assert message(cause) == "0/2 nodes are available: resourceclaim in use."
 
 
 def test_a_cluster_without_nodes_has_its_own_words() -> None:
-    assert no_node_fits(nodes=0) == "no nodes available to schedule pods"
+    assert message(NoNodeFits(nodes=0)) == "no nodes available to schedule pods"
+
+
+def test_an_allocation_that_was_in_the_way_is_told() -> None:
+    cause = NoNodeFits(nodes=1, refused=((Refusal("DynamicResources"), 1),), deallocated=True)
+    assert message(cause) == (
+        "0/1 nodes are available: 1 resourceclaim not available on the node. deallocation of ResourceClaim completed"
+    )

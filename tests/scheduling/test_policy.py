@@ -11,8 +11,9 @@ from claims.kinds.resource_claims import ResourceClaim
 from inventory.kinds.nodes import Node
 from manciple.wire.codec import decode_value
 from manciple.wire.quantity import NANO
-from scheduling.messages import no_node_fits
-from scheduling.policy import Refusal, check, needs_of, preference, requests_of
+from scheduling.causes import NoNodeFits, Refusal, counted
+from scheduling.messages import message
+from scheduling.policy import check, needs_of, preference, requests_of
 
 Json = dict[str, Any]
 GIB = 2**30 * NANO
@@ -39,7 +40,7 @@ FPGA = "example.com/fpga"
 
 
 def messages(pod: Pod, node: Node, *, used: Json | None = None, pods: int = 0) -> list[str]:
-    return [one.message for one in check(needs_of(pod), node, used=used or {}, pods=pods)]
+    return [message(one) for one in check(needs_of(pod), node, used=used or {}, pods=pods)]
 
 
 def affinity(operator: str, *values: str, key: str = "zone") -> Json:
@@ -157,14 +158,14 @@ def test_an_allocated_claim_is_available_on_its_nodes_only() -> None:
     anywhere = decode_value(ResourceClaim, {"status": {"allocation": {}}})
     needs = needs_of(make_pod())
     assert check(needs, make_node(), used={}, pods=0, claims=[claim, anywhere]) == ()
-    refused = Refusal("DynamicResources", "resourceclaim not available on the node")
+    refused = Refusal("DynamicResources")
     assert check(needs, make_node("m"), used={}, pods=0, claims=[anywhere, claim]) == (refused,)
 
 
 def test_only_resources_that_pods_hold_can_be_freed() -> None:
     needs = needs_of(make_pod(containers=[container(cpu="2", memory="9Gi")]))
     refusals = check(needs, make_node(), used={"cpu": 3 * NANO}, pods=0)
-    assert [(one.message, one.resolvable) for one in refusals] == [
+    assert [(message(one), one.resolvable) for one in refusals] == [
         ("Insufficient cpu", True),
         ("Insufficient memory", False),
     ]
@@ -186,5 +187,7 @@ def affinity_term(key: str, value: str) -> Json:
 def test_the_reasons_of_all_nodes_make_kubernetes_sentence() -> None:
     pod = make_pod(containers=[container(cpu="5")])
     nodes = [make_node("a", taints=[TAINT]), make_node("b"), make_node("c")]
-    text = no_node_fits(nodes=3, node_reasons=[messages(pod, one) for one in nodes])
-    assert text == "0/3 nodes are available: 1 node(s) had untolerated taint {k: v}, 2 Insufficient cpu."
+    refused = counted(check(needs_of(pod), one, used={}, pods=0) for one in nodes)
+    assert message(NoNodeFits(nodes=3, refused=refused)) == (
+        "0/3 nodes are available: 1 node(s) had untolerated taint {k: v}, 2 Insufficient cpu. still not schedulable"
+    )

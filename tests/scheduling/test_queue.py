@@ -10,13 +10,14 @@ from claims.kinds.pods import Pod, PodSchedulingGate
 from manciple.store.pruning import prune
 from scheduling import queue
 from scheduling.capture import ClusterState
+from scheduling.causes import Interrupted
 from scheduling.models import Cursor, QueuedPod
 from scheduling.queue import Done, Parked, Retry
 from scheduling.reasons import Hold, Reason, names_of
 from tests.builders import make_claim, make_container, make_node, make_pod, make_template
 from tests.scheduling.cluster import Cluster, with_spec
 
-DEVICES = Hold(reasons=Reason.DEVICES, message="no devices")
+DEVICES = Hold(reasons=Reason.DEVICES)
 
 
 def uid_of(cluster: Cluster, name: str) -> str:
@@ -109,7 +110,9 @@ def test_a_pod_that_fails_again_and_again_rests_longer_each_time(cluster: Cluste
     rests = []
     state = feed(cluster)
     for _ in range(6):
-        queue.settle([Retry(uid=uid_of(cluster, "web"), message="conflict")], revision=state.revision, now=cluster.now)
+        queue.settle(
+            [Retry(uid=uid_of(cluster, "web"), cause=Interrupted("conflict"))], revision=state.revision, now=cluster.now
+        )
         rest = (cluster.queued("web").not_before or cluster.now) - cluster.now
         rests.append(rest.total_seconds())
         cluster.later(rest.total_seconds())

@@ -13,6 +13,7 @@ from manciple.wire.errors import NotFound
 from scheduling import simulation
 from scheduling.explanations import current
 from scheduling.explanations.current import cluster as warm
+from scheduling.messages import clause
 from scheduling.simulation import Answer, Question, simulate
 from scheduling.simulation_moulds import Changes, Mould, of_claim
 from tests.builders import (
@@ -87,9 +88,9 @@ def test_what_is_rehearsed_is_what_then_happens(cluster: Cluster, request_of_eac
     assert [cluster.pod(name).spec.node_name for name in bound] == [one.node for one in answer.placed]
     assert [cluster.devices(cluster.generated_claim(name)) for name in bound] == _would(answer)
     waiting = next(pod.metadata.name for pod in pods if pod.metadata.name not in bound)
-    assert answer.finding is not None
+    assert answer.cause is not None
     explained = current.explain_pod("default", waiting)
-    assert explained.reason == answer.finding.cause
+    assert explained.reason == clause(answer.cause)
 
 
 def test_nothing_is_written_and_nothing_stays(cluster: Cluster) -> None:
@@ -113,7 +114,7 @@ def test_a_request_that_fits_everywhere_is_counted_to_the_end(cluster: Cluster) 
     cluster.with_gpus("node-1", "node-2", each=5)
     answer = simulate(Question(mould=of_claim(make_claim()), replicas=3))
     assert (len(answer.placed), answer.fits, answer.counted_all, answer.left) == (3, 10, True, 0)
-    assert answer.finding is not None
+    assert answer.cause is not None
     assert answer.departure is None
     assert answer.missing is None
 
@@ -233,8 +234,8 @@ def test_a_hold_is_the_reason(cluster: Cluster) -> None:
     mould = of_claim(make_claim(requests=[make_request(device_class="nothing")]))
     answer = simulate(Question(mould=mould))
     assert answer.report is None
-    assert answer.finding is not None
-    assert "device class nothing does not exist" in answer.finding.cause
+    assert answer.cause is not None
+    assert "device class nothing does not exist" in clause(answer.cause)
 
 
 def test_time_is_bounded(cluster: Cluster) -> None:

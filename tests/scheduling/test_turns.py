@@ -10,6 +10,7 @@ from django.db import connection
 
 from scheduling import queue, turns
 from scheduling.capture import ClusterState
+from scheduling.causes import Interrupted
 from scheduling.dispatch import claim_among_processes
 from scheduling.models import QueuedPod
 from scheduling.queue import MOST_AT_ONCE, Retry
@@ -61,7 +62,7 @@ def test_a_pod_that_lost_a_race_is_tried_again_at_once_but_not_for_ever(cluster:
     cluster.create(make_pod("web"))
     state = ClusterState.captured()
     queue.feed(state, cluster.now)
-    lost = [Retry(uid=cluster.pod("web").metadata.uid, message="conflict", at_once=True)]
+    lost = [Retry(uid=cluster.pod("web").metadata.uid, cause=Interrupted("conflict"), at_once=True)]
     for _ in range(MOST_AT_ONCE):
         assert queue.ready(10, cluster.now) == [lost[0].uid]
         queue.settle(lost, revision=state.revision, now=cluster.now)

@@ -14,9 +14,10 @@ from inventory.models import Node, Pool
 from manciple.pages.durations import moment
 from manciple.pages.people import Person
 from manciple.store import objects
+from scheduling.causes import AnyCause, claim_of, decode
+from scheduling.messages import brief
 from scheduling.models import QueuedPod
 from scheduling.pages.claims.states import Facts, User, Verdict, judge
-from scheduling.pages.claims.steps import short_reason
 from scheduling.pages.claims.users import read_users
 from scheduling.pod_claims import requested_classes
 from scheduling.resources import CLAIMS, Key, decoded, kind
@@ -76,7 +77,7 @@ class _Known:
     held: Mapping[str, _Held]
     nodes: Mapping[str, bool]  # name -> ready
     documents: Mapping[Key, ResourceClaim]  # of those being deleted, held by nobody, or asked for their classes
-    waiting: Mapping[Key, list[tuple[str, str]]]  # claim -> (pod, why it waits)
+    waiting: Mapping[Key, list[tuple[str, AnyCause | None]]]  # claim -> (pod, why it waits)
 
 
 def read_claims(
@@ -123,8 +124,8 @@ def _line(row: tuple[Any, ...], known: _Known, now: datetime) -> ClaimLine:
     )
     verdict = judge(facts, now=now)
     waiting = known.waiting.get((namespace, name), [])
-    why = next((reason for _, reason in waiting if reason), "") if verdict.state == "pending" else ""
-    why = why.replace(f" of claim `{namespace}/{name}`", "")  # it stands in the claim's own line
+    cause = next((cause for _, cause in waiting if cause), None) if verdict.state == "pending" else None
+    why = brief(cause, names_claim=claim_of(cause) != f"{namespace}/{name}")
     return ClaimLine(
         uid=uid,
         namespace=namespace,
@@ -158,21 +159,21 @@ def _documents(keys: Collection[Key]) -> dict[Key, ResourceClaim]:
     return {(stored.namespace, stored.name): decoded(stored, ResourceClaim) for stored in found}
 
 
-def _waiting(pending: Collection[Key]) -> dict[Key, list[tuple[str, str]]]:
-    """Pending claim -> the pods without a node that name it, and what the scheduler says of each."""
+def _waiting(pending: Collection[Key]) -> dict[Key, list[tuple[str, AnyCause | None]]]:
+    """Pending claim -> the pods without a node that name it, and what the scheduler found of each."""
     if not pending:
         return {}
     pods = Pod.objects.filter(node_name="", deleting=False, namespace__in={namespace for namespace, _ in pending})
-    found: dict[Key, list[tuple[str, str]]] = defaultdict(list)
+    found: dict[Key, list[tuple[str, AnyCause | None]]] = defaultdict(list)
     rows = [
         (uid, namespace, name, [claim for claim in claims if (namespace, claim) in pending])
         for uid, namespace, name, claims in pods.order_by("name").values_list("uid", "namespace", "name", "claim_names")
     ]
     wanting = {uid for uid, *_, claims in rows if claims}
-    said = dict(QueuedPod.objects.exclude(message="").values_list("uid", "message")) if wanting else {}
+    told = dict(QueuedPod.objects.exclude(cause="").values_list("uid", "cause")) if wanting else {}
     for uid, namespace, name, claims in rows:
         for claim in claims:
-            found[namespace, claim].append((name, short_reason(said.get(uid, ""))))
+            found[namespace, claim].append((name, decode(told.get(uid, ""))))
     return found
 
 

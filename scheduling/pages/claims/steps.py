@@ -13,7 +13,8 @@ from claims.kinds.resource_claims import AllocatedDeviceStatus, AllocationResult
 from manciple.pages.durations import moment
 from manciple.wire.machinery import Event
 from scheduling.controllers.release import FINALIZER
-from scheduling.messages import CANNOT_ALLOCATE, STILL_NOT_SCHEDULABLE, sentence
+from scheduling.event_recorder import cause_in
+from scheduling.messages import brief
 
 #: Names in one sentence.
 NAMED = 4
@@ -167,15 +168,8 @@ def _of_events(claim: ResourceClaim, events: Iterable[Event]) -> Iterator[Step]:
 
 def words_of(event: Event) -> str:
     """What an Event says; of a pod that waits, only what it waits for."""
-    if event.reason == "FailedScheduling":
-        return f"Waits: {short_reason(event.message)}"
-    return event.message or event.reason
-
-
-def short_reason(message: str) -> str:
-    """The scheduler's message without what all of them begin and end with."""
-    before, _, dominant = message.removesuffix(STILL_NOT_SCHEDULABLE).strip().partition(f"{CANNOT_ALLOCATE}. ")
-    return sentence(dominant or before)
+    cause = cause_in(event.metadata.annotations)
+    return f"Waits: {brief(cause)}" if cause else event.message or event.reason
 
 
 def _of_past(past: Past) -> Iterator[Step]:

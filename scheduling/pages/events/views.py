@@ -21,7 +21,9 @@ from manciple.pages import links
 from manciple.pages.people import Person, person_of
 from manciple.store.recent import Recent, namespaces_with, newest
 from manciple.store.tail import latest_revision
-from scheduling.pages.overview.waiting import clause_of
+from scheduling.causes import AnyCause
+from scheduling.event_recorder import cause_in
+from scheduling.messages import brief
 from scheduling.resources import EVENTS
 
 #: Events on one page.
@@ -31,8 +33,6 @@ LOOKED_AT = 5000
 #: Read at a time.
 BATCH = 500
 NORMAL, WARNING = "Normal", "Warning"
-#: What the scheduler calls a pod's lack of a place.
-FAILED_SCHEDULING = "FailedScheduling"
 
 
 class _About(msgspec.Struct, frozen=True, rename="camel"):
@@ -43,6 +43,7 @@ class _About(msgspec.Struct, frozen=True, rename="camel"):
 
 class _Meta(msgspec.Struct, frozen=True, rename="camel"):
     creation_timestamp: str | None = None
+    annotations: dict[str, str] = {}
 
 
 class _Source(msgspec.Struct, frozen=True):
@@ -79,6 +80,7 @@ class ShownEvent:
     warning: bool
     reason: str
     message: str
+    cause: AnyCause | None
     component: str
     count: int
     at: str | None
@@ -91,8 +93,8 @@ class ShownEvent:
 
     @property
     def clause(self) -> str:
-        """The message, without what all of the scheduler's refusals begin and end with."""
-        return clause_of(self.message) if self.reason == FAILED_SCHEDULING else self.message
+        """What it says, without what all of the scheduler's refusals begin and end with."""
+        return brief(self.cause) if self.cause else self.message
 
     @property
     def title(self) -> str:
@@ -227,6 +229,7 @@ def shown_event(stored: Recent) -> ShownEvent:
         warning=event.type == WARNING,
         reason=event.reason,
         message=event.message.strip(),
+        cause=cause_in(event.metadata.annotations),
         component=event.reporting_component or event.source.component,
         count=event.count,
         at=event.last_timestamp or event.event_time or created,

@@ -16,8 +16,9 @@ from manciple.pages.people import Person
 from manciple.store import objects, rows
 from manciple.store.records import Stored
 from manciple.wire.registry import registry
+from scheduling.causes import decode
 from scheduling.models import QueuedPod
-from scheduling.pages.overview.waiting import Cause, cause_of
+from scheduling.next_steps import Topic, topic_of
 from scheduling.resources import NAMESPACES, kind
 
 #: Pods in the order in which they are told.
@@ -37,7 +38,7 @@ class Held:
     devices: Mapping[str, int] = field(default_factory=dict)  # class -> devices held
     claims: Mapping[str, int] = field(default_factory=dict)
     pods: Mapping[str, int] = field(default_factory=dict)
-    causes: tuple[tuple[Cause, int], ...] = ()  # why its pods wait, and how many for that, the most first
+    causes: tuple[tuple[Topic, int], ...] = ()  # why its pods wait, and how many for that, the most first
 
     @property
     def device_count(self) -> int:
@@ -56,7 +57,7 @@ class Held:
         return self.pods.get("Waiting", 0)
 
     @property
-    def cause(self) -> Cause | None:
+    def cause(self) -> Topic | None:
         """Why most of its waiting pods wait."""
         return self.causes[0][0] if self.causes else None
 
@@ -102,7 +103,7 @@ def _held(
     pods: Counter[str],
     claims: Counter[str],
     devices: Counter[str],
-    causes: Counter[Cause],
+    causes: Counter[Topic],
 ) -> Held:
     return Held(
         name=name,
@@ -154,10 +155,10 @@ def _devices(found: QuerySet[AllocatedDevice]) -> dict[str, Counter[str]]:
     return devices
 
 
-def _causes(found: QuerySet[QueuedPod]) -> dict[str, Counter[Cause]]:
-    causes: dict[str, Counter[Cause]] = defaultdict(Counter)
-    for namespace, message, held_by in found.exclude(message="").values_list("namespace", "message", "held_by"):
-        causes[namespace][cause_of(message, held_by)] += 1
+def _causes(found: QuerySet[QueuedPod]) -> dict[str, Counter[Topic]]:
+    causes: dict[str, Counter[Topic]] = defaultdict(Counter)
+    for namespace, cause in found.exclude(cause="").values_list("namespace", "cause"):
+        causes[namespace][topic_of(decode(cause))] += 1
     return causes
 
 

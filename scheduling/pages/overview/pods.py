@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from scheduling.capacity import classes_asked
+from scheduling.causes import decode
 from scheduling.models import QueuedPod
-from scheduling.pages.overview.waiting import cause_of
+from scheduling.next_steps import topic_of
 
 #: Waiting pods that are looked at; of more, those that wait longest.
 LOOKED_AT = 5000
 
 
-def waiting_for(cause: str) -> list[str]:
-    """The uids of the pods in the queue that wait for this cause (a key of `overview_waiting.CAUSES`)."""
-    rows = QueuedPod.objects.order_by("created_at").values_list("uid", "message", "held_by")[:LOOKED_AT]
-    return [uid for uid, message, held_by in rows if cause_of(message, held_by).key == cause]
+def waiting_for(topic: str) -> list[str]:
+    """The uids of the pods in the queue that wait for this (a key of `next_steps.TOPICS`)."""
+    rows = QueuedPod.objects.order_by("created_at").values_list("uid", "cause")[:LOOKED_AT]
+    return [uid for uid, cause in rows if topic_of(decode(cause)).key == topic]
 
 
 def asking_for(device_class: str) -> list[str]:

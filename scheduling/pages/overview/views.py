@@ -21,6 +21,7 @@ from claims.models import Pod
 from manciple.pages.people import Person, person_of
 from manciple.store.tail import latest_revision
 from scheduling.capacity import Census, ClassCount, read_census
+from scheduling.causes import decode
 from scheduling.models import QueuedPod
 from scheduling.pages import charts
 from scheduling.pages.devices.lines import lines_of
@@ -28,7 +29,7 @@ from scheduling.pages.devices.words import STATES
 from scheduling.pages.events.views import latest
 from scheduling.pages.overview.health import lines, need_a_look
 from scheduling.pages.overview.signs import read_signs
-from scheduling.pages.overview.waiting import Waiting, WaitingPod, by_cause
+from scheduling.pages.overview.waiting import Waiting, WaitingPod, by_topic
 from scheduling.usage import ALL, Usage, minute_of, nonzero, samples_since
 
 #: Events that are shown.
@@ -188,13 +189,13 @@ def _use(request: HttpRequest, census: Census, now: datetime) -> dict[str, Any]:
 
 
 def _waiting(person: Person) -> Sequence[Waiting]:
-    columns = ("namespace", "name", "created_at", "message", "held_by")
-    rows: Iterable[tuple[str, str, datetime, str, int]] = (
+    columns = ("namespace", "name", "created_at", "cause")
+    rows: Iterable[tuple[str, str, datetime, str]] = (
         person.seen(QueuedPod.objects.all()).order_by("created_at").values_list(*columns)[:SORTED]
     )
-    return by_cause(
-        WaitingPod(namespace=namespace, name=name, since=since, message=message, held_by=held_by)
-        for namespace, name, since, message, held_by in rows
+    return by_topic(
+        WaitingPod(namespace=namespace, name=name, since=since, cause=decode(cause))
+        for namespace, name, since, cause in rows
     )
 
 

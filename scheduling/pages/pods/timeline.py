@@ -10,8 +10,8 @@ from claims.kinds.pods import Pod
 from manciple.pages.durations import moment
 from manciple.store import objects
 from manciple.wire.machinery import Event
-from scheduling.messages import sentence
-from scheduling.pages.pods.views import short
+from scheduling.event_recorder import cause_in
+from scheduling.messages import brief, sentence
 from scheduling.resources import EVENTS, decoded, kind
 
 #: Moments beside the reasons; the tab has all of them.
@@ -71,7 +71,8 @@ def _moment(event: Event, pod: Pod) -> Moment:
     last = event.last_timestamp or event.event_time or event.metadata.creation_timestamp
     first = event.first_timestamp if event.count > 1 and event.first_timestamp != last else None
     waits = event.reason in _WAITING
-    text = f"Waits: {short(event.message)}" if event.reason == "FailedScheduling" else sentence(event.message.strip())
+    cause = cause_in(event.metadata.annotations)
+    text = f"Waits: {brief(cause, names_claim=False)}" if cause else sentence(event.message.strip())
     return Moment(
         at=last,
         first=first,

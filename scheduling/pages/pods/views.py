@@ -7,7 +7,6 @@ asks for); `?page=` turns the page.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -23,10 +22,11 @@ from claims.models import Pod as PodRow
 from claims.models import Reservation
 from manciple.pages.people import Person, person_of
 from manciple.store.tail import latest_revision
-from scheduling.messages import STILL_NOT_SCHEDULABLE, sentence
+from scheduling.causes import decode
+from scheduling.messages import brief
 from scheduling.models import QueuedPod
+from scheduling.next_steps import TOPICS
 from scheduling.pages.overview.pods import asking_for, waiting_for
-from scheduling.pages.overview.waiting import CAUSES
 
 #: Pods on one page.
 PAGE = 100
@@ -63,7 +63,7 @@ class Filter:
     state: str = ""
     node: str = ""
     text: str = ""
-    reason: str = ""  # the key of a cause of waiting
+    reason: str = ""  # the key of a topic of `scheduling.next_steps`
     device_class: str = ""  # that a waiting pod asks for
     page: int = 1
 
@@ -75,7 +75,7 @@ class Filter:
             state=query.get("state", "") if query.get("state", "") in STATES else "",
             node=query.get("node", "").strip(),
             text=query.get("q", "").strip(),
-            reason=query.get("reason", "") if query.get("reason", "") in CAUSES else "",
+            reason=query.get("reason", "") if query.get("reason", "") in TOPICS else "",
             device_class=query.get("class", "").strip(),
             page=max(int(number), 1) if number.isdecimal() else 1,
         )
@@ -87,7 +87,7 @@ class Filter:
     @property
     def waits_for(self) -> str:
         """What the pods have in common that are shown, in words; empty where all are."""
-        words = [CAUSES[self.reason].title.lower()] if self.reason else []
+        words = [TOPICS[self.reason].title.lower()] if self.reason else []
         words += [f"they ask for `{self.device_class}`"] if self.device_class else []
         return ", ".join(words)
 
@@ -204,7 +204,7 @@ def read_lines(rows: Iterable[PodRow]) -> list[PodLine]:
     """Three queries, however many."""
     found = list(rows)
     uids = [row.uid for row in found]
-    queued = {one.uid: one for one in QueuedPod.objects.filter(uid__in=uids).only("uid", "message", "created_at")}
+    queued = {one.uid: one for one in QueuedPod.objects.filter(uid__in=uids).only("uid", "cause", "created_at")}
     held = _held(uids)
     return [_line(row, queued.get(row.uid), held.get(row.uid, 0)) for row in found]
 
@@ -222,7 +222,7 @@ def _line(row: PodRow, queued: QueuedPod | None, devices: int) -> PodLine:
         name=row.name,
         state=state,
         node=row.node_name,
-        reason=short(queued.message) if waits and queued else "",
+        reason=brief(decode(queued.cause), names_claim=False) if waits and queued else "",
         since=queued.created_at if waits and queued else None,
         devices=devices,
     )
@@ -235,14 +235,3 @@ def state_of(*, deleting: bool, phase: str, node: str) -> str:
     if phase in ("", "Pending"):
         return "Starting" if node else "Waiting"
     return phase
-
-
-_OF_CLAIM = re.compile(r" of claim `[^`]*`")
-
-
-def short(message: str) -> str:
-    """The scheduler's message without what all of them begin and end with, and without the claim's name."""
-    text = message.removesuffix(STILL_NOT_SCHEDULABLE).strip()
-    _, found, reasons = text.partition("nodes are available: ")
-    summary, _, dominant = (reasons if found else text).partition(". ")
-    return sentence(_OF_CLAIM.sub("", dominant or summary))

@@ -15,6 +15,8 @@ from manciple.pages.people import Person
 from manciple.wire.errors import NotFound
 from scheduling.explanations.documents import Explanation
 from scheduling.explanations.report import Report
+from scheduling.messages import clause
+from scheduling.next_steps import next_step
 from scheduling.pages.funnels import LeftOut, NodeTable, Section, held_devices, node_table, sections
 from scheduling.pages.pods.claims import ClaimLine
 from scheduling.pages.pods.holders import NOBODY, Held, read_held
@@ -132,12 +134,12 @@ def _rehearsal_verdict(pod: Pod, mould: Mould, answer: Answer, changes: Changes)
             next_step=_how(pod, changes, words),
             **back,  # type: ignore[arg-type]  # words and a flag
         )
-    finding = answer.finding
+    cause = answer.cause
     return Verdict(
         good=False,
-        title=f"{tried} it would still wait{f' because {finding.cause}' if finding else ''}.",
+        title=f"{tried} it would still wait{f' because {clause(cause)}' if cause else ''}.",
         text="A rehearsal: nothing has changed in the cluster.",
-        next_step=finding.next_step if finding else "",
+        next_step=next_step(cause) if cause else "",
         **back,  # type: ignore[arg-type]  # as above
     )
 

@@ -9,6 +9,8 @@ from claims.models import AllocatedDevice
 from inventory.models import Device
 from manciple.pages.people import Person
 from manciple.wire.names import natural
+from scheduling.messages import clause
+from scheduling.next_steps import next_step
 from scheduling.pages.funnels import LeftOut, NodeTable, Section, node_table, sections
 from scheduling.pages.pods.holders import Mark
 from scheduling.pages.pods.why import left_out_of
@@ -74,7 +76,7 @@ def read_answer(answer: Answer, asked: Asked, person: Person) -> Result:
         good=not answer.left and bool(answer.placed),
         title=_title(answer),
         text=_text(answer),
-        next_step=spoken(answer.finding.next_step) if answer.finding and answer.left else "",
+        next_step=spoken(next_step(answer.cause)) if answer.cause and answer.left else "",
         fits=f"{answer.fits}" if answer.counted_all else f"at least {answer.fits}",
         left=answer.left,
         nodes=lines[:NODES],
@@ -106,7 +108,7 @@ def _title(answer: Answer) -> str:
 
 
 def _because(answer: Answer) -> str:
-    return f" because {spoken(answer.finding.cause)}" if answer.finding else ""
+    return f" because {spoken(clause(answer.cause))}" if answer.cause else ""
 
 
 def _nodes(placed: Sequence[Placed]) -> str:

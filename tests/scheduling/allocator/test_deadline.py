@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from scheduling.allocator import Allocated, NodeView, Undecided, allocate, place
 from scheduling.allocator.search import TRIALS_PER_LOOK, Deadline
+from scheduling.messages import message
 from tests.scheduling.allocator.cases import GPU, NODE, Json, device, make_claim, make_inventory, make_slice, request
 
 LATE = 10.0
@@ -41,7 +42,7 @@ def test_a_search_looks_at_the_clock_now_and_then_and_stops() -> None:
     claims = [make_claim(request(count=32), name=f"c-{number}") for number in range(count // 32)]
     outcome = allocate(inventory.snapshot(), claims, NODE, deadline=Deadline.after(0.5, clock=_ticking()))
     assert outcome == Undecided(trials=TRIALS_PER_LOOK, timed_out=True)
-    assert outcome.message == "timed out trying to allocate devices"
+    assert message(outcome.cause) == "timed out trying to allocate devices"
     assert isinstance(allocate(inventory.snapshot(), claims, NODE), Allocated)
 
 

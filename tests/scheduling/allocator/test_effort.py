@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from scheduling.allocator import Allocated, Unallocatable, Undecided, allocate
+from scheduling.messages import message
 from tests.scheduling.allocator.cases import NODE, Json, answer, device, make_claim, make_inventory, make_slice, request
 
 GROUP = "gpu.example.com/group"
@@ -161,7 +162,7 @@ def test_past_its_limit_a_search_says_that_it_does_not_know() -> None:
     inventory = make_inventory(make_slice(*_devices(8, group=8)))
     outcome = allocate(inventory.snapshot(), [make_claim(request(count=8))], NODE, limit=5)
     assert outcome == Undecided(trials=5)
-    assert outcome.message == "allocation undecided: the search stopped after 5 device trials"
+    assert message(outcome.cause) == "allocation undecided: the search stopped after 5 device trials"
 
 
 def test_a_pod_may_have_very_many_claims() -> None:

@@ -6,8 +6,10 @@ import pytest
 
 from inventory.kinds.devices import ResourceSlice
 from scheduling.allocator import Allocated, Failed, Inventory, Unallocatable, overall
-from scheduling.allocator.outcome import finding_of
-from scheduling.allocator.sentences import Finding
+from scheduling.allocator.outcome import cause_of
+from scheduling.causes import Fault, Misconfigured, OfDevices
+from scheduling.messages import clause, message
+from scheduling.next_steps import next_step
 from tests.scheduling.allocator.cases import (
     GPU,
     Json,
@@ -42,10 +44,10 @@ ALL = {"name": "r", "exactly": {"deviceClassName": "gpu", "allocationMode": "All
 SHARED = {"name": "s-0", "allowMultipleAllocations": True, "capacity": {"memory": {"value": "80Gi"}}}
 
 
-def _because(inventory: Inventory, *requests: Json, match: str = "", nodes: tuple[str, ...] = ("node-1",)) -> Finding:
-    """What a person reads of the first reason of these nodes together."""
+def _because(inventory: Inventory, *requests: Json, match: str = "", nodes: tuple[str, ...] = ("node-1",)) -> OfDevices:
+    """The cause of the first reason of these nodes together."""
     outcomes = [_no(inventory, *requests, on=one, match=match) for one in nodes]
-    return finding_of([outcome.reasons[0] for outcome in outcomes])
+    return cause_of([outcome.reasons[0] for outcome in outcomes])
 
 
 def _give(inventory: Inventory, count: int, *, to: str = "alice", on: str = "node-1") -> None:
@@ -56,7 +58,7 @@ def _give(inventory: Inventory, count: int, *, to: str = "alice", on: str = "nod
 
 
 @pytest.mark.parametrize(
-    ("published", "wanted", "cause", "next_step"),
+    ("published", "wanted", "cause", "step"),
     [
         pytest.param(
             (),
@@ -161,10 +163,11 @@ def _give(inventory: Inventory, count: int, *, to: str = "alice", on: str = "nod
         ),
     ],
 )
-def test_what_a_person_reads(published: tuple[ResourceSlice, ...], wanted: Json, cause: str, next_step: str) -> None:
+def test_what_a_person_reads(published: tuple[ResourceSlice, ...], wanted: Json, cause: str, step: str) -> None:
     classes = (make_class(), make_class("b", MODEL.format("B")), make_class("cards", "device.driver != ''"))
     inventory = make_inventory(*published, classes=classes)
-    assert _because(inventory, wanted) == Finding(cause, next_step)
+    found = _because(inventory, wanted)
+    assert (clause(found), next_step(found)) == (cause, step)
 
 
 @pytest.mark.parametrize(
@@ -179,20 +182,20 @@ def test_devices_that_others_hold(held: int, wanted: Json, cause: str) -> None:
     inventory = make_inventory(CARDS)
     _give(inventory, held)
     waiting = "Wait until one is given back, accept other devices, or add some."
-    assert _because(inventory, wanted) == Finding(cause, waiting)
+    found = _because(inventory, wanted)
+    assert (clause(found), next_step(found)) == (cause, waiting)
 
 
 def test_taints_are_named() -> None:
     inventory = make_inventory(CARDS)
     inventory.apply_taint_rule(make_rule("repair", device="d-0"))
-    assert str(_because(inventory, request(count=3))) == (
+    assert clause(_because(inventory, request(count=3))) == (
         "request `r` accepts 3 devices, of which 2 are not tainted, and it wants 3 (the others: `broken:NoSchedule`)"
     )
     inventory.apply_taint_rule(make_rule("repair"))
-    assert _because(inventory, request(count=2)) == Finding(
-        "request `r` accepts only 3 devices and all 3 are tainted (`broken:NoSchedule`)",
-        "Add a toleration for `broken` to the request, or have the taint taken away.",
-    )
+    found = _because(inventory, request(count=2))
+    assert clause(found) == "request `r` accepts only 3 devices and all 3 are tainted (`broken:NoSchedule`)"
+    assert next_step(found) == "Add a toleration for `broken` to the request, or have the taint taken away."
 
 
 def test_what_several_nodes_have_is_added_up_and_shared_devices_count_once() -> None:
@@ -200,7 +203,7 @@ def test_what_several_nodes_have_is_added_up_and_shared_devices_count_once() -> 
     inventory = make_inventory(make_slice("a", "b"), make_slice("c", "d", pool="p2", nodeName="node-2"), everywhere)
     _give(inventory, 1)
     _give(inventory, 1, to="bob", on="node-2")
-    assert str(_because(inventory, request(count=3), nodes=("node-1", "node-2"))) == (
+    assert clause(_because(inventory, request(count=3), nodes=("node-1", "node-2"))) == (
         "request `r` accepts 5 devices and 3 are free, but no node has more than 2 of them free, "
         "and it wants 3 on one node"
     )
@@ -208,13 +211,15 @@ def test_what_several_nodes_have_is_added_up_and_shared_devices_count_once() -> 
 
 def test_a_reason_names_claim_and_request() -> None:
     reason = _no(make_inventory(CARDS), request(where=MODEL.format("C"))).reasons[0]
-    assert reason.text.startswith("request `r` of claim `default/claim` accepts none of the 3 devices")
+    assert clause(reason.cause, names_claim=True).startswith(
+        "request `r` of claim `default/claim` accepts none of the 3 devices"
+    )
     assert (reason.claim, reason.request, reason.device_class) == ("default/claim", "r", "gpu")
 
 
 def test_long_expressions_are_quoted_in_part() -> None:
     long = " || ".join(MODEL.format(f"X{number}") for number in range(100))
-    text = _no(make_inventory(CARDS), request(where=long)).message
+    text = message(_no(make_inventory(CARDS), request(where=long)).reasons[0].cause)
     assert "…`" in text
     assert len(text) < 400
 
@@ -256,14 +261,14 @@ def test_the_funnel_counts_what_is_left_after_each_question() -> None:
 )
 def test_a_constraint_that_nothing_satisfies_is_named(attribute: str, text: str) -> None:
     outcome = _no(make_inventory(CARDS), request(count=2, where=MODEL.format("A")), match=attribute)
-    assert outcome.reasons[0].text == text
+    assert clause(outcome.reasons[0].cause) == text
 
 
 def test_devices_that_do_not_differ_are_named() -> None:
     claim = make_claim(request(count=2, where=MODEL.format("A")), constraints=[{"distinctAttribute": f"{GPU}/model"}])
     outcome = answer(make_inventory(CARDS), claim)
     assert isinstance(outcome, Unallocatable)
-    assert outcome.reasons[0].text == (
+    assert clause(outcome.reasons[0].cause) == (
         "claim `default/claim` wants 2 devices that differ in `gpu.example.com/model`, "
         "and the free ones have only 1 value"
     )
@@ -276,7 +281,7 @@ def test_constraints_that_only_together_cannot_be_met_are_named_together() -> No
     rules = [{"matchAttribute": f"{GPU}/root"}, {"matchAttribute": f"{GPU}/numa"}]
     outcome = answer(make_inventory(cards), make_claim(request(count=2), constraints=rules))
     assert isinstance(outcome, Unallocatable)
-    assert outcome.reasons[0].text == (
+    assert clause(outcome.reasons[0].cause) == (
         "no devices that claim `default/claim` accepts satisfy `matchAttribute: gpu.example.com/root` "
         "and `matchAttribute: gpu.example.com/numa` together"
     )
@@ -289,19 +294,22 @@ def test_counters_that_are_drawn_up_are_said() -> None:
     inventory = make_inventory(
         make_slice(*parts, name="parts", count=2), make_slice(name="counters", count=2, sharedCounters=counters)
     )
-    assert _no(inventory, request(count=2)).reasons[0].text == (
+    assert clause(_no(inventory, request(count=2)).reasons[0].cause) == (
         "the 2 devices that request `r` accepts draw on shared counters, "
         "and what is left of these does not serve 2 of them together"
     )
     _give(inventory, 1)
-    assert _no(inventory, request()).reasons[0].text == (
+    assert clause(_no(inventory, request()).reasons[0].cause) == (
         "the one device that request `r` accepts draws on shared counters, and what is left of these does not serve it"
     )
 
 
 def test_requests_that_compete_are_told_so() -> None:
     outcome = _no(make_inventory(CARDS), request("a", count=2), request("b", count=2))
-    assert outcome.reasons[0].text == "its requests want 4 devices together, and only 3 of the free ones serve them"
+    assert (
+        clause(outcome.reasons[0].cause)
+        == "its requests want 4 devices together, and only 3 of the free ones serve them"
+    )
 
 
 def test_the_request_that_is_furthest_from_being_met_comes_first() -> None:
@@ -312,14 +320,16 @@ def test_the_request_that_is_furthest_from_being_met_comes_first() -> None:
 
 def test_an_invalid_pool_is_said_where_nothing_else_fits() -> None:
     outcome = answer(make_inventory(make_slice("d-0", "d-0")), make_claim())
-    assert outcome == Failed(error="invalid resource pools were encountered", fatal_for_pod=False)
+    assert outcome == Failed(
+        cause=Misconfigured(Fault.POOL, "invalid resource pools were encountered"), fatal_for_pod=False
+    )
 
 
 def test_of_very_many_devices_some_are_asked_in_passing_and_all_for_an_explanation() -> None:
     crowd = make_slice(*(device(f"d-{number}", memory=number) for number in range(600)))
     reasons = _no(make_inventory(crowd), request(where=f"{MEMORY} >= 1000")).reasons
-    assert str(finding_of(reasons)).endswith("`memory >= 1000` refuses all 600")
-    assert str(finding_of(reasons, asked=1000)).endswith("refuses all 600; the most any of them has is 599")
+    assert clause(cause_of(reasons)).endswith("`memory >= 1000` refuses all 600")
+    assert clause(cause_of(reasons, asked=1000)).endswith("refuses all 600; the most any of them has is 599")
 
 
 def test_a_request_that_is_short_on_some_of_the_nodes_only_says_on_how_many() -> None:
@@ -333,5 +343,5 @@ def test_a_request_that_is_short_on_some_of_the_nodes_only_says_on_how_many() ->
     refusals = [_no(inventory, *wants, on=one) for one in ("node-1", "node-2")]
     found = overall(refusals)
     assert found is not None
-    assert found.cause.endswith("(on 1 of 2 nodes)")
+    assert clause(found).endswith("(on 1 of 2 nodes)")
     assert overall([]) is None

@@ -22,6 +22,7 @@ from scheduling.allocator import (
     place,
 )
 from scheduling.allocator.published import PoolKey
+from scheduling.messages import message
 from tests.examples import some
 from tests.scheduling.allocator.cases import (
     GPU,
@@ -91,7 +92,11 @@ def test_where_no_node_fits_every_node_says_why() -> None:
     placement = place(inventory.snapshot(), [make_claim(request(count=3))], nodes)
     assert placement.node is None
     assert isinstance(placement.outcome, Unallocatable)
-    assert {name: f"`{name}` sees" in one.message for name, one in placement.refusals.items()} == {
+    assert {
+        name: f"`{name}` sees" in message(one.reasons[0].cause)
+        for name, one in placement.refusals.items()
+        if isinstance(one, Unallocatable)
+    } == {
         "node-0": True,
         "node-1": True,
     }

@@ -9,6 +9,8 @@ from msgspec import structs
 from claims.kinds.resource_claims import AllocatedDeviceStatus, ResourceClaim
 from manciple.wire.base import Condition, ObjectMeta, ObjectReference
 from manciple.wire.machinery import Event
+from scheduling.causes import CannotAllocate, InUse, NoNodeFits, encode
+from scheduling.event_recorder import CAUSE
 from scheduling.pages.claims.steps import Past, Revision, changes, steps
 from tests.builders import DRIVER, make_allocation, make_claim, make_consumer, make_result, stored
 
@@ -90,9 +92,13 @@ def test_events_say_whose_they_are_and_how_often() -> None:
 
 
 def test_a_pod_that_waits_says_only_for_what() -> None:
-    message = "0/3 nodes are available: 3 cannot allocate all claims. Request `gpu` is short. still not schedulable"
-    event = Event(reason="FailedScheduling", message=message, first_timestamp="2026-11-20T12:00:04Z")
-    assert steps(claim(), [], [event], [])[-1].text == "Waits: Request `gpu` is short."
+    short = InUse(claim="default/training", request="gpu", wanted=1, before=2, left=0, most=0)
+    cause = NoNodeFits(nodes=3, refused=((CannotAllocate(), 3),), because=short)
+    meta = ObjectMeta(annotations={CAUSE: encode(cause)})
+    event = Event(metadata=meta, reason="FailedScheduling", first_timestamp="2026-11-20T12:00:04Z")
+    assert steps(claim(), [], [event], [])[-1].text == (
+        "Waits: Request `gpu` of claim `default/training` accepts only 2 devices and both are held."
+    )
 
 
 def test_other_finalizers_than_delete_protection_are_told() -> None:

@@ -1,14 +1,18 @@
-"""Why pods wait: real messages of the scheduler come to the cause that they tell of."""
+"""Why pods wait, sorted: what the scheduler really finds comes to the topic that it belongs to."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from msgspec import structs
 
+from scheduling import causes
+from scheduling.causes import AnyCause, CannotAllocate, InUse, NoNodeFits, Refusal, decode
+from scheduling.messages import brief
 from scheduling.models import QueuedPod
-from scheduling.pages.overview.waiting import CAUSES, WaitingPod, by_cause, cause_of, clause_of
-from scheduling.reasons import Reason
+from scheduling.next_steps import TOPICS, topic_of
+from scheduling.pages.overview.waiting import WaitingPod, by_topic
 from tests.builders import (
     DRIVER,
     make_claim,
@@ -27,7 +31,7 @@ NOW = datetime(2026, 11, 21, 10, 20, tzinfo=UTC)
 
 
 def _cause_in(cluster: Cluster, name: str = "web", **request: object) -> str:
-    """The cause of a pod that wants this."""
+    """What a pod that wants this waits for."""
     cluster.create(make_claim(name, requests=[make_request(**request)]))  # type: ignore[arg-type]
     cluster.create(make_pod(name, claims={"gpu": name}))
     cluster.settle()
@@ -35,8 +39,7 @@ def _cause_in(cluster: Cluster, name: str = "web", **request: object) -> str:
 
 
 def _cause(name: str) -> str:
-    row = QueuedPod.objects.get(name=name)
-    return cause_of(row.message, row.held_by).key
+    return topic_of(decode(QueuedPod.objects.get(name=name).cause)).key
 
 
 def test_every_device_is_held(cluster: Cluster) -> None:
@@ -105,46 +108,48 @@ def test_there_is_no_node(cluster: Cluster) -> None:
     assert _cause("web") == "no-nodes"
 
 
+NO_CPU = NoNodeFits(nodes=2, refused=((Refusal("NodeResourcesFit", "cpu", resolvable=True), 2),))
+HELD = InUse(claim="a/b", request="gpu", wanted=1, before=2, left=0, most=0)
+NO_DEVICES = NoNodeFits(nodes=1, refused=((CannotAllocate(), 1),), because=HELD)
+
+
 @pytest.mark.parametrize(
-    ("message", "held_by", "cause"),
+    ("cause", "topic"),
     [
-        ("", 0, "turn"),
-        ("Scheduling is blocked due to non-empty scheduling gates", int(Reason.GATED), "gated"),
-        ("0/2 nodes are available: 2 Insufficient cpu. still not schedulable", 0, "room"),
-        ("0/2 nodes are available: 2 Too many pods. still not schedulable", 0, "room"),
-        (
-            "0/2 nodes are available: 2 resourceclaim not available on the node. still not schedulable",
-            0,
-            "claim-elsewhere",
-        ),
-        ("0/2 nodes are available: claim shared is in use. still not schedulable", 0, "claim-busy"),
-        ("nobody has ever said this", 0, "other"),
+        (None, "turn"),
+        (causes.Gated(), "gated"),
+        (NO_CPU, "room"),
+        (NoNodeFits(nodes=1, refused=((Refusal("NodeResourcesFit", "pods"), 1),)), "room"),
+        (NoNodeFits(nodes=2, refused=((Refusal("NodeName"), 1), (Refusal("NodeResourcesFit", "cpu"), 1))), "room"),
+        (NoNodeFits(nodes=2, refused=((Refusal("DynamicResources"), 2),)), "claim-elsewhere"),
+        (NoNodeFits(nodes=2, refused=((Refusal("TaintToleration", "k", "v"), 2),)), "nodes"),
+        (NoNodeFits(nodes=2, because=causes.ClaimInUse()), "claim-busy"),
+        (NoNodeFits(nodes=9, refused=((CannotAllocate(), 9),), because=structs.replace(HELD, nodes=(4, 9))), "held"),
+        (causes.Interrupted("overtaken"), "retry"),
     ],
 )
-def test_other_messages(message: str, held_by: int, cause: str) -> None:
-    assert cause_of(message, held_by).key == cause
+def test_other_causes(cause: AnyCause | None, topic: str) -> None:
+    assert topic_of(cause).key == topic
 
 
-def test_every_cause_says_what_to_do_next() -> None:
-    for cause in CAUSES.values():
-        assert cause.next_step.endswith("."), cause
-        assert cause.title[0].isupper(), cause
+def test_every_topic_says_what_to_do_next() -> None:
+    for topic in TOPICS.values():
+        assert topic.next_step.endswith("."), topic
+        assert topic.title[0].isupper(), topic
 
 
 def test_the_sentence_is_the_scheduler_s_without_what_all_have() -> None:
-    text = (
-        "0/2 nodes are available: 2 cannot allocate all claims. Request gpu accepts only 2 devices and both are held."
-    )
-    assert clause_of(f"{text} still not schedulable") == "Request gpu accepts only 2 devices and both are held"
+    assert brief(NO_DEVICES) == "Request `gpu` of claim `a/b` accepts only 2 devices and both are held."
+    assert brief(NO_DEVICES, names_claim=False) == "Request `gpu` accepts only 2 devices and both are held."
+    assert brief(NO_CPU) == "2 Insufficient cpu."
 
 
-def test_causes_that_most_pods_wait_for_come_first_and_turns_last() -> None:
-    def pod(name: str, minutes: int, message: str) -> WaitingPod:
-        return WaitingPod(namespace="a", name=name, since=NOW - timedelta(minutes=minutes), message=message, held_by=0)
+def test_what_most_pods_wait_for_come_first_and_turns_last() -> None:
+    def pod(name: str, minutes: int, cause: AnyCause | None) -> WaitingPod:
+        return WaitingPod(namespace="a", name=name, since=NOW - timedelta(minutes=minutes), cause=cause)
 
-    held = "0/1 nodes are available: 1 cannot allocate all claims. It accepts only 2 devices and both are held."
-    pods = [pod("new", 0, ""), pod("newer", 0, ""), pod("new-2", 0, "")]
-    pods += [pod("one", 3, "0/1 nodes are available: 1 Insufficient cpu."), pod("a", 1, held), pod("b", 9, held)]
-    found = by_cause(pods)
-    assert [(group.cause.key, group.count) for group in found] == [("held", 2), ("room", 1), ("turn", 3)]
+    pods = [pod("new", 0, None), pod("newer", 0, None), pod("new-2", 0, None)]
+    pods += [pod("one", 3, NO_CPU), pod("a", 1, NO_DEVICES), pod("b", 9, NO_DEVICES)]
+    found = by_topic(pods)
+    assert [(group.topic.key, group.count) for group in found] == [("held", 2), ("room", 1), ("turn", 3)]
     assert [pod.name for pod in found[0].named] == ["b", "a"]

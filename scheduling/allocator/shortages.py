@@ -1,0 +1,128 @@
+"""Why a request has too few devices, as a cause: what a person has to know of the `Shortage`, and no more.
+
+The numbers are those of all nodes that were looked at: a device that several of them see counts once.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from scheduling import causes
+from scheduling.allocator import stages
+from scheduling.allocator.pools import KEEPING_AWAY
+from scheduling.allocator.stages import Drop, PoolTrouble, Shortage, drops
+from scheduling.causes import OfDevices, Operand, TroubledPool
+
+#: Characters of an expression that are quoted; the rest can be read in the claim.
+QUOTED = 120
+#: Taints that are named.
+NAMED_TAINTS = 3
+#: Pools that are named.
+NAMED_POOLS = 2
+
+_Fields = dict[str, Any]
+
+
+def told(short: Shortage) -> OfDevices:
+    """The cause, by the stage at which the node that came furthest falls short."""
+    name = short.stage.name
+    fields = _common(short) | _pools(short)
+    if short.stage.selector is not None:
+        return causes.NotSelected(**fields, **_selector(short))
+    if name == stages.UNTAINTED:
+        return causes.Tainted(**fields, taints=_taints(short))
+    if name == stages.LARGE:
+        return causes.TooSmall(**fields, capacity=short.plan.capacity)
+    if name == stages.FREE:
+        return causes.InUse(**fields, shared=any(one.published.allow_multiple_allocations for one in short.lost))
+    plain: dict[str, type[causes.TooFewPublished | causes.PoolsUnusable | causes.NotVisible]] = {
+        stages.PUBLISHED: causes.TooFewPublished,
+        stages.COMPLETE: causes.PoolsUnusable,
+        stages.VISIBLE: causes.NotVisible,
+    }
+    return plain[name](**fields)
+
+
+def _common(short: Shortage) -> _Fields:
+    return {
+        "claim": short.plan.claim,
+        "request": short.plan.full_name,
+        "wanted": short.wanted,
+        "everything": short.plan.everything,
+        "before": short.before.left,
+        "left": short.stage.left,
+        "most": short.most[short.failing],
+        "node": short.nodes[0] if len(short.nodes) == 1 else "",
+    }
+
+
+def _pools(short: Shortage) -> _Fields:
+    """At the stage that asks for whole pools, those that are not; later, those that the selectors choose of."""
+    if short.failing < 1:
+        return {}
+    troubles = short.funnel[1].troubles
+    found = troubles if short.failing == 1 else [one for one in troubles if one.matching]
+    if not found:
+        return {}
+    return {
+        "pools": tuple(map(_pool, found[:NAMED_POOLS])),
+        "more_pools": max(len(found) - NAMED_POOLS, 0),
+        "worst_pool": _pool(max(troubles, key=lambda one: one.matching)),
+    }
+
+
+def _pool(trouble: PoolTrouble) -> TroubledPool:
+    return TroubledPool(trouble.key.driver, trouble.key.name, trouble.trouble, trouble.detail)
+
+
+def _taints(short: Shortage) -> tuple[tuple[str, str, str], ...]:
+    """Those that keep the request away."""
+    counted = Counter(
+        (taint.key, taint.value, taint.effect)
+        for device in short.lost
+        for taint in device.taints
+        if taint.effect in KEEPING_AWAY and not short.plan.tolerates(taint)
+    )
+    return tuple(sorted(counted, key=lambda taint: (-counted[taint], taint))[:NAMED_TAINTS])
+
+
+def _selector(short: Shortage) -> _Fields:
+    chosen, lost = short.stage.selector, short.lost
+    alike = [stage for stage in short.funnel if stage.selector and chosen and stage.selector.owner == chosen.owner]
+    found = drops(chosen, lost, most=short.asked) if chosen else ()
+    return {
+        "class_name": short.plan.class_name,
+        "by_class": short.stage.name.startswith(stages.CLASS_SELECTOR),
+        "of_class": any(stage.name.startswith(stages.CLASS_SELECTOR) for stage in short.funnel),
+        "selector": chosen.index + 1 if chosen and len(alike) > 1 else 0,
+        "expression": _one_line(short.stage.clause),
+        "operand": _operand(found[0], len(lost), short.asked) if found else None,
+    }
+
+
+def _operand(drop: Drop, refused: int, asked: int) -> Operand:
+    """refused: devices that the selector refused; only so many as `asked` were asked for what they have."""
+    comparison = drop.clause.comparison
+    compared: _Fields = {} if comparison is None else {
+        "subject": comparison.subject,
+        "operator": comparison.operator,
+        "limit": comparison.limit,
+        "values": drop.values,
+        "more_values": drop.more_values,
+        "least": drop.least,
+        "greatest": drop.greatest,
+    }  # fmt: skip
+    return Operand(
+        text=_one_line(str(drop.clause)),
+        refuses=drop.count,
+        refuses_all=drop.count == min(refused, asked),
+        all_asked=refused <= asked,
+        **compared,
+    )
+
+
+def _one_line(text: str) -> str:
+    """Of bounded length."""
+    line = " ".join(text.split())
+    return line if len(line) <= QUOTED else f"{line[: QUOTED - 1]}…"

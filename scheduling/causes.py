@@ -1,0 +1,320 @@
+"""Why a pod or a claim waits, as values: one class for each cause, its fields are the cause's parameters. PURE.
+
+A cause arises where something is refused (`scheduling.pod_claims`, `scheduling.policy`, `scheduling.allocator`), and is
+kept as JSON (`encode`, `decode`) with the queued pod and with the event that tells of it. What people read is made from
+it by `scheduling.messages`, and nowhere else; nobody reads a cause out of a text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+from enum import StrEnum
+
+import msgspec
+from msgspec import Struct
+
+
+def _code(name: str) -> str:
+    """`ClaimNotFound` -> `claim-not-found`."""
+    return re.sub(r"(?<!^)(?=[A-Z])", "-", name).lower()
+
+
+class Cause(Struct, frozen=True, tag_field="code", tag=_code, rename="camel", omit_defaults=True):
+    """One of the classes below; `code` in its JSON says which."""
+
+
+# The pod itself ------------------------------------------------------------------------------------------------------
+
+
+class Gated(Cause, frozen=True):
+    """spec.schedulingGates is not empty."""
+
+
+class ClaimNotCreated(Cause, frozen=True):
+    """The claim of a template is still to be made. entry: of spec.resourceClaims; pod: `namespace/name`."""
+
+    pod: str
+    entry: str
+
+
+class ClaimNotFound(Cause, frozen=True):
+    name: str
+
+
+class ClaimBeingDeleted(Cause, frozen=True):
+    name: str
+
+
+class ClaimNotForPod(Cause, frozen=True):
+    """claim and pod: `namespace/name`. The pod is not the owner of a claim that should be its own."""
+
+    claim: str
+    pod: str
+
+
+class ClaimInUse(Cause, frozen=True):
+    """All reservations of an allocated claim are taken."""
+
+
+class ClassMissing(Cause, frozen=True):
+    """request: `request` or `request/subrequest`, which names the DeviceClass."""
+
+    request: str
+    name: str
+
+
+class Interrupted(Cause, frozen=True):
+    """The attempt was overtaken, or broke; the pod is tried again."""
+
+    error: str
+
+
+# Errors that a person must mend --------------------------------------------------------------------------------------
+
+
+class Fault(StrEnum):
+    """What is wrong."""
+
+    NO_SUCH_KEY = "no-such-key"  #: a selector reads what a device does not have
+    RUNTIME = "runtime"  #: a selector has no value for a device
+    COMPILE = "compile"  #: a selector does not compile
+    CLASS = "class"  #: a request names no class, or one that does not exist
+    FEATURE = "feature"  #: a feature gate is off
+    POOL = "pool"  #: a pool is incomplete or invalid
+    CLAIM = "claim"  #: anything else in the claim
+
+
+class Misconfigured(Cause, frozen=True):
+    """A claim, class, selector or pool is wrong. error: Kubernetes' words."""
+
+    fault: Fault
+    error: str
+
+
+class SearchStopped(Cause, frozen=True):
+    """The search for devices had no answer after `trials` devices, or when its time was up."""
+
+    trials: int
+    timed_out: bool = False
+
+
+# One node ------------------------------------------------------------------------------------------------------------
+
+
+class Refusal(Cause, frozen=True):
+    """Why a node is not for a pod. plugin: of kube-scheduler's Filter.
+
+    key: of the taint, or the name of the resource ("pods" for their number); value: of the taint. resolvable: whether
+    pods going away could change it.
+    """
+
+    plugin: str
+    key: str = ""
+    value: str = ""
+    resolvable: bool = False
+
+
+class CannotAllocate(Cause, frozen=True):
+    """The node does not have the devices."""
+
+
+# Too few devices for one request -------------------------------------------------------------------------------------
+
+
+class TroubledPool(Struct, frozen=True, rename="camel"):
+    """A pool that gives no device as it is."""
+
+    driver: str
+    name: str
+    trouble: str  # "incomplete" or "invalid"
+    detail: str  # "1 of 2 slices of generation 1"
+
+
+class TooFew(Cause, frozen=True, kw_only=True):
+    """A request has too few devices: on the only node that was asked, or on each of several.
+
+    The subclass says which question left too few. Devices are counted over all nodes: one that several of them see
+    counts once.
+    """
+
+    claim: str  # namespace/name
+    request: str  # `request` or `request/subrequest`
+    wanted: int  # on one node; where "all" are asked for, as many as there are, at least 1
+    everything: bool = False  # allocationMode: All
+    before: int  # devices that were left before the question
+    left: int  # after it
+    most: int  # after it, on one node
+    node: str = ""  # the only one that was asked
+    #: the first pools that the request could have devices of but for what is wrong with them; of more, how many
+    pools: tuple[TroubledPool, ...] = ()
+    more_pools: int = 0
+    #: the pool that keeps most of the wanted devices back
+    worst_pool: TroubledPool | None = None
+    #: (nodes on which it is short so, nodes that were asked), where these differ
+    nodes: tuple[int, int] | None = None
+
+    @property
+    def is_scattered(self) -> bool:
+        """The nodes together have enough, but none has."""
+        return self.left >= self.wanted and not self.everything
+
+
+class TooFewPublished(TooFew, frozen=True):
+    pass
+
+
+class PoolsUnusable(TooFew, frozen=True):
+    pass
+
+
+class NotVisible(TooFew, frozen=True):
+    """The devices are on other nodes."""
+
+
+class Operand(Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
+    """The operand of a selector that refused most devices. What they have there is told where all could be asked."""
+
+    text: str
+    refuses: int
+    refuses_all: bool = False
+    #: where it compares something of the device with a literal
+    subject: str = ""
+    operator: str = ""
+    limit: str = ""
+    #: (value, devices that have it), most first
+    values: tuple[tuple[str, int], ...] = ()
+    more_values: bool = False
+    least: str = ""
+    greatest: str = ""
+    all_asked: bool = True
+
+
+class NotSelected(TooFew, frozen=True, kw_only=True):
+    """A selector of the class or of the request refuses devices."""
+
+    class_name: str
+    by_class: bool = False  # else by the request
+    of_class: bool = False  # the class has chosen the devices beforehand
+    selector: int = 0  # from 1, where there are several
+    expression: str
+    operand: Operand | None = None
+
+
+class Tainted(TooFew, frozen=True, kw_only=True):
+    #: (key, value, effect), the most frequent first
+    taints: tuple[tuple[str, str, str], ...]
+
+
+class TooSmall(TooFew, frozen=True, kw_only=True):
+    #: (capacity, amount asked for)
+    capacity: tuple[tuple[str, str], ...]
+
+
+class InUse(TooFew, frozen=True, kw_only=True):
+    """Others hold the devices, or (shared) their shares."""
+
+    shared: bool = False
+
+
+# Requests that could each be met -------------------------------------------------------------------------------------
+
+
+class Conflict(Cause, frozen=True):
+    """Each request has enough devices for itself, but not all of them together."""
+
+
+class NoCommonValue(Conflict, frozen=True, kw_only=True):
+    """matchAttribute: at most `most` of the devices have the same value."""
+
+    claim: str
+    attribute: str
+    wanted: int
+    most: int
+
+
+class TooFewValues(Conflict, frozen=True, kw_only=True):
+    """distinctAttribute: fewer values than devices."""
+
+    claim: str
+    attribute: str
+    wanted: int
+    values: int
+
+
+class CountersExhausted(Conflict, frozen=True, kw_only=True):
+    """What is left of shared counters serves too few. served: one by one; None where it fails only together."""
+
+    request: str
+    wanted: int
+    accepted: int
+    served: int | None = None
+
+
+class RequestsCompete(Conflict, frozen=True):
+    """The requests want `wanted` devices together, and `serving` of the free ones would do."""
+
+    wanted: int
+    serving: int
+
+
+class ConstraintsUnmet(Conflict, frozen=True):
+    """constraints: `matchAttribute: NAME` or `distinctAttribute: NAME`."""
+
+    claim: str
+    constraints: tuple[str, ...]
+
+
+# All of it -----------------------------------------------------------------------------------------------------------
+
+OfPod = (
+    Gated | ClaimNotCreated | ClaimNotFound | ClaimBeingDeleted | ClaimNotForPod | ClaimInUse | ClassMissing
+)  # fmt: skip
+OfDevices = (
+    TooFewPublished | PoolsUnusable | NotVisible | NotSelected | Tainted | TooSmall | InUse
+    | Conflict | NoCommonValue | TooFewValues | CountersExhausted | RequestsCompete | ConstraintsUnmet
+)  # fmt: skip
+OfNode = Refusal | CannotAllocate | Misconfigured | SearchStopped
+
+
+class NoNodeFits(Cause, frozen=True, kw_only=True):
+    """What an attempt came to. nodes: how many there are."""
+
+    nodes: int
+    #: what speaks against the nodes, each with the number of nodes, the most frequent first
+    refused: tuple[tuple[OfNode, int], ...] = ()
+    #: what forbids all nodes at once; or why devices are lacking, where they are
+    because: OfPod | OfDevices | None = None
+    #: an idle allocation was in the way and is given back
+    deallocated: bool = False
+
+
+AnyCause = OfPod | OfDevices | OfNode | NoNodeFits | Interrupted
+
+_encoder = msgspec.json.Encoder()
+_decoder: msgspec.json.Decoder[AnyCause] = msgspec.json.Decoder(AnyCause)
+
+
+def encode(cause: Cause | None) -> str:
+    """JSON; "" for none."""
+    return "" if cause is None else _encoder.encode(cause).decode()
+
+
+def decode(text: str) -> AnyCause | None:
+    """None for "", and for what another version wrote that this one does not know."""
+    try:
+        return _decoder.decode(text) if text else None
+    except msgspec.ValidationError:
+        return None
+
+
+def claim_of(cause: AnyCause | None) -> str:
+    """The claim (`namespace/name`) that is short of devices; "" where none is."""
+    found = cause.because if isinstance(cause, NoNodeFits) else cause
+    return found.claim if isinstance(found, TooFew) else ""
+
+
+def counted(refused: Iterable[Iterable[OfNode]]) -> tuple[tuple[OfNode, int], ...]:
+    """For each refused node what speaks against it -> each of these with its number of nodes, most first."""
+    return tuple(Counter(one for found in refused for one in found).most_common())

@@ -1,0 +1,241 @@
+"""What a cause is about, for lists of many pods, and what to do next about it. PURE.
+
+One table has the title and the next step of every topic; where a cause knows more (which taint, which driver, what the
+devices have), `next_step` says more.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from scheduling import causes
+from scheduling.causes import AnyCause, Conflict, Fault, NoNodeFits, NotSelected, OfNode, Operand, Refusal, TooFew
+from scheduling.messages import selector_name
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """What several pods wait for. key: as the address of a page names it; next_step: where no cause says more."""
+
+    key: str
+    title: str
+    next_step: str
+
+
+TOPICS = {
+    one.key: one
+    for one in (
+        Topic(
+            "pool",
+            "A pool cannot be used",
+            "Look at the driver on that node: it has to publish its slices whole.",
+        ),
+        Topic("no-devices", "No device is published", "Start a node agent with a driver for these devices."),
+        Topic("too-few", "Fewer devices exist than are asked for", "Ask for fewer devices, or add some."),
+        Topic(
+            "tainted",
+            "The devices are tainted",
+            "Add a toleration to the request, or have the taint taken away.",
+        ),
+        Topic(
+            "one-node",
+            "Too few free devices on one node",
+            "Ask for fewer on one node, or wait until one node is given enough back.",
+        ),
+        Topic("few-free", "Too few matching devices are free", "Wait until more are given back, or ask for fewer."),
+        Topic(
+            "held",
+            "Every matching device is held",
+            "Wait until one is given back, accept other devices, or add some.",
+        ),
+        Topic("size", "The devices are too small", "Ask for less, or add devices that are larger."),
+        Topic("selector", "The selectors leave too few devices", "Loosen the selector that refuses them."),
+        Topic(
+            "elsewhere",
+            "The devices are on other nodes",
+            "Let the pod run on nodes that have such devices, or give its nodes some.",
+        ),
+        Topic(
+            "together",
+            "Requests cannot be met together",
+            "Drop or loosen what ties the devices together, or accept more devices.",
+        ),
+        Topic(
+            "class-missing",
+            "A DeviceClass does not exist",
+            "Create that DeviceClass, or name one that exists (`kubectl get deviceclasses`).",
+        ),
+        Topic(
+            "claim-missing",
+            "A claim does not exist",
+            "Create the claim, or name one that exists. One from a template is made within seconds.",
+        ),
+        Topic(
+            "claim-busy",
+            "A claim cannot be used now",
+            "Wait until the claim can be used, or give the pod another one.",
+        ),
+        Topic(
+            "claim-elsewhere",
+            "A claim is allocated on another node",
+            "Let the pod run where its claim is allocated, or give it another claim.",
+        ),
+        Topic("room", "Nodes are full", "Ask for less, or wait until pods on a node end."),
+        Topic("error", "A selector fails", "Mend the expression; the page of its class shows what it selects."),
+        Topic("claim-wrong", "A claim cannot be met as it is written", "Mend the claim."),
+        Topic(
+            "stopped",
+            "The search for devices was stopped",
+            "It is tried again. Fewer devices or constraints in one claim make it easier.",
+        ),
+        Topic("no-nodes", "There is no node", "Start a node agent, or register a Node."),
+        Topic(
+            "gated",
+            "Scheduling gates hold them",
+            "Whoever set the gates takes them off `spec.schedulingGates` when the pod may start.",
+        ),
+        Topic("nodes", "No node takes them", "The pod's page says what speaks against each node."),
+        Topic("retry", "The last attempt failed", "Nothing: the scheduler tries them again."),
+        Topic("turn", "Waiting for their turn", "Nothing: the scheduler tries them next."),
+    )
+}
+
+_TOPIC_OF: dict[type[causes.Cause], str] = {
+    causes.Gated: "gated",
+    causes.ClaimNotCreated: "claim-missing",
+    causes.ClaimNotFound: "claim-missing",
+    causes.ClaimBeingDeleted: "claim-busy",
+    causes.ClaimNotForPod: "claim-busy",
+    causes.ClaimInUse: "claim-busy",
+    causes.ClassMissing: "class-missing",
+    causes.Interrupted: "retry",
+    causes.SearchStopped: "stopped",
+    causes.CannotAllocate: "nodes",
+    causes.TooFewPublished: "too-few",
+    causes.PoolsUnusable: "pool",
+    causes.NotVisible: "elsewhere",
+    causes.NotSelected: "selector",
+    causes.Tainted: "tainted",
+    causes.TooSmall: "size",
+    causes.InUse: "held",
+}
+_TOPIC_OF_FAULT = {
+    Fault.CLASS: "class-missing", Fault.POOL: "pool", Fault.FEATURE: "claim-wrong", Fault.CLAIM: "claim-wrong"
+}  # fmt: skip
+_TOPIC_OF_PLUGIN = {"DynamicResources": "claim-elsewhere", "NodeResourcesFit": "room"}
+#: Where nodes refuse a pod for several reasons: those that say more than "nodes", the first that is among them.
+_MORE_THAN_NODES = ("claim-elsewhere", "room", "pool", "stopped")
+
+
+def topic_of(cause: AnyCause | None) -> Topic:
+    """None: the pod was not tried yet."""
+    return TOPICS["turn" if cause is None else _topic(cause)]
+
+
+def _topic(cause: AnyCause) -> str:
+    match cause:
+        case NoNodeFits(because=because) if because is not None:
+            return _topic(because)
+        case NoNodeFits():
+            found = {_topic(one) for one, _ in cause.refused}
+            return next((key for key in _MORE_THAN_NODES if key in found), "nodes" if cause.nodes else "no-nodes")
+        case Refusal():
+            return _TOPIC_OF_PLUGIN.get(cause.plugin, "nodes")
+        case causes.Misconfigured():
+            return _TOPIC_OF_FAULT.get(cause.fault, "error")
+        case TooFew():
+            return _topic_of_few(cause)
+    return "together" if isinstance(cause, Conflict) else _TOPIC_OF[type(cause)]
+
+
+def _topic_of_few(cause: TooFew) -> str:
+    if cause.pools:
+        return "pool"
+    if isinstance(cause, causes.TooFewPublished):
+        return "too-few" if cause.left else "no-devices"
+    if cause.is_scattered and not isinstance(cause, causes.Tainted):
+        return "one-node"
+    return "few-free" if isinstance(cause, causes.InUse) and cause.left else _TOPIC_OF[type(cause)]
+
+
+#: What to do about the refusals of a plugin.
+_NEXT_OF_PLUGIN = {
+    "NodeUnschedulable": "Let a node take pods again (`kubectl uncordon NODE`), or add one.",
+    "NodeName": "Name a node that exists in `spec.nodeName`, or leave the choice to the scheduler.",
+    "TaintToleration": "Add a toleration to the pod, or take the taint off a node.",
+    "NodeAffinity": "Change the pod's nodeSelector or node affinity, or label a node as it asks.",
+}
+_NEXT_OF_FAULT = {
+    Fault.NO_SUCH_KEY: 'Let the selector ask first whether the device has it (`"NAME" in device.attributes["DOMAIN"]'
+    " && ...`).",
+    Fault.RUNTIME: "Change the selector so that it can be answered for every device that reaches it.",
+    Fault.COMPILE: "Mend the expression; the page of the class shows at once which devices it selects.",
+    Fault.FEATURE: "Leave the field out, or have the feature gate switched on.",
+    Fault.POOL: "Look at the driver of the pool: it has to publish it whole.",
+}
+
+
+def next_step(cause: AnyCause) -> str:
+    """What to do next about it: a sentence of its own."""
+    found = ""
+    match cause:
+        case NoNodeFits(because=because) if because is not None:
+            return next_step(because)
+        case NoNodeFits() if cause.refused:
+            return next_step(_commonest(cause))
+        case Refusal():
+            found = _NEXT_OF_PLUGIN.get(cause.plugin, "")
+        case causes.Misconfigured():
+            found = _NEXT_OF_FAULT.get(cause.fault, "")
+        case TooFew():
+            found = _next_of_few(cause)
+    return found or topic_of(cause).next_step
+
+
+def _commonest(cause: NoNodeFits) -> OfNode:
+    """A refusal of the plugin that refuses most."""
+    counted: Counter[str] = Counter()
+    for one, count in cause.refused:
+        counted[_plugin(one)] += count
+    plugin = counted.most_common(1)[0][0]
+    return next(one for one, _ in cause.refused if _plugin(one) == plugin)
+
+
+def _plugin(one: OfNode) -> str:
+    return one.plugin if isinstance(one, Refusal) else ""
+
+
+def _next_of_few(cause: TooFew) -> str:
+    if cause.worst_pool is not None:
+        whole = "slices that are missing" if cause.worst_pool.trouble == "incomplete" else "pool without the fault"
+        return f"Look at driver `{cause.worst_pool.driver}`: it has to publish the {whole}."
+    match cause:
+        case NotSelected():
+            simple = cause.operand is not None and not cause.by_class and not cause.left
+            return (simple and cause.operand and _instead(cause.operand)) or _loosen(cause)
+        case causes.Tainted():
+            return f"Add a toleration for `{cause.taints[0][0]}` to the request, or have the taint taken away."
+        case causes.TooFewPublished():
+            return ""
+    return TOPICS[_TOPIC_OF[type(cause)]].next_step
+
+
+def _instead(operand: Operand) -> str:
+    """What could be asked for instead, where the devices say so."""
+    if operand.operator in (">", ">=") and operand.greatest:
+        return f"Ask for {operand.greatest} or less, or add devices that have more `{operand.subject}`."
+    if operand.operator in ("<", "<=") and operand.least:
+        return f"Allow {operand.least} or more, or add devices that have less `{operand.subject}`."
+    if operand.operator == "==" and operand.values:
+        offered = f"`{operand.subject} == {operand.values[0][0]}`"
+        return f"Ask for what there is, such as {offered}, or add devices with {operand.limit}."
+    return ""
+
+
+def _loosen(cause: NotSelected) -> str:
+    name = selector_name(cause)
+    if cause.by_class:
+        return f"Change {name} of class `{cause.class_name}`, ask for another class, or add devices that it selects."
+    fewer = "Ask for fewer devices, loosen" if cause.left else "Loosen"
+    return f"{fewer} {name} of request `{cause.request}`, or add devices that it accepts."

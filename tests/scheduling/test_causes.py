@@ -1,0 +1,131 @@
+"""Causes are values: each can be kept as JSON and told in words, and nobody reads a cause out of a text."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+
+from scheduling import causes, messages, next_steps
+from scheduling.causes import AnyCause, Fault, NoNodeFits, Operand, Refusal, TroubledPool, claim_of, decode, encode
+from scheduling.messages import brief, clause, message
+from scheduling.next_steps import TOPICS, next_step, topic_of
+
+FEW: dict[str, Any] = {"claim": "a/b", "request": "gpu", "wanted": 2, "before": 5, "left": 1, "most": 1}
+POOL = TroubledPool("gpu.example.com", "node-1", "incomplete", "1 of 2 slices of generation 1")
+EVEN = Operand(text="memory >= 200Gi", refuses=4, subject="memory", operator=">=", limit="200Gi", greatest="80Gi")
+PLUGINS = (
+    "NodeUnschedulable", "NodeName", "TaintToleration", "NodeAffinity", "NodeResourcesFit", "DynamicResources"
+)  # fmt: skip
+
+#: At least one of every class of causes.
+CAUSES: tuple[AnyCause, ...] = (
+    causes.Gated(),
+    causes.ClaimNotCreated("a/pod", "gpu"),
+    causes.ClaimNotFound("b"),
+    causes.ClaimBeingDeleted("b"),
+    causes.ClaimNotForPod("a/b", "a/pod"),
+    causes.ClaimInUse(),
+    causes.ClassMissing("gpu", "h100"),
+    causes.Interrupted("overtaken"),
+    *(causes.Misconfigured(fault, "it is wrong") for fault in Fault),
+    causes.SearchStopped(7),
+    causes.SearchStopped(7, timed_out=True),
+    *(Refusal(plugin, "cpu", "4") for plugin in PLUGINS),
+    causes.CannotAllocate(),
+    causes.TooFewPublished(**FEW),
+    causes.TooFewPublished(**FEW | {"left": 0}),
+    causes.PoolsUnusable(**FEW, pools=(POOL,), more_pools=2, worst_pool=POOL),
+    causes.NotVisible(**FEW, node="node-1"),
+    causes.NotVisible(**FEW | {"left": 4}),
+    causes.NotSelected(**FEW, class_name="gpu", expression="device.driver == 'x'", operand=EVEN),
+    causes.NotSelected(**FEW, class_name="gpu", expression="device.driver == 'x'", by_class=True, selector=2),
+    causes.Tainted(**FEW, taints=(("broken", "", "NoSchedule"), ("k", "v", "NoExecute"))),
+    causes.TooSmall(**FEW, capacity=(("memory", "80Gi"),)),
+    causes.InUse(**FEW, nodes=(1, 3)),
+    causes.InUse(**FEW | {"left": 0}, shared=True, pools=(POOL,), worst_pool=POOL),
+    causes.InUse(**FEW | {"left": 0}),
+    causes.InUse(**FEW | {"left": 4}),
+    causes.Conflict(),
+    causes.NoCommonValue(claim="a/b", attribute="example.com/root", wanted=2, most=1),
+    causes.TooFewValues(claim="a/b", attribute="example.com/root", wanted=2, values=1),
+    causes.CountersExhausted(request="gpu", wanted=2, accepted=3),
+    causes.RequestsCompete(4, 3),
+    causes.ConstraintsUnmet("a/b", ("matchAttribute: example.com/root",)),
+    NoNodeFits(nodes=0),
+    NoNodeFits(nodes=3, refused=((Refusal("NodeName"), 2), (Refusal("NodeResourcesFit", "pods"), 1))),
+    NoNodeFits(nodes=1, refused=((causes.CannotAllocate(), 1),), because=causes.InUse(**FEW)),
+    NoNodeFits(nodes=1, because=causes.ClaimNotFound("b"), deallocated=True),
+)
+
+
+def test_every_class_of_causes_is_among_them() -> None:
+    assert {type(cause) for cause in CAUSES} == set(get_args(AnyCause))
+
+
+def test_no_two_classes_have_the_same_code() -> None:
+    codes = {type(cause): encode(cause).split('"')[3] for cause in CAUSES}
+    assert len(set(codes.values())) == len(codes)
+    assert codes[NoNodeFits] == "no-node-fits"
+
+
+@pytest.mark.parametrize("cause", CAUSES, ids=repr)
+def test_a_cause_comes_back_from_its_json(cause: AnyCause) -> None:
+    assert decode(encode(cause)) == cause
+
+
+@pytest.mark.parametrize("cause", CAUSES, ids=repr)
+def test_a_cause_is_told_in_words(cause: AnyCause) -> None:
+    for text in (message(cause), clause(cause), clause(cause, names_claim=True)):
+        assert text.strip() == text != ""
+        assert "{" not in text.replace("{cpu: 4}", "")
+    for text in (next_step(cause), brief(cause)):
+        assert text.endswith(".")
+
+
+@pytest.mark.parametrize("cause", CAUSES, ids=repr)
+def test_the_topic_comes_from_the_value_alone(cause: AnyCause, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("message", "clause", "brief", "sentence"):
+        monkeypatch.delattr(messages, name)
+        monkeypatch.delattr(next_steps, name, raising=False)
+    assert topic_of(cause).key in TOPICS.keys() - {"turn"}
+
+
+def test_every_topic_has_causes() -> None:
+    assert {topic_of(cause).key for cause in (None, *CAUSES)} == TOPICS.keys()
+
+
+def test_what_another_version_wrote_is_no_cause() -> None:
+    assert decode("") is None
+    assert decode('{"code":"unheard-of"}') is None
+
+
+def test_only_a_lack_of_devices_is_about_a_claim() -> None:
+    assert claim_of(NoNodeFits(nodes=1, because=causes.InUse(**FEW))) == "a/b"
+    assert claim_of(causes.ClaimNotFound("b")) == claim_of(None) == ""
+
+
+# Nobody reads texts ---------------------------------------------------------------------------------------------------
+
+ROOM = Path(messages.__file__).parent
+#: What pages may ask of the module that makes the texts: the texts, and nothing that they begin or end with.
+TO_TELL = {"brief", "clause", "message", "sentence"}
+#: Words that only the scheduler's messages have.
+SAID = (
+    "nodes are available", "cannot allocate", "still not schedulable", "deallocation of",
+    "not created yet", "Insufficient", "Too many pods", "is being deleted\"", "untolerated",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("path", sorted((ROOM / "pages").rglob("*.py")), ids=lambda path: str(path.relative_to(ROOM)))
+def test_no_page_parses_what_the_scheduler_says(path: Path) -> None:
+    source = path.read_text()
+    assert [words for words in SAID if words in source] == []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ImportFrom) and node.module == "scheduling.messages":
+            assert {name.name for name in node.names} <= TO_TELL
+        assert not (isinstance(node, ast.ImportFrom) and any(name.name == "messages" for name in node.names)) or (
+            node.module != "scheduling"
+        )
