@@ -1,10 +1,9 @@
-"""The cluster as a scheduling worker knows it: loaded once, then kept warm by applying the event log to it.
+"""The cluster as a scheduling worker knows it: a view that is followed (`manciple.store.follower`).
 
-`captured()` reads every document that scheduling depends on; `advance()` applies what the log has since. Every
-application replaces what was known of one object by its document, so applying an event twice, or after a newer listing,
-ends in the same state. What the worker itself decides is laid over it (`assume`): the pods it placed count on their
-nodes, the devices it gave out are taken, the claims look allocated and reserved. What it commits it applies at once
-(`absorb`) and never reads back from the log. The last events are kept as the queue's news. One thread at a time.
+What the worker itself decides is laid over it (`assume`): the pods it placed count on their nodes, the devices it gave
+out are taken, the claims look allocated and reserved. Inside the transaction of a commit it is brought to the last
+revision (`advance`), and what is committed it takes over at once (`absorb`), so that the worker never reads its own
+writes back from the log. The last events are kept as the queue's news. One thread at a time.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import UTC, datetime
 from itertools import islice
-from typing import Any
+from typing import Any, ClassVar
 
 from msgspec import structs
 
@@ -22,9 +21,10 @@ from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim
 from inventory.kinds.devices import DeviceClass, ResourceSlice
 from inventory.kinds.nodes import Node
-from manciple.store import objects, tail
-from manciple.store.records import EventRecord, Written
-from manciple.wire.registry import registry
+from manciple.store import follower
+from manciple.store.follower import View
+from manciple.store.records import Written
+from manciple.wire.base import ApiObject
 from scheduling import hints, pod_claims
 from scheduling.allocator import Features, Inventory, Snapshot
 from scheduling.controllers.release import is_done
@@ -35,23 +35,19 @@ from scheduling.plans import Drift, Placement
 from scheduling.pod_claims import consumer, is_reserved_for
 from scheduling.queue import Candidate
 from scheduling.reasons import Hold
-from scheduling.resources import CLAIMS, CLASSES, NODES, PODS, SLICES, TAINT_RULES, Key, key_of
+from scheduling.resources import CLAIMS, CLASSES, NODES, PODS, SLICES, Key, key_of
 
-#: In the order in which they are loaded: what is published before what is asked for.
-RESOURCES = (NODES, CLASSES, SLICES, CLAIMS, PODS)
-#: What is read of the log: taint rules change no state here, but may help a waiting pod.
-FOLLOWED = (*RESOURCES, TAINT_RULES)
-#: Events applied at a time.
-BATCH = 2000
 #: Events kept for the queue; who asks for older ones reads the log.
 REMEMBERED = 4000
 
 
-class ClusterState:
+class ClusterState(View):
     """See the module's docstring."""
 
+    #: what is published before what is asked for
+    resources: ClassVar[Sequence[str]] = (NODES, CLASSES, SLICES, CLAIMS, PODS)
+
     def __init__(self, features: Features | None = None) -> None:
-        self.revision = 0
         self.nodes = NodeTable()
         #: uid -> pod that wants a node from this scheduler
         self.pending: dict[str, Pod] = {}
@@ -65,7 +61,7 @@ class ClusterState:
         self._assumed_pods: dict[str, Pod] = {}
         #: what was written since `begin`, as far as a decision can lean on it
         self.drift = Drift()
-        #: every event of `FOLLOWED` above `_news_floor`, up to `revision`, oldest first
+        #: every event of `resources` above `_news_floor`, up to `revision`, oldest first
         self._news: deque[News] = deque()
         self._news_floor = 0
         self._applying: dict[str, Callable[[Any], None]] = {
@@ -88,15 +84,21 @@ class ClusterState:
     @classmethod
     def captured(cls, features: Features | None = None) -> ClusterState:
         """The cluster as it is now, from its documents."""
-        state = cls(features)
-        # The log is read from here on, so whatever changes during the listings is seen again.
-        state.revision = state._news_floor = tail.latest_revision()
-        for resource in RESOURCES:
-            kind = registry.by_resource(resource)
-            for stored in objects.list(kind).items:
-                state._applying[resource](objects.decode(kind, stored.text))
-        state.begin()
-        return state
+        return follower.listed(lambda: cls(features))
+
+    def fill(self, resource: str, objects: Iterable[ApiObject]) -> None:
+        if (apply := self._applying.get(resource)) is not None:
+            for obj in objects:
+                apply(obj)
+
+    def apply(self, changes: Sequence[Written]) -> None:
+        for change in changes:
+            self._apply(change)
+
+    def ready(self) -> None:
+        self._news.clear()
+        self._news_floor = self.revision
+        self.begin()
 
     def copied(self) -> ClusterState:
         """The same state, to imagine things in: neither shows what changes in the other.
@@ -117,28 +119,17 @@ class ClusterState:
         return made
 
     def begin(self) -> None:
-        """Come up to date, and count the drift from here on. Raises: Expired, as `advance`."""
-        self.advance()
+        """Count the drift from here on."""
         self.drift = Drift()
 
     def advance(self) -> None:
-        """Apply what the log has beyond `revision`.
-
-        Raises: Expired when the log was pruned past `revision`: capture anew.
-        """
-        while True:
-            latest, records = tail.read_on(self.revision, resources=FOLLOWED, limit=BATCH)
-            for record in records:
-                self._apply(_as_written(record))
-            if len(records) < BATCH:
-                self.revision = max(latest, self.revision)
-                return
-            self.revision = records[-1].revision
+        """Apply what the log has beyond `revision`. Raises: Expired when the log does not lead there."""
+        follower.advance(self)
 
     def absorb(self, written: Sequence[Written]) -> None:
         """Apply what this worker has committed itself, in the transaction in which it advanced last."""
         for write in written:
-            if write.resource in FOLLOWED:
+            if write.resource in self.resources:
                 self._apply(write)
             self.revision = max(write.revision, self.revision)
 
@@ -301,11 +292,6 @@ class ClusterState:
                 self._inventory.remove_claim(assumed.metadata.uid)
         self._assumed_pods.clear()
         self._assumed_claims.clear()
-
-
-def _as_written(record: EventRecord) -> Written:
-    obj = objects.decode(registry.by_resource(record.resource), record.text)
-    return Written(record.revision, record.type, record.resource, obj)
 
 
 def _as_placed(claim: ResourceClaim, placement: Placement) -> ResourceClaim:

@@ -29,7 +29,7 @@ from django.conf import settings
 
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim
-from manciple.wire.errors import Expired
+from manciple.store.follower import Follower
 from scheduling import policy, queue, turns
 from scheduling.allocator import (
     Allocated,
@@ -78,7 +78,7 @@ class SchedulingWorker:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._state: ClusterState | None = None
+        self._following = Follower(lambda: ClusterState(Features.from_gates(settings.FEATURE_GATES)))
         self._turn = threading.Lock()
         self._asked = threading.Event()
 
@@ -112,7 +112,8 @@ class SchedulingWorker:
         if not self._turn.acquire(timeout=turns.PATIENCE):
             return 0  # busy scheduling; the next sweep comes soon
         try:
-            changed = queue.sweep(self._current(), self._clock())
+            with self._following.view() as state:
+                changed = queue.sweep(state, self._clock())
         finally:
             self._turn.release()
         if self._asked.is_set():
@@ -121,25 +122,12 @@ class SchedulingWorker:
         return changed
 
     def _cycle(self) -> list[Outcome]:
-        try:
-            outcomes = self._schedule_batch(self._current())
-        except BaseException:
-            self._state = None
-            raise
+        with self._following.view() as state:  # step 1
+            state.begin()
+            outcomes = self._schedule_batch(state)
         if any(isinstance(outcome, Retry) and outcome.broken for outcome in outcomes):
-            self._state = None  # whatever broke, what is known may not be what is written: start from the documents
+            self._following.forget()  # whatever broke, what is known may not be what is written
         return outcomes
-
-    def _current(self) -> ClusterState:
-        """Step 1."""
-        if self._state is not None:
-            try:
-                self._state.begin()
-            except Expired:
-                self._state = None
-        if self._state is None:
-            self._state = ClusterState.captured(Features.from_gates(settings.FEATURE_GATES))
-        return self._state
 
     def _schedule_batch(self, state: ClusterState) -> list[Outcome]:
         """Steps 2 to 5."""

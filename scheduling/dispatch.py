@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
 
 from django.db import DatabaseError, InterfaceError, connection
 from kombu.exceptions import KombuError
 
 from manciple.store import announce, tail
-from manciple.store.tail import Sketch
+from manciple.store.follower import since
+from manciple.store.tail import Sketch, Stretch
 from scheduling import hints
 from scheduling.beat import task_name
 from scheduling.controllers.declaration import ANY, BOUND, DELETED, DELETING, FINISHED, MODIFIED, Change, Controller
@@ -79,12 +80,16 @@ class Table:
         covered = frozenset[str]().union(*(one.covers for one in found))
         return [one.name for one in found if one.name not in covered]
 
-    def concerned_by(self, sketches: Sequence[Sketch]) -> list[str]:
+    def read(self, position: int) -> Stretch[Sketch]:
+        """What happened after `position` that may concern somebody. Raises: Expired."""
+        return tail.sketches_after(position, resources=self.resources, limit=MOST_CHANGES)
+
+    def concerned_by(self, stretch: Stretch[Sketch]) -> list[str]:
         """The same for a stretch of the log, without those that look at it by themselves."""
-        if len(sketches) == MOST_CHANGES:
+        if stretch.more:
             return self.woken
         changes: dict[Tasks, set[Change]] = {}
-        for sketch in sketches:
+        for sketch in stretch.changes:
             changes.setdefault(looked_after.by(sketch.revision), set()).add(change_of(sketch))
         wanted = {name for looking, found in changes.items() for name in self.concerned(found) if name not in looking}
         return [one.name for one in self._declared if one.name in wanted]
@@ -117,7 +122,7 @@ class Dispatcher:
         self._declared = tuple(controllers() if declared is None else declared)
         self._table = Table(self._declared)
         self._news = threading.Condition()
-        self._newest = 0
+        self._heard = True  # of something that was not looked at yet; at the start, of everything
         self._rest = RESTING_TIME[0]
         self._stopping = False
         self._thread: threading.Thread | None = None
@@ -138,27 +143,29 @@ class Dispatcher:
         if self._thread is not None:
             self._thread.join(RETRY_AFTER * 2)
 
-    def _hear(self, revision: int) -> None:
+    def _hear(self, _revision: int = 0) -> None:
         with self._news:
-            self._newest = max(self._newest, revision)
+            self._heard = True
             self._news.notify_all()
 
     def _run(self) -> None:
         position: int | None = None
-        while self._wait_beyond(position):
+        while self._wait():
             try:
                 position = self._look(position)
             except (DatabaseError, InterfaceError, KombuError, OSError):
                 log.exception("could not send wake-ups")
                 connection.close()
+                self._hear()
                 self._pause(RETRY_AFTER)
             self._pause(self._rest)
         connection.close()
 
-    def _wait_beyond(self, position: int | None) -> bool:
-        """Wait for a revision above `position`; False when it is time to stop."""
+    def _wait(self) -> bool:
+        """Wait until there is something to look at; False when it is time to stop."""
         with self._news:
-            self._news.wait_for(lambda: self._stopping or position is None or self._newest > position)
+            self._news.wait_for(lambda: self._stopping or self._heard)
+            self._heard = False
         return not self._stopping
 
     def _pause(self, seconds: float) -> None:
@@ -167,20 +174,16 @@ class Dispatcher:
 
     def _look(self, position: int | None) -> int:
         """Send the wake-ups for what came after `position`; returns the new one."""
-        if position is None:
+        stretch = since(position, self._table.read)
+        if stretch is None:
             latest = tail.latest_revision()
             self._wake(one.name for one in self._declared)
             return latest
-        with self._news:
-            heard = self._newest
-        sketches = tail.sketched_after(position, resources=self._table.resources, limit=MOST_CHANGES)
         least, most = RESTING_TIME
-        self._rest = min(max(least, REST_FOR_A_CHANGE * (len(sketches) - FEW_CHANGES)), most)
-        # Revisions are committed in order: up to the one that was announced, the log is complete.
-        latest = max(heard, sketches[-1].revision) if sketches else heard
-        if sketches and self._claim(latest):
-            self._wake(self._table.concerned_by(sketches))
-        return latest
+        self._rest = min(max(least, REST_FOR_A_CHANGE * (len(stretch.changes) - FEW_CHANGES)), most)
+        if stretch.changes and self._claim(stretch.changes[-1].revision):
+            self._wake(self._table.concerned_by(stretch))
+        return stretch.revision
 
     def _wake(self, names: Iterable[str]) -> None:
         for name in names:
@@ -190,4 +193,4 @@ class Dispatcher:
 def concerned_after(position: int) -> list[str]:
     """The controllers to wake for what came after `position`, by name."""
     table = Table(controllers())
-    return table.concerned_by(tail.sketched_after(position, resources=table.resources, limit=MOST_CHANGES))
+    return table.concerned_by(table.read(position))

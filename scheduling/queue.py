@@ -25,13 +25,15 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, Protocol
 
 from django.db import transaction
 from django.db.models import F, Q
 
 from manciple.store import bulk, tail
-from manciple.wire.errors import Expired
+from manciple.store.follower import since
+from manciple.store.tail import Stretch
 from scheduling import causes, hints
 from scheduling.backoff import backoff_seconds
 from scheduling.causes import AnyCause
@@ -129,25 +131,31 @@ def _feed_once(view: View, now: datetime) -> int:
         return 0
     with transaction.atomic():
         cursor = Cursor.objects.select_for_update().get(name=CURSOR)
-        try:
-            news = _news(view, cursor.revision)
-        except Expired:
+        news = since(cursor.revision, partial(_news, view))
+        if news is None:
             reseed(view, now)
             return 0
-        seen = [one for one in news if one.revision <= view.revision]
+        seen = [one for one in news.changes if one.revision <= view.revision]
         _enter(view, (one.uid for one in seen if one.resource == "pods"), now)
         _wake(view, Wakes(seen), now)
-        cursor.revision = seen[-1].revision if len(seen) == BATCH else max(cursor.revision, view.revision)
+        cursor.revision = max(cursor.revision, min(news.revision, view.revision))
         cursor.save(update_fields=["revision"])
     return len(seen)
 
 
-def _news(view: View, revision: int) -> Sequence[News]:
+def _news(view: View, revision: int) -> Stretch[News]:
     """At most BATCH events after `revision`: as the worker remembers them, else from the log. Raises: Expired."""
     remembered = view.news_after(revision)
-    if remembered is not None:
-        return remembered[:BATCH]
-    return [hints.news_of(record) for record in tail.read_after(revision, resources=hints.RESOURCES, limit=BATCH)]
+    if remembered is None:
+        return _logged(revision)
+    more = len(remembered) > BATCH
+    return Stretch(remembered[:BATCH], remembered[BATCH - 1].revision if more else view.revision, more)
+
+
+def _logged(revision: int) -> Stretch[News]:
+    """Raises: Expired."""
+    found = tail.stretch_after(revision, resources=hints.RESOURCES, limit=BATCH)
+    return Stretch([hints.news_of(record) for record in found.changes], found.revision, found.more)
 
 
 def reseed(view: View, now: datetime) -> None:
@@ -224,13 +232,10 @@ def _missed(revision: int) -> Wakes | None:
     cursor = Cursor.objects.select_for_update().filter(name=CURSOR).first()
     if cursor is None or cursor.revision <= revision:
         return Wakes(())
-    try:
-        records = tail.read_after(revision, resources=hints.RESOURCES, limit=BATCH)
-    except Expired:
+    news = since(revision, _logged)
+    if news is None or news.more:
         return None
-    if len(records) == BATCH:
-        return None
-    return Wakes(hints.news_of(record) for record in records if record.revision <= cursor.revision)
+    return Wakes(one for one in news.changes if one.revision <= cursor.revision)
 
 
 def _park(row: QueuedPod, outcome: Parked, missed: Wakes | None, now: datetime) -> None:

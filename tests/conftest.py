@@ -123,8 +123,8 @@ def redis_server() -> Iterator[services.Server]:
 MEMORIES = {
     "claims.devices.cache": "forget",
     "manciple.api.tokens": "forget",
+    "manciple.store.follower": "forget",
     "manciple.store.group_commit": "forget",
-    "scheduling.explanations.current": "forget",
     "scheduling.pages.classes.users": "forget",
     "scheduling.pages.classes.shelf": "forget",
     "scheduling.pages.overview.signs": "forget",

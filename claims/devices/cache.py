@@ -85,18 +85,16 @@ class DeviceCache:
 
     def catches_up(self) -> bool:
         """False where the log does not lead from there to now: it was pruned, or an older database was put back."""
-        while True:
+        more = True
+        while more:
             try:
-                latest, records = tail.read_on(self._revision, resources=FOLLOWED, limit=BATCH)
+                stretch = tail.stretch_after(self._revision, resources=FOLLOWED, limit=BATCH)
             except Expired:
                 return False
-            if latest < self._revision:
-                return False
-            self._apply(records)
-            if len(records) < BATCH:
-                self._note(max(latest, self._revision))
-                return True
-            self._note(records[-1].revision)
+            self._apply(stretch.changes)
+            self._note(stretch.revision)
+            more = stretch.more
+        return True
 
     def snapshot(self) -> DeviceSnapshot:
         if self._snapshot is None:

@@ -73,6 +73,11 @@ _ALL = (
     "SELECT r.current, {row} FROM store_revision r LEFT JOIN store_storedobject o ON o.resource = %s {where} "
     "LEFT JOIN store_event e ON e.revision = o.event_id WHERE r.id = 1 ORDER BY o.namespace, o.name"
 )
+#: the same, of which only the revisions are asked for
+_LATEST = (
+    "SELECT r.current, o.event_id FROM store_revision r LEFT JOIN store_storedobject o ON o.resource = %s "
+    "WHERE r.id = 1 ORDER BY o.namespace, o.name"
+)
 #: the same for the first few: cut before it is joined, so that an index gives order and end
 _FIRST = (
     f"SELECT r.current, o.* FROM store_revision r LEFT JOIN (SELECT {{row}} FROM {_LIVE} "  # noqa: S608
@@ -148,6 +153,14 @@ def live(resource: str, *, namespace: str, limit: int, with_text: bool) -> tuple
     if not found:
         return FIRST_REVISION, []
     return found[0][0], [_row(values[1:]) for values in found if values[3] is not None]
+
+
+def latest_writes(resource: str) -> tuple[int, list[int]]:
+    """The current revision, and the revision of the latest write of each object, in order of (namespace, name)."""
+    found = fetch(_LATEST, [resource])
+    if not found:
+        return FIRST_REVISION, []
+    return found[0][0], [written for _, written in found if written is not None]
 
 
 def as_of(resource: str, revision: int, *, namespace: str, after: tuple[str, str], limit: int) -> list[Row]:

@@ -1,4 +1,4 @@
-"""Reading the event log: in one go (`read_after`), or following it (`Tail`).
+"""Reading the event log: once (`read_after`, `stretch_after`), or as it grows (`Tail`).
 
 A process has one `Tail`: a thread that is woken by announcements, polls as a backstop, reads new events once, and hands
 them to every subscriber in order. A subscriber that starts behind gets what is missing before it goes live, so it sees
@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from itertools import count
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from django.db import DatabaseError, InterfaceError, connection
 
@@ -21,7 +21,17 @@ from manciple.store import announce, bulk, documents, rows
 from manciple.store.records import EventRecord, EventType
 from manciple.wire.errors import Expired
 
-__all__ = ["EventRecord", "Tail", "expired", "floor", "latest_revision", "read_after", "read_on"]
+__all__ = [
+    "EventRecord",
+    "Stretch",
+    "Tail",
+    "expired",
+    "floor",
+    "latest_revision",
+    "read_after",
+    "sketches_after",
+    "stretch_after",
+]
 
 log = logging.getLogger(__name__)
 
@@ -35,12 +45,24 @@ BACKOFF = (0.1, 5.0)
 Callback = Callable[[Sequence[EventRecord]], None]
 OnExpired = Callable[[Expired], None]
 
+Item = TypeVar("Item")
+
 _COLUMNS = "revision, type, resource, namespace, name, uid, document, labels, fields, previous_labels, previous_fields"
+_SKETCHED = "revision, resource, type, deleting, fields"
 #: the counter's row beside every event, or alone where there is none
 _READ = (
-    f"SELECT r.current, r.floor, e.* FROM store_revision r LEFT JOIN (SELECT {_COLUMNS} FROM store_event "  # noqa: S608
+    "SELECT r.current, r.floor, e.* FROM store_revision r LEFT JOIN (SELECT {columns} FROM store_event "
     "WHERE revision > %s{conditions} ORDER BY revision LIMIT %s) e ON 1 = 1 WHERE r.id = 1 ORDER BY e.revision"
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch(Generic[Item]):
+    """What happened after some revision, oldest first."""
+
+    changes: Sequence[Item]
+    revision: int  # all that happened up to here is told
+    more: bool = False  # there may be something after it already
 
 
 def latest_revision() -> int:
@@ -59,27 +81,24 @@ def expired(revision: int, lowest: int) -> Expired:
 def read_after(revision: int, *, resources: Collection[str] | None = None, limit: int = BATCH) -> list[EventRecord]:
     """The events above `revision`, oldest first, at most `limit`; of `resources` alone where they are given.
 
-    Raises: Expired when events above `revision` may have been pruned.
+    Raises: Expired when events above `revision` may have been pruned, or the log does not reach `revision` (an older
+    database was put back).
     """
-    return read_on(revision, resources=resources, limit=limit)[1]
+    return list(stretch_after(revision, resources=resources, limit=limit).changes)
 
 
-def read_on(
+def stretch_after(
     revision: int, *, resources: Collection[str] | None = None, limit: int = BATCH
-) -> tuple[int, list[EventRecord]]:
-    """The latest revision, and what `read_after` says: one query, so both are of one moment.
+) -> Stretch[EventRecord]:
+    """What `read_after` says, and how far that goes: one query, so both are of one moment.
 
     Raises: Expired, as `read_after`.
     """
     conditions = ""
     if resources is not None:
-        conditions = f" AND resource IN ({', '.join(['%s'] * len(resources))})" if resources else " AND 1 = 0"
-    found = bulk.fetch(_READ.format(conditions=conditions), [revision, *(resources or ()), limit])
-    latest, lowest = found[0][:2] if found else (rows.FIRST_REVISION, 0)
-    # Pruning moves the floor before it removes anything, and a statement sees one state: the floor vouches for it.
-    if revision < lowest:
-        raise expired(revision, lowest)
-    return latest, [_record(values[2:]) for values in found if values[2] is not None]
+        conditions = f" AND resource IN ({_places(resources)})" if resources else " AND 1 = 0"
+    found = _read(_COLUMNS, conditions, revision, resources or (), limit)
+    return Stretch([_record(values) for values in found.changes], found.revision, found.more)
 
 
 class Sketch(NamedTuple):
@@ -92,17 +111,36 @@ class Sketch(NamedTuple):
     fields: dict[str, str]  # the selectable ones
 
 
-def sketched_after(revision: int, *, resources: Collection[str], limit: int) -> list[Sketch]:
-    """What happened above `revision` to `resources` (at least one), and any deletion; the oldest `limit` of that."""
-    places = ", ".join(["%s"] * len(resources))
-    statement = (
-        "SELECT revision, resource, type, deleting, fields FROM store_event WHERE revision > %s "  # noqa: S608 - placeholders only
-        f"AND (resource IN ({places}) OR type = 'DELETED') ORDER BY revision LIMIT %s"
-    )
-    return [
+def sketches_after(revision: int, *, resources: Collection[str], limit: int) -> Stretch[Sketch]:
+    """What happened above `revision` to `resources` (at least one), and any deletion.
+
+    Raises: Expired, as `read_after`.
+    """
+    conditions = f" AND (resource IN ({_places(resources)}) OR type = 'DELETED')"
+    found = _read(_SKETCHED, conditions, revision, resources, limit)
+    sketches = [
         Sketch(number, resource, type_, bool(deleting), documents.load(fields))
-        for number, resource, type_, deleting, fields in bulk.fetch(statement, [revision, *resources, limit])
+        for number, resource, type_, deleting, fields in found.changes
     ]
+    return Stretch(sketches, found.revision, found.more)
+
+
+def _read(
+    columns: str, conditions: str, revision: int, resources: Collection[str], limit: int
+) -> Stretch[tuple[Any, ...]]:
+    statement = _READ.format(columns=columns, conditions=conditions)
+    found = bulk.fetch(statement, [revision, *resources, limit])
+    latest, lowest = found[0][:2] if found else (rows.FIRST_REVISION, 0)
+    # Pruning moves the floor before it removes anything, and a statement sees one state: the floor vouches for it.
+    if not lowest <= revision <= latest:
+        raise expired(revision, lowest)
+    events = [values[2:] for values in found if values[2] is not None]
+    more = len(events) == limit
+    return Stretch(events, events[-1][0] if more else latest, more)
+
+
+def _places(resources: Collection[str]) -> str:
+    return ", ".join(["%s"] * len(resources))
 
 
 def _record(values: tuple[Any, ...]) -> EventRecord:

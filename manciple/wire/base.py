@@ -164,7 +164,7 @@ class ObjectMeta(Value):
     managed_fields: Annotated[tuple[ManagedFieldsEntry, ...], pb(17)] = ()
 
 
-class ApiObject(Value):
+class ApiObject(Value, gc=True, weakref=True):
     """The head of every kind. Subclasses add `spec`, `status` and the like, with `metadata` as protobuf field 1."""
 
     api_version: str = ""

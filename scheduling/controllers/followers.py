@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 
 from manciple.store import tail
+from manciple.store.follower import since
 from manciple.store.records import EventRecord
-from manciple.wire.errors import Expired
 from scheduling.models import Cursor
 
 #: Events looked at in one step.
@@ -57,12 +58,9 @@ class Follower:
 
     def _step(self, position: int, now: datetime) -> tuple[int, int]:
         """(how far the log is looked at now, how many objects changed)."""
-        try:
-            latest, records = tail.read_on(position, resources=self.resources, limit=BATCH)
-        except Expired:
-            position = 0
-        if position == 0:
+        read = partial(tail.stretch_after, resources=self.resources, limit=BATCH)
+        stretch = since(position or None, read)
+        if stretch is None:
             latest = tail.latest_revision()
             return latest, self.sweep(now)
-        changed = self.look(records) if records else 0
-        return records[-1].revision if len(records) == BATCH else latest, changed
+        return stretch.revision, self.look(stretch.changes) if stretch.changes else 0

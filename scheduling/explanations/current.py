@@ -1,7 +1,6 @@
-"""Explains pods and claims as they are now: from a cluster state that this process keeps warm once somebody asked.
+"""Explains pods and claims as they are now: from a cluster state that this process follows once somebody asked.
 
-The first question reads every document that scheduling depends on; later ones apply what the log has since. One
-question is answered at a time. A question that imagines something, and may take seconds, is answered on a copy that
+One question is answered at a time. A question that imagines something, and may take seconds, is answered on a copy that
 shares what is published (`apart`), and lets those that come meanwhile go first. Nothing is written.
 """
 
@@ -17,9 +16,10 @@ from django.conf import settings
 
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim
-from manciple.store import objects, tail
+from manciple.store import objects
+from manciple.store.follower import Follower
 from manciple.wire.base import ApiObject
-from manciple.wire.errors import Expired, NotFound
+from manciple.wire.errors import NotFound
 from scheduling.allocator import Features
 from scheduling.capture import ClusterState
 from scheduling.controllers.release import is_done
@@ -40,21 +40,9 @@ NAMED = 3
 _asking = Line()
 #: One copy at a time.
 _imagining = threading.Lock()
-_state: ClusterState | None = None
-
-
-@contextmanager
-def cluster() -> Iterator[ClusterState]:
-    """The state, up to date, for one short question, which leaves it as it is."""
-    global _state  # noqa: PLW0603 - one state for all questions of the process
-    with _asking:
-        state, _state = _state, None  # a question that fails half-way leaves no half-applied state behind
-        if state is not None:
-            state = _caught_up(state)
-        if state is None:
-            state = ClusterState.captured(Features.from_gates(settings.FEATURE_GATES))
-        yield state
-        _state = state
+_following = Follower(lambda: ClusterState(Features.from_gates(settings.FEATURE_GATES)), turn=_asking)
+#: The state, up to date, for one short question, which leaves it as it is.
+cluster = _following.view
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,24 +61,6 @@ def apart() -> Iterator[Apart]:
             copy = state.copied()
         with _asking:
             yield Apart(copy, _asking.give_way)
-
-
-def _caught_up(state: ClusterState) -> ClusterState | None:
-    """None where the log does not lead from there to now: it was pruned, or an older database was put back."""
-    if state.revision > tail.latest_revision():
-        return None
-    try:
-        state.begin()
-    except Expired:
-        return None
-    return state
-
-
-def forget() -> None:
-    """Drop the state; the next question reads everything anew."""
-    global _state  # noqa: PLW0603
-    with _asking:
-        _state = None
 
 
 def explain_pod(namespace: str, name: str) -> Explanation:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any, NoReturn
 
 import pytest
@@ -12,7 +13,7 @@ from pytest_django.fixtures import Settings
 
 from claims.kinds.pods import Affinity, NodeAffinity, Pod, PreferredSchedulingTerm
 from inventory.kinds.nodes import Taint
-from manciple.wire.errors import Expired
+from manciple.store.pruning import prune
 from scheduling import commit, cycle, queue
 from scheduling.capture import ClusterState
 from scheduling.cycle import SchedulingWorker
@@ -166,25 +167,13 @@ def test_a_batch_counts_what_it_has_placed_before(cluster: Cluster) -> None:
     assert [bool(cluster.pod(f"pod-{number}").spec.node_name) for number in range(3)] == [True, True, False]
 
 
-def test_a_worker_that_fell_behind_the_pruned_log_starts_from_the_documents(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_worker_that_fell_behind_the_pruned_log_starts_from_the_documents(cluster: Cluster) -> None:
     cluster.create(make_pod("web"))
     cluster.settle()
     cluster.create(make_node())
-    monkeypatch.setattr("scheduling.capture.ClusterState.begin", expired_once(monkeypatch))
+    prune(older_than=timedelta(0), now=cluster.now + timedelta(days=1))
     cluster.retry()
     assert cluster.pod("web").spec.node_name == "node-1"
-
-
-def expired_once(monkeypatch: pytest.MonkeyPatch) -> object:
-    original = ClusterState.begin
-
-    def begin(state: ClusterState) -> None:
-        monkeypatch.setattr("scheduling.capture.ClusterState.begin", original)
-        raise Expired("too old resource version")
-
-    return begin
 
 
 def test_the_warm_state_ends_where_a_fresh_capture_does(cluster: Cluster) -> None:
@@ -200,7 +189,7 @@ def test_the_warm_state_ends_where_a_fresh_capture_does(cluster: Cluster) -> Non
     cluster.settle()
     cluster.create(make_claim("next"))
     cluster.create(make_pod("next", claims={"gpu": "next"}))
-    warm.begin()
+    warm.advance()
     fresh = ClusterState.captured()
     assert cycle.decide(warm, cluster.pod("next")) == cycle.decide(fresh, cluster.pod("next"))
     assert warm.pending.keys() == fresh.pending.keys()

@@ -163,13 +163,13 @@ class ShelfCache:
     def _catch_up(self) -> bool:
         """False where the log does not lead from there to now, or the way is long."""
         try:
-            latest, records = tail.read_on(self._revision, resources=(SLICES,), limit=FOLLOWED)
+            stretch = tail.stretch_after(self._revision, resources=(SLICES,), limit=FOLLOWED)
         except Expired:
             return False
-        if latest < self._revision or len(records) == FOLLOWED:
+        if stretch.more:
             return False
-        self._revision = latest
-        changed = {_pool_of(record.text) for record in records}
+        self._revision = stretch.revision
+        changed = {_pool_of(record.text) for record in stretch.changes}
         if changed:
             self._put(changed, read_candidates(changed))
         return True

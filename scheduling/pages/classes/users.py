@@ -118,17 +118,17 @@ class Followed:
 
     def _catch_up(self, known: dict[Key, Asking]) -> bool:
         try:
-            latest, records = tail.read_on(self._revision, resources=(self._resource,), limit=FOLLOWED)
+            stretch = tail.stretch_after(self._revision, resources=(self._resource,), limit=FOLLOWED)
         except Expired:
             return False
-        if latest < self._revision or len(records) == FOLLOWED:
+        if stretch.more:
             return False
-        for record in records:
+        for record in stretch.changes:
             known.pop((record.namespace, record.name), None)
             asking = None if record.type == "DELETED" else self._asking(record)
             if asking:
                 known[(record.namespace, record.name)] = asking
-        self._revision = latest
+        self._revision = stretch.revision
         return True
 
 

@@ -1,0 +1,175 @@
+"""Following the cluster: list what there is, then apply what happens since. Everybody who does so does it here.
+
+A `Source` can list a resource as of a revision and tell what happened after one: the log of this database
+(`manciple.store.local_log`), or an API server with its list and watch. A `View` is what somebody makes of the objects.
+A `Follower` keeps one view for a process and brings it up to date when it is asked for (`with follower.view() as ...`):
+one query where nothing happened.
+
+The races, all of them:
+
+- What changes while the resources are listed, one after the other, is told again from the revision of the first
+  listing on; of each resource what its listing has already is left out, so no object ever goes back.
+- The log was pruned past the view, or an older database was put back and the log ends before it: `Expired`, and a new
+  view is made from new listings. So it is when that happens during the listings.
+- Who fails half-way, while the view is brought up to date or while it is used, leaves no view behind.
+- One thread at a time has the view.
+
+Who needs no view keeps a place in the log, and asks what happened `since`.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import weakref
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import ClassVar, Generic, Protocol, TypeVar
+
+from manciple.store.local_log import LOG
+from manciple.store.records import Written
+from manciple.store.tail import Stretch
+from manciple.wire.base import ApiObject
+from manciple.wire.errors import Expired
+
+log = logging.getLogger(__name__)
+
+#: Listings that may come to nothing in a row, because the log is pruned faster than they are made.
+ATTEMPTS = 5
+
+
+class Source(Protocol):
+    """Where objects are, and what happens to them. Revisions are of the whole source and grow."""
+
+    def list(self, resource: str) -> tuple[int, Iterable[ApiObject]]:
+        """(a revision, the objects as they were then). Raises: Expired, while they are read too."""
+        ...
+
+    def changes(self, resources: Sequence[str], after: int) -> Stretch[Written]:
+        """What happened to `resources` after that revision, a bounded number of changes at a time.
+
+        Raises: Expired where that is no longer known, or that revision is not reached.
+        """
+        ...
+
+
+class View(ABC):
+    """What somebody makes of the objects of `resources`."""
+
+    resources: ClassVar[Sequence[str]]
+    #: everything up to here is in the view
+    revision: int = 0
+
+    @abstractmethod
+    def fill(self, resource: str, objects: Iterable[ApiObject]) -> None:
+        """Take in all objects of a resource; once each, in the order of `resources`, before anything else."""
+
+    @abstractmethod
+    def apply(self, changes: Sequence[Written]) -> None:
+        """Take in what happened, in order. `revision` is still the one before."""
+
+    def ready(self) -> None:  # noqa: B027 - most have nothing to do
+        """Called once, when everything is listed: what is applied from now on is news."""
+
+
+ViewT = TypeVar("ViewT", bound=View)
+Item = TypeVar("Item")
+
+
+def advance(view: View, source: Source = LOG, *, listed: Mapping[str, int] | None = None) -> None:
+    """Apply what happened beyond `view.revision`. listed: up to where the view has each resource, if that is further.
+
+    Raises: Expired; the view is then as it was, or on its way.
+    """
+    more = True
+    while more:
+        stretch = source.changes(view.resources, view.revision)
+        changes = stretch.changes
+        if listed:
+            changes = [change for change in changes if change.revision > listed.get(change.resource, 0)]
+        if changes:
+            view.apply(changes)
+        view.revision, more = max(stretch.revision, view.revision), stretch.more
+
+
+def listed(make: Callable[[], ViewT], source: Source = LOG) -> ViewT:
+    """A new view, up to date. Raises: Expired, when the log is pruned again and again while the listings are read."""
+    for _ in range(ATTEMPTS - 1):
+        try:
+            return _listed(make(), source)
+        except Expired as error:
+            log.warning("what was listed is out of date already: %s", error.message)
+    return _listed(make(), source)
+
+
+def _listed(view: ViewT, source: Source) -> ViewT:
+    revisions = {}
+    for resource in view.resources:
+        revisions[resource], objects = source.list(resource)
+        view.fill(resource, objects)
+    view.revision = min(revisions.values())
+    advance(view, source, listed=revisions)
+    view.ready()
+    return view
+
+
+def since(after: int | None, read: Callable[[int], Stretch[Item]]) -> Stretch[Item] | None:
+    """What `read` tells after a place in the log that somebody keeps who has no view.
+
+    None where they look at everything anew: they have no place yet, or the log does not lead on from there.
+    """
+    if after is None:
+        return None
+    try:
+        return read(after)
+    except Expired as error:
+        log.info("starting anew: %s", error.message)
+        return None
+
+
+class Follower(Generic[ViewT]):
+    """One view of the process, for whoever asks."""
+
+    #: of this process
+    every: ClassVar[weakref.WeakSet[Follower[View]]] = weakref.WeakSet()
+
+    def __init__(
+        self, make: Callable[[], ViewT], *, source: Source = LOG, turn: AbstractContextManager[object] | None = None
+    ) -> None:
+        """turn: what one thread at a time holds; a lock of its own unless given."""
+        self._make, self._source = make, source
+        self._turn = turn or threading.Lock()
+        self._view: ViewT | None = None
+        Follower.every.add(self)  # type: ignore[arg-type]  # of whatever view
+
+    @contextmanager
+    def view(self) -> Iterator[ViewT]:
+        """The view, up to date, for this thread alone."""
+        with self._turn:
+            known, self._view = self._view, None
+            view = self._advanced(known) or listed(self._make, self._source)
+            yield view
+            self._view = view
+
+    def forget(self) -> None:
+        """The next one who asks has everything listed anew."""
+        with self._turn:
+            self._view = None
+
+    def _advanced(self, view: ViewT | None) -> ViewT | None:
+        """None where the source does not lead from there to now."""
+        if view is None:
+            return None
+        try:
+            advance(view, self._source)
+        except Expired as error:
+            log.info("listing anew: %s", error.message)
+            return None
+        return view
+
+
+def forget() -> None:
+    """Drop every view of this process: its database is another one from now on."""
+    for one in tuple(Follower.every):
+        one.forget()
