@@ -124,7 +124,7 @@ MEMORIES = {
     "claims.devices.cache": "forget",
     "manciple.api.tokens": "forget",
     "manciple.store.follower": "forget",
-    "manciple.store.group_commit": "forget",
+    "manciple.store.transactions": "forget",
     "scheduling.pages.classes.users": "forget",
     "scheduling.pages.classes.shelf": "forget",
     "scheduling.pages.overview.signs": "forget",

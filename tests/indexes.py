@@ -10,7 +10,7 @@ from claims.models import AllocatedDevice, Claim, Pod, Reservation
 from inventory.models import Device, DeviceClass, Node, PublishedSlice
 from inventory.models import Pool as PoolIndex
 from manciple.store.models import OwnerLink
-from manciple.store.reindexing import reindex
+from manciple.store.projectors import reindex
 
 MODELS: tuple[type[models.Model], ...] = (
     PublishedSlice,

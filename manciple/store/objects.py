@@ -3,35 +3,170 @@
 Reading outside of `writing()` returns documents verbatim (`Stored.text`); `decode` makes the typed value of one. All
 writes of the whole system go through `writing()`, which opens a transaction, or `write()`, which does a short piece of
 work in a transaction that is shared with whoever writes at the same moment.
+
+Lists are as the API serves them: one revision for all pages, `continue` tokens, selectors on stored labels and fields.
+The first page is the current state. Its token names the revision and the last key; later pages tell the state as of
+that revision from the log, as long as pruning has not passed it (else: Expired, list again).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import base64
+import binascii
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import msgspec
 
 from manciple.store import documents, object_cache, rows
 from manciple.store.documents import decode
-from manciple.store.group_commit import Read, write
-from manciple.store.listing import list_objects
 from manciple.store.persistence import Current
-from manciple.store.records import Change, Deletion, Page, Propagation, Selector, Stored, Written
-from manciple.store.transactions import writing
+from manciple.store.records import Deletion, Page, Selector, Stored
+from manciple.store.transactions import Read, write, writing
 from manciple.store.writer import Sources, Wanted, Writer, to_read
 from manciple.wire.base import ApiObject
+from manciple.wire.errors import BadRequest, Expired
 from manciple.wire.registry import Kind
 
+# Lists ----------------------------------------------------------------------------------------------------------------
+
+
+class Continue(NamedTuple):
+    """What a continue token says: the list's revision, and the last key (namespace, name) given out."""
+
+    revision: int
+    namespace: str
+    name: str
+    remaining: int  # objects behind that key; 0 where selectors filter
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return (self.namespace, self.name)
+
+
+_token_decoder = msgspec.json.Decoder(Continue)
+
+
+def encode_token(token: Continue) -> str:
+    return base64.urlsafe_b64encode(msgspec.json.encode(token)).rstrip(b"=").decode()
+
+
+def decode_token(text: str) -> Continue:
+    """Raises: BadRequest for a text that we did not make."""
+    try:
+        return _token_decoder.decode(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
+    except (binascii.Error, ValueError, msgspec.MsgspecError) as error:
+        raise BadRequest("continue key is not valid: it is not one that a list has returned") from error
+
+
+class Query(NamedTuple):
+    """What a list asks for."""
+
+    kind: Kind
+    namespace: str
+    labels: Selector | None
+    fields: Selector | None
+    limit: int
+
+    @property
+    def selective(self) -> bool:
+        return self.labels is not None or self.fields is not None
+
+    def matches(self, row: rows.Row) -> bool:
+        if self.labels is not None and not self.labels.matches(documents.load(row.labels)):
+            return False
+        return self.fields is None or self.fields.matches(documents.load(row.fields))
+
+
+def list(
+    kind: Kind,
+    *,
+    namespace: str = "",
+    labels: Selector | None = None,
+    fields: Selector | None = None,
+    limit: int = 0,
+    continue_token: str = "",
+) -> Page:
+    """One page; `limit` 0 means everything. Ordered by (namespace, name), bytewise.
+
+    Raises: BadRequest for a strange token; Expired when the token's revision is pruned.
+    """
+    query = Query(kind, namespace, labels, fields, limit)
+    if continue_token:
+        return _later_page(query, decode_token(continue_token))
+    if query.selective:
+        return _selected_page(query)
+    return _first_page(query)
+
+
+def _first_page(query: Query) -> Page:
+    resource, limit = query.kind.resource, query.limit
+    revision, found = rows.live(resource, namespace=query.namespace, limit=limit + 1 if limit else 0, with_text=True)
+    shown = found[:limit] if limit else found
+    items = tuple(row.stored(resource, row.text or "") for row in shown)
+    if len(shown) == len(found):
+        return Page(items=items, revision=revision, continue_token="", remaining=None)
+    # Counted a moment later than the page was read, so an estimate, as upstream's is.
+    remaining = rows.count(resource, namespace=query.namespace) - len(items)
+    return _unfinished(revision, items, remaining=max(remaining, 1))
+
+
+def _selected_page(query: Query) -> Page:
+    revision, found = rows.live(query.kind.resource, namespace=query.namespace, limit=0, with_text=False)
+    matching = [row for row in found if query.matches(row)]
+    items = _read(query, matching)
+    if len(items) == len(matching):
+        return Page(items=items, revision=revision, continue_token="", remaining=None)
+    return _unfinished(revision, items, remaining=0)
+
+
+def _later_page(query: Query, token: Continue) -> Page:
+    enough = query.limit + 1 if query.limit and not query.selective else 0
+    resource, namespace = query.kind.resource, query.namespace
+    found = rows.as_of(resource, token.revision, namespace=namespace, after=token.key, limit=enough)
+    matching = [row for row in found if query.matches(row)] if query.selective else found
+    items = _read(query, matching)
+    # Pruning moves the floor before it removes anything: asked after reading, the floor vouches for what was read.
+    if token.revision < rows.counter()[1]:
+        raise _expired()
+    if len(items) == len(matching):
+        return Page(items=items, revision=token.revision, continue_token="", remaining=None)
+    remaining = 0 if query.selective else max(token.remaining - len(items), 1)
+    return _unfinished(token.revision, items, remaining=remaining)
+
+
+def _unfinished(revision: int, items: tuple[Stored, ...], *, remaining: int) -> Page:
+    """A page with more behind it. remaining: 0 where it is not known."""
+    token = encode_token(Continue(revision, items[-1].namespace, items[-1].name, remaining))
+    return Page(items=items, revision=revision, continue_token=token, remaining=remaining or None)
+
+
+def _read(query: Query, found: Sequence[rows.Row]) -> tuple[Stored, ...]:
+    """As many of `found` as fit on the page, with their documents."""
+    shown = found[: query.limit] if query.limit else found
+    texts = rows.texts(row.revision for row in shown)
+    # A document can only be missing when pruning has overtaken this list.
+    if len(texts) < len(shown):
+        raise _expired()
+    return tuple(row.stored(query.kind.resource, texts[row.revision]) for row in shown)
+
+
+def _expired() -> Expired:
+    return Expired(
+        "The provided continue parameter is too old to display a consistent list result. "
+        "You can start a new list without the continue parameter."
+    )
+
+
+# Single objects -------------------------------------------------------------------------------------------------------
+
+
 __all__ = [
-    "Change",
     "Deletion",
-    "Page",
-    "Propagation",
     "Read",
-    "Selector",
     "Sources",
-    "Stored",
     "Wanted",
     "Writer",
-    "Written",
     "cached",
     "decode",
     "get",
@@ -70,7 +205,3 @@ def known(kind: Kind, obj: ApiObject) -> Current:
     """An object that was read before, as `Read` takes it."""
     fields = documents.dump(documents.selectable_fields(kind, obj))
     return Current(obj, int(obj.metadata.resource_version), documents.dump(obj.metadata.labels), fields)
-
-
-#: See manciple.store.listing; `objects.list(kind, ...)` reads as the verb it is.
-list = list_objects

@@ -1,4 +1,4 @@
-"""One transaction of the store: `writing()` opens it, or joins the one that is open in this thread.
+"""The transactions of the store: `writing()` opens one or joins that of its thread; `write()` shares one with others.
 
 The counter's lock is taken first, so every read in here is current and stays so until the commit, after which the
 newest revision is announced. A dry run takes no lock and opens no transaction: it checks its writes against what is
@@ -6,20 +6,44 @@ committed at the moment, as good an answer as any that is true for a moment only
 
 `writing()` inside `writing()` joins the outer transaction and works as a savepoint: when it ends with an exception,
 what was written since it began is forgotten (in memory: nothing had been sent), and the outer one may go on.
+
+Group commit: `write(work)` runs `work(writer)` in a transaction and returns what it returned, once that is committed. A
+thread of its own does it, with one database connection for all writes of the process: it takes every work that waits by
+then, opens one transaction, reads what they announced in one query, runs them one after the other, each in a savepoint
+of its own, stores all that they wrote in one go, commits, and tells each its own outcome. What comes meanwhile is the
+next group. So a lone write starts at once and pays for nobody, and the busier the process, the larger the groups.
+
+Whoever can wait says for how long (`patience`): such works share a commit when the time of one of them is over, or when
+several are together, or ride along where at least two that cannot wait are committed. A fleet that renews its Leases
+costs a commit for several of them, and a lone write is not slowed down by any.
+
+An exception of one work undoes that work alone. Where the database refuses the group as a whole (an index row that
+violates a constraint), its works are run again one by one, so that the refusal meets the one it concerns: a work may
+run twice and must therefore change nothing but through the writer. When the database is away, everybody in the group
+hears of it.
 """
 
 from __future__ import annotations
 
+import copy
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
+from typing import Generic, TypeVar, cast
 
-from django.db import transaction
+from django.db import Error, InterfaceError, OperationalError, connection, transaction
 
 from manciple.store import announce, object_cache, persistence, rows
-from manciple.store.writer import WORLD, Sources, Wanted, Writer, references_to
+from manciple.store.per_process import PerProcess
+from manciple.store.persistence import Current
+from manciple.store.writer import WORLD, Key, Sources, Wanted, Writer, references_to
+from manciple.wire.errors import ApiError
 from manciple.wire.identity import SYSTEM, Identity
+from manciple.wire.registry import Kind
 
 NOTHING: Wanted = {}
 
@@ -85,3 +109,213 @@ def _finish(writer: Writer, committed: Callable[[], None]) -> None:
     object_cache.add(writer.committed)
     committed()
     announce.announce(writer.revision, writer.resources)
+
+
+# Group commit ---------------------------------------------------------------------------------------------------------
+
+
+#: Works in one transaction: everybody in it waits for all of them.
+LARGEST_GROUP = 128
+#: Works that are worth a commit though all of them could wait longer: fewer than the threads that may wait at once.
+ENOUGH = 10
+#: Seconds without a write after which the thread and its connection go.
+IDLE = 60.0
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """An object that a work will read: announced, it is read together with those of the others.
+
+    known: what the caller read of it before; not read again where it is current still.
+    """
+
+    kind: Kind
+    namespace: str
+    name: str
+    known: Current | None = None
+
+    @property
+    def key(self) -> Key:
+        return (self.kind.resource, self.namespace, self.name)
+
+
+class _Waiting(Generic[T]):
+    """One work in line, and how it ended."""
+
+    def __init__(
+        self, work: Callable[[Writer], T], identity: Identity, reads: Sequence[Read], *, patience: float
+    ) -> None:
+        self.work = work
+        self.identity = identity
+        self.reads = reads
+        self.patient = patience > 0
+        #: by the monotonic clock
+        self.due = time.monotonic() + patience
+        self._ended = threading.Event()
+        self._result: T | None = None
+        self._error: BaseException | None = None
+
+    def run(self, writer: Writer) -> None:
+        try:
+            with writer.savepoint(identity=self.identity):
+                self._result = self.work(writer)
+            self._error = None
+        except Error:
+            raise  # the transaction is broken, for everybody
+        except Exception as error:
+            self._error = error
+
+    def end(self, error: BaseException | None = None) -> None:
+        self._error = error or self._error
+        self._ended.set()
+
+    def outcome(self) -> T:
+        self._ended.wait()
+        if self._error is not None:
+            raise self._error
+        return cast("T", self._result)
+
+
+class GroupCommit:
+    """The line of one process, and the thread that serves it: begun by the first work, ended after `IDLE` seconds."""
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._news = threading.Condition(self._guard)
+        self._line: deque[_Waiting[object]] = deque()
+        self._thread: threading.Thread | None = None
+        self._stopping = False
+
+    def write(self, waiting: _Waiting[T]) -> T:
+        with self._news:
+            self._line.append(cast("_Waiting[object]", waiting))
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="group-commit", daemon=True)
+                self._thread.start()
+            self._news.notify()
+        return waiting.outcome()
+
+    def waiting(self) -> int:
+        """How many stand in line."""
+        return len(self._line)
+
+    def stop(self) -> None:
+        """End the thread once nobody waits; the next work begins another."""
+        with self._news:
+            self._stopping = True
+            thread = self._thread
+            self._news.notify()
+        if thread is not None:
+            thread.join()
+        self._stopping = False
+
+    def _run(self) -> None:
+        try:
+            while group := self._next_group():
+                _commit(group)
+        finally:
+            connection.close()
+
+    def _rest(self) -> float:
+        """Seconds for which everybody in line can wait; none where several can share a commit already."""
+        if not self._line or self._stopping or len(self._line) >= ENOUGH:
+            return 0.0
+        return min(waiting.due for waiting in self._line) - time.monotonic()
+
+    def _next_group(self) -> Sequence[_Waiting[object]]:
+        """Those who wait; nobody when the thread is to end."""
+        with self._news:
+            self._news.wait_for(lambda: self._line or self._stopping, timeout=IDLE)
+            while (rest := self._rest()) > 0:
+                self._news.wait(rest)
+            if not self._line:
+                self._thread = None
+            return self._taken()
+
+    def _taken(self) -> Sequence[_Waiting[object]]:
+        """Those of the line who go now: all, but a lone one who cannot wait goes without those who still can."""
+        urgent = [waiting for waiting in self._line if not waiting.patient or waiting.due <= time.monotonic()]
+        if len(urgent) == 1 and not urgent[0].patient:
+            self._line.remove(urgent[0])
+            return urgent
+        return [self._line.popleft() for _ in range(min(len(self._line), LARGEST_GROUP))]
+
+
+def _commit(group: Sequence[_Waiting[object]]) -> None:
+    """Every work of `group` has ended when this returns."""
+    error: BaseException | None = None
+    try:
+        # Where the server has closed the connection meanwhile, another one is opened.
+        connection.close_if_unusable_or_obsolete()
+        _commit_together(group)
+    except (OperationalError, InterfaceError) as fault:
+        connection.close()
+        error = fault
+    except (Error, ApiError) as fault:
+        if len(group) == 1:
+            error = fault
+        else:
+            for waiting in group:
+                _commit([waiting])
+            return
+    except BaseException as fault:
+        error = fault
+    _end(group, error)
+
+
+def _end(group: Sequence[_Waiting[object]], error: BaseException | None) -> None:
+    for waiting in group:
+        waiting.end(_copied(error))
+
+
+def _copied(error: BaseException | None) -> BaseException | None:
+    """Each thread raises one of its own: raising writes to it."""
+    if error is None:
+        return None
+    copied = copy.copy(error)
+    copied.__cause__ = error.__cause__
+    return copied
+
+
+def _commit_together(group: Sequence[_Waiting[object]]) -> None:
+    # Everybody hears of the outcome before an announcement wakes other threads, which would compete with the answer.
+    with writing(
+        reads=_announced(read for waiting in group for read in waiting.reads), committed=partial(_end, group, None)
+    ) as writer:
+        for waiting in group:
+            waiting.run(writer)
+
+
+def _announced(reads: Iterable[Read]) -> Wanted:
+    return {read.key: (read.kind, read.known) for read in reads}
+
+
+commits = PerProcess(GroupCommit)
+
+
+def forget() -> None:
+    """End the thread and its connection; used where the process's database is another one from now on."""
+    commits().stop()
+
+
+def write(
+    work: Callable[[Writer], T],
+    *,
+    identity: Identity = SYSTEM,
+    reads: Sequence[Read] = (),
+    patience: float = 0.0,
+    dry_run: bool = False,
+) -> T:
+    """Run `work` in a transaction and return what it returns, once committed; see the module's docstring.
+
+    identity: who writes. reads: what `work` is going to read. patience: seconds for which it may wait for others.
+    A dry run, and a work inside of a transaction of the
+    caller's, is run where it stands.
+    Raises: what `work` raises; django.db.Error when the database refuses or is away.
+    """
+    if dry_run or is_open() or connection.in_atomic_block:
+        with writing(identity=identity, reads=_announced(reads), dry_run=dry_run) as writer:
+            return work(writer)
+    return commits().write(_Waiting(work, identity, reads, patience=patience))

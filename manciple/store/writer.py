@@ -2,7 +2,7 @@
 
 Writes take their revisions from memory; reads see them. Before each, the rules are asked (`manciple.store.rules`). At
 the end, in one pass: events, objects, owner links, index rows (projectors), the counter. Who opens the transaction,
-and whose writes share one, is `manciple.store.transactions`' and `manciple.store.group_commit`'s business.
+and whose writes share one, is `manciple.store.transactions`' business.
 """
 
 from __future__ import annotations

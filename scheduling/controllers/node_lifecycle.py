@@ -21,7 +21,7 @@ from msgspec import structs
 
 from claims.kinds.pods import Pod, PodCondition
 from inventory.kinds.nodes import Node, NodeSpec, NodeStatus
-from manciple.store import objects, writings
+from manciple.store import history, objects
 from manciple.store.objects import Writer
 from manciple.wire import codec
 from manciple.wire.base import ObjectMeta, timestamp
@@ -62,13 +62,13 @@ class KnownNodes:
 
     def read(self) -> Mapping[str, Node]:
         """All nodes as they are now, by name; documents are read of those that were written since the last call."""
-        revisions = writings.revisions(kind(NODES))
+        revisions = history.revisions(kind(NODES))
         stale = {
             revision
             for name, revision in revisions.items()
             if name not in self._nodes or self._nodes[name].metadata.resource_version != str(revision)
         }
-        for state in writings.states_at(stale).values():
+        for state in history.states_at(stale).values():
             node = _abridged(codec.decode_text(Node, state.text))
             self._nodes[node.metadata.name] = node
         self._nodes = {name: node for name, node in self._nodes.items() if name in revisions}
@@ -103,7 +103,7 @@ def sweep(now: datetime) -> int:
 
 def _judge(nodes: Mapping[str, Node], now: datetime) -> int:
     """Mark nodes that fell silent or came back."""
-    renewed = writings.last_written(kind(LEASES), LEASE_NAMESPACE)
+    renewed = history.last_written(kind(LEASES), LEASE_NAMESPACE)
     suspects = [
         node for name, node in nodes.items() if judged(node, _presumed(renewed.get(name), now), now) is not node
     ]
@@ -125,7 +125,7 @@ def _judge_batch(names: Sequence[str], now: datetime) -> int:
     with objects.writing(identity=IDENTITY) as writer, looked_after.noted(writer, LOOKING):
         writer.load(kind(NODES), [("", name) for name in names])
         nodes = [node for name in names if isinstance(node := writer.get(kind(NODES), "", name), Node)]
-        renewed = writings.last_written(kind(LEASES), LEASE_NAMESPACE, names=frozenset(names))
+        renewed = history.last_written(kind(LEASES), LEASE_NAMESPACE, names=frozenset(names))
         signs = _signs(nodes, renewed, now)
         for node in nodes:
             following = judged(node, signs[node.metadata.name], now)
@@ -157,7 +157,7 @@ def _reported_at(nodes: Iterable[Node], now: datetime) -> dict[str, datetime]:
     found: dict[str, datetime] = {}
     for _ in range(DEPTH):
         further: dict[int, str] = {}
-        for revision, state in writings.states_at(asked).items():
+        for revision, state in history.states_at(asked).items():
             name = asked[revision]
             then = ready_condition(codec.decode_text(Node, state.text))
             if then is None or then.last_heartbeat_time != heartbeats[name]:

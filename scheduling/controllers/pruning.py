@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from claims import history
-from manciple.store import objects, pruning, writings
+from claims import projectors
+from manciple.store import history, objects, pruning
 from manciple.wire.errors import NotFound
 from manciple.wire.identity import SYSTEM
 from scheduling.controllers.batches import batches
@@ -22,11 +22,11 @@ MOST = 2000
 
 def sweep(now: datetime) -> int:
     """Returns how many Events, log entries and rows of the history went."""
-    return _drop_events(now - EVENTS_KEPT_FOR) + pruning.prune(now=now) + history.prune(now)
+    return _drop_events(now - EVENTS_KEPT_FOR) + pruning.prune(now=now) + projectors.prune_history(now)
 
 
 def _drop_events(before: datetime) -> int:
-    old = writings.written_before(kind(EVENTS), before, limit=MOST)
+    old = history.written_before(kind(EVENTS), before, limit=MOST)
     return sum(_delete(batch) for batch in batches(old, BATCH))
 
 

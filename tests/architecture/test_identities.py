@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ("manciple", "inventory", "claims", "scheduling")
 CALLS = {"objects.writing", "writing", "objects.write"}
 #: Opens the transactions of others.
-OPENERS = {"manciple/store/group_commit.py"}
+OPENERS = {"manciple/store/transactions.py"}
 
 
 @cache

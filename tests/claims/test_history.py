@@ -9,7 +9,7 @@ import pytest
 from django.core.management import call_command
 from msgspec import structs
 
-from claims import history
+from claims import projectors
 from claims.kinds.registration import RESOURCE_CLAIM
 from claims.kinds.resource_claims import ResourceClaim
 from claims.models import PastAllocation
@@ -88,6 +88,6 @@ def test_what_ended_too_long_ago_is_forgotten() -> None:
     write(holding("gpu-0"))
     write(make_claim("training"))
     now = datetime.now(UTC)
-    assert history.prune(now + history.KEPT_FOR - timedelta(hours=1)) == 0
-    assert history.prune(now + history.KEPT_FOR + timedelta(hours=1)) == 1
+    assert projectors.prune_history(now + projectors.KEPT_FOR - timedelta(hours=1)) == 0
+    assert projectors.prune_history(now + projectors.KEPT_FOR + timedelta(hours=1)) == 1
     assert past() == []

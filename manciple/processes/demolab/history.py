@@ -1,4 +1,6 @@
-"""Who held which device in the days before: rows as `claims.history` keeps them, back to back with what is held now."""
+"""Who held which device in the days before: rows as `claims.projectors` keeps them, back to
+back with what is held now.
+"""
 
 from __future__ import annotations
 

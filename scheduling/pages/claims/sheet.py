@@ -13,7 +13,7 @@ from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import DeviceClaim, ResourceClaim
 from claims.models import AllocatedDevice, PastAllocation
 from manciple.pages.people import Person
-from manciple.store import objects, revisions
+from manciple.store import history, objects
 from manciple.store.records import Stored
 from manciple.wire import codec
 from scheduling.controllers.generation import POD_CLAIM_ANNOTATION
@@ -131,7 +131,7 @@ def _rivals(person: Person, claim: ResourceClaim) -> dict[str, Any]:
 def _revisions(uid: str) -> list[Revision]:
     return [
         Revision(at=one.at, claim=codec.decode_text(ResourceClaim, one.text), first=one.type == "ADDED")
-        for one in revisions.of_object(uid)
+        for one in history.of_object(uid)
     ]
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from claims.kinds.pods import Pod as PodObject
 from claims.models import Pod, Reservation
 from manciple.pages.durations import moment
-from manciple.store import objects, revisions
+from manciple.store import history, objects
 from scheduling.hints import FINISHED_PHASES
 from scheduling.pages.claims.states import MOMENT, User, fate_of
 from scheduling.resources import PODS, Key, decoded, kind
@@ -29,7 +29,7 @@ def read_users(uid: str = "", *, now: datetime) -> dict[str, tuple[User, ...]]:
     ends = _ends({(pod[1], pod[2]) for pod in pods.values() if pod[5]})
     replaced = _keys_in_use({name for _, _, _, name, pod in rows if pod not in pods})
     over = {row[4] for row in rows if row[4] not in pods or pods[row[4]][4] in FINISHED_PHASES}
-    lately = revisions.touched_lately(over, within=MOMENT)
+    lately = history.touched_lately(over, within=MOMENT)
     users: dict[str, list[User]] = defaultdict(list)
     for claim, namespace, resource, name, pod_uid in rows:
         key, is_late = (namespace, name), pod_uid in lately

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from inventory.kinds.devices import DeviceClass
-from manciple.store import revisions
-from manciple.store.revisions import Revised
+from manciple.store import history
+from manciple.store.history import Revised
 from manciple.wire import codec
 from scheduling.pages.classes.manifest import Line, difference, lines_changed, manifest
 
@@ -37,7 +37,7 @@ class Version:
 
 def versions(uid: str) -> tuple[Version, ...]:
     """Of a live class, as far as the log reaches back."""
-    return told(revisions.of_object(uid))
+    return told(history.of_object(uid))
 
 
 def told(found: Sequence[Revised]) -> tuple[Version, ...]:

@@ -13,7 +13,7 @@ from claims.devices.pools import DeviceSnapshot
 from claims.devices.published import CandidateDevice, DevicePool, attribute_text, short_name
 from claims.devices.states import DeviceState
 from inventory.models import Node
-from manciple.store import writings
+from manciple.store import history
 from manciple.wire.names import natural
 from scheduling.pages.devices.lines import lines_of
 from scheduling.pages.devices.words import STATES
@@ -169,7 +169,7 @@ class PoolLine:
 
 def pool_lines(pools: Sequence[DevicePool]) -> list[PoolLine]:
     names = frozenset(one.name for pool in pools for one in pool.slices)
-    written = writings.last_written(kind(SLICES), names=names) if names else {}
+    written = history.last_written(kind(SLICES), names=names) if names else {}
     return [
         PoolLine(
             pool,

@@ -19,7 +19,7 @@ from django.views.decorators.http import require_safe
 
 from manciple.pages import links
 from manciple.pages.people import Person, person_of
-from manciple.store.recent import Recent, namespaces_with, newest
+from manciple.store.history import Recent, namespaces_with, newest
 from manciple.store.tail import latest_revision
 from scheduling.causes import AnyCause
 from scheduling.event_recorder import cause_in

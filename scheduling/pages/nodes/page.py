@@ -29,7 +29,7 @@ from inventory.kinds.node_rules import TAINT_EFFECTS
 from manciple.pages import links
 from manciple.pages.people import Person, demand_edit, person_of
 from manciple.pages.posting import posted_from
-from manciple.store import objects, writings
+from manciple.store import history, objects
 from manciple.store.tail import latest_revision
 from manciple.wire.errors import ApiError
 from manciple.wire.machinery import Event
@@ -260,7 +260,7 @@ def _pools(pools: Iterable[DevicePool]) -> list[PublishedPool]:
     """The incomplete ones first."""
     ordered = sorted(pools, key=lambda pool: (pool.complete, pool.key))
     names = frozenset(one.name for pool in ordered for one in pool.slices)
-    written = writings.last_written(kind(SLICES), names=names) if names else {}
+    written = history.last_written(kind(SLICES), names=names) if names else {}
     return [
         PublishedPool(pool, max((written[one.name] for one in pool.slices if one.name in written), default=None))
         for pool in ordered

@@ -17,7 +17,7 @@ from claims.kinds.pods import Pod
 from claims.models import Pod as PodRow
 from inventory.kinds.nodes import Node, Taint
 from manciple.pages.durations import moment
-from manciple.store import objects, writings
+from manciple.store import history, objects
 from manciple.wire.names import natural
 from manciple.wire.selectors import LabelSelector
 from scheduling.controllers.node_health import OURS, Signs, is_silent, ready_condition
@@ -97,7 +97,7 @@ def read_nodes(now: datetime | None = None) -> list[Known]:
     """Every node, as a person counts. Two queries."""
     now = now or datetime.now(UTC)
     _, nodes = listed(NODES, Node)
-    renewed = writings.last_written(kind(LEASES), LEASE_NAMESPACE)
+    renewed = history.last_written(kind(LEASES), LEASE_NAMESPACE)
     found = (known_as(node, renewed.get(node.metadata.name), now) for node in nodes)
     return sorted(found, key=lambda one: natural(one.name))
 
@@ -107,7 +107,7 @@ def read_node(name: str, now: datetime | None = None) -> Known | None:
     stored = objects.get(kind(NODES), "", name)
     if stored is None:
         return None
-    renewed = writings.last_written(kind(LEASES), LEASE_NAMESPACE, names=frozenset({name}))
+    renewed = history.last_written(kind(LEASES), LEASE_NAMESPACE, names=frozenset({name}))
     return known_as(decoded(stored, Node), renewed.get(name), now or datetime.now(UTC))
 
 

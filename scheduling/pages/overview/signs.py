@@ -13,8 +13,8 @@ from claims.devices.pools import DeviceSnapshot
 from claims.devices.states import DeviceState
 from inventory.models import Node
 from manciple.pages.people import Person
-from manciple.store import bulk, rows, writings
-from manciple.store.recent import last_change
+from manciple.store import bulk, history, rows
+from manciple.store.history import last_change
 from scheduling.controllers.node_lifecycle import LEASE_NAMESPACE
 from scheduling.heartbeats import SILENT_AFTER
 from scheduling.models import Heartbeat, QueuedPod, UsageSample
@@ -60,7 +60,7 @@ def _timed_counter() -> tuple[tuple[int, int], float]:
 
 
 def _nodes() -> list[NodeSign]:
-    heard = writings.last_written(kind(LEASES), LEASE_NAMESPACE)
+    heard = history.last_written(kind(LEASES), LEASE_NAMESPACE)
     nodes = Node.objects.order_by("name").values_list("name", "ready")
     return [NodeSign(name=name, ready=ready, heard=heard.get(name)) for name, ready in nodes]
 

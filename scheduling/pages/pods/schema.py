@@ -14,7 +14,7 @@ from claims.models import Claim
 from inventory.models import DeviceClass, Node
 from manciple.pages.people import Person
 from manciple.store import objects
-from manciple.store.recent import namespaces_with
+from manciple.store.history import namespaces_with
 from manciple.wire.schema import ServedKind, components
 from scheduling.pages.pods.documents import RESOURCES
 from scheduling.resources import NAMESPACES, TEMPLATES, kind

@@ -13,7 +13,7 @@ from django.db import IntegrityError, OperationalError, connection, connections,
 from django.test.utils import CaptureQueriesContext
 from msgspec import structs
 
-from manciple.store import announce, group_commit, objects, persistence, projectors, tail
+from manciple.store import announce, objects, persistence, projectors, tail, transactions
 from manciple.store.objects import Read, Writer
 from manciple.store.persistence import Locked
 from manciple.store.rows import Reference
@@ -57,9 +57,9 @@ class Crowd:
         """Somebody else's write, which stands in line when this returns."""
         if not self.futures:
             self.lead()
-        before = group_commit.commits().waiting()
+        before = transactions.commits().waiting()
         future = self._pool.submit(self._run, work, options)
-        while group_commit.commits().waiting() == before:
+        while transactions.commits().waiting() == before:
             threading.Event().wait(0.001)
         self.futures.append(future)
         return future
@@ -105,11 +105,11 @@ def counted_transactions(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]
 
 def test_those_who_wait_together_share_a_transaction(crowd: Crowd, monkeypatch: pytest.MonkeyPatch) -> None:
     crowd.lead()
-    with counted_transactions(monkeypatch) as transactions:
+    with counted_transactions(monkeypatch) as counted:
         for number in range(10):
             crowd.wait_in_line(creating(f"n{number}"))
         crowd.go()
-    assert len(transactions) == 1
+    assert len(counted) == 1
     assert len(names()) == 10
 
 
@@ -221,7 +221,7 @@ def test_the_commit_is_announced_once_for_all(crowd: Crowd) -> None:
     for number in range(5):
         crowd.wait_in_line(creating(f"n{number}"))
     crowd.go()
-    group_commit.forget()
+    transactions.forget()
     unsubscribe()
     assert told == [tail.latest_revision()]
 
@@ -232,7 +232,7 @@ def test_the_writer_goes_on_before_anybody_is_told() -> None:
     unsubscribe = announce.subscribe(lambda _: in_time.append(written.wait(60)))
     objects.write(creating("a"))
     written.set()
-    group_commit.forget()
+    transactions.forget()
     unsubscribe()
     assert in_time == [True]
 
@@ -285,14 +285,14 @@ def test_metadata_of_an_object_made_by_the_group_is_complete() -> None:
 
 
 def test_who_can_wait_rides_along_with_several_who_cannot(crowd: Crowd, monkeypatch: pytest.MonkeyPatch) -> None:
-    with counted_transactions(monkeypatch) as transactions:
+    with counted_transactions(monkeypatch) as counted:
         crowd.lead()
         patient = crowd.wait_in_line(creating("patient"), patience=600.0)
         for name in ("a", "b"):
             crowd.wait_in_line(creating(name))
         crowd.go()
         assert patient.result(60).metadata.name == "patient"
-    assert len(transactions) == 2, "the one who led, and the rest together"
+    assert len(counted) == 2, "the one who led, and the rest together"
 
 
 def test_a_lone_write_is_not_slowed_down_by_those_who_can_wait(crowd: Crowd) -> None:
@@ -300,15 +300,15 @@ def test_a_lone_write_is_not_slowed_down_by_those_who_can_wait(crowd: Crowd) -> 
     crowd.release()
     assert closing(creating("hurried")).metadata.name == "hurried"
     assert not patient.done()
-    group_commit.forget()
+    transactions.forget()
     assert patient.result(60).metadata.name == "patient"
 
 
 def test_several_who_can_wait_are_enough_for_a_commit(monkeypatch: pytest.MonkeyPatch) -> None:
-    with counted_transactions(monkeypatch) as transactions, ThreadPoolExecutor(group_commit.ENOUGH) as pool:
-        futures = [pool.submit(closing, creating(f"p{n}"), patience=600.0) for n in range(group_commit.ENOUGH)]
+    with counted_transactions(monkeypatch) as counted, ThreadPoolExecutor(transactions.ENOUGH) as pool:
+        futures = [pool.submit(closing, creating(f"p{n}"), patience=600.0) for n in range(transactions.ENOUGH)]
         assert all(future.result(60) for future in futures)
-    assert len(transactions) == 1
+    assert len(counted) == 1
 
 
 def test_nobody_waits_longer_than_they_can() -> None:

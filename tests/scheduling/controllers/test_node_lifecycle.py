@@ -9,7 +9,7 @@ from msgspec import structs
 
 from claims.kinds.pods import Toleration
 from inventory.kinds.nodes import Node, NodeCondition, Taint
-from manciple.store import writings
+from manciple.store import history
 from manciple.wire.base import ObjectMeta
 from manciple.wire.machinery import Lease, LeaseSpec
 from scheduling.controllers import node_lifecycle
@@ -174,7 +174,7 @@ def test_a_node_whose_clock_is_a_day_behind_is_heard_and_keeps_its_pods(cluster:
     cluster.later(3600)  # its report is long past: the lease alone speaks for it
     yesterday = datetime.now(UTC) - timedelta(days=1)
     renew(cluster, f"{yesterday:%Y-%m-%dT%H:%M:%S.%f}Z")
-    written = writings.last_written(kind(LEASES), LEASE_NAMESPACE)["node-1"]
+    written = history.last_written(kind(LEASES), LEASE_NAMESPACE)["node-1"]
     assert node_lifecycle.sweep(written + timedelta(seconds=39)) == 0
     assert state(cluster.node()) == ("True", set())
     assert node_lifecycle.sweep(written + timedelta(seconds=41)) == 1
@@ -190,9 +190,9 @@ def test_a_node_whose_clock_is_ahead_does_not_live_for_ever(cluster: Cluster) ->
 
 def test_what_others_write_on_a_node_is_no_sign_of_its_life(cluster: Cluster) -> None:
     cluster.create(make_node())
-    born = writings.last_written(kind(NODES))["node-1"]
+    born = history.last_written(kind(NODES))["node-1"]
     cluster.label(cluster.node(), "rack", "7")
-    labelled = writings.last_written(kind(NODES))["node-1"]
+    labelled = history.last_written(kind(NODES))["node-1"]
     silent_since = born + (labelled - born) / 2 + timedelta(seconds=40)
     assert node_lifecycle.sweep(silent_since) == 1
     assert state(cluster.node()) == ("Unknown", UNREACHABLE)

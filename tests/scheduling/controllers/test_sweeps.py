@@ -12,7 +12,7 @@ from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim
 from inventory.kinds.nodes import Taint
 from manciple.api import namespace_deletion
-from manciple.store import objects, writings
+from manciple.store import history, objects
 from manciple.store.records import EventRecord
 from manciple.wire.machinery import Event
 from scheduling.controllers import claims, namespaces, podgc, pruning, reservations
@@ -72,7 +72,7 @@ def test_a_pod_with_a_node_is_left_alone(cluster: Cluster) -> None:
 def test_events_go_an_hour_after_they_were_last_seen(cluster: Cluster) -> None:
     cluster.create(make_pod("web"))
     cluster.settle()
-    (written,) = writings.last_written(kind(EVENTS), NAMESPACE).values()
+    (written,) = history.last_written(kind(EVENTS), NAMESPACE).values()
     pruning.sweep(written + timedelta(hours=1))
     assert len(cluster.all(Event)) == 1
     pruning.sweep(written + timedelta(hours=1, microseconds=1))

@@ -21,7 +21,7 @@ from claims.devices.cache import read_devices
 from claims.models import AllocatedDevice, PastAllocation
 from manciple.pages.people import Person, person_of_user
 from manciple.processes.demolab.pages import every_page
-from manciple.store import objects, recent
+from manciple.store import history, objects
 from manciple.store.tail import latest_revision
 from scheduling.pages.overview.signs import read_signs
 from scheduling.pages.timeline.query import TimelineQuery
@@ -112,14 +112,14 @@ def test_the_timeline_counts_what_the_rows_say(lab: None, by: str, column: str) 
 def test_the_newest_events_come_in_the_order_in_which_they_were_written(lab: None) -> None:
     written = {stored.name: stored.revision for stored in objects.list(kind(EVENTS)).items}
     newest_first = sorted(written, key=lambda name: -written[name])
-    read = recent.newest(EVENTS, limit=10)
+    read = history.newest(EVENTS, limit=10)
     assert [one.name for one in read] == newest_first[:10]
-    further = recent.newest(EVENTS, limit=10, before=read[-1].revision)
+    further = history.newest(EVENTS, limit=10, before=read[-1].revision)
     assert [one.name for one in further] == newest_first[10:20]
-    only = recent.newest(EVENTS, limit=100, namespaces=["vision"])
+    only = history.newest(EVENTS, limit=100, namespaces=["vision"])
     assert {one.namespace for one in only} == {"vision"}
-    assert "vision" in recent.namespaces_with(EVENTS)
-    assert recent.newest(EVENTS, limit=10, namespaces=[]) == ()
+    assert "vision" in history.namespaces_with(EVENTS)
+    assert history.newest(EVENTS, limit=10, namespaces=[]) == ()
 
 
 @pytest.mark.django_db
@@ -131,13 +131,13 @@ def test_a_last_change_is_found_by_the_fields_as_they_are_written(odd: str) -> N
         published = make_slice("odd", node="node-1")
         spec = structs.replace(published.spec, driver=odd)
         writer.create(kind(SLICES), structs.replace(published, spec=spec))
-    moment = recent.last_change(SLICES, {"spec.driver": odd}, after=before)
+    moment = history.last_change(SLICES, {"spec.driver": odd}, after=before)
     assert moment is not None
     assert moment.tzinfo is not None
-    assert recent.last_change(SLICES, {"spec.driver": odd, "spec.nodeName": "node-1"}, after=before) == moment
-    assert recent.last_change(SLICES, {"spec.driver": odd}, after=latest_revision()) is None
+    assert history.last_change(SLICES, {"spec.driver": odd, "spec.nodeName": "node-1"}, after=before) == moment
+    assert history.last_change(SLICES, {"spec.driver": odd}, after=latest_revision()) is None
     for alike in ("50 percent", "aXb", "backslash", "quote"):
-        assert recent.last_change(SLICES, {"spec.driver": alike}, after=before) is None
+        assert history.last_change(SLICES, {"spec.driver": alike}, after=before) is None
 
 
 def test_the_health_tells_the_engine_and_its_size(lab: None) -> None:

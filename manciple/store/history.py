@@ -1,0 +1,180 @@
+"""What the log and the live objects tell of writes: when, which came last, and what an object was before.
+
+By the clock of whoever wrote the log: what a client says of the time is not asked. A machine whose clock is wrong still
+renews its signs of life; that it did, and when, stands in the log. The log is pruned (see manciple.store.pruning), so
+the past of an object may begin in the middle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from django.db import connection
+
+from manciple.store import documents, rows
+from manciple.store.bulk import PARAMETERS, chunks, fetch
+from manciple.store.models import Event, StoredObject
+from manciple.wire.registry import Kind
+
+# One object -----------------------------------------------------------------------------------------------------------
+
+
+#: Revisions of one object that are read at most.
+LONGEST = 200
+#: How far from its end the log is searched for what happened a moment ago.
+LATELY = 5000
+
+_CHAIN = (
+    "WITH RECURSIVE chain (revision, previous, depth) AS ("
+    "SELECT e.revision, e.previous_revision, 1 FROM store_storedobject o "
+    "JOIN store_event e ON e.revision = o.event_id WHERE o.uid = %s "
+    "UNION ALL SELECT e.revision, e.previous_revision, depth + 1 FROM chain "
+    "JOIN store_event e ON e.revision = chain.previous WHERE depth < %s) "
+    "SELECT e.revision, e.type, e.created_at, e.document FROM chain "
+    "JOIN store_event e ON e.revision = chain.revision ORDER BY e.revision"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Revised:
+    """One write of an object."""
+
+    revision: int
+    type: str  # ADDED, MODIFIED
+    at: datetime
+    text: str
+
+
+def of_object(uid: str, *, limit: int = LONGEST) -> list[Revised]:
+    """The newest `limit` revisions of a live object that the log still has, oldest first. One query."""
+    return [
+        Revised(revision=revision, type=type_, at=_moment(at), text=text)
+        for revision, type_, at, text in fetch(_CHAIN, [uid, limit])
+    ]
+
+
+def touched_lately(uids: Collection[str], *, within: timedelta) -> frozenset[str]:
+    """Those of `uids` that an event of the last moments is about, their deletion included. One query."""
+    if not uids:
+        return frozenset()
+    places = ", ".join(["%s"] * len(uids))
+    statement = f"SELECT DISTINCT uid FROM store_event WHERE revision > %s AND created_at > %s AND uid IN ({places})"  # noqa: S608 - placeholders only
+    since = connection.ops.adapt_datetimefield_value(datetime.now(UTC) - within)
+    found = fetch(statement, [rows.counter()[0] - LATELY, since, *uids])
+    return frozenset(uid for (uid,) in found)
+
+
+def _moment(value: datetime | str) -> datetime:
+    """SQLite gives text in UTC."""
+    found = datetime.fromisoformat(value) if isinstance(value, str) else value
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
+
+
+# The newest objects ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Recent:
+    """A live object and the revision of its latest write."""
+
+    revision: int
+    namespace: str
+    name: str
+    text: str
+
+
+def newest(
+    resource: str, *, limit: int, before: int = 0, namespaces: Collection[str] | None = None
+) -> tuple[Recent, ...]:
+    """At most `limit` live objects of `resource`, the last written first.
+
+    before: only those written before that revision; 0 for all. namespaces: only those in one of them; None for all.
+    """
+    conditions, parameters = "", [resource]
+    if before:
+        conditions, parameters = " AND o.event_id < %s", [resource, str(before)]
+    if namespaces is not None:
+        if not namespaces:
+            return ()
+        conditions += f" AND o.namespace IN ({', '.join(['%s'] * len(namespaces))})"
+        parameters += sorted(namespaces)
+    chosen = (
+        "SELECT o.event_id, o.namespace, o.name FROM store_storedobject o "  # noqa: S608 - placeholders only
+        f"WHERE o.resource = %s{conditions} ORDER BY o.event_id DESC LIMIT %s"
+    )
+    statement = (
+        f"SELECT c.event_id, c.namespace, c.name, e.document FROM ({chosen}) c "  # noqa: S608 - as above
+        "JOIN store_event e ON e.revision = c.event_id ORDER BY c.event_id DESC"
+    )
+    return tuple(Recent(*values) for values in fetch(statement, [*parameters, str(limit)]))
+
+
+def namespaces_with(resource: str) -> list[str]:
+    """The namespaces that hold an object of `resource`, by name."""
+    statement = "SELECT DISTINCT namespace FROM store_storedobject WHERE resource = %s ORDER BY namespace"
+    return [name for (name,) in fetch(statement, [resource])]
+
+
+def last_change(resource: str, fields: Mapping[str, str], *, after: int) -> datetime | None:
+    """When an object of `resource` with these selectable fields last came, changed or went, above revision `after`.
+
+    None where the log does not say. Reads every entry above `after`: for a page that asks seldom.
+    """
+    statement = "SELECT MAX(created_at) FROM store_event WHERE revision > %s AND resource = %s"
+    parameters: list[Any] = [after, resource]
+    for name, value in fields.items():
+        statement += " AND fields LIKE %s"
+        written = documents.dump({name: value})[1:-1]
+        for special in ("\\", "%", "_"):
+            written = written.replace(special, f"\\{special}")
+        parameters.append(f"%{written}%")
+        statement += " ESCAPE '\\'"
+    found = fetch(statement, parameters)[0][0]
+    return _moment(found) if found else None
+
+
+# When objects were written --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """One state of an object: since when, its document, and the revision of the state before it."""
+
+    since: datetime
+    text: str
+    previous: int | None
+
+
+def last_written(kind: Kind, namespace: str = "", *, names: frozenset[str] | None = None) -> dict[str, datetime]:
+    """When each object of the namespace (or only those of `names`) was last written. One query."""
+    found = StoredObject.objects.filter(resource=kind.resource, namespace=namespace)
+    if names is not None:
+        found = found.filter(name__in=names)
+    return dict(found.values_list("name", "event__created_at"))
+
+
+def revisions(kind: Kind, namespace: str = "") -> dict[str, int]:
+    """The revision at which each object of the namespace was last written. One query."""
+    found = StoredObject.objects.filter(resource=kind.resource, namespace=namespace)
+    return dict(found.values_list("name", "event_id"))
+
+
+def states_at(revisions: Iterable[int]) -> dict[int, State]:
+    """What was written at these revisions, as far back as the log reaches; a query for each thousand."""
+    found: dict[int, State] = {}
+    for chunk in chunks(revisions, PARAMETERS):
+        rows = Event.objects.filter(revision__in=chunk)
+        for revision, since, text, previous in rows.values_list(
+            "revision", "created_at", "document", "previous_revision"
+        ):
+            found[revision] = State(since, text, previous)
+    return found
+
+
+def written_before(kind: Kind, moment: datetime, *, limit: int) -> list[tuple[str, str]]:
+    """(namespace, name) of live objects that were last written before `moment`, the oldest first. One query."""
+    found = StoredObject.objects.filter(resource=kind.resource, event__created_at__lt=moment)
+    return list(found.order_by("event_id").values_list("namespace", "name")[:limit])
