@@ -15,11 +15,8 @@ class SchedulingConfig(AppConfig):
         # Validation of selectors asks the environment that will evaluate them.
         device_rules.set_checker(checker(settings.FEATURE_GATES))
         # Models can be imported from here on only.
-        from manciple.live import topics  # noqa: PLC0415
+        from scheduling import live  # noqa: PLC0415
         from scheduling.explanations import registration  # noqa: PLC0415
-        from scheduling.live import event_topics  # noqa: PLC0415
-        from scheduling.pages.claims import topics as claim_topics  # noqa: PLC0415
 
         registration.register()
-        topics.register("events", event_topics)
-        claim_topics.register()
+        live.register()

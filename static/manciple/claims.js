@@ -1,33 +1,7 @@
-// The claims pages with a script: filters apply as they change, names can be copied, previews open as a dialog, and on a
-// narrow screen a claim opens on its own page. Everything works without.
+// The claims pages with a script: names can be copied, previews open as a dialog, and on a narrow screen a claim opens on
+// its own page. Everything works without.
 (() => {
-  const TYPING = 250; // milliseconds
   const narrow = matchMedia("(max-width: 1180px)");
-
-  const form = document.querySelector("[data-filters]");
-  if (form) {
-    form.querySelector("button").hidden = true;
-    let due = null;
-    const apply = () => {
-      const query = new URLSearchParams([...new FormData(form)].filter(([, value]) => value));
-      const there = new URL(location.pathname + (query.size ? `?${query}` : ""), location.href);
-      if (there.href === location.href) return;
-      sessionStorage.setItem("claims-focus", document.activeElement?.id ?? "");
-      location.replace(there);
-    };
-    form.addEventListener("change", apply);
-    form.addEventListener("input", ({ target }) => {
-      if (target.type !== "search") return;
-      clearTimeout(due);
-      due = setTimeout(apply, TYPING);
-    });
-    const focused = form.querySelector(`#${CSS.escape(sessionStorage.getItem("claims-focus") || "-")}`);
-    sessionStorage.removeItem("claims-focus");
-    if (focused) {
-      focused.focus();
-      if (focused.type === "search") focused.setSelectionRange(focused.value.length, focused.value.length);
-    }
-  }
 
   const reveal = () => document.querySelectorAll("[data-copy], [data-copy-from]").forEach((button) => { button.hidden = !navigator.clipboard; });
   reveal();

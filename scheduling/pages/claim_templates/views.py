@@ -21,6 +21,7 @@ from django.views.decorators.http import require_http_methods, require_safe
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaimTemplate
 from manciple.api import writes
+from manciple.pages.lists import Column, Filter, ListQuery, Table, parameter, sorted_by
 from manciple.pages.people import Person, demand_edit, demand_sight, person_of
 from manciple.store import objects
 from manciple.store.tail import latest_revision
@@ -54,33 +55,63 @@ class Use:
         return sum(line.devices for line in self.claims)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TemplateLine:
+    """One row of the list."""
+
+    namespace: str
+    name: str
+    template: ResourceClaimTemplate
+    use: Use
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TemplateQuery(ListQuery):
+    namespace: str = parameter("ns")
+
+
+#: What the list tells of a template.
+COLUMNS = (
+    Column[TemplateLine](title="Template", sort="name", key=lambda line: line.name),
+    Column[TemplateLine](title="Asks for"),
+    Column[TemplateLine](title="Pods", css="num", sort="pods", key=lambda line: len(line.use.pods)),
+    Column[TemplateLine](title="Claims", css="num", sort="claims", key=lambda line: len(line.use.claims)),
+    Column[TemplateLine](title="Waiting", css="num", sort="waiting", key=lambda line: line.use.waiting),
+    Column[TemplateLine](title="Devices held", css="num", sort="devices", key=lambda line: line.use.devices),
+    Column[TemplateLine](title="Age", css="num"),
+)
+
+
 @login_required
 @require_safe
 def list_templates(request: HttpRequest) -> HttpResponse:
     """The list."""
     revision = latest_revision()
     person = person_of(request)
-    namespace = request.GET.get("ns", "").strip()
+    query = TemplateQuery.read(request)
     stored = [one for one in objects.list(kind(TEMPLATES)).items if person.sees(one.namespace)]
-    uses = read_uses(person, namespace=namespace)
-    rows = [
-        {
-            "namespace": one.namespace,
-            "name": one.name,
-            "made": (template := decoded(one, ResourceClaimTemplate)).metadata.creation_timestamp,
-            "requests": template.spec.spec.devices.requests,
-            "use": uses[one.namespace, one.name],
-        }
+    uses = read_uses(person, namespace=query.namespace)
+    lines = [
+        TemplateLine(
+            namespace=one.namespace,
+            name=one.name,
+            template=decoded(one, ResourceClaimTemplate),
+            use=uses[one.namespace, one.name],
+        )
         for one in stored
-        if namespace in ("", one.namespace)
+        if query.namespace in ("", one.namespace)
     ]
-    context = {
-        "place": "claims",
-        "revision": revision,
-        "rows": rows,
-        "namespace": namespace,
-        "namespaces": sorted({one.namespace for one in stored}),
-    }
+    namespaces = sorted({one.namespace for one in stored})
+    table = Table(
+        id="templates",
+        topics="template: claims: pods",
+        title="Templates",
+        query=query,
+        columns=COLUMNS,
+        rows=sorted_by(COLUMNS, query.sort, lines),
+        filters=(Filter("ns", "Namespace", query.namespace, every="All namespaces", options=namespaces),),
+    )
+    context = {"place": "claims", "revision": revision, "query": query, "table": table}
     return render(request, "claim_templates/list.html", context)
 
 

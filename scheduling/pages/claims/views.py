@@ -8,6 +8,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from django.contrib import messages
@@ -17,19 +20,59 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_safe
 
 from manciple.pages import links
+from manciple.pages.lists import Column, Filter, ListQuery, Page, Table, parameter, sorted_by, state_tabs
 from manciple.pages.people import Person, demand_edit, demand_sight, person_of
 from manciple.store import objects
 from manciple.store.tail import latest_revision
 from manciple.wire.errors import ApiError, NotFound
+from manciple.wire.names import natural
 from scheduling.pages.claims import actions as claim_actions
-from scheduling.pages.claims.filters import ClaimFilter, listed
-from scheduling.pages.claims.reading import read_claims
+from scheduling.pages.claims.reading import ClaimLine, read_claims
 from scheduling.pages.claims.sheet import find_claim, read_sheet
-from scheduling.pages.claims.states import STATES
+from scheduling.pages.claims.states import STATES, URGENCY
 from scheduling.resources import CLASSES, kind
 
 #: States whose tabs are there even where nothing is in them.
 _USUAL = ("stuck", "pending", "preparing", "allocated")
+#: Claims on one page.
+PAGE = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimQuery(ListQuery):
+    """What the list's address asks for."""
+
+    state: str = parameter("state", known=STATES)
+    namespace: str = parameter("ns")
+    device_class: str = parameter("class")
+    text: str = parameter("q")
+    at: str = parameter("at", selects=True)  # namespace/name of the claim whose sheet is open
+
+    def matches(self, line: ClaimLine) -> bool:
+        """Whether the claim is one of those asked for, whatever its state."""
+        if self.namespace not in ("", line.namespace) or (self.device_class and self.device_class not in line.classes):
+            return False
+        wanted = self.text.casefold()
+        return not wanted or any(wanted in name.casefold() for name in (line.key, *line.pods, *line.nodes))
+
+
+def _urgency(line: ClaimLine) -> tuple[int, float, str]:
+    """Stuck first, then what waits longest; what is in use, the newest first."""
+    seconds = line.created_at.timestamp()
+    return URGENCY[line.state], -seconds if line.state == "allocated" else seconds, line.key
+
+
+#: What the list tells of a claim.
+COLUMNS = (
+    Column[ClaimLine](title="Claim", sort="name", key=lambda line: natural(line.name)),
+    Column[ClaimLine](title="State"),
+    Column[ClaimLine](title="Why, or for whom", css="wide"),
+    Column[ClaimLine](title="Devices", css="num not-phone", sort="devices", key=lambda line: line.devices),
+    Column[ClaimLine](
+        title="Node", css="not-phone", sort="node", key=lambda line: [natural(one) for one in line.nodes]
+    ),
+    Column[ClaimLine](title="Age", css="num", sort="age", key=lambda line: -line.created_at.timestamp()),
+)
 
 
 @login_required
@@ -38,31 +81,62 @@ def list_claims(request: HttpRequest) -> HttpResponse:
     """The list."""
     revision = latest_revision()
     person = person_of(request)
-    wanted = ClaimFilter.from_query(request.GET)
-    claims = read_claims(person, with_classes=bool(wanted.device_class))
-    page = listed(claims, wanted)
+    query = ClaimQuery.read(request)
+    claims = read_claims(person, with_classes=bool(query.device_class))
+    matching = [line for line in claims if query.matches(line)]
     context = {
         "place": "claims",
         "revision": revision,
-        "wanted": wanted,
-        "page": page,
-        "tabs": _tabs(wanted, page.counts),
-        "rows": [(line, wanted.url(at=line.key)) for line in page.lines],
+        "query": query,
+        "table": _table(query, matching, claims),
+        "matching": len(matching),
         "any": bool(claims),
         "devices": sum(line.devices for line in claims),
         "holding": sum(bool(line.devices) for line in claims),
         "waiting": sum(line.state == "pending" for line in claims),
         "stuck": sum(line.state == "stuck" for line in claims),
-        "namespaces": sorted({line.namespace for line in claims}),
-        "classes": [stored.name for stored in objects.list(kind(CLASSES)).items],
-        "previous_url": wanted.url(page=page.page - 1) if page.page > 1 else "",
-        "next_url": wanted.url(page=page.page + 1) if page.page < page.pages else "",
-        "close_url": wanted.url(at=""),
-        "all_url": wanted.url(ns="", q="", state="", **{"class": ""}),
-        "at": wanted.at,
-        "sheet": _sheet_at(person, wanted.at),
+        "close_url": query.url(at=""),
+        "sheet": _sheet_at(person, query.at),
     }
     return render(request, "claims/list.html", context)
+
+
+def _table(query: ClaimQuery, matching: Sequence[ClaimLine], claims: Iterable[ClaimLine]) -> Table[ClaimLine]:
+    chosen = sorted_by(
+        COLUMNS, query.sort, sorted((line for line in matching if query.state in ("", line.state)), key=_urgency)
+    )
+    page = Page(len(chosen), PAGE, query.page)
+    counts = Counter(line.state for line in matching)
+    shown = [state for state in STATES if counts[state] or state in _USUAL or state == query.state]
+    return Table(
+        id="claims-list",
+        topics="claims: pods nodes",
+        title="Claims",
+        css="rows",
+        query=query,
+        columns=COLUMNS,
+        rows=chosen[page.rows],
+        page=page,
+        note="" if query.sort else ", stuck first, then waiting longest",
+        filters=(
+            Filter(
+                "ns",
+                "Namespace",
+                query.namespace,
+                every="All namespaces",
+                options=sorted({line.namespace for line in claims}),
+            ),
+            Filter(
+                "class",
+                "Class",
+                query.device_class,
+                every="All classes",
+                options=[stored.name for stored in objects.list(kind(CLASSES)).items],
+            ),
+            Filter("q", "Name, namespace, pod or node", query.text),
+        ),
+        tabs=state_tabs(query, STATES, shown, counts, alarming="stuck"),
+    )
 
 
 @login_required
@@ -116,15 +190,6 @@ def release_claim(request: HttpRequest, namespace: str, name: str) -> HttpRespon
         return _refused(request, sheet, refusal)
     messages.success(request, f"Released claim {name} by force; {'it is gone' if gone else 'its devices are free'}.")
     return redirect("claims") if gone else redirect(links.claim_url(namespace, name))
-
-
-def _tabs(wanted: ClaimFilter, counts: Any) -> list[dict[str, Any]]:
-    shown = [state for state in STATES if counts[state] or state in _USUAL or state == wanted.state]
-    return [
-        {"label": STATES.get(state, "All"), "state": state, "count": counts[state], "url": wanted.url(state=state),
-         "current": state == wanted.state}
-        for state in ("", *shown)
-    ]  # fmt: skip
 
 
 def _sheet_at(person: Person, at: str) -> dict[str, Any] | None:

@@ -22,6 +22,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from inventory.kinds.devices import DeviceClass
 from manciple.api import writes
 from manciple.pages.links import class_url
+from manciple.pages.lists import Column, ListQuery, Table, sorted_by
 from manciple.pages.people import demand_edit, person_of
 from manciple.store import objects
 from manciple.store.tail import latest_revision
@@ -80,6 +81,18 @@ class Row:
         return ", ".join(f"{count} {word}" for _, word, count in self.bar)
 
 
+#: What the list tells of a class.
+COLUMNS = (
+    Column[Row](title="Class", sort="name", key=lambda row: row.name),
+    Column[Row](title="Selectors"),
+    Column[Row](title="Devices that match"),
+    Column[Row](title="Match", css="num", sort="match", key=lambda row: row.verdicts.matched),
+    Column[Row](title="Free", css="num", sort="free", key=lambda row: row.free),
+    Column[Row](title="Waiting", css="num", sort="waiting", key=lambda row: row.waiting),
+    Column[Row](title="Used by", sort="used", key=lambda row: -row.holding - row.templates),
+)
+
+
 @login_required
 @require_safe
 def list_classes(request: HttpRequest) -> HttpResponse:
@@ -91,8 +104,18 @@ def list_classes(request: HttpRequest) -> HttpResponse:
     uses = class_claims.counts(person)
     classes = [codec.decode_text(DeviceClass, stored.text) for stored in objects.list(class_kind()).items]
     rows = [_row(one, now, states, uses.get(one.metadata.name, (0, 0, 0))) for one in classes]
+    query = ListQuery.read(request)
+    table = Table(
+        id="classes",
+        topics="classes slices pool: claims: template:",
+        title="Device classes",
+        css="stack class-list",
+        query=query,
+        columns=COLUMNS,
+        rows=sorted_by(COLUMNS, query.sort, rows),
+    )
     total = len(now.candidates)
-    context = {"place": "classes", "rows": rows, "total": total, "revision": revision, "may_edit": person.may_edit()}
+    context = {"place": "classes", "table": table, "total": total, "revision": revision, "may_edit": person.may_edit()}
     return render(request, "classes/list.html", context)
 
 

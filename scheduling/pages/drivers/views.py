@@ -16,6 +16,7 @@ from django.views.decorators.http import require_safe
 
 from claims.devices.cache import read_devices
 from inventory.models import DeviceClass
+from manciple.pages.lists import Column, ListQuery, Table, sorted_by
 from manciple.pages.people import Person, person_of
 from manciple.store.tail import latest_revision
 from manciple.wire.names import natural
@@ -28,20 +29,34 @@ from scheduling.pages.drivers.reading import Driver, attributes, capacities, poo
 SHOWN = 20
 
 
+#: What the list tells of a driver.
+COLUMNS = (
+    Column[Driver](title="Driver", sort="name", key=lambda driver: driver.name),
+    Column[Driver](title="Nodes", css="num", sort="nodes", key=lambda driver: len(driver.nodes)),
+    Column[Driver](title="Pools"),
+    Column[Driver](title="Devices", sort="devices", key=lambda driver: len(driver.tiles)),
+    Column[Driver](title="Claims", css="num", sort="claims", key=lambda driver: len(driver.holders)),
+)
+
+
 @login_required
 @require_safe
 def list_drivers(request: HttpRequest) -> HttpResponse:
     """The list."""
     revision = latest_revision()
-    drivers = read_drivers(read_devices())
-    context = {
-        "place": "drivers",
-        "revision": revision,
-        "drivers": drivers,
-        "troubles": {driver.name: len(troubles(driver)) for driver in drivers},
-        "states": STATES,
-    }
-    return render(request, "drivers/list.html", context)
+    query = ListQuery.read(request)
+    drivers = sorted_by(COLUMNS, query.sort, read_drivers(read_devices()))
+    table = Table(
+        id="drivers",
+        topics="slices nodes pool:",
+        title="Drivers",
+        query=query,
+        columns=COLUMNS,
+        rows=drivers,
+    )
+    return render(
+        request, "drivers/list.html", {"place": "drivers", "revision": revision, "table": table, "states": STATES}
+    )
 
 
 @login_required

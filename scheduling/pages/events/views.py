@@ -8,16 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import msgspec
 from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
-from django.utils.http import urlencode
 from django.views.decorators.http import require_safe
 
 from manciple.pages import links
+from manciple.pages.lists import Column, Filter, ListQuery, Table, parameter
 from manciple.pages.people import Person, person_of
 from manciple.store.history import Recent, namespaces_with, newest
 from manciple.store.tail import latest_revision
@@ -103,31 +102,20 @@ class ShownEvent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class EventQuery(ListQuery):
     """What the address asks for."""
 
-    namespace: str = ""
-    type: str = ""
-    kind: str = ""
-    name: str = ""
-    text: str = ""
-    before: int = 0
-
-    @classmethod
-    def of(cls, asked: Any) -> Question:
-        before = asked.get("before", "")
-        return cls(
-            namespace=asked.get("ns", ""),
-            type=asked.get("type", "") if asked.get("type") in (NORMAL, WARNING) else "",
-            kind=asked.get("kind", ""),
-            name=asked.get("name", "").strip(),
-            text=asked.get("q", "").strip(),
-            before=int(before) if before.isdecimal() and len(before) < 19 else 0,  # noqa: PLR2004 - of a BIGINT
-        )
+    namespace: str = parameter("ns")
+    type: str = parameter("type", known=(NORMAL, WARNING))
+    kind: str = parameter("kind")
+    name: str = parameter("name")
+    text: str = parameter("q")
+    before: str = parameter("before", selects=True)
 
     @property
-    def filters(self) -> bool:
-        return bool(self.namespace or self.type or self.kind or self.name or self.text)
+    def revision(self) -> int:
+        """Before which the page begins; 0 for the newest."""
+        return int(self.before) if self.before.isdecimal() and len(self.before) < 19 else 0  # noqa: PLR2004 - of a BIGINT
 
     def admits(self, event: ShownEvent) -> bool:
         """All but the namespace, which the database has chosen."""
@@ -139,12 +127,6 @@ class Question:
             return False
         words = self.text.lower()
         return not words or words in event.message.lower() or words in event.reason.lower()
-
-    def address(self, *, before: int) -> str:
-        """The query of the page that goes on from `before`."""
-        named = {"ns": self.namespace, "type": self.type, "kind": self.kind, "name": self.name, "q": self.text}
-        kept = {key: value for key, value in named.items() if value}
-        return urlencode(kept | ({"before": before} if before else {}))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,36 +143,63 @@ class Found:
         return bool(self.on) and len(self.events) < SHOWN
 
 
+COLUMNS = (
+    Column[ShownEvent](title="Last", css="when"),
+    Column[ShownEvent](title="Type"),
+    Column[ShownEvent](title="What"),
+    Column[ShownEvent](title="About"),
+    Column[ShownEvent](title="Said by"),
+)
+
+
 @login_required
 @require_safe
 def list_events(request: HttpRequest) -> HttpResponse:
     """The page."""
     revision = latest_revision()
-    person, asked = person_of(request), Question.of(request.GET)
-    found = find(asked, person)
+    person, query = person_of(request), EventQuery.read(request)
+    found = find(query, person)
     context = {
         "place": "events",
         "revision": revision,
-        "asked": asked,
+        "query": query,
+        "table": _table(query, found, person),
         "found": found,
-        "namespaces": [name for name in namespaces_with(EVENTS) if person.sees(name)],
-        "kinds": KINDS,
-        "next": asked.address(before=found.on) if found.on else "",
-        "newest": asked.address(before=0),
-        "topics": f"events:{asked.namespace}" if asked.namespace else "events:",
+        "next_url": query.url(before=found.on) if found.on else "",
+        "newest_url": query.url(before=""),
     }
     return render(request, "events/list.html", context)
 
 
-def find(asked: Question, person: Person, *, shown: int = SHOWN) -> Found:
+def _table(query: EventQuery, found: Found, person: Person) -> Table[ShownEvent]:
+    namespaces = [name for name in namespaces_with(EVENTS) if person.sees(name)]
+    return Table(
+        id="found",
+        topics=f"events:{query.namespace}",
+        title="Events",
+        css="stack happened",
+        query=query,
+        columns=COLUMNS,
+        rows=found.events,
+        filters=(
+            Filter("ns", "Namespace", query.namespace, every="All namespaces", options=namespaces),
+            Filter("type", "Type", query.type, every="All types", options=(WARNING, NORMAL)),
+            Filter("kind", "About a", query.kind, every="About anything", options=KINDS),
+            Filter("name", "named", query.name, hint="Named"),
+            Filter("q", "saying", query.text, hint="Saying"),
+        ),
+    )
+
+
+def find(query: EventQuery, person: Person, *, shown: int = SHOWN) -> Found:
     """The newest events that the question admits and the person sees."""
     events: list[ShownEvent] = []
-    before, looked_at = asked.before, 0
-    batch = BATCH if asked.filters else shown + 1
-    for read in _batches(asked, person, before, batch):
+    before, looked_at = query.revision, 0
+    batch = BATCH if query.narrows else shown + 1
+    for read in _batches(query, person, before, batch):
         for stored in read:
             event = shown_event(stored)
-            if asked.admits(event):
+            if query.admits(event):
                 if len(events) == shown:
                     return Found(events=tuple(events), on=before, looked_at=looked_at)
                 events.append(event)
@@ -202,10 +211,10 @@ def find(asked: Question, person: Person, *, shown: int = SHOWN) -> Found:
     return Found(events=tuple(events), on=0, looked_at=looked_at)
 
 
-def _batches(asked: Question, person: Person, before: int, batch: int) -> Iterator[tuple[Recent, ...]]:
+def _batches(query: EventQuery, person: Person, before: int, batch: int) -> Iterator[tuple[Recent, ...]]:
     namespaces: Iterable[str] | None = person.namespaces
-    if asked.namespace:
-        namespaces = {asked.namespace} if person.sees(asked.namespace) else ()
+    if query.namespace:
+        namespaces = {query.namespace} if person.sees(query.namespace) else ()
     chosen = None if namespaces is None else tuple(namespaces)
     while read := newest(EVENTS, limit=batch, before=before, namespaces=chosen):
         yield read
@@ -214,7 +223,7 @@ def _batches(asked: Question, person: Person, before: int, batch: int) -> Iterat
 
 def latest(person: Person, *, shown: int) -> tuple[ShownEvent, ...]:
     """The newest few that the person sees."""
-    return find(Question(), person, shown=shown).events
+    return find(EventQuery(), person, shown=shown).events
 
 
 def shown_event(stored: Recent) -> ShownEvent:

@@ -6,6 +6,7 @@ Administrators make them, open them to admin access and delete them; what a dele
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from django.contrib import messages
@@ -18,14 +19,30 @@ from msgspec import structs
 from claims.admission import ADMIN_ACCESS_LABEL
 from manciple.api import writes
 from manciple.pages import links
+from manciple.pages.lists import Column, ListQuery, Table, parameter, sorted_by
 from manciple.pages.people import demand_edit, demand_sight, person_of
 from manciple.pages.posting import posted_from
 from manciple.store.tail import latest_revision
 from manciple.wire.base import ObjectMeta
 from manciple.wire.errors import ApiError
 from manciple.wire.machinery import Namespace
-from scheduling.pages.namespaces.reading import contents, read_namespaces
+from scheduling.pages.namespaces.reading import Held, contents, read_namespaces
 from scheduling.resources import NAMESPACES, kind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamespaceQuery(ListQuery):
+    text: str = parameter("q")
+
+
+#: What the list tells of a namespace.
+COLUMNS = (
+    Column[Held](title="Namespace", sort="name", key=lambda held: held.name),
+    Column[Held](title="Devices held", sort="devices", key=lambda held: -held.device_count),
+    Column[Held](title="Claims", sort="claims", key=lambda held: -sum(held.claims.values())),
+    Column[Held](title="Pods", sort="pods", key=lambda held: -sum(held.pods.values())),
+    Column[Held](title="Why its pods wait", sort="waiting", key=lambda held: -held.waiting),
+)
 
 
 @login_required
@@ -56,14 +73,23 @@ def _explained(refusal: ApiError, name: str) -> str:
 
 def _draw_list(request: HttpRequest, *, typed: str = "", complaint: str = "") -> HttpResponse:
     revision, person = latest_revision(), person_of(request)
-    text = request.GET.get("q", "").strip()
+    query = NamespaceQuery.read(request)
     found = read_namespaces(person)
-    context: dict[str, Any] = {
+    chosen = [one for one in found if query.text.lower() in one.name.lower()]
+    table = Table(
+        id="namespaces",
+        topics="namespaces pods claims: pool:",
+        title="Namespaces",
+        query=query,
+        columns=COLUMNS,
+        rows=sorted_by(COLUMNS, query.sort, chosen),
+    )
+    context = {
         "place": "namespaces",
         "revision": revision,
+        "query": query,
+        "table": table,
         "total": len(found),
-        "text": text,
-        "namespaces": [one for one in found if text.lower() in one.name.lower()],
         "may_edit": person.may_edit(),
         "typed": typed,
         "complaint": complaint,

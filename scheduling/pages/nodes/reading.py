@@ -35,15 +35,15 @@ STATES = {
     "Cordoned": ("closed", ""),
     "Ready": ("ok", "✓"),
 }
-#: The filters of the list: (word in the URL, what the tab says).
-TABS = (
-    ("", "All"),
-    ("not-ready", "Not ready"),
-    ("silent", "Silent"),
-    ("cordoned", "Cordoned"),
-    ("tainted", "Tainted"),
-    ("incomplete", "Pool incomplete"),
-)
+#: The tabs of the list: the word in the address -> what the tab says.
+TABS = {
+    "": "All",
+    "not-ready": "Not ready",
+    "silent": "Silent",
+    "cordoned": "Cordoned",
+    "tainted": "Tainted",
+    "incomplete": "Pool incomplete",
+}
 
 
 @dataclass(frozen=True, slots=True)

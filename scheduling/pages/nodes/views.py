@@ -7,23 +7,55 @@ do, and these change the Node.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 
 from django.contrib.auth.decorators import login_required
-from django.core.paginator import Paginator
-from django.http import HttpRequest, HttpResponse, QueryDict
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
-from django.utils.http import urlencode
 from django.views.decorators.http import require_safe
 
 from claims.devices.cache import read_devices
+from claims.devices.pools import DeviceSnapshot
+from manciple.pages.lists import Column, Filter, ListQuery, Page, Tab, Table, parameter, sorted_by
 from manciple.store.tail import latest_revision
+from manciple.wire.names import natural
 from manciple.wire.selectors import LabelSelector, parse_label_selector
 from scheduling.pages.devices.words import MEANINGS, STATES
-from scheduling.pages.nodes.reading import TABS, has_tab, is_meant, lines_of, pools_on, read_nodes
+from scheduling.pages.nodes.reading import TABS, Known, NodeLine, has_tab, is_meant, lines_of, pools_on, read_nodes
 
 #: Nodes on a page.
 SHOWN = 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeQuery(ListQuery):
+    """What the list's address asks for."""
+
+    state: str = parameter("state", known=TABS)
+    text: str = parameter("q")
+    labels: str = parameter("l")
+
+    @property
+    def selector(self) -> tuple[LabelSelector, str]:
+        """The selector, or one that selects all and what is wrong with the text."""
+        try:
+            return parse_label_selector(self.labels), ""
+        except ValueError as error:
+            return LabelSelector(), str(error)
+
+
+#: What the list tells of a node. Sorted by what is known of all nodes; devices and pods are read of those shown.
+COLUMNS = (
+    Column[Known](title="Node", sort="name", key=lambda known: natural(known.name)),
+    Column[Known](title="State", sort="state", key=lambda known: known.state),
+    Column[Known](title="Lease"),
+    Column[Known](title="Pools"),
+    Column[Known](title="Devices"),
+    Column[Known](title="Pods", css="num"),
+    Column[Known](title="CPU", css="num"),
+    Column[Known](title="Memory", css="num"),
+)
 
 
 @login_required
@@ -31,45 +63,45 @@ SHOWN = 50
 def list_nodes(request: HttpRequest) -> HttpResponse:
     """The list."""
     revision = latest_revision()
-    text, tab = request.GET.get("q", "").strip(), request.GET.get("state", "")
-    selector, complaint = read_selector(request.GET.get("l", ""))
+    query = NodeQuery.read(request)
     nodes = read_nodes()
-    snapshot = read_devices()
-    broken = {name for name, pools in pools_on(snapshot).items() if not all(pool.complete for pool in pools)}
-    meant = [known for known in nodes if is_meant(known, text, selector)]
-    page = Paginator([known for known in meant if has_tab(known, tab, broken)], SHOWN).get_page(request.GET.get("page"))
-    context: dict[str, Any] = {
+    context = {
         "place": "nodes",
         "revision": revision,
+        "query": query,
+        "table": _table(query, nodes, read_devices()),
+        "complaint": query.selector[1],
         "total": len(nodes),
         "silent": sum(known.state == "Silent" for known in nodes),
-        "tabs": [
-            (word, title, sum(has_tab(known, word, broken) for known in meant), with_query(request.GET, state=word))
-            for word, title in TABS
-        ],
-        "tab": tab,
-        "text": text,
-        "selector": request.GET.get("l", ""),
-        "complaint": complaint,
-        "lines": lines_of(list(page.object_list), snapshot, STATES),
-        "page": page,
-        "older": with_query(request.GET, page=str(page.next_page_number())) if page.has_next() else "",
-        "newer": with_query(request.GET, page=str(page.previous_page_number())) if page.has_previous() else "",
         "states": STATES,
         "meanings": MEANINGS,
     }
     return render(request, "nodes/list.html", context)
 
 
-def read_selector(text: str) -> tuple[LabelSelector, str]:
-    """The selector, or one that selects all and what is wrong with the text."""
-    try:
-        return parse_label_selector(text), ""
-    except ValueError as error:
-        return LabelSelector(), str(error)
+def _table(query: NodeQuery, nodes: Sequence[Known], snapshot: DeviceSnapshot) -> Table[NodeLine]:
+    broken = {name for name, pools in pools_on(snapshot).items() if not all(pool.complete for pool in pools)}
+    selector, complaint = query.selector
+    meant = [known for known in nodes if is_meant(known, query.text, selector)]
+    chosen = sorted_by(COLUMNS, query.sort, [known for known in meant if has_tab(known, query.state, broken)])
+    page = Page(len(chosen), SHOWN, query.page)
+    return Table(
+        id="nodes",
+        topics="nodes slices pool: pods",
+        title="Nodes",
+        css="stack nodes-tbl",
+        query=query,
+        columns=COLUMNS,
+        rows=lines_of(chosen[page.rows], snapshot, STATES),
+        page=page,
+        filters=(
+            Filter("q", "Name, address, version or label", query.text, hint="Name, address, label"),
+            Filter("l", "Label selector", query.labels, hint="rack in (r1, r2), !gpu", complaint=complaint),
+        ),
+        tabs=[_tab(query, word, meant, broken) for word in TABS],
+    )
 
 
-def with_query(query: QueryDict, **changes: str) -> str:
-    """The query with other values, the first page again unless `changes` name one; "" values are left out."""
-    kept = {key: query.get(key, "") for key in query if key not in ("page", *changes)}
-    return "?" + urlencode({key: value for key, value in (*kept.items(), *changes.items()) if value})
+def _tab(query: NodeQuery, word: str, meant: Sequence[Known], broken: Collection[str]) -> Tab:
+    count = sum(has_tab(known, word, broken) for known in meant)
+    return Tab(TABS[word], count, query.url(state=word), current=word == query.state)

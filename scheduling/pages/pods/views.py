@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from urllib.parse import urlencode
 
 from django.contrib.auth.decorators import login_required
 from django.db.models import Case, Count, IntegerField, OuterRef, Q, QuerySet, Subquery, Value, When
@@ -20,6 +19,7 @@ from django.views.decorators.http import require_safe
 
 from claims.models import Pod as PodRow
 from claims.models import Reservation
+from manciple.pages.lists import Column, Filter, ListQuery, Page, Table, parameter, state_tabs
 from manciple.pages.people import Person, person_of
 from manciple.store.tail import latest_revision
 from scheduling.causes import decode
@@ -56,33 +56,15 @@ _WAITING_FIRST = Case(When(IS_WAITING, then=Value(0)), default=Value(1), output_
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Filter:
+class PodQuery(ListQuery):
     """What of the list is wanted, as it stands in the address."""
 
-    namespace: str = ""
-    state: str = ""
-    node: str = ""
-    text: str = ""
-    reason: str = ""  # the key of a topic of `scheduling.next_steps`
-    device_class: str = ""  # that a waiting pod asks for
-    page: int = 1
-
-    @classmethod
-    def of(cls, query: Mapping[str, str]) -> Filter:
-        number = query.get("page", "1")
-        return cls(
-            namespace=query.get("ns", "").strip(),
-            state=query.get("state", "") if query.get("state", "") in STATES else "",
-            node=query.get("node", "").strip(),
-            text=query.get("q", "").strip(),
-            reason=query.get("reason", "") if query.get("reason", "") in TOPICS else "",
-            device_class=query.get("class", "").strip(),
-            page=max(int(number), 1) if number.isdecimal() else 1,
-        )
-
-    @property
-    def narrows(self) -> bool:
-        return bool(self.namespace or self.state or self.node or self.text or self.reason or self.device_class)
+    namespace: str = parameter("ns")
+    state: str = parameter("state", known=STATES)
+    node: str = parameter("node")
+    text: str = parameter("q")
+    reason: str = parameter("reason", known=TOPICS)  # the key of a topic of `scheduling.next_steps`
+    device_class: str = parameter("class")  # that a waiting pod asks for
 
     @property
     def waits_for(self) -> str:
@@ -90,14 +72,6 @@ class Filter:
         words = [TOPICS[self.reason].title.lower()] if self.reason else []
         words += [f"they ask for `{self.device_class}`"] if self.device_class else []
         return ", ".join(words)
-
-    def url(self, **changes: str | int) -> str:
-        """The address of the list with some of it changed; the page begins anew unless it is changed."""
-        held = {"ns": self.namespace, "state": self.state, "node": self.node, "q": self.text}
-        held |= {"reason": self.reason, "class": self.device_class}
-        held |= {name: str(value) for name, value in changes.items()}
-        query = urlencode({name: value for name, value in held.items() if value and (name, value) != ("page", "1")})
-        return f"?{query}" if query else "/pods"
 
     def chosen(self, rows: QuerySet[PodRow]) -> QuerySet[PodRow]:
         """All but the state, which the counts tell apart."""
@@ -125,35 +99,60 @@ class PodLine:
         return STATES.get(self.state, "i-pod")
 
 
+#: What the list tells of a pod. Its rows are sorted by the database: `sort` is a field of theirs.
+COLUMNS = (
+    Column[PodLine](title="Pod", sort="name"),
+    Column[PodLine](title="Namespace", sort="namespace"),
+    Column[PodLine](title="Status"),
+    Column[PodLine](title="Node", sort="node_name"),
+    Column[PodLine](title="Devices", css="num"),
+    Column[PodLine](title="Why it waits"),
+)
+
+
 @login_required
 @require_safe
 def list_pods(request: HttpRequest) -> HttpResponse:
     """The list."""
     revision = latest_revision()
-    wanted = Filter.of(request.GET)
+    query = PodQuery.read(request)
     person = person_of(request)
     seen = person.seen(PodRow.objects.all())
-    chosen = wanted.chosen(seen)
+    chosen = query.chosen(seen)
     counts = _counts(chosen)
-    total = counts.get(wanted.state, 0) if wanted.state else sum(counts.values())
-    rows = _ordered(chosen.filter(CONDITIONS[wanted.state]) if wanted.state else chosen)
-    first = (wanted.page - 1) * PAGE
-    lines = read_lines(rows[first : first + PAGE])
     context = {
         "place": "pods",
         "revision": revision,
-        "wanted": wanted,
-        "namespaces": seen.order_by("namespace").values_list("namespace", flat=True).distinct(),
-        "states": _state_links(wanted, counts),
-        "total": total,
+        "query": query,
+        "table": _table(query, chosen, counts, seen),
         "waiting": counts.get("Waiting", 0),
-        "pods": lines,
-        "first": first + 1,
-        "last": first + len(lines),
-        "pages": _pages(wanted, total),
         "may_create": may_create(person),
     }
     return render(request, "pods/list.html", context)
+
+
+def _table(
+    query: PodQuery, chosen: QuerySet[PodRow], counts: Mapping[str, int], seen: QuerySet[PodRow]
+) -> Table[PodLine]:
+    page = Page(counts.get(query.state, 0) if query.state else sum(counts.values()), PAGE, query.page)
+    rows = _ordered(chosen.filter(CONDITIONS[query.state]) if query.state else chosen, query.sort)
+    namespaces = seen.order_by("namespace").values_list("namespace", flat=True).distinct()
+    return Table(
+        id="pods-list",
+        topics="pods",
+        title="Pods",
+        css="stack pods",
+        query=query,
+        columns=COLUMNS,
+        rows=read_lines(rows[page.rows]),
+        page=page,
+        filters=(
+            Filter("q", "Name", query.text, hint="A part of the name"),
+            Filter("ns", "Namespace", query.namespace, every="All namespaces", options=list(namespaces)),
+            Filter("node", "Node", query.node, hint="On node"),
+        ),
+        tabs=state_tabs(query, {}, [one for one in STATES if counts.get(one) or one == query.state], counts),
+    )
 
 
 def may_create(person: Person) -> bool:
@@ -161,8 +160,10 @@ def may_create(person: Person) -> bool:
     return person.administers or bool(person.namespaces)
 
 
-def _ordered(rows: QuerySet[PodRow]) -> QuerySet[PodRow]:
-    """Those that wait first, the longest first; then by name."""
+def _ordered(rows: QuerySet[PodRow], sort: str) -> QuerySet[PodRow]:
+    """As is asked for; otherwise those that wait first, the longest first; then by name."""
+    if sort.removeprefix("-") in {column.sort for column in COLUMNS if column.sort}:
+        return rows.order_by(sort, "namespace", "name")
     since = QueuedPod.objects.filter(uid=OuterRef("uid")).values("created_at")[:1]
     return rows.annotate(since=Subquery(since)).order_by(_WAITING_FIRST, "since", "namespace", "name")
 
@@ -178,26 +179,6 @@ def _counts(rows: QuerySet[PodRow]) -> dict[str, int]:
 
 
 _HAS_NODE = Case(When(node_name="", then=Value(0)), default=Value(1), output_field=IntegerField())
-
-
-def _state_links(wanted: Filter, counts: Mapping[str, int]) -> list[tuple[str, str, int, bool]]:
-    """(word, address, number, whether it is chosen) of the filter by state."""
-    total = sum(counts.values())
-    links = [("All", wanted.url(state=""), total, not wanted.state)]
-    for state in STATES:
-        if counts.get(state) or state == wanted.state:
-            links.append((state, wanted.url(state=state), counts.get(state, 0), state == wanted.state))
-    return links
-
-
-def _pages(wanted: Filter, total: int) -> dict[str, str]:
-    """The addresses of the page before and after, where there are any."""
-    found = {}
-    if wanted.page > 1:
-        found["before"] = wanted.url(page=wanted.page - 1)
-    if wanted.page * PAGE < total:
-        found["after"] = wanted.url(page=wanted.page + 1)
-    return found
 
 
 def read_lines(rows: Iterable[PodRow]) -> list[PodLine]:

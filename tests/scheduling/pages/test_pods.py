@@ -51,7 +51,7 @@ def test_those_that_wait_come_first_with_the_reason(pages: Client, cluster: Clus
     _waits(cluster, "z")
     text = _text(pages, "/pods")
     assert "2 pods, 1 waits" in text
-    assert text.index("zdefaultWaiting") < text.index("adefaultStartingnode-1")
+    assert text.index("z default Waiting") < text.index("a default Starting node-1")
     assert "Request gpu accepts only 1 device and it is held." in text
     assert "still not schedulable" not in text
 
