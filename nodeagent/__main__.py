@@ -12,10 +12,9 @@ if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 from nodeagent.agent import Agent
-from nodeagent.drivers.catalog import close_drivers, create_drivers
+from nodeagent.catalog import close_drivers, create_drivers, create_runtime
 from nodeagent.failures import ListenFailed
 from nodeagent.options import configuration, driver_entries, parser, stop_on_signals
-from nodeagent.runtimes.catalog import create_runtime
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

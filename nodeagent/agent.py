@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 
 import httpx
 
+from nodeagent.catalog import create_runtime
 from nodeagent.cdi import CdiFolder
 from nodeagent.checkpoint import Checkpoint, Quarantined
 from nodeagent.client import CLAIMS, LONGEST_DELAY, SLICES, Client
@@ -39,7 +40,6 @@ from nodeagent.pods import PodWorker
 from nodeagent.prepare import Preparer
 from nodeagent.publish import Publisher
 from nodeagent.registration import Registration
-from nodeagent.runtimes.catalog import create_runtime
 from nodeagent.runtimes.protocol import Runtime
 from nodeagent.server.routes import make_server
 from nodeagent.server.serving import AgentServer

@@ -8,6 +8,7 @@ import signal
 import threading
 from pathlib import Path
 
+from nodeagent.catalog import MODULES, RUNTIMES, DriverEntry, read_drivers_file
 from nodeagent.config import (
     CDI_DIRS,
     Access,
@@ -18,19 +19,17 @@ from nodeagent.config import (
     machine_memory,
     read_kubeconfig,
 )
-from nodeagent.drivers.catalog import MODULES, DriverEntry, read_drivers_file
 from nodeagent.drivers.simulated import DEFAULT_COUNT, DEFAULT_NAME
-from nodeagent.runtimes.catalog import RUNTIMES
 
 #: As --driver: no driver of this process, only those behind sockets.
 NO_DRIVER = "none"
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line, documented by `--help`."""
+    """The agent's command line, documented by `--help`."""
     command = argparse.ArgumentParser(prog="python -m nodeagent", description="Runs the agent of one node.")
     command.add_argument("--node-name", required=True, metavar="NAME", help="the node that this agent is for")
-    _add_server(command.add_argument_group("the API server: a kubeconfig, or its address and a token"))
+    add_server(command, whose="the node's")
     _add_node(command.add_argument_group("the node"))
     devices = command.add_argument_group("devices")
     _add_drivers(devices)
@@ -39,17 +38,28 @@ def parser() -> argparse.ArgumentParser:
     return command
 
 
-def _add_server(server: argparse._ArgumentGroup) -> None:
+def add_server(command: argparse.ArgumentParser, *, whose: str) -> None:
+    """Options that say where the API server is, and as whom to come. whose: the bearer token is."""
+    server = command.add_argument_group("the API server: a kubeconfig, or its address and a token")
     server.add_argument(
         "--kubeconfig", type=Path, metavar="FILE", help="take server, CA and token from its current context"
     )
     server.add_argument("--server", metavar="URL", help="https://host:port")
     server.add_argument(
-        "--token-file", type=Path, metavar="FILE", help="holds the node's bearer token, read anew for each request"
+        "--token-file", type=Path, metavar="FILE", help=f"holds {whose} bearer token, read anew for each request"
     )
     server.add_argument(
         "--ca-file", type=Path, metavar="FILE", help="the CA that signed the server's certificate (PEM)"
     )
+
+
+def access(options: argparse.Namespace, *, ca_folder: Path) -> Access:
+    """What the options of `add_server` say. Raises: ValueError, OSError with what to correct."""
+    if options.kubeconfig is not None:
+        return read_kubeconfig(options.kubeconfig, ca_target=ca_folder / "ca.crt")
+    if options.server is None or options.token_file is None:
+        raise ValueError("give --kubeconfig, or --server and --token-file")
+    return Access(options.server, TokenFile(options.token_file.resolve()), options.ca_file)
 
 
 def _add_node(node: argparse._ArgumentGroup) -> None:
@@ -129,12 +139,12 @@ def _add_plugins(devices: argparse._ArgumentGroup) -> None:
 def configuration(options: argparse.Namespace) -> AgentConfig:
     """What the options say. Raises: ValueError, OSError with what to correct."""
     state_dir = options.state_dir or Path("var/nodes") / options.node_name
-    access = _access(options, state_dir)
+    told = access(options, ca_folder=state_dir)
     labels = dict(label.partition("=")[::2] for label in options.label)
     return AgentConfig(
-        server=access.server,
-        token=access.token,
-        ca_file=access.ca_file,
+        server=told.server,
+        token=told.token,
+        ca_file=told.ca_file,
         node_name=options.node_name,
         state_dir=state_dir.resolve(),
         cdi_dir=(options.cdi_dir or Path("var/cdi") / options.node_name).resolve(),
@@ -171,14 +181,6 @@ def _listen(options: argparse.Namespace) -> ListenAddress | None:
     if options.listen is None:
         return ListenAddress(options.node_ip, 0)
     return ListenAddress.parse(options.listen) if options.listen else None
-
-
-def _access(options: argparse.Namespace, state_dir: Path) -> Access:
-    if options.kubeconfig is not None:
-        return read_kubeconfig(options.kubeconfig, ca_target=state_dir / "ca.crt")
-    if options.server is None or options.token_file is None:
-        raise ValueError("give --kubeconfig, or --server and --token-file")
-    return Access(options.server, TokenFile(options.token_file.resolve()), options.ca_file)
 
 
 # Turns SIGINT and SIGTERM into an event, from wherever the process is at. A Python signal handler runs in the main

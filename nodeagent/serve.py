@@ -18,10 +18,9 @@ if __name__ == "__main__":
 
 import yaml
 
+from nodeagent.catalog import MODULES, DriverEntry, close_drivers, create_driver
 from nodeagent.client import Client
-from nodeagent.config import Access, TokenFile, read_kubeconfig
-from nodeagent.drivers.catalog import MODULES, DriverEntry, close_drivers, create_driver
-from nodeagent.options import stop_on_signals
+from nodeagent.options import access, add_server, stop_on_signals
 from nodeagent.serving.plugin import Plugin, PluginConfig
 from nodeagent.serving.sockets import CDI_DIR, PLUGINS_DIR, REGISTRAR_DIR
 
@@ -36,20 +35,7 @@ def parser() -> argparse.ArgumentParser:
     )
     command.add_argument("--node-name", required=True, metavar="NAME", help="the node whose devices it publishes")
     command.add_argument("--settings", type=Path, metavar="FILE", help="what the driver is made with (YAML)")
-    server = command.add_argument_group("the API server: a kubeconfig, or its address and a token")
-    server.add_argument(
-        "--kubeconfig", type=Path, metavar="FILE", help="take server, CA and token from its current context"
-    )
-    server.add_argument("--server", metavar="URL", help="https://host:port")
-    server.add_argument(
-        "--token-file",
-        type=Path,
-        metavar="FILE",
-        help="holds the driver's or node's bearer token, read anew for each request",
-    )
-    server.add_argument(
-        "--ca-file", type=Path, metavar="FILE", help="the CA that signed the server's certificate (PEM)"
-    )
+    add_server(command, whose="the driver's or node's")
     node = command.add_argument_group("the node's directories")
     node.add_argument(
         "--registrar-dir",
@@ -102,17 +88,6 @@ def configuration(options: argparse.Namespace) -> PluginConfig:
     )
 
 
-def _client(options: argparse.Namespace, ca_folder: Path) -> Client:
-    """Raises: ValueError, OSError with what to correct."""
-    if options.kubeconfig is not None:
-        access = read_kubeconfig(options.kubeconfig, ca_target=ca_folder / "ca.crt")
-    elif options.server is None or options.token_file is None:
-        raise ValueError("give --kubeconfig, or --server and --token-file")
-    else:
-        access = Access(options.server, TokenFile(options.token_file.resolve()), options.ca_file)
-    return Client(access.server, token=access.token, ca_file=access.ca_file, user_agent="manciple-driver")
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     options = parser().parse_args(arguments)
     logging.basicConfig(level=options.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
@@ -122,7 +97,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             DriverEntry(driver=options.driver, settings=read_settings(options.settings)), node_name=options.node_name
         )
         with tempfile.TemporaryDirectory() as folder:
-            client = _client(options, Path(folder))
+            told = access(options, ca_folder=Path(folder))
+            client = Client(told.server, token=told.token, ca_file=told.ca_file, user_agent="manciple-driver")
         try:
             Plugin(driver, configuration(options), client).run(stop)
         finally:

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from manciple.processes.accounts import Server
 from manciple.processes.home import Home
 from nodeagent.agent import Agent
+from nodeagent.catalog import DriverEntry, create_drivers
 from nodeagent.config import AgentConfig, ListenAddress, read_kubeconfig
-from nodeagent.drivers.catalog import DriverEntry, create_drivers
 
 #: What a simulated node offers besides its GPUs: a server's worth, whatever this machine has.
 CPU, MEMORY = "32", "256Gi"

@@ -6,7 +6,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
 from typing import TypeVar
 
 from claims.kinds.resource_claims import ResourceClaim
@@ -75,6 +74,7 @@ class DriverRegistry:
 
 
 Answer = TypeVar("Answer")
+Claim = TypeVar("Claim")
 
 log = logging.getLogger(__name__)
 
@@ -97,50 +97,43 @@ class DriverCalls:
         """Ask each driver once for all its claims. Returns claim uid -> driver -> answer."""
         answers: dict[str, dict[str, Prepared | Failed]] = {record.uid: {} for _, record in claims}
         for name in _driver_names(record for _, record in claims):
-            its = [claim for claim, record in claims if _uses(record, name)]
-            given = self._timed(name, "PrepareResources", partial(self._prepare, name, its))
-            for claim in its:
-                answers[claim.metadata.uid][name] = given.get(claim.metadata.uid, _UNANSWERED)
+            its = {record.uid: claim for claim, record in claims if _uses(record, name)}
+            for uid, answer in self._ask(name, "PrepareResources", its, lambda driver: driver.prepare).items():
+                answers[uid][name] = answer
         return answers
 
     def unprepare(self, records: Sequence[ClaimRecord]) -> dict[str, str]:
         """Ask each driver once to undo all its claims. Returns claim uid -> why it failed; empty when all went well."""
         failed: dict[str, str] = {}
         for name in _driver_names(records):
-            its = [record for record in records if _uses(record, name)]
-            identities = [ClaimIdentity(r.uid, r.namespace, r.name) for r in its]
-            given = self._timed(name, "UnprepareResources", partial(self._unprepare, name, identities))
-            for record in its:
-                if (answer := given.get(record.uid, _UNANSWERED)) is not None:
-                    failed[record.uid] = f"{record.label}: driver {name}: {answer.reason}"
+            its = {record.uid: record for record in records if _uses(record, name)}
+            asked = {uid: ClaimIdentity(uid, record.namespace, record.name) for uid, record in its.items()}
+            answers = self._ask(name, "UnprepareResources", asked, lambda driver: driver.unprepare)
+            failed |= {u: f"{its[u].label}: driver {name}: {answer.reason}" for u, answer in answers.items() if answer}
         return failed
 
-    def _timed(self, name: str, operation: Operation, ask: Callable[[], Mapping[str, Answer]]) -> Mapping[str, Answer]:
-        started = time.perf_counter()
-        given = ask()
+    def _ask(
+        self,
+        name: str,
+        operation: Operation,
+        claims: Mapping[str, Claim],
+        call_of: Callable[[ClaimDriver], Callable[[Sequence[Claim]], Mapping[str, Answer | Failed]]],
+    ) -> Mapping[str, Answer | Failed]:
+        """One call about `claims`, by uid, timed. Every one of them has an answer, whatever the driver does."""
+        started, driver = time.perf_counter(), self._drivers.get(name)
+        given: Mapping[str, Answer | Failed]
+        if driver is None:
+            given = dict.fromkeys(claims, Failed(self.missing(name)))
+        else:
+            try:
+                given = call_of(driver)(list(claims.values()))
+            except Exception as error:  # whatever a driver raises, it must not take the agent with it
+                what = operation.removesuffix("Resources").lower()
+                log.exception("driver %s failed to %s %d claims; they are tried again", name, what, len(claims))
+                given = dict.fromkeys(claims, Failed(str(error)))
         failed = any(isinstance(answer, Failed) for answer in given.values())
         self._metrics.driver_called(name, operation, time.perf_counter() - started, failed=failed)
-        return given
-
-    def _prepare(self, name: str, claims: Sequence[ResourceClaim]) -> Mapping[str, Prepared | Failed]:
-        driver = self._drivers.get(name)
-        if driver is None:
-            return {claim.metadata.uid: Failed(self.missing(name)) for claim in claims}
-        try:
-            return driver.prepare(claims)
-        except Exception as error:  # whatever a driver raises, it must not take the agent with it
-            log.exception("driver %s failed to prepare %d claims; they are tried again", name, len(claims))
-            return {claim.metadata.uid: Failed(str(error)) for claim in claims}
-
-    def _unprepare(self, name: str, claims: Sequence[ClaimIdentity]) -> Mapping[str, Failed | None]:
-        driver = self._drivers.get(name)
-        if driver is None:
-            return {claim.uid: Failed(self.missing(name)) for claim in claims}
-        try:
-            return driver.unprepare(claims)
-        except Exception as error:  # whatever a driver raises, it must not take the agent with it
-            log.exception("driver %s failed to unprepare %d claims; they are tried again", name, len(claims))
-            return {claim.uid: Failed(str(error)) for claim in claims}
+        return {uid: given.get(uid, _UNANSWERED) for uid in claims}
 
 
 def _driver_names(records: Iterable[ClaimRecord]) -> list[str]:

@@ -21,6 +21,7 @@ from msgspec.structs import replace
 
 from manciple.wire.base import Value
 from nodeagent.cdi.files import CdiRegistry
+from nodeagent.config import AgentConfig
 from nodeagent.disk import Disk
 from nodeagent.failures import ContainerFailed, LogsUnavailable
 from nodeagent.runtimes.logs import LogLine, LogPrinter, LogQuery, wanted
@@ -213,3 +214,9 @@ def _destiny(annotations: Mapping[str, str]) -> tuple[float | None, int]:
         return float(annotations[RUN_SECONDS]), int(annotations.get(EXIT_CODE, "0"))
     except ValueError as error:
         raise ContainerFailed(f"the annotations {RUN_SECONDS} and {EXIT_CODE} must be numbers: {error}") from error
+
+
+def create(config: AgentConfig, *, disk: Disk, clock: Callable[[], float]) -> SimulatedRuntime:
+    others = [folder for folder in config.more_cdi_dirs if folder.resolve() != config.cdi_dir.resolve()]
+    registry = CdiRegistry([*others, config.cdi_dir])
+    return SimulatedRuntime(config.state_dir / "containers", registry, disk=disk, clock=clock)

@@ -35,7 +35,7 @@ PATIENCE = 60
 LARGEST = 1 << 20
 
 _NODE_AGENT = (
-    "nodeagent.agent", "nodeagent.drivers.catalog", "nodeagent.options", "nodeagent.runtimes.catalog",
+    "nodeagent.agent", "nodeagent.catalog", "nodeagent.options", "nodeagent.catalog",
     "nodeagent.options",
 )  # fmt: skip
 #: What is imported before the fork, by program: nothing that reads Django's settings, which depend on the environment.

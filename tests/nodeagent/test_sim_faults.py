@@ -16,7 +16,7 @@ import yaml
 from claims.kinds.resource_claims import ResourceClaim
 from inventory.kinds.devices import Device, DeviceTaint
 from manciple.wire import codec
-from nodeagent.drivers.catalog import DriverEntry, create_driver, read_drivers_file
+from nodeagent.catalog import DriverEntry, create_driver, read_drivers_file
 from nodeagent.drivers.protocol import ClaimIdentity, Failed, Prepared
 from nodeagent.drivers.simulated import DeviceFaults, Faults, OperationFaults, SimulatedDevices
 from tests.nodeagent.machine import Machine

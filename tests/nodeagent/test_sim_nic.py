@@ -12,7 +12,7 @@ from claims.kinds.resource_claims import ResourceClaim
 from inventory.kinds.slice_rules import validate_slice
 from manciple.wire import codec
 from manciple.wire.base import OwnerReference
-from nodeagent.drivers.catalog import DriverEntry, create_driver
+from nodeagent.catalog import DriverEntry, create_driver
 from nodeagent.drivers.nic import NicDriver, Shares, nic_device
 from nodeagent.drivers.protocol import Prepared
 from nodeagent.publish import slices_of

@@ -12,7 +12,7 @@ from inventory.kinds.devices import Device
 from inventory.kinds.slice_rules import validate_slice
 from manciple.wire.base import OwnerReference
 from manciple.wire.quantity import Quantity
-from nodeagent.drivers.catalog import DriverEntry, create_driver
+from nodeagent.catalog import DriverEntry, create_driver
 from nodeagent.drivers.partitionable import PROFILES, PartitionableDriver, Profile, counter_set, devices_of
 from nodeagent.publish import slices_of
 from tests.examples import some

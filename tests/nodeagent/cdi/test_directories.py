@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from nodeagent.catalog import create_runtime
 from nodeagent.config import AgentConfig
 from nodeagent.failures import ContainerFailed
 from nodeagent.options import configuration, parser
-from nodeagent.runtimes.catalog import create_runtime
 from nodeagent.runtimes.protocol import ContainerRequest, Runtime
 
 

@@ -10,7 +10,7 @@ import pytest
 from inventory.kinds.devices import ResourceSlice
 from inventory.kinds.slice_rules import validate_slice
 from manciple.wire.base import OwnerReference
-from nodeagent.drivers.catalog import DriverEntry, create_driver
+from nodeagent.catalog import DriverEntry, create_driver
 from nodeagent.drivers.nvml.binding import Call
 from nodeagent.publish import slices_of
 from tests.nodeagent.nvml.machines import (

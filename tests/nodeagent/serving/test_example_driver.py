@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from claims.kinds.resource_claims import ResourceClaim
-from nodeagent.drivers.catalog import DriverEntry, create_driver
+from nodeagent.catalog import DriverEntry, create_driver
 from nodeagent.drivers.protocol import ClaimIdentity, Driver, Failed
 from tests.nodeagent.machine import Machine
 from tests.nodeagent.objects import NODE, claim, opaque, pod

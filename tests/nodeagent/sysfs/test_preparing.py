@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 from claims.kinds.resource_claims import ResourceClaim
+from nodeagent.catalog import close_drivers
 from nodeagent.cdi import validate_spec
-from nodeagent.drivers.catalog import close_drivers
 from nodeagent.drivers.protocol import ClaimIdentity, Failed, Prepared
 from nodeagent.drivers.simulated import SimulatedDriver
 from nodeagent.drivers.sysfs import SysfsDriver, read_settings

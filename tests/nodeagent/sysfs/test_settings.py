@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from nodeagent.drivers.catalog import DriverEntry, create_driver
+from nodeagent.catalog import DriverEntry, create_driver
 from nodeagent.drivers.sysfs import SysfsDriver, read_settings
 from tests.nodeagent.objects import NODE
 from tests.nodeagent.sysfs.trees import Tree

@@ -1,4 +1,4 @@
-"""The drivers that `--driver` and the drivers file know by a short name, and how one is made.
+"""The drivers and runtimes that the command line and the drivers file know by a short name, and how one is made.
 
 A drivers file is YAML:
 
@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, cast, runtime_checkable
 
@@ -19,7 +20,10 @@ import msgspec
 import yaml
 
 from manciple.wire.base import Value
+from nodeagent.config import AgentConfig
+from nodeagent.disk import Disk
 from nodeagent.drivers.protocol import Driver
+from nodeagent.runtimes.protocol import Runtime
 
 #: Short name -> module. Each has `create(node_name, settings) -> Driver`, which raises ValueError for settings that
 #: it does not understand. A module is imported when its driver is asked for: some need a library or a device.
@@ -30,6 +34,9 @@ MODULES = {
     "sysfs": "nodeagent.drivers.sysfs",
     "nvml": "nodeagent.drivers.nvml",
 }
+#: The same of runtimes: each has `create(config, disk, clock) -> Runtime`, which raises ValueError saying what the
+#: machine lacks.
+RUNTIMES = {"podman": "nodeagent.runtimes.podman", "simulated": "nodeagent.runtimes.simulated"}
 
 
 @runtime_checkable
@@ -99,3 +106,10 @@ def _of_author(path: str, node_name: str, settings: dict[str, Any]) -> Driver:
     made_by = getattr(importlib.import_module(module), name)
     known = {"node_name": node_name} if "node_name" in inspect.signature(made_by).parameters else {}
     return cast("Driver", made_by(**known | settings))
+
+
+def create_runtime(
+    name: str, config: AgentConfig, *, disk: Disk | None = None, clock: Callable[[], float] = time.time
+) -> Runtime:
+    """Raises: ValueError saying what the machine lacks."""
+    return cast("Runtime", importlib.import_module(RUNTIMES[name]).create(config, disk=disk or Disk(), clock=clock))
