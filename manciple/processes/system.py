@@ -15,24 +15,192 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import yaml
+from celery.beat import Scheduler, Service
+from celery.worker import WorkController
+from celery.worker import state as worker_state
 from django.conf import settings
 from django.core.management import call_command
 from django.db import close_old_connections, connections
 
-from manciple.api import certificates, health
+from inventory.models import Node, Pool
+from manciple.api import certificates, health, writes
 from manciple.api.fanout import close_streams
 from manciple.api.namespaces import ensure_namespaces
 from manciple.asgi import application
-from manciple.processes import accounts, demo, readiness, warming
+from manciple.celery import app
+from manciple.processes import accounts
 from manciple.processes.home import Home
-from manciple.processes.listeners import Address, Listeners, Tls, bind
-from manciple.processes.nodes import Nodes, plan
-from manciple.processes.worker import EmbeddedWorker
+from manciple.processes.listeners import Address, Listeners, Tls, bind, warm
+from manciple.store import objects
 from manciple.store.tail import Tail
+from manciple.wire import codec
+from manciple.wire.identity import MASTERS, Identity
+from manciple.wire.registry import registry
+from nodeagent.agent import Agent
+from nodeagent.catalog import DriverEntry, create_drivers
+from nodeagent.config import AgentConfig, ListenAddress, read_kubeconfig
+from scheduling.beat import task_name
+
+#: What a simulated node offers besides its GPUs: a server's worth, whatever this machine has.
+CPU, MEMORY = "32", "256Gi"
+#: The drivers of a node with plain GPUs; of one with a GPU in partitions and with interfaces that claims share.
+GPU_DRIVERS = (DriverEntry(driver="sim"),)
+MIXED_DRIVERS = (
+    DriverEntry(driver="sim-partitionable", settings={"gpus": 1}),
+    DriverEntry(driver="sim-nic", settings={"nics": 2}),
+)
+#: Seconds that stopping waits for the agents.
+STOP_SECONDS = 10.0
+
+
+def plan(*, nodes: int, mixed_nodes: int) -> dict[str, Sequence[DriverEntry]]:
+    """The simulated nodes: their names, in order, and drivers."""
+    plain: dict[str, Sequence[DriverEntry]] = {f"node-{number}": GPU_DRIVERS for number in range(1, nodes + 1)}
+    return plain | {f"mixed-{number}": MIXED_DRIVERS for number in range(1, mixed_nodes + 1)}
+
+
+class Nodes:
+    """The simulated nodes: an agent each, in a thread, over TLS like any other client.
+
+    `start()` once the API listens; they end when `stopping` is set.
+
+    drivers: of each node, by its name.
+    """
+
+    def __init__(self, home: Home, *, drivers: Mapping[str, Sequence[DriverEntry]], stopping: threading.Event) -> None:
+        self.names = list(drivers)
+        self._drivers = drivers
+        self._home = home
+        self._stopping = stopping
+        self._agents: list[Agent] = []
+        self._threads: list[threading.Thread] = []
+
+    def start(self) -> None:
+        self._agents = [self._agent(name) for name in self.names]
+        self._threads = [
+            threading.Thread(target=agent.run, args=(self._stopping,), name=agent.config.node_name, daemon=True)
+            for agent in self._agents
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def started(self) -> int:
+        """How many agents take pods by now."""
+        return sum(agent.ready.is_set() for agent in self._agents)
+
+    def join(self) -> None:
+        for thread in self._threads:
+            thread.join(STOP_SECONDS)
+
+    def _agent(self, name: str) -> Agent:
+        state = self._home.node_state(name)
+        access = read_kubeconfig(self._home.node_kubeconfig(name), ca_target=state / "ca.crt")
+        config = AgentConfig(
+            server=access.server,
+            token=access.token,
+            ca_file=access.ca_file,
+            node_name=name,
+            state_dir=state,
+            cdi_dir=self._home.cdi / name,
+            listen=ListenAddress("127.0.0.1", 0),
+            cpu=CPU,
+            memory=MEMORY,
+        )
+        return Agent(config, create_drivers(self._drivers[name], node_name=name))
+
+
+# A Celery worker and beat as threads of this process, on the broker within it (`manciple.in_process_broker`). The bare
+# WorkController is used rather than `celery worker`'s, which installs signal handlers and so needs the main thread.
+
+
+class EmbeddedWorker:
+    """Starts with `start()`, ends with `stop()`; one a process, because Celery keeps its stop flag in a module."""
+
+    def __init__(self) -> None:
+        self._controller = WorkController(app=app, without_gossip=True, without_mingle=True, without_heartbeat=True)
+        self._beat = Service(app, max_interval=1, scheduler_cls=Scheduler)
+        self._threads = (
+            threading.Thread(target=self._controller.start, name="celery-worker", daemon=True),
+            threading.Thread(target=self._beat.start, name="celery-beat", daemon=True),
+        )
+
+    def start(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    def alive(self) -> bool:
+        return all(thread.is_alive() for thread in self._threads)
+
+    def stop(self, timeout: float = 10.0) -> None:
+        """Let running tasks end, then return; after `timeout` seconds return anyway (tasks are safe to cut short)."""
+        self._beat.stop(wait=False)
+        worker_state.should_stop = 0
+        # Any message: the worker looks at its flag when one arrives, or after 2 s.
+        app.send_task(task_name("schedule"))
+        for thread in self._threads:
+            thread.join(timeout)
+
+
+# When the embedded system is ready: an applied pod could run now. `/readyz` asks these beside the API's own checks;
+# each raises `NotReady` saying what is missing.
+
+
+def register_readiness(*, worker: EmbeddedWorker, nodes: Nodes) -> None:
+    """Let `/readyz` wait for everything that a pod needs."""
+
+    def scheduling() -> None:
+        if not worker.alive():
+            raise health.NotReady("the Celery worker has stopped")
+
+    def agents() -> None:
+        started = nodes.started()
+        if started < len(nodes.names):
+            raise health.NotReady(f"{started} of {len(nodes.names)} node agents have started")
+
+    def registered() -> None:
+        ready = Node.objects.filter(ready=True, name__in=nodes.names).count()
+        if ready < len(nodes.names):
+            raise health.NotReady(f"{ready} of {len(nodes.names)} nodes are ready")
+
+    def devices() -> None:
+        pools = Pool.objects.filter(complete=True, node_name__in=nodes.names)
+        published = pools.values("node_name").distinct().count()
+        if published < len(nodes.names):
+            raise health.NotReady(f"{published} of {len(nodes.names)} nodes have published their devices")
+
+    health.register("scheduling", scheduling)
+    health.register("node-agents", agents)
+    health.register("nodes-ready", registered)
+    health.register("devices-published", devices)
+
+
+# What a first visitor finds: classes for the simulated devices, and a template to claim a GPU with. Written the way a
+# person would, through `kubectl apply`'s own path, and only where nothing of that name exists: a changed or deleted
+# demo stays as its owner left it once the namespace is there.
+
+
+NAMESPACE, DEMO = "demo", Path(__file__).with_name("demo.yaml")
+_BUILDER = Identity("manciple:demo", (MASTERS,))
+
+
+def build_demo() -> bool:
+    """Make the demo's objects; False where the demo namespace exists already, which means it was made before."""
+    if objects.get(registry.by_resource("namespaces"), "", NAMESPACE) is not None:
+        return False
+    for document in filter(None, yaml.safe_load_all(DEMO.read_text())):
+        kind = registry.find_kind(str(document["apiVersion"]), str(document["kind"]))
+        if kind is None:
+            raise LookupError(f"the demo has a {document['kind']} that nobody serves")
+        obj = codec.decode_value(kind.type, document)
+        if objects.get(kind, obj.metadata.namespace, obj.metadata.name) is None:
+            writes.create(kind, obj, namespace=obj.metadata.namespace, identity=_BUILDER)
+    return True
+
 
 #: How often the start looks whether the system is ready (seconds).
 LOOK_AGAIN = 0.1
@@ -99,7 +267,7 @@ class System:
         self._listeners.add(api_socket, tls=Tls(certificate=files.certificate, key=files.key))
         self._listeners.add(web_socket)
         settings.ALLOWED_HOSTS.append("*" if web.listens_everywhere else web.url_host)
-        nodes = Nodes(self._home, server=server, drivers=drivers, stopping=self._stopping)
+        nodes = Nodes(self._home, drivers=drivers, stopping=self._stopping)
         self._nodes = nodes
         with self._working(nodes):
             threading.Thread(target=self._bring_up, args=(nodes, told, ready), name="start-up", daemon=True).start()
@@ -114,7 +282,7 @@ class System:
 
     def _prepare_accounts(self, server: accounts.Server, nodes: list[str]) -> tuple[str, str]:
         accounts.write_kubeconfigs(self._home, server=server, nodes=nodes)
-        if self._options.demo and demo.build():
+        if self._options.demo and build_demo():
             self._say("Made the demo: classes of the simulated devices, and template one-gpu in namespace demo")
         return accounts.sign_in(self._home)
 
@@ -122,7 +290,7 @@ class System:
     def _working(self, nodes: Nodes) -> Iterator[None]:
         """The threads that live while the listeners serve."""
         worker = EmbeddedWorker()
-        readiness.register(worker=worker, nodes=nodes)
+        register_readiness(worker=worker, nodes=nodes)
         worker.start()
         try:
             yield
@@ -145,7 +313,7 @@ class System:
         """Start the nodes once the API listens, and wait until an applied pod could run."""
         try:
             self._wait(self._listeners.started)
-            warming.begin()
+            warm()
             self._say(f"Starting {len(nodes.names)} simulated node{'' if len(nodes.names) == 1 else 's'}")
             nodes.start()
             self._wait(lambda: not health.ready().failures)

@@ -15,7 +15,7 @@ from typing import Any
 from uuid import UUID
 
 from manciple.api.namespaces import ensure_namespaces
-from manciple.processes.demolab import documents, hardware, history, oddities, usage
+from manciple.processes.demolab import hardware, history, jobs
 from manciple.processes.demolab.hardware import Document, Machine
 from manciple.processes.demolab.jobs import TEAMS, Job, Planner
 from manciple.store import bulk, objects
@@ -51,7 +51,7 @@ class Lab:
     jobs: Sequence[Job]
     now: datetime
     random: Random
-    odd: bool  # with everything of `oddities`
+    odd: bool  # with what is out of order
 
 
 def plan(*, size: str, seed: int, now: datetime) -> Lab:
@@ -59,11 +59,11 @@ def plan(*, size: str, seed: int, now: datetime) -> Lab:
     random = Random(seed)  # noqa: S311 - made up, the same every time
     large = size == "large"
     machines = hardware.large_machines() if large else hardware.lab_machines()
-    jobs = Planner(random).jobs(machines)
+    planned = Planner(random).jobs(machines)
     if not large:
-        leaked = oddities.LEAKED_AT[0], oddities.SHARED_AT[0]
-        jobs = [job for job in jobs if job.machine.name not in leaked]
-    return Lab(machines=machines, jobs=jobs, now=now, random=random, odd=not large)
+        leaked = jobs.LEAKED_AT[0], jobs.SHARED_AT[0]
+        planned = [job for job in planned if job.machine.name not in leaked]
+    return Lab(machines=machines, jobs=planned, now=now, random=random, odd=not large)
 
 
 def fill(lab: Lab) -> None:
@@ -87,7 +87,7 @@ class Filling:
     def run(self) -> None:
         lab, founded = self._lab, self._lab.now - FOUNDED
         heard = timestamp(lab.now)
-        fixed = [*map(documents.namespace, TEAMS), *hardware.device_classes(), *self._templates()]
+        fixed = [*map(jobs.namespace, TEAMS), *hardware.device_classes(), *self._templates()]
         for machine in lab.machines:
             fixed.append(hardware.node(machine, heard=heard, since=timestamp(founded)))
             fixed.append(hardware.lease(machine.name, renewed=lab.now.strftime("%Y-%m-%dT%H:%M:%S.%fZ")))
@@ -98,8 +98,8 @@ class Filling:
             self._jobs(chunk)
         if lab.odd:
             self._odd()
-        history.keep(history.past(lab.machines, self._begun, now=lab.now, random=lab.random))
-        usage.keep(lab.now)
+        history.keep_past(lab.machines, self._begun, now=lab.now, random=lab.random)
+        history.keep_usage(lab.now)
 
     # Writing ---------------------------------------------------------------------------------------------------------
 
@@ -137,15 +137,15 @@ class Filling:
     # Jobs ------------------------------------------------------------------------------------------------------------
 
     def _templates(self) -> list[Document]:
-        found = {(job.namespace, job.template): documents.claim_spec(job) for job in self._lab.jobs}
-        for one in oddities.waiting() if self._lab.odd else ():
+        found = {(job.namespace, job.template): jobs.claim_spec(job) for job in self._lab.jobs}
+        for one in jobs.waiting() if self._lab.odd else ():
             found[one.namespace, one.template] = {"devices": {"requests": [one.request]}}
-        return [documents.template(*key, spec) for key, spec in sorted(found.items())]
+        return [jobs.template(*key, spec) for key, spec in sorted(found.items())]
 
-    def _jobs(self, jobs: Sequence[Job]) -> None:
+    def _jobs(self, chunk: Sequence[Job]) -> None:
         """Their pods and claims are made, then they are given devices and a node, then they run."""
         with objects.writing(identity=SYSTEM, sources=self._sources) as writer:
-            made = [(job, *self._ask(writer, job)) for job in jobs]
+            made = [(job, *self._ask(writer, job)) for job in chunk]
         with objects.writing(identity=SYSTEM, sources=self._sources) as writer:
             bound = [(job, self._place(writer, job, pod, claim)) for job, pod, claim in made]
         with objects.writing(identity=SYSTEM, sources=self._sources) as writer:
@@ -159,10 +159,10 @@ class Filling:
     def _ask(self, writer: Writer, job: Job) -> tuple[Document, Document]:
         """Its pod and claim."""
         created = self._lab.now - job.age
-        asked = documents.pod(job.namespace, job.name, entry={"resourceClaimTemplateName": job.template}, cpu=job.cpu)
+        asked = jobs.pod(job.namespace, job.name, entry={"resourceClaimTemplateName": job.template}, cpu=job.cpu)
         pod = self._create(writer, asked, at=created)
-        wanted = documents.claim(
-            job.namespace, f"{job.name}-{documents.ENTRY}-", documents.claim_spec(job),
+        wanted = jobs.claim(
+            job.namespace, f"{job.name}-{jobs.ENTRY}-", jobs.claim_spec(job),
             made_for=(job.name, pod["metadata"]["uid"]),
         )  # fmt: skip
         return pod, self._create(writer, wanted, at=created)
@@ -171,18 +171,16 @@ class Filling:
         """Devices for its claim, a node for its pod."""
         given = self._given(job)
         status = {
-            "allocation": documents.allocation(
-                job.machine.name, documents.results(job, claim["metadata"]["uid"]), at=given
-            ),
-            "reservedFor": [documents.reservation(job.name, pod["metadata"]["uid"])],
+            "allocation": jobs.allocation(job.machine.name, jobs.results(job, claim["metadata"]["uid"]), at=given),
+            "reservedFor": [jobs.reservation(job.name, pod["metadata"]["uid"])],
         }
-        self._update(writer, documents.protected(claim, status), at=given)
+        self._update(writer, jobs.protected(claim, status), at=given)
         self._begun |= dict.fromkeys(((job.machine.name, device) for device in job.devices), given)
         return self._bind(writer, pod, job.machine.name, claim["metadata"]["name"], given)
 
     def _bind(self, writer: Writer, pod: Document, node: str, claim: str, at: datetime) -> ApiObject:
         """A node for a pod whose claim was given `at`."""
-        stored = self._update(writer, documents.bound(pod, node, claim=claim, at=at), at=at)
+        stored = self._update(writer, jobs.bound(pod, node, claim=claim, at=at), at=at)
         assigned = messages.assigned(f"{stored.metadata.namespace}/{stored.metadata.name}", node)
         self._tell(writer, stored, at=at, reason="Scheduled", message=assigned, component=messages.SCHEDULER_NAME)
         return stored
@@ -190,7 +188,7 @@ class Filling:
     def _start(self, writer: Writer, pod: ApiObject, *, at: datetime) -> None:
         """Its node runs it. at: when it was bound."""
         started = at + timedelta(seconds=9)
-        stored = self._update(writer, documents.running(codec.to_builtins(pod), at=at), at=started)
+        stored = self._update(writer, jobs.running(codec.to_builtins(pod), at=at), at=started)
         self._tell(
             writer, stored, at=started, reason="Started", message="Started container main",
             component="manciple-nodeagent",
@@ -205,7 +203,7 @@ class Filling:
         steps: list[Callable[[Writer], None]] = [
             self._leaked, self._kept, self._spare, self._shared, self._monitor, self._ended, self._endless
         ]  # fmt: skip
-        waiting = sorted(oddities.waiting(), key=lambda pod: pod.age, reverse=True)
+        waiting = sorted(jobs.waiting(), key=lambda pod: pod.age, reverse=True)
         steps += [partial(self._wait, one=one) for one in waiting]
         for step in steps:
             with objects.writing(identity=SYSTEM, sources=self._sources) as writer:
@@ -213,102 +211,102 @@ class Filling:
         self._moment = self._lab.now
         SchedulingWorker(utc_now).run()
 
-    def _wait(self, writer: Writer, *, one: oddities.Waiting) -> None:
+    def _wait(self, writer: Writer, *, one: jobs.Waiting) -> None:
         """A pod that nobody has placed, with the claim that was made for it."""
         at = self._lab.now - one.since
         entry = {"resourceClaimTemplateName": one.template}
-        asked = documents.pod(one.namespace, one.name, entry=entry, selector=one.node_selector)
+        asked = jobs.pod(one.namespace, one.name, entry=entry, selector=one.node_selector)
         pod = self._create(writer, asked, at=at)
         claim = self._create(
             writer,
-            documents.claim(
-                one.namespace, f"{one.name}-{documents.ENTRY}-", {"devices": {"requests": [one.request]}},
+            jobs.claim(
+                one.namespace, f"{one.name}-{jobs.ENTRY}-", {"devices": {"requests": [one.request]}},
                 made_for=(one.name, pod["metadata"]["uid"]),
             ),
             at=at,
         )  # fmt: skip
-        statuses = [{"name": documents.ENTRY, "resourceClaimName": claim["metadata"]["name"]}]
+        statuses = [{"name": jobs.ENTRY, "resourceClaimName": claim["metadata"]["name"]}]
         self._update(writer, pod | {"status": pod.get("status", {}) | {"resourceClaimStatuses": statuses}}, at=at)
 
     def _own_claim(
         self, writer: Writer, key: tuple[str, str], spec: Document, *, at: datetime, **status: Any
     ) -> Document:
         """A claim that somebody made by hand; with a status when one is given."""
-        claim = self._create(writer, documents.claim(*key, spec), at=at)
+        claim = self._create(writer, jobs.claim(*key, spec), at=at)
         if status:
-            stored = self._update(writer, documents.protected(claim, status), at=at)
+            stored = self._update(writer, jobs.protected(claim, status), at=at)
             return codec.to_builtins(stored)
         return claim
 
     def _gpus(self, node: str, count: int, *, at: datetime, driver: str = hardware.NVIDIA, **more: Any) -> Document:
         given = [
-            {"request": documents.GPU_REQUEST, "driver": driver, "pool": node, "device": f"gpu-{index}", **more}
+            {"request": jobs.GPU_REQUEST, "driver": driver, "pool": node, "device": f"gpu-{index}", **more}
             for index in range(count)
         ]
         if not more:
             self._begun |= dict.fromkeys(((node, one["device"]) for one in given), at)
-        return documents.allocation(node, given, at=at)
+        return jobs.allocation(node, given, at=at)
 
     def _leaked(self, writer: Writer) -> None:
-        at, (node, count) = self._lab.now - oddities.LEAKED_SINCE, oddities.LEAKED_AT
-        spec = {"devices": {"requests": [documents.request("gpu-a100", count=count)]}}
-        job = {"apiGroup": "batch", "resource": "jobs", "name": oddities.LEAKED_JOB, "uid": self._uid()}
+        at, (node, count) = self._lab.now - jobs.LEAKED_SINCE, jobs.LEAKED_AT
+        spec = {"devices": {"requests": [jobs.request("gpu-a100", count=count)]}}
+        job = {"apiGroup": "batch", "resource": "jobs", "name": jobs.LEAKED_JOB, "uid": self._uid()}
         given = self._gpus(node, count, at=at)
-        self._own_claim(writer, oddities.LEAKED_CLAIM, spec, at=at, allocation=given, reservedFor=[job])
+        self._own_claim(writer, jobs.LEAKED_CLAIM, spec, at=at, allocation=given, reservedFor=[job])
 
     def _shared(self, writer: Writer) -> None:
-        at, (node, count) = self._lab.now - timedelta(hours=2, minutes=14), oddities.SHARED_AT
-        space, name = oddities.SHARED_CLAIM
+        at, (node, count) = self._lab.now - timedelta(hours=2, minutes=14), jobs.SHARED_AT
+        space, name = jobs.SHARED_CLAIM
         pods = [
-            self._create(writer, documents.pod(space, one, entry={"resourceClaimName": name}), at=at)
-            for one in oddities.SHARED_BY
+            self._create(writer, jobs.pod(space, one, entry={"resourceClaimName": name}), at=at)
+            for one in jobs.SHARED_BY
         ]
-        spec = {"devices": {"requests": [documents.request("gpu-l40s", count=count)]}}
-        users = [documents.reservation(pod["metadata"]["name"], pod["metadata"]["uid"]) for pod in pods]
+        spec = {"devices": {"requests": [jobs.request("gpu-l40s", count=count)]}}
+        users = [jobs.reservation(pod["metadata"]["name"], pod["metadata"]["uid"]) for pod in pods]
         given = self._gpus(node, count, at=at)
-        self._own_claim(writer, oddities.SHARED_CLAIM, spec, at=at, allocation=given, reservedFor=users)
+        self._own_claim(writer, jobs.SHARED_CLAIM, spec, at=at, allocation=given, reservedFor=users)
         for pod in pods:
             self._run(writer, pod, node, name, at)
 
     def _kept(self, writer: Writer) -> None:
-        at = self._lab.now - oddities.KEPT_SINCE
-        space, name = oddities.KEPT_CLAIM
-        document = documents.claim(space, name, {"devices": {"requests": [documents.request("gpu-a100", count=2)]}})
-        document["metadata"]["finalizers"] = [oddities.KEPT_BY]
+        at = self._lab.now - jobs.KEPT_SINCE
+        space, name = jobs.KEPT_CLAIM
+        document = jobs.claim(space, name, {"devices": {"requests": [jobs.request("gpu-a100", count=2)]}})
+        document["metadata"]["finalizers"] = [jobs.KEPT_BY]
         self._create(writer, document, at=at - timedelta(days=1))
         self._moment = at
         writer.delete(registry.by_resource("resourceclaims.resource.k8s.io"), space, name)
 
     def _spare(self, writer: Writer) -> None:
-        spec = {"devices": {"requests": [documents.request("gpu-l40s")]}}
-        self._own_claim(writer, oddities.SPARE_CLAIM, spec, at=self._lab.now - timedelta(hours=7))
+        spec = {"devices": {"requests": [jobs.request("gpu-l40s")]}}
+        self._own_claim(writer, jobs.SPARE_CLAIM, spec, at=self._lab.now - timedelta(hours=7))
 
     def _monitor(self, writer: Writer) -> None:
         at = self._lab.now - timedelta(days=12)
-        space, name, node = oddities.MONITOR
+        space, name, node = jobs.MONITOR
         exactly = {"deviceClassName": "gpu-hopper", "allocationMode": "All", "adminAccess": True}
-        spec = {"devices": {"requests": [{"name": documents.GPU_REQUEST, "exactly": exactly}]}}
-        pod = self._create(writer, documents.pod(space, name, entry={"resourceClaimName": name}), at=at)
+        spec = {"devices": {"requests": [{"name": jobs.GPU_REQUEST, "exactly": exactly}]}}
+        pod = self._create(writer, jobs.pod(space, name, entry={"resourceClaimName": name}), at=at)
         given = self._gpus(node, hardware.GPUS_PER_NODE, at=at, adminAccess=True)
-        user = documents.reservation(name, pod["metadata"]["uid"])
+        user = jobs.reservation(name, pod["metadata"]["uid"])
         self._own_claim(writer, (space, name), spec, at=at, allocation=given, reservedFor=[user])
         self._run(writer, pod, node, name, at)
 
     def _ended(self, writer: Writer) -> None:
-        for space, name, phase, minutes in oddities.ENDED:
+        for space, name, phase, minutes in jobs.ENDED:
             at = self._lab.now - timedelta(minutes=minutes)
             entry = {
                 "resourceClaimTemplateName": next(job.template for job in self._lab.jobs if job.namespace == space)
             }
-            pod = self._create(writer, documents.pod(space, name, entry=entry), at=at - timedelta(hours=2))
-            placed = documents.bound(pod, "gpu-a02", claim=f"{name}-{documents.ENTRY}-gone1", at=at)
+            pod = self._create(writer, jobs.pod(space, name, entry=entry), at=at - timedelta(hours=2))
+            placed = jobs.bound(pod, "gpu-a02", claim=f"{name}-{jobs.ENTRY}-gone1", at=at)
             ended = placed | {"status": placed["status"] | {"phase": phase}}
             self._update(writer, ended, at=at)
 
     def _endless(self, writer: Writer) -> None:
         """A pod was told to end; its node is being worked on and never says that it did."""
-        job = next(job for job in self._lab.jobs if job.machine.name == oddities.ENDLESS_MACHINE)
-        self._moment = self._lab.now - min(oddities.ENDLESS_SINCE, job.age)
+        job = next(job for job in self._lab.jobs if job.machine.name == jobs.ENDLESS_MACHINE)
+        self._moment = self._lab.now - min(jobs.ENDLESS_SINCE, job.age)
         writer.delete(registry.by_resource("pods"), job.namespace, job.name)
 
 

@@ -1,14 +1,18 @@
-"""Who runs what where: jobs of the laboratory's teams, packed onto its machines as long coming and going leaves them.
+"""Who runs what where, as documents: jobs of the laboratory's teams, packed onto its machines as long coming and going
+leaves them, and what waits or is out of order.
 
 A job is one pod with one claim. Jobs of one node use neighbouring devices, large ones an interface besides.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from datetime import timedelta
+import hashlib
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from random import Random
+from typing import Any
 
 from manciple.processes.demolab.hardware import (
     A100,
@@ -19,9 +23,14 @@ from manciple.processes.demolab.hardware import (
     L40S,
     MI300X,
     NIC,
+    NVIDIA,
+    Document,
     Machine,
     Model,
 )
+from manciple.wire.base import timestamp
+from scheduling.controllers.generation import POD_CLAIM_ANNOTATION
+from scheduling.controllers.release import FINALIZER
 
 #: namespace -> what its people run
 TEAMS: dict[str, tuple[str, ...]] = {
@@ -201,4 +210,246 @@ class Planner:
 
 #: What a job with an interface gets of it: two shares.
 JOB_BANDWIDTH = "200G"
-NIC_DRIVER = NIC
+
+
+# A job as documents ---------------------------------------------------------------------------------------------------
+
+#: The entry of spec.resourceClaims, and the requests of a claim.
+ENTRY, GPU_REQUEST, NIC_REQUEST = "gpus", "gpu", "nic"
+_SHARES = uuid.UUID("f3b6e3b4-6f0e-5f3d-8a4c-0a7de3f1a9d2")
+
+
+def request(device_class: str, *, name: str = GPU_REQUEST, count: int = 1, cel: Iterable[str] = ()) -> Document:
+    selectors = [{"cel": {"expression": expression}} for expression in cel]
+    exactly: Document = {"deviceClassName": device_class, "allocationMode": "ExactCount", "count": count}
+    return {"name": name, "exactly": exactly | ({"selectors": selectors} if selectors else {})}
+
+
+def claim_spec(job: Job) -> Document:
+    """What the job asks for."""
+    cel = [f'device.attributes["{NVIDIA}"].profile == "{job.profile}"'] if job.profile else []
+    requests = [request(job.device_class, count=len(job.devices), cel=cel)]
+    if job.nic:
+        nic = request("rdma-nic", name=NIC_REQUEST)
+        nic["exactly"]["capacity"] = {"requests": {"bandwidth": JOB_BANDWIDTH}}
+        requests.append(nic)
+    return {"devices": {"requests": requests}}
+
+
+def namespace(name: str) -> Document:
+    labels = {"resource.kubernetes.io/admin-access": "true"} if name == "infra-ci" else {}
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
+
+
+def template(space: str, name: str, spec: Document) -> Document:
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaimTemplate",
+        "metadata": {"name": name, "namespace": space},
+        "spec": {"spec": spec},
+    }
+
+
+def pod(space: str, name: str, *, entry: Document, selector: Document | None = None, cpu: str = "8") -> Document:
+    """A pod of one container that uses one claim. entry: of spec.resourceClaims, without its name."""
+    container = {
+        "name": "main",
+        "image": f"registry.example.org/{space}/{name.rpartition('-')[0] or name}:2026.11",
+        "resources": {"requests": {"cpu": cpu, "memory": "32Gi"}, "claims": [{"name": ENTRY}]},
+    }
+    spec = {"containers": [container], "resourceClaims": [{"name": ENTRY, **entry}], "restartPolicy": "Never"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": space, "labels": {"app": name.rpartition("-")[0] or name}},
+        "spec": spec | ({"nodeSelector": selector} if selector else {}),
+    }
+
+
+def claim(space: str, name: str, spec: Document, *, made_for: tuple[str, str] | None = None) -> Document:
+    """made_for: (name, uid) of the pod that a template's claim is made for; `name` then begins its name."""
+    metadata: Document = {"namespace": space, "generateName" if made_for else "name": name}
+    if made_for:
+        owner = {"apiVersion": "v1", "kind": "Pod", "name": made_for[0], "uid": made_for[1], "controller": True}
+        metadata |= {
+            "annotations": {POD_CLAIM_ANNOTATION: ENTRY},
+            "ownerReferences": [owner | {"blockOwnerDeletion": True}],
+        }
+    return {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": metadata, "spec": spec}
+
+
+# What was given ------------------------------------------------------------------------------------------------------
+
+
+def allocation(node: str, results: Sequence[Document], *, at: datetime) -> Document:
+    here = {"key": "metadata.name", "operator": "In", "values": [node]}
+    return {
+        "devices": {"results": list(results)},
+        "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [here]}]},
+        "allocationTimestamp": timestamp(at),
+    }
+
+
+def results(job: Job, claim_uid: str) -> list[Document]:
+    driver, pool = job.machine.model.driver, job.machine.name
+    given: list[Document] = [
+        {"request": GPU_REQUEST, "driver": driver, "pool": pool, "device": device} for device in job.devices
+    ]
+    if job.nic:
+        share = str(uuid.uuid5(_SHARES, f"{claim_uid}/{job.nic}"))
+        nic = {"request": NIC_REQUEST, "driver": NIC, "pool": pool, "device": job.nic, "shareID": share}
+        given.append(nic | {"consumedCapacity": {"bandwidth": JOB_BANDWIDTH}})
+    return given
+
+
+def reservation(name: str, uid: str) -> Document:
+    return {"resource": "pods", "name": name, "uid": uid}
+
+
+def protected(document: Document, status: Document) -> Document:
+    """A claim with what was given, and the finalizer that protects it."""
+    metadata = document["metadata"]
+    finalizers = list(dict.fromkeys((*metadata.get("finalizers", ()), FINALIZER)))
+    return document | {"metadata": metadata | {"finalizers": finalizers}, "status": status}
+
+
+# What the node says --------------------------------------------------------------------------------------------------
+
+
+def bound(document: Document, node: str, *, claim: str, at: datetime) -> Document:
+    """A pod that the scheduler has given a node; its node has not begun to run it."""
+    made = document["spec"]["resourceClaims"][0].get("resourceClaimTemplateName")
+    statuses = [{"name": ENTRY, "resourceClaimName": claim}] if made else []
+    return document | {
+        "spec": document["spec"] | {"nodeName": node},
+        "status": {
+            "phase": "Pending",
+            "conditions": [_condition("PodScheduled", at)],
+            "resourceClaimStatuses": statuses,
+            "qosClass": "Burstable",
+        },
+    }
+
+
+def running(document: Document, *, at: datetime, starts: timedelta = timedelta(seconds=9)) -> Document:
+    """A bound pod whose container runs. at: when it was bound."""
+    began = at + starts
+    status: dict[str, Any] = document["status"]
+    first, second, third = hashlib.sha256(document["metadata"]["name"].encode()).digest()[:3]
+    address = f"10.{first}.{second}.{third % 254 + 1}"
+    container = document["spec"]["containers"][0]
+    state = {
+        "name": container["name"],
+        "state": {"running": {"startedAt": timestamp(began)}},
+        "ready": True,
+        "started": True,
+        "restartCount": 0,
+        "image": container["image"],
+        "imageID": "",
+    }
+    ready = [_condition(type_, began) for type_ in ("Initialized", "ContainersReady", "Ready")]
+    return document | {
+        "status": status
+        | {
+            "phase": "Running",
+            "conditions": [*status["conditions"], *ready],
+            "startTime": timestamp(at),
+            "podIP": address,
+            "podIPs": [{"ip": address}],
+            "containerStatuses": [state],
+        }
+    }
+
+
+def _condition(type_: str, at: datetime) -> Document:
+    return {"type": type_, "status": "True", "lastTransitionTime": timestamp(at)}
+
+
+# What is out of order ------------------------------------------------------------------------------------------------
+#
+# Pods that wait, each for a real reason, and claims that are stuck. Nothing is
+# said here about why: the scheduler finds that out, and the pages tell it.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    """A pod that cannot be placed. template: of its claim. age: minutes since it was created."""
+
+    namespace: str
+    name: str
+    template: str
+    request: Document
+    age: float
+    node_selector: Document = field(default_factory=dict)
+
+    @property
+    def since(self) -> timedelta:
+        return timedelta(minutes=self.age)
+
+
+def waiting() -> Iterator[Waiting]:
+    """Fourteen pods."""
+    rack = f'device.attributes["{NVIDIA}"].rack'
+    # Every matching device is held.
+    r5 = request("gpu-h200", count=2, cel=[f'{rack} == "r5" && device.attributes["{NVIDIA}"].numaNode == 1'])
+    for number, age in ((3, 192), (4, 47.5), (5, 46)):
+        yield Waiting(namespace="nlp-lab", name=f"llama-eval-next-{number}", template="h200-r5", request=r5, age=age)
+    r2 = request("gpu-hopper", count=4, cel=[f'{rack} == "r2"'])
+    for space, name, age in (
+        ("vision", "clip-train-rack-2", 88),
+        ("climate-ml", "graphcast-ft-rack-2", 31),
+        ("robotics", "grasp-policy-rack-2", 12),
+    ):
+        yield Waiting(namespace=space, name=name, template="hopper-4-rack-2", request=r2, age=age)
+    # No node has that many free.
+    eight = request("gpu-mi300x", count=8)
+    for space, name, age in (
+        ("climate-ml", "downscale-era5-full-1", 154),
+        ("climate-ml", "downscale-era5-full-2", 153),
+        ("protein-fold", "esm-embed-all", 63),
+        ("speech", "whisper-ft-large", 9),
+    ):
+        yield Waiting(namespace=space, name=name, template="mi300x-8", request=eight, age=age)
+    # The pool of gpu-b04 is a slice short.
+    pinned = {"kubernetes.io/hostname": "gpu-b04"}
+    for number, age in ((1, 41), (2, 40)):
+        yield Waiting(
+            namespace="protein-fold", name=f"docking-repeat-{number}", template="a100-2",
+            request=request("gpu-a100", count=2), age=age, node_selector=pinned,
+        )  # fmt: skip
+    # No device is like that; no class is called that.
+    huge = f'device.capacity["{NVIDIA}"].memory.compareTo(quantity("200Gi")) >= 0'
+    yield Waiting(
+        namespace="vision", name="video-caption-long", template="huge-memory",
+        request=request("gpu-hopper", cel=[huge]), age=22,
+    )  # fmt: skip
+    yield Waiting(namespace="vision", name="clip-eval-9", template="h100-1", request=request("gpu-h100"), age=5)
+
+
+#: A pod on this machine was told to end, and its node never said that it did.
+ENDLESS_MACHINE = "gpu-a12"
+ENDLESS_SINCE = timedelta(minutes=47)
+#: A claim that was deleted, and that somebody's finalizer keeps.
+KEPT_CLAIM = ("protein-fold", "af3-screen-results")
+KEPT_BY = "export.example.org/usage-report"
+KEPT_SINCE = timedelta(hours=3, minutes=20)
+#: A claim that is reserved for a job that is gone: its controller never took the reservation back.
+LEAKED_CLAIM = ("robotics", "sim2real-batch")
+LEAKED_JOB = "sim2real-batch-2211"
+LEAKED_SINCE = timedelta(days=2, hours=5)
+#: The devices of the leaked claim (nothing of the plan runs there), and of the one that a course shares.
+LEAKED_AT = ("gpu-b08", 2)
+SHARED_AT = ("gpu-c04", 1)
+#: A claim that several pods share.
+SHARED_CLAIM = ("teaching", "course-gpu")
+SHARED_BY = ("course-dl-shared-anna", "course-dl-shared-ben", "course-dl-shared-chloe")
+#: A claim that nobody has used yet.
+SPARE_CLAIM = ("speech", "whisper-ft-spare")
+#: Looks on without holding anything: a monitor with admin access.
+MONITOR = ("infra-ci", "dcgm-monitor", "gpu-a01")
+#: Pods that ended: (namespace, name, phase, minutes ago).
+ENDED = (
+    ("nlp-lab", "tokenizer-sweep-done", "Succeeded", 26),
+    ("vision", "clip-eval-8", "Succeeded", 58),
+    ("speech", "diarize-eval-old", "Failed", 74),
+)

@@ -8,7 +8,7 @@ from typing import Any
 
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, sync_playwright
 
-from manciple.processes.demolab.browser import MISSING, find_browser
+from manciple.processes.demolab.pages import MISSING, find_browser
 from tests.e2e.processes import PATIENCE
 
 #: Chromium as root needs --no-sandbox; the rest keeps it from talking to anybody but us.

@@ -12,7 +12,7 @@ from claims.kinds.pods import Pod
 from claims.models import AllocatedDevice, Claim, PastAllocation
 from claims.models import Pod as PodRow
 from inventory.models import Device, Node, Pool
-from manciple.processes.demolab import filling, hardware, heartbeat, history, oddities
+from manciple.processes.demolab import filling, hardware, history, jobs
 from manciple.processes.demolab.jobs import Planner
 from manciple.store import objects
 from manciple.wire.registry import registry
@@ -69,10 +69,10 @@ def test_a_laboratory_is_what_it_says(lab: filling.Lab) -> None:
 def test_what_is_stuck_stays_stuck_under_the_controllers(lab: filling.Lab) -> None:
     for sweep in (claims.sweep, reservations.sweep, podgc.sweep):
         sweep(datetime.now(UTC))
-    leaked = Claim.objects.get(namespace=oddities.LEAKED_CLAIM[0], name=oddities.LEAKED_CLAIM[1])
+    leaked = Claim.objects.get(namespace=jobs.LEAKED_CLAIM[0], name=jobs.LEAKED_CLAIM[1])
     assert leaked.allocated
-    assert Claim.objects.filter(namespace=oddities.KEPT_CLAIM[0], name=oddities.KEPT_CLAIM[1]).exists()
-    assert PodRow.objects.filter(deleting=True, node_name=oddities.ENDLESS_MACHINE).count() == 1
+    assert Claim.objects.filter(namespace=jobs.KEPT_CLAIM[0], name=jobs.KEPT_CLAIM[1]).exists()
+    assert PodRow.objects.filter(deleting=True, node_name=jobs.ENDLESS_MACHINE).count() == 1
 
 
 def test_history_ends_before_what_is_held_now_begins(lab: filling.Lab) -> None:
@@ -99,7 +99,7 @@ def test_a_home_with_nodes_is_left_alone(lab: filling.Lab) -> None:
 def test_leases_are_renewed(lab: filling.Lab) -> None:
     kind = registry.by_resource("leases.coordination.k8s.io")
     before = {stored.name: stored.text for stored in objects.list(kind).items}
-    heartbeat.renew()
+    hardware.renew()
     after = {stored.name: stored.text for stored in objects.list(kind).items}
     assert len(before) == 40
     assert all(after[name] != before[name] for name in before)

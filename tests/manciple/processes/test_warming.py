@@ -12,7 +12,7 @@ from django.db import OperationalError, connection
 from django.test.utils import CaptureQueriesContext
 
 from claims.devices.cache import forget, read_devices
-from manciple.processes import warming
+from manciple.processes import listeners
 from manciple.processes.listeners import Listeners
 from tests.claims.devices.scene import publish
 
@@ -24,7 +24,7 @@ def test_the_first_page_finds_the_cache_full() -> None:
     with CaptureQueriesContext(connection) as fresh:
         read_devices()
     forget()
-    warming.begin().join()
+    listeners.warm().join()
     with CaptureQueriesContext(connection) as queries:
         assert len(read_devices().pools) == 3
     assert len(queries) < len(fresh)
@@ -37,7 +37,7 @@ def test_a_database_that_is_away_stops_nothing(caplog: pytest.LogCaptureFixture)
     def away() -> None:
         raise OperationalError("connection refused")
 
-    thread = warming.begin([away, lambda: filled.append("never")])
+    thread = listeners.warm([away, lambda: filled.append("never")])
     thread.join()
     assert filled == []
     assert "connection refused" in caplog.text
@@ -46,7 +46,7 @@ def test_a_database_that_is_away_stops_nothing(caplog: pytest.LogCaptureFixture)
 
 def test_the_process_serves_while_it_fills() -> None:
     go = threading.Event()
-    thread = warming.begin([go.wait])  # a database that takes its time
+    thread = listeners.warm([go.wait])  # a database that takes its time
     assert thread.is_alive()
     go.set()
     thread.join()
@@ -61,6 +61,6 @@ def test_serving_pages_begins_with_it(web: bool, monkeypatch: pytest.MonkeyPatch
         """As if it was stopped at once."""
 
     monkeypatch.setattr(Listeners, "serve", served)
-    monkeypatch.setattr(warming, "begin", lambda: begun.append(True))
+    monkeypatch.setattr("manciple.processes.management.commands.serve.warm", lambda: begun.append(True))
     call_command("serve", "--api", "127.0.0.1:0", *(["--web", "127.0.0.1:0"] if web else []))
     assert begun == [True] * web

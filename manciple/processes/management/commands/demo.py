@@ -16,7 +16,7 @@ from django.core.management.base import BaseCommand, CommandError
 
 from manciple.pages.people import NAMESPACE_GROUP
 from manciple.processes.demolab import filling
-from manciple.processes.demolab.heartbeat import Heartbeat
+from manciple.processes.demolab.hardware import Heartbeat
 from manciple.processes.home import write_private
 from manciple.processes.listeners import Address, AddressInUse
 from manciple.processes.system import Options, Started, System

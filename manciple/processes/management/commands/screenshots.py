@@ -15,9 +15,7 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
-from manciple.processes.demolab.browser import MISSING, find_browser
-from manciple.processes.demolab.pages import PageAddress, every_page, is_document
-from manciple.processes.demolab.pictures import shrunk
+from manciple.processes.demolab.pages import MISSING, PageAddress, every_page, find_browser, is_document, shrunk
 
 FOLDER = Path("docs") / "screenshots"
 DESKTOP = {"width": 1440, "height": 900}

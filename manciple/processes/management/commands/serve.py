@@ -15,8 +15,7 @@ from django.core.management.base import BaseCommand, CommandError
 from manciple.api import certificates
 from manciple.api.fanout import close_streams
 from manciple.asgi import application
-from manciple.processes import warming
-from manciple.processes.listeners import Address, AddressInUse, Listeners, Tls, bind
+from manciple.processes.listeners import Address, AddressInUse, Listeners, Tls, bind, warm
 from manciple.store.tail import Tail
 
 
@@ -47,7 +46,7 @@ class Command(BaseCommand):
         except (AddressInUse, ValueError) as error:
             raise CommandError(str(error)) from error
         if options["web"]:
-            warming.begin()
+            warm()
         try:
             listeners.run()
         finally:
