@@ -28,7 +28,7 @@ app.conf.task_default_queue = Queue.SCHEDULING.value
 def _declare(**_signal: object) -> None:
     """Called after Celery's own receivers: Django is ready by then."""
     from scheduling import beat, tasks  # noqa: PLC0415 - imported late: they need Django's apps
-    from scheduling.controllers.registry import controllers  # noqa: PLC0415
+    from scheduling.controllers.declaration import controllers  # noqa: PLC0415
 
     app.conf.beat_schedule = beat.beat_schedule(controllers())
     app.conf.task_routes = beat.task_routes(controllers())

@@ -27,7 +27,7 @@ from manciple.store.records import Written
 from manciple.wire.base import ApiObject
 from scheduling import hints, pod_claims
 from scheduling.allocator import Features, Inventory, Snapshot
-from scheduling.controllers.release import is_done
+from scheduling.controllers.reservations import is_done
 from scheduling.hints import About, News
 from scheduling.messages import SCHEDULER_NAME
 from scheduling.nodes import NodeTable

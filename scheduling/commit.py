@@ -34,7 +34,7 @@ from scheduling import event_recorder, messages, queue
 from scheduling.capture import ClusterState
 from scheduling.causes import Interrupted
 from scheduling.conditions import SCHEDULING_GATED, not_scheduled, scheduled
-from scheduling.controllers.release import FINALIZER, deallocated, is_done
+from scheduling.controllers.reservations import FINALIZER, deallocated, is_done
 from scheduling.event_recorder import Note
 from scheduling.looked_after import looked_after
 from scheduling.plans import Decision, Placement, Refusal, stale

@@ -22,8 +22,17 @@ from manciple.store.follower import since
 from manciple.store.tail import Sketch, Stretch
 from scheduling import hints
 from scheduling.beat import task_name
-from scheduling.controllers.declaration import ANY, BOUND, DELETED, DELETING, FINISHED, MODIFIED, Change, Controller
-from scheduling.controllers.registry import controllers
+from scheduling.controllers.declaration import (
+    ANY,
+    BOUND,
+    DELETED,
+    DELETING,
+    FINISHED,
+    MODIFIED,
+    Change,
+    Controller,
+    controllers,
+)
 from scheduling.looked_after import Tasks, looked_after
 from scheduling.models import Cursor
 from scheduling.resources import EVENTS, LEASES

@@ -25,8 +25,7 @@ from inventory.kinds.nodes import Node
 from manciple.wire.quantity import Quantity
 from manciple.wire.selectors import node_selector_matches
 from scheduling.conditions import POD_SCHEDULED, condition_of
-from scheduling.controllers.release import FINALIZER, decide, is_done
-from scheduling.controllers.reservations import is_idle
+from scheduling.controllers.reservations import FINALIZER, decide, is_done, is_idle
 from scheduling.pod_claims import claim_names, is_reserved_for
 from scheduling.replay import Replay
 

@@ -11,11 +11,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from claims.kinds.pods import Pod, PodResourceClaim
-from claims.kinds.resource_claims import ResourceClaim, ResourceClaimConsumerReference
-from manciple.wire.base import ObjectMeta
+from claims.kinds.resource_claims import ResourceClaim, ResourceClaimConsumerReference, ResourceClaimTemplate
+from manciple.wire.base import ObjectMeta, OwnerReference
+from manciple.wire.names import claim_generate_name
 from scheduling import causes
 from scheduling.reasons import Hold, Reason, claim_key, class_key
 
+#: Says for which entry of the pod's spec.resourceClaims a claim was made.
+POD_CLAIM_ANNOTATION = "resource.kubernetes.io/pod-claim-name"
 #: resourceapi.ResourceClaimReservedForMaxSize
 MOST_RESERVATIONS = 256
 
@@ -150,3 +153,31 @@ def requested_classes(claim: ResourceClaim) -> Iterator[tuple[str, str]]:
             yield request.name, request.exactly.device_class_name
         for alternative in request.first_available:
             yield f"{request.name}/{alternative.name}", alternative.device_class_name
+
+
+def claim_for(pod: Pod, entry: PodResourceClaim, template: ResourceClaimTemplate) -> ResourceClaim:
+    """The claim to create for `entry`: the template's spec, labels and annotations; owned by the pod.
+
+    Upstream: pkg/controller/resourceclaim/controller.go (handleClaim).
+    """
+    owner = OwnerReference(
+        api_version="v1",
+        kind="Pod",
+        name=pod.metadata.name,
+        uid=pod.metadata.uid,
+        controller=True,
+        block_owner_deletion=True,
+    )
+    given = template.spec.metadata
+    return ResourceClaim(
+        api_version="resource.k8s.io/v1",
+        kind="ResourceClaim",
+        metadata=ObjectMeta(
+            namespace=pod.metadata.namespace,
+            generate_name=claim_generate_name(pod.metadata.name, entry.name),
+            labels=given.labels,
+            annotations={**given.annotations, POD_CLAIM_ANNOTATION: entry.name},
+            owner_references=(owner,),
+        ),
+        spec=template.spec.spec,
+    )

@@ -17,7 +17,7 @@ from claims.models import AllocatedDevice
 from inventory.models import Pool
 from manciple.store import objects
 from scheduling.allocator import Deadline, NodeView, place
-from scheduling.controllers.release import is_done
+from scheduling.controllers.reservations import is_done
 from scheduling.explanations.report import NodeReport, Report
 from scheduling.resources import CLAIMS, PODS, decoded, kind
 from scheduling.simulation_rehearsal import Asking, Rehearsal

@@ -14,8 +14,7 @@ from claims.kinds.resource_claims import ResourceClaim, ResourceClaimStatus, Res
 from manciple.store import objects
 from manciple.wire.base import ApiObject
 from manciple.wire.errors import NotFound
-from scheduling.controllers.generation import claim_for
-from scheduling.pod_claims import references
+from scheduling.pod_claims import claim_for, references
 from scheduling.resources import CLAIMS, PODS, TEMPLATES, decoded, kind
 from scheduling.simulation_moulds import Mould, of_claim
 

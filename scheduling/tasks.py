@@ -16,9 +16,8 @@ from celery.utils import uuid
 from scheduling import heartbeats, turns, wakeups
 from scheduling.beat import task_name
 from scheduling.controllers import node_lifecycle, scheduler
-from scheduling.controllers.declaration import Controller, Queue
+from scheduling.controllers.declaration import Controller, Queue, controllers
 from scheduling.controllers.followers import utc_now
-from scheduling.controllers.registry import controllers
 from scheduling.looked_after import looked_after
 
 #: How often a controller that was asked again runs on one message.

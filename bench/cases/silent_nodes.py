@@ -23,7 +23,7 @@ from claims.kinds.pods import Toleration
 from inventory.models import Node
 from manciple.wire.base import ApiObject
 from manciple.wire.codec import encode
-from scheduling.controllers.node_health import UNREACHABLE
+from scheduling.controllers.node_lifecycle import UNREACHABLE
 from tests.builders import make_pod
 
 #: Nodes that are well; the first by name.

@@ -31,14 +31,21 @@ from manciple.wire.identity import controller
 from manciple.wire.names import claim_generate_name
 from scheduling import event_recorder
 from scheduling.controllers import scheduler
-from scheduling.controllers.batches import batches
-from scheduling.controllers.declaration import ADDED, DELETED, MODIFIED, Controller, Queue
+from scheduling.controllers.declaration import ADDED, DELETED, MODIFIED, Controller, Queue, batches
 from scheduling.controllers.followers import Follower, utc_now
-from scheduling.controllers.generation import POD_CLAIM_ANNOTATION, claim_for
-from scheduling.controllers.release import is_done
+from scheduling.controllers.reservations import is_done
 from scheduling.hints import FINISHED_PHASES
 from scheduling.looked_after import NOBODY, looked_after
-from scheduling.pod_claims import can_be_reserved, consumer, controller_of, is_for_pod, is_reserved_for, references
+from scheduling.pod_claims import (
+    POD_CLAIM_ANNOTATION,
+    can_be_reserved,
+    claim_for,
+    consumer,
+    controller_of,
+    is_for_pod,
+    is_reserved_for,
+    references,
+)
 from scheduling.resources import CLAIMS, PODS, TEMPLATES, Key, decoded, key_of, kind
 
 #: Who writes (upstream: the service account of that name in kube-controller-manager).

@@ -8,17 +8,23 @@
         wakes_on=frozenset({(NODES, DELETED)}),
     )
 
-Nothing else names it: `registry` finds the declarations, and Celery's tasks, queues and routes, beat's schedule and the
-dispatcher's table of wake-ups are made of what it found.
+Nothing else names it: `controllers()` finds the declarations, and Celery's tasks, queues and routes, beat's schedule
+and the dispatcher's table of wake-ups are made of what it found.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from functools import cache
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import TypeVar
 
+from manciple.store import bulk
 from scheduling import hints
 
 ADDED, MODIFIED, DELETED = hints.ADDED, hints.MODIFIED, hints.DELETED
@@ -66,3 +72,38 @@ class Controller:
     def pending_for(self) -> float:
         """Seconds for which a message may wait for a thread; after that it is out of date, and another may be sent."""
         return 3.0 if self.queue is Queue.SCHEDULING else 15.0
+
+
+#: Seconds of rest between two batches, at most.
+LONGEST_REST = 0.25
+
+T = TypeVar("T")
+
+
+def batches(values: Iterable[T], size: int) -> Iterator[list[T]]:
+    """`values`, so many at a time; before the next come, it rests for as long as the last ones took."""
+    began = None
+    for batch in bulk.chunks(values, size):
+        if began is not None:
+            time.sleep(min(time.monotonic() - began, LONGEST_REST))
+        began = time.monotonic()
+        yield batch
+
+
+PACKAGE = "scheduling.controllers"
+
+
+@cache
+def controllers() -> tuple[Controller, ...]:
+    """All of them, those that pods wait for first. Django's apps must be ready."""
+    return discover(PACKAGE)
+
+
+def discover(package: str) -> tuple[Controller, ...]:
+    """Those of the modules of `package`. Raises: ValueError where two have one name."""
+    found: dict[str, Controller] = {}
+    for module in iter_modules(import_module(package).__path__):
+        for value in vars(import_module(f"{package}.{module.name}")).values():
+            if isinstance(value, Controller) and found.setdefault(value.name, value) is not value:
+                raise ValueError(f"two controllers are named {value.name}")
+    return tuple(sorted(found.values(), key=lambda one: (one.queue is not Queue.SCHEDULING, one.name)))

@@ -1,40 +1,243 @@
 """Watches the nodes' signs of life and moves pods away from nodes whose taints they do not tolerate.
 
-Every node is judged by its Lease and its Ready condition (`node_health`), then the pods on nodes with NoExecute taints
-are evicted when their time is over. Time passes without events, so this is a sweep only.
+    heard of within the grace, Ready True     -> no taints of ours
+    heard of within the grace, Ready not True -> not-ready taints
+    silent                                    -> conditions Unknown, unreachable taints
+    back again                                -> its own report stands, taints removed
 
-When a sign of life was seen is read from the log, which every worker shares and no restart loses. (Upstream keeps in
-memory when it saw the Lease change, probeTimestamp in node_lifecycle_controller.go, and begins anew when it restarts.)
+Each state has a NoSchedule and a NoExecute taint; a pod leaves when the seconds that it tolerates the latter are over.
+A node that reports pressure (on disk, memory, process ids) is tainted NoSchedule for as long as it does. Only when a
+sign of life was seen counts, never the time that the node writes into it: its clock may be a day off. That moment is
+read from the log, which every worker shares and no restart loses. (Upstream keeps in memory when it saw the Lease
+change, and begins anew when it restarts.) Time passes without events, so this is a sweep only.
+Upstream: pkg/controller/nodelifecycle/node_lifecycle_controller.go, pkg/controller/tainteviction/taint_eviction.go.
 
 A sweep asks once for the age of all Leases and once for the revisions of all nodes, and reads the nodes that were
 written since the last sweep. Only of nodes whose Lease is old, and that are not marked for it yet, the log is asked for
-their last report: all of them together, one state further back with each question. Nodes are marked, and pods evicted,
-so many in a transaction; between two of these everybody else may write.
+their last report: all of them together, one state further back with each question. Which pods are on tainted nodes is
+asked of the index; a pod's document is read when it is first seen, when the taints of its node change, and again after
+a while, because tolerations may be added. So a thousand silent nodes whose pods stay for five minutes cost one question
+a sweep, and each pod one read. Nodes are marked, and pods evicted, so many in a transaction; between two of these
+everybody else may write.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 
 from msgspec import structs
 
-from claims.kinds.pods import Pod, PodCondition
-from inventory.kinds.nodes import Node, NodeSpec, NodeStatus
-from manciple.store import history, objects
+from claims import models
+from claims.kinds.pods import Pod, PodCondition, Toleration
+from inventory.kinds.nodes import Node, NodeCondition, NodeSpec, NodeStatus, Taint
+from manciple.store import bulk, history, objects
 from manciple.store.objects import Writer
 from manciple.wire import codec
 from manciple.wire.base import ObjectMeta, timestamp
 from manciple.wire.identity import controller
 from scheduling import event_recorder
-from scheduling.controllers.batches import batches
-from scheduling.controllers.declaration import DELETING, MODIFIED, Controller
-from scheduling.controllers.node_health import GRACE, Signs, eviction_time, judged, ready_condition
-from scheduling.controllers.release import is_done
-from scheduling.controllers.residents import Resident, Residents, residents_of
+from scheduling.controllers.declaration import DELETING, MODIFIED, Controller, batches
+from scheduling.controllers.reservations import is_done
 from scheduling.event_recorder import Note
+from scheduling.hints import FINISHED_PHASES
 from scheduling.looked_after import looked_after
-from scheduling.resources import EVENTS, LEASES, NODES, PODS, Key, key_of, kind
+from scheduling.policy import tolerates
+from scheduling.resources import EVENTS, LEASES, NODES, PODS, Key, decoded, key_of, kind
+
+#: --node-monitor-grace-period
+GRACE = timedelta(seconds=40)
+#: A node that has never reported gets this long after its creation (--node-startup-grace-period).
+STARTUP_GRACE = timedelta(seconds=60)
+#: What the DefaultTolerationSeconds admission of Kubernetes gives every pod that says nothing about these taints.
+DEFAULT_TOLERATION_SECONDS = 300
+
+NOT_READY = "node.kubernetes.io/not-ready"
+UNREACHABLE = "node.kubernetes.io/unreachable"
+EFFECTS = ("NoSchedule", "NoExecute")
+#: The conditions that an agent reports; without it nobody knows them.
+REPORTED = ("Ready", "MemoryPressure", "DiskPressure", "PIDPressure")
+#: condition that is True -> the key of its NoSchedule taint (upstream: nodeConditionToTaintKeyStatusMap)
+PRESSURES = {
+    "MemoryPressure": "node.kubernetes.io/memory-pressure",
+    "DiskPressure": "node.kubernetes.io/disk-pressure",
+    "PIDPressure": "node.kubernetes.io/pid-pressure",
+}
+#: The taints that are put on and taken off here, and by nobody else.
+OURS = frozenset({NOT_READY, UNREACHABLE, *PRESSURES.values()})
+
+
+@dataclass(frozen=True, slots=True)
+class Signs:
+    """When the server saw the node's Lease renewed, and its conditions reported, last; None for never."""
+
+    renewed_at: datetime | None = None
+    reported_at: datetime | None = None
+
+    @property
+    def heard_at(self) -> datetime | None:
+        return max((moment for moment in (self.renewed_at, self.reported_at) if moment is not None), default=None)
+
+
+def judged(node: Node, signs: Signs, now: datetime) -> Node:
+    """`node` as its signs of life make it; the same value where that changes nothing."""
+    if is_silent(node, signs, now):
+        return _tainted(_with_unknown_conditions(node, now), UNREACHABLE, now)
+    ready = ready_condition(node)
+    if ready is None:
+        return _tainted(node, "", now)  # still starting
+    return _tainted(node, "" if ready.status == "True" else NOT_READY, now)
+
+
+def is_silent(node: Node, signs: Signs, now: datetime) -> bool:
+    """Whether nothing was heard of the node for longer than the grace."""
+    if signs.heard_at is not None:
+        return now - signs.heard_at > GRACE
+    created = _moment(node.metadata.creation_timestamp)
+    return created is not None and now - created > STARTUP_GRACE
+
+
+def ready_condition(node: Node) -> NodeCondition | None:
+    return next((condition for condition in node.status.conditions if condition.type == "Ready"), None)
+
+
+def _moment(text: str | None) -> datetime | None:
+    return datetime.fromisoformat(text) if text else None
+
+
+def _with_unknown_conditions(node: Node, now: datetime) -> Node:
+    known = {condition.type: condition for condition in node.status.conditions}
+    wanted = [type_ for type_ in REPORTED if type_ == "Ready" or type_ in known]
+    changes = {type_: _unknown(known.get(type_), type_, now) for type_ in wanted}
+    conditions = tuple({**known, **changes}.values())
+    if conditions == node.status.conditions:
+        return node
+    return structs.replace(node, status=structs.replace(node.status, conditions=conditions))
+
+
+def _unknown(known: NodeCondition | None, type_: str, now: datetime) -> NodeCondition:
+    if known is not None and known.status == "Unknown":
+        return known
+    return NodeCondition(
+        type=type_,
+        status="Unknown",
+        last_heartbeat_time=known.last_heartbeat_time if known else None,
+        last_transition_time=timestamp(now),
+        reason="NodeStatusUnknown" if known else "NodeStatusNeverUpdated",
+        message="Kubelet stopped posting node status." if known else "Kubelet never posted node status.",
+    )
+
+
+def _tainted(node: Node, state: str, now: datetime) -> Node:
+    """`node` with both taints of `state` ("" for none), with those of its pressures, and with no other of ours."""
+    wanted = [(state, effect) for effect in EFFECTS if state]
+    pressing = {condition.type for condition in node.status.conditions if condition.status == "True"}
+    wanted += [(key, "NoSchedule") for type_, key in PRESSURES.items() if type_ in pressing]
+    known = {(taint.key, taint.effect): taint for taint in node.spec.taints}
+    fresh = {(key, effect): Taint(key=key, effect=effect, time_added=timestamp(now)) for key, effect in wanted}
+    others = (taint for taint in node.spec.taints if taint.key not in OURS)
+    taints = (*others, *(known.get(one, fresh[one]) for one in wanted))
+    if set(taints) == set(node.spec.taints):
+        return node
+    return structs.replace(node, spec=structs.replace(node.spec, taints=taints))
+
+
+# When a taint ends a stay --------------------------------------------------------------------------------------------
+
+
+def eviction_time(pod: Pod, node: Node) -> datetime | None:
+    """When the NoExecute taints of `node` end `pod`'s stay; None while they do not."""
+    times = [_end_of_patience(pod, taint) for taint in node.spec.taints if taint.effect == "NoExecute"]
+    return min((moment for moment in times if moment is not None), default=None)
+
+
+def _end_of_patience(pod: Pod, taint: Taint) -> datetime | None:
+    tolerating = [one for one in _tolerations(pod) if tolerates(one, taint)]
+    since = _moment(taint.time_added) or _moment(pod.metadata.creation_timestamp)
+    if since is None or (tolerating and all(one.toleration_seconds is None for one in tolerating)):
+        return None
+    seconds = [one.toleration_seconds for one in tolerating if one.toleration_seconds is not None]
+    return since + timedelta(seconds=max(min(seconds, default=0), 0))
+
+
+def _tolerations(pod: Pod) -> list[Toleration]:
+    """The pod's tolerations, and the default ones where it has none of its own for a taint of ours."""
+    own = list(pod.spec.tolerations)
+    for key in (NOT_READY, UNREACHABLE):
+        if not any(tolerates(one, Taint(key=key, effect="NoExecute")) for one in pod.spec.tolerations):
+            default = DEFAULT_TOLERATION_SECONDS
+            own.append(Toleration(key=key, operator="Exists", effect="NoExecute", toleration_seconds=default))
+    return own
+
+
+#: Documents read in one sweep; the rest is read by the next ones.
+MOST_READ = 2000
+#: How long what a pod tolerates is believed.
+BELIEVED_FOR = timedelta(minutes=5)
+
+
+@dataclass(frozen=True, slots=True)
+class Resident:
+    """A living pod on a node."""
+
+    uid: str
+    namespace: str
+    name: str
+    node: str
+
+    @property
+    def key(self) -> Key:
+        return (self.namespace, self.name)
+
+
+def residents_of(nodes: Collection[str]) -> list[Resident]:
+    """The pods on these nodes that have not ended and are not on their way out. A query for each thousand nodes."""
+    columns = ("uid", "namespace", "name", "node_name", "phase", "deleting")
+    found = bulk.select(models.Pod, columns, ["node_name"], [(name,) for name in nodes])
+    return [Resident(*rest) for *rest, phase, deleting in found if not deleting and phase not in FINISHED_PHASES]
+
+
+@dataclass(frozen=True, slots=True)
+class _Stay:
+    """How long a pod may stay under such taints: None for ever."""
+
+    taints: tuple[Taint, ...]
+    until: datetime | None
+    read_at: datetime
+
+
+class Residents:
+    """When the pods that were seen in the last sweep have to go, by uid."""
+
+    def __init__(self) -> None:
+        self._stays: dict[str, _Stay] = {}
+
+    def due(self, residents: Sequence[Resident], nodes: Mapping[str, Node], now: datetime) -> list[Resident]:
+        """Those of `residents` that have to go now, as far as is known. nodes: of all of them, by name."""
+        self._stays = {one.uid: self._stays[one.uid] for one in residents if one.uid in self._stays}
+        unknown = [one for one in residents if not self._knows(one, nodes[one.node], now)]
+        self._read(unknown[:MOST_READ], nodes, now)
+        stays = ((one, self._stays.get(one.uid)) for one in residents)
+        return [one for one, stay in stays if stay is not None and stay.until is not None and stay.until <= now]
+
+    def forget(self, uids: Iterable[str]) -> None:
+        """Read them anew when they are seen again."""
+        for uid in uids:
+            self._stays.pop(uid, None)
+
+    def _knows(self, one: Resident, node: Node, now: datetime) -> bool:
+        stay = self._stays.get(one.uid)
+        return stay is not None and stay.taints == node.spec.taints and now - stay.read_at < BELIEVED_FOR
+
+    def _read(self, residents: Sequence[Resident], nodes: Mapping[str, Node], now: datetime) -> None:
+        wanted = {one.uid: one for one in residents}
+        for stored in objects.get_many(kind(PODS), [one.key for one in residents]):
+            if (one := wanted.get(stored.uid)) is not None:
+                node = nodes[one.node]
+                until = eviction_time(decoded(stored, Pod), node)
+                self._stays[one.uid] = _Stay(node.spec.taints, until, now)
+
 
 #: Where agents keep their leases (corev1.NamespaceNodeLease).
 LEASE_NAMESPACE = "kube-node-lease"

@@ -25,8 +25,7 @@ from manciple.store import bulk, objects
 from manciple.store.objects import Writer
 from manciple.wire.errors import NotFound
 from manciple.wire.identity import controller
-from scheduling.controllers.batches import batches
-from scheduling.controllers.declaration import DELETED, Controller
+from scheduling.controllers.declaration import DELETED, Controller, batches
 from scheduling.hints import FINISHED_PHASES
 from scheduling.resources import NODES, PODS, Key, decoded, key_of, kind
 

@@ -8,8 +8,7 @@ from claims import projectors
 from manciple.store import history, objects, pruning
 from manciple.wire.errors import NotFound
 from manciple.wire.identity import SYSTEM
-from scheduling.controllers.batches import batches
-from scheduling.controllers.declaration import Controller
+from scheduling.controllers.declaration import Controller, batches
 from scheduling.resources import EVENTS, Key, kind
 
 #: kube-apiserver's --event-ttl; counted, as there, from when an Event was last written

@@ -22,7 +22,7 @@ from manciple.wire.base import ApiObject
 from manciple.wire.errors import NotFound
 from scheduling.allocator import Features
 from scheduling.capture import ClusterState
-from scheduling.controllers.release import is_done
+from scheduling.controllers.reservations import is_done
 from scheduling.explanations.documents import Explanation, document
 from scheduling.explanations.line import Line
 from scheduling.explanations.report import Report, report

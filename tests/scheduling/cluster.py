@@ -19,7 +19,7 @@ from manciple.wire.base import ApiObject
 from manciple.wire.machinery import Event, Namespace
 from manciple.wire.registry import Kind, registry
 from scheduling.controllers import claims, garbage, reservations
-from scheduling.controllers.release import FINALIZER
+from scheduling.controllers.reservations import FINALIZER
 from scheduling.cycle import SchedulingWorker
 from scheduling.facts import gather
 from scheduling.invariants import violations

@@ -13,8 +13,7 @@ from manciple.celery import app
 from manciple.processes.management.commands import controllers as command
 from scheduling import beat, tasks
 from scheduling.beat import task_name
-from scheduling.controllers.declaration import Controller, Queue
-from scheduling.controllers.registry import controllers, discover
+from scheduling.controllers.declaration import Controller, Queue, controllers, discover
 from scheduling.dispatch import Table
 
 ONE_FILE = """

@@ -16,7 +16,7 @@ from msgspec import structs
 from claims.kinds.pods import Pod, PodCondition
 from claims.kinds.resource_claims import ResourceClaim
 from inventory.kinds.devices import Counter, CounterSet, DeviceCounterConsumption
-from scheduling.controllers.release import FINALIZER
+from scheduling.controllers.reservations import FINALIZER
 from scheduling.facts import gather, node_files
 from scheduling.invariants import Facts, NodeFiles, violations
 from scheduling.management.commands import check_invariants

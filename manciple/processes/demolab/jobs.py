@@ -29,8 +29,8 @@ from manciple.processes.demolab.hardware import (
     Model,
 )
 from manciple.wire.base import timestamp
-from scheduling.controllers.generation import POD_CLAIM_ANNOTATION
-from scheduling.controllers.release import FINALIZER
+from scheduling.controllers.reservations import FINALIZER
+from scheduling.pod_claims import POD_CLAIM_ANNOTATION
 
 #: namespace -> what its people run
 TEAMS: dict[str, tuple[str, ...]] = {

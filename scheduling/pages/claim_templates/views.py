@@ -27,7 +27,7 @@ from manciple.store import objects
 from manciple.store.tail import latest_revision
 from manciple.wire.errors import ApiError
 from manciple.wire.machinery import DeleteOptions, Preconditions
-from scheduling.controllers.release import is_done
+from scheduling.controllers.reservations import is_done
 from scheduling.pages.claims.actions import Effect, in_words
 from scheduling.pages.claims.reading import ClaimLine, read_claims
 from scheduling.pages.claims.sheet import asked, document_yaml

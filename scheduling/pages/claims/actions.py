@@ -11,7 +11,7 @@ from manciple.api import writes
 from manciple.wire.errors import ApiError, Conflict, NotFound
 from manciple.wire.identity import Identity
 from manciple.wire.machinery import DeleteOptions, Preconditions
-from scheduling.controllers.release import FINALIZER
+from scheduling.controllers.reservations import FINALIZER
 from scheduling.pages.claims.reading import ClaimLine
 from scheduling.resources import CLAIMS, kind
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from manciple.pages.durations import age, clock
-from scheduling.controllers.release import FINALIZER
+from scheduling.controllers.reservations import FINALIZER
 from scheduling.explanations.documents import Explanation
 from scheduling.messages import sentence
 from scheduling.pages.claims.states import Facts, User, Verdict

@@ -16,14 +16,13 @@ from manciple.pages.people import Person
 from manciple.store import history, objects
 from manciple.store.records import Stored
 from manciple.wire import codec
-from scheduling.controllers.generation import POD_CLAIM_ANNOTATION
 from scheduling.explanations.current import explain_claim
 from scheduling.pages.claims.advice import advise, holder_of
 from scheduling.pages.claims.devices import cdi_files, given_devices
 from scheduling.pages.claims.events import complaint_of, events_about
 from scheduling.pages.claims.reading import ClaimLine, pending_documents, read_claims
 from scheduling.pages.claims.steps import Past, Revision, steps
-from scheduling.pod_claims import controller_of, requested_classes
+from scheduling.pod_claims import POD_CLAIM_ANNOTATION, controller_of, requested_classes
 from scheduling.resources import CLAIMS, PODS, decoded, kind
 
 #: Claims that wait for the same classes: so many are looked through, and so many named.

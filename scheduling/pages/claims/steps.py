@@ -12,7 +12,7 @@ from datetime import datetime
 from claims.kinds.resource_claims import AllocatedDeviceStatus, AllocationResult, ResourceClaim
 from manciple.pages.durations import moment
 from manciple.wire.machinery import Event
-from scheduling.controllers.release import FINALIZER
+from scheduling.controllers.reservations import FINALIZER
 from scheduling.event_recorder import cause_in
 from scheduling.messages import brief
 

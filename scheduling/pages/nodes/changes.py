@@ -1,7 +1,7 @@
 """Changing a node by hand: cordon, taint and back, each rehearsed before it is done.
 
 What a change would do to pods is reckoned with the scheduler's own rules (`scheduling.policy`) and the eviction's
-(`controllers.node_health`), on values; writing goes through the API with the person's identity.
+(`controllers.node_lifecycle`), on values; writing goes through the API with the person's identity.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from manciple.store import objects
 from manciple.wire.base import timestamp
 from manciple.wire.errors import ApiError
 from manciple.wire.identity import Identity
-from scheduling.controllers.node_health import OURS, eviction_time
+from scheduling.controllers.node_lifecycle import OURS, eviction_time
 from scheduling.pages.nodes.reading import PodsThere
 from scheduling.policy import check, needs_of
 from scheduling.resources import NODES, PODS, decoded, kind

@@ -35,7 +35,7 @@ from manciple.wire.errors import ApiError
 from manciple.wire.machinery import Event
 from manciple.wire.names import natural
 from manciple.wire.selectors import parse_field_selector
-from scheduling.controllers.node_health import OURS, PRESSURES
+from scheduling.controllers.node_lifecycle import OURS, PRESSURES
 from scheduling.event_recorder import DEFAULT_NAMESPACE
 from scheduling.pages.devices.lines import Line, line_named
 from scheduling.pages.devices.sight import line_for

@@ -20,8 +20,7 @@ from manciple.pages.durations import moment
 from manciple.store import history, objects
 from manciple.wire.names import natural
 from manciple.wire.selectors import LabelSelector
-from scheduling.controllers.node_health import OURS, Signs, is_silent, ready_condition
-from scheduling.controllers.node_lifecycle import LEASE_NAMESPACE
+from scheduling.controllers.node_lifecycle import LEASE_NAMESPACE, OURS, Signs, is_silent, ready_condition
 from scheduling.pages.devices.lines import Line, line_named
 from scheduling.pages.nodes.amounts import Allocated, allocated
 from scheduling.policy import requests_of

@@ -13,8 +13,7 @@ from manciple.store import history
 from manciple.wire.base import ObjectMeta
 from manciple.wire.machinery import Lease, LeaseSpec
 from scheduling.controllers import node_lifecycle
-from scheduling.controllers.node_health import Signs, eviction_time, judged
-from scheduling.controllers.node_lifecycle import LEASE_NAMESPACE
+from scheduling.controllers.node_lifecycle import LEASE_NAMESPACE, Signs, eviction_time, judged
 from scheduling.resources import LEASES, NODES, kind
 from tests.builders import CREATED, make_node, make_pod, stored
 from tests.scheduling.cluster import Cluster, with_spec

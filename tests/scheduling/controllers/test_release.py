@@ -10,7 +10,7 @@ from msgspec import structs
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim, ResourceClaimConsumerReference
 from manciple.wire.base import OwnerReference
-from scheduling.controllers.release import FINALIZER, Release, decide
+from scheduling.controllers.reservations import FINALIZER, Release, decide
 from tests.builders import CREATED, make_allocation, make_claim, make_consumer, make_pod, stored
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from scheduling.controllers.release import FINALIZER
+from scheduling.controllers.reservations import FINALIZER
 from scheduling.pages.claims.states import PATIENCE, Facts, User, fate_of, judge
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)

@@ -19,7 +19,7 @@ from manciple.store.tail import read_after
 from manciple.wire.base import ObjectMeta
 from manciple.wire.machinery import Lease, LeaseSpec
 from scheduling.controllers import node_lifecycle
-from scheduling.controllers.node_health import GRACE
+from scheduling.controllers.node_lifecycle import GRACE
 from scheduling.pages.nodes.amounts import allocated, nanos
 from scheduling.pages.nodes.changes import Change, changed, effects
 from scheduling.pages.nodes.reading import PodsThere, state_of
