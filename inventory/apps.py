@@ -3,6 +3,8 @@
 from django.apps import AppConfig
 
 from inventory.kinds.registration import KINDS
+from inventory.kinds.shared_values import shared
+from manciple.store.local_log import LOG
 from manciple.wire.registry import registry
 
 
@@ -18,6 +20,7 @@ class InventoryConfig(AppConfig):
         for kind in KINDS:
             registry.register(kind)
         projectors.register()
+        LOG.share("resourceslices.resource.k8s.io", shared)
         topics.register("resourceslices.resource.k8s.io", live.slice_topics)
         topics.register("deviceclasses.resource.k8s.io", live.class_topics)
         topics.register("nodes", live.NodeTopics())

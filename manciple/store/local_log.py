@@ -8,6 +8,7 @@ devices) may be shared beyond that: an app registers how (`share`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 from weakref import WeakValueDictionary
 
 from manciple.store import bulk, documents, rows, tail
@@ -21,7 +22,8 @@ BATCH = 2000
 #: Documents in memory at a time, of a listing.
 CHUNK = 200
 
-Share = Callable[[ApiObject], ApiObject]
+#: of a kind's own type
+Share = Callable[[Any], ApiObject]
 
 
 class LocalLog:

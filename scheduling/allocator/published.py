@@ -3,9 +3,8 @@
 A `SliceContent` never changes; a new version of the ResourceSlice makes a new one. It carries the cache of selector
 verdicts, so that a verdict lives exactly as long as the devices that it was reached on.
 
-Equal content is kept once (`Interner`): a cluster's slices repeat the same attributes and capacities thousands of
-times, and each decoded document has its own copy. So 100,000 devices take some tens of MiB, and what is derived from
-shared content (what a request consumes of a capacity, what a selector says of some attributes) is derived once.
+Equal content is kept once (`inventory.kinds.shared_values`), and what is derived from it (what a request consumes of a
+capacity, what a selector says of some attributes) is derived once (`Interner`).
 
 Consumable capacity (`Capacities`): every capacity of a device is consumed by the amount asked for, rounded as the
 capacity's policy says, else by the policy's default, else in full. Names match literally. A range's step counts in
@@ -20,22 +19,20 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import msgspec
-from msgspec.structs import replace
 
 from inventory.kinds.devices import (
     CapacityRequestPolicy,
     CapacityRequestPolicyRange,
     CounterSet,
     Device,
-    DeviceAttribute,
     DeviceCapacity,
-    DeviceCounterConsumption,
     DeviceTaint,
     DeviceTaintRule,
     ResourceSlice,
     ResourceSliceSpec,
 )
 from inventory.kinds.nodes import NodeSelector
+from inventory.kinds.shared_values import shared
 from manciple.wire.quantity import Quantity
 from manciple.wire.selectors import node_selector_matches
 from scheduling.cel import DeviceView, is_readable
@@ -205,79 +202,31 @@ def _violates(amount: Quantity, policy: CapacityRequestPolicy) -> bool:
     return False
 
 
-#: Different values of a kind that are kept; past that many the interner starts anew, and sharing with it.
-MAX_SHARED = 65_536
-
-
 class Interner:
-    """One for all slices of an inventory."""
+    """What is derived of devices once for all that are alike. One for all slices of an inventory."""
 
     def __init__(self) -> None:
-        self._names: dict[str, str] = {}
-        #: attribute -> (the one to use, whether selectors can read it)
-        self._attributes: dict[DeviceAttribute, tuple[DeviceAttribute, bool]] = {}
         self._capacities: dict[tuple[tuple[str, DeviceCapacity], ...], Capacities] = {}
-        self._consumption: dict[bytes, tuple[DeviceCounterConsumption, ...]] = {}
         #: CEL expression -> what it looks at of a device -> its verdict; `selectors` fills it
         self.verdicts: dict[str, dict[Hashable, bool | str]] = {}
 
-    def published(self, published: ResourceSlice) -> tuple[ResourceSlice, tuple[tuple[Capacities, bool], ...]]:
-        """The slice made of shared values; for each device its capacities and whether selectors can read it."""
-        shared = [self._device(device) for device in published.spec.devices]
-        spec = replace(published.spec, devices=tuple(device for device, _, _ in shared))
-        return replace(published, spec=spec), tuple((capacities, readable) for _, capacities, readable in shared)
-
-    def _device(self, device: Device) -> tuple[Device, Capacities, bool]:
-        readable = True
-        attributes = {}
-        for name, attribute in device.attributes.items():
-            one, can_be_read = self._attribute(attribute)
-            attributes[self._name(name)] = one
-            readable = readable and can_be_read
+    def derived(self, device: Device) -> tuple[Capacities, bool]:
+        """The device's capacities, and whether selectors can read it."""
         capacities = self._capacity(device.capacity)
-        shared = replace(
-            device,
-            name=self._name(device.name),
-            attributes=attributes,
-            capacity=capacities.published,
-            consumes_counters=self._counters(device.consumes_counters),
-            node_allocatable_resources=device.node_allocatable_resources or _NONE,
-        )
-        return shared, capacities, readable and capacities.readable
-
-    def _name(self, name: str) -> str:
-        _limit(self._names)
-        return self._names.setdefault(name, name)
-
-    def _attribute(self, attribute: DeviceAttribute) -> tuple[DeviceAttribute, bool]:
-        known = self._attributes.get(attribute)
-        if known is None:
-            _limit(self._attributes)
-            known = self._attributes[attribute] = (attribute, is_readable(attribute))
-        return known
+        return capacities, capacities.readable and all(map(is_readable, device.attributes.values()))
 
     def _capacity(self, published: Mapping[str, DeviceCapacity]) -> Capacities:
         key = tuple(published.items())
         known = self._capacities.get(key)
         if known is None:
-            _limit(self._capacities)
+            if len(self._capacities) >= MAX_SHARED:
+                self._capacities.clear()
             known = self._capacities[key] = Capacities(dict(published))
         return known
 
-    def _counters(self, consumption: tuple[DeviceCounterConsumption, ...]) -> tuple[DeviceCounterConsumption, ...]:
-        if not consumption:
-            return ()
-        _limit(self._consumption)
-        return self._consumption.setdefault(_ENCODE(consumption), consumption)
 
-
-_ENCODE = msgspec.json.Encoder().encode
-_NONE: dict[str, Any] = {}
-
-
-def _limit(table: dict[Any, Any]) -> None:
-    if len(table) >= MAX_SHARED:
-        table.clear()
+#: Different capacities that are kept; past that many the interner starts anew, and sharing with it.
+MAX_SHARED = 4096
 
 
 #: Derived answers that one device, slice, pool, node or index keeps; past that many it starts anew. Selectors and
@@ -395,7 +344,7 @@ class SliceContent:
     )
 
     def __init__(self, published: ResourceSlice, interner: Interner, rules: Sequence[DeviceTaintRule] = ()) -> None:
-        published, read = interner.published(published)
+        published = shared(published)
         spec = published.spec
         head = SliceHead(spec)
         self.interner = interner
@@ -418,7 +367,7 @@ class SliceContent:
                 capacities=capacities,
                 readable=readable,
             )
-            for one, (capacities, readable) in zip(spec.devices, read, strict=True)
+            for one, (capacities, readable) in ((one, interner.derived(one)) for one in spec.devices)
         )
         #: CEL expression -> the verdicts on these devices
         self.verdicts: dict[str, Verdicts] = {}

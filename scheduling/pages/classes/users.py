@@ -1,14 +1,14 @@
 """Who asks for devices of a class: claims that wait, claims that hold, templates and pods, as a person sees them.
 
-The claims that wait and the templates are kept for the process and followed in the log, because a page asks at each
-keystroke, and their classes stand only in their documents.
+The claims that wait and the templates are followed, because a page asks at each keystroke, and their classes stand only
+in their documents.
 """
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from django.db.models import Count
 
@@ -19,19 +19,15 @@ from claims.kinds.resource_claims import (
     ResourceClaim,
     ResourceClaimTemplate,
 )
-from claims.models import AllocatedDevice, Claim, Pod
+from claims.models import AllocatedDevice, Pod
 from manciple.pages.people import Person
-from manciple.store import objects, tail
-from manciple.store.records import EventRecord, Stored
-from manciple.wire.errors import Expired
-from scheduling.resources import CLAIMS, TEMPLATES, decoded, kind
-
-#: Events that are followed one by one; after more, everything is read anew.
-FOLLOWED = 2_000
+from manciple.store.follower import Follower, View
+from manciple.store.records import Written
+from manciple.wire.base import ApiObject
+from scheduling.resources import CLAIMS, TEMPLATES, Key, key_of
 
 #: The selectors that a request adds to its class's.
 Selectors = tuple[str, ...]
-Key = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,80 +78,46 @@ def asked(devices: DeviceClaim) -> dict[str, tuple[Selectors, ...]]:
 # What the process keeps ----------------------------------------------------------------------------------------------
 
 
-class Followed:
-    """The objects of one resource that ask for classes, by (namespace, name)."""
+class Askers(View):
+    """The claims that wait for devices, and the templates: what each asks for."""
 
-    def __init__(
-        self,
-        resource: str,
-        read: Callable[[], Iterable[Stored]],
-        asking: Callable[[Stored | EventRecord], Asking | None],
-    ) -> None:
-        """read: those that may ask. asking: what one asks for; None where it asks for nothing any more."""
-        self._resource, self._read, self._asking = resource, read, asking
-        self._lock = threading.Lock()
-        self._known: dict[Key, Asking] | None = None
-        self._revision = 0
+    resources: ClassVar[Sequence[str]] = (CLAIMS, TEMPLATES)
 
-    def naming(self, class_name: str) -> list[Asking]:
-        """Those that name the class, by namespace and name."""
-        return [one for one in self._now() if class_name in one.requests]
+    def __init__(self) -> None:
+        self._known: dict[str, dict[Key, Asking]] = {CLAIMS: {}, TEMPLATES: {}}
 
-    def _now(self) -> list[Asking]:
-        with self._lock:
-            if self._known is None or not self._catch_up(self._known):
-                self._revision = tail.latest_revision()
-                found = (self._asking(stored) for stored in self._read())
-                self._known = {(one.namespace, one.name): one for one in found if one}
-            return [one for _, one in sorted(self._known.items())]
+    def fill(self, resource: str, objects: Iterable[ApiObject]) -> None:
+        for obj in objects:
+            self._put(resource, obj)
 
-    def all(self) -> list[Asking]:
-        return self._now()
+    def apply(self, changes: Sequence[Written]) -> None:
+        for change in changes:
+            self._known[change.resource].pop(key_of(change.object), None)
+            if change.type != "DELETED":
+                self._put(change.resource, change.object)
 
-    def forget(self) -> None:
-        with self._lock:
-            self._known = None
+    def of(self, resource: str) -> list[Asking]:
+        """By namespace and name."""
+        return [one for _, one in sorted(self._known[resource].items())]
 
-    def _catch_up(self, known: dict[Key, Asking]) -> bool:
-        try:
-            stretch = tail.stretch_after(self._revision, resources=(self._resource,), limit=FOLLOWED)
-        except Expired:
-            return False
-        if stretch.more:
-            return False
-        for record in stretch.changes:
-            known.pop((record.namespace, record.name), None)
-            asking = None if record.type == "DELETED" else self._asking(record)
-            if asking:
-                known[(record.namespace, record.name)] = asking
-        self._revision = stretch.revision
-        return True
+    def _put(self, resource: str, obj: ApiObject) -> None:
+        if isinstance(obj, ResourceClaimTemplate):
+            self._known[resource][key_of(obj)] = Asking(*key_of(obj), asked(obj.spec.spec.devices))
+        elif isinstance(obj, ResourceClaim) and _waits(obj):
+            self._known[resource][key_of(obj)] = Asking(*key_of(obj), asked(obj.spec.devices))
 
 
-def _waiting_documents() -> Iterable[Stored]:
-    keys = Claim.objects.filter(allocated=False, deleting=False).values_list("namespace", "name")
-    return objects.get_many(kind(CLAIMS), keys)
+def _waits(claim: ResourceClaim) -> bool:
+    return claim.status.allocation is None and claim.metadata.deletion_timestamp is None
 
 
-def _of_claim(source: Stored | EventRecord) -> Asking | None:
-    claim = decoded(source, ResourceClaim)
-    if claim.status.allocation is not None or claim.metadata.deletion_timestamp is not None:
-        return None
-    return Asking(source.namespace, source.name, asked(claim.spec.devices))
+_following = Follower(Askers)
 
 
-def _of_template(source: Stored | EventRecord) -> Asking | None:
-    return Asking(source.namespace, source.name, asked(decoded(source, ResourceClaimTemplate).spec.spec.devices))
-
-
-_WAITING: Followed = Followed(CLAIMS, _waiting_documents, _of_claim)
-_TEMPLATES: Followed = Followed(TEMPLATES, lambda: objects.list(kind(TEMPLATES)).items, _of_template)
-
-
-def forget() -> None:
-    """The next question reads everything."""
-    _WAITING.forget()
-    _TEMPLATES.forget()
+def _askers() -> tuple[list[Asking], list[Asking]]:
+    """(claims that wait, templates)."""
+    with _following.view() as view:
+        return view.of(CLAIMS), view.of(TEMPLATES)
 
 
 # Asking --------------------------------------------------------------------------------------------------------------
@@ -163,8 +125,9 @@ def forget() -> None:
 
 def users_of(class_name: str, person: Person) -> Users:
     """Who uses the class. A handful of queries, whatever the size of the cluster."""
-    waiting = tuple(one for one in _WAITING.naming(class_name) if person.sees(one.namespace))
-    templates = tuple(one for one in _TEMPLATES.naming(class_name) if person.sees(one.namespace))
+    waiting, templates = (
+        tuple(one for one in found if class_name in one.requests and person.sees(one.namespace)) for found in _askers()
+    )
     rows = person.seen(AllocatedDevice.objects.filter(device_class=class_name), "claim__namespace")
     holding = frozenset(rows.values_list("claim__namespace", "claim__name"))
     return Users(waiting, templates, holding, _by_namespace(waiting, templates, holding))
@@ -194,7 +157,8 @@ def _by_namespace(waiting: Iterable[Asking], templates: Iterable[Asking], holdin
 def counts(person: Person) -> Mapping[str, tuple[int, int, int]]:
     """class -> (claims that wait, claims that hold, templates), of what the person sees."""
     found: dict[str, list[int]] = {}
-    for column, asking in ((0, _WAITING.all()), (2, _TEMPLATES.all())):
+    waiting, templates = _askers()
+    for column, asking in ((0, waiting), (2, templates)):
         for one in asking:
             if person.sees(one.namespace):
                 for name in one.requests:
@@ -202,4 +166,4 @@ def counts(person: Person) -> Mapping[str, tuple[int, int, int]]:
     rows = person.seen(AllocatedDevice.objects.exclude(device_class=""), "claim__namespace")
     for name, number in rows.values_list("device_class").annotate(Count("claim", distinct=True)):
         found.setdefault(name, [0, 0, 0])[1] = number
-    return {name: (waiting, holding, templates) for name, (waiting, holding, templates) in found.items()}
+    return {name: (waits, holds, keeps) for name, (waits, holds, keeps) in found.items()}
