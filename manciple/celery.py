@@ -27,13 +27,13 @@ app.conf.task_default_queue = Queue.SCHEDULING.value
 
 def _declare(**_signal: object) -> None:
     """Called after Celery's own receivers: Django is ready by then."""
-    from scheduling import beat, tasks  # noqa: PLC0415 - imported late: they need Django's apps
-    from scheduling.controllers.declaration import controllers  # noqa: PLC0415
+    from scheduling import tasks  # noqa: PLC0415 - imported late: they need Django's apps
+    from scheduling.controllers.declaration import beat_schedule, controllers, task_name, task_routes  # noqa: PLC0415
 
-    app.conf.beat_schedule = beat.beat_schedule(controllers())
-    app.conf.task_routes = beat.task_routes(controllers())
+    app.conf.beat_schedule = beat_schedule(controllers())
+    app.conf.task_routes = task_routes(controllers())
     for controller in controllers():
-        if beat.task_name(controller.name) not in app.tasks:
+        if task_name(controller.name) not in app.tasks:
             tasks.register(app, controller)
 
 

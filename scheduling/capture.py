@@ -27,6 +27,7 @@ from manciple.store.records import Written
 from manciple.wire.base import ApiObject
 from scheduling import hints, pod_claims
 from scheduling.allocator import Features, Inventory, Snapshot
+from scheduling.causes import Hold
 from scheduling.controllers.reservations import is_done
 from scheduling.hints import About, News
 from scheduling.messages import SCHEDULER_NAME
@@ -34,7 +35,6 @@ from scheduling.nodes import NodeTable
 from scheduling.plans import Drift, Placement
 from scheduling.pod_claims import consumer, is_reserved_for
 from scheduling.queue import Candidate
-from scheduling.reasons import Hold
 from scheduling.resources import CLAIMS, CLASSES, NODES, PODS, SLICES, Key, key_of
 
 #: Events kept for the queue; who asks for older ones reads the log.

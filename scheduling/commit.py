@@ -33,11 +33,10 @@ from manciple.wire.identity import SCHEDULER
 from scheduling import event_recorder, messages, queue
 from scheduling.capture import ClusterState
 from scheduling.causes import Interrupted
-from scheduling.conditions import SCHEDULING_GATED, not_scheduled, scheduled
 from scheduling.controllers.reservations import FINALIZER, deallocated, is_done
 from scheduling.event_recorder import Note
 from scheduling.looked_after import looked_after
-from scheduling.plans import Decision, Placement, Refusal, stale
+from scheduling.plans import SCHEDULING_GATED, Decision, Placement, Refusal, not_scheduled, scheduled, stale
 from scheduling.pod_claims import can_be_reserved, consumer, is_reserved_for
 from scheduling.queue import Done, Outcome, Parked, Retry
 from scheduling.resources import CLAIMS, EVENTS, NAMESPACES, PODS, ObjectT, key_of, kind

@@ -45,13 +45,11 @@ from scheduling.allocator import (
     place,
 )
 from scheduling.capture import ClusterState
-from scheduling.causes import CannotAllocate, Interrupted, NoNodeFits, OfNode, OfPod, counted
+from scheduling.causes import CannotAllocate, Hold, Interrupted, NoNodeFits, OfNode, OfPod, Reason, claim_key, counted
 from scheduling.commit import commit
-from scheduling.conditions import SCHEDULER_ERROR, SCHEDULING_GATED, UNSCHEDULABLE
 from scheduling.nodes import FilterResult
-from scheduling.plans import Decision, Placement, Refusal
+from scheduling.plans import SCHEDULER_ERROR, SCHEDULING_GATED, UNSCHEDULABLE, Decision, Placement, Refusal
 from scheduling.queue import Done, Outcome, Retry
-from scheduling.reasons import Hold, Reason, claim_key
 
 log = logging.getLogger(__name__)
 

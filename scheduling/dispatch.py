@@ -21,7 +21,6 @@ from manciple.store import announce, tail
 from manciple.store.follower import since
 from manciple.store.tail import Sketch, Stretch
 from scheduling import hints
-from scheduling.beat import task_name
 from scheduling.controllers.declaration import (
     ANY,
     BOUND,
@@ -32,6 +31,7 @@ from scheduling.controllers.declaration import (
     Change,
     Controller,
     controllers,
+    task_name,
 )
 from scheduling.looked_after import Tasks, looked_after
 from scheduling.models import Cursor

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from scheduling.reasons import Hold, Reason, claim_key, class_key
+from scheduling.causes import Hold, Reason, claim_key, class_key
 
 ADDED, MODIFIED, DELETED = "ADDED", "MODIFIED", "DELETED"
 FINISHED_PHASES = frozenset({"Succeeded", "Failed"})

@@ -23,83 +23,41 @@ class Topic:
     next_step: str
 
 
-TOPICS = {
-    one.key: one
-    for one in (
-        Topic(
-            "pool",
-            "A pool cannot be used",
-            "Look at the driver on that node: it has to publish its slices whole.",
-        ),
-        Topic("no-devices", "No device is published", "Start a node agent with a driver for these devices."),
-        Topic("too-few", "Fewer devices exist than are asked for", "Ask for fewer devices, or add some."),
-        Topic(
-            "tainted",
-            "The devices are tainted",
-            "Add a toleration to the request, or have the taint taken away.",
-        ),
-        Topic(
-            "one-node",
-            "Too few free devices on one node",
-            "Ask for fewer on one node, or wait until one node is given enough back.",
-        ),
-        Topic("few-free", "Too few matching devices are free", "Wait until more are given back, or ask for fewer."),
-        Topic(
-            "held",
-            "Every matching device is held",
-            "Wait until one is given back, accept other devices, or add some.",
-        ),
-        Topic("size", "The devices are too small", "Ask for less, or add devices that are larger."),
-        Topic("selector", "The selectors leave too few devices", "Loosen the selector that refuses them."),
-        Topic(
-            "elsewhere",
-            "The devices are on other nodes",
-            "Let the pod run on nodes that have such devices, or give its nodes some.",
-        ),
-        Topic(
-            "together",
-            "Requests cannot be met together",
-            "Drop or loosen what ties the devices together, or accept more devices.",
-        ),
-        Topic(
-            "class-missing",
-            "A DeviceClass does not exist",
-            "Create that DeviceClass, or name one that exists (`kubectl get deviceclasses`).",
-        ),
-        Topic(
-            "claim-missing",
-            "A claim does not exist",
-            "Create the claim, or name one that exists. One from a template is made within seconds.",
-        ),
-        Topic(
-            "claim-busy",
-            "A claim cannot be used now",
-            "Wait until the claim can be used, or give the pod another one.",
-        ),
-        Topic(
-            "claim-elsewhere",
-            "A claim is allocated on another node",
-            "Let the pod run where its claim is allocated, or give it another claim.",
-        ),
-        Topic("room", "Nodes are full", "Ask for less, or wait until pods on a node end."),
-        Topic("error", "A selector fails", "Mend the expression; the page of its class shows what it selects."),
-        Topic("claim-wrong", "A claim cannot be met as it is written", "Mend the claim."),
-        Topic(
-            "stopped",
-            "The search for devices was stopped",
-            "It is tried again. Fewer devices or constraints in one claim make it easier.",
-        ),
-        Topic("no-nodes", "There is no node", "Start a node agent, or register a Node."),
-        Topic(
-            "gated",
-            "Scheduling gates hold them",
-            "Whoever set the gates takes them off `spec.schedulingGates` when the pod may start.",
-        ),
-        Topic("nodes", "No node takes them", "The pod's page says what speaks against each node."),
-        Topic("retry", "The last attempt failed", "Nothing: the scheduler tries them again."),
-        Topic("turn", "Waiting for their turn", "Nothing: the scheduler tries them next."),
-    )
-}
+#: key, title, next step
+TOPICS = {key: Topic(key, title, step) for key, title, step in (
+    ("pool", "A pool cannot be used", "Look at the driver on that node: it has to publish its slices whole."),
+    ("no-devices", "No device is published", "Start a node agent with a driver for these devices."),
+    ("too-few", "Fewer devices exist than are asked for", "Ask for fewer devices, or add some."),
+    ("tainted", "The devices are tainted", "Add a toleration to the request, or have the taint taken away."),
+    ("one-node", "Too few free devices on one node",
+     "Ask for fewer on one node, or wait until one node is given enough back."),
+    ("few-free", "Too few matching devices are free", "Wait until more are given back, or ask for fewer."),
+    ("held", "Every matching device is held", "Wait until one is given back, accept other devices, or add some."),
+    ("size", "The devices are too small", "Ask for less, or add devices that are larger."),
+    ("selector", "The selectors leave too few devices", "Loosen the selector that refuses them."),
+    ("elsewhere", "The devices are on other nodes",
+     "Let the pod run on nodes that have such devices, or give its nodes some."),
+    ("together", "Requests cannot be met together",
+     "Drop or loosen what ties the devices together, or accept more devices."),
+    ("class-missing", "A DeviceClass does not exist",
+     "Create that DeviceClass, or name one that exists (`kubectl get deviceclasses`)."),
+    ("claim-missing", "A claim does not exist",
+     "Create the claim, or name one that exists. One from a template is made within seconds."),
+    ("claim-busy", "A claim cannot be used now", "Wait until the claim can be used, or give the pod another one."),
+    ("claim-elsewhere", "A claim is allocated on another node",
+     "Let the pod run where its claim is allocated, or give it another claim."),
+    ("room", "Nodes are full", "Ask for less, or wait until pods on a node end."),
+    ("error", "A selector fails", "Mend the expression; the page of its class shows what it selects."),
+    ("claim-wrong", "A claim cannot be met as it is written", "Mend the claim."),
+    ("stopped", "The search for devices was stopped",
+     "It is tried again. Fewer devices or constraints in one claim make it easier."),
+    ("no-nodes", "There is no node", "Start a node agent, or register a Node."),
+    ("gated", "Scheduling gates hold them",
+     "Whoever set the gates takes them off `spec.schedulingGates` when the pod may start."),
+    ("nodes", "No node takes them", "The pod's page says what speaks against each node."),
+    ("retry", "The last attempt failed", "Nothing: the scheduler tries them again."),
+    ("turn", "Waiting for their turn", "Nothing: the scheduler tries them next."),
+)}  # fmt: skip
 
 _TOPIC_OF: dict[type[causes.Cause], str] = {
     causes.Gated: "gated",

@@ -15,7 +15,7 @@ from claims.kinds.resource_claims import ResourceClaim, ResourceClaimConsumerRef
 from manciple.wire.base import ObjectMeta, OwnerReference
 from manciple.wire.names import claim_generate_name
 from scheduling import causes
-from scheduling.reasons import Hold, Reason, claim_key, class_key
+from scheduling.causes import Hold, Reason, claim_key, class_key
 
 #: Says for which entry of the pod's spec.resourceClaims a claim was made.
 POD_CLAIM_ANNOTATION = "resource.kubernetes.io/pod-claim-name"

@@ -35,11 +35,9 @@ from manciple.store import bulk, tail
 from manciple.store.follower import since
 from manciple.store.tail import Stretch
 from scheduling import causes, hints
-from scheduling.backoff import backoff_seconds
-from scheduling.causes import AnyCause
+from scheduling.causes import AnyCause, Hold, Reason
 from scheduling.hints import News, Waiting, Wakes
 from scheduling.models import Cursor, QueuedPod
-from scheduling.reasons import Hold, Reason
 
 #: An unschedulable pod is tried again after this long, whatever happened (upstream: flushUnschedulablePodsLeftover).
 FLUSH_AFTER = timedelta(minutes=5)
@@ -324,3 +322,19 @@ def _reconsider(row: QueuedPod, view: View, now: datetime) -> None:
 
 def _hold_of(row: QueuedPod) -> Hold:
     return Hold(reasons=Reason(row.held_by), awaited=frozenset(row.awaited))
+
+
+# Rests ---------------------------------------------------------------------------------------------------------------
+
+
+INITIAL_SECONDS = 1.0
+LONGEST_SECONDS = 10.0
+_DOUBLINGS = 4  # 1, 2, 4, 8, then the longest
+
+
+def backoff_seconds(attempts: int) -> float:
+    """The rest after the `attempts`-th attempt (1 is the first); 0 before any."""
+    if attempts <= 0:
+        return 0.0
+    doublings = min(attempts - 1, _DOUBLINGS)
+    return min(INITIAL_SECONDS * (1 << doublings), LONGEST_SECONDS)

@@ -30,8 +30,7 @@ from scheduling.plans import Placement
 from scheduling.resources import CLAIMS, NODES, SLICES, decoded, kind
 from scheduling.simulation_departures import Departure, cheapest_departure
 from scheduling.simulation_moulds import Changes, Mould
-from scheduling.simulation_rehearsal import Rehearsal
-from scheduling.simulation_shapes import NewNode, is_imagined, like
+from scheduling.simulation_rehearsal import NewNode, Rehearsal, is_imagined, like
 
 #: Replicas that may be asked for.
 MOST_REPLICAS = 10_000

@@ -14,9 +14,8 @@ from celery.signals import worker_process_shutdown
 from celery.utils import uuid
 
 from scheduling import heartbeats, turns, wakeups
-from scheduling.beat import task_name
 from scheduling.controllers import node_lifecycle, scheduler
-from scheduling.controllers.declaration import Controller, Queue, controllers
+from scheduling.controllers.declaration import Controller, Queue, controllers, task_name
 from scheduling.controllers.followers import utc_now
 from scheduling.looked_after import looked_after
 

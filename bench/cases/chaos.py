@@ -29,8 +29,7 @@ from cases.storm import Storm, Victim, strikes
 from manciple.store import tail
 from manciple.wire.codec import encode
 from scheduling.controllers.followers import utc_now
-from scheduling.facts import gather
-from scheduling.invariants import Facts
+from scheduling.invariants import Facts, gather
 from scheduling.management.commands.check_invariants import persisting
 from scheduling.models import QueuedPod
 from scheduling.pod_claims import controller_of

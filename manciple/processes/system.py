@@ -44,7 +44,7 @@ from manciple.wire.registry import registry
 from nodeagent.agent import Agent
 from nodeagent.catalog import DriverEntry, create_drivers
 from nodeagent.config import AgentConfig, ListenAddress, read_kubeconfig
-from scheduling.beat import task_name
+from scheduling.controllers.declaration import task_name
 
 #: What a simulated node offers besides its GPUs: a server's worth, whatever this machine has.
 CPU, MEMORY = "32", "256Gi"

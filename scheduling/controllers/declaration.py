@@ -17,12 +17,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from manciple.store import bulk
 from scheduling import hints
@@ -107,3 +107,21 @@ def discover(package: str) -> tuple[Controller, ...]:
             if isinstance(value, Controller) and found.setdefault(value.name, value) is not value:
                 raise ValueError(f"two controllers are named {value.name}")
     return tuple(sorted(found.values(), key=lambda one: (one.queue is not Queue.SCHEDULING, one.name)))
+
+
+# What Celery is told -------------------------------------------------------------------------------------------------
+
+
+def task_name(controller: str) -> str:
+    """The name under which Celery knows a controller."""
+    return f"scheduling.tasks.{controller}"
+
+
+def beat_schedule(controllers: Iterable[Controller]) -> dict[str, dict[str, Any]]:
+    """Celery's beat_schedule: the periodic runs, so that a lost message costs at most one interval."""
+    return {one.name: {"task": task_name(one.name), "schedule": timedelta(seconds=one.every)} for one in controllers}
+
+
+def task_routes(controllers: Iterable[Controller]) -> dict[str, dict[str, str]]:
+    """Celery's task_routes."""
+    return {task_name(one.name): {"queue": one.queue.value} for one in controllers}

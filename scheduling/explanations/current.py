@@ -22,13 +22,13 @@ from manciple.wire.base import ApiObject
 from manciple.wire.errors import NotFound
 from scheduling.allocator import Features
 from scheduling.capture import ClusterState
+from scheduling.causes import Hold
 from scheduling.controllers.reservations import is_done
 from scheduling.explanations.documents import Explanation, document
 from scheduling.explanations.line import Line
 from scheduling.explanations.report import Report, report
 from scheduling.messages import SCHEDULER_NAME
 from scheduling.pod_claims import claim_names
-from scheduling.reasons import Hold
 from scheduling.resources import CLAIMS, PODS, decoded, kind
 
 _ObjectT = TypeVar("_ObjectT", bound=ApiObject)

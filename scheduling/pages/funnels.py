@@ -12,7 +12,7 @@ from scheduling.allocator.stages import DeviceSet, Drop, Funnel, PoolTrouble, St
 from scheduling.cel.clauses import clause_of, operands
 from scheduling.explanations.report import NodeReport, Report, RequestReport
 from scheduling.messages import clause, message, sentence
-from scheduling.simulation_shapes import is_imagined, spoken
+from scheduling.simulation_rehearsal import is_imagined, spoken
 
 #: Nodes that are shown one by one.
 CLOSEST = 6

@@ -21,8 +21,7 @@ from manciple.wire.registry import Kind, registry
 from scheduling.controllers import claims, garbage, reservations
 from scheduling.controllers.reservations import FINALIZER
 from scheduling.cycle import SchedulingWorker
-from scheduling.facts import gather
-from scheduling.invariants import violations
+from scheduling.invariants import gather, violations
 from scheduling.models import QueuedPod
 from tests.builders import (
     CLASS,

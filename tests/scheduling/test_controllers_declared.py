@@ -11,9 +11,16 @@ from celery import Celery
 
 from manciple.celery import app
 from manciple.processes.management.commands import controllers as command
-from scheduling import beat, tasks
-from scheduling.beat import task_name
-from scheduling.controllers.declaration import Controller, Queue, controllers, discover
+from scheduling import tasks
+from scheduling.controllers.declaration import (
+    Controller,
+    Queue,
+    beat_schedule,
+    controllers,
+    discover,
+    task_name,
+    task_routes,
+)
 from scheduling.dispatch import Table
 
 ONE_FILE = """
@@ -60,9 +67,9 @@ def test_one_file_makes_task_and_route_and_schedule_and_wake_ups(added: str, clu
     task.run()
     assert other.tasks[name] is task
     assert len(sys.modules[f"{added}.greeting"].asked) == 1
-    assert beat.beat_schedule([controller])["greet_nodes"]["task"] == name
-    assert beat.beat_schedule([controller])["greet_nodes"]["schedule"].total_seconds() == 7
-    assert beat.task_routes([controller]) == {name: {"queue": "sweeps"}}
+    assert beat_schedule([controller])["greet_nodes"]["task"] == name
+    assert beat_schedule([controller])["greet_nodes"]["schedule"].total_seconds() == 7
+    assert task_routes([controller]) == {name: {"queue": "sweeps"}}
     assert Table([controller]).concerned([("nodes", "ADDED")]) == ["greet_nodes"]
     assert Table([controller]).concerned([("nodes", "DELETED")]) == []
     assert "greets nodes that are new" in command.told([controller])

@@ -14,8 +14,7 @@ from manciple.store.tail import Sketch
 from manciple.wire.base import ObjectMeta
 from manciple.wire.machinery import Lease
 from scheduling import dispatch, tasks
-from scheduling.beat import task_name
-from scheduling.controllers.declaration import controllers
+from scheduling.controllers.declaration import controllers, task_name
 from scheduling.dispatch import Dispatcher, Table, change_of
 from tests.builders import make_claim, make_node, make_pod, make_template
 from tests.scheduling.cluster import Cluster, with_spec

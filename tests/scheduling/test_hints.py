@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from scheduling.causes import Hold, Reason, claim_key, class_key, names_of
 from scheduling.hints import RULES, Waiting, Wakes, news_of
-from scheduling.reasons import Hold, Reason, claim_key, class_key, names_of
 
 CLAIMS = "resourceclaims.resource.k8s.io"
 SLICES = "resourceslices.resource.k8s.io"

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from io import StringIO
 from pathlib import Path
+from typing import cast
 
 import pytest
 from django.core.management import CommandError, call_command
@@ -16,11 +17,10 @@ from msgspec import structs
 from claims.kinds.pods import Pod, PodCondition
 from claims.kinds.resource_claims import ResourceClaim
 from inventory.kinds.devices import Counter, CounterSet, DeviceCounterConsumption
+from manciple.store.records import EventRecord, EventType, Stored
 from scheduling.controllers.reservations import FINALIZER
-from scheduling.facts import gather, node_files
-from scheduling.invariants import Facts, NodeFiles, violations
+from scheduling.invariants import Facts, NodeFiles, Replay, gather, node_files, violations
 from scheduling.management.commands import check_invariants
-from scheduling.replay import Replay
 from tests.builders import (
     CREATED,
     make_allocation,
@@ -193,7 +193,27 @@ class Entry:
     type: str = "ADDED"
     uid: str = "u"
     text: str = "{}"
-    resource: str = "pods"
+
+    @property
+    def logged(self) -> EventRecord:
+        type_ = cast("EventType", self.type)
+        return EventRecord(
+            revision=self.revision, type=type_, resource="pods", namespace="", name="", uid=self.uid, text=self.text
+        )
+
+    @property
+    def stored(self) -> Stored:
+        return Stored(
+            resource="pods",
+            namespace="",
+            name="",
+            uid=self.uid,
+            revision=self.revision,
+            text=self.text,
+            labels={},
+            fields={},
+            deleting=False,
+        )
 
 
 Log = list[Entry]
@@ -224,8 +244,8 @@ REPLAYS: dict[str, tuple[Log, Log, Log, list[str]]] = {
 def test_replay(phrase: str) -> None:
     log, live, later, expected = REPLAYS[phrase]
     replay = Replay()
-    replay.feed(log)
-    replay.compare_with(live, later)
+    replay.feed([one.logged for one in log])
+    replay.compare_with([one.stored for one in live], [one.logged for one in later])
     assert list(replay.differences()) == expected
 
 

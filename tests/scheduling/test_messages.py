@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from scheduling.backoff import backoff_seconds
 from scheduling.causes import CannotAllocate, ClaimInUse, NoNodeFits, Refusal, counted
 from scheduling.messages import message
+from scheduling.queue import backoff_seconds
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ import pytest
 from manciple.store.tail import latest_revision
 from manciple.wire.errors import NotFound
 from scheduling.simulation import Question, simulate
-from scheduling.simulation_deletion import what_if_gone
-from scheduling.simulation_subjects import (
+from scheduling.simulation_departures import what_if_gone
+from scheduling.simulation_moulds import (
     NotRehearsable,
     of_documents,
     stored_claim,

@@ -16,8 +16,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
 from scheduling.controllers.followers import utc_now
-from scheduling.facts import gather
-from scheduling.invariants import violations
+from scheduling.invariants import gather, violations
 
 #: Seconds between two looks.
 LOOK_AGAIN = 0.5

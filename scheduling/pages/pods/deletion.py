@@ -24,7 +24,7 @@ from manciple.wire.errors import ApiError, NotFound
 from manciple.wire.machinery import DeleteOptions, Preconditions
 from scheduling.pages.whatif.query import joined
 from scheduling.resources import PODS, decoded, kind
-from scheduling.simulation_deletion import ClaimFate, Deletion, Started, what_if_gone
+from scheduling.simulation_departures import ClaimFate, Deletion, Started, what_if_gone
 
 #: Names that are told in one line.
 NAMED = 4

@@ -22,8 +22,7 @@ from scheduling.pages.pods.claims import ClaimLine
 from scheduling.pages.pods.holders import NOBODY, Held, read_held
 from scheduling.pages.whatif.query import as_query, in_words, joined, meant
 from scheduling.simulation import Answer, Question, simulate
-from scheduling.simulation_moulds import Changes, Mould, entry_of
-from scheduling.simulation_subjects import of_pod
+from scheduling.simulation_moulds import Changes, Mould, entry_of, of_pod
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

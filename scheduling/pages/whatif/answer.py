@@ -18,7 +18,7 @@ from scheduling.pages.whatif.asked import Asked
 from scheduling.simulation import Answer, Missing, Placed
 from scheduling.simulation_departures import Departure
 from scheduling.simulation_moulds import IMAGINED
-from scheduling.simulation_shapes import is_imagined, spoken
+from scheduling.simulation_rehearsal import is_imagined, spoken
 
 #: Nodes and replicas that are listed; devices of a node that are drawn.
 NODES, REPLICAS, DRAWN = 60, 200, 16

@@ -8,8 +8,7 @@ from urllib.parse import urlencode
 from scheduling.pages.classes.diagnostics import Finding
 from scheduling.pages.whatif.query import as_query
 from scheduling.simulation import Question
-from scheduling.simulation_moulds import Changes, Mould
-from scheduling.simulation_subjects import stored_claim, stored_pod, stored_template
+from scheduling.simulation_moulds import Changes, Mould, stored_claim, stored_pod, stored_template
 
 #: What an address names -> how it is read.
 SUBJECTS = {"pod": stored_pod, "claim": stored_claim, "template": stored_template}

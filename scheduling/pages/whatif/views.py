@@ -26,8 +26,7 @@ from scheduling.pages.whatif.asked import SUBJECTS, Asked
 from scheduling.pages.whatif.progress import Run, Stopped, progress
 from scheduling.pages.whatif.query import Query, changes_of, in_words, meant
 from scheduling.simulation import MOST_NODES, MOST_REPLICAS, Answer, simulate
-from scheduling.simulation_moulds import Changes
-from scheduling.simulation_subjects import NotRehearsable, of_documents
+from scheduling.simulation_moulds import Changes, NotRehearsable, of_documents
 
 #: Nodes and classes that are offered.
 OFFERED = 1_000

@@ -17,8 +17,7 @@ from manciple.processes.demolab.jobs import Planner
 from manciple.store import objects
 from manciple.wire.registry import registry
 from scheduling.controllers import claims, podgc, reservations
-from scheduling.facts import gather
-from scheduling.invariants import violations
+from scheduling.invariants import gather, violations
 from tests.laboratory import NOW, furnish
 
 
