@@ -15,14 +15,14 @@ class ClaimsConfig(AppConfig):
         from claims import admission, projectors  # noqa: PLC0415
         from claims.live import ClaimTopics, claim_topics, pod_topics  # noqa: PLC0415
         from claims.pod_logs import POD_LOG  # noqa: PLC0415
-        from manciple.api import streams  # noqa: PLC0415
+        from manciple.api import subresources  # noqa: PLC0415
         from manciple.live import topics  # noqa: PLC0415
 
         for kind in KINDS:
             registry.register(kind)
         projectors.register()
         admission.register()
-        streams.register("pods", POD_LOG)
+        subresources.register("pods", POD_LOG)
         claims = ClaimTopics()
         topics.register("resourceclaims.resource.k8s.io", claims)
         topics.register("pods", claims.of_pod)

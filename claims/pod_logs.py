@@ -15,7 +15,7 @@ from claims.kinds.pods import Pod
 from inventory import agents
 from inventory.agents import AgentAddress
 from manciple.api.asgi_requests import in_reader
-from manciple.api.streams import Streamed, StreamRequest
+from manciple.api.subresources import Streamed, StreamRequest
 from manciple.store import objects
 from manciple.wire import codec
 from manciple.wire.errors import Invalid, NotFound

@@ -17,7 +17,7 @@ from typing import Any
 import httpx
 
 from inventory.kinds.nodes import Node
-from manciple.api import node_tokens
+from manciple.api import tokens
 from manciple.store import objects
 from manciple.wire import codec
 from manciple.wire.errors import ApiError, BadRequest, NotFound
@@ -97,7 +97,7 @@ async def ask(
             "GET",
             url,
             params=query,
-            headers={"Authorization": f"Bearer {node_tokens.issue(agent.node)}"},
+            headers={"Authorization": f"Bearer {tokens.issue_for_node(agent.node)}"},
             extensions={} if trusting else {"trace": _Pin(agent.fingerprint)},
         )
         response = await _sent(client, request, agent, url)

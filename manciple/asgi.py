@@ -1,7 +1,7 @@
 """The front door: one ASGI application for the API, the pages, the watches and the browsers' sockets.
 
     HTTP, a watch      -> manciple.api.watch, an asynchronous stream
-    HTTP, a log        -> manciple.api.streams, likewise
+    HTTP, a log        -> manciple.api.subresources, likewise
     HTTP, all else     -> manciple.api.intake: Django as WSGI, in threads (several times faster than Django's own ASGI
                           handler)
     WebSocket          -> Channels
@@ -25,12 +25,11 @@ from channels.auth import AuthMiddlewareStack  # noqa: E402
 from channels.routing import URLRouter  # noqa: E402
 from channels.security.websocket import AllowedHostsOriginValidator  # noqa: E402
 
-from manciple.api import streams  # noqa: E402
-from manciple.api.asgi_types import Application, Receive, Scope, Send  # noqa: E402
+from manciple.api import subresources  # noqa: E402
+from manciple.api.asgi_requests import Application, Receive, Scope, Send, until_stopped  # noqa: E402
 from manciple.api.fanout import close_streams  # noqa: E402
 from manciple.api.faults import note, unavailable  # noqa: E402
 from manciple.api.intake import Intake  # noqa: E402
-from manciple.api.stopping import until_stopped  # noqa: E402
 from manciple.api.watch import is_watch, watch  # noqa: E402
 from manciple.live.routing import websocket_urlpatterns  # noqa: E402
 from manciple.store.tail import Tail  # noqa: E402
@@ -51,8 +50,8 @@ async def application(scope: Scope, receive: Receive, send: Send) -> None:
         await _live(receive, send)
     elif is_watch(scope):
         await until_stopped(watch, scope, receive, send)
-    elif stream := streams.wanted(scope):
-        await until_stopped(partial(streams.serve, *stream), scope, receive, send)
+    elif stream := subresources.wanted(scope):
+        await until_stopped(partial(subresources.serve, *stream), scope, receive, send)
     else:
         await until_stopped(_pages_and_rest, scope, receive, send)
 

@@ -23,7 +23,6 @@ from manciple.wire.base import (
     Int32,
     Int64,
     LabelSelector,
-    ObjectReference,
     QuantityText,
     TimeText,
     Value,
@@ -467,9 +466,3 @@ class Pod(ApiObject):
 
     spec: Annotated[PodSpec, pb(2)] = PodSpec()
     status: Annotated[PodStatus, pb(3)] = PodStatus()
-
-
-class Binding(ApiObject):
-    """What a scheduler posts to `pods/NAME/binding`: run the pod on the node `target`."""
-
-    target: Annotated[ObjectReference, pb(2)] = always(ObjectReference())

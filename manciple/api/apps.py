@@ -12,8 +12,8 @@ class ApiConfig(AppConfig):
 
     def ready(self) -> None:
         # Models can be imported from here on only.
-        from manciple.api import namespace_rules  # noqa: PLC0415
+        from manciple.api import namespaces  # noqa: PLC0415
 
         for kind in KINDS:
             registry.register(kind)
-        namespace_rules.register()
+        namespaces.register()

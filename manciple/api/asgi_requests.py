@@ -1,21 +1,34 @@
-"""What the parts that are written for ASGI by hand have in common: reading a request, asking the database, refusing."""
+"""What the parts that are written for ASGI by hand have in common: reading a request, asking the database, refusing.
+
+And the end of the server: what is still being answered when its time is up gets an end that its client understands.
+Streams are ended in order, and new ones refused, as soon as a server stops (`fanout.close_streams`). Seconds later the
+server cancels what still runs: a request that waits for a thread or for the database, a stream whose client takes
+nothing. Left to itself, each of them would be an error with its trace in the log, and a plain 500 for the client.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, MutableMapping
+from contextlib import suppress
+from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
 from django.db import close_old_connections
 
 from manciple.api import tokens
 from manciple.api.answers import error_answer
-from manciple.api.asgi_types import Scope, Send
 from manciple.api.authentication import bearer, identify_headers
 from manciple.api.fanout import Hub, readers
 from manciple.api.faults import unavailable_for
-from manciple.wire.errors import ApiError, Unauthorized
+from manciple.wire.errors import ApiError, GatewayTimeout, Unauthorized
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Application = Callable[[Scope, Receive, Send], Awaitable[None]]
+
 
 Found = TypeVar("Found")
 
@@ -81,3 +94,38 @@ def headers_of(scope: Scope) -> dict[str, str]:
 
 def query_of(scope: Scope) -> dict[str, str]:
     return dict(parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True))
+
+
+# The end of the server ------------------------------------------------------------------------------------------------
+
+
+_READING = ("GET", "HEAD", "OPTIONS")
+
+
+async def until_stopped(serve: Application, scope: Scope, receive: Receive, send: Send) -> None:
+    """`serve`, cut off without a trace where the server stops."""
+    begun = False
+
+    async def note_start(message: Message) -> None:
+        nonlocal begun
+        begun = True
+        await send(message)
+
+    try:
+        await serve(scope, receive, note_start)
+    except asyncio.CancelledError:
+        if not stopping():
+            raise
+        if not begun:
+            with suppress(asyncio.CancelledError):
+                await refuse(_cut_off(scope), send)
+
+
+def _cut_off(scope: Scope) -> ApiError:
+    """A thread that has begun goes on: whether a write was made is not known here."""
+    if scope["method"] in _READING:
+        return unavailable_for("the server is shutting down: try again")
+    return GatewayTimeout(
+        "the server shut down before it could answer: the change may have been made or not; look before you repeat it",
+        details={},
+    )

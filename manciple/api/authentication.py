@@ -2,6 +2,10 @@
 
 Sessions are for the pages and mean nothing here, so no request to the API needs CSRF protection. Nobody without a
 token gets in, discovery included; only health and version answer anybody.
+
+`kubectl --as` acts as somebody else: the request names that identity in its headers, and everything after
+authentication takes place in its name. Only members of `system:masters` may.
+Source: apiserver/pkg/endpoints/filters/impersonation.
 """
 
 from __future__ import annotations
@@ -13,14 +17,44 @@ from rest_framework.authentication import BaseAuthentication
 from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 
-from manciple.api import impersonation, tokens
-from manciple.api.threads import IDENTITY
-from manciple.wire.errors import Unauthorized
-from manciple.wire.identity import Identity
+from manciple.api import tokens
+from manciple.wire.errors import BadRequest, Forbidden, Unauthorized
+from manciple.wire.identity import AUTHENTICATED, MASTERS, Identity
+
+# Acting as somebody else ----------------------------------------------------------------------------------------------
+
+
+USER, GROUP = "impersonate-user", "impersonate-group"
+
+
+def acting(identity: Identity, headers: Mapping[str, str]) -> Identity:
+    """In whose name `identity` makes a request. headers: names in lower case or in any; repeated ones joined by commas.
+
+    Raises: Forbidden for whoever may not act as others; BadRequest for groups without a user.
+    """
+    user = headers.get(USER, "")
+    groups = tuple(group for text in headers.get(GROUP, "").split(",") if (group := text.strip()))
+    if not user:
+        if groups:
+            raise BadRequest(f"requested groups {', '.join(groups)} without impersonating a user")
+        return identity
+    if MASTERS not in identity.groups:
+        raise Forbidden(
+            f'users "{user}" is forbidden: User "{identity.name}" cannot impersonate resource "users" in API group '
+            f'"" at the cluster scope',
+            details={"name": user, "kind": "users"},
+        )
+    return Identity(user, tuple(dict.fromkeys((*groups, AUTHENTICATED))))
+
+
+# Bearer tokens --------------------------------------------------------------------------------------------------------
+
 
 if TYPE_CHECKING:  # DRF's views load the authentication classes of the settings: this module
     from rest_framework.views import APIView
 
+#: Where scope and environ carry the identity of a request whose token was recognised before its body was read.
+IDENTITY = "manciple.identity"
 CHALLENGE = 'Bearer realm="manciple"'
 
 
@@ -43,7 +77,7 @@ def identify_headers(headers: Mapping[str, str], *, known: Identity | None = Non
     identity = known or tokens.identify(token)
     if identity is None:
         raise Unauthorized("Unauthorized")
-    return impersonation.acting(identity, headers)
+    return acting(identity, headers)
 
 
 class BearerToken(BaseAuthentication):

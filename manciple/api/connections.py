@@ -7,27 +7,20 @@ belong to a floor above.
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Annotated, Any, Protocol
+from typing import Any, Protocol
 
-from manciple.api import bodies, writes
+from manciple.api import requests, writes
 from manciple.api.answers import success
 from manciple.api.discovery import CONNECTIONS
-from manciple.api.options import WriteOptions
-from manciple.api.paths import ResourcePath
+from manciple.api.requests import ResourcePath, WriteOptions
 from manciple.api.served import Served
 from manciple.store import objects
 from manciple.wire import codec
-from manciple.wire.base import ApiObject, ObjectReference, pb, timestamp
+from manciple.wire.base import ApiObject, timestamp
 from manciple.wire.errors import Conflict, Invalid, NotFound, not_supported, required
 from manciple.wire.identity import Identity
-from manciple.wire.machinery import Eviction
+from manciple.wire.machinery import Binding, Eviction
 from manciple.wire.registry import Kind
-
-
-class Binding(ApiObject):
-    """core/v1 Binding: puts a pod on the node that `target` names."""
-
-    target: Annotated[ObjectReference, pb(2)] = ObjectReference()
 
 
 class Connection(Protocol):
@@ -97,9 +90,9 @@ _CONNECTIONS: dict[str, Connection] = {"binding": bind, "eviction": evict}
 
 
 def _decoded(type_: type[ApiObject], group: str, body: bytes, *, content_type: str, options: WriteOptions) -> Any:
-    kind = bodies.virtual_kind(type_, group=group)
+    kind = requests.virtual_kind(type_, group=group)
     served = Served(kind, kind.version)
-    return bodies.decode_object(served, body, content_type=content_type, strictness=options.strictness).object
+    return requests.decode_object(served, body, content_type=content_type, strictness=options.strictness).object
 
 
 def _check_target(binding: Binding) -> None:

@@ -4,17 +4,56 @@ Everything is derived from the registry; the few resources that are no stored ki
 in two tables here, what is computed when it is asked for in `subresources`. Both forms are served: the legacy documents
 (`/api`, `/apis`, `/apis/G/V`), and the aggregated one for clients whose Accept says `as=APIGroupDiscoveryList` with
 `v=v2`.
+
+And `GET /version`: the Kubernetes release whose behaviour the API follows, and which Manciple this is.
 """
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from importlib import metadata
 from typing import Any
 
-from manciple.api import served, streams, subresources
+from manciple.api import served, subresources
 from manciple.api.served import Served
-from manciple.api.streams import Streamed
+from manciple.api.subresources import Streamed
+
+# Version --------------------------------------------------------------------------------------------------------------
+
+
+#: The Kubernetes release that kinds, defaults and messages are taken from.
+KUBERNETES_MAJOR, KUBERNETES_MINOR, KUBERNETES_PATCH = "1", "36", "0"
+#: Where no distribution is installed (a checkout), the version in pyproject.toml at the time of writing.
+UNINSTALLED = "0.1.0"
+
+
+def own_version() -> str:
+    try:
+        return metadata.version("manciple")
+    except metadata.PackageNotFoundError:
+        return UNINSTALLED
+
+
+def version() -> dict[str, str]:
+    """version.Info of apimachinery."""
+    release = f"v{KUBERNETES_MAJOR}.{KUBERNETES_MINOR}.{KUBERNETES_PATCH}+manciple.{own_version()}"
+    return {
+        "major": KUBERNETES_MAJOR,
+        "minor": KUBERNETES_MINOR,
+        "gitVersion": release,
+        "gitCommit": "",
+        "gitTreeState": "clean",
+        "buildDate": "1970-01-01T00:00:00Z",
+        "goVersion": f"python{platform.python_version()}",
+        "compiler": platform.python_implementation(),
+        "platform": f"{platform.system().lower()}/{platform.machine()}",
+    }
+
+
+# Resources ------------------------------------------------------------------------------------------------------------
+
 
 VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 #: Kinds without one of the verbs: whole namespaces and their contents are not deleted by collection.
@@ -117,18 +156,13 @@ def _lines(one: Served) -> Iterator[Resource]:
             verbs=SUBRESOURCE_VERBS.get(name, ("get", "patch", "update")),
         )
     yield from CONNECTIONS.get((kind.group, one.version, kind.plural), ())
-    for computed in subresources.of(kind):
-        yield Resource(
-            name=f"{kind.plural}/{computed.name}",
-            kind=computed.kind,
-            namespaced=kind.namespaced,
-            verbs=("get",),
-            group=computed.group,
-            version=computed.version,
-        )
-    for streamed in streams.of(kind):
-        name = f"{kind.plural}/{streamed.name}"
-        yield Resource(name=name, kind=kind.kind, namespaced=kind.namespaced, verbs=("get",), streamed=streamed)
+    for below in subresources.of(kind):
+        name = f"{kind.plural}/{below.name}"
+        line = Resource(name=name, kind=kind.kind, namespaced=kind.namespaced, verbs=("get",))
+        if isinstance(below, Streamed):
+            yield replace(line, streamed=below)
+        else:
+            yield replace(line, kind=below.kind, group=below.group, version=below.version)
 
 
 # The legacy documents -------------------------------------------------------------------------------------------------

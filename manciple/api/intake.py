@@ -8,23 +8,105 @@ Nobody's megabytes are read: a request without a token is refused by its head al
 looked up first, if it announces a long body. Short bodies, which are nearly all, are read first, and their token is
 looked up in the thread that serves them: one trip, one look-up. Bodies are read whole before a thread is taken, so a
 slow client holds none.
+
+Django runs as WSGI in these threads: a request comes with its whole body and leaves as a whole answer, so it costs one
+trip to a thread and back. (General bridges pass every chunk between loop and thread, which costs more than our handlers
+do.) Answers that are streamed by Django are collected first: the API's own streams are watches, which never come here.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+import io
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
 
+from a2wsgi.wsgi import build_environ
 from django.conf import settings
 
 from manciple.api import tokens
 from manciple.api.answers import BODY_LIMIT, body_too_large, status_of
-from manciple.api.asgi_requests import begin_refusal, in_reader, refuse
-from manciple.api.asgi_types import Receive, Scope, Send
-from manciple.api.authentication import bearer
-from manciple.api.threads import IDENTITY, ThreadedWsgi, WsgiApplication
+from manciple.api.asgi_requests import Receive, Scope, Send, begin_refusal, in_reader, refuse
+from manciple.api.authentication import IDENTITY, bearer
 from manciple.wire.errors import ApiError, TooManyRequests, Unauthorized
+
+# Threads --------------------------------------------------------------------------------------------------------------
+
+
+#: Seconds after which a client that was refused should try again (upstream: the flow control's retryAfter).
+RETRY_AFTER = 1
+
+Environ = dict[str, Any]
+WsgiApplication = Callable[[Environ, Callable[..., Any]], Iterable[bytes]]
+
+
+@dataclass(slots=True)
+class _Answer:
+    """What a WSGI application told: `status` as "200 OK", headers as text."""
+
+    status: str = "500 Internal Server Error"
+    headers: list[tuple[str, str]] = field(default_factory=list)
+    body: bytes = b""
+
+    def start(self, status: str, headers: list[tuple[str, str]], _exc_info: Any = None) -> None:
+        """The start_response of WSGI."""
+        self.status, self.headers = status, headers
+
+
+class ThreadedWsgi:
+    """Serves a WSGI application from `workers` threads. Each keeps its database connection.
+
+    queue: requests that may wait for a thread. Used from one event loop at a time.
+    """
+
+    def __init__(self, application: WsgiApplication, *, workers: int, queue: int = 1000, name: str = "request") -> None:
+        self._application = application
+        self._threads = ThreadPoolExecutor(max_workers=workers, thread_name_prefix=name)
+        self._room = workers + queue
+        self._inside = 0
+
+    def check_room(self) -> None:
+        """Raises: TooManyRequests where the queue is full."""
+        if self._inside >= self._room:
+            raise TooManyRequests(
+                "too many requests wait already, please try again later", details={"retryAfterSeconds": RETRY_AFTER}
+            )
+
+    async def __call__(self, scope: Scope, body: bytes, send: Send) -> None:
+        """Answer one HTTP request whose body was read. Raises: TooManyRequests before anything was sent."""
+        self.check_room()
+        self._inside += 1
+        running = asyncio.get_running_loop().run_in_executor(self._threads, self._run, scope, body)
+        running.add_done_callback(self._leave)
+        answer = await running
+        # Django writes cookies with a leading space, which a server of HTTP/1.1 refuses to send.
+        headers = [(name.lower().encode("latin-1"), value.strip().encode("latin-1")) for name, value in answer.headers]
+        code = int(answer.status.partition(" ")[0])
+        await send({"type": "http.response.start", "status": code, "headers": headers})
+        await send({"type": "http.response.body", "body": answer.body, "more_body": False})
+
+    def _leave(self, _done: object) -> None:
+        self._inside -= 1
+
+    def _run(self, scope: Any, body: bytes) -> _Answer:
+        readable: Any = io.BytesIO(body)
+        environ: Any = build_environ(scope, readable)
+        environ["CONTENT_LENGTH"] = str(len(body))
+        environ[IDENTITY] = scope.get(IDENTITY)
+        answer = _Answer()
+        chunks = self._application(environ, answer.start)
+        try:
+            answer.body = b"".join(chunks)
+        finally:
+            getattr(chunks, "close", lambda: None)()
+        return answer
+
+
+# Lanes ----------------------------------------------------------------------------------------------------------------
+
 
 #: Bytes of a body that are read before its sender is known.
 SHORT_BODY = 64 * 1024

@@ -1,14 +1,34 @@
-"""The namespaces that every cluster has from its first moment."""
+"""Namespaces: those that are there from the first moment, what they ask of those who write, and how one ends.
+
+They must exist, must not be on their way out, and some may never go: rules of the writer (`manciple.store.rules`),
+asked inside the transaction, so a namespace that is found alive here cannot be emptied before the object is in it.
+
+A deleted namespace stays, Terminating, until nothing is left in it: a finalizer (`FINALIZER`) holds it from the moment
+of its deletion. `sweep`, asked by a controller, lets those go that are empty but for Events, which no file names, and
+deletes what the others hold once they have been terminating for `PATIENCE`: `kubectl delete -f` of a file that names a
+namespace and what is in it deletes one after the other, and should find each.
+Sources: plugin/pkg/admission/namespace/lifecycle/admission.go, pkg/registry/core/namespace/storage,
+pkg/controller/namespace (namespaceDeletionGracePeriod).
+"""
 
 from __future__ import annotations
 
-from manciple.api import writes
-from manciple.store import objects
-from manciple.wire.base import ObjectMeta
-from manciple.wire.errors import AlreadyExists
-from manciple.wire.identity import MASTERS, Identity
-from manciple.wire.machinery import Namespace
-from manciple.wire.registry import registry
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from itertools import islice
+
+from msgspec import structs
+
+from manciple.store import objects, rules
+from manciple.store.objects import Writer
+from manciple.store.records import Stored
+from manciple.store.rules import Write
+from manciple.wire import codec
+from manciple.wire.base import ApiObject, ObjectMeta
+from manciple.wire.errors import Conflict, Forbidden, NotFound
+from manciple.wire.identity import MASTERS, SYSTEM, Identity, controller
+from manciple.wire.machinery import KUBERNETES_FINALIZER, Namespace
+from manciple.wire.registry import Kind, registry
 
 #: Users work in `default`; node agents keep their Leases in `kube-node-lease` (names as in Kubernetes).
 SYSTEM_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
@@ -17,11 +37,180 @@ _BOOTSTRAP = Identity("system:bootstrap", (MASTERS,))
 
 
 def ensure_namespaces() -> None:
-    """Make those that are missing. Several processes may do so at once."""
-    kind = registry.by_resource("namespaces")
-    for name in SYSTEM_NAMESPACES:
-        if objects.get(kind, "", name) is None:
-            try:
-                writes.create(kind, Namespace(metadata=ObjectMeta(name=name)), identity=_BOOTSTRAP)
-            except AlreadyExists:  # another process was quicker
-                continue
+    """Make those that are missing."""
+    kind = registry.by_resource(NAMESPACES)
+    with objects.writing(identity=_BOOTSTRAP) as writer:
+        for name in SYSTEM_NAMESPACES:
+            if writer.get(kind, "", name) is None:
+                writer.create(kind, kind.prepare_create(Namespace(metadata=ObjectMeta(name=name))))
+
+
+# What they ask of writes ----------------------------------------------------------------------------------------------
+
+
+NAMESPACES = "namespaces"
+#: Namespaces without which nothing works.
+IMMORTAL_NAMESPACES = frozenset({"default", "kube-system", "kube-public"})
+
+
+def register() -> None:
+    rules.register(check_namespace, operations={"CREATE"})
+    rules.register(keep_immortal, operations={"DELETE"}, resources={NAMESPACES})
+
+
+def check_namespace(writer: Writer, write: Write) -> None:
+    """Raises: NotFound where the object's namespace is missing, Forbidden where it is being deleted.
+
+    The installation itself is not asked: it fills namespaces before it opens them.
+    """
+    kind, obj = write.kind, write.new
+    if not kind.namespaced or write.identity is SYSTEM:
+        return
+    name = obj.metadata.namespace
+    namespace = writer.get(registry.by_resource(NAMESPACES), "", name)
+    if namespace is None:
+        raise NotFound.of(NAMESPACES, name)
+    if namespace.metadata.deletion_timestamp is not None:
+        raise _terminating(kind, obj)
+
+
+def keep_immortal(_writer: Writer, write: Write) -> None:
+    """Raises: Forbidden."""
+    name = write.old.metadata.name
+    if name in IMMORTAL_NAMESPACES:
+        raise Forbidden(
+            f'namespaces "{name}" is forbidden: this namespace may not be deleted',
+            details={"name": name, "kind": NAMESPACES},
+        )
+
+
+def _terminating(kind: Kind, obj: ApiObject) -> Forbidden:
+    name, namespace = obj.metadata.name, obj.metadata.namespace
+    cause = {
+        "reason": "NamespaceTerminating",
+        "message": f"namespace {namespace} is being terminated",
+        "field": "metadata.namespace",
+    }
+    details = {"name": name, "group": kind.group, "kind": kind.plural, "causes": [cause]}
+    return Forbidden(
+        f'{kind.resource} "{name}" is forbidden: unable to create new content in namespace {namespace} '
+        "because it is being terminated",
+        details={key: value for key, value in details.items() if value},
+    )
+
+
+# How one ends ---------------------------------------------------------------------------------------------------------
+
+
+#: Who writes (upstream: the service account of that name in kube-controller-manager).
+IDENTITY = controller("namespace-controller")
+#: The kind of what tells of the objects in a namespace.
+EVENTS = "Event"
+#: The finalizer in the metadata that keeps the object in the store; spec.finalizers say the same to clients.
+FINALIZER = KUBERNETES_FINALIZER
+#: Objects deleted in one transaction: other writers wait no longer than these take.
+BATCH = 100
+#: How long whoever deleted a namespace has to delete its contents themselves.
+PATIENCE = timedelta(seconds=5)
+
+
+def hold(writer: objects.Writer, kind: Kind, name: str, *, resource_version: str = "") -> None:
+    """Keep a namespace that is about to be deleted until it is empty.
+
+    Raises: Conflict where `resource_version` is given and is not the namespace's.
+    """
+    namespace = writer.get(kind, "", name)
+    if not isinstance(namespace, Namespace):
+        return
+    if resource_version and resource_version != namespace.metadata.resource_version:
+        raise Conflict.of(kind.resource, name)
+    if namespace.metadata.deletion_timestamp is not None:
+        return
+    finalizers = tuple(dict.fromkeys((*namespace.metadata.finalizers, FINALIZER)))
+    held = structs.replace(
+        namespace,
+        metadata=structs.replace(namespace.metadata, finalizers=finalizers),
+        status=structs.replace(namespace.status, phase="Terminating"),
+    )
+    writer.update(kind, held)
+
+
+def sweep(now: datetime) -> int:
+    """Bring every terminating namespace as far as it may be by `now`; returns how many are gone."""
+    kind = registry.by_resource(NAMESPACES)
+    leaving = [codec.decode_text(Namespace, item.text) for item in objects.list(kind).items if item.deleting]
+    return sum(_finish(namespace, now) for namespace in leaving)
+
+
+def _finish(namespace: Namespace, now: datetime) -> bool:
+    """True when nothing was left in it and it is gone."""
+    name, since = namespace.metadata.name, namespace.metadata.deletion_timestamp
+    is_early = since is None or now - datetime.fromisoformat(since) < PATIENCE
+    if is_early and _holds_more_than_events(name):
+        return False
+    left = sum(_delete_contents(kind, name) for kind in registry if kind.namespaced)
+    return not left and _release(name)
+
+
+def release_if_empty(name: str) -> bool:
+    """Let a terminating namespace go if nothing is in it; True when it is gone."""
+    return _is_empty(name) and _release(name)
+
+
+def _is_empty(name: str) -> bool:
+    return not any(_holds(name, kind) for kind in registry if kind.namespaced)
+
+
+def _holds_more_than_events(name: str) -> bool:
+    return any(_holds(name, kind) for kind in registry if kind.namespaced and kind.kind != EVENTS)
+
+
+def _holds(name: str, kind: Kind) -> bool:
+    return bool(objects.list(kind, namespace=name, limit=1).items)
+
+
+def _delete_contents(kind: Kind, namespace: str) -> int:
+    """How many objects of `kind` are still there after all of them were asked to go."""
+    items = iter(objects.list(kind, namespace=namespace).items)
+    left = 0
+    while batch := tuple(islice(items, BATCH)):
+        left += _delete_batch(kind, batch)
+    return left
+
+
+def _delete_batch(kind: Kind, batch: Sequence[Stored]) -> int:
+    left = 0
+    with objects.writing(identity=IDENTITY) as writer:
+        writer.load(kind, [(item.namespace, item.name) for item in batch])
+        for item in batch:
+            if item.deleting:
+                left += 1
+            elif writer.get(kind, item.namespace, item.name) is not None:
+                left += not writer.delete(kind, item.namespace, item.name).gone
+    return left
+
+
+def _release(name: str) -> bool:
+    """Take our finalizers off, once the transaction finds the namespace still empty; True when it is gone."""
+    kind = registry.by_resource(NAMESPACES)
+    with objects.writing(identity=IDENTITY) as writer:
+        namespace = writer.get(kind, "", name)
+        if not isinstance(namespace, Namespace) or namespace.metadata.deletion_timestamp is None:
+            return False
+        # No writer can put anything in while this transaction lasts, and none does after: the namespace is terminating.
+        if not _is_empty(name):
+            return False
+        released = _released(namespace)
+        writer.update(kind, released)
+        return not released.metadata.finalizers
+
+
+def _released(namespace: Namespace) -> Namespace:
+    """Without our finalizer in the spec; while others stand there, still held by the one in the metadata."""
+    awaited = tuple(one for one in namespace.spec.finalizers if one != KUBERNETES_FINALIZER)
+    kept = tuple(one for one in namespace.metadata.finalizers if awaited or one != FINALIZER)
+    return structs.replace(
+        namespace,
+        metadata=structs.replace(namespace.metadata, finalizers=kept),
+        spec=structs.replace(namespace.spec, finalizers=awaited),
+    )

@@ -1,8 +1,10 @@
 """The OpenAPI documents: v3, one for each API version; v2, one for all, as JSON and as gnostic protobuf.
 
-Schemas come from the declared types (`manciple.wire.schema`), paths from discovery (`openapi_paths`). Documents are
-made when first asked for and kept: kinds are registered at start only. Clients keep them as well, by the hash that the
-index names. Source: kube-openapi/pkg/handler3, pkg/builder.
+Schemas come from the declared types (`manciple.wire.schema`), paths from discovery, in a form
+of its own (`Operation`) that is then written in each version's manner. kubectl reads there whether a PATCH accepts
+`fieldValidation` and `dryRun`, by x-kubernetes-group-version-kind. Documents are made when first asked for and kept:
+kinds are registered at start only. Clients keep them as well, by the hash that the index names.
+Source: kube-openapi/pkg/handler3, pkg/builder.
 """
 
 from __future__ import annotations
@@ -15,11 +17,181 @@ from typing import Any
 
 import orjson
 
-from manciple.api import discovery, gnostic, openapi_paths, served
-from manciple.api import version as release
-from manciple.api.openapi_paths import Operation, Parameter, Path
+from manciple.api import discovery, gnostic, served
+from manciple.api.discovery import Resource
+from manciple.api.patches import FORMATS
+from manciple.api.subresources import Streamed
 from manciple.wire import schema
 from manciple.wire.schema import META, ServedKind
+
+# Paths ----------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """`place`: "path" or "query"; `type`: an OpenAPI type."""
+
+    name: str
+    place: str
+    type: str
+    description: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """One method of one path. `body` and `answer` name kinds ("Pod", "PodList", "Status"); "" means none, or any.
+
+    produces: the media types of answers that are no documents; such an answer is a string.
+    """
+
+    method: str
+    action: str
+    id: str
+    description: str
+    kind: str
+    group: str
+    version: str
+    parameters: tuple[Parameter, ...] = ()
+    body: str = ""
+    answer: str = ""
+    consumes: tuple[str, ...] = ()
+    produces: tuple[str, ...] = ()
+
+    @property
+    def group_version_kind(self) -> dict[str, str]:
+        return {"group": self.group, "version": self.version, "kind": self.kind}
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """One path with its operations. `parameters` stand in the path itself."""
+
+    path: str
+    parameters: tuple[Parameter, ...]
+    operations: tuple[Operation, ...]
+
+
+_ANYTHING = ("*/*",)
+_NAMESPACE = Parameter("namespace", "path", "string", "object name and auth scope, such as for teams and projects")
+_PRETTY = Parameter("pretty", "query", "string", "If 'true', then the output is pretty printed.")
+_DRY_RUN = Parameter("dryRun", "query", "string", "'All' goes through every stage of the request and stores nothing.")
+_MANAGER = Parameter("fieldManager", "query", "string", "Who or what makes these changes.")
+_VALIDATION = Parameter(
+    "fieldValidation", "query", "string", "How to treat unknown or duplicate fields: Ignore, Warn or Strict."
+)
+_FORCE = Parameter("force", "query", "boolean", "Take over fields that other managers own (apply patches only).")
+_WRITES = (_DRY_RUN, _MANAGER, _VALIDATION, _PRETTY)
+_DELETES = (
+    _DRY_RUN,
+    Parameter("gracePeriodSeconds", "query", "integer", "Seconds before the object is deleted."),
+    Parameter("propagationPolicy", "query", "string", "Orphan, Background or Foreground."),
+    Parameter("orphanDependents", "query", "boolean", "Deprecated: use propagationPolicy."),
+    _PRETTY,
+)
+_LISTS = (
+    Parameter("allowWatchBookmarks", "query", "boolean", "Send BOOKMARK events."),
+    Parameter("continue", "query", "string", "Where to go on with a list, as the page before told."),
+    Parameter("fieldSelector", "query", "string", "Restrict the result by fields."),
+    Parameter("labelSelector", "query", "string", "Restrict the result by labels."),
+    Parameter("limit", "query", "integer", "The most objects that one answer may hold."),
+    Parameter("resourceVersion", "query", "string", "Which revision the answer may not be older than."),
+    Parameter("resourceVersionMatch", "query", "string", "Exact or NotOlderThan."),
+    Parameter("sendInitialEvents", "query", "boolean", "Begin a watch with the state, ended by a bookmark."),
+    Parameter("timeoutSeconds", "query", "integer", "How long a watch lasts."),
+    Parameter("watch", "query", "boolean", "Stream changes instead of listing."),
+    _PRETTY,
+)
+
+
+def paths_of(group: str, version: str) -> Iterator[Path]:
+    """The paths of one API version."""
+    base = f"/apis/{group}/{version}" if group else f"/api/{version}"
+    for line in discovery.resources(group, version):
+        yield from _paths(line, base=base, group=group, version=version)
+
+
+def _paths(line: Resource, *, base: str, group: str, version: str) -> Iterator[Path]:
+    plural, _, subresource = line.name.partition("/")
+    within = f"{base}/namespaces/{{namespace}}/{plural}" if line.namespaced else f"{base}/{plural}"
+    scope = (_NAMESPACE,) if line.namespaced else ()
+    writer = _Operations(line, group=group, version=version, subresource=subresource)
+    if not subresource:
+        collection = writer.operations(("list", "create", "deletecollection"))
+        yield Path(within, scope, collection)
+        if line.namespaced and "list" in line.verbs:
+            yield Path(f"{base}/{plural}", (), writer.operations(("list",), everywhere=True))
+    item = writer.operations(("create",) if subresource else (), ("get", "update", "patch", "delete"))
+    if item:
+        name = Parameter("name", "path", "string", f"name of the {line.kind}")
+        below = f"{within}/{{name}}/{subresource}" if subresource else f"{within}/{{name}}"
+        yield Path(below, (name, *scope), item)
+
+
+class _Operations:
+    """Writes the operations of one resource."""
+
+    def __init__(self, line: Resource, *, group: str, version: str, subresource: str) -> None:
+        self._line = line
+        self._group, self._version = line.group or group, line.version or version
+        self._prefix = "".join(part.capitalize() for part in (group.partition(".")[0] or "core", version))
+        self._suffix = subresource.capitalize()
+
+    def operations(self, *verbs: tuple[str, ...], everywhere: bool = False) -> tuple[Operation, ...]:
+        wanted = [verb for some in verbs for verb in some if verb in self._line.verbs]
+        return tuple(self._operation(verb, everywhere=everywhere) for verb in wanted)
+
+    def _operation(self, verb: str, *, everywhere: bool) -> Operation:
+        kind, streamed = self._line.kind, self._line.streamed
+        method, action, parameters, body, answer = {
+            "list": ("get", "list", _LISTS, "", f"{kind}List"),
+            "create": ("post", "post", _WRITES, kind, kind),
+            "deletecollection": ("delete", "deletecollection", (*_DELETES, *_LISTS[1:7]), "DeleteOptions", "Status"),
+            "get": ("get", "get", (_PRETTY,), "", kind),
+            "update": ("put", "put", _WRITES, kind, kind),
+            "patch": ("patch", "patch", (*_WRITES, _FORCE), "Patch", kind),
+            "delete": ("delete", "delete", _DELETES, "DeleteOptions", "Status"),
+        }[verb]
+        return Operation(
+            method=method,
+            action=action,
+            id=self._id(verb, everywhere=everywhere),
+            description=f"{_DESCRIPTIONS[verb]} {kind}"
+            if streamed is None
+            else f"read {streamed.name} of the specified {kind}",
+            kind=kind,
+            group=self._group,
+            version=self._version,
+            parameters=_parameters_of(streamed) if streamed else parameters,
+            body=body,
+            answer=answer,
+            consumes=FORMATS if verb == "patch" else _ANYTHING,
+            produces=(streamed.media,) if streamed else (),
+        )
+
+    def _id(self, verb: str, *, everywhere: bool) -> str:
+        scope = "Namespaced" if self._line.namespaced and not everywhere else ""
+        prefix = {"update": "replace", "get": "read", "deletecollection": "deleteCollection"}.get(verb, verb)
+        everyone = "ForAllNamespaces" if everywhere else ""
+        return f"{prefix}{self._prefix}{scope}{self._line.kind}{self._suffix}{everyone}"
+
+
+def _parameters_of(streamed: Streamed) -> tuple[Parameter, ...]:
+    return tuple(Parameter(name, "query", type_, description) for name, type_, description in streamed.parameters)
+
+
+_DESCRIPTIONS = {
+    "list": "list or watch objects of kind",
+    "create": "create a",
+    "deletecollection": "delete collection of",
+    "get": "read the specified",
+    "update": "replace the specified",
+    "patch": "partially update the specified",
+    "delete": "delete a",
+}
+
+
+# Documents ------------------------------------------------------------------------------------------------------------
+
 
 _TITLE = "Manciple"
 _ANSWERS = ("application/json", "application/yaml")
@@ -57,7 +229,7 @@ def document(group: str, version: str) -> Document | None:
         {
             "openapi": "3.0.0",
             "info": _info(),
-            "paths": {path.path: writer.path(path) for path in openapi_paths.paths_of(group, version)},
+            "paths": {path.path: writer.path(path) for path in paths_of(group, version)},
             "components": {
                 "schemas": schemas,
                 "securitySchemes": {"BearerToken": {"type": "http", "scheme": "bearer"}},
@@ -83,7 +255,7 @@ def _version_2() -> dict[str, Any]:
     versions = [(group, version) for group, known in discovery.group_versions().items() for version in known]
     schemas = schema.definitions(kind for group, version in versions for kind in _kinds(group, version))
     writer = _Version2(schemas)
-    paths = [path for group, version in versions for path in openapi_paths.paths_of(group, version)]
+    paths = [path for group, version in versions for path in paths_of(group, version)]
     return {
         "swagger": "2.0",
         "info": _info(),
@@ -93,7 +265,7 @@ def _version_2() -> dict[str, Any]:
 
 
 def _info() -> dict[str, str]:
-    return {"title": _TITLE, "version": release.document()["gitVersion"]}
+    return {"title": _TITLE, "version": discovery.version()["gitVersion"]}
 
 
 def _kinds(group: str, version: str) -> Iterator[ServedKind]:

@@ -7,7 +7,7 @@ from typing import Any
 from django.http import HttpResponse
 from rest_framework.request import Request
 
-from manciple.api import discovery, health, openapi, version
+from manciple.api import discovery, health, openapi
 from manciple.api.answers import document_answer, unknown_path
 from manciple.api.faults import RETRY_AFTER
 from manciple.api.health import Health
@@ -43,7 +43,7 @@ class HealthView(OpenView):
 
 class VersionView(OpenView):
     def get(self, _request: Request) -> HttpResponse:
-        return document_answer(version.document())
+        return document_answer(discovery.version())
 
 
 class CoreView(ApiView):

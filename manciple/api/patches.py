@@ -1,21 +1,32 @@
 """PATCH bodies as changes: what each patch format makes of the stored object.
 
 JSON patch, merge patch and strategic merge patch are worked out on the document as the client sees it (in the version
-it addresses); the result is decoded like any body, so unknown fields are found in patches as well. Server-side apply is
-in `manciple.api.applies`. Source: apiserver/pkg/endpoints/handlers/patch.go.
+it addresses); the result is decoded like any body, so unknown fields are found in patches as well.
+Source: apiserver/pkg/endpoints/handlers/patch.go.
+
+Server-side apply merges what one manager wants of an object into what is there. The applied document is sparse: fields
+it does not name are not touched, fields it named before and does not now are given up. An object that is missing is
+created. The merge and its conflicts are `manciple.wire.apply`'s business.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
-from manciple.api import bodies
-from manciple.api.options import Strictness
+from manciple.api import ownership, requests, writes
+from manciple.api.requests import ResourcePath, WriteOptions
 from manciple.api.served import Served
+from manciple.api.writes import Written
+from manciple.store import objects
 from manciple.wire import codec, patch
-from manciple.wire.errors import UnsupportedMediaType
+from manciple.wire.apply import Manager, apply_patch
+from manciple.wire.base import timestamp
+from manciple.wire.codec import Strictness
+from manciple.wire.errors import AlreadyExists, BadRequest, Conflict, Invalid, NotFound, UnsupportedMediaType, required
+from manciple.wire.identity import Identity
 
 JSON_PATCH = "application/json-patch+json"
 MERGE_PATCH = "application/merge-patch+json"
@@ -37,7 +48,7 @@ class Patch:
     def change(self, old: Any) -> Any:
         """The successor of a stored object. Raises: BadRequest, Invalid."""
         patched = self.apply(self.served.document(codec.to_builtins(old)))
-        decoded = bodies.decode_document(self.served, patched, strictness=self.strictness)
+        decoded = requests.decode_document(self.served, patched, strictness=self.strictness)
         self.warnings = tuple(decoded.warnings)
         return decoded.object
 
@@ -61,3 +72,120 @@ def read(served: Served, body: bytes, *, media: str, strictness: Strictness) -> 
         STRATEGIC_MERGE_PATCH: lambda document: patch.strategic_merge_patch(document, content, served.kind.type),
     }
     return Patch(served, formats[media], strictness)
+
+
+# Server-side apply ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What was written, and what the client should be warned of."""
+
+    written: Written
+    warnings: tuple[str, ...]
+
+
+def apply(served: Served, where: ResourcePath, body: bytes, *, identity: Identity, options: WriteOptions) -> Applied:
+    """Apply the document in `body` to the object at `where`.
+
+    Raises: BadRequest, Invalid, Conflict naming every field that another manager owns, NotFound (subresources only).
+    """
+    if not options.field_manager:
+        wrong = required("fieldManager", "is required for apply patch")
+        raise Invalid.of(kind="PatchOptions", group="meta.k8s.io", name="", errors=[wrong])
+    document = _named(codec.read_document(body, content_type="application/yaml"), where)
+    checked = requests.decode_document(served, document, strictness=options.strictness)
+    wanted = served.to_storage(document)
+    written = _Application(served, where, wanted, identity=identity, options=options).run()
+    return Applied(written, checked.warnings)
+
+
+class _Application:
+    """One apply to one object."""
+
+    def __init__(
+        self,
+        served: Served,
+        where: ResourcePath,
+        wanted: dict[str, Any],
+        *,
+        identity: Identity,
+        options: WriteOptions,
+    ) -> None:
+        self._kind = served.kind
+        self._where = where
+        self._wanted = wanted
+        self._identity = identity
+        self._options = options
+        self._manager = Manager(
+            name=options.field_manager,
+            operation="Apply",
+            api_version=served.kind.api_version,
+            subresource=where.subresource,
+        )
+
+    def run(self) -> Written:
+        if objects.get(self._kind, self._where.namespace, self._where.name) is None:
+            try:
+                return self._create()
+            except AlreadyExists:  # somebody else was quicker: apply to what they made
+                pass
+        return self._update()
+
+    def _create(self) -> Written:
+        where, kind = self._where, self._kind
+        if where.subresource:
+            raise NotFound.of(kind.resource, where.name)
+        if uid := self._wanted["metadata"].get("uid"):
+            why = f"uid mismatch: the provided object specified uid {uid}, and no existing object was found"
+            raise Conflict.of(kind.resource, where.name, why)
+        made = writes.create(
+            kind,
+            codec.decode_value(kind.type, self._merged(None)),
+            namespace=where.namespace,
+            identity=self._identity,
+            dry_run=self._options.dry_run,
+        )
+        return Written(made, created=True)
+
+    def _update(self) -> Written:
+        where = self._where
+        return writes.modify(
+            self._kind,
+            lambda old: codec.decode_value(self._kind.type, self._merged(codec.to_builtins(old))),
+            namespace=where.namespace,
+            name=where.name,
+            identity=self._identity,
+            subresource=where.subresource,
+            dry_run=self._options.dry_run,
+            sets_managed_fields=True,
+        )
+
+    def _merged(self, live: dict[str, Any] | None) -> dict[str, Any]:
+        if live is not None:
+            live = ownership.with_managed_fields(self._kind, live, manager=self._manager.name)
+        return apply_patch(
+            live,
+            self._wanted,
+            manager=self._manager,
+            force=self._options.force,
+            type_=self._kind.type,
+            now=timestamp(datetime.now(UTC)),
+            unowned=ownership.unowned_of(self._kind, self._where.subresource),
+        )
+
+
+def _named(document: Any, where: ResourcePath) -> dict[str, Any]:
+    """The applied document under the name and namespace of the path. Raises: BadRequest where it names others."""
+    if not isinstance(document, dict) or not isinstance(document.get("metadata") or {}, dict):
+        raise BadRequest("error decoding patch: an apply patch is an object")
+    metadata = {"name": where.name} | (document.get("metadata") or {})
+    if metadata["name"] != where.name:
+        raise BadRequest(
+            f"the name of the object ({metadata['name']}) does not match the name on the URL ({where.name})"
+        )
+    if metadata.get("namespace", where.namespace) != where.namespace:
+        raise BadRequest("the namespace of the provided object does not match the namespace sent on the request")
+    if where.namespace:
+        metadata["namespace"] = where.namespace
+    return {**document, "metadata": metadata}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from manciple.api.options import ListOptions
+from manciple.api.requests import ListOptions
 from manciple.store import objects, tail
 from manciple.store.records import Page, Stored
 from manciple.wire.errors import ApiError, Expired, NotFound

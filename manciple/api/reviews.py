@@ -2,6 +2,10 @@
 
 The questions are kinds that are answered and never stored. Whoever is known may do everything for now, and the answers
 say so; they ask `allowed`, the one place where that is decided.
+
+A TokenReview is for servers that were shown a bearer token and ask whose it is. The agents of nodes ask so, and nobody
+but nodes and administrators may: whoever may ask can try tokens.
+Source: kubernetes pkg/registry/authentication/tokenreview/storage.go.
 """
 
 from __future__ import annotations
@@ -10,10 +14,11 @@ from typing import Any
 
 from msgspec import structs
 
-from manciple.api import token_reviews
-from manciple.api.bodies import virtual_kind
+from manciple.api import tokens
+from manciple.api.requests import virtual_kind
 from manciple.wire.base import Value
-from manciple.wire.identity import Identity
+from manciple.wire.errors import BadRequest, Forbidden
+from manciple.wire.identity import MASTERS, NODES, Identity
 from manciple.wire.registry import Kind
 from manciple.wire.reviews import (
     NonResourceAttributes,
@@ -28,6 +33,8 @@ from manciple.wire.reviews import (
     SubjectAccessReviewStatus,
     SubjectRulesReviewStatus,
     TokenReview,
+    TokenReviewSpec,
+    TokenReviewStatus,
     UserInfo,
 )
 
@@ -52,7 +59,7 @@ def answer(review: Any, identity: Identity) -> Any:
     """The review with its status filled in. Raises: Forbidden, BadRequest."""
     match review:
         case TokenReview(spec=spec):
-            status: Value = token_reviews.review(spec, identity)
+            status: Value = review_token(spec, identity)
         case SelfSubjectReview():
             status = SelfSubjectReviewStatus(user_info=UserInfo(username=identity.name, groups=identity.groups))
         case SelfSubjectAccessReview(spec=spec):
@@ -74,3 +81,43 @@ def _rules(identity: Identity) -> SubjectRulesReviewStatus:
         resource_rules=(ResourceRule(verbs=("*",), api_groups=("*",), resources=("*",)),),
         non_resource_rules=(NonResourceRule(verbs=("*",), non_resource_urls=("*",)),),
     )
+
+
+# Tokens ---------------------------------------------------------------------------------------------------------------
+
+
+#: The audience of ordinary tokens, and of a question that names none (upstream: the issuer of service accounts).
+API_AUDIENCE = "https://kubernetes.default.svc"
+
+
+def review_token(spec: TokenReviewSpec, asker: Identity) -> TokenReviewStatus:
+    """Raises: Forbidden for whoever may not ask; BadRequest without a token."""
+    if not {MASTERS, NODES} & set(asker.groups):
+        raise Forbidden(
+            f'tokenreviews.authentication.k8s.io is forbidden: User "{asker.name}" cannot create resource '
+            f'"tokenreviews" in API group "authentication.k8s.io" at the cluster scope',
+            details={"group": "authentication.k8s.io", "kind": "tokenreviews"},
+        )
+    if not spec.token:
+        raise BadRequest("token is required for TokenReview in authentication")
+    return _status(spec)
+
+
+def _status(spec: TokenReviewSpec) -> TokenReviewStatus:
+    wanted = spec.audiences or (API_AUDIENCE,)
+    identity, audience = _identify(spec.token)
+    if identity is None:
+        return TokenReviewStatus(error="invalid bearer token")
+    if audience not in wanted:
+        return TokenReviewStatus(
+            error=f"token audiences [{audience}] is invalid for the target audiences [{' '.join(wanted)}]"
+        )
+    user = UserInfo(username=identity.name, groups=identity.groups)
+    return TokenReviewStatus(authenticated=True, user=user, audiences=(audience,))
+
+
+def _identify(token: str) -> tuple[Identity | None, str]:
+    """Whose token it is, and for whom it is good."""
+    if (audience := tokens.audience(token)) is not None:
+        return tokens.API_SERVER, audience
+    return tokens.identify(token), API_AUDIENCE

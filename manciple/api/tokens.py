@@ -3,6 +3,10 @@
 A token is 256 random bits as text. Only its SHA-256 is stored: with that much entropy a slow hash would protect
 nothing and cost every request. `identify` runs once a request, so what it learns is remembered for a few seconds
 (`REMEMBERED`); a revocation is felt at once in its own process and within that time in the others.
+
+The tokens with which this API server calls the agents of nodes are signed instead, for one node, good for a minute.
+Every process of an installation has the same signing key, so any of them can tell the agent (by TokenReview) that
+another one's token is good. Nothing is stored, and a token opens nothing but the agent of the node that it names.
 """
 
 from __future__ import annotations
@@ -14,6 +18,7 @@ import time
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
+from django.core import signing
 from django.db.models import Q
 from django.utils import timezone
 
@@ -100,3 +105,33 @@ def _remember(digest: str, identity: Identity) -> None:
 def _note_use(row: Token, now: datetime) -> None:
     if row.last_used is None or now - row.last_used >= USE_RESOLUTION:
         Token.objects.filter(pk=row.pk).update(last_used=now)
+
+
+# Tokens for the agents of nodes ---------------------------------------------------------------------------------------
+
+
+#: Seconds for which a token is good, and may be remembered as good.
+NODE_LIFETIME = 60
+#: In whose name the API server comes.
+API_SERVER = Identity("system:kube-apiserver", (AUTHENTICATED,))
+
+_SALT = "manciple.api.tokens"
+
+
+def audience_of(node: str) -> str:
+    """The name under which the agent of `node` asks about tokens."""
+    return f"system:node:{node}"
+
+
+def issue_for_node(node: str) -> str:
+    """A token to show to the agent of `node`."""
+    return signing.dumps(audience_of(node), salt=_SALT)
+
+
+def audience(token: str) -> str | None:
+    """For whom a token of ours is good; None for a token that is none, was changed, or is too old."""
+    try:
+        found: object = signing.loads(token, salt=_SALT, max_age=NODE_LIFETIME)
+    except signing.BadSignature:
+        return None
+    return found if isinstance(found, str) else None

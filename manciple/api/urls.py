@@ -1,4 +1,4 @@
-"""The API's paths. What they mean below /api/v1 and /apis/G/V is `manciple.api.paths`' business."""
+"""The API's paths. What they mean below /api/v1 and /apis/G/V is `manciple.api.requests`' business."""
 
 from __future__ import annotations
 

@@ -16,21 +16,7 @@ from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
 from rest_framework.views import APIView
 
-from manciple.api import (
-    applies,
-    bodies,
-    collections,
-    connections,
-    options,
-    patches,
-    paths,
-    reads,
-    reviews,
-    shapes,
-    streams,
-    subresources,
-    writes,
-)
+from manciple.api import connections, patches, reads, requests, reviews, shapes, subresources, writes
 from manciple.api.answers import (
     BODY_LIMIT,
     body_too_large,
@@ -42,9 +28,10 @@ from manciple.api.answers import (
     warning_header,
 )
 from manciple.api.authentication import identity_of
-from manciple.api.negotiation import Form, wanted_form
-from manciple.api.paths import ResourcePath
+from manciple.api.requests import ResourcePath
 from manciple.api.served import Served
+from manciple.api.shapes import Form, wanted_form
+from manciple.api.subresources import Streamed
 from manciple.store.records import Deletion
 from manciple.wire import codec
 from manciple.wire.machinery import DeleteOptions
@@ -88,7 +75,7 @@ class ResourceView(ApiView):
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         """Raises: Unauthorized before anything else, NotFound for a path that nothing is served at."""
         super().initial(request, *args, **kwargs)
-        path = paths.parse(request.path)
+        path = requests.parse_path(request.path)
         served = path.served() if path else None
         if path is None or served is None:
             raise unknown_path()
@@ -103,10 +90,11 @@ class ResourceView(ApiView):
 
     def get(self, request: Request, **_: Any) -> HttpResponse:
         form = _form(request)
-        if connections.find(self.kind, self.where.subresource) or streams.find(self.kind, self.where.subresource):
+        below = subresources.find(self.kind, self.where.subresource)
+        if connections.find(self.kind, self.where.subresource) or isinstance(below, Streamed):
             raise unsupported_method()  # a stream is answered before it comes here
-        if computed := subresources.find(self.kind, self.where.subresource):
-            return document_answer(computed.answer(self.where.namespace, self.where.name), pretty=form.pretty)
+        if below is not None:
+            return document_answer(below.answer(self.where.namespace, self.where.name), pretty=form.pretty)
         if not self.where.name:
             return self._list(request, form)
         stored = reads.get(
@@ -118,7 +106,7 @@ class ResourceView(ApiView):
         return _shaped(self.served, stored.text, form)
 
     def _list(self, request: Request, form: Form) -> HttpResponse:
-        wanted = options.list_options(self.kind, request.GET)
+        wanted = requests.list_options(self.kind, request.GET)
         page = reads.list_page(self.kind, namespace=self.where.namespace, options=wanted)
         return _finished(shapes.list_text(self.served, page, form, now=time.time()), form)
 
@@ -129,7 +117,7 @@ class ResourceView(ApiView):
         if self.where.name or (self.kind.namespaced and not self.where.namespace):
             raise unsupported_method()
         form = _form(request)
-        wanted = options.write_options(request.GET, operation="Create")
+        wanted = requests.write_options(request.GET, operation="Create")
         decoded = self._decoded(request, wanted.strictness)
         made = writes.create(
             self.kind,
@@ -141,7 +129,7 @@ class ResourceView(ApiView):
         return self._object(made, form, code=201, warnings=decoded.warnings)
 
     def _connect(self, request: Request, connect: connections.Connection) -> HttpResponse:
-        wanted = options.write_options(request.GET, operation="Create")
+        wanted = requests.write_options(request.GET, operation="Create")
         status = connect(
             self.kind,
             self.where,
@@ -155,7 +143,7 @@ class ResourceView(ApiView):
     def put(self, request: Request, **_: Any) -> HttpResponse:
         self._need_object()
         form = _form(request)
-        wanted = options.write_options(request.GET, operation="Update")
+        wanted = requests.write_options(request.GET, operation="Update")
         decoded = self._decoded(request, wanted.strictness)
         written = writes.update(
             self.kind,
@@ -174,10 +162,10 @@ class ResourceView(ApiView):
         form = _form(request)
         media = patches.media_type(request.content_type or "")
         applying = media == patches.APPLY_PATCH
-        wanted = options.write_options(request.GET, operation="Patch", applies=applying)
+        wanted = requests.write_options(request.GET, operation="Patch", applies=applying)
         identity, body = identity_of(request), body_of(request)
         if applying:
-            applied = applies.apply(self.served, self.where, body, identity=identity, options=wanted)
+            applied = patches.apply(self.served, self.where, body, identity=identity, options=wanted)
             code = 201 if applied.written.created else 200
             return self._object(applied.written.object, form, code=code, warnings=applied.warnings)
         patch = patches.read(self.served, body, media=media, strictness=wanted.strictness)
@@ -197,8 +185,8 @@ class ResourceView(ApiView):
         if self.where.subresource:
             raise unsupported_method()
         form = _form(request)
-        wanted = options.delete_options(
-            bodies.decode_delete_options(body_of(request), request.content_type or ""), request.GET
+        wanted = requests.delete_options(
+            requests.decode_delete_options(body_of(request), request.content_type or ""), request.GET
         )
         if not self.where.name:
             return self._delete_collection(request, wanted, form)
@@ -221,8 +209,8 @@ class ResourceView(ApiView):
     def _delete_collection(self, request: Request, wanted: DeleteOptions, form: Form) -> HttpResponse:
         if (self.kind.namespaced and not self.where.namespace) or self.kind.resource == "namespaces":
             raise unsupported_method()
-        selected = options.list_options(self.kind, request.GET)
-        page = collections.delete_all(
+        selected = requests.list_options(self.kind, request.GET)
+        page = writes.delete_all(
             self.kind,
             namespace=self.where.namespace,
             selected=selected,
@@ -233,11 +221,11 @@ class ResourceView(ApiView):
 
     def _need_object(self) -> None:
         below = self.where.subresource
-        if not self.where.name or any(part.find(self.kind, below) for part in (connections, streams, subresources)):
+        if not self.where.name or any(part.find(self.kind, below) for part in (connections, subresources)):
             raise unsupported_method()
 
-    def _decoded(self, request: Request, strictness: options.Strictness) -> bodies.Decoded:
-        return bodies.decode_object(
+    def _decoded(self, request: Request, strictness: codec.Strictness) -> codec.Decoded:
+        return requests.decode_object(
             self.served, body_of(request), content_type=request.content_type or "", strictness=strictness
         )
 
@@ -252,8 +240,8 @@ class ReviewView(ApiView):
         kind = reviews.REVIEWS.get((group, "v1", plural))
         if kind is None:
             raise unknown_path()
-        wanted = options.write_options(request.GET, operation="Create")
-        decoded = bodies.decode_object(
+        wanted = requests.write_options(request.GET, operation="Create")
+        decoded = requests.decode_object(
             Served(kind, kind.version),
             body_of(request),
             content_type=request.content_type or "",
@@ -273,10 +261,10 @@ def _known_subresource(path: ResourcePath, served: Served) -> bool:
     name = path.subresource
     if not name or name in served.kind.subresources:
         return True
-    return any(part.find(served.kind, name) is not None for part in (connections, streams, subresources))
+    return any(part.find(served.kind, name) is not None for part in (connections, subresources))
 
 
-def _manager(request: Request, wanted: options.WriteOptions) -> str:
+def _manager(request: Request, wanted: requests.WriteOptions) -> str:
     """Who makes a change: the fieldManager, else the first word of the client's name (upstream: managerOrUserAgent)."""
     return wanted.field_manager or request.headers.get("User-Agent", "").partition("/")[0]
 

@@ -5,6 +5,10 @@ on from there; N sends what the log holds after N; `sendInitialEvents=true` send
 says "that was all of it" (how informers open). Then it follows the hub (`manciple.api.fanout`). It ends with its
 client, with its timeout, when the client does not keep up, or with an ERROR event (410 Expired) when what it asks for
 is pruned.
+
+A watch looks at a selection of objects (namespace, labels, fields). An event may bring an object into the selection,
+change it there, or take it out; whoever watches sees an ADDED, a MODIFIED or a DELETED accordingly, whatever the log
+calls it.
 Source: apiserver/pkg/endpoints/handlers/watch.go, apiserver/pkg/storage/cacher.
 """
 
@@ -19,19 +23,71 @@ from dataclasses import dataclass, replace
 
 import orjson
 
-from manciple.api import paths, shapes
+from manciple.api import requests, shapes
 from manciple.api.answers import status_of, unknown_path
-from manciple.api.asgi_requests import authenticate, headers_of, in_reader, query_of, refuse, refuse_when_stopping
-from manciple.api.asgi_types import Receive, Scope, Send
+from manciple.api.asgi_requests import (
+    Receive,
+    Scope,
+    Send,
+    authenticate,
+    headers_of,
+    in_reader,
+    query_of,
+    refuse,
+    refuse_when_stopping,
+)
 from manciple.api.fanout import Hub, SharedEvent, Watcher
-from manciple.api.negotiation import Form, wanted_form
-from manciple.api.options import ListOptions, list_options, truth
-from manciple.api.paths import ResourcePath
-from manciple.api.selections import Selection
+from manciple.api.requests import ListOptions, ResourcePath, list_options, truth
 from manciple.api.served import Served
+from manciple.api.shapes import Form, wanted_form
 from manciple.store import objects, tail
-from manciple.store.records import EventRecord
-from manciple.wire.selectors import FieldRequirement, FieldSelector
+from manciple.store.records import EventRecord, EventType
+from manciple.wire.selectors import FieldRequirement, FieldSelector, LabelSelector
+
+# Selections -----------------------------------------------------------------------------------------------------------
+
+
+ANY_LABELS = LabelSelector()
+ANY_FIELDS = FieldSelector()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """Objects of one resource. namespace "" means all of them."""
+
+    resource: str
+    namespace: str = ""
+    labels: LabelSelector = ANY_LABELS
+    fields: FieldSelector = ANY_FIELDS
+
+    @property
+    def everything(self) -> bool:
+        """Whether labels and fields need not be looked at."""
+        return self.labels.empty and self.fields.empty
+
+    def sees(self, record: EventRecord) -> EventType | None:
+        """How `record` appears in this selection; None where it does not."""
+        if self.namespace and record.namespace != self.namespace:
+            return None
+        if self.everything:
+            return record.type
+        before = self._held_before(record)
+        after = record.type != "DELETED" and self._holds(record.labels, record.fields)
+        if before:
+            return "MODIFIED" if after else "DELETED"
+        return "ADDED" if after else None
+
+    def _held_before(self, record: EventRecord) -> bool:
+        if record.previous_labels is None or record.previous_fields is None:
+            return False
+        return self._holds(record.previous_labels, record.previous_fields)
+
+    def _holds(self, labels: dict[str, str], fields: dict[str, str]) -> bool:
+        return self.labels.matches(labels) and self.fields.matches(fields)
+
+
+# Streams --------------------------------------------------------------------------------------------------------------
+
 
 #: Seconds a watch lives that names no timeout: between once and twice this, so that many do not end together.
 SHORTEST_LIFE = 1800
@@ -69,7 +125,7 @@ def is_watch(scope: Scope) -> bool:
     if scope["method"] != "GET" or not scope["path"].startswith(("/api/", "/apis/")):
         return False
     query = query_of(scope)
-    path = paths.parse(scope["path"])
+    path = requests.parse_path(scope["path"])
     return path is not None and (path.watch or ("watch" in query and truth(query, "watch")))
 
 
@@ -93,7 +149,7 @@ async def watch(scope: Scope, receive: Receive, send: Send) -> None:
 
 def read_request(scope: Scope) -> WatchRequest:
     """Raises: NotFound, BadRequest, Invalid, NotAcceptable."""
-    path = paths.parse(scope["path"])
+    path = requests.parse_path(scope["path"])
     served = path.served() if path else None
     if path is None or served is None or path.subresource:
         raise unknown_path()

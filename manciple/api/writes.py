@@ -10,17 +10,17 @@ writes it on condition that nobody else wrote meanwhile; if somebody did, it sta
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
 from msgspec import structs
 
-from manciple.api import admission, namespace_deletion, ownership
+from manciple.api import admission, namespaces, ownership, reads
 from manciple.api.admission import AdmissionRequest
-from manciple.api.options import propagation_of
+from manciple.api.requests import ListOptions, propagation_of
 from manciple.store import objects
-from manciple.store.records import Deletion
+from manciple.store.records import Deletion, Page, Stored
 from manciple.wire.base import ApiObject, timestamp
 from manciple.wire.errors import ApiError, BadRequest, Conflict, FieldError, Invalid, NotFound, invalid
 from manciple.wire.identity import Identity
@@ -194,11 +194,11 @@ def delete(
     admission.admit(AdmissionRequest(operation="DELETE", kind=kind, old=old, identity=identity, dry_run=dry_run))
     wanted = options.preconditions or Preconditions()
     revision = wanted.resource_version or ""
-    ends_namespace = kind.resource == namespace_deletion.RESOURCE
+    ends_namespace = kind.resource == namespaces.NAMESPACES
 
     def work(writer: objects.Writer) -> Deletion:
         if ends_namespace:
-            namespace_deletion.hold(writer, kind, name, resource_version=revision)
+            namespaces.hold(writer, kind, name, resource_version=revision)
         return writer.delete(
             kind,
             namespace,
@@ -212,7 +212,7 @@ def delete(
     reads = [objects.Read(kind, namespace, name)]
     deletion = objects.write(work, identity=identity, reads=reads, dry_run=dry_run)
     if ends_namespace and not dry_run:
-        namespace_deletion.release_if_empty(name)
+        namespaces.release_if_empty(name)
     return deletion
 
 
@@ -311,3 +311,23 @@ def _create_by_update(kind: Kind, wanted: Any, *, namespace: str, identity: Iden
     fresh = structs.replace(wanted, metadata=structs.replace(meta, resource_version=""))
     made = create(kind, fresh, namespace=namespace, identity=identity, dry_run=dry_run)
     return Written(made, created=True)
+
+
+# Collections ----------------------------------------------------------------------------------------------------------
+
+
+def delete_all(
+    kind: Kind, *, namespace: str, selected: ListOptions, identity: Identity, options: DeleteOptions
+) -> Page:
+    """Delete what `selected` selects in `namespace`; returns the objects as they were before."""
+    page = reads.list_page(kind, namespace=namespace, options=selected)
+    deleted = tuple(item for item in page.items if _deleted(kind, item, identity=identity, options=options))
+    return replace(page, items=deleted)
+
+
+def _deleted(kind: Kind, item: Stored, *, identity: Identity, options: DeleteOptions) -> bool:
+    try:
+        delete(kind, namespace=item.namespace, name=item.name, identity=identity, options=options)
+    except NotFound:
+        return False
+    return True

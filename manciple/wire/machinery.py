@@ -194,6 +194,14 @@ class CreateOptions(Value):
     field_validation: Annotated[str, pb(4)] = ""
 
 
+class Binding(ApiObject):
+    """What a scheduler posts to `pods/NAME/binding`: run the pod on the node `target`."""
+
+    SCHEMA: ClassVar = "io.k8s.api.core.v1.Binding"
+
+    target: Annotated[ObjectReference, pb(2)] = always(ObjectReference())
+
+
 class Eviction(ApiObject):
     """policy/v1: what is posted to `pods/NAME/eviction`."""
 

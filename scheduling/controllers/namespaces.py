@@ -1,17 +1,17 @@
-"""Empties namespaces that are being deleted and lets them go; the rules are `manciple.api.namespace_deletion`'s."""
+"""Empties namespaces that are being deleted and lets them go; the rules are `manciple.api.namespaces`'s."""
 
 from __future__ import annotations
 
 from datetime import datetime
 
-from manciple.api import namespace_deletion
+from manciple.api import namespaces
 from scheduling.controllers.declaration import ANY, DELETED, DELETING, MODIFIED, Controller
 from scheduling.resources import NAMESPACES
 
 
 def sweep(now: datetime) -> int:
     """Returns how many namespaces went."""
-    return namespace_deletion.sweep(now)
+    return namespaces.sweep(now)
 
 
 CONTROLLER = Controller(

@@ -11,7 +11,7 @@ from django.db.models import Count, Model, QuerySet
 
 from claims.admission import is_admin_namespace
 from claims.models import AllocatedDevice, Claim, Pod
-from manciple.api.namespace_rules import IMMORTAL_NAMESPACES
+from manciple.api.namespaces import IMMORTAL_NAMESPACES
 from manciple.pages.people import Person
 from manciple.store import objects, rows
 from manciple.store.records import Stored

@@ -14,7 +14,7 @@ from typing import Any
 from msgspec import structs
 
 from manciple.api import writes
-from manciple.api.bodies import decode_document
+from manciple.api.requests import decode_document
 from manciple.api.served import Served, versions_of
 from manciple.pages.people import Person
 from manciple.wire.base import ApiObject

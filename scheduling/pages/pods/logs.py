@@ -19,7 +19,7 @@ from claims.kinds.pod_logs import agent_query
 from claims.kinds.pods import Pod
 from claims.pod_logs import LogPlace, find
 from inventory import agents
-from manciple.api.streams import StreamRequest
+from manciple.api.subresources import StreamRequest
 from manciple.pages.people import demand_sight
 from manciple.store import objects
 from manciple.wire.errors import ApiError

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from manciple.api import namespace_deletion
+from manciple.api import namespaces
 from tests.manciple.api.requests import (
     CLAIMS,
     CLASSES,
@@ -106,11 +106,11 @@ def test_a_namespace_ends_when_its_last_object_is_gone(api: Api) -> None:
     api.made(leaving, claim(finalizers=["example.com/stay"]))
     api.made(leaving, claim(name="quick"))
     api.delete(f"{NAMESPACES}/leaving")
-    later = datetime.now(UTC) + namespace_deletion.PATIENCE
-    assert namespace_deletion.sweep(later) == 0
+    later = datetime.now(UTC) + namespaces.PATIENCE
+    assert namespaces.sweep(later) == 0
     assert api.get(f"{leaving}/quick").code == 404
     api.patch(f"{leaving}/c", {"metadata": {"finalizers": None}})
-    assert namespace_deletion.sweep(later) == 1
+    assert namespaces.sweep(later) == 1
     assert api.get(f"{NAMESPACES}/leaving").code == 404
 
 
@@ -119,9 +119,9 @@ def test_a_file_with_a_namespace_and_its_contents_is_deleted_without_a_miss(api:
     leaving = CLAIMS.replace("default", "leaving")
     api.made(leaving, claim())
     api.delete(f"{NAMESPACES}/leaving")
-    assert namespace_deletion.sweep(datetime.now(UTC)) == 0
+    assert namespaces.sweep(datetime.now(UTC)) == 0
     assert api.delete(f"{leaving}/c").code == 200  # kubectl gets there in its own time, and finds it
-    assert namespace_deletion.sweep(datetime.now(UTC)) == 1  # and nobody waits longer than that takes
+    assert namespaces.sweep(datetime.now(UTC)) == 1  # and nobody waits longer than that takes
 
 
 def test_events_about_what_is_gone_hold_up_no_namespace(api: Api) -> None:
@@ -132,9 +132,9 @@ def test_events_about_what_is_gone_hold_up_no_namespace(api: Api) -> None:
     event = {"metadata": {"name": "c.1", "namespace": "leaving"}, "involvedObject": about, "reason": "Seen"}
     api.made("/api/v1/namespaces/leaving/events", {"apiVersion": "v1", "kind": "Event", **event})
     api.delete(f"{NAMESPACES}/leaving")
-    assert namespace_deletion.sweep(datetime.now(UTC)) == 0
+    assert namespaces.sweep(datetime.now(UTC)) == 0
     api.delete(f"{leaving}/c")
-    assert namespace_deletion.sweep(datetime.now(UTC)) == 1
+    assert namespaces.sweep(datetime.now(UTC)) == 1
 
 
 def test_an_empty_namespace_goes_at_once(api: Api) -> None:

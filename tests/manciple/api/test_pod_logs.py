@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from manciple.api import node_tokens
+from manciple.api import tokens
 from nodeagent.server import serving
 from nodeagent.server.serving import Answer, Endpoint, Request
 from tests.manciple.api.server import ApiServer
@@ -113,7 +113,7 @@ def test_the_log_comes_from_the_agent_of_the_pods_node(http: httpx.Client, bound
     (request,) = bound.requests
     assert request.path == ("containerLogs", "default", "p", "main")
     assert request.query == {}
-    assert node_tokens.audience(request.token) == "system:node:alpha"
+    assert tokens.audience(request.token) == "system:node:alpha"
 
 
 def test_the_options_are_handed_on(http: httpx.Client, bound: FakeAgent) -> None:

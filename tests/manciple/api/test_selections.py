@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from manciple.api.selections import Selection
+from manciple.api.watch import Selection
 from manciple.store.records import EventRecord, EventType
 from manciple.wire.selectors import parse_field_selector, parse_label_selector
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from manciple.api.threads import ThreadedWsgi
+from manciple.api.intake import ThreadedWsgi
 
 SCOPE = {
     "type": "http",

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 from django.test import override_settings
 
-from manciple.api import node_tokens, tokens
+from manciple.api import tokens
 from tests.manciple.api.requests import Api
 
 PATH = "/apis/authentication.k8s.io/v1/tokenreviews"
@@ -46,7 +46,7 @@ def test_an_expired_token_is_not_authenticated(node: Api) -> None:
 
 
 def test_the_api_server_is_known_to_the_agent_of_the_node_that_its_token_names(node: Api) -> None:
-    status = node.made(PATH, review(node_tokens.issue("alpha"), *NODE))["status"]
+    status = node.made(PATH, review(tokens.issue_for_node("alpha"), *NODE))["status"]
     assert status["authenticated"]
     assert status["user"]["username"] == "system:kube-apiserver"
     assert status["audiences"] == ["system:node:alpha"]
@@ -54,37 +54,37 @@ def test_the_api_server_is_known_to_the_agent_of_the_node_that_its_token_names(n
 
 @pytest.mark.parametrize("audiences", [(), ("system:node:beta",), (API,)])
 def test_a_token_for_one_node_is_worth_nothing_elsewhere(node: Api, audiences: tuple[str, ...]) -> None:
-    status = node.made(PATH, review(node_tokens.issue("alpha"), *audiences))["status"]
+    status = node.made(PATH, review(tokens.issue_for_node("alpha"), *audiences))["status"]
     assert "authenticated" not in status
     assert "token audiences [system:node:alpha] is invalid for the target audiences" in status["error"]
 
 
 def test_a_token_for_a_node_does_not_open_the_api(api: Api) -> None:
-    assert Api(node_tokens.issue("alpha")).get("/api/v1/namespaces").code == 401
+    assert Api(tokens.issue_for_node("alpha")).get("/api/v1/namespaces").code == 401
     assert api.get("/api/v1/namespaces").code == 200
 
 
 def test_a_token_for_a_node_expires(node: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    token = node_tokens.issue("alpha")
+    token = tokens.issue_for_node("alpha")
     assert node.made(PATH, review(token, *NODE))["status"]["authenticated"]
-    monkeypatch.setattr(node_tokens, "LIFETIME", -1)
+    monkeypatch.setattr(tokens, "NODE_LIFETIME", -1)
     assert "authenticated" not in node.made(PATH, review(token, *NODE))["status"]
 
 
 def test_a_token_for_a_node_that_was_changed_is_not_believed() -> None:
-    token = node_tokens.issue("alpha")
-    assert node_tokens.audience(token) == "system:node:alpha"
+    token = tokens.issue_for_node("alpha")
+    assert tokens.audience(token) == "system:node:alpha"
     payload, stamp, signature = token.split(":")
-    other = node_tokens.issue("beta").split(":")[0]
-    assert node_tokens.audience(f"{other}:{stamp}:{signature}") is None
-    assert node_tokens.audience(f"{payload}:{stamp}:{signature[::-1]}") is None
+    other = tokens.issue_for_node("beta").split(":")[0]
+    assert tokens.audience(f"{other}:{stamp}:{signature}") is None
+    assert tokens.audience(f"{payload}:{stamp}:{signature[::-1]}") is None
 
 
 def test_a_token_is_good_in_every_process_with_the_same_key_and_in_no_other() -> None:
-    token = node_tokens.issue("alpha")
+    token = tokens.issue_for_node("alpha")
     with override_settings(SECRET_KEY="another cluster's"):
-        assert node_tokens.audience(token) is None
-    assert node_tokens.audience(token) == "system:node:alpha"
+        assert tokens.audience(token) is None
+    assert tokens.audience(token) == "system:node:alpha"
 
 
 def test_a_user_may_not_ask(api: Api) -> None:

@@ -23,7 +23,7 @@ _V1BETA1 = (
     claim_conversion.ResourceClaim,
     claim_conversion.ResourceClaimTemplate,
 )
-_CORE = (pods.Pod, pods.Binding, nodes.Node, quotas.ResourceQuota, machinery.Namespace, machinery.Event)
+_CORE = (pods.Pod, machinery.Binding, nodes.Node, quotas.ResourceQuota, machinery.Namespace, machinery.Event)
 
 TYPES: dict[tuple[str, str], type[ApiObject]] = {
     **{("v1", type_.__name__): type_ for type_ in _CORE},

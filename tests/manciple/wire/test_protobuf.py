@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from claims.kinds.containers import Container, EphemeralContainer, HTTPGetAction, Probe, ProbeHandler
-from claims.kinds.pods import Binding, Pod
+from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import DeviceClaimConfiguration, ResourceClaim
 from inventory.kinds.devices import Counter, CounterSet, DeviceAttribute, DeviceTaint, OpaqueDeviceConfiguration
 from manciple.wire import codec, protobuf
 from manciple.wire.base import ObjectMeta, ObjectReference, Value
 from manciple.wire.errors import BadRequest
-from manciple.wire.machinery import DeleteOptions, EventSeries, Preconditions
+from manciple.wire.machinery import Binding, DeleteOptions, EventSeries, Preconditions
 from manciple.wire.reviews import SelfSubjectAccessReview
 from manciple.wire.wireformat import Envelope, read_envelope, write_envelope
 from tests.manciple.wire.google_messages import message_class, unknown_fields

@@ -11,7 +11,7 @@ import pytest
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim
 from inventory.kinds.nodes import Taint
-from manciple.api import namespace_deletion
+from manciple.api import namespaces as api_namespaces
 from manciple.store import history, objects
 from manciple.store.records import EventRecord
 from manciple.wire.machinery import Event
@@ -133,10 +133,10 @@ def test_a_terminating_namespace_goes_when_its_pods_have_gone(cluster: Cluster) 
     cluster.create(make_pod("web", namespace="team", claims={"gpu": "training"}))
     cluster.settle()
     with objects.writing(sources=objects.Sources(now=cluster.clock)) as writer:
-        namespace_deletion.hold(writer, kind_of(made), "team")
+        api_namespaces.hold(writer, kind_of(made), "team")
         writer.delete(kind_of(made), "", "team")
     assert namespaces.sweep(cluster.now) == 0
-    cluster.later(namespace_deletion.PATIENCE.total_seconds())
+    cluster.later(api_namespaces.PATIENCE.total_seconds())
     assert namespaces.sweep(cluster.now) == 0
     pod = cluster.get(Pod, "web", "team")
     assert pod.metadata.deletion_timestamp is not None

@@ -9,7 +9,7 @@ from django.test.utils import CaptureQueriesContext
 
 from claims.admission import ADMIN_ACCESS_LABEL
 from claims.kinds.pods import Pod
-from manciple.api import namespace_deletion
+from manciple.api import namespaces
 from manciple.pages.people import Person
 from manciple.wire.machinery import Namespace
 from scheduling.pages.namespaces.reading import read_namespaces
@@ -135,7 +135,7 @@ def test_a_deletion_counts_what_goes_first(admin: Client, cluster: Cluster) -> N
         cluster.delete(pod)
     cluster.later(6)
     cluster.settle()
-    namespace_deletion.sweep(cluster.now)
+    namespaces.sweep(cluster.now)
     assert "lab" not in cluster.all_namespaces()
 
 

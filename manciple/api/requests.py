@@ -1,24 +1,99 @@
-"""The query parameters and option bodies of requests, read and checked: ListOptions, WriteOptions, DeleteOptions.
+"""A request of the API, read and checked: what its path means, its options, its body.
 
-Source: apimachinery/pkg/apis/meta/v1/types.go and .../validation/validation.go. A wrong option is 422 Invalid with its
-field as the cause, a number that is none is 400.
+    /api/v1/namespaces/NS/pods/NAME/status          /apis/GROUP/VERSION/PLURAL/NAME
+    /api/v1/watch/namespaces/NS/pods                the old spelling of ?watch=true
+
+Used by the REST views and by the streams alike. A wrong option is 422 Invalid with its field as the cause, a number
+that is none is 400. Sources: apiserver/pkg/endpoints/request/requestinfo.go; apimachinery/pkg/apis/meta/v1/types.go and
+.../validation/validation.go.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal, cast
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, cast
 
 from msgspec import structs
 
+from manciple.api import served
+from manciple.api.served import Served
 from manciple.store.records import Propagation
-from manciple.wire.base import Value
+from manciple.wire import codec, documents
+from manciple.wire.base import ApiObject, Value
+from manciple.wire.codec import Decoded, Strictness
 from manciple.wire.errors import BadRequest, FieldError, Invalid, forbidden, invalid, not_supported
 from manciple.wire.machinery import DeleteOptions
 from manciple.wire.registry import Kind
 from manciple.wire.selectors import FieldSelector, LabelSelector, parse_field_selector, parse_label_selector
 
-Strictness = Literal["Strict", "Warn", "Ignore"]
+# Paths ----------------------------------------------------------------------------------------------------------------
+
+
+#: What stands behind a namespace's name and is no resource in that namespace.
+NAMESPACE_SUBRESOURCES = frozenset({"status", "finalize"})
+_DEEPEST = len(("plural", "name", "subresource"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResourcePath:
+    """namespace "" means cluster-wide, name "" the collection, subresource "" the object itself."""
+
+    group: str
+    version: str
+    plural: str
+    namespace: str = ""
+    name: str = ""
+    subresource: str = ""
+    watch: bool = False
+
+    def served(self) -> Served | None:
+        """The kind served here; None where there is none, or its scope does not fit the path."""
+        found = served.find(self.group, self.version, self.plural)
+        if found is None:
+            return None
+        if found.kind.namespaced:
+            return found if self.namespace or not self.name else None
+        return None if self.namespace else found
+
+
+def parse_path(path: str) -> ResourcePath | None:
+    """The resource that `path` names; None for any path that is not of that form (discovery, pages)."""
+    segments = [segment for segment in path.split("/") if segment]
+    match segments:
+        case ["api", "v1", *rest]:
+            return _resource("", "v1", rest)
+        case ["apis", group, version, *rest]:
+            return _resource(group, version, rest)
+    return None
+
+
+def _resource(group: str, version: str, rest: list[str]) -> ResourcePath | None:
+    watch = rest[:1] == ["watch"]
+    if watch:
+        rest = rest[1:]
+    namespace = ""
+    match rest:
+        case ["namespaces", in_namespace, first, *deeper] if first not in NAMESPACE_SUBRESOURCES:
+            namespace, rest = in_namespace, [first, *deeper]
+    if not 1 <= len(rest) <= _DEEPEST:
+        return None
+    plural, name, subresource = (*rest, "", "")[:3]
+    return ResourcePath(
+        group=group,
+        version=version,
+        plural=plural,
+        namespace=namespace,
+        name=name,
+        subresource=subresource,
+        watch=watch,
+    )
+
+
+# Options --------------------------------------------------------------------------------------------------------------
+
+
 _STRICTNESSES = ("Ignore", "Strict", "Warn")
 _PROPAGATIONS = ("Background", "Foreground", "Orphan")
 _MATCHES = ("Exact", "NotOlderThan")
@@ -205,3 +280,56 @@ def _dry_run_errors(values: tuple[str, ...]) -> list[FieldError]:
 def _refuse(options: str, wrong: list[FieldError]) -> None:
     if wrong:
         raise Invalid.of(kind=options, group="meta.k8s.io", name="", errors=wrong)
+
+
+# Bodies ---------------------------------------------------------------------------------------------------------------
+
+
+_JSON = "application/json"
+
+
+def decode_object(served: Served, body: bytes, *, content_type: str, strictness: Strictness) -> Decoded:
+    """The object in the body of a create or update, as the store knows it. Raises: BadRequest, UnsupportedMediaType."""
+    content_type = content_type or _JSON
+    if served.conversion is None:
+        return codec.decode(served.kind, body, content_type=content_type, strictness=strictness)
+    if documents.media_type(content_type) == codec.PROTOBUF_MEDIA:
+        document = codec.read_protobuf(served.message_type, body)
+    else:
+        document = codec.read_document(body, content_type=content_type)
+    return decode_document(served, document, strictness=strictness)
+
+
+def decode_document(served: Served, document: Any, *, strictness: Strictness) -> Decoded:
+    """The same for a document of builtins. Raises: BadRequest."""
+    if served.conversion is not None and isinstance(document, dict):
+        given = document.get("apiVersion") or served.api_version
+        if given != served.api_version:
+            raise BadRequest(
+                f"the API version in the data ({given}) does not match the expected API version ({served.api_version})"
+            )
+        document = served.to_storage({**document, "apiVersion": given})
+    return codec.decode_document(served.kind, document, strictness=strictness)
+
+
+def decode_delete_options(body: bytes, content_type: str) -> DeleteOptions | None:
+    """The body of a DELETE; None where it has none. Raises: BadRequest."""
+    if not body:
+        return None
+    return codec.decode_body(DeleteOptions, body, content_type=content_type or _JSON)
+
+
+@cache
+def virtual_kind(type_: type[ApiObject], *, group: str, version: str = "v1") -> Kind:
+    """A kind that is decoded and answered, and never reaches the store."""
+    name = type_.__name__
+    return Kind(
+        group=group,
+        version=version,
+        kind=name,
+        plural=f"{name.lower()}s",
+        namespaced=False,
+        type=type_,
+        validate_create=lambda _obj: (),
+        validate_update=lambda _new, _old: (),
+    )
