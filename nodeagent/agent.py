@@ -34,15 +34,15 @@ from nodeagent.drivers.protocol import Driver
 from nodeagent.drivers.registry import DriverRegistry
 from nodeagent.events import EventRecorder
 from nodeagent.failures import AgentError, ApiFailure, StorageFailed
+from nodeagent.https import AgentServer
 from nodeagent.metrics import AgentMetrics, AgentState, SliceCount
 from nodeagent.podclaims import known_health
 from nodeagent.pods import PodWorker
 from nodeagent.prepare import Preparer
 from nodeagent.publish import Publisher
 from nodeagent.registration import Registration
+from nodeagent.routes import make_server
 from nodeagent.runtimes.protocol import Runtime
-from nodeagent.server.routes import make_server
-from nodeagent.server.serving import AgentServer
 from nodeagent.watching import PodCache, Watching
 from nodeagent.work import AgentQueue, Crew, Key
 

@@ -350,7 +350,6 @@ def _failure_of(body: bytes, code: int) -> ApiFailure:
 # connection breaks, the watch is opened again at the last revision seen, and only when that has been pruned (410) is
 # everything listed again. Failures wait, each time longer.
 
-
 log = logging.getLogger(__name__)
 
 #: Seconds after which a watch is opened anew; spread, so that a fleet does not come back at once.

@@ -138,7 +138,6 @@ def _ca_file(cluster: dict[str, Any], path: Path, target: Path) -> Path | None:
 # Bearer tokens. One in a file may be renewed: in a pod of Kubernetes kubelet does so before the token's hour is over.
 # Source: client-go transport/token_source.go.
 
-
 #: A token, or what gives it anew for each request.
 Token = str | Callable[[], str]
 

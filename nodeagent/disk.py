@@ -155,8 +155,6 @@ def _write_whole(descriptor: int, content: bytes) -> None:
 # One flush of a directory serves all who wait for one. A flush makes durable whatever was changed before it began, by
 # whomever. So whoever comes while one is under way waits for the next, together with all others who came meanwhile, and
 # one of them does it: under load a node flushes as often as its disk can, not as often as it has claims.
-
-
 @dataclass(eq=False, slots=True)
 class _Flush:
     done: bool = False

@@ -181,7 +181,6 @@ def _plan_main(pod: Pod, runs: Mapping[str, ContainerRun], draft: _Draft) -> End
 # a duration, and lasts as long as it should. So when a start or an end is seen for the first time, the steady clock is
 # noted beside it, and from then on only that one counts.
 
-
 #: Seconds by which the clocks may drift apart before it counts: slewing is no jump.
 DRIFT = 1.0
 
@@ -240,7 +239,6 @@ def _time(told: float, reckoned: float) -> float:
 
 
 # The status.
-
 
 #: As kubelet says it (pkg/kubelet/active_deadline.go).
 DEADLINE_EXCEEDED = "DeadlineExceeded"
@@ -312,8 +310,6 @@ def _phase(pod: Pod, seen: Observed) -> str:
 
 
 # Containers.
-
-
 def _container_status(container: Container, seen: Observed) -> ContainerStatus:
     run = seen.runs.get(container.name)
     if run is None:

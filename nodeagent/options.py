@@ -188,7 +188,6 @@ def _listen(options: argparse.Namespace) -> ListenAddress | None:
 # a handler that sets the event would wait for itself for ever. So the handler does nothing; the signal's number goes
 # down a pipe (written by the interpreter's own C handler), and a thread that reads the pipe sets the event.
 
-
 NUMBERS = (signal.SIGINT, signal.SIGTERM)
 
 

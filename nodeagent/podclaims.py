@@ -165,8 +165,6 @@ def serves(device: PreparedDevice, request: str) -> bool:
 
 
 # How a claim's record changes from step to step.
-
-
 def unknown(uid: str, *, pods: tuple[str, ...], drivers: Iterable[str]) -> ClaimRecord:
     """A claim of which only the uid is known: any of `drivers` may have prepared it, for any allocation."""
     records = tuple(DriverRecord(driver=name) for name in sorted(drivers))
@@ -246,7 +244,6 @@ def _drivers(records: Iterable[DriverRecord]) -> set[str]:
 
 
 # The health of its devices.
-
 
 #: (driver, pool, device) -> what its driver says
 KnownHealth = Mapping[tuple[str, str, str], DeviceHealth]

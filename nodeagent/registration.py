@@ -28,7 +28,7 @@ from nodeagent import podclaims
 from nodeagent.client import LEASES, NODES, Client
 from nodeagent.config import AgentConfig, go_architecture
 from nodeagent.failures import ApiFailure
-from nodeagent.server.serving import Serving
+from nodeagent.https import Serving
 from nodeagent.times import micro_text, seconds_text
 
 log = logging.getLogger(__name__)

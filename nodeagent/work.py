@@ -16,7 +16,6 @@ from typing import Final, Generic, Literal, NamedTuple, TypeVar
 # it is looked at once more afterwards, so no change is missed and no two workers touch the same pod. Failures wait
 # twice as long each time. Modelled on client-go's workqueue.
 
-
 Item = TypeVar("Item", bound=Hashable)
 
 
@@ -122,7 +121,6 @@ class WorkQueue(Generic[Item]):
 # it cannot; a container may take its time to stop. Whoever works on that waits, and the pods that have nothing to do
 # with it shall not: a worker that has been at one piece for long does not count, another takes its place, and leaves
 # again when there are enough.
-
 
 #: Seconds at one piece of work after which a worker does not count.
 PATIENCE: Final = 0.5

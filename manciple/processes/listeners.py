@@ -152,7 +152,6 @@ class _QuietServer(uvicorn.Server):
 # background: the process serves meanwhile, and a page that is asked for before the shelf is full waits for the same
 # filling as it would have without. Where the database is away nothing is lost: the first page fills the shelf.
 
-
 #: What the pages of devices, nodes and classes ask first. The state that explanations are made from is not among it:
 #: it is large, and only who asks why something waits needs it.
 SHELVES: tuple[Callable[[], object], ...] = (read_devices, shelf)

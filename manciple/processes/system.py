@@ -116,8 +116,6 @@ class Nodes:
 
 # A Celery worker and beat as threads of this process, on the broker within it (`manciple.in_process_broker`). The bare
 # WorkController is used rather than `celery worker`'s, which installs signal handlers and so needs the main thread.
-
-
 class EmbeddedWorker:
     """Starts with `start()`, ends with `stop()`; one a process, because Celery keeps its stop flag in a module."""
 
@@ -148,8 +146,6 @@ class EmbeddedWorker:
 
 # When the embedded system is ready: an applied pod could run now. `/readyz` asks these beside the API's own checks;
 # each raises `NotReady` saying what is missing.
-
-
 def register_readiness(*, worker: EmbeddedWorker, nodes: Nodes) -> None:
     """Let `/readyz` wait for everything that a pod needs."""
 
@@ -182,7 +178,6 @@ def register_readiness(*, worker: EmbeddedWorker, nodes: Nodes) -> None:
 # What a first visitor finds: classes for the simulated devices, and a template to claim a GPU with. Written the way a
 # person would, through `kubectl apply`'s own path, and only where nothing of that name exists: a changed or deleted
 # demo stays as its owner left it once the namespace is there.
-
 
 NAMESPACE, DEMO = "demo", Path(__file__).with_name("demo.yaml")
 _BUILDER = Identity("manciple:demo", (MASTERS,))

@@ -103,7 +103,6 @@ _StrictLoader.add_implicit_resolver(f"{_TAG}int", re.compile(r"[-+]?0o[0-7_]+$")
 # (/var/run/cdi), as in the specification's library. A device of a later directory stands in for one of the same name in
 # an earlier one; two in one directory are a conflict, and the name then means nothing.
 
-
 _Stamp = tuple[int, int, int]  # inode, mtime in ns, size: a changed file has another one
 
 
@@ -234,7 +233,6 @@ def _why(missing: Sequence[str], conflicts: Mapping[str, tuple[Path, Path]], fil
 # without opening a file. Every device's name begins with the claim's uid: no name ever means one thing for one claim
 # and another for the next, whatever a runtime remembers. Nothing is written that breaks the rules, or that would make a
 # device of somebody else's file unresolvable.
-
 
 _NAME = re.compile(r"k8s\.(?P<driver>[a-z0-9.-]+)-claim_(?P<uid>[^/]+)\.json")
 _ENCODER = msgspec.json.Encoder()

@@ -159,7 +159,6 @@ def _edits_need(edits: ContainerEdits) -> Iterator[str]:
 # library leaves to the OCI runtime is refused here where it can only fail there: a relative path inside the container,
 # a NUL character in an environment.
 
-
 #: (value, path) -> one sentence per problem
 Check = Callable[[Any, str], Iterator[str]]
 

@@ -65,7 +65,6 @@ def plain(attribute: DeviceAttribute) -> str:
 # without affinity have nothing in common. Source: kubernetes, staging/src/k8s.io/dynamic-resource-allocation/
 # deviceattribute (pci_linux.go, numa_linux.go).
 
-
 BUS_ID = "resource.kubernetes.io/pciBusID"
 ROOT = "resource.kubernetes.io/pcieRoot"
 NUMA_NODE = "resource.kubernetes.io/numaNode"

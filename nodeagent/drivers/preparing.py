@@ -76,7 +76,6 @@ def device_names(claims: Sequence[ResourceClaim], driver: str) -> dict[str, set[
 # whose driver is its driver and that name its request, or none. Class comes before claim, and a later one takes
 # precedence over an earlier one. Source: KEP-4381 "OpaqueDeviceConfiguration".
 
-
 #: Lower comes first, and so has less weight.
 _WEIGHT = {"FromClass": 0, "FromClaim": 1}
 

@@ -72,7 +72,6 @@ class DriverRegistry:
 # answer with a failure, or not answer for a claim: all of it becomes `Failed` for the claims concerned, and the claims
 # of other drivers go on.
 
-
 Answer = TypeVar("Answer")
 Claim = TypeVar("Claim")
 

@@ -39,7 +39,6 @@ from nodeagent.plugins.registration import Plugin, Refused
 # pkg/kubelet/cm/dra/healthinfo.go. A report holds for as long as it says, 30 s where it does not; then the device's
 # health is unknown until the next. A driver that is away is not forgotten at once: what it said runs out by itself.
 
-
 log = logging.getLogger(__name__)
 
 #: Seconds that a report holds which does not say; and after which a device that nobody reports is forgotten.
@@ -169,7 +168,6 @@ class HealthWatch:
 
 
 # What a driver's answers mean to the agent; an answer that is no good becomes a failure that says why. Pure.
-
 
 LEFT_OUT = Failed("its answer leaves this claim out")
 

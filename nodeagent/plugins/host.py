@@ -26,7 +26,6 @@ from nodeagent.plugins.registration import Plugin, Refused, Registrar, find_sock
 # socket is there yet. When the record of a claim is lost then, these are the drivers that may have prepared it and must
 # be asked to undo that. A name is written before its driver is asked for anything.
 
-
 log = logging.getLogger(__name__)
 
 _decoder = msgspec.json.Decoder(tuple[str, ...])

@@ -32,11 +32,10 @@ from nodeagent.plugins.protocol import (
     RegistrationStatus,
 )
 
+
 # Finds the registration sockets: every Unix socket below a folder that is not hidden, nor in a hidden folder. A link to
 # a socket counts as one; a link to a folder is not followed. Source: kubernetes
 # pkg/kubelet/pluginmanager/pluginwatcher.
-
-
 class Identity(NamedTuple):
     """Tells a socket from another one that took its path later: inode numbers are used again."""
 
@@ -150,7 +149,6 @@ def _notify(channel: Channel, status: RegistrationStatus) -> None:
 # socket is registered in a thread of its own, so that a plugin that does not answer holds up no other. What fails is
 # tried again, each time after a longer wait; a socket that somebody made anew is tried at once. Source: kubernetes
 # pkg/kubelet/pluginmanager/reconciler.
-
 
 FIRST_DELAY: Final = 0.5
 LONGEST_DELAY: Final = 60.0

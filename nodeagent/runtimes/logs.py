@@ -126,7 +126,6 @@ def parsed(line: bytes) -> LogLine | None:
 # Reads the log file of a container while it grows. conmon writes it in the format of the Container Runtime Interface,
 # and empties it when it has reached its limit.
 
-
 #: How often one who follows looks for more.
 FOLLOW_SECONDS = 0.2
 

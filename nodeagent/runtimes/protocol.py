@@ -17,7 +17,6 @@ from nodeagent.runtimes.logs import LogQuery
 # a container that it started: it is what the container is stopped and probed by, also after the agent has been
 # restarted.
 
-
 #: An init container runs to its end before the next starts; a sidecar runs beside the others and keeps no pod alive.
 Role = Literal["init", "sidecar", "main"]
 

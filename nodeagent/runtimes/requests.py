@@ -32,7 +32,6 @@ from nodeagent.runtimes.protocol import Action, ContainerRequest, MountRequest, 
 # `$(NAME)` in commands, arguments and values of variables. `$$` is a dollar sign, a reference to an unknown name stays
 # as it is written, and so does anything else. Source: kubernetes third_party/forked/golang/expansion.
 
-
 _TERM = re.compile(r"\$(?:\$|\((?P<name>[^)]*)\))")
 
 
@@ -48,7 +47,6 @@ def expanded(text: str, variables: Mapping[str, str]) -> str:
 
 # The variables of a container's manifest, resolved: literals, fields of the pod, amounts of the container. Source:
 # core/v1 EnvVarSource; kubernetes pkg/kubelet/kubelet_pods.go makeEnvironmentVariables and pkg/fieldpath.
-
 
 _SUBSCRIPT = re.compile(r"metadata\.(?P<map>labels|annotations)\['(?P<key>[^']+)'\]")
 
@@ -198,8 +196,6 @@ def _amount(text: str | None) -> Quantity:
 
 
 # Volumes.
-
-
 def _mounts(pod: Pod, container: Container, found: Environment) -> Iterator[MountRequest]:
     volumes = {volume.name: volume for volume in pod.spec.volumes}
     for mount in container.volume_mounts:
@@ -245,8 +241,6 @@ def _kind(volume: Volume) -> str:
 
 
 # Security.
-
-
 def _security(of_pod: PodSecurityContext | None, own: SecurityContext | None) -> Security:
     """The container's own word counts before the pod's."""
     pod, mine = of_pod or PodSecurityContext(), own or SecurityContext()
@@ -266,8 +260,6 @@ def _security(of_pod: PodSecurityContext | None, own: SecurityContext | None) ->
 
 
 # Probes and hooks; `address`: of the pod.
-
-
 def _probes(container: Container, address: str) -> Probes:
     return Probes(
         startup=_probe(container, container.startup_probe, address),

@@ -34,9 +34,8 @@ from nodeagent.plugins.protocol import (
     UnprepareResponse,
 )
 
+
 # One call of the driver at a time, as drivers may expect of the kubelet's library unless they opt out.
-
-
 class Serializer:
     """enabled: False lets calls run side by side. lock_file: shared with the other instances of the driver, if any."""
 

@@ -51,7 +51,6 @@ from nodeagent.work import WorkQueue
 
 # Tells the kubelet how the devices are: all of them at once, whenever one is different, and now and then anyway.
 
-
 #: The kubelet takes what it has not heard for 30 s for unknown.
 REPEAT_SECONDS: Final = 10.0
 
@@ -110,7 +109,6 @@ def _device(one: DeviceHealth, now: int) -> DeviceReport:
 
 
 # Keeps the ResourceSlices of one driver as its pools are, whoever changes or deletes them.
-
 
 log = logging.getLogger(__name__)
 

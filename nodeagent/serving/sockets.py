@@ -20,7 +20,6 @@ from nodeagent.plugins.protocol import Answer, Call, Question
 # Where the kubelet finds a driver: the names of its two sockets. Source: kubernetes
 # staging/src/k8s.io/dynamic-resource-allocation/kubeletplugin/draplugin.go.
 
-
 #: The kubelet's own directories.
 REGISTRAR_DIR = Path("/var/lib/kubelet/plugins_registry")
 PLUGINS_DIR = Path("/var/lib/kubelet/plugins")

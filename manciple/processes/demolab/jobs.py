@@ -369,8 +369,6 @@ def _condition(type_: str, at: datetime) -> Document:
 #
 # Pods that wait, each for a real reason, and claims that are stuck. Nothing is
 # said here about why: the scheduler finds that out, and the pages tell it.
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waiting:
     """A pod that cannot be placed. template: of its claim. age: minutes since it was created."""

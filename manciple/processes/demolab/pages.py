@@ -148,7 +148,6 @@ def find_browser() -> str | None:
 # Makes PNG pictures of pages small: a page has few colours, so 256 of them in a palette are enough. The browser that
 # took the picture counts the colours and packs the pixels; here they are put into a file.
 
-
 _COUNT_AND_PACK = """async (picture) => {
   const image = await createImageBitmap(await (await fetch(`data:image/png;base64,${picture}`)).blob());
   const { width, height } = image;

@@ -22,7 +22,6 @@ from nodeagent.drivers.nvml.gpus import Gpu, Mig
 # of the OS, hardware capabilities), then texts ended by a zero byte; places count from the magic. Before it may stand a
 # cache of an older form. Source: glibc, sysdeps/generic/ dl-cache.h.
 
-
 _MAGIC = b"glibc-ld.so.cache1.1"
 _HEADER = struct.Struct("<20sIIB3xI12x")
 _ENTRY = struct.Struct("<iIIIQ")
@@ -63,7 +62,6 @@ def _text(content: bytes, start: int) -> str:
 # programs load it by (libcuda.so.1): so nobody has to run ldconfig in there. The directory is the one that NVIDIA's
 # images have in LD_LIBRARY_PATH. Source: NVIDIA/nvidia-container-toolkit, pkg/nvcdi/driver-nvml.go, for what is
 # mounted; there, hooks make the links and the linker's cache.
-
 
 OPTIONS = ("ro", "nosuid", "nodev", "rbind", "rprivate")
 

@@ -253,7 +253,6 @@ def _memory_in_gb(memory: int, gpu_memory: int) -> int:
 # part is, and no part while the whole is. Source: kubernetes-sigs/dra-driver-nvidia-gpu, cmd/gpu-kubelet-plugin
 # (deviceinfo.go, mig.go, partitions.go).
 
-
 _PARTITIONS = "partitions"
 
 

@@ -133,7 +133,6 @@ class EventSet:
 # yet when the agent starts (a driver container loads it later), and may go away (the driver is updated): what fails is
 # told once in the log, and tried again at the next look.
 
-
 log = logging.getLogger(__name__)
 
 #: How long one wait for an event may keep the thread from noticing that it is to end.

@@ -50,7 +50,6 @@ def _node(found: Found, node: str, roots: Roots) -> cdi.DeviceNode:
 # sends a message to NETLINK_KOBJECT_UEVENT for every device that comes, goes or changes, to the first network namespace
 # only; in a container nothing may arrive, and the interval alone remains. Source: netlink(7).
 
-
 log = logging.getLogger(__name__)
 
 #: The netlink family of the kernel's device events and its multicast group. Source: linux/netlink.h.

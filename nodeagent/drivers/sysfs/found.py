@@ -86,7 +86,6 @@ def device_name(kind: Kind, name: str) -> str:
 # offered, the function's shared counter holds one unit for each of them. Each takes one, the function takes all: it is
 # given only while none of them is, and none of them while it is. Source: KEP-4815.
 
-
 _UNITS = "units"
 
 
@@ -115,7 +114,6 @@ def _consuming(found: Found, counters: CounterSet | None) -> Device:
 # device matches when each of them fits. A device is offered when its kind is asked for, some rule of `include` matches
 # (or there is none), no rule of `exclude` does, and the machine does not use it itself (or some rule of `offerInUse`
 # matches).
-
 
 DEFAULT_NAME = "sysfs.manciple.dev"
 

@@ -15,9 +15,8 @@ from inventory.kinds.devices import DeviceAttribute
 from nodeagent.drivers.attributes import function_on, in_bytes, number, standard_attributes, text, truth
 from nodeagent.drivers.sysfs.found import Found, Kind
 
+
 # Reads the kernel's directories. A device may vanish between two reads: what cannot be read is not there.
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Roots:
     """Where the machine's directories are; elsewhere in a container, or in a test."""
@@ -77,8 +76,6 @@ def _in_order(name: str) -> tuple[tuple[int, int | str], ...]:
 # Names of vendors, devices and classes, from the list that lspci uses. A line without indentation is a vendor ("8086
 # Intel Corporation"), one with a tab a device of it, one with two tabs a subsystem; further down "C 02  Network
 # controller" is a class and what is indented below it a subclass. Source: the head of pci.ids.
-
-
 @dataclass(frozen=True, slots=True)
 class PciNames:
     """Names by ids of lower-case hexadecimal digits; empty where a name is not known."""
@@ -126,7 +123,6 @@ def _take(names: PciNames, line: str, above: str) -> str:
 # What the machine itself uses: mounted disks, swap, the interface of the default route. A device in use is not offered
 # unless its owner asks for it: whoever got it would take it from under the machine. Source: proc(5) for mountinfo,
 # swaps and net/route; kernel Documentation/ABI/testing/sysfs-block (holders).
-
 
 #: Bits of the flags in /proc/net/route: the route is up and leads through a gateway.
 _UP = 0x1

@@ -5,18 +5,24 @@ Source: kubernetes pkg/probe (a GET succeeds with a status from 200 to 399).
 
 from __future__ import annotations
 
+import heapq
 import http.client
+import itertools
+import logging
 import socket
 import ssl
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
+
+from msgspec.structs import replace
 
 from nodeagent.failures import ContainerFailed
 from nodeagent.runtimes.podman.kernel import PodNetworks
 from nodeagent.runtimes.podman.program import Podman
-from nodeagent.runtimes.protocol import Action, ContainerRequest
+from nodeagent.runtimes.protocol import Action, ContainerRequest, ContainerRun, ProbeRequest
 
 _OK = range(200, 400)
 #: How much of an answer is shown.
@@ -75,7 +81,6 @@ def _unverified() -> ssl.SSLContext:
 # Stops the containers of a pod, a step at a time, so that nobody has to wait where others could be served. The main
 # containers first, then the sidecars from the last to the first, as KEP-753 has it: each container's preStop hook, then
 # its stop signal; what has not ended when the grace period is over is killed.
-
 
 #: How often a step is taken while a hook runs or a killed container is on its way out.
 SOON = 0.5
@@ -160,3 +165,176 @@ def _next_to_stop(running: Sequence[ContainerRequest]) -> Sequence[ContainerRequ
     """The main and init containers, or when none is left the last sidecar."""
     first = [request for request in running if request.role != "sidecar"]
     return first or running[-1:]
+
+
+# Asks running containers how they are: startup, readiness and liveness probes.
+#
+# Until the startup probe has succeeded the others do not run; a container is ready from the first success of its
+# readiness probe; one whose startup or liveness probe fails too often is stopped, and its restart policy decides.
+# Source: kubernetes pkg/kubelet/prober.
+
+log = logging.getLogger(__name__)
+
+Kind = Literal["startup", "readiness", "liveness"]
+
+#: How many probes run at once.
+WORKERS = 4
+
+
+@dataclass(slots=True)
+class _Check:
+    """One probe of one attempt. passed: by the thresholds; successes, failures: in a row."""
+
+    request: ContainerRequest
+    kind: Kind
+    probe: ProbeRequest
+    passed: bool
+    successes: int = 0
+    failures: int = 0
+
+    def count(self, *, well: bool) -> None:
+        self.successes, self.failures = (self.successes + 1, 0) if well else (0, self.failures + 1)
+        if self.successes >= self.probe.successes:
+            self.passed = True
+        elif self.failures >= self.probe.failures:
+            self.passed = False
+
+    @property
+    def fatal(self) -> bool:
+        return self.kind != "readiness" and self.failures >= self.probe.failures
+
+
+@dataclass(slots=True)
+class _Watched:
+    """The probes of one attempt at a container."""
+
+    attempt: int
+    checks: dict[Kind, _Check] = field(default_factory=dict)
+
+    @property
+    def started(self) -> bool:
+        return "startup" not in self.checks or self.checks["startup"].passed
+
+    @property
+    def ready(self) -> bool:
+        return self.started and ("readiness" not in self.checks or self.checks["readiness"].passed)
+
+    def is_due(self, check: _Check) -> bool:
+        return not check.passed if check.kind == "startup" else self.started
+
+
+class Prober:
+    """Thread-safe; without a probe to run it has no thread. `changed`: pod uid. `kill`: stop with grace seconds."""
+
+    def __init__(
+        self, actions: Actions, *, changed: Callable[[str], None], kill: Callable[[ContainerRequest, int], None]
+    ) -> None:
+        self._actions = actions
+        self._changed = changed
+        self._kill = kill
+        self._condition = threading.Condition()
+        self._watched: dict[tuple[str, str], _Watched] = {}
+        self._due: list[tuple[float, int, _Check]] = []  # a heap; the number breaks ties
+        self._ticket = itertools.count()
+        self._threads: list[threading.Thread] = []
+        self._closed = False
+
+    def watch(self, request: ContainerRequest, *, started_at: float) -> None:
+        """Probe the container; one that is watched already goes on as it is. started_at: POSIX seconds."""
+        probes, key = request.probes, (request.pod_uid, request.name)
+        wanted: dict[Kind, ProbeRequest | None] = {
+            "startup": probes.startup,
+            "readiness": probes.readiness,
+            "liveness": probes.liveness,
+        }
+        with self._condition:
+            known = self._watched.get(key)
+            if (known is not None and known.attempt == request.attempt) or not any(wanted.values()):
+                return
+            watched = self._watched[key] = _Watched(request.attempt)
+            age = time.time() - started_at
+            for kind, probe in wanted.items():
+                if probe is not None:
+                    check = watched.checks[kind] = _Check(request, kind, probe, passed=kind == "liveness")
+                    self._schedule(check, max(0.0, probe.initial_delay - age))
+
+    def applied(self, pod_uid: str, run: ContainerRun) -> ContainerRun:
+        """`run` with what its probes say."""
+        with self._condition:
+            watched = self._watched.get((pod_uid, run.name))
+            if watched is None or watched.attempt != run.attempt or not run.running:
+                return run
+            return replace(run, started=watched.started, ready=watched.ready)
+
+    def forget(self, pod_uid: str, container: str) -> None:
+        with self._condition:
+            self._watched.pop((pod_uid, container), None)
+
+    def forget_pod(self, pod_uid: str) -> None:
+        """A pod that is being stopped is not asked any more."""
+        with self._condition:
+            for key in [key for key in self._watched if key[0] == pod_uid]:
+                del self._watched[key]
+
+    def _schedule(self, check: _Check, seconds: float) -> None:
+        """With the lock held."""
+        heapq.heappush(self._due, (time.monotonic() + seconds, next(self._ticket), check))
+        if not self._threads:
+            self._threads = [threading.Thread(target=self._run, name="probe", daemon=True) for _ in range(WORKERS)]
+            for thread in self._threads:
+                thread.start()
+        self._condition.notify()
+
+    def close(self) -> None:
+        with self._condition:
+            self._closed = True
+            self._watched.clear()
+            self._condition.notify_all()
+
+    def _run(self) -> None:
+        while (check := self._next()) is not None:
+            self._probe_and_go_on(check)
+
+    def _next(self) -> _Check | None:
+        """The next probe when it is due; None when there will be none."""
+        with self._condition:
+            while not self._closed:
+                wait = self._due[0][0] - time.monotonic() if self._due else None
+                if wait is not None and wait <= 0:
+                    return heapq.heappop(self._due)[2]
+                self._condition.wait(wait)
+            return None
+
+    def _probe_and_go_on(self, check: _Check) -> None:
+        try:
+            killed = self._probe(check)
+        except Exception:  # a fault in one probe must not stop the others
+            log.exception("the %s probe of container %s", check.kind, check.request.name)
+            killed = False
+        with self._condition:
+            if not killed and self._of(check) is not None:
+                self._schedule(check, check.probe.period)
+
+    def _probe(self, check: _Check) -> bool:
+        """Whether the container was killed by it."""
+        watched = self._of(check)
+        if watched is None or not watched.is_due(check):
+            return False
+        request = check.request
+        trouble = self._actions.perform(check.probe.action, request, timeout=check.probe.timeout)
+        before = (watched.started, watched.ready)
+        check.count(well=not trouble)
+        if trouble:
+            log.info("pod %s, container %s: %s probe failed: %s", request.pod, request.name, check.kind, trouble)
+        if check.fatal:
+            grace = request.grace_seconds if check.probe.grace_seconds is None else check.probe.grace_seconds
+            self._kill(request, grace)
+            return True
+        if before != (watched.started, watched.ready):
+            self._changed(request.pod_uid)
+        return False
+
+    def _of(self, check: _Check) -> _Watched | None:
+        """What the check belongs to; None when that is no longer watched."""
+        watched = self._watched.get((check.request.pod_uid, check.request.name))
+        return watched if watched is not None and watched.checks.get(check.kind) is check else None

@@ -36,7 +36,6 @@ from nodeagent.runtimes.protocol import ContainerRequest, ContainerRun, MountReq
 # walk; one that is put there during it is refused. Source: kubernetes pkg/volume/util/subpath/subpath_linux.go
 # (SafeMakeDir, doSafeOpen, doBindSubPath).
 
-
 #: A handle of a file or directory that reads nothing, blocks on nothing and follows no link at its end.
 _HANDLE = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -275,7 +274,6 @@ def _end_of(log_file: Path) -> bytes:
 
 # The volumes of a pod on this machine: checked or made, and as options of `podman run`. Source: core/v1 HostPathType;
 # kubernetes pkg/volume/hostpath and pkg/volume/emptydir.
-
 
 _TYPES: dict[str, tuple[str, Callable[[int], bool]]] = {
     "Directory": ("a directory", stat.S_ISDIR),

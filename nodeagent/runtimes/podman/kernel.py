@@ -49,7 +49,6 @@ def _check(result: int) -> None:
 # thread enters a namespace and ends there: what it opened stays in it, and no other thread is affected. Source:
 # network_namespaces(7), netdevice(7).
 
-
 T = TypeVar("T")
 
 _CLONE_NEWNET = 0x40000000
@@ -140,7 +139,6 @@ def _in_thread(step: Callable[[], T]) -> T:
 # Tells at once when a container has ended, at no cost while none does. Each container has a monitor process (conmon),
 # which ends after podman has recorded how the container ended. The kernel reports the end of a process to whoever holds
 # a descriptor of it. Source: pidfd_open(2).
-
 
 log = logging.getLogger(__name__)
 

@@ -27,7 +27,6 @@ from nodeagent.runtimes.protocol import ContainerRequest, ContainerRun, Role
 # The labels of a container of ours: enough to know it by, should its pod's folder be lost. Those that begin with
 # io.kubernetes are the ones that a kubelet's containers have.
 
-
 #: Which agent's it is: another agent on this machine does not see it.
 AGENT = "manciple.dev/agent"
 _ROLE, _ATTEMPT, _IMAGE = "manciple.dev/role", "manciple.dev/attempt", "manciple.dev/image"
@@ -92,7 +91,6 @@ def read(found: Mapping[str, str]) -> Words:
 
 
 # What `podman container inspect` says, as far as it is read here, and the run that it tells of.
-
 
 #: Exit code of a container of which nobody knows how it ended.
 UNKNOWN_EXIT = 137

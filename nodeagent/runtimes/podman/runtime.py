@@ -21,10 +21,9 @@ from nodeagent.disk import Disk
 from nodeagent.failures import ContainerFailed, LogsUnavailable
 from nodeagent.runtimes.logs import LogQuery, read_log
 from nodeagent.runtimes.podman import program, starting
-from nodeagent.runtimes.podman.actions import SOON, Actions, Stopper, Stopping
+from nodeagent.runtimes.podman.actions import SOON, Actions, Prober, Stopper, Stopping
 from nodeagent.runtimes.podman.folder import Note, PodFolder, volume_options
 from nodeagent.runtimes.podman.kernel import ExitWatcher, PodNetworks
-from nodeagent.runtimes.podman.probing import Prober
 from nodeagent.runtimes.podman.program import (
     COMMAND_SECONDS,
     Podman,
@@ -40,7 +39,6 @@ from nodeagent.runtimes.podman.starting import ROOTFS, CdiLinks, Place, run_argu
 from nodeagent.runtimes.protocol import ContainerRequest, ContainerRun
 
 # What the runtime knows of one pod, and the requests and runs that have no container of their own.
-
 
 NETWORKS = Path("/run/manciple/netns")
 

@@ -127,7 +127,6 @@ def _image_and_command(request: ContainerRequest) -> list[str]:
 # gets a link there under a name that carries the agent's mark: its own, and those of drivers behind sockets that were
 # given the same directory. The link of a file that is gone is removed.
 
-
 #: Where podman looks; links are made in the last one, which a reboot empties.
 SEARCHED = (Path("/etc/cdi"), Path("/run/cdi"))
 
@@ -167,7 +166,6 @@ class CdiLinks:
 # Why `podman run` failed, in the words of a kubelet. Source: kubernetes pkg/kubelet/images/types.go,
 # pkg/kubelet/kuberuntime/kuberuntime_container.go; containerd reports a process that cannot be started as exit code
 # 128, reason StartError.
-
 
 #: The first and the longest wait between two attempts to fetch an image, in seconds.
 FIRST_WAIT, LONGEST_WAIT = 10.0, 300.0

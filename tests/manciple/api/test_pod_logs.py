@@ -12,8 +12,8 @@ import httpx
 import pytest
 
 from manciple.api import tokens
-from nodeagent.server import serving
-from nodeagent.server.serving import Answer, Endpoint, Request
+from nodeagent import https
+from nodeagent.https import Answer, Endpoint, Request
 from tests.manciple.api.server import ApiServer
 from tests.services import free_port
 
@@ -47,12 +47,12 @@ class FakeAgent:
 
 
 @pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> serving.Certificate:
-    return serving.ensure(tmp_path_factory.mktemp("serving"), ("alpha", "127.0.0.1"))
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> https.Certificate:
+    return https.ensure(tmp_path_factory.mktemp("serving"), ("alpha", "127.0.0.1"))
 
 
 @pytest.fixture
-def agent(certificate: serving.Certificate) -> Iterator[FakeAgent]:
+def agent(certificate: https.Certificate) -> Iterator[FakeAgent]:
     made = FakeAgent(fingerprint=certificate.fingerprint)
     endpoint = Endpoint("127.0.0.1", 0, certificate.context(), made.respond)
     endpoint.start()

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import httpx
 
+from nodeagent import https
 from nodeagent.agent import Agent
 from nodeagent.config import AgentConfig, ListenAddress
 from nodeagent.drivers.simulated import SimulatedDriver
 from nodeagent.runtimes.protocol import Runtime
-from nodeagent.server import serving
 from tests.nodeagent.fake_api import FakeApi
 from tests.nodeagent.objects import NODE
 
@@ -62,12 +62,12 @@ def answered(user: dict[str, object], audiences: list[str]) -> dict[str, object]
 def kept_certificate() -> dict[str, bytes]:
     """The files of an agent's certificate. Making one takes a process."""
     with tempfile.TemporaryDirectory() as folder:
-        serving.ensure(Path(folder), (NODE, "127.0.0.1"))
+        https.ensure(Path(folder), (NODE, "127.0.0.1"))
         return {path.name: path.read_bytes() for path in Path(folder).iterdir()}
 
 
 def agent_of(api: FakeApi, folder: Path, *, runtime: Runtime | None = None, lease_seconds: float = 10.0) -> Agent:
-    """With a certificate from an earlier start; `certificates` and its tests make their own."""
+    """With a certificate from an earlier start; `https` and its tests make their own."""
     serving = folder / "state" / "serving"
     serving.mkdir(parents=True, exist_ok=True)
     for name, content in kept_certificate().items():

@@ -12,8 +12,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from nodeagent.server import serving
-from nodeagent.server.serving import Answer, Endpoint, Request
+from nodeagent import https
+from nodeagent.https import Answer, Endpoint, Request
 from tests.nodeagent.server.served import TIMEOUT, client, unverified
 
 
@@ -45,8 +45,8 @@ class Door:
 
 
 @pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> serving.Certificate:
-    return serving.ensure(tmp_path_factory.mktemp("serving"), ("alpha", "127.0.0.1"))
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> https.Certificate:
+    return https.ensure(tmp_path_factory.mktemp("serving"), ("alpha", "127.0.0.1"))
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def door() -> Door:
 
 
 @pytest.fixture
-def served(door: Door, certificate: serving.Certificate) -> Iterator[Endpoint]:
+def served(door: Door, certificate: https.Certificate) -> Iterator[Endpoint]:
     made = Endpoint("127.0.0.1", 0, certificate.context(), door.respond)
     made.start()
     yield made
@@ -79,7 +79,7 @@ def test_what_is_no_bearer_token_is_none(served: Endpoint, door: Door, header: s
     assert door.requests[0].token == ""
 
 
-def test_the_certificate_is_the_one_that_was_made(served: Endpoint, certificate: serving.Certificate) -> None:
+def test_the_certificate_is_the_one_that_was_made(served: Endpoint, certificate: https.Certificate) -> None:
     context = ssl.create_default_context(cafile=str(certificate.certificate))
     assert httpx.get(f"https://127.0.0.1:{served.port}/", verify=context).text == "hello"
 
@@ -130,9 +130,9 @@ def test_who_speaks_no_tls_is_left_without_an_answer(served: Endpoint) -> None:
 
 
 def test_no_more_connections_are_served_than_there_are_places(
-    door: Door, certificate: serving.Certificate, monkeypatch: pytest.MonkeyPatch
+    door: Door, certificate: https.Certificate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(serving, "CONNECTIONS", 1)
+    monkeypatch.setattr(https, "CONNECTIONS", 1)
     served = Endpoint("127.0.0.1", 0, certificate.context(), door.respond)
     served.start()
     try:
@@ -156,7 +156,7 @@ def test_old_versions_of_tls_are_not_spoken(served: Endpoint) -> None:
         context.wrap_socket(plain)
 
 
-def test_an_address_that_is_taken_is_an_error(served: Endpoint, certificate: serving.Certificate) -> None:
+def test_an_address_that_is_taken_is_an_error(served: Endpoint, certificate: https.Certificate) -> None:
     with pytest.raises(OSError, match="in use"):
         Endpoint("127.0.0.1", served.port, certificate.context(), lambda _: Answer(body=""))
 
@@ -165,35 +165,35 @@ def test_an_address_that_is_taken_is_an_error(served: Endpoint, certificate: ser
 
 
 def test_a_certificate_is_kept(tmp_path: Path) -> None:
-    made = serving.ensure(tmp_path, ("alpha", "127.0.0.1", "::1"))
-    assert serving.ensure(tmp_path, ("alpha", "127.0.0.1", "::1")) == made
-    assert serving.ensure(tmp_path, ("alpha",)) == made
+    made = https.ensure(tmp_path, ("alpha", "127.0.0.1", "::1"))
+    assert https.ensure(tmp_path, ("alpha", "127.0.0.1", "::1")) == made
+    assert https.ensure(tmp_path, ("alpha",)) == made
     assert made.key.stat().st_mode & 0o777 == 0o600
     assert {path.name for path in tmp_path.iterdir()} == {"agent.crt", "agent.key"}
 
 
 @pytest.mark.parametrize("spoil", ["host", "certificate", "key", "other key"])
 def test_a_certificate_that_will_not_do_is_made_anew(tmp_path: Path, spoil: str) -> None:
-    made = serving.ensure(tmp_path, ("alpha",))
+    made = https.ensure(tmp_path, ("alpha",))
     hosts = ("beta",) if spoil == "host" else ("alpha",)
     if spoil == "certificate":
         made.certificate.write_text("nothing")
     if spoil == "key":
         made.key.unlink()
     if spoil == "other key":
-        made.key.write_text(serving.ensure(tmp_path / "other", ("alpha",)).key.read_text())
-    renewed = serving.ensure(tmp_path, hosts)
+        made.key.write_text(https.ensure(tmp_path / "other", ("alpha",)).key.read_text())
+    renewed = https.ensure(tmp_path, hosts)
     assert renewed.fingerprint != made.fingerprint
     renewed.context()
 
 
 def test_a_certificate_near_its_end_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = serving.ensure(tmp_path, ("alpha",))
-    monkeypatch.setattr(serving, "RENEW_BEFORE", 3651 * 86400)
-    assert serving.ensure(tmp_path, ("alpha",)).fingerprint != made.fingerprint
+    made = https.ensure(tmp_path, ("alpha",))
+    monkeypatch.setattr(https, "RENEW_BEFORE", 3651 * 86400)
+    assert https.ensure(tmp_path, ("alpha",)).fingerprint != made.fingerprint
 
 
 def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(OSError, match="file"):
-        serving.ensure(tmp_path / "file" / "serving", ("alpha",))
+        https.ensure(tmp_path / "file" / "serving", ("alpha",))

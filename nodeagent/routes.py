@@ -25,15 +25,14 @@ from nodeagent.client import TOKEN_REVIEWS, Client
 from nodeagent.config import AgentConfig
 from nodeagent.disk import Disk
 from nodeagent.failures import AgentError, LogsUnavailable
+from nodeagent.https import AgentServer, Answer, Request
 from nodeagent.metrics import AgentMetrics
 from nodeagent.registration import LEASE_DURATION, Registration
 from nodeagent.runtimes.logs import LogQuery
 from nodeagent.runtimes.protocol import Runtime
-from nodeagent.server.serving import AgentServer, Answer, Request
 
 # Who calls the agent: the API server is asked whose token was shown (TokenReview), as kubelet does. Source: kubernetes
 # pkg/kubelet/server/auth.go; apiserver/plugin/pkg/authenticator/token/webhook.
-
 
 #: Seconds for which an answer is remembered; the API server's own tokens live a minute.
 REMEMBERED = 30.0
@@ -83,7 +82,6 @@ def may_read_logs(user: UserInfo) -> bool:
 
 # `/healthz`: is the agent doing its work. Asked without a token, so its answers tell no more than that. The layout is
 # that of Kubernetes (apiserver/pkg/server/healthz): "ok", or with `?verbose` and on failure a line for every check.
-
 
 #: Returns when all is well; raises Unhealthy otherwise.
 Check = Callable[[], None]
@@ -177,7 +175,6 @@ def _trial(path: Path, disk: Disk) -> str:
 # `/containerLogs/NAMESPACE/POD/CONTAINER`: the log of a container of this node, with kubelet's parameters and words.
 # Source: kubernetes pkg/kubelet/server/server.go (getContainerLogs), pkg/kubelet/kubelet_pods.go
 # (validateContainerLogStatus).
-
 
 _STREAMS: dict[str, Literal["stdout", "stderr"]] = {"Stdout": "stdout", "Stderr": "stderr"}
 
@@ -323,8 +320,6 @@ class Routes:
 
 
 # The agent's endpoint, put together from the parts of the agent that it tells about.
-
-
 def make_server(
     config: AgentConfig,
     *,

@@ -27,7 +27,6 @@ from nodeagent.failures import ListenFailed
 # that says nothing for `IDLE_SECONDS` is closed, TLS handshakes happen in the connection's own thread, and no more than
 # `CONNECTIONS` are served at once: whoever can reach the port can take no more of the machine than that.
 
-
 log = logging.getLogger(__name__)
 
 IDLE_SECONDS = 30.0
@@ -204,7 +203,6 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 # The agent's own certificate: made at the first start, kept in its state directory, known by its SHA-256.
-
 
 #: Seconds that making one may take, on a busy machine.
 MAKING_TIMEOUT = 120
