@@ -106,7 +106,7 @@ class Agent:
         self.preparer = self._make_preparer()
         self._worker = self._make_worker(monotonic)
         self._watching = Watching(
-            self._client,
+            client=self._client,
             node=config.node_name,
             queue=self._queue,
             seen=self._registration.seen,
@@ -116,7 +116,7 @@ class Agent:
             everything=self.everything,
             ready=self.ready,
         )
-        self.followers = self._watching.followers
+        self.followers = self._watching.followers()
         self.plugins = self._make_plugins()
         self._server = self._make_server()
 

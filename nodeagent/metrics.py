@@ -12,6 +12,7 @@ import time
 from collections import Counter as Tally
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Literal
 
 from prometheus_client import (
@@ -138,6 +139,7 @@ class SliceCount:
         return Tally(list(self._drivers.values()))
 
 
+@dataclass(kw_only=True, eq=False)
 class AgentState(Collector):
     """What is read when somebody asks.
 
@@ -145,33 +147,24 @@ class AgentState(Collector):
     slices: driver -> ResourceSlices.
     """
 
-    def __init__(
-        self,
-        *,
-        claims: Callable[[], Sequence[ClaimRecord]],
-        quarantined: Callable[[], int],
-        pods: Callable[[], Sequence[Pod]],
-        queue: Callable[[], tuple[int, int]],
-        slices: Callable[[], Mapping[str, int]],
-    ) -> None:
-        self._claims = claims
-        self._quarantined = quarantined
-        self._pods = pods
-        self._queue = queue
-        self._slices = slices
+    claims: Callable[[], Sequence[ClaimRecord]]
+    quarantined: Callable[[], int]
+    pods: Callable[[], Sequence[Pod]]
+    queue: Callable[[], tuple[int, int]]
+    slices: Callable[[], Mapping[str, int]]
 
     def describe(self) -> Iterable[Metric]:
         """Nothing: the names are known only by asking, and nothing is asked while the agent is put together."""
         return ()
 
     def collect(self) -> Iterator[Metric]:
-        yield from _claim_metrics(self._claims())
-        yield _gauge("manciple_pods", "Pods bound to the node, by phase.", "phase", _phases(self._pods()))
-        yield _gauge("manciple_resource_slices", "ResourceSlices of the node.", "driver_name", self._slices())
-        waiting, retries = self._queue()
+        yield from _claim_metrics(self.claims())
+        yield _gauge("manciple_pods", "Pods bound to the node, by phase.", "phase", _phases(self.pods()))
+        yield _gauge("manciple_resource_slices", "ResourceSlices of the node.", "driver_name", self.slices())
+        waiting, retries = self.queue()
         yield _gauge("workqueue_depth", "Pieces of work that wait for a worker.", "name", {"agent": waiting})
         yield _count("workqueue_retries", "Pieces of work that failed and are tried again.", "name", {"agent": retries})
-        quarantined = {"checkpoint": self._quarantined()}
+        quarantined = {"checkpoint": self.quarantined()}
         told = "Records that could not be read and were moved aside."
         yield _count("manciple_quarantined", told, "what", quarantined)
 
@@ -194,14 +187,14 @@ def _phases(pods: Sequence[Pod]) -> Mapping[str, int]:
 
 
 def _count(name: str, documentation: str, label: str, values: Mapping[str, int]) -> Metric:
-    family = CounterMetricFamily(name, documentation, labels=(label,))
-    for value, number in values.items():
-        family.add_metric((value,), number)
-    return family
+    return _filled(CounterMetricFamily(name, documentation, labels=(label,)), values)
 
 
 def _gauge(name: str, documentation: str, label: str, values: Mapping[str, int]) -> Metric:
-    family = GaugeMetricFamily(name, documentation, labels=(label,))
+    return _filled(GaugeMetricFamily(name, documentation, labels=(label,)), values)
+
+
+def _filled(family: CounterMetricFamily | GaugeMetricFamily, values: Mapping[str, int]) -> Metric:
     for value, number in values.items():
         family.add_metric((value,), number)
     return family

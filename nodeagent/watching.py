@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 
 from claims.kinds.pods import Pod
 from inventory.kinds.devices import ResourceSlice
@@ -80,6 +81,7 @@ def _newer(known: Pod | None, pod: Pod) -> Pod:
 Followers = tuple[Follower[Node], Follower[Pod], Follower[ResourceSlice]]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Watching:
     """The followers of one agent, and what each does with what it hears.
 
@@ -87,56 +89,42 @@ class Watching:
     of work there may be. ready: set once the pods of the node are known.
     """
 
-    def __init__(
-        self,
-        client: Client,
-        *,
-        node: str,
-        queue: AgentQueue,
-        seen: Callable[[Node], None],
-        pods: PodCache,
-        slice_count: SliceCount,
-        drivers: Collection[str],
-        everything: Callable[[], Sequence[Key]],
-        ready: threading.Event,
-    ) -> None:
-        self._client = client
-        self._node = node
-        self._queue = queue
-        self._seen = seen
-        self._pods = pods
-        self._slice_count = slice_count
-        self._drivers = drivers
-        self._everything = everything
-        self._ready = ready
-        self.followers = self._make_followers()
+    client: Client
+    node: str
+    queue: AgentQueue
+    seen: Callable[[Node], None]
+    pods: PodCache
+    slice_count: SliceCount
+    drivers: Collection[str]
+    everything: Callable[[], Sequence[Key]]
+    ready: threading.Event
 
     def look_at_everything(self) -> None:
-        for key in self._everything():
-            self._queue.add(key)
+        for key in self.everything():
+            self.queue.add(key)
 
-    def _make_followers(self) -> Followers:
-        """Of the node itself, its pods and its slices."""
+    def followers(self) -> Followers:
+        """Of the node itself, its pods and its slices, not yet running."""
         return (
             Follower(
-                self._client,
+                self.client,
                 NODES,
-                field_selector=f"metadata.name={self._node}",
+                field_selector=f"metadata.name={self.node}",
                 replace=self._nodes_listed,
                 change=self._node_changed,
             ),
             Follower(
-                self._client,
+                self.client,
                 PODS,
-                field_selector=f"spec.nodeName={self._node}",
+                field_selector=f"spec.nodeName={self.node}",
                 replace=self._pods_listed,
                 change=self._pod_changed,
                 returned=self.look_at_everything,
             ),
             Follower(
-                self._client,
+                self.client,
                 SLICES,
-                field_selector=f"spec.nodeName={self._node}",
+                field_selector=f"spec.nodeName={self.node}",
                 replace=self._slices_listed,
                 change=self._slice_changed,
             ),
@@ -144,37 +132,37 @@ class Watching:
 
     def _nodes_listed(self, nodes: Sequence[Node]) -> None:
         for node in nodes:
-            self._seen(node)
+            self.seen(node)
         if not nodes:
-            self._queue.add(Key("node"))
+            self.queue.add(Key("node"))
 
     def _node_changed(self, change: Change[Node]) -> None:
         if change.type == "DELETED":
-            self._queue.add(Key("node"))
+            self.queue.add(Key("node"))
         else:
-            self._seen(change.object)
+            self.seen(change.object)
 
     def _pods_listed(self, pods: Sequence[Pod]) -> None:
         """Also wakes the pods that vanished while nobody watched."""
-        gone = self._pods.replace(pods)
-        for key in (*self._everything(), *(Key("pod", uid) for uid in gone)):
-            self._queue.add(key)
-        self._ready.set()
+        gone = self.pods.replace(pods)
+        for key in (*self.everything(), *(Key("pod", uid) for uid in gone)):
+            self.queue.add(key)
+        self.ready.set()
 
     def _pod_changed(self, change: Change[Pod]) -> None:
         uid = change.object.metadata.uid
         if change.type == "DELETED":
-            self._pods.remove(uid)
+            self.pods.remove(uid)
         else:
-            self._pods.see(change.object)
-        self._queue.add(Key("pod", uid))
+            self.pods.see(change.object)
+        self.queue.add(Key("pod", uid))
 
     def _slices_listed(self, slices: Sequence[ResourceSlice]) -> None:
-        self._slice_count.listed(slices)
-        for name in self._drivers:
-            self._queue.add(Key("slices", name))
+        self.slice_count.listed(slices)
+        for name in self.drivers:
+            self.queue.add(Key("slices", name))
 
     def _slice_changed(self, change: Change[ResourceSlice]) -> None:
-        self._slice_count.changed(change)
-        if (driver := change.object.spec.driver) in self._drivers:
-            self._queue.add(Key("slices", driver))
+        self.slice_count.changed(change)
+        if (driver := change.object.spec.driver) in self.drivers:
+            self.queue.add(Key("slices", driver))

@@ -29,7 +29,7 @@ from inventory.kinds.devices import (
 )
 from manciple.wire.base import Value
 from nodeagent.drivers.protocol import Pool
-from nodeagent.drivers.simulated import Faults, FaultSettings, SimulatedDevices
+from nodeagent.drivers.simulated import Faults, FaultSettings, SimulatedDevices, arguments
 
 DEFAULT_NAME = "nic.example.com"
 DEFAULT_COUNT = 2
@@ -122,13 +122,4 @@ class Settings(FaultSettings, forbid_unknown_fields=True):
 
 def create(node_name: str, settings: Mapping[str, Any]) -> NicDriver:
     """Raises: ValueError for settings it does not understand."""
-    asked = msgspec.convert(dict(settings), Settings)
-    return NicDriver(
-        node_name,
-        name=asked.name,
-        nics=asked.nics,
-        bandwidth=asked.bandwidth,
-        shares=asked.shares,
-        faults=asked.faults,
-        control=asked.control_path,
-    )
+    return NicDriver(node_name, **arguments(settings, Settings))

@@ -18,8 +18,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from claims.kinds.resource_claims import DeviceRequestAllocationResult
 from inventory.kinds.devices import (
     Counter,
@@ -30,7 +28,7 @@ from inventory.kinds.devices import (
     DeviceCounterConsumption,
 )
 from nodeagent.drivers.protocol import Pool
-from nodeagent.drivers.simulated import Faults, FaultSettings, SimulatedDevices, environment_of
+from nodeagent.drivers.simulated import Faults, FaultSettings, SimulatedDevices, arguments, environment_of
 
 DEFAULT_NAME = "mig.example.com"
 DEFAULT_COUNT = 2
@@ -172,12 +170,4 @@ class Settings(FaultSettings, forbid_unknown_fields=True):
 
 def create(node_name: str, settings: Mapping[str, Any]) -> PartitionableDriver:
     """Raises: ValueError for settings it does not understand."""
-    asked = msgspec.convert(dict(settings), Settings)
-    return PartitionableDriver(
-        node_name,
-        name=asked.name,
-        gpus=asked.gpus,
-        profiles=asked.profiles,
-        faults=asked.faults,
-        control=asked.control_path,
-    )
+    return PartitionableDriver(node_name, **arguments(settings, Settings))

@@ -95,9 +95,11 @@ class FaultSettings(Value, forbid_unknown_fields=True):
     faults: Faults = Faults()
     control: str = ""
 
-    @property
-    def control_path(self) -> Path | None:
-        return Path(self.control) if self.control else None
+
+def arguments(settings: Mapping[str, Any], type_: type[FaultSettings]) -> dict[str, Any]:
+    """What a driver is made with, from its settings. Raises: ValueError for settings it does not understand."""
+    asked = msgspec.structs.asdict(msgspec.convert(dict(settings), type_))
+    return asked | {"control": Path(asked["control"]) if asked["control"] else None}
 
 
 def read_faults(path: Path) -> Faults:
@@ -423,5 +425,4 @@ class Settings(FaultSettings, forbid_unknown_fields=True):
 
 def create(node_name: str, settings: Mapping[str, Any]) -> SimulatedDriver:
     """Raises: ValueError for settings it does not understand."""
-    asked = msgspec.convert(dict(settings), Settings)
-    return SimulatedDriver(node_name, name=asked.name, gpus=asked.gpus, faults=asked.faults, control=asked.control_path)
+    return SimulatedDriver(node_name, **arguments(settings, Settings))

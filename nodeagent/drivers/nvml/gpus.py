@@ -33,36 +33,15 @@ from nodeagent.drivers.nvml.binding import (
     NvmlError,
 )
 
-BRANDS: Mapping[int, str] = {
-    0: "Unknown",
-    1: "Quadro",
-    2: "Tesla",
-    3: "NVS",
-    4: "Grid",
-    5: "GeForce",
-    6: "Titan",
-    7: "NvidiaVApps",
-    8: "NvidiaVPC",
-    9: "NvidiaVCS",
-    10: "NvidiaVWS",
-    11: "NvidiaCloudGaming",
-    12: "QuadroRTX",
-    13: "NvidiaRTX",
-    14: "Nvidia",
-    15: "GeForceRTX",
-    16: "TitanRTX",
-}
+#: By the numbers of nvmlBrandType_t.
+BRANDS: Mapping[int, str] = dict(enumerate((
+    "Unknown", "Quadro", "Tesla", "NVS", "Grid", "GeForce", "Titan", "NvidiaVApps", "NvidiaVPC", "NvidiaVCS",
+    "NvidiaVWS", "NvidiaCloudGaming", "QuadroRTX", "NvidiaRTX", "Nvidia", "GeForceRTX", "TitanRTX",
+)))  # fmt: skip
+#: By the numbers of nvmlDeviceArchitecture_t.
 ARCHITECTURES: Mapping[int, str] = {
-    2: "Kepler",
-    3: "Maxwell",
-    4: "Pascal",
-    5: "Volta",
-    6: "Turing",
-    7: "Ampere",
-    8: "Ada Lovelace",
-    9: "Hopper",
-    10: "Blackwell",
-    13: "Rubin",
+    **{2: "Kepler", 3: "Maxwell", 4: "Pascal", 5: "Volta", 6: "Turing", 7: "Ampere", 8: "Ada Lovelace"},
+    **{9: "Hopper", 10: "Blackwell", 13: "Rubin"},
 }
 
 MIB, GIB = 1 << 20, 1 << 30

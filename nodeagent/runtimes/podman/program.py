@@ -20,7 +20,6 @@ from typing import cast
 
 import msgspec
 
-from manciple.wire.base import Value
 from nodeagent.failures import ContainerFailed
 from nodeagent.runtimes.protocol import ContainerRequest, ContainerRun, Role
 
@@ -35,20 +34,6 @@ _CONTAINER, _POD = "io.kubernetes.container.name", "io.kubernetes.pod.name"
 _NAMESPACE, _UID = "io.kubernetes.pod.namespace", "io.kubernetes.pod.uid"
 
 
-class Words(Value):
-    """What the labels of a container say."""
-
-    pod_uid: str
-    namespace: str
-    pod: str
-    container: str
-    role: Role
-    attempt: int
-    image: str
-    cdi_devices: tuple[str, ...]
-    claims: tuple[str, ...]
-
-
 def agent_mark(node: str, state_dir: Path) -> str:
     """The value of AGENT, in the names of all that is ours: short, and another one for each agent on a machine."""
     return hashlib.sha256(f"{node}\0{state_dir}".encode()).hexdigest()[:12]
@@ -59,7 +44,7 @@ def container_name(mark: str, pod_uid: str, container: str, attempt: int) -> str
     return f"manciple-{mark}-{pod_uid}-{container}-{attempt}"
 
 
-def write(request: ContainerRequest, *, mark: str, node: str) -> dict[str, str]:
+def labels_of(request: ContainerRequest, *, mark: str, node: str) -> dict[str, str]:
     return {
         AGENT: mark,
         _NODE: node,
@@ -75,18 +60,23 @@ def write(request: ContainerRequest, *, mark: str, node: str) -> dict[str, str]:
     }
 
 
-def read(found: Mapping[str, str]) -> Words:
-    role, attempt = found.get(_ROLE, ""), found.get(_ATTEMPT, "")
-    return Words(
-        pod_uid=found.get(_UID, ""),
-        namespace=found.get(_NAMESPACE, ""),
-        pod=found.get(_POD, ""),
-        container=found.get(_CONTAINER, ""),
+def request_of(labels: Mapping[str, str]) -> ContainerRequest:
+    """As much of what was asked for as the container's labels tell."""
+    role, attempt = labels.get(_ROLE, ""), labels.get(_ATTEMPT, "")
+    return ContainerRequest(
+        pod_uid=labels.get(_UID, ""),
+        namespace=labels.get(_NAMESPACE, ""),
+        pod=labels.get(_POD, ""),
+        name=labels.get(_CONTAINER, ""),
         role=cast("Role", role) if role in ("init", "sidecar") else "main",
         attempt=int(attempt) if attempt.isdigit() else 0,
-        image=found.get(_IMAGE, ""),
-        cdi_devices=tuple(filter(None, found.get(_DEVICES, "").split(","))),
-        claims=tuple(filter(None, found.get(_CLAIMS, "").split(","))),
+        image=labels.get(_IMAGE, ""),
+        command=(),
+        args=(),
+        environment={},
+        cdi_devices=tuple(filter(None, labels.get(_DEVICES, "").split(","))),
+        claims=tuple(filter(None, labels.get(_CLAIMS, "").split(","))),
+        annotations={},
     )
 
 
@@ -154,17 +144,17 @@ _config_decoder = msgspec.json.Decoder(_Config)
 
 def run_of(seen: Seen) -> ContainerRun:
     """The run of a container that was started."""
-    words = read(seen.labels)
+    asked = request_of(seen.labels)
     run = ContainerRun(
-        name=words.container,
-        role=words.role,
-        attempt=words.attempt,
+        name=asked.name,
+        role=asked.role,
+        attempt=asked.attempt,
         container_id=f"podman://{seen.id}",
-        image=words.image,
+        image=asked.image,
         image_id=f"sha256:{seen.image}" if seen.image else "",
-        cdi_devices=words.cdi_devices,
+        cdi_devices=asked.cdi_devices,
         environment=environment(seen),
-        claims=words.claims,
+        claims=asked.claims,
         started_at=seconds(seen.state.started_at),
     )
     return run if seen.running else _ended(run, seen.state)

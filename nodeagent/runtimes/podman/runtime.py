@@ -70,8 +70,8 @@ class Setting:
     networks: Path = NETWORKS
 
 
-def unstarted(request: ContainerRequest) -> ContainerRun:
-    """The run of an attempt whose process never started."""
+def unstarted(request: ContainerRequest, message: str, at: float) -> ContainerRun:
+    """An attempt whose process could not be started."""
     return ContainerRun(
         name=request.name,
         role=request.role,
@@ -81,27 +81,11 @@ def unstarted(request: ContainerRequest) -> ContainerRun:
         cdi_devices=request.cdi_devices,
         environment=dict(request.environment),
         claims=request.claims,
-        started_at=0.0,
+        started_at=at,
+        finished_at=at,
         exit_code=starting.START_ERROR_EXIT,
-    )
-
-
-def adopted(words: program.Words) -> ContainerRequest:
-    """As much of a lost request as the container's labels tell."""
-    return ContainerRequest(
-        pod_uid=words.pod_uid,
-        namespace=words.namespace,
-        pod=words.pod,
-        name=words.container,
-        role=words.role,
-        attempt=words.attempt,
-        image=words.image,
-        command=(),
-        args=(),
-        environment={},
-        cdi_devices=words.cdi_devices,
-        claims=words.claims,
-        annotations={},
+        reason="StartError",
+        message=message,
     )
 
 
@@ -285,7 +269,7 @@ class PodmanRuntime:
         network = None if request.host_network else self._networks.create(request.pod_uid, request.address)
         return Place(
             name=self._name(request),
-            labels=program.write(request, mark=self._setting.mark, node=self._setting.node),
+            labels=program.labels_of(request, mark=self._setting.mark, node=self._setting.node),
             log_file=pod.folder.log_file(request.name, request.attempt),
             message_file=pod.folder.message_file(request.name, request.attempt),
             hosts_file=pod.folder.hosts_file,
@@ -297,10 +281,7 @@ class PodmanRuntime:
     def _start_failed(self, pod: KnownPod, request: ContainerRequest, error: ContainerFailed) -> None:
         """A process that cannot be started is an attempt that ended; anything else is tried again as it is."""
         if starting.is_start_error(error):
-            now = self._clock()
-            outcome = replace(
-                unstarted(request), finished_at=now, started_at=now, message=str(error), reason="StartError"
-            )
+            outcome = unstarted(request, str(error), self._clock())
             self._keep(pod, replace(pod.notes[request.name], outcome=outcome))
             return
         failure = starting.explained(error, request)
@@ -400,11 +381,11 @@ class PodmanRuntime:
             self._known(uid) or self._new(uid)
         found = self._podman.labelled(f"{program.AGENT}={self._setting.mark}")
         for seen in found.values():
-            words = program.read(seen.labels)
-            pod = self._known(words.pod_uid) or self._new(words.pod_uid)
-            note = pod.notes.get(words.container)
-            if note is None or (note.request.attempt < words.attempt and note.outcome is None):
-                pod.notes[words.container] = Note(request=adopted(words))
+            asked = program.request_of(seen.labels)
+            pod = self._known(asked.pod_uid) or self._new(asked.pod_uid)
+            note = pod.notes.get(asked.name)
+            if note is None or (note.request.attempt < asked.attempt and note.outcome is None):
+                pod.notes[asked.name] = Note(request=asked)
         expected = {self._name(note.request) for pod in self._pods.values() for note in pod.notes.values()}
         self._discard(sorted(found.keys() - expected))
         for pod in self._pods.values():
