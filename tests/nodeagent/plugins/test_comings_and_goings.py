@@ -116,6 +116,8 @@ def test_a_driver_counts_as_away_from_the_moment_on_which_none_of_its_instances_
     driver = PluginDriver(NAME, call_seconds=1.0, changed=notify, clock=clock)
     plugins = [node.plugin(instance=name).start() for name in ("one", "two")]
     one, two = (driver.add(accept(plugin.info, plugin.socket)) for plugin in plugins)
+    with changed:
+        assert changed.wait_for(lambda: one.connected and two.connected, TIMEOUT)
     wait_until_away(False)
     plugins[0].crash()
     driver.remove(one)
