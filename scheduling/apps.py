@@ -16,7 +16,7 @@ class SchedulingConfig(AppConfig):
         device_rules.set_checker(checker(settings.FEATURE_GATES))
         # Models can be imported from here on only.
         from scheduling import live  # noqa: PLC0415
-        from scheduling.explanations import registration  # noqa: PLC0415
+        from scheduling.explanations import current  # noqa: PLC0415
 
-        registration.register()
+        current.register()
         live.register()

@@ -1,6 +1,6 @@
 """`simulate`: where replicas of a pod or claim would land, how many fit in all, and what keeps the next one out.
 
-    answer = simulate(Question(mould=mould, replicas=8))
+    answer = simulate(Question(workload=workload, replicas=8))
     answer.placed     # where each of them would go, in the order in which they would be scheduled
     answer.fits       # how many fit in all; at least so many where not `answer.counted_all`
     answer.report     # the funnels of the next one, which does not fit
@@ -29,8 +29,8 @@ from scheduling.explanations.report import NodeReport, Report, report
 from scheduling.plans import Placement
 from scheduling.resources import CLAIMS, NODES, SLICES, decoded, kind
 from scheduling.simulation_departures import Departure, cheapest_departure
-from scheduling.simulation_moulds import Changes, Mould
 from scheduling.simulation_rehearsal import NewNode, Rehearsal, is_imagined, like
+from scheduling.simulation_workload import Changes, Workload
 
 #: Replicas that may be asked for.
 MOST_REPLICAS = 10_000
@@ -48,7 +48,7 @@ STEP = 250
 class Question:
     """What is to be rehearsed. shape: the node that more nodes are like; "" leaves the choice to the answer."""
 
-    mould: Mould
+    workload: Workload
     changes: Changes = field(default_factory=Changes)
     replicas: int = 1
     shape: str = ""
@@ -123,10 +123,10 @@ def simulate(question: Question, *, timeout: float = TIMEOUT, progress: Progress
         raise ValueError(f"between 1 and {MOST_REPLICAS} replicas can be tried")
     if not 0 <= question.more_nodes <= MOST_NODES:
         raise ValueError(f"between 0 and {MOST_NODES} nodes can be added")
-    mould = question.mould.changed(question.changes)
+    workload = question.workload.changed(question.changes)
     with apart() as copy:
         deadline = Deadline.after(timeout)
-        rehearsal = Rehearsal(copy, mould)
+        rehearsal = Rehearsal(copy, workload)
         rehearsal.share(_known)
         if question.more_nodes:
             make = shape_of(question.shape)
@@ -176,7 +176,7 @@ class _Filling:
                 return True
             self._fits += 1
             if self._fits <= self._question.replicas:
-                self._placed.append(placed(self._fits, decision, self._rehearsal.mould))
+                self._placed.append(placed(self._fits, decision, self._rehearsal.workload))
             if self._fits % STEP == 0:
                 self._progress(self._fits)
         return False
@@ -229,9 +229,9 @@ def _has_what_it_takes(node: NodeReport) -> bool:
     return bool(requests) and all(one.funnel[-2].left >= one.wanted for one in requests)
 
 
-def placed(number: int, placement: Placement, mould: Mould) -> Placed:
+def placed(number: int, placement: Placement, workload: Workload) -> Placed:
     """A placement of replica `number`, as the answer tells it."""
-    entries = {claim.metadata.uid: entry for entry, claim in _entries(placement, mould)}
+    entries = {claim.metadata.uid: entry for entry, claim in _entries(placement, workload)}
     devices = tuple(
         Device(entry=entries.get(uid, ""), request=one.request, driver=one.driver, pool=one.pool, device=one.device)
         for uid, allocation in placement.allocations.items()
@@ -240,10 +240,10 @@ def placed(number: int, placement: Placement, mould: Mould) -> Placed:
     return Placed(number=number, node=placement.node, devices=devices)
 
 
-def _entries(placement: Placement, mould: Mould) -> list[tuple[str, ResourceClaim]]:
+def _entries(placement: Placement, workload: Workload) -> list[tuple[str, ResourceClaim]]:
     by_name = {claim.metadata.name: claim for claim in placement.claims}
     pairs = [(entry.name, entry.resource_claim_name or "") for entry in placement.pod.spec.resource_claims]
-    return [(entry, by_name[name]) for entry, name in pairs if name in by_name and entry in mould.claims]
+    return [(entry, by_name[name]) for entry, name in pairs if name in by_name and entry in workload.claims]
 
 
 def shape_of(node: str) -> Callable[[int], NewNode]:

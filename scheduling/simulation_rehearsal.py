@@ -28,7 +28,7 @@ from scheduling.cycle import decide
 from scheduling.explanations.current import Apart
 from scheduling.plans import Placement, Refusal
 from scheduling.resources import CLAIMS, NODES, SLICES
-from scheduling.simulation_moulds import IMAGINED, Mould, replica
+from scheduling.simulation_workload import IMAGINED, Workload, replica
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,16 +76,16 @@ class Overlay:
 
 
 class Rehearsal(Overlay):
-    """Replicas of one mould on a state."""
+    """Replicas of one workload on a state."""
 
-    def __init__(self, apart: Apart, mould: Mould) -> None:
+    def __init__(self, apart: Apart, workload: Workload) -> None:
         super().__init__(apart)
-        self.mould = mould
+        self.workload = workload
         self._tried = 0
 
     def share(self, known: Callable[[ResourceClaim], ResourceClaim | None]) -> None:
         """Lay the claims that all replicas share over the state. known: what is really there of each."""
-        for claim in self.mould.shared.values():
+        for claim in self.workload.shared.values():
             there = known(claim)
             if there != claim:
                 self.imagine(CLAIMS, claim, instead_of=there)
@@ -129,7 +129,7 @@ class Rehearsal(Overlay):
 
     def _next(self) -> tuple[Pod, tuple[ResourceClaim, ...]]:
         self._tried += 1
-        return replica(self.mould, self._tried)
+        return replica(self.workload, self._tried)
 
     def _withdraw(self, claims: Sequence[ResourceClaim]) -> None:
         for claim in claims:

@@ -68,7 +68,7 @@ class ResourceClaimTemplateSpec(Value):
 
 
 class ResourceClaimTemplate(ApiObject):
-    """The mould from which each pod that names it gets a claim of its own. Namespaced."""
+    """The template from which each pod that names it gets a claim of its own. Namespaced."""
 
     spec: Annotated[ResourceClaimTemplateSpec, pb(2)] = always(ResourceClaimTemplateSpec())
 

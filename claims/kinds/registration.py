@@ -282,7 +282,7 @@ RESOURCE_CLAIM_TEMPLATE = Kind(
     validate_update=claim_rules.validate_template_update,
     columns=DEFAULT_COLUMNS,
     served_versions=TEMPLATE_VERSIONS,
-    description="The mould from which each pod that names it gets a claim of its own.",
+    description="The template from which each pod that names it gets a claim of its own.",
 )
 
 

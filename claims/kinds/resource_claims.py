@@ -269,6 +269,6 @@ class ResourceClaimTemplateSpec(Value):
 
 
 class ResourceClaimTemplate(ApiObject):
-    """The mould from which each pod that names it gets a claim of its own. Immutable; namespaced."""
+    """The template from which each pod that names it gets a claim of its own. Immutable; namespaced."""
 
     spec: Annotated[ResourceClaimTemplateSpec, pb(2)] = always(ResourceClaimTemplateSpec())

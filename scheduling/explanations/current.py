@@ -16,6 +16,7 @@ from django.conf import settings
 
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim
+from manciple.api import subresources
 from manciple.store import objects
 from manciple.store.follower import Follower
 from manciple.wire.base import ApiObject
@@ -24,7 +25,7 @@ from scheduling.allocator import Features
 from scheduling.capture import ClusterState
 from scheduling.causes import Hold
 from scheduling.controllers.reservations import is_done
-from scheduling.explanations.documents import Explanation, document
+from scheduling.explanations.documents import GROUP, KIND, VERSION, Explanation, document
 from scheduling.explanations.line import Line
 from scheduling.explanations.report import Report, report
 from scheduling.messages import SCHEDULER_NAME
@@ -168,3 +169,10 @@ def _found(resource: str, type_: type[_ObjectT], namespace: str, name: str) -> _
     if stored is None:
         raise NotFound.of(resource, name)
     return decoded(stored, type_)
+
+
+def register() -> None:
+    """Puts `explain` below pods and claims in the API."""
+    for resource, answer in ((PODS, pod_document), (CLAIMS, claim_document)):
+        computed = subresources.Computed(name="explain", group=GROUP, version=VERSION, kind=KIND, answer=answer)
+        subresources.register(resource, computed)

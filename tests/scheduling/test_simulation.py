@@ -15,7 +15,7 @@ from scheduling.explanations import current
 from scheduling.explanations.current import cluster as warm
 from scheduling.messages import clause
 from scheduling.simulation import Answer, Question, simulate
-from scheduling.simulation_moulds import Changes, Mould, of_claim
+from scheduling.simulation_workload import Changes, Workload, of_claim
 from tests.builders import (
     make_claim,
     make_class,
@@ -33,10 +33,10 @@ from tests.scheduling.cluster import Cluster
 EVEN = 'device.attributes["gpu.example.com"].index % 2 == 0'
 
 
-def _mould(pod: Pod, template: ResourceClaimTemplate) -> Mould:
+def _workload(pod: Pod, template: ResourceClaimTemplate) -> Workload:
     """What a pod whose only entry is made from `template` comes to."""
     claim = make_claim(requests=template.spec.spec.devices.requests, constraints=template.spec.spec.devices.constraints)
-    return Mould(pod=pod, own={pod.spec.resource_claims[0].name: claim})
+    return Workload(pod=pod, own={pod.spec.resource_claims[0].name: claim})
 
 
 def _would(answer: Answer) -> list[list[str]]:
@@ -77,7 +77,7 @@ def test_what_is_rehearsed_is_what_then_happens(cluster: Cluster, request_of_eac
     _hold(cluster, "there-before")
     template = cluster.create(make_template("gpus", requests=[request_of_each]))  # type: ignore[list-item]
     pods = [make_pod(f"web-{number:02}", templates={"gpu": "gpus"}) for number in range(14)]
-    answer = simulate(Question(mould=_mould(pods[0], template), replicas=14))
+    answer = simulate(Question(workload=_workload(pods[0], template), replicas=14))
     for pod in pods:
         cluster.create(pod)
     cluster.settle()
@@ -100,8 +100,8 @@ def test_nothing_is_written_and_nothing_stays(cluster: Cluster) -> None:
     cluster.settle()
     before, revision = _state_of_all(), latest_revision()
     changes = Changes(without=frozenset({("claim/gpu", 0)}), tolerate_devices=True, tolerate_nodes=True)
-    mould = of_claim(make_claim(requests=[make_request(count=2, expressions=[EVEN])]))
-    question = Question(mould=mould, replicas=30, changes=changes, shape="node-2", more_nodes=3)
+    workload = of_claim(make_claim(requests=[make_request(count=2, expressions=[EVEN])]))
+    question = Question(workload=workload, replicas=30, changes=changes, shape="node-2", more_nodes=3)
     answer = simulate(question)
     assert answer.fits > 3
     assert answer.missing is not None
@@ -112,7 +112,7 @@ def test_nothing_is_written_and_nothing_stays(cluster: Cluster) -> None:
 
 def test_a_request_that_fits_everywhere_is_counted_to_the_end(cluster: Cluster) -> None:
     cluster.with_gpus("node-1", "node-2", each=5)
-    answer = simulate(Question(mould=of_claim(make_claim()), replicas=3))
+    answer = simulate(Question(workload=of_claim(make_claim()), replicas=3))
     assert (len(answer.placed), answer.fits, answer.counted_all, answer.left) == (3, 10, True, 0)
     assert answer.cause is not None
     assert answer.departure is None
@@ -135,17 +135,17 @@ def test_what_is_changed_counts(cluster: Cluster, changes: Changes, fits: int) -
     cluster.create(make_class("all", expressions=["true"]))
     cluster.create(make_class("none", expressions=["false"]))
     never = 'device.attributes["gpu.example.com"].index > 100'
-    mould = of_claim(make_claim(requests=[make_request(count=2, expressions=[EVEN, never])]))
-    assert simulate(Question(mould=mould, changes=changes)).fits == fits
+    workload = of_claim(make_claim(requests=[make_request(count=2, expressions=[EVEN, never])]))
+    assert simulate(Question(workload=workload, changes=changes)).fits == fits
 
 
 def test_taints_can_be_tolerated(cluster: Cluster) -> None:
     cluster.create(make_class())
     cluster.create(make_node(unschedulable=True))
     cluster.create(make_slice(devices=make_devices(1, taints=[make_device_taint()])))
-    mould = of_claim(make_claim())
+    workload = of_claim(make_claim())
     tried = [
-        simulate(Question(mould=mould, changes=Changes(tolerate_devices=devices, tolerate_nodes=nodes))).fits
+        simulate(Question(workload=workload, changes=Changes(tolerate_devices=devices, tolerate_nodes=nodes))).fits
         for devices, nodes in ((False, False), (True, False), (False, True), (True, True))
     ]
     assert tried == [0, 0, 0, 1]
@@ -153,12 +153,12 @@ def test_taints_can_be_tolerated(cluster: Cluster) -> None:
 
 def test_more_nodes_of_a_shape_are_filled_and_counted(cluster: Cluster) -> None:
     cluster.with_gpus("node-1", each=4)
-    mould = of_claim(make_claim(requests=[make_request(count=2)]))
-    answer = simulate(Question(mould=mould, replicas=9, shape="node-1", more_nodes=1))
+    workload = of_claim(make_claim(requests=[make_request(count=2)]))
+    answer = simulate(Question(workload=workload, replicas=9, shape="node-1", more_nodes=1))
     assert [one.on_new_node for one in answer.placed] == [False, False, True, True]
     assert answer.missing is not None
     assert (answer.missing.nodes, answer.missing.each, answer.missing.tried) == (3, 2, True)
-    enough = simulate(Question(mould=mould, replicas=9, shape="node-1", more_nodes=4))
+    enough = simulate(Question(workload=workload, replicas=9, shape="node-1", more_nodes=4))
     assert enough.left == 0
 
 
@@ -166,13 +166,13 @@ def test_a_new_node_has_none_of_the_trouble_of_its_model(cluster: Cluster) -> No
     cluster.create(make_class())
     cluster.create(make_node(unschedulable=True))
     cluster.create(make_slice(devices=make_devices(2, taints=[make_device_taint()])))
-    answer = simulate(Question(mould=of_claim(make_claim()), replicas=2, shape="node-1", more_nodes=1))
+    answer = simulate(Question(workload=of_claim(make_claim()), replicas=2, shape="node-1", more_nodes=1))
     assert [one.node for one in answer.placed] == ["node-1~1", "node-1~1"]
 
 
 def test_a_shape_that_does_not_help_is_said(cluster: Cluster) -> None:
     cluster.with_gpus("node-1", each=2)
-    answer = simulate(Question(mould=of_claim(make_claim(requests=[make_request(count=3)])), shape="node-1"))
+    answer = simulate(Question(workload=of_claim(make_claim(requests=[make_request(count=3)])), shape="node-1"))
     assert answer.missing is not None
     assert answer.missing.nodes == 0
 
@@ -180,13 +180,13 @@ def test_a_shape_that_does_not_help_is_said(cluster: Cluster) -> None:
 def test_a_shape_that_is_no_node_is_refused(cluster: Cluster) -> None:
     cluster.with_gpus("node-1")
     with pytest.raises(NotFound):
-        simulate(Question(mould=of_claim(make_claim()), shape="nothing", more_nodes=1))
+        simulate(Question(workload=of_claim(make_claim()), shape="nothing", more_nodes=1))
 
 
 @pytest.mark.parametrize("replicas", [0, simulation.MOST_REPLICAS + 1])
 def test_more_than_may_be_asked_is_refused(replicas: int) -> None:
     with pytest.raises(ValueError, match="replicas"):
-        simulate(Question(mould=of_claim(make_claim()), replicas=replicas))
+        simulate(Question(workload=of_claim(make_claim()), replicas=replicas))
 
 
 def test_the_cheapest_holders_that_would_have_to_leave_are_named(cluster: Cluster) -> None:
@@ -194,8 +194,8 @@ def test_the_cheapest_holders_that_would_have_to_leave_are_named(cluster: Cluste
     _hold(cluster, "large", count=4)
     for name in ("a", "b", "c", "d"):
         _hold(cluster, name)
-    two = simulate(Question(mould=of_claim(make_claim(requests=[make_request(count=2)])))).departure
-    one = simulate(Question(mould=of_claim(make_claim()))).departure
+    two = simulate(Question(workload=of_claim(make_claim(requests=[make_request(count=2)])))).departure
+    one = simulate(Question(workload=of_claim(make_claim()))).departure
     assert one is not None
     assert [holder.claim.metadata.name for holder in one.holders] == ["a"]
     assert two is not None
@@ -213,8 +213,8 @@ def test_nobody_is_named_where_nobodys_going_would_help(cluster: Cluster) -> Non
     cluster.with_gpus("node-1", each=2)
     _hold(cluster, "a", count=2)
     matched = make_constraint("gpu.example.com/index")  # no two devices have the same
-    mould = of_claim(make_claim(requests=[make_request(count=2)], constraints=[matched]))
-    answer = simulate(Question(mould=mould))
+    workload = of_claim(make_claim(requests=[make_request(count=2)], constraints=[matched]))
+    answer = simulate(Question(workload=workload))
     assert answer.fits == 0
     assert answer.departure is None
 
@@ -222,8 +222,8 @@ def test_nobody_is_named_where_nobodys_going_would_help(cluster: Cluster) -> Non
 def test_replicas_share_a_claim_that_the_pod_names(cluster: Cluster) -> None:
     cluster.with_gpus("node-1", "node-2", each=1)
     claim = cluster.create(make_claim("ours"))
-    mould = Mould(pod=make_pod("web", claims={"gpu": "ours"}), shared={"gpu": claim})
-    answer = simulate(Question(mould=mould, replicas=3))
+    workload = Workload(pod=make_pod("web", claims={"gpu": "ours"}), shared={"gpu": claim})
+    answer = simulate(Question(workload=workload, replicas=3))
     assert [one.node for one in answer.placed] == ["node-1"] * 3
     assert [len(one.devices) for one in answer.placed] == [1, 0, 0]
     assert cluster.claim("ours").status.allocation is None
@@ -231,8 +231,8 @@ def test_replicas_share_a_claim_that_the_pod_names(cluster: Cluster) -> None:
 
 def test_a_hold_is_the_reason(cluster: Cluster) -> None:
     cluster.with_gpus("node-1")
-    mould = of_claim(make_claim(requests=[make_request(device_class="nothing")]))
-    answer = simulate(Question(mould=mould))
+    workload = of_claim(make_claim(requests=[make_request(device_class="nothing")]))
+    answer = simulate(Question(workload=workload))
     assert answer.report is None
     assert answer.cause is not None
     assert "device class nothing does not exist" in clause(answer.cause)
@@ -240,7 +240,7 @@ def test_a_hold_is_the_reason(cluster: Cluster) -> None:
 
 def test_time_is_bounded(cluster: Cluster) -> None:
     cluster.with_gpus("node-1", each=4)
-    answer = simulate(Question(mould=of_claim(make_claim()), replicas=4), timeout=0)
+    answer = simulate(Question(workload=of_claim(make_claim()), replicas=4), timeout=0)
     assert (answer.fits, answer.counted_all) == (0, False)
 
 
@@ -248,21 +248,21 @@ def test_progress_is_told_and_can_stop_it(cluster: Cluster, monkeypatch: pytest.
     cluster.with_gpus("node-1", each=20)
     monkeypatch.setattr(simulation, "STEP", 5)
     told: list[int] = []
-    simulate(Question(mould=of_claim(make_claim()), replicas=20), progress=told.append)
+    simulate(Question(workload=of_claim(make_claim()), replicas=20), progress=told.append)
     assert told == [5, 10, 15, 20]
 
     def stop(_placed: int) -> None:
         raise InterruptedError
 
     with pytest.raises(InterruptedError):
-        simulate(Question(mould=of_claim(make_claim()), replicas=20), progress=stop)
-    assert simulate(Question(mould=of_claim(make_claim()), replicas=20)).fits == 20
+        simulate(Question(workload=of_claim(make_claim()), replicas=20), progress=stop)
+    assert simulate(Question(workload=of_claim(make_claim()), replicas=20)).fits == 20
     assert cluster.all(ResourceClaim) == []
 
 
 def test_what_the_first_replica_meets_can_be_asked_for(cluster: Cluster) -> None:
     cluster.with_gpus("node-1", each=4)
-    question = Question(mould=of_claim(make_claim()), replicas=4, with_first=True)
+    question = Question(workload=of_claim(make_claim()), replicas=4, with_first=True)
     answer = simulate(question)
     assert answer.first is not None
     assert answer.report is not None

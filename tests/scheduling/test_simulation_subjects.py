@@ -8,7 +8,7 @@ from manciple.store.tail import latest_revision
 from manciple.wire.errors import NotFound
 from scheduling.simulation import Question, simulate
 from scheduling.simulation_departures import what_if_gone
-from scheduling.simulation_moulds import (
+from scheduling.simulation_workload import (
     NotRehearsable,
     of_documents,
     stored_claim,
@@ -25,10 +25,10 @@ def test_a_stored_pod_gets_its_generated_claims_anew_and_shares_those_it_names(c
     cluster.create(make_template("gpus", requests=[make_request(count=2)]))
     cluster.create(make_pod("web", claims={"shared": "ours"}, templates={"own": "gpus"}))
     cluster.settle()
-    mould = stored_pod("default", "web")
-    assert list(mould.shared) == ["shared"]
-    assert list(mould.own) == ["own"]
-    answer = simulate(Question(mould=mould, replicas=5))
+    workload = stored_pod("default", "web")
+    assert list(workload.shared) == ["shared"]
+    assert list(workload.own) == ["own"]
+    answer = simulate(Question(workload=workload, replicas=5))
     assert answer.fits == 1  # 1 + 2 of the 6 are held; the next has 2 of its own and shares; 1 is left over
     assert [device.entry for device in answer.placed[0].devices] == ["own", "own"]
 
@@ -38,21 +38,21 @@ def test_a_stored_claim_is_rehearsed_as_if_it_had_nothing(cluster: Cluster) -> N
     cluster.create(make_claim("two", requests=[make_request(count=2)]))
     cluster.create(make_pod("web", claims={"gpu": "two"}))
     cluster.settle()
-    assert simulate(Question(mould=stored_claim("default", "two"))).fits == 1
+    assert simulate(Question(workload=stored_claim("default", "two"))).fits == 1
 
 
 def test_a_stored_template(cluster: Cluster) -> None:
     cluster.with_gpus("node-1", each=5)
     cluster.create(make_template("gpus", requests=[make_request(count=2)]))
-    assert simulate(Question(mould=stored_template("default", "gpus"))).fits == 2
+    assert simulate(Question(workload=stored_template("default", "gpus"))).fits == 2
 
 
 def test_what_a_document_names_is_found_beside_it_or_in_the_cluster(cluster: Cluster) -> None:
     cluster.with_gpus("node-1", each=6)
     cluster.create(make_claim("there"))
-    pod = make_pod("web", claims={"a": "there", "b": "beside"}, templates={"c": "mould"})
-    beside = [make_claim("beside", requests=[make_request(count=2)]), make_template("mould")]
-    answer = simulate(Question(mould=of_documents([*beside, pod]), replicas=9))
+    pod = make_pod("web", claims={"a": "there", "b": "beside"}, templates={"c": "workload"})
+    beside = [make_claim("beside", requests=[make_request(count=2)]), make_template("workload")]
+    answer = simulate(Question(workload=of_documents([*beside, pod]), replicas=9))
     assert answer.fits == 3  # 1 and 2 once for all of them, then 1 for each
     assert [len(one.devices) for one in answer.placed] == [4, 1, 1]
     with pytest.raises(NotFound):

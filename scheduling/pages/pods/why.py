@@ -22,7 +22,7 @@ from scheduling.pages.pods.claims import ClaimLine
 from scheduling.pages.pods.holders import NOBODY, Held, read_held
 from scheduling.pages.whatif.query import as_query, in_words, joined, meant
 from scheduling.simulation import Answer, Question, simulate
-from scheduling.simulation_moulds import Changes, Mould, entry_of, of_pod
+from scheduling.simulation_workload import Changes, Workload, entry_of, of_pod
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,10 +57,10 @@ def read_why(explained: Explanation, claims: tuple[ClaimLine, ...], person: Pers
     pod = explained.about
     assert isinstance(pod, Pod)  # noqa: S101 - only pods are asked about
     if changes.any and (tried := _rehearsed(pod, changes)) is not None:
-        mould, answer, changed = tried
+        workload, answer, changed = tried
         report = answer.first
-        verdict = _rehearsal_verdict(pod, mould, answer, changed)
-        left_out = left_out_of(mould, changed, report)
+        verdict = _rehearsal_verdict(pod, workload, answer, changed)
+        left_out = left_out_of(workload, changed, report)
     else:
         report, left_out = explained.report, {}
         verdict = _verdict(explained, claims)
@@ -107,20 +107,20 @@ def _offered(report: Report | None, claims: tuple[ClaimLine, ...]) -> tuple[str,
 # A rehearsal ---------------------------------------------------------------------------------------------------------
 
 
-def _rehearsed(pod: Pod, changes: Changes) -> tuple[Mould, Answer, Changes] | None:
+def _rehearsed(pod: Pod, changes: Changes) -> tuple[Workload, Answer, Changes] | None:
     """None where there is nothing to rehearse: nothing is changed, or a claim is not there."""
     try:
-        mould = of_pod(pod)
+        workload = of_pod(pod)
     except NotFound:
         return None
-    changed = meant(changes, mould.claims)
+    changed = meant(changes, workload.claims)
     if not changed.any:
         return None
-    return mould, simulate(Question(mould=mould, changes=changed, with_first=True)), changed
+    return workload, simulate(Question(workload=workload, changes=changed, with_first=True)), changed
 
 
-def _rehearsal_verdict(pod: Pod, mould: Mould, answer: Answer, changes: Changes) -> Verdict:
-    words = in_words(changes, requests=sum(len(one.spec.devices.requests) for one in mould.claims.values()))
+def _rehearsal_verdict(pod: Pod, workload: Workload, answer: Answer, changes: Changes) -> Verdict:
+    words = in_words(changes, requests=sum(len(one.spec.devices.requests) for one in workload.claims.values()))
     tried = f"{words[:1].upper()}{words[1:]}"
     back = {"try_word": "Back to as written", "try_url": "?tab=why", "rehearsed": True}
     if answer.placed:
@@ -159,24 +159,24 @@ def _how(pod: Pod, changes: Changes, words: str) -> str:
     return f"Write {joined(steps)} anew {words}, then make the pod anew: what a claim asks for cannot be changed."
 
 
-def left_out_of(mould: Mould, changes: Changes, report: Report | None) -> LeftOut:
+def left_out_of(workload: Workload, changes: Changes, report: Report | None) -> LeftOut:
     """By the names that the replica's claims have: which selectors are left out, and what they say."""
     found: dict[tuple[str, str], Mapping[int, str]] = {}
     for request in report.requests if report else ():
-        entry = entry_of(request.plan.claim, mould)
+        entry = entry_of(request.plan.claim, workload)
         key = f"{entry}/{request.plan.full_name}"
         texts = {
             index: text
             for name, index in changes.without
-            if name == key and (text := _expression(mould, entry, request.plan.name, index))
+            if name == key and (text := _expression(workload, entry, request.plan.name, index))
         }
         if texts:
             found[request.plan.claim, request.plan.full_name] = texts
     return found
 
 
-def _expression(mould: Mould, entry: str, request: str, index: int) -> str:
-    for one in mould.claims[entry].spec.devices.requests if entry in mould.claims else ():
+def _expression(workload: Workload, entry: str, request: str, index: int) -> str:
+    for one in workload.claims[entry].spec.devices.requests if entry in workload.claims else ():
         if one.name == request and one.exactly is not None and index < len(one.exactly.selectors):
             cel = one.exactly.selectors[index].cel
             return cel.expression if cel else ""

@@ -17,8 +17,8 @@ from scheduling.pages.pods.why import left_out_of
 from scheduling.pages.whatif.asked import Asked
 from scheduling.simulation import Answer, Missing, Placed
 from scheduling.simulation_departures import Departure
-from scheduling.simulation_moulds import IMAGINED
 from scheduling.simulation_rehearsal import is_imagined, spoken
+from scheduling.simulation_workload import IMAGINED
 
 #: Nodes and replicas that are listed; devices of a node that are drawn.
 NODES, REPLICAS, DRAWN = 60, 200, 16
@@ -71,7 +71,7 @@ def read_answer(answer: Answer, asked: Asked, person: Person) -> Result:
     """Two queries."""
     lines = _node_lines(answer.placed)
     report = answer.report
-    left_out: LeftOut = left_out_of(asked.mould, asked.changes, report) if asked.mould else {}
+    left_out: LeftOut = left_out_of(asked.workload, asked.changes, report) if asked.workload else {}
     return Result(
         good=not answer.left and bool(answer.placed),
         title=_title(answer),

@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 from scheduling.pages.classes.diagnostics import Finding
 from scheduling.pages.whatif.query import as_query
 from scheduling.simulation import Question
-from scheduling.simulation_moulds import Changes, Mould, stored_claim, stored_pod, stored_template
+from scheduling.simulation_workload import Changes, Workload, stored_claim, stored_pod, stored_template
 
 #: What an address names -> how it is read.
 SUBJECTS = {"pod": stored_pod, "claim": stored_claim, "template": stored_template}
@@ -16,12 +16,12 @@ SUBJECTS = {"pod": stored_pod, "claim": stored_claim, "template": stored_templat
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """What is asked. `mould` is None where it cannot be rehearsed: `findings` or `error` say why."""
+    """What is asked. `workload` is None where it cannot be rehearsed: `findings` or `error` say why."""
 
     about: str = ""  # "pod", "claim", "template", "text" or ""
     name: str = ""
     text: str = ""
-    mould: Mould | None = None
+    workload: Workload | None = None
     changes: Changes = field(default_factory=Changes)
     replicas: int = 1
     shape: str = ""
@@ -31,9 +31,9 @@ class Asked:
 
     @property
     def question(self) -> Question:
-        assert self.mould is not None  # noqa: S101 - asked only where there is one
+        assert self.workload is not None  # noqa: S101 - asked only where there is one
         return Question(
-            mould=self.mould,
+            workload=self.workload,
             changes=self.changes,
             replicas=self.replicas,
             shape=self.shape,

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from claims.kinds.resource_claims import ResourceClaim
-from scheduling.simulation_moulds import Changes
+from scheduling.simulation_workload import Changes
 
 #: Devices of one request that may be tried: as many as one claim may be given.
 MOST_DEVICES = 32

@@ -26,7 +26,7 @@ from scheduling.pages.whatif.asked import SUBJECTS, Asked
 from scheduling.pages.whatif.progress import Run, Stopped, progress
 from scheduling.pages.whatif.query import Query, changes_of, in_words, meant
 from scheduling.simulation import MOST_NODES, MOST_REPLICAS, Answer, simulate
-from scheduling.simulation_moulds import Changes, NotRehearsable, of_documents
+from scheduling.simulation_workload import Changes, NotRehearsable, of_documents
 
 #: Nodes and classes that are offered.
 OFFERED = 1_000
@@ -40,7 +40,7 @@ def what_if(request: HttpRequest) -> HttpResponse:
     person = person_of(request)
     asked = _asked(request, person)
     answer, error = None, asked.error
-    if asked.mould is not None:
+    if asked.workload is not None:
         try:
             answer = _simulated(asked, _run(request, person))
         except ApiError as refusal:
@@ -104,11 +104,11 @@ def _asked(request: HttpRequest, person: Person) -> Asked:
     namespace, _, short = name.partition("/")
     demand_sight(request, namespace, f"{about} {name}")
     try:
-        mould = SUBJECTS[about](namespace, short)
+        workload = SUBJECTS[about](namespace, short)
     except ApiError as refusal:
         return Asked(about=about, name=name, error=_sentence(refusal.message), **options)
-    changes = meant(changes_of(query), mould.claims)
-    return Asked(about=about, name=name, mould=mould, changes=changes, **options)
+    changes = meant(changes_of(query), workload.claims)
+    return Asked(about=about, name=name, workload=workload, changes=changes, **options)
 
 
 def _of_text(text: str, person: Person, options: dict[str, Any], changes: Changes) -> Asked:
@@ -122,12 +122,12 @@ def _of_text(text: str, person: Person, options: dict[str, Any], changes: Change
         return Asked(about="text", text=text, error=error, **options)
     try:
         prepared = [one.kind.prepare_create(one.object) for one in reading.documents]
-        mould = of_documents(prepared)
+        workload = of_documents(prepared)
     except NotRehearsable as problem:
         return Asked(about="text", text=text, error=str(problem), **options)
     except ApiError as refusal:
         return Asked(about="text", text=text, error=_sentence(refusal.message), **options)
-    return Asked(about="text", text=text, mould=mould, changes=meant(changes, mould.claims), **options)
+    return Asked(about="text", text=text, workload=workload, changes=meant(changes, workload.claims), **options)
 
 
 def _namespace(person: Person) -> str:
@@ -161,7 +161,7 @@ class RequestOption:
 
 def _form(asked: Asked) -> dict[str, Any]:
     """The form as it was asked."""
-    requests = tuple(_request_options(asked)) if asked.mould else ()
+    requests = tuple(_request_options(asked)) if asked.workload else ()
     nodes = list(Node.objects.order_by("name").values_list("name", flat=True)[:OFFERED])
     return {
         "asked": asked,
@@ -177,7 +177,7 @@ def _form(asked: Asked) -> dict[str, Any]:
 
 def _request_options(asked: Asked) -> list[RequestOption]:
     found = []
-    for entry, claim in (asked.mould.claims if asked.mould else {}).items():
+    for entry, claim in (asked.workload.claims if asked.workload else {}).items():
         if claim.status.allocation is None:
             found += _options_of(entry, claim, asked.changes)
     return found
@@ -209,7 +209,7 @@ def _options_of(entry: str, claim: ResourceClaim, changes: Changes) -> list[Requ
 
 def _result(asked: Asked, answer: Answer, person: Person) -> dict[str, Any]:
     """What the answer says, as the page draws it."""
-    claims = asked.mould.claims if asked.mould else {}
+    claims = asked.workload.claims if asked.workload else {}
     requests = sum(len(one.spec.devices.requests) for one in claims.values())
     return {
         "asked": asked,

@@ -12,8 +12,8 @@ from django.db import connections
 from scheduling.explanations import current
 from scheduling.explanations.line import Line
 from scheduling.simulation import Question, simulate
-from scheduling.simulation_moulds import Mould
 from scheduling.simulation_rehearsal import Rehearsal
+from scheduling.simulation_workload import Workload
 from tests.builders import make_claim, make_node, make_pod, make_request, make_slice
 from tests.scheduling.cluster import Cluster
 
@@ -95,8 +95,8 @@ def test_an_explanation_is_given_in_the_middle_of_a_rehearsal(monkeypatch: pytes
         return found
 
     monkeypatch.setattr(Rehearsal, "place_next", placing)
-    mould = Mould(pod=make_pod("one", claims={"gpu": "one"}), own={"gpu": make_claim(requests=[make_request()])})
-    thread, answers = in_a_thread(lambda: simulate(Question(mould=mould, replicas=3)))
+    workload = Workload(pod=make_pod("one", claims={"gpu": "one"}), own={"gpu": make_claim(requests=[make_request()])})
+    thread, answers = in_a_thread(lambda: simulate(Question(workload=workload, replicas=3)))
     assert under_way.wait(LONG)
     explained = current.pod_document("default", "waits")
     answered.set()

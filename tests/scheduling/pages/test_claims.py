@@ -223,7 +223,7 @@ def test_a_claim_that_is_not_there_is_not_found(pages: Client) -> None:
 def test_a_person_of_one_namespace_learns_nothing_of_others(pages: Client, cluster: Cluster) -> None:
     cluster.with_gpus("node-1", each=1)
     cluster.create(make_claim("secret", namespace="other"))
-    cluster.create(make_template("mould", namespace="other"))
+    cluster.create(make_template("workload", namespace="other"))
     runs(cluster, "mine")
     theirs = browser("omar", groups=("namespace:other",))
     assert "mine" not in words(theirs, "/claims")
@@ -233,6 +233,6 @@ def test_a_person_of_one_namespace_learns_nothing_of_others(pages: Client, clust
     assert theirs.get("/claims/default/mine").status_code == 404
     mine = browser("mia", groups=("namespace:default",))
     assert "secret" not in words(mine, "/claims?q=secret")
-    assert "mould" not in words(mine, "/templates")
-    assert mine.get("/templates/other/mould").status_code == 404
+    assert "workload" not in words(mine, "/templates")
+    assert mine.get("/templates/other/workload").status_code == 404
     assert "ask for a device" not in words(mine, "/claims/default/mine")  # who waits is of another namespace

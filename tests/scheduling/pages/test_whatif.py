@@ -13,7 +13,7 @@ from django.test import Client
 from manciple.store.tail import latest_revision
 from scheduling.pages.whatif.progress import Progress, Stopped, progress
 from scheduling.pages.whatif.query import as_query, changes_of, in_words, meant
-from scheduling.simulation_moulds import Changes
+from scheduling.simulation_workload import Changes
 from tests.builders import make_claim, make_pod, make_request, make_template
 from tests.scheduling.cluster import Cluster
 

@@ -61,7 +61,7 @@ class Changes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mould:
+class Workload:
     """A pod, with the claims of its entries: those that each replica gets, and those that all of them share."""
 
     pod: Pod
@@ -74,20 +74,20 @@ class Mould:
         found = {**self.shared, **self.own}
         return {entry.name: found[entry.name] for entry in self.pod.spec.resource_claims if entry.name in found}
 
-    def changed(self, changes: Changes) -> Mould:
+    def changed(self, changes: Changes) -> Workload:
         """The same with what is tried instead. An allocated claim has its devices: it stays as it is."""
         pod = self.pod
         if changes.tolerate_nodes:
             anything = (*pod.spec.tolerations, Toleration(operator="Exists"))
             pod = structs.replace(pod, spec=structs.replace(pod.spec, tolerations=anything))
-        return Mould(
+        return Workload(
             pod=pod,
             own={entry: _changed(claim, entry, changes) for entry, claim in self.own.items()},
             shared={entry: _changed(claim, entry, changes) for entry, claim in self.shared.items()},
         )
 
 
-def of_claim(claim: ResourceClaim) -> Mould:
+def of_claim(claim: ResourceClaim) -> Workload:
     """A claim by itself: each replica is a pod that asks for nothing but a claim like it."""
     container = Container(name="main", image="example.com/main")
     pod = Pod(
@@ -96,22 +96,22 @@ def of_claim(claim: ResourceClaim) -> Mould:
         metadata=ObjectMeta(namespace=claim.metadata.namespace, name=claim.metadata.name or ONLY),
         spec=PodSpec(containers=(container,), resource_claims=(PodResourceClaim(name=ONLY, resource_claim_name=ONLY),)),
     )
-    return Mould(pod=pod, own={ONLY: claim})
+    return Workload(pod=pod, own={ONLY: claim})
 
 
-def replica(mould: Mould, number: int) -> tuple[Pod, tuple[ResourceClaim, ...]]:
+def replica(workload: Workload, number: int) -> tuple[Pod, tuple[ResourceClaim, ...]]:
     """Replica `number` (from 1), and the claims that are its own."""
-    name = f"{mould.pod.metadata.name or mould.pod.metadata.generate_name}{IMAGINED}{number}"
-    namespace = mould.pod.metadata.namespace
-    claims = {entry: _own(claim, f"{name}-{entry}", namespace) for entry, claim in mould.own.items()}
+    name = f"{workload.pod.metadata.name or workload.pod.metadata.generate_name}{IMAGINED}{number}"
+    namespace = workload.pod.metadata.namespace
+    claims = {entry: _own(claim, f"{name}-{entry}", namespace) for entry, claim in workload.own.items()}
     entries = tuple(
         PodResourceClaim(name=entry.name, resource_claim_name=claims[entry.name].metadata.name)
         if entry.name in claims
         else entry
-        for entry in mould.pod.spec.resource_claims
+        for entry in workload.pod.spec.resource_claims
     )
-    meta = ObjectMeta(namespace=namespace, name=name, uid=name, labels=mould.pod.metadata.labels)
-    spec = structs.replace(mould.pod.spec, resource_claims=entries, node_name="", scheduling_gates=())
+    meta = ObjectMeta(namespace=namespace, name=name, uid=name, labels=workload.pod.metadata.labels)
+    spec = structs.replace(workload.pod.spec, resource_claims=entries, node_name="", scheduling_gates=())
     return Pod(api_version="v1", kind="Pod", metadata=meta, spec=spec), tuple(claims.values())
 
 
@@ -122,10 +122,10 @@ def _own(claim: ResourceClaim, name: str, namespace: str) -> ResourceClaim:
     )
 
 
-def entry_of(claim: str, mould: Mould) -> str:
+def entry_of(claim: str, workload: Workload) -> str:
     """Which entry of the pod's a claim of a replica, "namespace/name", is; "" for none."""
     name = claim.rpartition("/")[2]
-    shared = next((entry for entry, one in mould.shared.items() if one.metadata.name == name), "")
+    shared = next((entry for entry, one in workload.shared.items() if one.metadata.name == name), "")
     return shared or name.rpartition(IMAGINED)[2].partition("-")[2]
 
 
@@ -177,7 +177,7 @@ class NotRehearsable(Exception):
     """What was given cannot be rehearsed; the text says why, and what to do."""
 
 
-def stored_pod(namespace: str, name: str) -> Mould:
+def stored_pod(namespace: str, name: str) -> Workload:
     """Raises: NotFound for a pod, template or claim that does not exist."""
     stored = objects.get(kind(PODS), namespace, name)
     if stored is None:
@@ -185,7 +185,7 @@ def stored_pod(namespace: str, name: str) -> Mould:
     return of_pod(decoded(stored, Pod))
 
 
-def stored_claim(namespace: str, name: str) -> Mould:
+def stored_claim(namespace: str, name: str) -> Workload:
     """A claim like this one, whether it has devices by now or not. Raises: NotFound."""
     stored = objects.get(kind(CLAIMS), namespace, name)
     if stored is None:
@@ -193,7 +193,7 @@ def stored_claim(namespace: str, name: str) -> Mould:
     return of_claim(structs.replace(decoded(stored, ResourceClaim), status=ResourceClaimStatus()))
 
 
-def stored_template(namespace: str, name: str) -> Mould:
+def stored_template(namespace: str, name: str) -> Workload:
     """Raises: NotFound."""
     stored = objects.get(kind(TEMPLATES), namespace, name)
     if stored is None:
@@ -201,14 +201,14 @@ def stored_template(namespace: str, name: str) -> Mould:
     return of_template(decoded(stored, ResourceClaimTemplate))
 
 
-def of_template(template: ResourceClaimTemplate) -> Mould:
+def of_template(template: ResourceClaimTemplate) -> Workload:
     """A claim as it would be made from the template."""
     meta = template.metadata
     claim = ResourceClaim(api_version="resource.k8s.io/v1", kind="ResourceClaim", spec=template.spec.spec)
     return of_claim(structs.replace(claim, metadata=structs.replace(meta, uid="", resource_version="")))
 
 
-def of_pod(pod: Pod, beside: Sequence[ApiObject] = ()) -> Mould:
+def of_pod(pod: Pod, beside: Sequence[ApiObject] = ()) -> Workload:
     """beside: documents that come with it. Raises: NotFound for a claim or template that is nowhere."""
     own: dict[str, ResourceClaim] = {}
     shared: dict[str, ResourceClaim] = {}
@@ -218,10 +218,10 @@ def of_pod(pod: Pod, beside: Sequence[ApiObject] = ()) -> Mould:
             shared[entry.name] = _claim(pod.metadata.namespace, entry.resource_claim_name, beside)
         elif entry.resource_claim_template_name:
             own[entry.name] = _made(pod, entry, made.get(entry.name), beside)
-    return Mould(pod=pod, own=own, shared=shared)
+    return Workload(pod=pod, own=own, shared=shared)
 
 
-def of_documents(documents: Iterable[ApiObject]) -> Mould:
+def of_documents(documents: Iterable[ApiObject]) -> Workload:
     """The pod among them with the claims it names; without one, the only claim or template.
 
     Raises: NotRehearsable, NotFound.
