@@ -33,8 +33,8 @@ from claims.devices.cache import read_devices  # noqa: E402 - models can be impo
 from manciple.pages.people import Person  # noqa: E402 - models can be imported from here on
 from manciple.store import objects  # noqa: E402 - models can be imported from here on
 from manciple.wire.registry import registry  # noqa: E402 - models can be imported from here on
+from scheduling.capacity import read_census  # noqa: E402 - models can be imported from here on
 from scheduling.explanations.current import explain_claim  # noqa: E402 - models can be imported from here on
-from scheduling.pages.classes.shelf import shelf  # noqa: E402 - models can be imported from here on
 from scheduling.pages.classes.users import counts  # noqa: E402 - models can be imported from here on
 from tests.builders import (  # noqa: E402 - models can be imported from here on
     Version,
@@ -111,7 +111,7 @@ def hold() -> Iterator[Figure]:
 def _views() -> Iterator[tuple[str, Callable[[], object]]]:
 
     yield "the device pages", read_devices
-    yield "the class pages", shelf
+    yield "the counts of every class", read_census
     yield "the users of classes", lambda: counts(Person("ada", administers=True, namespaces=None))
     yield "explanations", lambda: explain_claim("default", "claim-0000")
 

@@ -26,6 +26,7 @@ from typing import TypeVar
 import msgspec
 
 from inventory.kinds.devices import (
+    HARD_EFFECTS,
     CounterSet,
     Device,
     DeviceAttribute,
@@ -101,7 +102,6 @@ def _parts(items: Sequence[Item], size: int) -> list[tuple[Item, ...]]:
 
 #: Keeps new claims off a device whose driver calls it unhealthy, and has no taint of its own for it.
 UNHEALTHY = DeviceTaint(key="manciple.dev/unhealthy", effect="NoSchedule")
-_KEEPING_AWAY = {"NoSchedule", "NoExecute"}
 
 
 def fenced_off(pools: Iterable[Pool], healths: Iterable[DeviceHealth]) -> Sequence[Pool]:
@@ -116,7 +116,7 @@ def fenced_off(pools: Iterable[Pool], healths: Iterable[DeviceHealth]) -> Sequen
 
 
 def _fenced(device: Device, unhealthy: bool) -> Device:
-    if not unhealthy or any(taint.effect in _KEEPING_AWAY for taint in device.taints):
+    if not unhealthy or any(taint.effect in HARD_EFFECTS for taint in device.taints):
         return device
     return msgspec.structs.replace(device, taints=(*device.taints, UNHEALTHY))
 

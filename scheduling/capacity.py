@@ -19,7 +19,9 @@ from claims.models import Pod
 from inventory.models import DeviceClass
 from manciple.pages.people import Person
 from manciple.store import objects
-from scheduling.judging import judge
+from scheduling.cel import CompileError
+from scheduling.fitting import NOTHING, count
+from scheduling.judging import complaint
 from scheduling.models import QueuedPod
 from scheduling.resources import CLAIMS, Key, decoded, kind
 
@@ -29,11 +31,15 @@ LOOKED_AT = 2000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassCount:
-    """One class. waiting: pods that ask for it and have no node. complaint: why its selectors say nothing."""
+    """One class. counts: its devices by state. fits: how many more claims for one of them would get one.
+
+    waiting: pods that ask for it and have no node. complaint: why its selectors say nothing.
+    """
 
     name: str
     counts: Mapping[str, int]
     waiting: int
+    fits: int = 0
     complaint: str = ""
 
 
@@ -68,13 +74,11 @@ def read_census(person: Person | None = None) -> Census:
 
 def _class_counts(snapshot: DeviceSnapshot, asked: Mapping[str, int]) -> Iterator[ClassCount]:
     for name, selectors in DeviceClass.objects.order_by("name").values_list("name", "selectors"):
-        verdict = judge(expressions_of(selectors), snapshot.candidates)
-        yield ClassCount(
-            name=name,
-            counts=Counter(map(snapshot.state_of, verdict.matching)),
-            waiting=asked.get(name, 0),
-            complaint=verdict.complaint,
-        )
+        try:
+            found, said = count(snapshot, expressions_of(selectors)), ""
+        except CompileError as error:
+            found, said = NOTHING, complaint(error)
+        yield ClassCount(name=name, counts=found.by_state, fits=found.fits, waiting=asked.get(name, 0), complaint=said)
 
 
 def expressions_of(selectors: Iterable[Mapping[str, Mapping[str, str]]]) -> tuple[str, ...]:

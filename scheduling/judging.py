@@ -1,18 +1,171 @@
-"""Judges published devices with CEL: every verdict is kept as long as the device stays as it is published."""
+"""What CEL selectors say of the published devices: one judge, and one cache, for all pages and counts.
+
+Verdicts are kept with the devices of each ResourceSlice for as long as it stays as it is, a bit per device, so that
+what is published anew is all that is judged anew. Devices of many slices lie side by side in one wide int.
+"""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
-from claims.devices.published import CandidateDevice
+from claims.devices.published import CandidateDevice, DevicePool, DeviceSlice, Published
 from scheduling.cel import CompileError, DeviceView, EvaluationError, Selector, compile_selector
 
-#: Expressions whose verdicts are kept.
-KEPT_EXPRESSIONS = 128
+#: Expressions whose verdicts are kept; past that many, all of them are reached anew.
+KEPT = 256
+
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What one expression says of devices: a bit per device."""
+
+    match: int
+    errors: Mapping[int, str]  # the device's place -> why there is no verdict
+    error: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Passing:
+    """What selectors say, each asked about what the ones before it chose, as the allocator asks. A bit per device."""
+
+    match: int
+    error: int
+
+
+_slices: WeakKeyDictionary[DeviceSlice, dict[str, Judgement]] = WeakKeyDictionary()
+#: most say the same of all devices of a slice: one object for all of these
+_alike: dict[int, Judgement] = {}
+
+
+def judged(one: DeviceSlice, selector: Selector, views: Sequence[DeviceView] | None = None) -> Judgement:
+    """Of every device of a slice. views: what expressions see of them, where that is there already."""
+    known = _slices.setdefault(one, {})
+    found = known.get(selector.expression)
+    if found is None:
+        if len(known) >= KEPT:
+            known.clear()
+        found = known[selector.expression] = _judged(selector, views or views_of(one))
+    return found
+
+
+def views_of(one: DeviceSlice) -> tuple[DeviceView, ...]:
+    return tuple(DeviceView.of(candidate.driver, candidate.device) for candidate in one.candidates)
+
+
+def _judged(selector: Selector, views: Iterable[DeviceView]) -> Judgement:
+    match, errors = 0, {}
+    for place, view in enumerate(views):
+        try:
+            if selector.matches(view):
+                match |= 1 << place
+        except EvaluationError as error:
+            errors[place] = str(error)
+    if errors:
+        return Judgement(match, errors, sum(1 << place for place in errors))
+    if len(_alike) >= KEPT:
+        _alike.clear()
+    return _alike.setdefault(match, Judgement(match, {}))
+
+
+def passing(pool: DevicePool, selectors: Sequence[Selector]) -> Passing:
+    """The devices of a pool that every selector chooses, and those on which one errs; by `DevicePool.candidates`."""
+    match = error = shift = 0
+    for one in pool.slices:
+        count = len(one.candidates)
+        left, erring = (1 << count) - 1, 0
+        for selector in selectors:
+            if not left:
+                break
+            found = judged(one, selector)
+            erring |= left & found.error
+            left &= found.match
+        match |= left << shift
+        error |= erring << shift
+        shift += count
+    return Passing(match, error)
+
+
+# All published devices -----------------------------------------------------------------------------------------------
+
+
+class JudgedDevices:
+    """All published devices, in published order, with what expressions say of them and what was derived from them."""
+
+    def __init__(self, published: Published) -> None:
+        self.published = published
+        self.candidates = published.candidates
+        self.everything = (1 << len(self.candidates)) - 1
+        self._judgements: dict[str, Judgement] = {}
+        self._derived: dict[Hashable, Any] = {}
+
+    @cached_property
+    def views(self) -> tuple[DeviceView, ...]:
+        """What expressions see of each; made when they are first written on a page, and kept for the next keystroke."""
+        return tuple(view for one in self.published.slices for view in views_of(one))
+
+    def judge(self, selector: Selector) -> Judgement:
+        """Of every device; from the cache where the expression was asked before."""
+        known = self._judgements.get(selector.expression)
+        if known is None:
+            if len(self._judgements) >= KEPT:
+                self._judgements.clear()
+            known = self._judgements[selector.expression] = self._judge(selector)
+        return known
+
+    def _judge(self, selector: Selector) -> Judgement:
+        match = error = shift = 0
+        errors: dict[int, str] = {}
+        views = self.__dict__.get("views")
+        for one in self.published.slices:
+            count = len(one.candidates)
+            found = judged(one, selector, views[shift : shift + count] if views else None)
+            match |= found.match << shift
+            error |= found.error << shift
+            errors.update({shift + place: text for place, text in found.errors.items()})
+            shift += count
+        return Judgement(match, errors, error)
+
+    def derived(self, key: Hashable, make: Callable[[], Value]) -> Value:
+        """What `make` makes of these devices, made once."""
+        if key not in self._derived:
+            if len(self._derived) >= KEPT:
+                self._derived.clear()
+            self._derived[key] = make()
+        found: Value = self._derived[key]
+        return found
+
+    def chosen(self, mask: int) -> Iterator[tuple[int, CandidateDevice]]:
+        """(place, device) of the bits that are set."""
+        return ((place, self.candidates[place]) for place in places(mask))
+
+
+def places(mask: int) -> Iterator[int]:
+    """The numbers of the bits that are set, ascending."""
+    text = bin(mask)[:1:-1]
+    place = text.find("1")
+    while place >= 0:
+        yield place
+        place = text.find("1", place + 1)
+
+
+_all: WeakKeyDictionary[Published, JudgedDevices] = WeakKeyDictionary()
+
+
+def judged_devices(published: Published) -> JudgedDevices:
+    """The same object for the same devices."""
+    known = _all.get(published)
+    if known is None:
+        known = _all[published] = JudgedDevices(published)
+    return known
+
+
+# Verdicts in words ---------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,73 +184,37 @@ class Verdict:
     reason: str = ""
 
 
-#: device -> True, False, or why the expression has no value for it
-_Verdicts = WeakKeyDictionary[CandidateDevice, bool | str]
-
-_judging = threading.Lock()
-_views: WeakKeyDictionary[CandidateDevice, DeviceView] = WeakKeyDictionary()
-#: the last whole answers: (expressions, identity of the candidates) -> verdict
-_answers: dict[tuple[str, ...], tuple[tuple[CandidateDevice, ...], Verdict]] = {}
+def judge(expressions: Sequence[str], published: Published) -> Verdict:
+    """Which devices match. Expressions that were judged on a device before cost next to nothing."""
+    devices, key = judged_devices(published), tuple(expressions)
+    return devices.derived(("verdict", key), lambda: _verdict(devices, key))
 
 
-def judge(expressions: Sequence[str], candidates: tuple[CandidateDevice, ...]) -> Verdict:
-    """Which of the candidates match. Expressions that were judged on a device before cost next to nothing."""
-    key = tuple(expressions)
-    with _judging:
-        known = _answers.get(key)
-        if known is not None and known[0] is candidates:
-            return known[1]
-        if len(_answers) >= KEPT_EXPRESSIONS:
-            _answers.clear()
-        verdict = _judged(key, candidates)
-        _answers[key] = (candidates, verdict)
-        return verdict
-
-
-def _judged(expressions: Sequence[str], candidates: tuple[CandidateDevice, ...]) -> Verdict:
-    left: list[CandidateDevice] = list(candidates)
-    failed, reason = 0, ""
+def _verdict(devices: JudgedDevices, expressions: Sequence[str]) -> Verdict:
+    left, failed, reason = devices.everything, 0, ""
     for expression in expressions:
         try:
-            selector = compile_selector(expression)
+            found = devices.judge(compile_selector(expression))
         except CompileError as error:
             return _refused(error)
-        verdicts = _verdicts(expression)
-        passing = []
-        for candidate in left:
-            verdict = verdicts.get(candidate)
-            if verdict is None:
-                verdict = verdicts[candidate] = _ask(selector, candidate)
-            if verdict is True:
-                passing.append(candidate)
-            elif verdict is not False:
-                failed, reason = failed + 1, reason or verdict
-        left = passing
-    return Verdict(matching=frozenset(left), failed=failed, reason=reason)
+        erring = [text for place, text in found.errors.items() if left >> place & 1]
+        if erring:
+            # What cel-go adds of advice follows the first sentence.
+            failed, reason = failed + len(erring), reason or erring[0].partition(". ")[0] or "it has no value"
+        left &= found.match
+    return Verdict(matching=frozenset(device for _, device in devices.chosen(left)), failed=failed, reason=reason)
 
 
-@lru_cache(maxsize=KEPT_EXPRESSIONS)
-def _verdicts(_expression: str) -> _Verdicts:
-    return WeakKeyDictionary()
-
-
-def _ask(selector: Selector, candidate: CandidateDevice) -> bool | str:
-    view = _views.get(candidate)
-    if view is None:
-        view = _views[candidate] = DeviceView.of(candidate.key[0], candidate.device)
-    try:
-        return selector.matches(view)
-    except EvaluationError as error:
-        # What cel-go adds of advice follows the first sentence.
-        return str(error).partition(". ")[0] or "it has no value"
+def complaint(error: CompileError) -> str:
+    """What is wrong, without the place and the snippet that the error tells apart."""
+    first = error.message.split("\n", 1)[0].removeprefix("compilation failed: ")
+    return first.rsplit(f":{error.column}: ", 1)[-1] if error.line else first
 
 
 def _refused(error: CompileError) -> Verdict:
-    first = error.message.split("\n", 1)[0].removeprefix("compilation failed: ")
-    complaint = first.rsplit(f":{error.column}: ", 1)[-1] if error.line else first
     return Verdict(
         matching=frozenset(),
-        complaint=complaint,
+        complaint=complaint(error),
         place=f"Line {error.line}, column {error.column}" if error.line else "",
         snippet=error.snippet,
     )

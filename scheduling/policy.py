@@ -8,12 +8,13 @@ component-helpers/resource/helpers.go (v1.36).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from claims.kinds.containers import Container
 from claims.kinds.pods import Pod, PreferredSchedulingTerm, Toleration
 from claims.kinds.resource_claims import ResourceClaim
+from inventory.kinds.devices import HARD_EFFECTS
 from inventory.kinds.nodes import Node, NodeSelector, Taint
 from manciple.wire.quantity import Quantity
 from manciple.wire.selectors import node_selector_matches, node_selector_term_matches
@@ -22,7 +23,6 @@ from scheduling.causes import Refusal
 #: What a cordoned node is tainted with; a pod that tolerates it may be placed there.
 UNSCHEDULABLE_TAINT = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 #: The effects that keep a pod off a node.
-HARD_EFFECTS = ("NoSchedule", "NoExecute")
 SOFT_EFFECTS = ("PreferNoSchedule",)
 
 #: resource name -> nanos
@@ -140,7 +140,7 @@ def _allocated_claims(node: Node, claims: Sequence[ResourceClaim]) -> Iterator[R
 
 
 def _untolerated(
-    taints: Iterable[Taint], tolerations: Sequence[Toleration], effects: Sequence[str]
+    taints: Iterable[Taint], tolerations: Sequence[Toleration], effects: Collection[str]
 ) -> tuple[Taint, ...]:
     return tuple(taint for taint in taints if taint.effect in effects and not _tolerated(taint, tolerations))
 

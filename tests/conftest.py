@@ -125,7 +125,6 @@ MEMORIES = {
     "manciple.api.tokens": "forget",
     "manciple.store.follower": "forget",
     "manciple.store.transactions": "forget",
-    "scheduling.pages.classes.shelf": "forget",
     "scheduling.pages.overview.signs": "forget",
     "scheduling.tasks": "forget_process",
 }

@@ -13,8 +13,9 @@ from functools import cached_property
 from typing import Any
 
 from claims.devices.holdings import Holding, Holdings, Share, amounts, holding_of, is_preparing, told_apart
+from claims.devices.nodes import Nodes, node_of
 from claims.devices.pools import DeviceSnapshot, PoolState
-from claims.devices.published import CandidateDevice, DevicePool, DeviceSlice, PoolKey, gather, read_slice
+from claims.devices.published import DevicePool, DeviceSlice, PoolKey, Published, gather, read_slice
 from claims.models import AllocatedDevice, Pod, Reservation
 from inventory.models import Node
 from manciple.store import objects, tail
@@ -29,6 +30,7 @@ NODES = "nodes"
 FOLLOWED = (SLICES, CLAIMS, PODS, NODES)
 #: Events read at a time.
 BATCH = 2000
+_OF_NODES = ("name", "labels", "unschedulable", "taints", "allocatable")
 
 
 def read_devices() -> DeviceSnapshot:
@@ -58,7 +60,7 @@ class DeviceCache:
         self._slices_of: dict[PoolKey, set[str]] = defaultdict(set)
         self._holdings = Holdings()
         self._pools: dict[PoolKey, PoolState] = {}
-        self._cordoned: set[str] = set()  # names of nodes
+        self._nodes = Nodes()
         self._snapshot: DeviceSnapshot | None = None
         self._applying: dict[str, Callable[[Any, bool], set[PoolKey]]] = {
             SLICES: self._apply_slice,
@@ -74,11 +76,15 @@ class DeviceCache:
         kind = registry.by_resource(SLICES)
         for stored in objects.list(kind).items:
             cache._apply_slice(objects.decode(kind, stored.text), False)
-        for pod in Pod.objects.filter(phase__in=("", "Pending")).exclude(node_name="").values_list("uid", flat=True):
-            cache._holdings.pod_is(pod, preparing=True)
+        running = Pod.objects.exclude(node_name="").exclude(phase__in=("Succeeded", "Failed"))
+        for uid, node, phase in running.values_list("uid", "node_name", "phase").iterator():
+            cache._nodes.pod_is(uid, node)
+            cache._holdings.pod_is(uid, preparing=phase in {"", "Pending"})
         for holding in _read_holdings():
             cache._holdings.put(holding)
-        cache._cordoned.update(Node.objects.filter(unschedulable=True).values_list("name", flat=True))
+        for name, labels, unschedulable, taints, allocatable in Node.objects.values_list(*_OF_NODES):
+            effects = [taint.get("effect", "") for taint in taints]
+            cache._nodes.put(name, labels=labels, unschedulable=unschedulable, effects=effects, allocatable=allocatable)
         cache._refresh({*cache._slices_of, *cache._holdings.pools()})
         cache.catches_up()
         return cache
@@ -101,8 +107,8 @@ class DeviceCache:
             self._snapshot = DeviceSnapshot(
                 revision=self._revision,
                 pools=dict(self._pools),
-                cordoned=frozenset(self._cordoned),
-                candidates=self._candidates,
+                nodes=self._nodes.now,
+                published=self._published,
             )
         return self._snapshot
 
@@ -136,39 +142,35 @@ class DeviceCache:
         return self._holdings.remove(claim.metadata.uid) if gone else self._holdings.put(holding_of(claim))
 
     def _apply_pod(self, pod: Any, gone: bool) -> set[PoolKey]:
+        if self._nodes.pod_is(pod.metadata.uid, "" if gone else node_of(pod)):
+            self._snapshot = None
         return self._holdings.pod_is(pod.metadata.uid, preparing=not gone and is_preparing(pod))
 
     def _apply_node(self, node: Any, gone: bool) -> set[PoolKey]:
-        name, cordoned = node.metadata.name, node.spec.unschedulable and not gone
-        if cordoned == (name in self._cordoned):
-            return set()
-        (self._cordoned.add if cordoned else self._cordoned.discard)(name)
-        self._snapshot = None
+        if self._nodes.remove(node.metadata.name) if gone else self._nodes.put_node(node):
+            self._snapshot = None
         return set()
 
     def _refresh(self, pools: Iterable[PoolKey]) -> None:
         for key in pools:
             known, holders = self._pools.get(key), self._holdings.of_pool(key)
-            if known is None or known.pool is None:
-                known = PoolState(key, self._read_pool(key), holders)
-            else:
-                known = known.held_by(holders)
-            if known.pool is None and not holders:
+            known = PoolState(self._read_pool(key), holders) if known is None else known.held_by(holders)
+            if not known.pool.slices and not holders:
                 self._pools.pop(key, None)
             else:
                 self._pools[key] = known
             self._snapshot = None
 
-    def _read_pool(self, key: PoolKey) -> DevicePool | None:
-        self.__dict__.pop("_candidates", None)
-        pool = gather(self._slices[name] for name in self._slices_of[key])
-        if pool is None:
-            self._slices_of.pop(key, None)
-        return pool
+    def _read_pool(self, key: PoolKey) -> DevicePool:
+        self.__dict__.pop("_published", None)
+        names = self._slices_of[key]
+        if not names:
+            del self._slices_of[key]
+        return gather(key, (self._slices[name] for name in names))
 
     @cached_property
-    def _candidates(self) -> tuple[CandidateDevice, ...]:
-        return tuple(one for key in sorted(self._pools) for one in self._pools[key].candidates)
+    def _published(self) -> Published:
+        return Published(one for key in sorted(self._pools) for one in self._pools[key].pool.slices)
 
 
 def _read_holdings() -> Iterable[Holding]:

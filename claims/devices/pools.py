@@ -9,44 +9,57 @@ from functools import cached_property
 
 from claims.devices.cards import Layout, Unit, layout_of, unit_of
 from claims.devices.holdings import Holder, Holders, state_of
-from claims.devices.published import CandidateDevice, DeviceKey, DevicePool, Draw, PoolKey, is_blocked
+from claims.devices.nodes import NodeState
+from claims.devices.published import CandidateDevice, DeviceKey, DevicePool, Draw, PoolKey, Published, is_blocked
 from claims.devices.states import DeviceState
 
 
 class PoolState:
     """What is published of a pool, and who holds which of its devices. Compared by identity.
 
-    pool: None where nobody publishes it, though somebody holds something of it.
+    pool: without slices where nobody publishes it, though somebody holds something of it.
     """
 
-    def __init__(self, key: PoolKey, pool: DevicePool | None, holders: Holders, layout: Layout | None = None) -> None:
+    def __init__(self, pool: DevicePool, holders: Holders, layout: Layout | None = None) -> None:
         """layout: of this very pool, where it is known."""
-        self.key = key
         self.pool = pool
         self.holders = holders
-        self.layout: Layout = layout if layout is not None else layout_of(pool) if pool is not None else ()
+        self.layout = layout_of(pool) if layout is None else layout
 
     def held_by(self, holders: Holders) -> PoolState:
         """The same pool with other holders."""
-        return PoolState(self.key, self.pool, holders, self.layout)
+        return PoolState(self.pool, holders, self.layout)
 
     @property
     def complete(self) -> bool:
-        return self.pool is not None and self.pool.complete
+        return self.pool.complete
 
     @property
     def candidates(self) -> Iterable[CandidateDevice]:
-        return self.pool.candidates if self.pool is not None else ()
+        return self.pool.candidates
 
     @cached_property
     def left(self) -> Draw:
         """counter set -> counter -> what is left of it, in nanos."""
-        return self.pool.left(self.holders) if self.pool is not None else {}
+        return self.pool.left(self.holders)
 
     @cached_property
     def states(self) -> Mapping[CandidateDevice, DeviceState]:
         """Of every published device, partitions each by themselves."""
         return {one: self._state(one) for one in self.candidates}
+
+    @cached_property
+    def masks(self) -> Mapping[DeviceState, int]:
+        """state -> the devices in it, a bit each, by `candidates`."""
+        found: dict[DeviceState, int] = {}
+        for place, state in enumerate(self._state(one) for one in self.candidates):
+            found[state] = found.get(state, 0) | 1 << place
+        return found
+
+    @cached_property
+    def held(self) -> int:
+        """The devices that somebody holds, a bit each, by `candidates`."""
+        return sum(1 << place for place, one in enumerate(self.candidates) if one.key in self.holders)
 
     @cached_property
     def units(self) -> tuple[Unit, ...]:
@@ -75,20 +88,29 @@ class PoolState:
         return state_of(one, self.holders.get(one.key, ()), complete=self.complete, blocked=blocked)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class DeviceSnapshot:
-    """All pools at one revision. cordoned: names of the nodes that take no new pods."""
+    """All pools and nodes at one revision."""
 
     revision: int
     pools: Mapping[PoolKey, PoolState]
-    cordoned: frozenset[str]
-    #: every published device, in published order; the same tuple as long as nothing is published anew
-    candidates: tuple[CandidateDevice, ...]
+    nodes: Mapping[str, NodeState]
+    published: Published
 
     @property
-    def published(self) -> Iterable[DevicePool]:
+    def candidates(self) -> tuple[CandidateDevice, ...]:
+        """Every published device, in published order."""
+        return self.published.candidates
+
+    @cached_property
+    def cordoned(self) -> frozenset[str]:
+        """Names of nodes that take no new pods."""
+        return frozenset(node.name for node in self.nodes.values() if node.cordoned)
+
+    @property
+    def published_pools(self) -> Iterable[DevicePool]:
         """The pools that somebody publishes."""
-        return (state.pool for state in self.pools.values() if state.pool is not None)
+        return (state.pool for state in self.pools.values() if state.pool.slices)
 
     @cached_property
     def counts(self) -> Counter[str]:

@@ -13,12 +13,14 @@ from typing import Any
 
 from claims.devices.states import DeviceState
 from inventory.kinds.devices import (
+    HARD_EFFECTS,
     CounterSet,
     Device,
     DeviceAttribute,
     DeviceCounterConsumption,
     DeviceTaint,
     ResourceSlice,
+    ResourceSliceSpec,
 )
 from manciple.wire.quantity import Quantity
 
@@ -28,8 +30,6 @@ PoolKey = tuple[str, str]  # (driver, pool)
 #: counter set -> counter -> nanos
 Draw = Mapping[str, Mapping[str, int]]
 
-#: Effects that keep claims without a toleration away (None only informs).
-FENCING = {"NoSchedule", "NoExecute"}
 #: How the keys of taints end by which a driver says that a device is broken: ours, and those of NVIDIA's.
 UNHEALTHY = {"unhealthy", "xid", "ecc", "gpu-lost"}
 #: Attributes that drivers use for the model, best first.
@@ -49,6 +49,14 @@ class Keyed:
     @property
     def name(self) -> str:
         return self.key[2]
+
+    @property
+    def driver(self) -> str:
+        return self.key[0]
+
+    @property
+    def pool(self) -> str:
+        return self.key[1]
 
     @property
     def address(self) -> str:
@@ -73,10 +81,19 @@ class CandidateDevice(Keyed):
     facts: tuple[tuple[str, str], ...]
     device: Device
 
+    @property
+    def place(self) -> str:
+        """Its node, or its pool where that belongs to no single node."""
+        return self.node or self.pool
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+    @property
+    def title(self) -> str:
+        return f"{self.place} / {self.name}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, weakref_slot=True)
 class DeviceSlice:
-    """A ResourceSlice."""
+    """A ResourceSlice. spec: as it was published."""
 
     name: str
     pool: PoolKey
@@ -85,6 +102,7 @@ class DeviceSlice:
     node: str
     candidates: tuple[CandidateDevice, ...]
     counters: Draw  # what its counter sets hold
+    spec: ResourceSliceSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, weakref_slot=True)
@@ -123,6 +141,14 @@ class DevicePool:
         return left
 
 
+class Published:
+    """Every published device, in published order. The same object as long as nothing is published anew."""
+
+    def __init__(self, slices: Iterable[DeviceSlice]) -> None:
+        self.slices = tuple(slices)
+        self.candidates = tuple(candidate for one in self.slices for candidate in one.candidates)
+
+
 def read_slice(published: ResourceSlice) -> DeviceSlice:
     spec = published.spec
     return DeviceSlice(
@@ -136,17 +162,16 @@ def read_slice(published: ResourceSlice) -> DeviceSlice:
             for device in spec.devices
         ),
         counters={one.name: _amounts(one) for one in spec.shared_counters},
+        spec=spec,
     )
 
 
-def gather(slices: Iterable[DeviceSlice]) -> DevicePool | None:
-    """The pool that the slices of one driver and pool name make up; None where there is none."""
+def gather(key: PoolKey, slices: Iterable[DeviceSlice]) -> DevicePool:
+    """The pool that the slices of one driver and pool name make up; without slices an incomplete one."""
     known = list(slices)
-    if not known:
-        return None
-    highest = max(one.generation for one in known)
+    highest = max((one.generation for one in known), default=0)
     current = tuple(sorted((one for one in known if one.generation == highest), key=lambda one: one.name))
-    return DevicePool(key=current[0].pool, generation=highest, expected=current[0].expected, slices=current)
+    return DevicePool(key=key, generation=highest, expected=current[0].expected if current else 1, slices=current)
 
 
 def candidate_of(driver: str, pool: str, device: Device, *, node: str = "") -> CandidateDevice:
@@ -164,7 +189,7 @@ def candidate_of(driver: str, pool: str, device: Device, *, node: str = "") -> C
 
 def fence_of(taints: Iterable[DeviceTaint]) -> DeviceState | None:
     """UNHEALTHY where a driver says that it is broken, TAINTED where claims are kept away for another reason."""
-    fencing = [taint for taint in taints if taint.effect in FENCING]
+    fencing = [taint for taint in taints if taint.effect in HARD_EFFECTS]
     if any(is_unhealthy(taint.key) for taint in fencing):
         return DeviceState.UNHEALTHY
     return DeviceState.TAINTED if fencing else None

@@ -78,6 +78,9 @@ class DeviceClass(ApiObject):
 
 # Taints ---------------------------------------------------------------------------------------------------------------
 
+#: Effects of taints, on devices as on nodes, that keep away who does not tolerate them; others only inform.
+HARD_EFFECTS = frozenset({"NoSchedule", "NoExecute"})
+
 
 class DeviceTaint(Value):
     """A reason not to use a device. `effect`: None, NoSchedule or NoExecute; unknown ones count as None.

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from inventory.kinds.devices import CounterSet, DeviceClass
+from inventory.kinds.devices import HARD_EFFECTS, CounterSet, DeviceClass
 from scheduling.allocator.published import (
     Capacities,
     Features,
@@ -29,9 +29,6 @@ from scheduling.allocator.published import (
     Verdicts,
     make_room,
 )
-
-#: Taint effects that count; others, None among them, are ignored.
-KEEPING_AWAY = ("NoSchedule", "NoExecute")
 
 
 def bits(mask: int) -> Iterator[int]:
@@ -93,7 +90,7 @@ class Generation:
     @cached_property
     def tainted(self) -> int:
         """Devices with a taint that keeps requests away unless they tolerate it."""
-        return self._where(lambda device: any(taint.effect in KEEPING_AWAY for taint in device.taints))
+        return self._where(lambda device: any(taint.effect in HARD_EFFECTS for taint in device.taints))
 
     def _where(self, test: Callable[[PublishedDevice], bool]) -> int:
         return sum(1 << position for position, device in enumerate(self.devices) if test(device))

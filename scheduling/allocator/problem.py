@@ -19,9 +19,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from inventory.kinds.devices import DeviceAttribute
+from inventory.kinds.devices import HARD_EFFECTS, DeviceAttribute
 from scheduling.allocator.outcome import Failed
-from scheduling.allocator.pools import KEEPING_AWAY, Generation, NodeDevices, PoolOnNode, bits
+from scheduling.allocator.pools import Generation, NodeDevices, PoolOnNode, bits
 from scheduling.allocator.published import Features, NodeView, PublishedDevice, make_room
 from scheduling.allocator.requests import ClaimPlan, ConstraintPlan, RequestPlan, chosen, error_on
 from scheduling.allocator.snapshot import NO_SHARES, NO_USAGE, Snapshot, UsageTable
@@ -152,7 +152,7 @@ def intolerable(view: PoolOnNode, plan: RequestPlan, tainted: int) -> int:
     kept_away = 0
     for position in bits(tainted):
         taints = view.generation.devices[position].taints
-        if any(taint.effect in KEEPING_AWAY and not plan.tolerates(taint) for taint in taints):
+        if any(taint.effect in HARD_EFFECTS and not plan.tolerates(taint) for taint in taints):
             kept_away |= 1 << position
     return kept_away
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+from inventory.kinds.devices import HARD_EFFECTS
 from scheduling import causes
 from scheduling.allocator import stages
-from scheduling.allocator.pools import KEEPING_AWAY
 from scheduling.allocator.stages import Drop, PoolTrouble, Shortage, drops
 from scheduling.causes import OfDevices, Operand, TroubledPool
 
@@ -82,7 +82,7 @@ def _taints(short: Shortage) -> tuple[tuple[str, str, str], ...]:
         (taint.key, taint.value, taint.effect)
         for device in short.lost
         for taint in device.taints
-        if taint.effect in KEEPING_AWAY and not short.plan.tolerates(taint)
+        if taint.effect in HARD_EFFECTS and not short.plan.tolerates(taint)
     )
     return tuple(sorted(counted, key=lambda taint: (-counted[taint], taint))[:NAMED_TAINTS])
 

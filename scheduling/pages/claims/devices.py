@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
-from claims.devices.published import FENCING, MODEL_ATTRIBUTES, DeviceKey, is_unhealthy
+from claims.devices.cache import read_devices
+from claims.devices.pools import DeviceSnapshot
+from claims.devices.published import DeviceKey
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import DeviceRequestAllocationResult, ResourceClaim, class_of
-from inventory.models import Device
 from manciple.pages.durations import moment
 from scheduling.pages.claims.reading import ClaimLine
 from scheduling.pages.claims.states import User
+from scheduling.pages.devices.words import STATES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,21 +43,13 @@ class CdiFile:
     ids: str  # what the names of its devices begin with
 
 
-@dataclass(frozen=True, slots=True)
-class _Published:
-    """What the index knows of a device."""
-
-    model: str
-    fence: str  # "taint", "bad" or ""
-
-
 def given_devices(claim: ResourceClaim, line: ClaimLine, pods: Iterable[Pod]) -> list[Given]:
-    """One query."""
+    """One query, and what the log has since for the devices."""
     results = claim.status.allocation.devices.results if claim.status.allocation else ()
-    known = _published(results)
+    snapshot = read_devices()
     reported = _prepared_by_driver(claim)
     started = _first_start(pods, line.users)
-    return [_given(claim, line, one, known, reported.get(_key(one), started)) for one in results]
+    return [_given(claim, one, snapshot, reported.get(_key(one), started)) for one in results]
 
 
 def _key(result: DeviceRequestAllocationResult) -> DeviceKey:
@@ -65,13 +58,11 @@ def _key(result: DeviceRequestAllocationResult) -> DeviceKey:
 
 def _given(
     claim: ResourceClaim,
-    line: ClaimLine,
     one: DeviceRequestAllocationResult,
-    known: Mapping[DeviceKey, _Published],
+    snapshot: DeviceSnapshot,
     prepared: datetime | None,
 ) -> Given:
-    device = known.get(_key(one))
-    state, label = _state(line, device, shared=bool(one.share_id))
+    device, state = snapshot.candidate(_key(one)), snapshot.state(_key(one))
     consumed = (f"{amount} {name.rpartition('/')[2]}" for name, amount in one.consumed_capacity.items())
     return Given(
         request=one.request,
@@ -79,49 +70,13 @@ def _given(
         pool=one.pool,
         device=one.device,
         device_class=class_of(claim.spec.devices.requests, one.request),
-        model=device.model if device else "",
+        model=device.model if device and device.model != one.driver else "",
         state=state,
-        label=label,
+        label=STATES[state],
         share=", ".join(consumed),
         admin=bool(one.admin_access),
         prepared=prepared,
     )
-
-
-def _published(results: Sequence[DeviceRequestAllocationResult]) -> dict[DeviceKey, _Published]:
-    if not results:
-        return {}
-    rows = Device.objects.filter(pool__in={one.pool for one in results}, name__in={one.device for one in results})
-    return {
-        (driver, pool, name): _Published(model_of(driver, attributes), _fence(taints))
-        for driver, pool, name, attributes, taints in rows.values_list("driver", "pool", "name", "attributes", "taints")
-    }
-
-
-def model_of(driver: str, attributes: Mapping[str, Any]) -> str:
-    """The model of a device by the attributes that it was published with; "" where it tells none."""
-    found = (attributes.get(name) or attributes.get(f"{driver}/{name}") or {} for name in MODEL_ATTRIBUTES)
-    return next((str(value["string"]) for value in found if value.get("string")), "")
-
-
-def _fence(taints: Iterable[Mapping[str, Any]]) -> str:
-    fencing = [taint for taint in taints if taint.get("effect") in FENCING]
-    if any(is_unhealthy(taint.get("key", "")) for taint in fencing):
-        return "bad"
-    return "taint" if fencing else ""
-
-
-def _state(line: ClaimLine, device: _Published | None, *, shared: bool) -> tuple[str, str]:
-    """(mark, word) of a device that this claim holds."""
-    if device is None:
-        return "gone", "Unpublished"
-    if device.fence:
-        return device.fence, "Unhealthy" if device.fence == "bad" else "Tainted"
-    if line.state == "preparing":
-        return "prep", "Preparing"
-    if shared:
-        return "part", "Shared"
-    return ("reserved", "In use") if line.users else ("alloc", "Idle")
 
 
 def _prepared_by_driver(claim: ResourceClaim) -> dict[DeviceKey, datetime]:

@@ -1,6 +1,6 @@
 """What the published devices have: attributes and capacities by domain, with their types and values; examples of use.
 
-Pure: worked out once for a shelf.
+Pure: worked out once for the devices that are published.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 from scheduling.cel.clauses import extremes, shown
 from scheduling.cel.kubernetes import Amount, Semver
-from scheduling.pages.classes.shelf import Shelf
+from scheduling.judging import JudgedDevices
 
 #: Different values of one attribute that are remembered.
 REMEMBERED = 200
@@ -73,27 +73,27 @@ class _Found:
     more: bool = False
 
 
-def domains(shelf: Shelf) -> tuple[Domain, ...]:
+def domains(devices: JudgedDevices) -> tuple[Domain, ...]:
     """The domains by how many devices have them, each with its attributes and capacities."""
-    return shelf.derived("domains", lambda: _domains(shelf))
+    return devices.derived("domains", lambda: _domains(devices))
 
 
-def drivers(shelf: Shelf) -> tuple[str, ...]:
+def drivers(devices: JudgedDevices) -> tuple[str, ...]:
     """Whose devices there are, the one with most devices first."""
-    return shelf.derived("drivers", lambda: _drivers(shelf))
+    return devices.derived("drivers", lambda: _drivers(devices))
 
 
-def _drivers(shelf: Shelf) -> tuple[str, ...]:
+def _drivers(devices: JudgedDevices) -> tuple[str, ...]:
     counts: dict[str, int] = {}
-    for candidate in shelf.candidates:
+    for candidate in devices.candidates:
         counts[candidate.driver] = counts.get(candidate.driver, 0) + 1
     return tuple(sorted(counts, key=lambda name: (-counts[name], name)))
 
 
-def _domains(shelf: Shelf) -> tuple[Domain, ...]:
+def _domains(devices: JudgedDevices) -> tuple[Domain, ...]:
     found: dict[tuple[str, str, str], _Found] = {}
-    for candidate in shelf.candidates:
-        for place, maps in (("attributes", candidate.view.attributes), ("capacity", candidate.view.capacity)):
+    for view in devices.views:
+        for place, maps in (("attributes", view.attributes), ("capacity", view.capacity)):
             for domain, values in maps.items():
                 for name, value in values.items():
                     _note(found.setdefault((domain, place, name), _Found(_type_of(value))), value)
@@ -111,7 +111,7 @@ def _domains(shelf: Shelf) -> tuple[Domain, ...]:
             )
         )
     size = {domain: max(one.devices for one in these) for domain, these in properties.items()}
-    own = drivers(shelf)
+    own = drivers(devices)
     ordered = sorted(properties, key=lambda domain: (domain not in own, -size[domain], domain))
     return tuple(Domain(name, tuple(properties[name]), open=index < 2) for index, name in enumerate(ordered))  # noqa: PLR2004 - what fits beside the editor
 
@@ -130,12 +130,12 @@ def _note(found: _Found, value: Any) -> None:
             found.more = True
 
 
-def examples(shelf: Shelf) -> Iterator[tuple[str, str]]:
+def examples(devices: JudgedDevices) -> Iterator[tuple[str, str]]:
     """(what it selects, expression) made from what is really published."""
-    for driver in drivers(shelf)[:1]:
+    for driver in drivers(devices)[:1]:
         yield f"Every device of {driver}", f'device.driver == "{driver}"'
     wanted = {"string": 1, "quantity": 1, "semver": 1, "int": 1, "bool": 1}
-    for domain in domains(shelf):
+    for domain in domains(devices):
         for one in sorted(domain.properties, key=lambda one: (one.name not in _TELLING, len(one.values))):
             if wanted.get(one.type) and one.values and not one.more:
                 wanted[one.type] -= 1

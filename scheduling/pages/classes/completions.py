@@ -10,8 +10,8 @@ from functools import cache
 
 from scheduling.cel.clauses import shown
 from scheduling.cel.functions import stored_environment
+from scheduling.judging import JudgedDevices
 from scheduling.pages.classes.attributes import Property, domains, drivers
-from scheduling.pages.classes.shelf import Shelf
 
 #: Values of one attribute that are offered.
 OFFERED = 50
@@ -54,15 +54,15 @@ _FIELDS: tuple[Option, ...] = (
 )
 
 
-def cel_table(shelf: Shelf) -> dict[str, list[Option]]:
+def cel_table(devices: JudgedDevices) -> dict[str, list[Option]]:
     """The table for editors of selectors."""
-    return shelf.derived("completions", lambda: _table(shelf))
+    return devices.derived("completions", lambda: _table(devices))
 
 
-def _table(shelf: Shelf) -> dict[str, list[Option]]:
+def _table(devices: JudgedDevices) -> dict[str, list[Option]]:
     table: dict[str, list[Option]] = {"": [*_WORDS, *_functions()], "device.": list(_FIELDS)}
-    table |= _values("device.driver", [f'"{name}"' for name in drivers(shelf)])
-    for domain in domains(shelf):
+    table |= _values("device.driver", [f'"{name}"' for name in drivers(devices)])
+    for domain in domains(devices):
         for field in sorted({one.field for one in domain.properties}):
             offered = table.setdefault(f'device.{field}["', [])
             offered.append({"label": domain.name, "apply": f'{domain.name}"].', "detail": _count(domain.properties)})

@@ -22,16 +22,15 @@ from scheduling.pages.classes import diagnostics
 from scheduling.pages.classes.completions import cel_table
 from scheduling.pages.classes.diagnostics import Finding
 from scheduling.pages.classes.manifest import Unreadable, parse, refusals
-from scheduling.pages.classes.shelf import shelf
 from scheduling.pages.classes.views import explained, show_yaml, stored_class
-from scheduling.pages.classes.workbench import class_kind, features
+from scheduling.pages.classes.workbench import class_kind, features, published_devices
 
 
 @login_required
 @require_safe
 def show_completions(_request: HttpRequest) -> JsonResponse:
     """Devices are nobody's secret: the same for everybody."""
-    return JsonResponse({"after": cel_table(shelf())})
+    return JsonResponse({"after": cel_table(published_devices())})
 
 
 @login_required

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from scheduling.pages.classes.shelf import Shelf
+from scheduling.judging import JudgedDevices
 from scheduling.pages.classes.users import Asking
 from scheduling.pages.classes.verdicts import matches
 
@@ -60,19 +60,19 @@ def impact(
     *,
     before: Sequence[str] | None,
     after: Sequence[str],
-    shelf: Shelf,
+    devices: JudgedDevices,
     waiting: Iterable[Asking],
     held: int,
 ) -> Impact:
     """name: the class. before, after: its selectors as stored (None for a new class) and as they would be."""
-    new = matches(after, shelf)
+    new = matches(after, devices)
     if before is None:
         return Impact(before=None, after=new.bit_count())
-    old = matches(before, shelf)
+    old = matches(before, devices)
     fewer: list[Effect] = []
     more: list[Effect] = []
     for claim in waiting if old != new else ():
-        effect = _effect(claim, name, old, new, shelf)
+        effect = _effect(claim, name, old, new, devices)
         if effect.after < effect.before:
             fewer.append(effect)
         elif effect.after > effect.before:
@@ -80,11 +80,11 @@ def impact(
     return Impact(before=old.bit_count(), after=new.bit_count(), fewer=tuple(fewer), more=tuple(more), held=held)
 
 
-def _effect(claim: Asking, name: str, old: int, new: int, shelf: Shelf) -> Effect:
+def _effect(claim: Asking, name: str, old: int, new: int, devices: JudgedDevices) -> Effect:
     """On the request that loses most; where none loses, on the one that gains most."""
     found = []
     for selectors in claim.requests[name]:
-        seen = matches(selectors, shelf)
+        seen = matches(selectors, devices)
         found.append(((old & seen).bit_count(), (new & seen).bit_count()))
     before, after = min(found, key=lambda one: (min(one[1] - one[0], 0), -(one[1] - one[0])))
     return Effect(claim=claim, before=before, after=after)

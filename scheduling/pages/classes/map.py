@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from manciple.wire.names import natural
+from scheduling.judging import JudgedDevices, places
 from scheduling.pages.classes.places import spelled
-from scheduling.pages.classes.shelf import Shelf, places
 from scheduling.pages.classes.verdicts import Verdicts
 
 #: Width of the drawing, in its own units, which are pixels where the sheet has its full width.
@@ -39,9 +39,9 @@ class Map:
 
 @dataclass(frozen=True, slots=True)
 class _Grid:
-    """Where the rows of a shelf are, worked out once for it."""
+    """Where the rows of devices are, worked out once for them."""
 
-    #: for each row: left, middle, the devices' places on the shelf
+    #: for each row: left, middle, the devices' places among all
     rows: tuple[tuple[int, float, tuple[int, ...]], ...]
     height: int
     pitch: int
@@ -49,9 +49,9 @@ class _Grid:
 
 
 def draw(verdicts: Verdicts) -> Map:
-    shelf = verdicts.shelf
-    grid = shelf.derived("map", lambda: _grid(shelf))
-    verdict = bytearray(len(shelf.candidates))
+    devices = verdicts.devices
+    grid = devices.derived("map", lambda: _grid(devices))
+    verdict = bytearray(len(devices.candidates))
     for place in places(verdicts.match):
         verdict[place] = 1
     for place in places(verdicts.error):
@@ -81,11 +81,11 @@ def _runs(row: Sequence[int]) -> Iterator[tuple[int, int, int]]:
         start += length
 
 
-def _grid(shelf: Shelf) -> _Grid:
+def _grid(devices: JudgedDevices) -> _Grid:
     nodes: dict[str, list[int]] = {}
-    for place, candidate in enumerate(shelf.candidates):
+    for place, candidate in enumerate(devices.candidates):
         nodes.setdefault(candidate.place, []).append(place)
-    pitch = next((pitch for most, pitch in PITCHES if len(shelf.candidates) <= most), SMALLEST)
+    pitch = next((pitch for most, pitch in PITCHES if len(devices.candidates) <= most), SMALLEST)
     # As wide as most nodes are: the few with more devices have further rows.
     usual = Counter(map(len, nodes.values())).most_common(1)
     row = min(usual[0][0] if usual else 1, ROW)
@@ -95,10 +95,10 @@ def _grid(shelf: Shelf) -> _Grid:
     height = pitch + 3
     rows: list[tuple[int, float, tuple[int, ...]]] = []
     for name in sorted(nodes, key=natural):
-        devices = nodes[name]
-        for first in range(0, len(devices), row):
+        these = nodes[name]
+        for first in range(0, len(these), row):
             across, down = len(rows) % columns, len(rows) // columns
-            rows.append((across * (wide + gap), down * height + height / 2, tuple(devices[first : first + row])))
+            rows.append((across * (wide + gap), down * height + height / 2, tuple(these[first : first + row])))
     return _Grid(tuple(rows), -(-len(rows) // columns) * height, pitch, len(nodes))
 
 
@@ -114,5 +114,5 @@ def _label(verdicts: Verdicts, nodes: int) -> str:
 
 
 def _on(verdicts: Verdicts, mask: int) -> str:
-    names = {device.place for _, device in verdicts.shelf.chosen(mask)}
+    names = {device.place for _, device in verdicts.devices.chosen(mask)}
     return f", on {spelled(names)}" if names else ""

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 
+from claims.devices.published import CandidateDevice
 from manciple.wire.names import natural
-from scheduling.pages.classes.shelf import Candidate
 
 _NUMBERED = re.compile(r"^(.*?)(\d+)$")
 #: Runs of nodes that are named; of more, only how many nodes.
@@ -51,7 +51,7 @@ def _runs(ordered: list[str]) -> Iterator[str]:
         yield names[0] if len(names) == 1 or not match else f"{names[0]}…{match[2]}"
 
 
-def where(devices: Iterable[Candidate]) -> str:
+def where(devices: Iterable[CandidateDevice]) -> str:
     """The one device with its node, or the nodes of several."""
     found = list(devices)
     return found[0].title if len(found) == 1 else folded(device.place for device in found)

@@ -11,10 +11,11 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any
 
-from scheduling.cel import CompileError, Selector, compile_selector, projection
+from claims.devices.published import CandidateDevice
+from scheduling.cel import CompileError, DeviceView, Selector, compile_selector, projection
 from scheduling.cel.clauses import extremes, first_false, shown
+from scheduling.judging import JudgedDevices, complaint, places
 from scheduling.pages.classes.places import where
-from scheduling.pages.classes.shelf import Candidate, Shelf, places
 
 #: Different values of one operand that are told apart.
 TOLD_APART = 4
@@ -32,8 +33,7 @@ class Judged:
     @property
     def complaint(self) -> str:
         """What is wrong, without the place and the snippet that `error` tells apart."""
-        first_line = (self.error.message if self.error else "").split("\n", 1)[0]
-        return first_line.rsplit(f":{self.error.column}: ", 1)[-1] if self.error and self.error.line else first_line
+        return complaint(self.error) if self.error else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +43,7 @@ class Group:
     selector: int  # its place in the list, from 0
     text: str  # the operand that refused them, or what went wrong
     value: str = ""  # what they have there
-    devices: tuple[Candidate, ...]
+    devices: tuple[CandidateDevice, ...]
 
     @property
     def where(self) -> str:
@@ -58,24 +58,24 @@ class Group:
 class Verdicts:
     """What all selectors together say. A selector that does not compile is left out of the count."""
 
-    shelf: Shelf = field(repr=False)
+    devices: JudgedDevices = field(repr=False)
     selectors: tuple[Judged, ...]
-    match: int  # a bit per device of the shelf
+    match: int  # a bit per device
     error: int
     refusals: tuple[Group, ...]  # most devices first
     failures: tuple[Group, ...]
 
     @property
     def total(self) -> int:
-        return len(self.shelf.candidates)
+        return len(self.devices.candidates)
 
     @property
     def matched(self) -> int:
         return self.match.bit_count()
 
     @property
-    def matching(self) -> tuple[Candidate, ...]:
-        return tuple(device for _, device in self.shelf.chosen(self.match))
+    def matching(self) -> tuple[CandidateDevice, ...]:
+        return tuple(device for _, device in self.devices.chosen(self.match))
 
     @property
     def failed(self) -> int:
@@ -100,9 +100,9 @@ class Verdicts:
         return max((judged.cost for judged in self.selectors), default=0)
 
 
-def judge(expressions: Sequence[str], shelf: Shelf, *, reasons: bool = True) -> Verdicts:
+def judge(expressions: Sequence[str], devices: JudgedDevices, *, reasons: bool = True) -> Verdicts:
     """Ask the selectors in their order. reasons: also say why devices were refused."""
-    left, error = shelf.everything, 0
+    left, error = devices.everything, 0
     judged: list[Judged] = []
     refusals: list[Group] = []
     failures: list[Group] = []
@@ -112,16 +112,16 @@ def judge(expressions: Sequence[str], shelf: Shelf, *, reasons: bool = True) -> 
         except CompileError as problem:
             judged.append(Judged(error=problem))
             continue
-        found = shelf.judge(selector)
+        found = devices.judge(selector)
         reached, erring, left = left, left & found.error, left & found.match
         error |= erring
         judged.append(Judged(reached=reached.bit_count(), kept=left.bit_count(), cost=selector.estimated_max_cost))
         if reasons:
-            refusals += _refusals(index, selector, shelf, reached & ~left & ~erring)
-            failures += _failures(index, shelf, erring, found.errors)
+            refusals += _refusals(index, selector, devices, reached & ~left & ~erring)
+            failures += _failures(index, devices, erring, found.errors)
     most = attrgetter("devices")
     return Verdicts(
-        shelf=shelf,
+        devices=devices,
         selectors=tuple(judged),
         match=left,
         error=error,
@@ -130,21 +130,21 @@ def judge(expressions: Sequence[str], shelf: Shelf, *, reasons: bool = True) -> 
     )
 
 
-def matches(expressions: Iterable[str], shelf: Shelf) -> int:
+def matches(expressions: Iterable[str], devices: JudgedDevices) -> int:
     """The devices that every selector chooses, a bit per device; none where one does not compile."""
-    left = shelf.everything
+    left = devices.everything
     for expression in expressions:
         try:
-            left &= shelf.judge(compile_selector(expression)).match
+            left &= devices.judge(compile_selector(expression)).match
         except CompileError:
             return 0
     return left
 
 
-def _failures(index: int, shelf: Shelf, erring: int, errors: Any) -> list[Group]:
-    found: dict[str, list[Candidate]] = {}
+def _failures(index: int, judged: JudgedDevices, erring: int, errors: Any) -> list[Group]:
+    found: dict[str, list[CandidateDevice]] = {}
     for place in places(erring):
-        found.setdefault(errors[place], []).append(shelf.candidates[place])
+        found.setdefault(errors[place], []).append(judged.candidates[place])
     return [Group(selector=index, text=text, devices=tuple(devices)) for text, devices in found.items()]
 
 
@@ -157,41 +157,42 @@ class _Reason:
     said: str = ""
 
 
-def _reason(selector: Selector, device: Candidate) -> _Reason:
-    clause = first_false(selector, device.view)
+def _reason(selector: Selector, view: DeviceView) -> _Reason:
+    clause = first_false(selector, view)
     if clause is None:
         return _Reason()
-    value = clause.comparison.value(device.view) if clause.comparison else None
+    value = clause.comparison.value(view) if clause.comparison else None
     return _Reason(str(clause), value, _plain(value))
 
 
-def _refusals(index: int, selector: Selector, shelf: Shelf, refused: int) -> list[Group]:
-    reasons: dict[Any, _Reason] = shelf.derived(("reasons", selector.expression), dict)
-    sight: dict[int, Any] = shelf.derived(("sight", selector.references), dict)
-    alike: dict[Any, list[Candidate]] = {}
-    for place, device in shelf.chosen(refused):
-        alike.setdefault(_seen(selector, device, place, sight), []).append(device)
-    found: dict[str, list[tuple[_Reason, list[Candidate]]]] = {}
-    for seen, devices in alike.items():
+def _refusals(index: int, selector: Selector, judged: JudgedDevices, refused: int) -> list[Group]:
+    reasons: dict[Any, _Reason] = judged.derived(("reasons", selector.expression), dict)
+    sight: dict[int, Any] = judged.derived(("sight", selector.references), dict)
+    alike: dict[Any, list[int]] = {}
+    for place in places(refused):
+        alike.setdefault(_seen(selector, judged.views[place], place, sight), []).append(place)
+    found: dict[str, list[tuple[_Reason, list[CandidateDevice]]]] = {}
+    for seen, these in alike.items():
         if seen not in reasons:
-            reasons[seen] = _reason(selector, devices[0])
+            reasons[seen] = _reason(selector, judged.views[these[0]])
         if reasons[seen].text:
+            devices = [judged.candidates[place] for place in these]
             found.setdefault(reasons[seen].text, []).append((reasons[seen], devices))
     return [group for text, refusals in found.items() for group in _by_value(index, text, refusals)]
 
 
-def _seen(selector: Selector, device: Candidate, place: int, sight: dict[int, Any]) -> Any:
+def _seen(selector: Selector, view: DeviceView, place: int, sight: dict[int, Any]) -> Any:
     """What the selector looks at: devices that are alike in it are refused for the same reason."""
     if selector.references is None:
         return place
     if place not in sight:
-        sight[place] = projection(device.view, selector.references)
+        sight[place] = projection(view, selector.references)
     return sight[place]
 
 
-def _by_value(index: int, text: str, refusals: Sequence[tuple[_Reason, list[Candidate]]]) -> list[Group]:
+def _by_value(index: int, text: str, refusals: Sequence[tuple[_Reason, list[CandidateDevice]]]) -> list[Group]:
     """One group for each value there; of many different ones one group with their span."""
-    groups: dict[str, list[Candidate]] = {}
+    groups: dict[str, list[CandidateDevice]] = {}
     for reason, devices in refusals:
         groups.setdefault(reason.said, []).extend(devices)
     if len(groups) > TOLD_APART:

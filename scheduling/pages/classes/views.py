@@ -9,7 +9,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,6 +18,8 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
+from claims.devices.cache import read_devices
+from claims.devices.pools import DeviceSnapshot
 from inventory.kinds.devices import DeviceClass
 from manciple.api import writes
 from manciple.pages.links import class_url
@@ -29,6 +30,8 @@ from manciple.store.tail import latest_revision
 from manciple.wire import codec
 from manciple.wire.errors import ApiError
 from manciple.wire.identity import Identity
+from scheduling.fitting import NOTHING, Count, count
+from scheduling.judging import judged_devices
 from scheduling.pages.classes import users as class_claims
 from scheduling.pages.classes.attributes import examples
 from scheduling.pages.classes.draft import from_query
@@ -45,15 +48,13 @@ from scheduling.pages.classes.form import (
 )
 from scheduling.pages.classes.history import versions
 from scheduling.pages.classes.manifest import manifest
-from scheduling.pages.classes.shelf import Shelf, read_states, shelf
 from scheduling.pages.classes.verdicts import Verdicts, judge
-from scheduling.pages.classes.workbench import class_kind, expressions_of, guard_of, look, palette
+from scheduling.pages.classes.workbench import class_kind, expressions_of, guard_of, look, palette, published_devices
+from scheduling.pages.devices.words import bar_of, in_words
 
 TABS = ("workbench", "yaml", "history")
 #: Claims that are named where only a few of them matter.
 NAMED = 8
-#: States in the order of the bars.
-STATES = (("free", "free"), ("reserved", "held"), ("part", "shared"), ("taint", "tainted"), ("gone", "not offered"))
 
 
 # The list ------------------------------------------------------------------------------------------------------------
@@ -67,18 +68,19 @@ class Row:
     extended: str
     selectors: tuple[str, ...]
     verdicts: Verdicts
-    bar: tuple[tuple[str, str, int], ...]  # (state, word, devices that match), without zeros
+    count: Count
     waiting: int = 0
     holding: int = 0
     templates: int = 0
 
     @property
-    def free(self) -> int:
-        return next((count for state, _, count in self.bar if state == "free"), 0)
+    def bar(self) -> list[tuple[str, int]]:
+        """(state, devices that match), without zeros."""
+        return bar_of(self.count.by_state)
 
     @property
     def label(self) -> str:
-        return ", ".join(f"{count} {word}" for _, word, count in self.bar)
+        return in_words(self.count.by_state)
 
 
 #: What the list tells of a class.
@@ -87,7 +89,7 @@ COLUMNS = (
     Column[Row](title="Selectors"),
     Column[Row](title="Devices that match"),
     Column[Row](title="Match", css="num", sort="match", key=lambda row: row.verdicts.matched),
-    Column[Row](title="Free", css="num", sort="free", key=lambda row: row.free),
+    Column[Row](title="More fit", css="num", sort="fits", key=lambda row: row.count.fits),
     Column[Row](title="Waiting", css="num", sort="waiting", key=lambda row: row.waiting),
     Column[Row](title="Used by", sort="used", key=lambda row: -row.holding - row.templates),
 )
@@ -99,11 +101,10 @@ def list_classes(request: HttpRequest) -> HttpResponse:
     """The list. A handful of queries, whatever the size of the cluster."""
     revision = latest_revision()
     person = person_of(request)
-    now = shelf()
-    states = read_states(now)
+    snapshot = read_devices()
     uses = class_claims.counts(person)
     classes = [codec.decode_text(DeviceClass, stored.text) for stored in objects.list(class_kind()).items]
-    rows = [_row(one, now, states, uses.get(one.metadata.name, (0, 0, 0))) for one in classes]
+    rows = [_row(one, snapshot, uses.get(one.metadata.name, (0, 0, 0))) for one in classes]
     query = ListQuery.read(request)
     table = Table(
         id="classes",
@@ -114,22 +115,21 @@ def list_classes(request: HttpRequest) -> HttpResponse:
         columns=COLUMNS,
         rows=sorted_by(COLUMNS, query.sort, rows),
     )
-    total = len(now.candidates)
+    total = len(snapshot.candidates)
     context = {"place": "classes", "table": table, "total": total, "revision": revision, "may_edit": person.may_edit()}
     return render(request, "classes/list.html", context)
 
 
-def _row(device_class: DeviceClass, now: Shelf, states: tuple[str, ...], uses: tuple[int, int, int]) -> Row:
+def _row(device_class: DeviceClass, snapshot: DeviceSnapshot, uses: tuple[int, int, int]) -> Row:
     expressions = expressions_of(device_class)
-    verdicts = judge(expressions, now, reasons=False)
-    counts = Counter(states[place] for place, _ in now.chosen(verdicts.match))
+    verdicts = judge(expressions, judged_devices(snapshot.published), reasons=False)
     waiting, holding, templates = uses
     return Row(
         name=device_class.metadata.name,
         extended=device_class.spec.extended_resource_name or "",
         selectors=expressions,
         verdicts=verdicts,
-        bar=tuple((state, word, counts[state]) for state, word in STATES if counts[state]),
+        count=count(snapshot, expressions) if verdicts.compiles else NOTHING,
         waiting=waiting,
         holding=holding,
         templates=templates,
@@ -202,7 +202,7 @@ def show_bench(
     revision = latest_revision()
     person = person_of(request)
     bench = look(form, existing=existing, person=person, errors=errors)
-    context = head(request, existing, "workbench") | palette(shelf())
+    context = head(request, existing, "workbench") | palette(published_devices())
     context |= {
         "bench": bench,
         "revision": revision,
@@ -266,7 +266,7 @@ def pressed(form: ClassForm, data: Any) -> ClassForm | None:
     if data.get("add") == "config":
         return replace(form, configs=(*form.configs, ConfigText()))
     if "example" in data:
-        known = {expression for _, expression in examples(shelf())}
+        known = {expression for _, expression in examples(published_devices())}
         return with_example(form, data["example"]) if data["example"] in known else form
     if "guard" in data:
         return _with_guards(form, data["guard"])
@@ -281,7 +281,7 @@ def with_example(form: ClassForm, expression: str) -> ClassForm:
 
 def _with_guards(form: ClassForm, number: str) -> ClassForm:
     """The selector with this number in the form, asked only where its keys are there."""
-    verdicts = judge([text.strip() for _, text in kept_selectors(form)], shelf())
+    verdicts = judge([text.strip() for _, text in kept_selectors(form)], published_devices())
     texts = list(form.selectors)
     for group in verdicts.failures:
         index, text = kept_selectors(form)[group.selector]

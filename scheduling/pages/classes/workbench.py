@@ -15,10 +15,16 @@ from typing import Any
 
 from django.conf import settings
 
+from claims.devices.cache import read_devices
+from claims.devices.pools import DeviceSnapshot
+from claims.devices.published import CandidateDevice
+from claims.devices.states import DeviceState
 from inventory.kinds.devices import DeviceClass
 from manciple.pages.people import Person
 from manciple.wire.registry import Kind, registry
 from scheduling.cel import COST_LIMIT, CompileError, Features, compile_selector
+from scheduling.fitting import NOTHING, Count, count
+from scheduling.judging import JudgedDevices, judged_devices
 from scheduling.pages.classes import attributes as class_attributes
 from scheduling.pages.classes import map as class_map
 from scheduling.pages.classes import users as class_claims
@@ -35,7 +41,6 @@ from scheduling.pages.classes.form import (
 from scheduling.pages.classes.impact import Impact, impact
 from scheduling.pages.classes.manifest import Line, difference, lines_changed, manifest
 from scheduling.pages.classes.places import spelled
-from scheduling.pages.classes.shelf import Candidate, Shelf, read_states, shelf
 from scheduling.pages.classes.verdicts import Group, Judged, Verdicts, judge
 from scheduling.resources import CLASSES
 
@@ -67,8 +72,8 @@ def expressions_of(device_class: DeviceClass) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class ShownDevice:
-    candidate: Candidate
-    state: str
+    candidate: CandidateDevice
+    state: DeviceState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +88,7 @@ class ShownGroup:
     fixed: str = ""
 
     @property
-    def devices(self) -> tuple[Candidate, ...]:
+    def devices(self) -> tuple[CandidateDevice, ...]:
         return self.group.devices[:NAMED]
 
     @property
@@ -126,7 +131,8 @@ class Bench:
     form: ClassForm
     existing: DeviceClass | None
     verdicts: Verdicts
-    states: tuple[str, ...]
+    snapshot: DeviceSnapshot = field(repr=False)
+    compiling: tuple[str, ...]
     milliseconds: float
     fields: list[dict[str, Any]]
     configs: list[dict[str, Any]]
@@ -150,8 +156,13 @@ class Bench:
         return class_map.draw(self.verdicts)
 
     @cached_property
+    def count(self) -> Count:
+        """The devices that match, by state, and how many more claims fit; from what compiles."""
+        return count(self.snapshot, self.compiling) if self.compiling or not self.broken else NOTHING
+
+    @property
     def free(self) -> int:
-        return sum(self.states[place] == "free" for place, _ in self.verdicts.shelf.chosen(self.verdicts.match))
+        return self.count.free
 
     @property
     def shown(self) -> list[ShownDevice]:
@@ -176,10 +187,8 @@ class Bench:
 
     @cached_property
     def _matching(self) -> list[ShownDevice]:
-        found = [
-            ShownDevice(device, self.states[place]) for place, device in self.verdicts.shelf.chosen(self.verdicts.match)
-        ]
-        return sorted(found, key=lambda one: one.state != "free")
+        found = [ShownDevice(device, self.snapshot.state_of(device)) for device in self.verdicts.matching]
+        return sorted(found, key=lambda one: one.state is not DeviceState.FREE)
 
     @cached_property
     def refusals(self) -> list[ShownGroup]:
@@ -231,7 +240,8 @@ def guard_of(expression: str, error: str) -> str:
 def look(form: ClassForm, *, existing: DeviceClass | None, person: Person, errors: FormErrors | None = None) -> Bench:
     """errors: what the API said on an attempt to save; otherwise the rules are asked, as far as the form is filled."""
     began = time.perf_counter()
-    now = shelf()
+    snapshot = read_devices()
+    now = judged_devices(snapshot.published)
     expressions = [text.strip() for _, text in kept_selectors(form)]
     verdicts = judge(expressions, now)
     took = time.perf_counter() - began
@@ -245,7 +255,8 @@ def look(form: ClassForm, *, existing: DeviceClass | None, person: Person, error
         form=form,
         existing=existing,
         verdicts=verdicts,
-        states=read_states(now),
+        snapshot=snapshot,
+        compiling=tuple(compiling),
         milliseconds=1000 * took,
         fields=_fields(form, verdicts, found),
         configs=_configs(form, found),
@@ -255,7 +266,7 @@ def look(form: ClassForm, *, existing: DeviceClass | None, person: Person, error
             wanted.metadata.name,
             before=expressions_of(existing) if existing else None,
             after=compiling,
-            shelf=now,
+            devices=now,
             waiting=users.waiting,
             held=len(users.holding),
         ),
@@ -312,8 +323,13 @@ def _configs(form: ClassForm, errors: FormErrors) -> list[dict[str, Any]]:
     ]
 
 
-def palette(now: Shelf) -> dict[str, Any]:
-    """What the shelf offers to an editor."""
+def published_devices() -> JudgedDevices:
+    """As they are now."""
+    return judged_devices(read_devices().published)
+
+
+def palette(now: JudgedDevices) -> dict[str, Any]:
+    """What is published, for an editor."""
     return {
         "domains": class_attributes.domains(now),
         "drivers": class_attributes.drivers(now),

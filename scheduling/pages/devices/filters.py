@@ -14,7 +14,7 @@ from functools import lru_cache
 from django.http import QueryDict
 
 from claims.devices.cards import Unit
-from claims.devices.published import CandidateDevice
+from claims.devices.published import CandidateDevice, Published
 from manciple.wire.names import natural
 from scheduling.judging import Verdict, judge
 from scheduling.pages.devices.lines import Line
@@ -92,7 +92,7 @@ class Selection:
     verdict: Verdict | None = None
 
 
-def select(asked: Asked, candidates: tuple[CandidateDevice, ...], classes: Mapping[str, Sequence[str]]) -> Selection:
+def select(asked: Asked, published: Published, classes: Mapping[str, Sequence[str]]) -> Selection:
     """classes: name -> selectors."""
     tests: list[Matches] = []
     if asked.states:
@@ -105,9 +105,9 @@ def select(asked: Asked, candidates: tuple[CandidateDevice, ...], classes: Mappi
         tests.append(lambda tile: any(holder.namespace in asked.namespaces for holder in tile.holders))
     tests += [_has_one_of(name, values) for name, values in _by_name(asked.attributes).items()]
     if asked.classes:
-        known = [judge(classes[name], candidates).matching for name in asked.classes if name in classes]
+        known = [judge(classes[name], published).matching for name in asked.classes if name in classes]
         tests.append(_is_in(frozenset().union(*known)))
-    verdict = judge([asked.cel], candidates) if asked.cel else None
+    verdict = judge([asked.cel], published) if asked.cel else None
     if verdict is not None and not verdict.complaint:  # what cannot be judged dims nothing
         tests.append(_is_in(verdict.matching))
     return Selection(asked=asked, matches=lambda tile: all(test(tile) for test in tests), verdict=verdict)
@@ -132,7 +132,7 @@ def _has_one_of(name: str, values: set[str]) -> Matches:
 
 
 def facets(
-    asked: Asked, lines: Iterable[Line], candidates: tuple[CandidateDevice, ...], classes: Mapping[str, Sequence[str]]
+    asked: Asked, lines: Iterable[Line], published: Published, classes: Mapping[str, Sequence[str]]
 ) -> list[Facet]:
     """Everything that can be chosen, with counts of the whole grid."""
     shown = list(lines)
@@ -141,7 +141,7 @@ def facets(
     for line in shown:
         states.update(line.counts)
         namespaces.update(line.namespaces)
-    kept = _kept_counts(shown, candidates, classes)
+    kept = _kept_counts(shown, published, classes)
     found = [
         Facet(
             "State",
@@ -178,23 +178,21 @@ class Counts:
 _Classes = tuple[tuple[str, tuple[str, ...]], ...]
 
 #: the last counts, with what they are of; they hold as long as nothing is published anew
-_kept: list[tuple[tuple[CandidateDevice, ...], _Classes, Counts]] = []
+_kept: list[tuple[Published, _Classes, Counts]] = []
 
 
-def _kept_counts(
-    lines: Sequence[Line], candidates: tuple[CandidateDevice, ...], classes: Mapping[str, Sequence[str]]
-) -> Counts:
+def _kept_counts(lines: Sequence[Line], published: Published, classes: Mapping[str, Sequence[str]]) -> Counts:
     key = tuple((name, tuple(selectors)) for name, selectors in sorted(classes.items()))
-    for known_candidates, known_classes, counts in list(_kept):
-        if known_candidates is candidates and known_classes == key:
+    for known, known_classes, counts in list(_kept):
+        if known is published and known_classes == key:
             return counts
-    counts = _count(lines, candidates, key)
-    _kept[:] = [(candidates, key, counts)]
+    counts = _count(lines, published, key)
+    _kept[:] = [(published, key, counts)]
     return counts
 
 
-def _count(lines: Iterable[Line], candidates: tuple[CandidateDevice, ...], classes: _Classes) -> Counts:
-    matching = {name: judge(selectors, candidates).matching for name, selectors in classes}
+def _count(lines: Iterable[Line], published: Published, classes: _Classes) -> Counts:
+    matching = {name: judge(selectors, published).matching for name, selectors in classes}
     found = Counts(classes=Counter(dict.fromkeys(matching, 0)), models=Counter(), drivers=Counter(), facts={})
     for tile in (tile for line in lines for tile in line.tiles if tile.candidates):
         found.models[tile.model] += 1

@@ -179,7 +179,7 @@ class Grid:
     def _line(self, name: str, snapshot: DeviceSnapshot) -> Line:
         keys = sorted(self._pools_of_line[name])
         tiles = [tile for key in keys for tile in self._tiles[key][name]]
-        pools = [pool for key in keys if (pool := snapshot.pools[key].pool) is not None]
+        pools = [pool for key in keys if (pool := snapshot.pools[key].pool).slices]
         on_node = any(tile.candidates and tile.candidates[0].node for tile in tiles) or any(
             pool.node == name for pool in pools
         )
@@ -196,8 +196,8 @@ class Grid:
 
 def _tiles_of(state: PoolState) -> dict[str, list[Unit]]:
     """line -> the pool's tiles there."""
-    elsewhere = "/".join(state.key)
-    node = state.pool.node if state.pool is not None else ""
+    elsewhere = "/".join(state.pool.key)
+    node = state.pool.node
     found: dict[str, list[Unit]] = defaultdict(list)
     for unit in state.units:
         found[(unit.candidates[0].node if unit.candidates else node) or elsewhere].append(unit)

@@ -110,7 +110,7 @@ def device_context(person: Person, snapshot: DeviceSnapshot, key: DeviceKey) -> 
         "health": _health(key, candidate, seen, pods),
         "attributes": _attributes(candidate) if candidate else [],
         "selector": selector_of(candidate, fact_counts(snapshot.candidates)) if candidate else "",
-        "pool_row": pool.pool,
+        "pool_row": pool.pool if pool.pool.slices else None,
         "siblings": _siblings(person, snapshot, key, line),
         **_neighbours(person, key, line),
     }

@@ -119,19 +119,19 @@ class Shown:
 
     @cached_property
     def selection(self) -> Selection:
-        return select(self.asked, self.snapshot.candidates, self.classes)
+        return select(self.asked, self.snapshot.published, self.classes)
 
     @cached_property
     def groups(self) -> list[Group]:
         accepted: dict[str, frozenset[CandidateDevice]] = {}
         if self.grouping == "class":
-            candidates = self.snapshot.candidates
-            accepted = {name: judge(selectors, candidates).matching for name, selectors in self.classes.items()}
+            published = self.snapshot.published
+            accepted = {name: judge(selectors, published).matching for name, selectors in self.classes.items()}
         return group_lines(self.grouping, self.lines, accepted)
 
     @cached_property
     def facets(self) -> list[Facet]:
-        return facets(self.asked, self.lines, self.snapshot.candidates, self.classes)
+        return facets(self.asked, self.lines, self.snapshot.published, self.classes)
 
     def draw(self, lines: Iterable[Line], group: Group) -> SafeString:
         matches = self.selection.matches if self.asked.anything else None

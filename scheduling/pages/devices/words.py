@@ -31,3 +31,26 @@ MEANINGS: Mapping[str, str] = {
     DeviceState.UNHEALTHY: "Its driver says that it is broken; claims need a toleration.",
     DeviceState.UNPUBLISHED: "Its driver does not publish it now, or publishes its pool in part.",
 }
+
+#: How a bar is drawn, from left to right: what is held, what is out of use, what is free.
+IN_BARS = (
+    DeviceState.RESERVED,
+    DeviceState.ALLOCATED,
+    DeviceState.PREPARING,
+    DeviceState.PARTLY_SHARED,
+    DeviceState.TAINTED,
+    DeviceState.UNHEALTHY,
+    DeviceState.UNPUBLISHED,
+    DeviceState.BLOCKED,
+    DeviceState.FREE,
+)
+
+
+def bar_of(counts: Mapping[str, int]) -> list[tuple[str, int]]:
+    """(state, devices) as a bar shows them, without zeros."""
+    return [(state, counts[state]) for state in IN_BARS if counts.get(state)]
+
+
+def in_words(counts: Mapping[str, int]) -> str:
+    """The bar for those who do not see it."""
+    return ", ".join(f"{count} {STATES[state].lower()}" for state, count in bar_of(counts)) or "no device"

@@ -16,9 +16,8 @@ from inventory.models import Node
 from manciple.store import history
 from manciple.wire.names import natural
 from scheduling.pages.devices.lines import lines_of
-from scheduling.pages.devices.words import STATES
+from scheduling.pages.devices.words import bar_of
 from scheduling.pages.nodes.amounts import nanos
-from scheduling.pages.nodes.reading import free_last
 from scheduling.resources import SLICES, kind
 
 #: Different values of an attribute that are written out; of more, how many there are.
@@ -46,8 +45,7 @@ class Driver:
 
     @property
     def counts(self) -> list[tuple[str, int]]:
-        found: Counter[str] = Counter(tile.state for tile in self.tiles)
-        return [(state, found[state]) for state in free_last(STATES) if found[state]]
+        return bar_of(Counter(tile.state for tile in self.tiles))
 
     @property
     def free(self) -> int:
@@ -66,7 +64,7 @@ class Driver:
 def read_drivers(snapshot: DeviceSnapshot) -> list[Driver]:
     """Every driver that publishes anything, or of which somebody holds anything, by name. No query."""
     pools: dict[str, list[DevicePool]] = defaultdict(list)
-    for pool in snapshot.published:
+    for pool in snapshot.published_pools:
         pools[pool.key[0]].append(pool)
     tiles: dict[str, list[Unit]] = defaultdict(list)
     for line in lines_of(snapshot):

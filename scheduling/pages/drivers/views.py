@@ -20,7 +20,7 @@ from manciple.pages.lists import Column, ListQuery, Table, sorted_by
 from manciple.pages.people import Person, person_of
 from manciple.store.tail import latest_revision
 from manciple.wire.names import natural
-from scheduling.pages.classes import shelf as class_shelf
+from scheduling.judging import judged_devices
 from scheduling.pages.classes.verdicts import matches
 from scheduling.pages.devices.words import STATES
 from scheduling.pages.drivers.reading import Driver, attributes, capacities, pool_lines, read_drivers, troubles
@@ -107,11 +107,11 @@ def _claims(driver: Driver, person: Person, *, shown: int) -> dict[str, Any]:
 
 def _classes(driver: str) -> list[tuple[str, int]]:
     """(class, how many devices of the driver it selects), of those that select any."""
-    shelf = class_shelf.shelf()
-    own = sum(1 << place for place, one in enumerate(shelf.candidates) if one.driver == driver)
+    devices = judged_devices(read_devices().published)
+    own = sum(1 << place for place, one in enumerate(devices.candidates) if one.driver == driver)
     found = []
     for name, selectors in DeviceClass.objects.order_by("name").values_list("name", "selectors"):
-        count = (matches(_expressions(selectors), shelf) & own).bit_count()
+        count = (matches(_expressions(selectors), devices) & own).bit_count()
         if count:
             found.append((name, count))
     return found

@@ -40,7 +40,7 @@ from scheduling.event_recorder import DEFAULT_NAMESPACE
 from scheduling.pages.devices.lines import Line, line_named
 from scheduling.pages.devices.sight import line_for
 from scheduling.pages.devices.tiles import label
-from scheduling.pages.devices.words import STATES
+from scheduling.pages.devices.words import STATES, bar_of
 from scheduling.pages.nodes.amounts import allocated
 from scheduling.pages.nodes.changes import (
     DONE,
@@ -53,7 +53,7 @@ from scheduling.pages.nodes.changes import (
     rehearse,
     write,
 )
-from scheduling.pages.nodes.reading import Known, PodsThere, pods_on, pools_on, read_node, segments
+from scheduling.pages.nodes.reading import Known, PodsThere, pods_on, pools_on, read_node
 from scheduling.resources import EVENTS, NODES, SLICES, decoded, kind
 
 #: Of the agent: the SHA-256 of the certificate that it serves logs with.
@@ -190,7 +190,7 @@ def _facts(known: Known, there: PodsThere, person: Person) -> dict[str, Any]:
     node, snapshot = known.node, read_devices()
     line = line_named(snapshot, known.name)
     tiles = line.tiles if line else ()
-    counts = segments([line], STATES)
+    counts = bar_of(line.counts) if line else []
     pools = _pools(pools_on(snapshot).get(known.name, []))
     claims = _claims(tiles, there)
     seen_pods = [pod for pod in there.pods if person.sees(pod.metadata.namespace)]

@@ -7,7 +7,7 @@ nodes that are shown.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -21,7 +21,8 @@ from manciple.store import history, objects
 from manciple.wire.names import natural
 from manciple.wire.selectors import LabelSelector
 from scheduling.controllers.node_lifecycle import LEASE_NAMESPACE, OURS, Signs, is_silent, ready_condition
-from scheduling.pages.devices.lines import Line, line_named
+from scheduling.pages.devices.lines import line_named
+from scheduling.pages.devices.words import bar_of
 from scheduling.pages.nodes.amounts import Allocated, allocated
 from scheduling.policy import requests_of
 from scheduling.resources import LEASES, NODES, PODS, decoded, kind, listed
@@ -189,24 +190,10 @@ def _there(pods: Sequence[Pod]) -> PodsThere:
 def pools_on(snapshot: DeviceSnapshot) -> dict[str, list[DevicePool]]:
     """node -> the pools that are its own."""
     found: dict[str, list[DevicePool]] = defaultdict(list)
-    for pool in snapshot.published:
+    for pool in snapshot.published_pools:
         for node in {one.node for one in pool.slices if one.node}:
             found[node].append(pool)
     return found
-
-
-def segments(lines: Iterable[Line | None], order: Iterable[str]) -> list[tuple[str, int]]:
-    """(state, devices) of all lines together, without zeros: in the order of the legend, what is free last."""
-    counts: dict[str, int] = {}
-    for line in lines:
-        for state, count in (line.counts if line else {}).items():
-            counts[state] = counts.get(state, 0) + count
-    return [(state, counts[state]) for state in free_last(order) if counts.get(state)]
-
-
-def free_last(order: Iterable[str]) -> list[str]:
-    """As bars show them: what is taken from the left, what is left at the right."""
-    return sorted(order, key=lambda state: state == "free")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -239,15 +226,14 @@ class NodeLine:
         return sum(count for _, count in self.devices)
 
 
-def lines_of(shown: Sequence[Known], snapshot: DeviceSnapshot, order: Iterable[str]) -> list[NodeLine]:
+def lines_of(shown: Sequence[Known], snapshot: DeviceSnapshot) -> list[NodeLine]:
     there = pods_on([known.name for known in shown])
     pools = pools_on(snapshot)
-    states = tuple(order)
     return [
         NodeLine(
             known=known,
             pools=tuple(pools.get(known.name, ())),
-            devices=tuple(segments([line_named(snapshot, known.name)], states)),
+            devices=tuple(bar_of(line.counts)) if (line := line_named(snapshot, known.name)) else (),
             pods=len(there[known.name].pods),
             room=known.node.status.allocatable.get("pods", ""),
             amounts=allocated(known.node.status.allocatable, there[known.name].used),

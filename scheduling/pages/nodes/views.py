@@ -92,7 +92,7 @@ def _table(query: NodeQuery, nodes: Sequence[Known], snapshot: DeviceSnapshot) -
         css="stack nodes-tbl",
         query=query,
         columns=COLUMNS,
-        rows=lines_of(chosen[page.rows], snapshot, STATES),
+        rows=lines_of(chosen[page.rows], snapshot),
         page=page,
         filters=(
             Filter("q", "Name, address, version or label", query.text, hint="Name, address, label"),

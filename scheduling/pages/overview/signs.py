@@ -66,12 +66,12 @@ def _nodes() -> list[NodeSign]:
 
 
 def _drivers(snapshot: DeviceSnapshot, *, revision: int) -> list[DriverSign]:
-    pools = Counter(pool.key[0] for pool in snapshot.published)
+    pools = Counter(pool.key[0] for pool in snapshot.published_pools)
     unhealthy = Counter(
         candidate.key[0] for candidate in snapshot.candidates if candidate.fence is DeviceState.UNHEALTHY
     )
     short: dict[str, list[ShortPool]] = {}
-    for pool in sorted(snapshot.published, key=lambda one: one.key):
+    for pool in sorted(snapshot.published_pools, key=lambda one: one.key):
         if not pool.complete:
             driver, name = pool.key
             known = short.setdefault(driver, [])

@@ -25,7 +25,7 @@ from scheduling.causes import decode
 from scheduling.models import QueuedPod
 from scheduling.pages import charts
 from scheduling.pages.devices.lines import lines_of
-from scheduling.pages.devices.words import STATES
+from scheduling.pages.devices.words import STATES, bar_of, in_words
 from scheduling.pages.events.views import latest
 from scheduling.pages.overview.health import lines, need_a_look
 from scheduling.pages.overview.signs import read_signs
@@ -38,8 +38,6 @@ EVENTS = 8
 CAUSES = 6
 #: Waiting pods that are sorted by cause; of more, those that wait longest.
 SORTED = 5000
-#: How a bar is drawn, from left to right: what is held, what is out of use, what is free.
-IN_BARS = ("reserved", "alloc", "prep", "part", "taint", "bad", "gone", "blocked", "free")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,9 +55,10 @@ class CapacityRow:
     """A class's devices as a bar and as numbers."""
 
     name: str
-    parts: tuple[tuple[str, int], ...]  # (state, devices), as the bar shows them
+    parts: list[tuple[str, int]]  # (state, devices), as the bar shows them
     said: str  # the bar in words
     free: int
+    fits: int
     held: int
     out_of_use: int
     total: int
@@ -115,7 +114,7 @@ _RARE = {"alloc", "blocked", "bad", "gone"}
 def _asides(totals: Mapping[str, int], snapshot: DeviceSnapshot, total: int) -> dict[str, str]:
     """What stands beside a number."""
     fenced = {line.key for line in lines_of(snapshot) if line.counts[DeviceState.TAINTED]}
-    short = sum(not pool.complete for pool in snapshot.published)
+    short = sum(not pool.complete for pool in snapshot.published_pools)
     percent = round(100 * totals.get("reserved", 0) / total) if total else 0
     return {
         "free": f"of {total}",
@@ -133,7 +132,7 @@ def _count(number: int, word: str) -> str:
 
 def _counted(nodes: int, census: Census) -> str:
     """`40 nodes, 395 devices, 3 drivers`."""
-    drivers = len({pool.key[0] for pool in census.snapshot.published})
+    drivers = len({pool.key[0] for pool in census.snapshot.published_pools})
     return ", ".join(
         (_count(nodes, "node"), f"{census.total:,} device{'' if census.total == 1 else 's'}", _count(drivers, "driver"))
     )
@@ -141,12 +140,12 @@ def _counted(nodes: int, census: Census) -> str:
 
 def capacity_row(one: ClassCount) -> CapacityRow:
     counts = one.counts
-    parts = tuple((state, counts[state]) for state in IN_BARS if counts.get(state))
     return CapacityRow(
         name=one.name,
-        parts=parts,
-        said=", ".join(f"{count} {STATES[state].lower()}" for state, count in parts) or "no device",
-        free=counts.get("free", 0),
+        parts=bar_of(counts),
+        said=in_words(counts),
+        free=counts.get(DeviceState.FREE, 0),
+        fits=one.fits,
         held=charts.held_of(counts),
         out_of_use=charts.total_of(counts, charts.OUT_OF_USE),
         total=sum(counts.values()),

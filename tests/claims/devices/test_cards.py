@@ -36,9 +36,7 @@ def pool(devices: Sequence[Device], counters: Sequence[CounterSet]) -> DevicePoo
         )
         for index, body in enumerate(bodies)
     ]
-    found = gather(map(read_slice, slices))
-    assert found is not None
-    return found
+    return gather(("mig.example.com", "n1"), map(read_slice, slices))
 
 
 def gpus(count: int = 1) -> DevicePool:
@@ -54,7 +52,7 @@ def holder(claim: str = "c1") -> Holder:
 
 def draw(content: DevicePool, *held: str) -> list[Unit]:
     keys = {("mig.example.com", "n1", name): (holder(name),) for name in held}
-    return list(PoolState(content.key, content, keys).units)
+    return list(PoolState(content, keys).units)
 
 
 def parts(tile: Unit) -> list[tuple[str, str, int]]:
@@ -117,9 +115,8 @@ def test_a_gpu_whose_partitions_fit_beside_each_other_is_drawn_as_it_is_cut() ->
 
 def test_a_pool_that_is_a_slice_short_offers_nothing() -> None:
     content = gpus()
-    short = gather(content.slices[:1])
-    assert short is not None
-    assert [tile.state for tile in PoolState(short.key, short, {}).units] == ["gone"] * 19
+    short = gather(content.key, content.slices[:1])
+    assert [tile.state for tile in PoolState(short, {}).units] == ["gone"] * 19
 
 
 def test_a_device_alone_that_draws_more_than_is_left_is_blocked() -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from claims.devices.published import Published, read_slice
 from inventory.kinds.devices import Device, DeviceAttribute, DeviceCapacity
-from scheduling.cel import DeviceView, Features, compile_selector
+from scheduling.cel import Features, compile_selector
+from scheduling.judging import JudgedDevices
 from scheduling.pages.classes import diagnostics
 from scheduling.pages.classes.attributes import domains, examples
 from scheduling.pages.classes.completions import cel_table
@@ -13,28 +15,32 @@ from scheduling.pages.classes.form import guarded
 from scheduling.pages.classes.impact import impact
 from scheduling.pages.classes.manifest import MINUS, difference, lines_changed
 from scheduling.pages.classes.map import WIDTH, draw
-from scheduling.pages.classes.shelf import Candidate, Shelf
 from scheduling.pages.classes.users import Asking
 from scheduling.pages.classes.verdicts import judge
 from scheduling.pages.classes.workbench import Cost, guard_of
+from tests.builders import make_slice
 
 DRIVER = "gpu.example.com"
 ALL = Features(consumable_capacity=True, list_type_attributes=True)
 
 
-def candidate(index: int, memory: str = "80Gi") -> Candidate:
+def device(index: int, memory: str = "80Gi") -> Device:
     attributes = {
         "index": DeviceAttribute(int_value=index),
         "model": DeviceAttribute(string_value="A100" if index % 2 else "H100"),
         "driverVersion": DeviceAttribute(version_value="575.1.0"),
         "example.org/rack": DeviceAttribute(string_value=f"r{index}"),
     }
-    device = Device(name=f"gpu-{index}", attributes=attributes, capacity={"memory": DeviceCapacity(value=memory)})
-    node = f"node-{index // 4}"
-    return Candidate(driver=DRIVER, pool=node, node=node, name=device.name, view=DeviceView.of(DRIVER, device))
+    return Device(name=f"gpu-{index}", attributes=attributes, capacity={"memory": DeviceCapacity(value=memory)})
 
 
-SHELF = Shelf([candidate(index, "80Gi" if index < 6 else "141Gi") for index in range(8)])
+DEVICES = [device(index, "80Gi" if index < 6 else "141Gi") for index in range(8)]
+PUBLISHED = JudgedDevices(
+    Published(
+        read_slice(make_slice(node=node, driver=DRIVER, devices=devices))
+        for node, devices in (("node-0", DEVICES[:4]), ("node-1", DEVICES[4:]))
+    )
+)
 
 
 @pytest.mark.parametrize(
@@ -119,7 +125,7 @@ def test_a_field_of_the_api_is_found_in_the_text_or_the_nearest_above(path: str,
 
 
 def test_completions_follow_what_is_published() -> None:
-    table = cel_table(SHELF)
+    table = cel_table(PUBLISHED)
     assert [option["label"] for option in table['device.attributes["']] == [DRIVER, "example.org"]
     names = [option["label"] for option in table[f'device.attributes["{DRIVER}"].']]
     assert names == ["driverVersion", "index", "model"]
@@ -130,7 +136,7 @@ def test_completions_follow_what_is_published() -> None:
 
 
 def test_the_palette_tells_types_and_values() -> None:
-    told = {one.name: (one.type, one.summary) for one in domains(SHELF)[0].properties}
+    told = {one.name: (one.type, one.summary) for one in domains(PUBLISHED)[0].properties}
     assert told == {
         "driverVersion": ("semver", "semver"),
         "index": ("int", "0–7"),  # noqa: RUF001 - as a person reads it
@@ -140,10 +146,10 @@ def test_the_palette_tells_types_and_values() -> None:
 
 
 def test_every_example_compiles_and_chooses_a_device() -> None:
-    found = list(examples(SHELF))
+    found = list(examples(PUBLISHED))
     assert len(found) >= 4
     for what, expression in found:
-        assert any(compile_selector(expression).matches(one.view) for one in SHELF.candidates), what
+        assert any(compile_selector(expression).matches(view) for view in PUBLISHED.views), what
 
 
 @pytest.mark.parametrize(
@@ -188,12 +194,12 @@ def test_the_sentence_counts_what_each_claim_would_see(
         Asking("a", "odd", {"gpu": ((ODD,),)}),
         Asking("a", "none", {"gpu": (("false",),)}),
     ]
-    assert impact("gpu", before=before, after=after, shelf=SHELF, waiting=waiting, held=held).sentence == sentence
+    assert impact("gpu", before=before, after=after, devices=PUBLISHED, waiting=waiting, held=held).sentence == sentence
 
 
 def test_of_a_claim_with_several_requests_the_one_that_loses_counts() -> None:
     claim = Asking("a", "both", {"gpu": ((LARGE,), (ODD,))})
-    (effect,) = impact("gpu", before=[], after=[LARGE], shelf=SHELF, waiting=[claim], held=0).fewer
+    (effect,) = impact("gpu", before=[], after=[LARGE], devices=PUBLISHED, waiting=[claim], held=0).fewer
     assert (effect.before, effect.after) == (4, 1)
 
 
@@ -208,7 +214,7 @@ def test_the_cost_stands_on_a_logarithmic_scale(cost: int, percent: float, share
 
 
 def test_the_map_draws_runs_and_says_what_it_shows() -> None:
-    drawn = draw(judge([LARGE], SHELF))
+    drawn = draw(judge([LARGE], PUBLISHED))
     assert drawn.width == WIDTH
     assert (drawn.match.count("M"), drawn.miss.count("M"), drawn.error) == (1, 2, "")
     assert drawn.label == "Map of 2 nodes: 2 devices match, on node-1; 6 do not match"

@@ -4,56 +4,59 @@ from __future__ import annotations
 
 import pytest
 
+from claims.devices.published import Published, read_slice
 from inventory.kinds.devices import Device, DeviceAttribute, DeviceCapacity
-from scheduling.cel import DeviceView
+from scheduling.judging import JudgedDevices, places
 from scheduling.pages.classes.places import folded, spelled
-from scheduling.pages.classes.shelf import Candidate, Shelf, places
 from scheduling.pages.classes.verdicts import judge, matches
+from tests.builders import make_slice
 
 DRIVER = "gpu.example.com"
 
 
-def candidate(index: int, *, memory: str = "80Gi", node: str = "node-1") -> Candidate:
-    device = Device(
+def device(index: int, *, memory: str = "80Gi") -> Device:
+    return Device(
         name=f"gpu-{index}",
         attributes={"index": DeviceAttribute(int_value=index)},
         capacity={"memory": DeviceCapacity(value=memory)},
     )
-    view = DeviceView.of(DRIVER, device)
-    return Candidate(driver=DRIVER, pool="node-1", node=node, name=device.name, view=view)
 
 
-SHELF = Shelf([candidate(0), candidate(1), candidate(2, memory="40Gi")])
+def published(*devices: Device) -> JudgedDevices:
+    return JudgedDevices(Published([read_slice(make_slice(driver=DRIVER, devices=devices))]))
+
+
+DEVICES = published(device(0), device(1), device(2, memory="40Gi"))
 LARGE = f'device.capacity["{DRIVER}"].memory.isGreaterThan(quantity("40Gi"))'
 
 
 def test_each_selector_judges_what_the_one_before_it_kept() -> None:
-    verdicts = judge([LARGE, f'device.attributes["{DRIVER}"].index == 0'], SHELF)
+    verdicts = judge([LARGE, f'device.attributes["{DRIVER}"].index == 0'], DEVICES)
     assert [(judged.reached, judged.kept) for judged in verdicts.selectors] == [(3, 2), (2, 1)]
     assert [found.name for found in verdicts.matching] == ["gpu-0"]
     assert (verdicts.total, verdicts.matched, verdicts.missed, verdicts.failed) == (3, 1, 2, 0)
 
 
 def test_without_selectors_every_device_matches() -> None:
-    verdicts = judge([], SHELF)
+    verdicts = judge([], DEVICES)
     assert len(verdicts.matching) == 3
     assert verdicts.cost == 0
 
 
 def test_a_refusal_names_the_operand_and_what_the_device_has_there() -> None:
-    verdicts = judge([f'device.driver == "{DRIVER}" && {LARGE}', f'device.attributes["{DRIVER}"].index == 0'], SHELF)
+    verdicts = judge([f'device.driver == "{DRIVER}" && {LARGE}', f'device.attributes["{DRIVER}"].index == 0'], DEVICES)
     told = [(group.number, group.text, group.value, group.where) for group in verdicts.refusals]
     assert told == [(1, "memory > 40Gi", "40Gi", "node-1 / gpu-2"), (2, "index == 0", "1", "node-1 / gpu-1")]
 
 
 def test_many_different_values_are_told_by_their_span() -> None:
-    shelf = Shelf([candidate(index) for index in range(9)])
-    (group,) = judge([f'device.attributes["{DRIVER}"].index > 100'], shelf).refusals
+    devices = published(*(device(index) for index in range(9)))
+    (group,) = judge([f'device.attributes["{DRIVER}"].index > 100'], devices).refusals
     assert (group.value, len(group.devices)) == ("0–8", 9)  # noqa: RUF001 - as a person reads it
 
 
 def test_a_runtime_error_is_counted_apart_and_never_on_devices_that_were_refused_before() -> None:
-    verdicts = judge([LARGE, f'device.attributes["{DRIVER}"].nothing == 1'], SHELF)
+    verdicts = judge([LARGE, f'device.attributes["{DRIVER}"].nothing == 1'], DEVICES)
     assert (verdicts.matched, verdicts.missed, verdicts.failed) == (0, 1, 2)
     (group,) = verdicts.failures
     assert "no such key: nothing" in group.text
@@ -61,7 +64,7 @@ def test_a_runtime_error_is_counted_apart_and_never_on_devices_that_were_refused
 
 
 def test_a_selector_that_does_not_compile_tells_its_place_and_is_left_out() -> None:
-    verdicts = judge([f'device.driver == "{DRIVER}"', "device.driver ==\n  1 +"], SHELF)
+    verdicts = judge([f'device.driver == "{DRIVER}"', "device.driver ==\n  1 +"], DEVICES)
     assert not verdicts.compiles
     good, bad = verdicts.selectors
     assert good.kept == 3
@@ -70,7 +73,7 @@ def test_a_selector_that_does_not_compile_tells_its_place_and_is_left_out() -> N
     assert bad.complaint
     assert "<input>" not in bad.complaint
     assert len(verdicts.matching) == 3
-    assert matches(["device.driver =="], SHELF) == 0
+    assert matches(["device.driver =="], DEVICES) == 0
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,12 +10,12 @@ import pytest
 from claims.devices.cards import Unit
 from claims.devices.holdings import Holder, level_of, state_of
 from claims.devices.pools import PoolState
-from claims.devices.published import CandidateDevice, DevicePool, DeviceSlice, candidate_of
+from claims.devices.published import CandidateDevice, DevicePool, candidate_of, gather, read_slice
 from manciple.wire.names import natural
 from scheduling.pages.devices.groups import group_lines
 from scheduling.pages.devices.lines import Line, line_of
 from scheduling.pages.devices.tiles import draw_lines, draw_tile, label
-from tests.builders import DRIVER, make_device, make_device_taint
+from tests.builders import DRIVER, make_device, make_device_taint, make_slice
 
 
 def candidate(name: str = "gpu-0", *, node: str = "node-1", driver: str = DRIVER, **fields: Any) -> CandidateDevice:
@@ -27,20 +28,14 @@ def holder(claim: str = "c1", *, pods: tuple[str, ...] = ("p1",), shared: bool =
 
 def tile_of(one: CandidateDevice, holders: tuple[Holder, ...]) -> Unit:
     holding = {one.key: holders} if holders else {}
-    return PoolState(one.key[:2], pool_of([one]), holding).units[0]
+    return PoolState(pool_of([one]), holding).units[0]
 
 
-def pool_of(candidates: list[CandidateDevice], *, complete: bool = True) -> DevicePool:
-    published = DeviceSlice(
-        name="s",
-        pool=candidates[0].key[:2],
-        generation=1,
-        expected=1,
-        node="",
-        candidates=tuple(candidates),
-        counters={},
-    )
-    return DevicePool(key=published.pool, generation=1, expected=1 if complete else 2, slices=(published,))
+def pool_of(candidates: list[CandidateDevice]) -> DevicePool:
+    driver, name, _ = candidates[0].key
+    devices = [one.device for one in candidates]
+    published = make_slice(driver=driver, pool=name, node=candidates[0].node, devices=devices)
+    return gather((driver, name), [replace(read_slice(published), candidates=tuple(candidates))])
 
 
 def line(candidates: list[CandidateDevice], held: dict[str, list[Holder]], *, name: str = "node-1") -> Line:

@@ -1,0 +1,132 @@
+"""Nodes as far as devices are concerned: whether a pod that tolerates nothing may still come, and their labels.
+
+Pure: told of nodes and pods one after the other, in any order.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from sys import intern
+
+from claims.devices.published import nanos
+from claims.kinds.pods import Pod
+from inventory.kinds.devices import HARD_EFFECTS
+from inventory.kinds.nodes import Node
+
+_FINISHED = {"Succeeded", "Failed"}
+_ONE = 10**9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeState:
+    """One node. closed: cordoned, or a taint keeps pods away. most_pods: None where it does not say."""
+
+    name: str
+    labels: Mapping[str, str]
+    cordoned: bool
+    closed: bool
+    most_pods: int | None
+    pods: int = 0
+
+    @property
+    def room(self) -> int | None:
+        """How many more pods it takes; None for any number."""
+        if self.closed:
+            return 0
+        return None if self.most_pods is None else max(0, self.most_pods - self.pods)
+
+
+class Nodes:
+    """See the module's docstring. What changes answers whether anything looks different now."""
+
+    def __init__(self) -> None:
+        self._nodes: dict[str, NodeState] = {}
+        #: pod's uid -> its node
+        self._node_of: dict[str, str] = {}
+        self._pods: Counter[str] = Counter()
+        self._now: Mapping[str, NodeState] | None = None
+
+    @property
+    def now(self) -> Mapping[str, NodeState]:
+        """By name; the same mapping as long as nothing changes."""
+        if self._now is None:
+            self._now = dict(self._nodes)
+        return self._now
+
+    def put(
+        self,
+        name: str,
+        *,
+        labels: Mapping[str, str],
+        unschedulable: bool,
+        effects: Iterable[str],
+        allocatable: Mapping[str, str],
+    ) -> bool:
+        """effects: of its taints."""
+        most = allocatable.get("pods")
+        return self._set(
+            NodeState(
+                name=name,
+                labels=labels,
+                cordoned=unschedulable,
+                closed=unschedulable or not HARD_EFFECTS.isdisjoint(effects),
+                most_pods=None if most is None else nanos(most) // _ONE,
+                pods=self._pods[name],
+            )
+        )
+
+    def put_node(self, node: Node) -> bool:
+        return self.put(
+            node.metadata.name,
+            labels=node.metadata.labels,
+            unschedulable=node.spec.unschedulable,
+            effects=(taint.effect for taint in node.spec.taints),
+            allocatable=node.status.allocatable,
+        )
+
+    def remove(self, name: str) -> bool:
+        self._now = None
+        return self._nodes.pop(name, None) is not None
+
+    def pod_is(self, uid: str, node: str) -> bool:
+        """node: "" where the pod is on none, or is over."""
+        before = self._node_of.pop(uid, "")
+        if node:
+            self._node_of[uid] = intern(node)
+        if before == node:
+            return False
+        for name, change in ((before, -1), (node, 1)):
+            self._pods[name] += change
+        left, came = self._recount(before), self._recount(node)
+        return left or came
+
+    def _recount(self, name: str) -> bool:
+        known = self._nodes.get(name)
+        if not self._pods[name] or not name:
+            del self._pods[name]
+        if known is None:
+            return False
+        return self._set(
+            NodeState(
+                name=name,
+                labels=known.labels,
+                cordoned=known.cordoned,
+                closed=known.closed,
+                most_pods=known.most_pods,
+                pods=self._pods[name],
+            )
+        )
+
+    def _set(self, node: NodeState) -> bool:
+        if self._nodes.get(node.name) == node:
+            return False
+        self._nodes[node.name] = node
+        self._now = None
+        return True
+
+
+def node_of(pod: Pod) -> str:
+    """The node on which it takes a place; "" where it takes none."""
+    return "" if pod.status.phase in _FINISHED else pod.spec.node_name

@@ -1,0 +1,432 @@
+"""How many more claims for one device of a class would be given one: what a rehearsal would find by placing them.
+
+It is counted by pool, with the allocator's own rules: devices overlap where they draw on the same counters, a device
+that is shared has room for so many shares of the size that a claim gets that asks for no amount, a taint keeps away, an
+incomplete or invalid pool gives nothing, a node that takes no pods neither. The devices of a pool are taken in the
+allocator's order, one after the other, until nothing is left. What one pool gives is remembered for as long as nothing
+about it changes (`PoolState`); most pools take no more than counting bits.
+
+Where a selector errs on a device, the allocator gives up on a claim as soon as its search comes to that device on any
+node; then nodes are filled in the order in which they would be chosen, until that happens.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+from weakref import WeakKeyDictionary
+
+from django.conf import settings
+
+from claims.devices.nodes import NodeState
+from claims.devices.pools import DeviceSnapshot, PoolState
+from claims.devices.published import DevicePool, DeviceSlice, charge, fits
+from claims.devices.states import DeviceState
+from inventory.kinds.devices import ResourceSlice
+from manciple.wire.base import ObjectMeta
+from scheduling.allocator.pools import PoolOnNode, PublishedPool, bits
+from scheduling.allocator.problem import scanned, serving, usable
+from scheduling.allocator.published import Features, Interner, NodeView, PoolKey, SliceContent
+from scheduling.allocator.requests import RequestPlan
+from scheduling.cel import Selector, compile_selector
+from scheduling.judging import KEPT, Passing, passing
+
+#: No more are counted: a rehearsal places no more either.
+MOST = 10_000
+#: Nodes that are filled claim by claim, where what one takes matters to the others; more are filled one by one.
+EXACT = 64
+#: A claim for one device that asks for nothing but its class.
+_PLAIN = RequestPlan(name="one", count=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Count:
+    """A class's devices. by_state: `DeviceState` -> how many are in it. fits: how many more claims get one."""
+
+    by_state: Mapping[str, int]
+    fits: int
+
+    @property
+    def devices(self) -> int:
+        return sum(self.by_state.values())
+
+    @property
+    def free(self) -> int:
+        """Devices that nobody holds and nothing keeps from being given, each looked at by itself."""
+        return self.by_state.get(DeviceState.FREE, 0)
+
+
+#: What a class has whose selectors cannot be used.
+NOTHING = Count(by_state={}, fits=0)
+
+_known: WeakKeyDictionary[DeviceSnapshot, dict[tuple[str, ...], Count]] = WeakKeyDictionary()
+
+
+def count(snapshot: DeviceSnapshot, expressions: Sequence[str]) -> Count:
+    """The devices that all expressions choose. Raises: CompileError."""
+    known, key = _known.setdefault(snapshot, {}), tuple(expressions)
+    if key not in known:
+        known[key] = _count(snapshot, [compile_selector(one) for one in key])
+    return known[key]
+
+
+def _count(snapshot: DeviceSnapshot, selectors: Sequence[Selector]) -> Count:
+    by_state: dict[DeviceState, int] = defaultdict(int)
+    found: list[_Found] = []
+    for state in snapshot.pools.values():
+        pool = _count_pool(state, selectors)
+        if pool.passing.match or pool.passing.error:
+            found.append((state, pool))
+            for one, number in pool.by_state:
+                by_state[one] += number
+    fitting = min(_fits(snapshot, selectors, found), MOST)
+    return Count(by_state={state: by_state[state] for state in DeviceState if by_state[state]}, fits=fitting)
+
+
+# One pool ------------------------------------------------------------------------------------------------------------
+
+
+class _Rules:
+    """A pool as the allocator reads it. Made once, for as long as the pool is published like that."""
+
+    _interner = Interner()
+
+    def __init__(self, pool: DevicePool) -> None:
+        self.pool = pool
+        self.features = Features.from_gates(settings.FEATURE_GATES)
+
+    @cached_property
+    def home(self) -> str:
+        """The only node that sees any of it; "" where there may be others."""
+        return self.pool.node if not any(one.spec.per_device_node_selection for one in self.pool.slices) else ""
+
+    @cached_property
+    def is_plain(self) -> bool:
+        """Whether each of its devices is given to one claim, whatever becomes of the others."""
+        devices = [one.device for one in self.pool.candidates]
+        return (
+            bool(self.home)
+            and self.pool.complete
+            and not any(one.spec.shared_counters for one in self.pool.slices)
+            and not any(one.consumes_counters or one.allow_multiple_allocations for one in devices)
+            and not any(one.binding_conditions for one in devices)
+            and not any(capacity.request_policy for one in devices for capacity in one.capacity.values())
+            and len({one.name for one in devices}) == len(devices)
+        )
+
+    @cached_property
+    def fenced(self) -> int:
+        """The devices that a taint keeps claims away from."""
+        if not self.features.device_taints:
+            return 0
+        return sum(1 << place for place, one in enumerate(self.pool.candidates) if one.fence)
+
+    @cached_property
+    def _published(self) -> PublishedPool:
+        return PublishedPool(PoolKey(*self.pool.key), [self._content(one) for one in self.pool.slices])
+
+    def _content(self, one: DeviceSlice) -> SliceContent:
+        return SliceContent(ResourceSlice(metadata=ObjectMeta(name=one.name), spec=one.spec), self._interner)
+
+    def seen_from(self, node: NodeView) -> PoolOnNode | None:
+        """None where the pool gives the node nothing."""
+        view = self._published.seen_from(node, self.features)
+        return None if view is None or view.trouble else view
+
+
+class _Taken(NamedTuple):
+    """errs: whether the next search comes to a device on which a selector errs. last: the pool is searched last."""
+
+    number: int
+    errs: bool
+    last: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _PoolCount:
+    """at_home: what its node takes of a pool of one node, if it takes any number of pods; None for other pools."""
+
+    passing: Passing
+    by_state: tuple[tuple[DeviceState, int], ...]
+    at_home: _Taken | None
+
+
+#: a pool, and what it has of the class
+_Found = tuple[PoolState, _PoolCount]
+
+_rules: WeakKeyDictionary[DevicePool, _Rules] = WeakKeyDictionary()
+_counts: WeakKeyDictionary[PoolState, dict[tuple[str, ...], _PoolCount]] = WeakKeyDictionary()
+
+
+def _rules_of(pool: DevicePool) -> _Rules:
+    known = _rules.get(pool)
+    if known is None:
+        known = _rules[pool] = _Rules(pool)
+    return known
+
+
+def _count_pool(state: PoolState, selectors: Sequence[Selector]) -> _PoolCount:
+    known = _counts.setdefault(state, {})
+    key = tuple(selector.expression for selector in selectors)
+    found = known.get(key)
+    if found is None:
+        if len(known) >= KEPT:
+            known.clear()
+        found = known[key] = _counted(state, selectors)
+    return found
+
+
+def _counted(state: PoolState, selectors: Sequence[Selector]) -> _PoolCount:
+    found = passing(state.pool, selectors)
+    if not found.match and not found.error:
+        return _PoolCount(passing=found, by_state=(), at_home=_Taken(0, errs=False))
+    masks = state.masks.items()
+    by_state = tuple((one, number) for one, mask in masks if (number := (mask & found.match).bit_count()))
+    return _PoolCount(passing=found, by_state=by_state, at_home=_taken_at_home(state, found))
+
+
+def _taken_at_home(state: PoolState, found: Passing) -> _Taken | None:
+    rules = _rules_of(state.pool)
+    if not rules.home:
+        return None
+    if rules.is_plain:
+        free = found.match & ~state.held & ~rules.fenced
+        erring = found.error & ~state.held
+        before = (erring & -erring) - 1 if erring else -1
+        return _Taken((free & before).bit_count(), errs=bool(erring))
+    view = rules.seen_from(NodeView(rules.home))
+    if view is None:
+        return _Taken(0, errs=False)
+    number, errs = _Filling(state, rules).take(view, found, MOST)
+    return _Taken(number, errs, last=view.binding)
+
+
+class _Filling:
+    """A pool from which one claim after the other takes a device."""
+
+    def __init__(self, state: PoolState, rules: _Rules) -> None:
+        self.state = state
+        self._features = rules.features
+        self._left = {name: dict(amounts) for name, amounts in state.left.items()}
+        self._candidates = tuple(state.candidates)
+        #: nobody else may have them
+        self._taken = 0
+        #: devices with shares out, and capacity -> what these consume, in nanos
+        self._shared_out: dict[int, defaultdict[str, int]] = {}
+        shareable = rules.features.consumable_capacity
+        for place, one in enumerate(self._candidates):
+            holders = state.holders.get(one.key, ())
+            if not holders:
+                continue
+            if shareable and one.device.allow_multiple_allocations and all(holder.shared for holder in holders):
+                consumed = self._shared_out[place] = defaultdict(int)
+                for holder in holders:
+                    for name, amount in holder.consumed.items():
+                        consumed[name] += amount
+            else:
+                self._taken |= 1 << place
+
+    def copied(self) -> _Filling:
+        made = copy(self)
+        made._left = {name: dict(amounts) for name, amounts in self._left.items()}
+        made._shared_out = {place: defaultdict(int, consumed) for place, consumed in self._shared_out.items()}
+        return made
+
+    def free(self, view: PoolOnNode) -> int:
+        """How many devices nobody holds by itself."""
+        return (view.visible & ~self._taken).bit_count()
+
+    def take(self, view: PoolOnNode, found: Passing, most: int) -> tuple[int, bool]:
+        """(how many claims one node places here, whether a search of it now comes to a device that errs)."""
+        scan = scanned(view, self._features)
+        match = serving(view, _PLAIN, found.match & scan & view.visible, self._features)
+        match = usable(view, _PLAIN, match, self._features)
+        erring = found.error & scan
+        number = 0
+        for place in bits((match | erring) & ~self._taken):
+            if number >= most:
+                return number, False
+            if erring >> place & 1:
+                return number, True
+            number += self._take(view, place, most - number)
+        return number, False
+
+    def _take(self, view: PoolOnNode, place: int, most: int) -> int:
+        device, draws = view.generation.devices[place], self._candidates[place].draws
+        if place not in self._shared_out and draws and not self._charge(draws):
+            return 0
+        if not (device.published.allow_multiple_allocations and self._features.consumable_capacity):
+            self._taken |= 1 << place
+            return 1
+        consumed = self._shared_out.setdefault(place, defaultdict(int))
+        share = device.capacities.consumption(()) or {}
+        number = most
+        for name, amount in share.items():
+            if amount.nanos > 0:
+                number = min(number, (device.capacities.totals[name] - consumed[name]) // amount.nanos)
+            elif consumed[name] > device.capacities.totals[name]:
+                number = 0
+        number = max(number, 0)
+        for name, amount in share.items():
+            consumed[name] += number * amount.nanos
+        return number
+
+    def _charge(self, draws: Mapping[str, Mapping[str, int]]) -> bool:
+        """Take what a device draws from what is left of the counters, if there is enough of each."""
+        if not all(fits(draw, self._left.get(name, {})) for name, draw in draws.items()):
+            return False
+        charge(draws, self._left)
+        return True
+
+
+# All pools -----------------------------------------------------------------------------------------------------------
+
+
+def _fits(snapshot: DeviceSnapshot, selectors: Sequence[Selector], pools: Sequence[_Found]) -> int:
+    """pools: those that have devices of the class, or some on which a selector errs."""
+    open_nodes = {name: node for name, node in snapshot.nodes.items() if node.room != 0}
+    at_home: dict[str, list[_Found]] = defaultdict(list)
+    floating: list[_Found] = []
+    for one in pools:
+        state, found = one
+        if found.at_home is None:
+            floating.append(one)
+        elif state.pool.node in open_nodes:
+            at_home[state.pool.node].append(one)
+    errs = any(found.passing.error for _, found in pools)
+    taken = [_taken_on(open_nodes[name], found) for name, found in at_home.items()]
+    if not floating:
+        return _until_one_errs(snapshot, at_home, taken) if errs else sum(one.number for one in taken)
+    elsewhere = sum(_fits_anywhere(state, found.passing, open_nodes.values()) for state, found in floating)
+    least = min((_room(node) for node in open_nodes.values()), default=0)
+    if errs or elsewhere + max((one.number for one in taken), default=0) > least:
+        return _fits_by_node(snapshot, selectors, errs=errs)
+    return elsewhere + sum(one.number for one in taken)
+
+
+def _taken_on(node: NodeState, pools: Iterable[_Found]) -> _Taken:
+    """By a node, of pools that only it sees."""
+    room, number = _room(node), 0
+    taken = [(found.at_home.last, state.pool.key, found.at_home) for state, found in pools if found.at_home is not None]
+    for _, _, one in sorted(taken):
+        number = min(number + one.number, room)
+        if one.errs and number < room:
+            return _Taken(number, errs=True)
+    return _Taken(number, errs=False)
+
+
+def _until_one_errs(snapshot: DeviceSnapshot, names: Iterable[str], taken: Sequence[_Taken]) -> int:
+    """names: of the nodes, each with what it takes by itself."""
+    if any(one.errs and not one.number for one in taken):
+        return 0
+    free = _free(snapshot)
+    total = 0
+    for _, one in sorted(zip(names, taken, strict=True), key=lambda one: (free[one[0]], one[0])):
+        total += one.number
+        if one.errs:
+            break
+    return total
+
+
+def _free(snapshot: DeviceSnapshot) -> Mapping[str, int]:
+    """node -> devices that it sees and nobody holds by themselves: the node with the fewest is chosen first."""
+    return {node.name: node.free for node in _node_fillings(snapshot, ())}
+
+
+def _fits_anywhere(state: PoolState, found: Passing, nodes: Iterable[NodeState]) -> int:
+    """Of a pool that several nodes may see, as if each took any number of pods."""
+    rules = _rules_of(state.pool)
+    filling = _Filling(state, rules)
+    views = {id(view): view for node in nodes if (view := rules.seen_from(NodeView(node.name, node.labels)))}
+    return sum(filling.take(view, found, MOST)[0] for view in views.values())
+
+
+def _room(node: NodeState) -> int:
+    return MOST if node.room is None else node.room
+
+
+# Node by node --------------------------------------------------------------------------------------------------------
+
+
+def _fits_by_node(snapshot: DeviceSnapshot, selectors: Sequence[Selector], *, errs: bool) -> int:
+    """The nodes are filled as they would be chosen, until a search comes to a device on which a selector errs.
+
+    What one node takes of a pool that others see too changes the others: up to `EXACT` nodes are looked at again.
+    """
+    waiting = _node_fillings(snapshot, selectors)
+    exact = len(waiting) <= EXACT
+    total, changed = 0, True
+    while waiting:
+        if changed:
+            if errs and any(node.errs for node in waiting):
+                break
+            waiting.sort(key=lambda node: (node.free, node.name), reverse=True)
+        node = waiting.pop()
+        step = 1 if errs and exact and node.shares_pools else MOST
+        placed, stuck = node.fill(step)
+        total += placed
+        if stuck:
+            break
+        changed = exact and bool(placed) and node.shares_pools
+        if placed == step:
+            waiting.append(node)
+    return total
+
+
+class _NodeFilling:
+    """A node that takes one claim for a device after the other."""
+
+    def __init__(self, node: NodeState, selectors: Sequence[Selector]) -> None:
+        self.name = node.name
+        self.shares_pools = False
+        self._view = NodeView(node.name, node.labels)
+        self._room = _room(node)
+        self._selectors = selectors
+        self._pools: list[tuple[_Filling, PoolOnNode]] = []
+
+    def look_at(self, rules: _Rules, filling: _Filling) -> None:
+        view = rules.seen_from(self._view)
+        if view is not None:
+            self._pools.append((filling, view))
+            self._pools.sort(key=lambda one: (one[1].binding, one[1].key))
+            self.shares_pools = self.shares_pools or not rules.home
+
+    @property
+    def free(self) -> int:
+        return sum(filling.free(view) for filling, view in self._pools)
+
+    @property
+    def errs(self) -> bool:
+        """Whether the next search comes to a device on which a selector errs."""
+        return self._place([(filling.copied(), view) for filling, view in self._pools], min(self._room, 1)) == (0, True)
+
+    def fill(self, most: int) -> tuple[int, bool]:
+        """(how many claims it takes, whether the next search errs)."""
+        placed, errs = self._place(self._pools, min(most, self._room))
+        self._room -= placed
+        return placed, errs
+
+    def _place(self, pools: Iterable[tuple[_Filling, PoolOnNode]], most: int) -> tuple[int, bool]:
+        placed = 0
+        for filling, view in pools if most else ():
+            number, errs = filling.take(view, _count_pool(filling.state, self._selectors).passing, most - placed)
+            placed += number
+            if errs or placed >= most:
+                return placed, errs
+        return placed, False
+
+
+def _node_fillings(snapshot: DeviceSnapshot, selectors: Sequence[Selector]) -> list[_NodeFilling]:
+    """Of the nodes that take pods."""
+    nodes = {name: _NodeFilling(node, selectors) for name, node in snapshot.nodes.items() if node.room != 0}
+    for state in snapshot.pools.values():
+        rules = _rules_of(state.pool)
+        filling = _Filling(state, rules)
+        seen_by = [nodes[rules.home]] if rules.home in nodes else [] if rules.home else nodes.values()
+        for node in seen_by:
+            node.look_at(rules, filling)
+    return list(nodes.values())

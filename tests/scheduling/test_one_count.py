@@ -1,0 +1,283 @@
+"""One number for one thing: how many more claims of a class fit is the same on every page, and in the allocator.
+
+For every class of the demo's laboratory, and for classes of random clusters.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from msgspec import structs
+
+from claims.devices.cache import read_devices
+from claims.devices.holdings import Holdings, holding_of
+from claims.devices.nodes import Nodes
+from claims.devices.pools import DeviceSnapshot, PoolState
+from claims.devices.published import DeviceSlice, PoolKey, Published, gather, read_slice
+from claims.kinds.resource_claims import (
+    DeviceClaim,
+    DeviceRequest,
+    ExactDeviceRequest,
+    ResourceClaim,
+    ResourceClaimSpec,
+)
+from inventory.kinds.devices import (
+    CapacityRequestPolicy,
+    CapacityRequestPolicyRange,
+    CounterSet,
+    Device,
+    DeviceCapacity,
+    DeviceCounterConsumption,
+    ResourceSlice,
+)
+from inventory.kinds.devices import Counter as SharedCounter
+from inventory.kinds.nodes import Node, Taint
+from inventory.models import DeviceClass
+from manciple.wire.base import ObjectMeta
+from scheduling.allocator.published import Capacities
+from scheduling.capacity import expressions_of
+from scheduling.capture import ClusterState
+from scheduling.explanations.current import Apart
+from scheduling.fitting import Count, count
+from scheduling.plans import Placement
+from scheduling.resources import CLAIMS, SLICES
+from scheduling.resources import CLASSES as DEVICE_CLASSES
+from scheduling.resources import NODES as NODE_RESOURCE
+from scheduling.simulation import Question, simulate
+from scheduling.simulation_moulds import Mould, of_claim
+from scheduling.simulation_rehearsal import Rehearsal
+from tests.builders import (
+    make_allocation,
+    make_claim,
+    make_class,
+    make_device,
+    make_device_taint,
+    make_node,
+    make_node_selector,
+    make_result,
+    make_slice,
+)
+from tests.laboratory import furnish
+
+pytestmark = pytest.mark.django_db
+
+
+def classes() -> Mapping[str, tuple[str, ...]]:
+    rows = DeviceClass.objects.order_by("name").values_list("name", "selectors")
+    return {name: expressions_of(selectors) for name, selectors in rows}
+
+
+def counted() -> dict[str, Count]:
+    snapshot = read_devices()
+    return {name: count(snapshot, expressions) for name, expressions in classes().items()}
+
+
+def one_device(device_class: str) -> Mould:
+    exactly = ExactDeviceRequest(device_class_name=device_class, allocation_mode="ExactCount", count=1)
+    spec = ResourceClaimSpec(devices=DeviceClaim(requests=(DeviceRequest(name="one", exactly=exactly),)))
+    return of_claim(ResourceClaim(metadata=ObjectMeta(namespace="default", name="one"), spec=spec))
+
+
+def placed(device_class: str) -> int:
+    """By a rehearsal of claims for one device of the class, until one is refused."""
+    answer = simulate(Question(mould=one_device(device_class)), timeout=120)
+    assert answer.counted_all
+    return answer.fits
+
+
+def test_every_class_of_the_laboratory_fits_what_a_rehearsal_places() -> None:
+    furnish()
+    found = counted()
+    assert {name: one.fits for name, one in found.items()} == {name: placed(name) for name in found}
+
+
+# Random clusters -----------------------------------------------------------------------------------------------------
+
+NODES = ("n0", "n1", "n2")
+CLASSES = {
+    "every": (),
+    "large": ('device.attributes["gpu.example.com"].?size.orValue(0) > 1',),
+    "unguarded": ('device.attributes["gpu.example.com"].size > 1',),
+    "shared": ("device.allowMultipleAllocations == true",),
+}
+SIZES = st.sampled_from([None, 1, 2])
+TAINTS = st.sampled_from([(), (), (), (make_device_taint(),), (make_device_taint(effect="None"),)])
+
+
+@dataclass
+class Cluster:
+    """Its objects, in any order."""
+
+    nodes: list[Node] = field(default_factory=list)
+    slices: list[ResourceSlice] = field(default_factory=list)
+    claims: list[ResourceClaim] = field(default_factory=list)
+
+    def snapshot(self) -> DeviceSnapshot:
+        slices: dict[PoolKey, list[DeviceSlice]] = defaultdict(list)
+        for one in map(read_slice, self.slices):
+            slices[one.pool].append(one)
+        holdings, nodes = Holdings(), Nodes()
+        for claim in self.claims:
+            holdings.put(holding_of(claim))
+        for node in self.nodes:
+            nodes.put_node(node)
+        pools = {key: PoolState(gather(key, slices[key]), holdings.of_pool(key)) for key in sorted(slices)}
+        published = Published(one for pool in pools.values() for one in pool.pool.slices)
+        return DeviceSnapshot(revision=1, pools=pools, nodes=nodes.now, published=published)
+
+    def placed(self, device_class: str) -> int:
+        state = ClusterState()
+        for resource, found in ((NODE_RESOURCE, self.nodes), (SLICES, self.slices), (CLAIMS, self.claims)):
+            for one in found:
+                state.imagine(resource, one)
+        for name, expressions in CLASSES.items():
+            state.imagine(DEVICE_CLASSES, make_class(name, expressions=expressions))
+        rehearsal = Rehearsal(Apart(state, lambda: None), one_device(device_class))
+        number = 0
+        while number < ENOUGH and isinstance(rehearsal.place_next(), Placement):
+            number += 1
+        return number
+
+
+#: More than any of these clusters gives.
+ENOUGH = 500
+
+
+def attributes(size: int | None) -> dict[str, Any]:
+    return {} if size is None else {"size": size}
+
+
+@st.composite
+def gpus(draw: st.DrawFn) -> list[Device]:
+    return [
+        make_device(f"gpu-{index}", attributes=attributes(draw(SIZES)), taints=draw(TAINTS))
+        for index in range(draw(st.integers(1, 3)))
+    ]
+
+
+def counters(**amounts: int) -> dict[str, SharedCounter]:
+    return {name: SharedCounter(value=str(amount)) for name, amount in amounts.items()}
+
+
+@st.composite
+def partitions(draw: st.DrawFn) -> tuple[list[CounterSet], list[Device]]:
+    """Cards with eight units of memory and four of compute, and what they can be cut into; some may be shared."""
+    cards = range(draw(st.integers(1, 2)))
+    sets = [CounterSet(name=f"card-{card}", counters=counters(memory=8, compute=4)) for card in cards]
+    devices = []
+    for index in range(draw(st.integers(1, 6))):
+        card, memory, compute = draw(st.sampled_from(cards)), draw(st.integers(1, 8)), draw(st.integers(1, 4))
+        use = DeviceCounterConsumption(counter_set=f"card-{card}", counters=counters(memory=memory, compute=compute))
+        shared = draw(st.integers(0, 3)) == 0
+        devices.append(
+            make_device(
+                f"part-{index}",
+                attributes=attributes(draw(SIZES)),
+                taints=draw(TAINTS),
+                capacity={"lanes": "4"} if shared else {},
+                consumes_counters=(use,),
+                allow_multiple_allocations=shared or None,
+            )
+        )
+    return sets, devices
+
+
+POLICIES = st.sampled_from(
+    [
+        None,
+        CapacityRequestPolicy(default="3"),
+        CapacityRequestPolicy(default="2", valid_values=("2", "4", "8")),
+        CapacityRequestPolicy(default="4", valid_range=CapacityRequestPolicyRange(min="2", max="8", step="2")),
+    ]
+)
+
+
+@st.composite
+def interfaces(draw: st.DrawFn) -> list[Device]:
+    return [
+        make_device(
+            f"nic-{index}",
+            attributes=attributes(draw(SIZES)),
+            taints=draw(TAINTS),
+            capacity={
+                "bandwidth": DeviceCapacity(value=str(draw(st.integers(4, 20))), request_policy=draw(POLICIES)),
+                "queues": DeviceCapacity(value="8", request_policy=CapacityRequestPolicy(default="1")),
+            },
+            allow_multiple_allocations=True,
+        )
+        for index in range(draw(st.integers(1, 2)))
+    ]
+
+
+@st.composite
+def clusters(draw: st.DrawFn) -> Cluster:
+    cluster = Cluster()
+    for name in NODES:
+        if draw(st.integers(0, 5)):
+            taints = (Taint(key="example.com/away", effect="NoSchedule"),) if not draw(st.integers(0, 5)) else ()
+            cordoned, pods = not draw(st.integers(0, 5)), draw(st.sampled_from(["2", "110", "110"]))
+            zone = {"zone": draw(st.sampled_from("ab"))}
+            cluster.nodes.append(
+                make_node(name, labels=zone, taints=taints, unschedulable=cordoned, capacity={"pods": pods})
+            )
+        _publish(draw, cluster, name)
+    _publish_for_several(draw, cluster)
+    for claim, (published, device) in enumerate(_devices(cluster)):
+        if not draw(st.integers(0, 2)):
+            cluster.claims.append(_held(f"held-{claim}", published, device, draw(st.booleans())))
+    return cluster
+
+
+def _publish(draw: st.DrawFn, cluster: Cluster, node: str) -> None:
+    short: dict[str, Any] = {"slices": 2} if not draw(st.integers(0, 5)) else {}
+    cluster.slices.append(make_slice(f"{node}-gpus", node=node, devices=draw(gpus()), **short))
+    if draw(st.booleans()):
+        sets, devices = draw(partitions())
+        own: dict[str, Any] = {"pool": f"{node}-cards", "slices": 2, "node": node}
+        cluster.slices.append(make_slice(f"{node}-cards-0", devices=(), shared_counters=tuple(sets), **own))
+        cluster.slices.append(make_slice(f"{node}-cards-1", devices=devices, **own))
+    if draw(st.booleans()):
+        cluster.slices.append(make_slice(f"{node}-nics", node=node, pool=f"{node}-nics", devices=draw(interfaces())))
+
+
+def _publish_for_several(draw: st.DrawFn, cluster: Cluster) -> None:
+    """Pools that are no single node's: of all nodes, of those of a zone, with devices that say it themselves."""
+    if draw(st.booleans()):
+        cluster.slices.append(make_slice("all", node=None, pool="all", devices=draw(interfaces()), all_nodes=True))
+    if draw(st.booleans()):
+        zone = make_node_selector({"zone": draw(st.sampled_from("ab"))})
+        cluster.slices.append(make_slice("zone", node=None, pool="zone", devices=draw(gpus()), node_selector=zone))
+    if draw(st.booleans()):
+        devices = [structs.replace(one, node_name=draw(st.sampled_from(NODES))) for one in draw(gpus())]
+        more: dict[str, Any] = {"per_device_node_selection": True}
+        cluster.slices.append(make_slice("each", node=None, pool="each", devices=devices, **more))
+
+
+def _devices(cluster: Cluster) -> Iterator[tuple[ResourceSlice, Device]]:
+    return ((one, device) for one in cluster.slices for device in one.spec.devices)
+
+
+def _held(name: str, published: ResourceSlice, device: Device, admin: bool) -> ResourceClaim:
+    """A shareable device is held by one share of the size that nobody asked for."""
+    spec = published.spec
+    more: dict[str, Any] = {"admin_access": True} if admin and not device.allow_multiple_allocations else {}
+    if device.allow_multiple_allocations:
+        taken = Capacities(device.capacity).consumption(()) or {}
+        consumed = {name: amount.canonical() for name, amount in taken.items()}
+        more = {"share_id": f"share-{name}", "consumed_capacity": consumed}
+    result = make_result(device.name, pool=spec.pool.name, driver=spec.driver, **more)
+    return make_claim(name, uid=name, allocation=make_allocation(result, node=spec.node_name))
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(clusters())
+def test_what_fits_a_random_cluster_is_what_the_allocator_places(cluster: Cluster) -> None:
+    snapshot = cluster.snapshot()
+    fits = {name: count(snapshot, expressions).fits for name, expressions in CLASSES.items()}
+    assert fits == {name: cluster.placed(name) for name in CLASSES}
