@@ -50,8 +50,8 @@ from scheduling.resources import CLAIMS, SLICES
 from scheduling.resources import CLASSES as DEVICE_CLASSES
 from scheduling.resources import NODES as NODE_RESOURCE
 from scheduling.simulation import Question, simulate
-from scheduling.simulation_moulds import Mould, of_claim
 from scheduling.simulation_rehearsal import Rehearsal
+from scheduling.simulation_workload import Workload, of_claim
 from tests.builders import (
     make_allocation,
     make_claim,
@@ -78,7 +78,7 @@ def counted() -> dict[str, Count]:
     return {name: count(snapshot, expressions) for name, expressions in classes().items()}
 
 
-def one_device(device_class: str) -> Mould:
+def one_device(device_class: str) -> Workload:
     exactly = ExactDeviceRequest(device_class_name=device_class, allocation_mode="ExactCount", count=1)
     spec = ResourceClaimSpec(devices=DeviceClaim(requests=(DeviceRequest(name="one", exactly=exactly),)))
     return of_claim(ResourceClaim(metadata=ObjectMeta(namespace="default", name="one"), spec=spec))
@@ -86,7 +86,7 @@ def one_device(device_class: str) -> Mould:
 
 def placed(device_class: str) -> int:
     """By a rehearsal of claims for one device of the class, until one is refused."""
-    answer = simulate(Question(mould=one_device(device_class)), timeout=120)
+    answer = simulate(Question(workload=one_device(device_class)), timeout=120)
     assert answer.counted_all
     return answer.fits
 
