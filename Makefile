@@ -2,9 +2,6 @@
 # Both install what is missing (see bin/bootstrap).
 
 PYTHON := .venv/bin/python
-# Each process of its own collects all tests, and brings up systems and servers of its own.
-TEST_WORKERS ?= 2
-
 # Where Python may not keep what it compiled, each of the many processes that we start would compile everything anew.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -38,7 +35,7 @@ chaos: .venv/.tests
 # Fuzz the expression language, MINUTES says for how long; then every property test with twenty times the examples.
 fuzz: .venv/.tests
 	@$(PYTHON) -m tests.scheduling.cel.fuzz --minutes $(or $(MINUTES),10)
-	@MANCIPLE_EXAMPLES=20 .venv/bin/pytest -q -n $(TEST_WORKERS) -m hypothesis -o timeout=3600
+	@MANCIPLE_EXAMPLES=20 .venv/bin/pytest -q --ignore=tests/e2e -m hypothesis -o timeout=3600
 
 # Clone what is committed into an empty directory and test it there.
 fresh:

@@ -13,7 +13,6 @@ from django.core.management.commands import flush
 from django.db import connections
 from hypothesis import HealthCheck, settings
 from whitenoise.middleware import WhiteNoiseMiddleware
-from xdist.scheduler import LoadFileScheduling
 
 from tests import services
 from tests.examples import some
@@ -31,9 +30,6 @@ settings.load_profile("manciple")
 #: What Django notes about models when it has migrated; no test changes it.
 ABOUT_MODELS = {"django_content_type", "auth_permission"}
 
-#: The tests of pages in a browser.
-PAGES = "tests/e2e/pages/"
-
 # Thousands of collected tests stay for the whole run: the garbage collector need not look at them again and again.
 gc.disable()
 
@@ -43,30 +39,14 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
-class OneBrowser(LoadFileScheduling):  # type: ignore[misc]  # xdist is untyped
-    """A file stays in one process, as do all that share a system and a browser."""
-
-    def _split_scope(self, nodeid: str) -> str:
-        return PAGES if nodeid.startswith(PAGES) else str(super()._split_scope(nodeid))
-
-
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> OneBrowser:
-    return OneBrowser(config, log)
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What runs longest in one piece begins first, so that no process is left alone with it."""
-    items.sort(key=lambda item: (not item.nodeid.startswith(PAGES), "postgres" not in item.keywords))
-
-
 @pytest.fixture(scope="session")
-def django_db_modify_db_settings(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> None:
+def django_db_modify_db_settings(tmp_path_factory: pytest.TempPathFactory) -> None:
     """A database of this process's own. SQLite's is a file, because the tests write from several threads."""
     settings = connections["default"].settings_dict
     if settings["ENGINE"].endswith("sqlite3"):
         settings["TEST"]["NAME"] = tmp_path_factory.mktemp("database") / "manciple.sqlite3"
     else:
-        settings["TEST"]["NAME"] = f"test_manciple_{worker_id}"
+        settings["TEST"]["NAME"] = f"test_manciple_{os.getpid()}"
 
 
 @pytest.fixture(scope="session", autouse=True)

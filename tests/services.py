@@ -228,7 +228,7 @@ def _redis_answers(url: str) -> bool:
 def assert_pass_on_postgresql(server: Server, tests: Sequence[str]) -> None:
     """Run `tests` (paths below the project) once more, on PostgreSQL: same tests, other engine, none skipped."""
     command = [sys.executable, "-m", "pytest", "-q", "-m", "not postgres", "-p", "no:cacheprovider", *tests]
-    # This is a test run of its own: what xdist told this process does not concern it.
+    # This is a test run of its own: what pytest told this process does not concern it.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     environment["MANCIPLE_DATABASE_URL"] = server.url
     environment["MANCIPLE_SECRET_KEY"] = "for the test run only, forty characters long"

@@ -1,0 +1,111 @@
+"""`make test`: all tests, in parts that run beside each other, each in a process of its own.
+
+A part is what shares something dear: a browser, a running system, what the unit tests have compiled and decoded. (One
+pool of processes that all collect all tests costs half as much CPU again.) The longest part begins first. What a part
+prints comes at once, behind its name; at the end stand the slowest tests and the totals of all.
+
+    TEST_WORKERS    parts that run at the same time, 2 unless said otherwise
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import NoReturn
+
+#: name -> what pytest is told to run, the longest first
+PARTS = {
+    "systems": ("tests/e2e", "--ignore=tests/e2e/pages", "--ignore=tests/e2e/plugins"),
+    "pages": ("tests/e2e/pages",),
+    "plugins": ("tests/e2e/plugins",),
+    "units": ("tests", "--ignore=tests/e2e", "--ignore=tests/test_on_postgresql.py"),
+    "postgresql": ("tests/test_on_postgresql.py",),
+}
+#: Tests named at the end because they took longest.
+NAMED = 20
+_DURATION = re.compile(r"([\d.]+)s (?:call|setup|teardown) +tests/")
+_COUNT = re.compile(r"(\d+) (passed|failed|errors?|skipped|xfailed|xpassed|deselected)")
+_SUMMARY = re.compile(r"^=*\s*\d+ \w+.* in [\d.]+s")
+
+
+@dataclass
+class Totals:
+    """What the parts told, together."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    durations: list[tuple[float, str]] = field(default_factory=list)
+
+    def read(self, line: str) -> None:
+        if duration := _DURATION.match(line.strip()):
+            self.durations.append((float(duration[1]), line.strip()))
+        elif _SUMMARY.match(line):
+            self.counts.update({what: int(number) for number, what in _COUNT.findall(line)})
+
+    def told(self) -> str:
+        slowest = [line for _, line in sorted(self.durations, reverse=True)[:NAMED]]
+        counts = ", ".join(f"{number} {what}" for what, number in self.counts.items())
+        return "\n".join([f"== slowest {NAMED}", *slowest, f"== {counts}"])
+
+
+class Run:
+    """All parts, once."""
+
+    def __init__(self, options: Sequence[str]) -> None:
+        self._options = options
+        self._printing = threading.Lock()
+        self._processes: list[subprocess.Popen[str]] = []
+        self.totals = Totals()
+
+    def part(self, name: str) -> bool:
+        """Whether it passed. Raises: OSError."""
+        command = [sys.executable, "-m", "pytest", "-q", f"--durations={NAMED}", *self._options, *PARTS[name]]
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+        )
+        self._processes.append(process)
+        assert process.stdout is not None
+        for line in process.stdout:
+            with self._printing:
+                self.totals.read(line)
+                if not _DURATION.match(line.strip()):
+                    print(f"{name:10} {line}", end="", flush=True)
+        return process.wait() == 0
+
+    def stop(self) -> None:
+        """Each part ends what it has started."""
+        for process in self._processes:
+            if process.poll() is None:
+                process.send_signal(signal.SIGINT)
+
+
+def _interrupt(*_signal: object) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+def main(options: Sequence[str]) -> int:
+    began = time.monotonic()
+    run = Run(options)
+    signal.signal(signal.SIGTERM, _interrupt)
+    with ThreadPoolExecutor(int(os.environ.get("TEST_WORKERS", "2"))) as pool:
+        try:
+            passed = dict(zip(PARTS, pool.map(run.part, PARTS), strict=True))
+        except KeyboardInterrupt:
+            pool.shutdown(wait=False, cancel_futures=True)
+            run.stop()
+            return 130
+    failed = [name for name, well in passed.items() if not well]
+    print(run.totals.told(), f"in {time.monotonic() - began:.0f} s", f"; FAILED: {', '.join(failed)}" if failed else "")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
