@@ -67,7 +67,7 @@ class Run:
 
     def part(self, name: str) -> bool:
         """Whether it passed. Raises: OSError."""
-        command = [sys.executable, "-m", "pytest", "-q", f"--durations={NAMED}", *self._options, *PARTS[name]]
+        command = [sys.executable, "-u", "-m", "pytest", "-q", f"--durations={NAMED}", *self._options, *PARTS[name]]
         process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
         )
