@@ -31,7 +31,7 @@ from manciple.api.fanout import close_streams  # noqa: E402
 from manciple.api.faults import note, unavailable  # noqa: E402
 from manciple.api.intake import Intake  # noqa: E402
 from manciple.api.watch import is_watch, watch  # noqa: E402
-from manciple.live.routing import websocket_urlpatterns  # noqa: E402
+from manciple.live.consumers import websocket_urlpatterns  # noqa: E402
 from manciple.store.tail import Tail  # noqa: E402
 
 #: The close code of RFC 6455's registry for a server that cannot serve a socket now; pages reconnect.

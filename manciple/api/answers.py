@@ -19,7 +19,7 @@ from django.http import Http404, HttpResponse
 from rest_framework import exceptions as drf
 
 from manciple.api import faults
-from manciple.api.authentication import CHALLENGE
+from manciple.api.tokens import CHALLENGE
 from manciple.wire.errors import (
     ApiError,
     BadRequest,

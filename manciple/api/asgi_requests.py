@@ -18,9 +18,9 @@ from django.db import close_old_connections
 
 from manciple.api import tokens
 from manciple.api.answers import error_answer
-from manciple.api.authentication import bearer, identify_headers
 from manciple.api.fanout import Hub, readers
 from manciple.api.faults import unavailable_for
+from manciple.api.tokens import bearer, identify_headers
 from manciple.wire.errors import ApiError, GatewayTimeout, Unauthorized
 
 Scope = MutableMapping[str, Any]

@@ -13,14 +13,13 @@ from manciple.api import requests, writes
 from manciple.api.answers import success
 from manciple.api.discovery import CONNECTIONS
 from manciple.api.requests import ResourcePath, WriteOptions
-from manciple.api.served import Served
 from manciple.store import objects
 from manciple.wire import codec
 from manciple.wire.base import ApiObject, timestamp
 from manciple.wire.errors import Conflict, Invalid, NotFound, not_supported, required
 from manciple.wire.identity import Identity
 from manciple.wire.machinery import Binding, Eviction
-from manciple.wire.registry import Kind
+from manciple.wire.registry import Kind, Served
 
 
 class Connection(Protocol):

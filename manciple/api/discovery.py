@@ -16,9 +16,9 @@ from dataclasses import dataclass, replace
 from importlib import metadata
 from typing import Any
 
-from manciple.api import served, subresources
-from manciple.api.served import Served
+from manciple.api import subresources
 from manciple.api.subresources import Streamed
+from manciple.wire.registry import Served, registry
 
 # Version --------------------------------------------------------------------------------------------------------------
 
@@ -124,7 +124,7 @@ VIRTUAL: dict[tuple[str, str], tuple[Resource, ...]] = {
 
 def group_versions() -> dict[str, tuple[str, ...]]:
     """Every group ("" is core) with its versions, preferred first."""
-    found = dict(served.groups())
+    found = dict(registry.groups())
     for group, version in VIRTUAL:
         found[group] = tuple(dict.fromkeys((*found.get(group, ()), version)))
     return found
@@ -132,7 +132,7 @@ def group_versions() -> dict[str, tuple[str, ...]]:
 
 def resources(group: str, version: str) -> tuple[Resource, ...]:
     """What is served in one API version, subresources after their resource; () where there is no such version."""
-    stored = (line for one in served.in_version(group, version) for line in _lines(one))
+    stored = (line for one in registry.in_version(group, version) for line in _lines(one))
     return (*stored, *VIRTUAL.get((group, version), ()))
 
 

@@ -17,11 +17,12 @@ from typing import Any
 
 import orjson
 
-from manciple.api import discovery, gnostic, served
+from manciple.api import discovery, gnostic
 from manciple.api.discovery import Resource
 from manciple.api.patches import FORMATS
 from manciple.api.subresources import Streamed
 from manciple.wire import schema
+from manciple.wire.registry import registry
 from manciple.wire.schema import META, ServedKind
 
 # Paths ----------------------------------------------------------------------------------------------------------------
@@ -269,7 +270,7 @@ def _info() -> dict[str, str]:
 
 
 def _kinds(group: str, version: str) -> Iterator[ServedKind]:
-    for one in served.in_version(group, version):
+    for one in registry.in_version(group, version):
         yield ServedKind(group, version, one.kind.kind, one.kind.type)
 
 

@@ -16,17 +16,17 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from manciple.api import ownership, requests, writes
+from manciple.api import requests, writes
 from manciple.api.requests import ResourcePath, WriteOptions
-from manciple.api.served import Served
 from manciple.api.writes import Written
 from manciple.store import objects
 from manciple.wire import codec, patch
-from manciple.wire.apply import Manager, apply_patch
+from manciple.wire.apply import Manager, apply_patch, unowned_of, with_managed_fields
 from manciple.wire.base import timestamp
 from manciple.wire.codec import Strictness
 from manciple.wire.errors import AlreadyExists, BadRequest, Conflict, Invalid, NotFound, UnsupportedMediaType, required
 from manciple.wire.identity import Identity
+from manciple.wire.registry import Served
 
 JSON_PATCH = "application/json-patch+json"
 MERGE_PATCH = "application/merge-patch+json"
@@ -163,7 +163,7 @@ class _Application:
 
     def _merged(self, live: dict[str, Any] | None) -> dict[str, Any]:
         if live is not None:
-            live = ownership.with_managed_fields(self._kind, live, manager=self._manager.name)
+            live = with_managed_fields(self._kind, live, manager=self._manager.name)
         return apply_patch(
             live,
             self._wanted,
@@ -171,7 +171,7 @@ class _Application:
             force=self._options.force,
             type_=self._kind.type,
             now=timestamp(datetime.now(UTC)),
-            unowned=ownership.unowned_of(self._kind, self._where.subresource),
+            unowned=unowned_of(self._kind, self._where.subresource),
         )
 
 

@@ -17,15 +17,13 @@ from typing import Any, cast
 
 from msgspec import structs
 
-from manciple.api import served
-from manciple.api.served import Served
 from manciple.store.records import Propagation
 from manciple.wire import codec, documents
 from manciple.wire.base import ApiObject, Value
 from manciple.wire.codec import Decoded, Strictness
 from manciple.wire.errors import BadRequest, FieldError, Invalid, forbidden, invalid, not_supported
 from manciple.wire.machinery import DeleteOptions
-from manciple.wire.registry import Kind
+from manciple.wire.registry import Kind, Served, registry
 from manciple.wire.selectors import FieldSelector, LabelSelector, parse_field_selector, parse_label_selector
 
 # Paths ----------------------------------------------------------------------------------------------------------------
@@ -50,7 +48,7 @@ class ResourcePath:
 
     def served(self) -> Served | None:
         """The kind served here; None where there is none, or its scope does not fit the path."""
-        found = served.find(self.group, self.version, self.plural)
+        found = registry.served(self.group, self.version, self.plural)
         if found is None:
             return None
         if found.kind.namespaced:

@@ -18,10 +18,10 @@ import msgspec
 import orjson
 import yaml
 
-from manciple.api.served import Served
 from manciple.store.records import Page
 from manciple.wire import codec, tables
 from manciple.wire.errors import Invalid, NotAcceptable, not_supported
+from manciple.wire.registry import Served
 
 # What is wanted -------------------------------------------------------------------------------------------------------
 

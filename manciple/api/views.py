@@ -27,15 +27,14 @@ from manciple.api.answers import (
     unsupported_method,
     warning_header,
 )
-from manciple.api.authentication import identity_of
 from manciple.api.requests import ResourcePath
-from manciple.api.served import Served
 from manciple.api.shapes import Form, wanted_form
 from manciple.api.subresources import Streamed
+from manciple.api.tokens import identity_of
 from manciple.store.records import Deletion
 from manciple.wire import codec
 from manciple.wire.machinery import DeleteOptions
-from manciple.wire.registry import Kind
+from manciple.wire.registry import Kind, Served
 
 #: Kinds whose DELETE answers a Status once the object is gone; the others answer the object (ReturnDeletedObject).
 ANSWERED_BY_STATUS = frozenset({"namespaces", "nodes", "events", "events.events.k8s.io", "leases.coordination.k8s.io"})

@@ -38,10 +38,10 @@ from manciple.api.asgi_requests import (
 )
 from manciple.api.fanout import Hub, SharedEvent, Watcher
 from manciple.api.requests import ListOptions, ResourcePath, list_options, truth
-from manciple.api.served import Served
 from manciple.api.shapes import Form, wanted_form
 from manciple.store import objects, tail
 from manciple.store.records import EventRecord, EventType
+from manciple.wire.registry import Served
 from manciple.wire.selectors import FieldRequirement, FieldSelector, LabelSelector
 
 # Selections -----------------------------------------------------------------------------------------------------------

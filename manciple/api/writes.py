@@ -16,11 +16,12 @@ from typing import Any
 
 from msgspec import structs
 
-from manciple.api import admission, namespaces, ownership, reads
-from manciple.api.admission import AdmissionRequest
+from manciple.api import namespaces, reads
 from manciple.api.requests import ListOptions, propagation_of
 from manciple.store import objects
 from manciple.store.records import Deletion, Page, Stored
+from manciple.store.rules import Write
+from manciple.wire.apply import tracked
 from manciple.wire.base import ApiObject, timestamp
 from manciple.wire.errors import ApiError, BadRequest, Conflict, FieldError, Invalid, NotFound, invalid
 from manciple.wire.identity import Identity
@@ -58,7 +59,7 @@ def create(kind: Kind, obj: Any, *, namespace: str = "", identity: Identity, dry
     """
     prepared = kind.prepare_create(placed(kind, obj, namespace=namespace))
     refuse_wrong(kind, prepared, kind.validate_create(prepared))
-    admission.admit(AdmissionRequest(operation="CREATE", kind=kind, new=prepared, identity=identity, dry_run=dry_run))
+    _admit(Write(operation="CREATE", kind=kind, new=prepared, identity=identity, dry_run=dry_run))
     return objects.write(
         lambda writer: writer.create(kind, prepared),
         identity=identity,
@@ -160,11 +161,11 @@ class _Edit:
         kind, identity, subresource, dry_run = self.kind, self.identity, self.subresource, self.dry_run
         new = successor(kind, self.change(old), old, subresource=subresource)
         if self.manager:
-            new = ownership.tracked(
+            new = tracked(
                 kind, new, old, manager=self.manager, subresource=subresource, now=timestamp(datetime.now(UTC))
             )
-        admission.admit(
-            AdmissionRequest(
+        _admit(
+            Write(
                 operation="UPDATE",
                 kind=kind,
                 subresource=subresource,
@@ -191,7 +192,7 @@ def delete(
     options = options or DeleteOptions()
     dry_run = bool(options.dry_run)
     old = current(kind, namespace, name)
-    admission.admit(AdmissionRequest(operation="DELETE", kind=kind, old=old, identity=identity, dry_run=dry_run))
+    _admit(Write(operation="DELETE", kind=kind, old=old, identity=identity, dry_run=dry_run))
     wanted = options.preconditions or Preconditions()
     revision = wanted.resource_version or ""
     ends_namespace = kind.resource == namespaces.NAMESPACES
@@ -214,6 +215,27 @@ def delete(
     if ends_namespace and not dry_run:
         namespaces.release_if_empty(name)
     return deletion
+
+
+#: Asked before every write that a client wants, after validation, in the order of registration.
+_checks: list[Callable[[Write], None]] = []
+
+
+def register_check(check: Callable[[Write], None]) -> None:
+    """Ask `check` before every write from now on; it raises an ApiError to refuse, and changes nothing.
+
+    The first stage of admission, before the transaction: a check may take its time, and what it has read may have
+    changed by the time of the write. A rule that has to hold belongs to the second stage, inside the transaction
+    (`manciple.store.rules`), where all of ours are; policies will stand here. Registering one twice asks it once.
+    """
+    if check not in _checks:
+        _checks.append(check)
+
+
+def _admit(write: Write) -> None:
+    """Raises: ApiError, from the first check that refuses."""
+    for check in _checks:
+        check(write)
 
 
 def current(kind: Kind, namespace: str, name: str) -> Any:

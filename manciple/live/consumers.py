@@ -13,9 +13,9 @@ from urllib.parse import parse_qs
 
 from asgiref.sync import sync_to_async
 from channels.generic.websocket import AsyncJsonWebsocketConsumer, AsyncWebsocketConsumer
+from django.urls import path, re_path
 
-from manciple.live.relay import Change, Relay, relay
-from manciple.live.topics import heard_by
+from manciple.live.topics import Change, Relay, heard_by, relay
 
 #: Changes within this time go out as one message (seconds): 50 changes/s become at most 25 messages/s.
 GATHERING_TIME = 0.04
@@ -82,3 +82,10 @@ def _after(query: bytes) -> int:
     """The revision of the picture that the page shows; -1 where it does not say."""
     given = parse_qs(query.decode()).get("after", ["-1"])[0]
     return int(given) if given.isdigit() else -1
+
+
+#: Where browsers connect.
+websocket_urlpatterns = [
+    path("live", LiveConsumer.as_asgi()),  # type: ignore[arg-type]  # Channels routes by Django's path()
+    re_path("", ClosedDoor.as_asgi()),  # type: ignore[arg-type]
+]

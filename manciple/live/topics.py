@@ -3,14 +3,22 @@
 A topic is a short text such as `pool:gpu.example.com/node-1` or `class:gpu`. The apps say which topics an event
 touches; pages name the topics they show and fetch those parts again when one is touched. No document travels this way,
 so a page never shows a browser more than the page itself would.
+
+The relay is the one reader of the log for all browsers of this process. It turns each batch of events into (revision,
+topics) and hands that to every open page. The last changes are kept, so that a page whose socket broke tells its
+revision and gets what it missed; one that was away for longer is told to fetch everything again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from manciple.store.tail import EventRecord
+from manciple.store.tail import EventRecord, Tail, latest_revision
 
 #: event -> the topics it touches. Called in the order of the log, by one thread.
 TopicsOf = Callable[[EventRecord], Iterable[str]]
@@ -40,3 +48,86 @@ def show_only(sight: Sight) -> None:
 def heard_by(user: Any) -> Callable[[Iterable[str]], Iterable[str]]:
     """Which of some topics `user` may hear: a topic names objects, and not everybody may know of all of them."""
     return _sight[0](user) if _sight else lambda topics: topics
+
+
+# The relay ------------------------------------------------------------------------------------------------------------
+
+
+log = logging.getLogger(__name__)
+
+#: Batches kept for pages that reconnect: at 50 changes/s some minutes.
+KEPT_CHANGES = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What pages must fetch again to show `revision`. `everything`: the page was away too long to say what changed."""
+
+    revision: int
+    topics: frozenset[str]
+    everything: bool = False
+
+
+Listener = Callable[[Change], None]
+
+
+class Relay:
+    """Fans the log's topics out to listeners; they are called in the tail's thread and must not block."""
+
+    def __init__(self, revision: int) -> None:
+        self._lock = threading.Lock()
+        self._revision = revision
+        self._floor = revision
+        self._kept: deque[Change] = deque()
+        self._listeners: set[Listener] = set()
+
+    def receive(self, records: Sequence[EventRecord]) -> None:
+        """Take the next events of the log (the tail's callback)."""
+        topics = frozenset(topic for record in records for topic in _topics(record))
+        change = Change(records[-1].revision, topics)
+        with self._lock:
+            self._revision = change.revision
+            self._kept.append(change)
+            while len(self._kept) > KEPT_CHANGES:
+                self._floor = self._kept.popleft().revision
+            listeners = tuple(self._listeners)
+        for listener in listeners:
+            listener(change)
+
+    def join(self, listener: Listener, *, after: int) -> Change:
+        """Add `listener`; returns what it missed since revision `after` (an empty change where that is nothing)."""
+        with self._lock:
+            self._listeners.add(listener)
+            if not self._floor <= after <= self._revision:
+                return Change(self._revision, frozenset(), everything=True)
+            missed = [kept.topics for kept in self._kept if kept.revision > after]
+            return Change(self._revision, frozenset().union(*missed))
+
+    def leave(self, listener: Listener) -> None:
+        with self._lock:
+            self._listeners.discard(listener)
+
+
+def _topics(record: EventRecord) -> frozenset[str]:
+    """A topic function that fails costs its page an update, never the other pages theirs."""
+    try:
+        return touched_by(record)
+    except Exception:
+        log.exception("cannot tell what event %d of %s touches", record.revision, record.resource)
+        return frozenset()
+
+
+_starting = threading.Lock()
+_relay: Relay | None = None
+
+
+def relay() -> Relay:
+    """The relay of this process; the first call starts it (and reads the database: call it outside the event loop)."""
+    global _relay  # noqa: PLW0603 - one reader of the log for all pages of the process
+    with _starting:
+        if _relay is None:
+            revision = latest_revision()
+            started = Relay(revision)
+            Tail.instance().subscribe(started.receive, after=revision)
+            _relay = started
+        return _relay

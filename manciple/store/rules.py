@@ -5,7 +5,8 @@ scheduler), just before the write is taken up. It is told who writes. The transa
 rule reads through the writer is current and stays so until the commit: it can count and charge without a race. It may
 itself write; when the write that it was asked for is undone, so is that. It refuses by raising an ApiError.
 
-Checks that are slow, or that need nothing but the object, belong before the transaction (`manciple.api.admission`).
+Checks that are slow, or that need nothing but the object, belong before the transaction
+(`manciple.api.writes.register_check`).
 """
 
 from __future__ import annotations

@@ -32,8 +32,7 @@ import msgspec
 from msgspec import inspect, structs
 
 from manciple.wire import documents, protobuf
-from manciple.wire.base import ApiObject, Value, time_text
-from manciple.wire.declarations import Declaration, Shape, declarations, shape_of
+from manciple.wire.base import ApiObject, Declaration, Shape, Value, declarations, shape_of, time_text
 from manciple.wire.documents import RepeatedKeys
 from manciple.wire.errors import BadRequest
 from manciple.wire.registry import Kind

@@ -14,8 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from manciple.wire.base import MERGE_SCALARS, Value
-from manciple.wire.declarations import Declaration, by_name
+from manciple.wire.base import MERGE_SCALARS, Declaration, Value, declarations_by_name
 
 Path = tuple[str, ...]
 FieldSet = frozenset[Path]
@@ -50,7 +49,7 @@ def member(shape: Shape, name: str) -> Shape:
     """The shape of a member of a struct or map; unknown ones are atomic."""
     if shape.kind == "map" and shape.element is not None:
         return shape.element
-    declared = by_name(shape.type).get(name) if shape.kind == "struct" and shape.type is not None else None
+    declared = declarations_by_name(shape.type).get(name) if shape.kind == "struct" and shape.type is not None else None
     return _declared_shape(declared) if declared is not None else ATOMIC
 
 

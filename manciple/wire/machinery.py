@@ -184,16 +184,6 @@ class DeleteOptions(Value):
     ignore_store_read_error_with_cluster_breaking_potential: Annotated[bool | None, pb(6)] = None
 
 
-class CreateOptions(Value):
-    """The options of a POST when they come as a document."""
-
-    api_version: str = ""
-    kind: str = ""
-    dry_run: Annotated[tuple[str, ...], pb(1)] = ()
-    field_manager: Annotated[str, pb(3)] = ""
-    field_validation: Annotated[str, pb(4)] = ""
-
-
 class Binding(ApiObject):
     """What a scheduler posts to `pods/NAME/binding`: run the pod on the node `target`."""
 

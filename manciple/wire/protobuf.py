@@ -22,8 +22,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from manciple.wire import documents
-from manciple.wire.base import Value, time_text
-from manciple.wire.declarations import Declaration, Shape, declarations
+from manciple.wire.base import Declaration, Shape, Value, declarations, time_text
 from manciple.wire.documents import MAX_DEPTH
 from manciple.wire.errors import BadRequest
 from manciple.wire.wireformat import (

@@ -95,10 +95,6 @@ class Quantity:
         """-1, 0 or 1."""
         return (self.nanos > 0) - (self.nanos < 0)
 
-    def cmp(self, other: Quantity) -> int:
-        """-1, 0 or 1, as Go's Cmp."""
-        return (self.nanos > other.nanos) - (self.nanos < other.nanos)
-
     def __add__(self, other: Quantity) -> Quantity:
         """The sum in this quantity's family, or in the other's where this one is zero."""
         return Quantity(self.nanos + other.nanos, self.format if self.nanos else other.format)

@@ -18,8 +18,15 @@ from itertools import zip_longest
 from types import MappingProxyType
 from typing import Any, Literal, get_args, get_origin
 
-from manciple.wire.base import MERGE_SCALARS, ApiObject, ObjectMeta, Value
-from manciple.wire.declarations import Declaration, by_name, declarations
+from manciple.wire.base import (
+    MERGE_SCALARS,
+    ApiObject,
+    Declaration,
+    ObjectMeta,
+    Value,
+    declarations,
+    declarations_by_name,
+)
 from manciple.wire.machinery import DeleteOptions, ListMeta, Status
 
 Schema = dict[str, Any]
@@ -139,7 +146,7 @@ def field_type(type_: Any, json_field: str, /) -> Any:
 def _declared(type_: Any, json_field: str) -> Declaration | None:
     if not (isinstance(type_, type) and issubclass(type_, Value)):
         return None
-    return by_name(type_).get(json_field)
+    return declarations_by_name(type_).get(json_field)
 
 
 class _Collection:

@@ -15,11 +15,10 @@ from msgspec import structs
 
 from manciple.api import writes
 from manciple.api.requests import decode_document
-from manciple.api.served import Served, versions_of
 from manciple.pages.people import Person
 from manciple.wire.base import ApiObject
 from manciple.wire.errors import ApiError
-from manciple.wire.registry import Kind
+from manciple.wire.registry import Kind, Served, versions_of
 from scheduling.pages.classes.diagnostics import Finding, YamlProblem, place_of, read_yaml
 from scheduling.resources import CLAIMS, PODS, TEMPLATES, kind
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from manciple.api import tokens
-from manciple.api.authentication import acting
+from manciple.api.tokens import acting
 from manciple.wire.errors import BadRequest, Forbidden
 from manciple.wire.identity import Identity
 from tests.manciple.api.requests import NAMESPACES

@@ -17,8 +17,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from manciple.api import intake, tokens
-from manciple.api.authentication import IDENTITY
 from manciple.api.intake import LINGER_BYTES, SHORT_BODY, Intake, ThreadedWsgi, lane_of
+from manciple.api.tokens import IDENTITY
 from manciple.wire.identity import Identity
 from tests.manciple.api.requests import CLAIMS, LEASES, PODS, claim
 from tests.manciple.api.server import ApiServer

@@ -12,8 +12,8 @@ import pytest
 
 from manciple.api import asgi_requests, tokens
 from manciple.api.asgi_requests import until_stopped
-from manciple.api.authentication import identify_headers
 from manciple.api.fanout import close_streams
+from manciple.api.tokens import identify_headers
 from tests.manciple.api.requests import CLAIMS, PODS, claim
 from tests.manciple.api.server import ApiServer
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from manciple.api import admission, writes
-from manciple.api.admission import AdmissionRequest
+from manciple.api import writes
 from manciple.store import objects
+from manciple.store.rules import Write
 from manciple.wire import codec
 from manciple.wire.errors import Conflict, Forbidden
 from manciple.wire.identity import Identity
@@ -65,21 +65,21 @@ def test_a_change_that_never_comes_first_is_a_conflict(kind: Kind) -> None:
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[AdmissionRequest]:
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[Write]:
     """What admission was asked; a lease held by "mallory" is refused."""
-    requests: list[AdmissionRequest] = []
+    requests: list[Write] = []
 
-    def check(request: AdmissionRequest) -> None:
+    def check(request: Write) -> None:
         requests.append(request)
         if request.new is not None and request.new.spec.holder_identity == "mallory":
             raise Forbidden("not mallory")
 
-    monkeypatch.setattr(admission, "_checks", list(admission._checks))
-    admission.register(check)
+    monkeypatch.setattr(writes, "_checks", list(writes._checks))
+    writes.register_check(check)
     return requests
 
 
-def test_admission_is_asked_before_every_write(kind: Kind, asked: list[AdmissionRequest]) -> None:
+def test_admission_is_asked_before_every_write(kind: Kind, asked: list[Write]) -> None:
     made = codec.decode_value(kind.type, lease("m"))
     writes.create(kind, made, namespace="default", identity=ALICE)
     writes.modify(kind, lambda old: held_by(old, "bob"), namespace="default", name="m", identity=ALICE)
@@ -90,7 +90,7 @@ def test_admission_is_asked_before_every_write(kind: Kind, asked: list[Admission
     assert asked[1].new.spec.holder_identity == "bob"
 
 
-def test_what_admission_refuses_is_not_written(kind: Kind, asked: list[AdmissionRequest]) -> None:
+def test_what_admission_refuses_is_not_written(kind: Kind, asked: list[Write]) -> None:
     with pytest.raises(Forbidden):
         writes.modify(kind, lambda old: held_by(old, "mallory"), namespace="default", name="l", identity=ALICE)
     assert writes.current(kind, "default", "l").spec.holder_identity == "alice"

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from manciple.live import relay as relay_module
 from manciple.live import topics
-from manciple.live.relay import Change, Relay
+from manciple.live.topics import Change, Relay
 from manciple.store.tail import EventRecord
 
 RESOURCE = "things.example.com"
@@ -65,7 +64,7 @@ def test_a_page_whose_revision_is_unknown_fetches_everything(after: int) -> None
 def test_changes_are_forgotten_in_order_and_pages_older_than_that_fetch_everything(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(relay_module, "KEPT_CHANGES", 2)
+    monkeypatch.setattr(topics, "KEPT_CHANGES", 2)
     relay = Relay(10)
     for revision in (11, 12, 13):
         relay.receive([record(revision)])

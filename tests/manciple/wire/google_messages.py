@@ -7,8 +7,7 @@ from typing import Any
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.unknown_fields import UnknownFieldSet
 
-from manciple.wire.base import Value
-from manciple.wire.declarations import Declaration, declarations
+from manciple.wire.base import Declaration, Value, declarations
 
 _Field = descriptor_pb2.FieldDescriptorProto
 _PACKAGE = "second.opinion"

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, TypeVar
 
-from manciple.wire.base import Value
-from manciple.wire.declarations import Declaration, declarations
+from manciple.wire.base import Declaration, Value, declarations
 
 V = TypeVar("V", bound=Value)
 

@@ -8,14 +8,13 @@ from typing import Any
 import pytest
 
 from manciple.wire import codec, protobuf
-from manciple.wire.base import ApiObject, Value
-from manciple.wire.declarations import declarations
-from manciple.wire.machinery import CreateOptions, DeleteOptions, Status
+from manciple.wire.base import ApiObject, Value, declarations
+from manciple.wire.machinery import DeleteOptions, Status
 from tests.conformance import objects
 from tests.manciple.wire.kinds import TYPES
 from tests.manciple.wire.samples import all_types, make_full
 
-ROOTS: list[type[Value]] = [*dict.fromkeys(TYPES.values()), Status, DeleteOptions, CreateOptions]
+ROOTS: list[type[Value]] = [*dict.fromkeys(TYPES.values()), Status, DeleteOptions]
 EVERY_TYPE = all_types(ROOTS)
 
 
@@ -56,7 +55,7 @@ def test_field_numbers_are_unique_within_their_message(type_: type[Value]) -> No
 def test_every_field_has_a_number_but_the_head_of_an_object(type_: type[Value]) -> None:
     unnumbered = {d.attribute for d in declarations(type_) if not d.number}
     head = {"api_version", "kind"}
-    has_head = issubclass(type_, ApiObject | Status | DeleteOptions | CreateOptions)
+    has_head = issubclass(type_, ApiObject | Status | DeleteOptions)
     assert unnumbered == (head if has_head else set())
 
 
