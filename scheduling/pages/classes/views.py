@@ -50,7 +50,7 @@ from scheduling.pages.classes.history import versions
 from scheduling.pages.classes.manifest import manifest
 from scheduling.pages.classes.verdicts import Verdicts, judge
 from scheduling.pages.classes.workbench import class_kind, expressions_of, guard_of, look, palette, published_devices
-from scheduling.pages.devices.words import bar_of, in_words
+from scheduling.pages.devices.words import bar_of, how_many, in_words
 
 TABS = ("workbench", "yaml", "history")
 #: Claims that are named where only a few of them matter.
@@ -77,6 +77,10 @@ class Row:
     def bar(self) -> list[tuple[str, int]]:
         """(state, devices that match), without zeros."""
         return bar_of(self.count.by_state)
+
+    @property
+    def fits(self) -> str:
+        return how_many(self.count.fits)
 
     @property
     def label(self) -> str:

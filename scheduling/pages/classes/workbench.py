@@ -42,6 +42,7 @@ from scheduling.pages.classes.impact import Impact, impact
 from scheduling.pages.classes.manifest import Line, difference, lines_changed, manifest
 from scheduling.pages.classes.places import spelled
 from scheduling.pages.classes.verdicts import Group, Judged, Verdicts, judge
+from scheduling.pages.devices.words import how_many
 from scheduling.resources import CLASSES
 
 #: Matching devices that are named at once, and when all are asked for.
@@ -161,8 +162,8 @@ class Bench:
         return count(self.snapshot, self.compiling) if self.compiling or not self.broken else NOTHING
 
     @property
-    def free(self) -> int:
-        return self.count.free
+    def fits(self) -> str:
+        return how_many(self.count.fits)
 
     @property
     def shown(self) -> list[ShownDevice]:

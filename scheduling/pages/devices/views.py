@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -25,6 +25,8 @@ from claims.devices.pools import DeviceSnapshot
 from claims.devices.published import CandidateDevice
 from inventory.models import DeviceClass
 from manciple.pages.people import Person, person_of
+from scheduling.cel import CompileError
+from scheduling.fitting import NOTHING, count
 from scheduling.judging import judge
 from scheduling.pages.devices.filters import Asked, Facet, Selection, facets, select
 from scheduling.pages.devices.groups import GROUPINGS, Group, group_lines
@@ -32,7 +34,7 @@ from scheduling.pages.devices.lines import Line, lines_of
 from scheduling.pages.devices.panel import panel_context
 from scheduling.pages.devices.sight import lines_for
 from scheduling.pages.devices.tiles import draw_lines
-from scheduling.pages.devices.words import MEANINGS, STATES
+from scheduling.pages.devices.words import MEANINGS, STATES, how_many
 
 #: The fewer tiles, the larger they are: up to this many, a tile of that size keeps the whole cluster in view.
 SIZES = ((96, "x"), (500, "l"), (2000, "m"))
@@ -155,6 +157,7 @@ class Shown:
             "facets": self.facets,
             "asked": self.asked,
             "verdict": self.selection.verdict,
+            "class_counts": list(self._class_counts()),
             "total": total,
             "free": counts["free"],
             "matching": self._matching() if self.asked.anything else total,
@@ -162,6 +165,15 @@ class Shown:
             "sizes": [(key, title, self._link(size=key)) for key, title in SIZE_NAMES.items()],
             "unfiltered": self._link(*FILTERS),
         }
+
+    def _class_counts(self) -> Iterator[tuple[str, int, int, str]]:
+        """(name, devices, free, how many more claims fit) of the classes that are asked for."""
+        for name in sorted(self.asked.classes & self.classes.keys()):
+            try:
+                found = count(self.snapshot, self.classes[name])
+            except CompileError:
+                found = NOTHING
+            yield name, found.devices, found.free, how_many(found.fits)
 
     def _matching(self) -> int:
         matches = self.selection.matches

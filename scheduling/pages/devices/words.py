@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from claims.devices.states import DeviceState
+from scheduling.fitting import MOST
 
 #: state -> what the legend calls it
 STATES: Mapping[str, str] = {
@@ -54,3 +55,8 @@ def bar_of(counts: Mapping[str, int]) -> list[tuple[str, int]]:
 def in_words(counts: Mapping[str, int]) -> str:
     """The bar for those who do not see it."""
     return ", ".join(f"{count} {STATES[state].lower()}" for state, count in bar_of(counts)) or "no device"
+
+
+def how_many(fits: int) -> str:
+    """How many more claims fit, as far as they are counted: "55", "10,000 or more"."""
+    return f"{fits:,}" if fits < MOST else f"{fits:,} or more"

@@ -25,7 +25,7 @@ from scheduling.causes import decode
 from scheduling.models import QueuedPod
 from scheduling.pages import charts
 from scheduling.pages.devices.lines import lines_of
-from scheduling.pages.devices.words import STATES, bar_of, in_words
+from scheduling.pages.devices.words import STATES, bar_of, how_many, in_words
 from scheduling.pages.events.views import latest
 from scheduling.pages.overview.health import lines, need_a_look
 from scheduling.pages.overview.signs import read_signs
@@ -57,8 +57,7 @@ class CapacityRow:
     name: str
     parts: list[tuple[str, int]]  # (state, devices), as the bar shows them
     said: str  # the bar in words
-    free: int
-    fits: int
+    fits: str  # how many more claims
     held: int
     out_of_use: int
     total: int
@@ -144,8 +143,7 @@ def capacity_row(one: ClassCount) -> CapacityRow:
         name=one.name,
         parts=bar_of(counts),
         said=in_words(counts),
-        free=counts.get(DeviceState.FREE, 0),
-        fits=one.fits,
+        fits=how_many(one.fits),
         held=charts.held_of(counts),
         out_of_use=charts.total_of(counts, charts.OUT_OF_USE),
         total=sum(counts.values()),

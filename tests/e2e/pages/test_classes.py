@@ -87,7 +87,7 @@ def test_a_class_written_with_completions_serves_a_pod(page: Page, up: Up, hands
     devices = [claim["status"]["allocation"]["devices"]["results"][0]["device"] for claim in claims]
     assert devices == ["gpu-0", "gpu-0"]
     expect(page.locator("#users")).to_contain_text("form")  # by itself
-    expect(page.locator("#verdicts")).to_contain_text("3 of 24 · 1 free now", ignore_case=True)
+    expect(page.locator("#verdicts")).to_contain_text("3 of 24 · 1 free, 1 more fit", ignore_case=True)
     hands.remove("Namespace", "form")
     page.get_by_role("link", name="Delete class").click()
     expect(page.locator("#consequences")).to_contain_text("None waits for this class.")

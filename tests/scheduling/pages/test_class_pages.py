@@ -135,15 +135,15 @@ def test_the_verdicts_name_the_operand_the_value_and_the_nodes(admin: Client, sh
     assert "keeps 4 of 4" in said
     assert "keeps 2 of 4" in said
     assert "node-2 memory >= 120Gi 80Gi 2" in said
-    assert "2 of 4 · 2 free now" in said
+    assert "2 of 4 · 2 free, 2 more fit" in said
 
 
 def test_a_change_of_a_slice_shows_in_the_next_verdict(admin: Client, shelf: Cluster) -> None:
-    assert "4 of 4 · 4 free now" in _judged(admin, OF_DRIVER)
+    assert "4 of 4 · 4 free, 4 more fit" in _judged(admin, OF_DRIVER)
     shelf.create(make_slice(node="node-3", devices=[make_device("gpu-0")]))
-    assert "5 of 5 · 5 free now" in _judged(admin, OF_DRIVER)
+    assert "5 of 5 · 5 free, 4 more fit" in _judged(admin, OF_DRIVER)
     shelf.delete(make_slice(node="node-3"))
-    assert "4 of 4 · 4 free now" in _judged(admin, OF_DRIVER)
+    assert "4 of 4 · 4 free, 4 more fit" in _judged(admin, OF_DRIVER)
 
 
 def test_a_keystroke_reads_no_device_from_the_database(admin: Client, shelf: Cluster) -> None:
@@ -172,7 +172,7 @@ def test_a_class_that_does_not_compile_cannot_be_saved_and_says_which_selector(a
 def test_check_shows_the_verdicts_without_script_and_stores_nothing(admin: Client, shelf: Cluster) -> None:
     before = _stored()
     said = _words(admin.post(f"/classes/c/{CLASS}", {"selector": LARGE, "name": CLASS, "check": ""}))
-    assert "2 of 4 · 2 free now" in said
+    assert "2 of 4 · 2 free, 2 more fit" in said
     assert _stored() == before
 
 
