@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from claims.models import AllocatedDevice
-from inventory.models import Device
+from claims.devices.cache import read_devices
+from claims.devices.published import CandidateDevice
+from claims.devices.states import DeviceState
 from manciple.pages.people import Person
 from manciple.wire.names import natural
 from scheduling.messages import clause
@@ -68,7 +70,7 @@ class Result:
 
 
 def read_answer(answer: Answer, asked: Asked, person: Person) -> Result:
-    """Two queries."""
+    """One query, where nothing changed."""
     lines = _node_lines(answer.placed)
     report = answer.report
     left_out: LeftOut = left_out_of(asked.workload, asked.changes, report) if asked.workload else {}
@@ -154,35 +156,27 @@ def _node_line(name: str, found: Sequence[Placed], marks: tuple[Mark, ...]) -> N
 
 def _drawn(names: Sequence[str], placed: Sequence[Placed]) -> Mapping[str, tuple[Mark, ...]]:
     """node -> its devices as marks. A new node has those of its model, all of them free."""
-    models = {name.partition(IMAGINED)[0] for name in names}
-    known: dict[str, list[tuple[str, str, str]]] = {}
-    for node, driver, pool, name in Device.objects.filter(node_name__in=models).values_list(
-        "node_name", "driver", "pool", "name"
-    ):
-        known.setdefault(node, []).append((driver, pool, name))
-    taken = set(
-        AllocatedDevice.objects.filter(admin_access=False).values_list("driver", "pool", "device") if names else ()
-    )
-    given = {(one.node, d.driver, d.pool.partition(IMAGINED)[0], d.device) for one in placed for d in one.devices}
+    snapshot = read_devices()
     wanted_drivers = {device.driver for one in placed for device in one.devices}
+    known: dict[str, list[CandidateDevice]] = defaultdict(list)
+    for pool in snapshot.pools.values() if names else ():
+        if pool.pool.key[0] in wanted_drivers:
+            for candidate in pool.candidates:
+                known[candidate.node].append(candidate)
+    given = {(one.node, d.driver, d.pool.partition(IMAGINED)[0], d.device) for one in placed for d in one.devices}
     found = {}
     for name in names:
         model, imagined, _ = name.partition(IMAGINED)
-        devices = [key for key in known.get(model, ()) if key[0] in wanted_drivers]
-        marks = _marks(name, sorted(devices, key=lambda key: natural("/".join(key))), given, () if imagined else taken)
-        found[name] = marks
+        devices = sorted(known.get(model, ()), key=lambda one: natural(one.address))
+        states = {one: DeviceState.FREE if imagined else snapshot.state_of(one) for one in devices}
+        found[name] = _marks(Mark(one.name, state, (name, *one.key) in given) for one, state in states.items())
     return found
 
 
-def _marks(
-    node: str, devices: Sequence[tuple[str, str, str]], given: set[tuple[str, str, str, str]], taken: Iterable[object]
-) -> tuple[Mark, ...]:
+def _marks(marks: Iterable[Mark]) -> tuple[Mark, ...]:
     """Those that are given stand first where there are more than can be drawn."""
-    held = set(taken)
-    marks = [Mark(key[2], "reserved" if key in held else "free", (node, *key) in given) for key in devices]
-    if len(marks) > DRAWN:
-        marks = [mark for mark in marks if mark.wanted][:DRAWN]
-    return tuple(marks)
+    found = tuple(marks)
+    return found if len(found) <= DRAWN else tuple(mark for mark in found if mark.wanted)[:DRAWN]
 
 
 # What would help -----------------------------------------------------------------------------------------------------
