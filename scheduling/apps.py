@@ -1,10 +1,14 @@
 """The Django app `scheduling`."""
 
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
 from django.apps import AppConfig
 from django.conf import settings
 
 from inventory.kinds import device_rules
-from scheduling.expressions import checker
+from scheduling.cel import CompileError, Features, compile_new_selector
 
 
 class SchedulingConfig(AppConfig):
@@ -20,3 +24,23 @@ class SchedulingConfig(AppConfig):
 
         current.register()
         live.register()
+
+
+def checker(gates: Mapping[str, bool]) -> Callable[[str], str]:
+    """How validation learns whether a CEL expression compiles: what is wrong with a new or changed one, "" for nothing.
+
+    gates: feature gates by their Kubernetes names; what is not named is on, as in the allocator.
+    """
+    features = Features(
+        consumable_capacity=gates.get("DRAConsumableCapacity", True),
+        list_type_attributes=gates.get("DRAListTypeAttributes", True),
+    )
+
+    def problem_of(expression: str) -> str:
+        try:
+            selector = compile_new_selector(expression, features)
+        except CompileError as error:
+            return error.message
+        return "too complex, exceeds cost limit" if selector.exceeds_cost_limit else ""
+
+    return problem_of

@@ -7,9 +7,11 @@ shares what is published (`apart`), and lets those that come meanwhile go first.
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import TracebackType
 from typing import Any, TypeVar
 
 from django.conf import settings
@@ -26,7 +28,6 @@ from scheduling.capture import ClusterState
 from scheduling.causes import Hold
 from scheduling.controllers.reservations import is_done
 from scheduling.explanations.documents import GROUP, KIND, VERSION, Explanation, document
-from scheduling.explanations.line import Line
 from scheduling.explanations.report import Report, report
 from scheduling.messages import SCHEDULER_NAME
 from scheduling.pod_claims import claim_names
@@ -37,8 +38,46 @@ _ObjectT = TypeVar("_ObjectT", bound=ApiObject)
 #: Devices and pods that are named in one sentence.
 NAMED = 3
 
+
+class FairLock:
+    """A lock that is handed on in the order of asking; who holds it for long may let others go first (`give_way`)."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        #: who has the state, and after that who waits for it
+        self._standing: deque[object] = deque()
+
+    def __enter__(self) -> None:
+        me = object()
+        with self._changed:
+            self._standing.append(me)
+            try:
+                self._changed.wait_for(lambda: self._standing[0] is me)
+            except BaseException:
+                self._standing.remove(me)
+                self._changed.notify_all()
+                raise
+
+    def __exit__(
+        self, _type: type[BaseException] | None, _error: BaseException | None, _at: TracebackType | None
+    ) -> None:
+        with self._changed:
+            self._standing.popleft()
+            self._changed.notify_all()
+
+    @property
+    def somebody_waits(self) -> bool:
+        return len(self._standing) > 1
+
+    def give_way(self) -> None:
+        """By who has the state: those who wait now go first. Nothing happens where nobody waits."""
+        if self.somebody_waits:
+            self.__exit__(None, None, None)
+            self.__enter__()
+
+
 #: What is derived from published content is shared by the state and its copy: one thread at a time looks at either.
-_asking = Line()
+_asking = FairLock()
 #: One copy at a time.
 _imagining = threading.Lock()
 _following = Follower(lambda: ClusterState(Features.from_gates(settings.FEATURE_GATES)), turn=_asking)

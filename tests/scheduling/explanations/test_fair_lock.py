@@ -10,7 +10,7 @@ import pytest
 from django.db import connections
 
 from scheduling.explanations import current
-from scheduling.explanations.line import Line
+from scheduling.explanations.current import FairLock
 from scheduling.simulation import Question, simulate
 from scheduling.simulation_rehearsal import Rehearsal
 from scheduling.simulation_workload import Workload
@@ -36,13 +36,13 @@ def in_a_thread(work: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]:
     return thread, answers
 
 
-def in_line(line: Line) -> None:
+def in_line(line: FairLock) -> None:
     while not line.somebody_waits:
         threading.Event().wait(0.001)
 
 
 def test_the_line_is_served_in_order_and_gives_way_only_to_who_waits() -> None:
-    line, order = Line(), list[str]()
+    line, order = FairLock(), list[str]()
     with line:
         line.give_way()
 
@@ -60,7 +60,7 @@ def test_the_line_is_served_in_order_and_gives_way_only_to_who_waits() -> None:
 
 
 def test_who_is_stopped_while_waiting_leaves_the_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    line = Line()
+    line = FairLock()
 
     def stopped(_condition: object, _predicate: object) -> None:
         raise KeyboardInterrupt
