@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -27,7 +28,7 @@ from claims.kinds.resource_claims import ResourceClaim
 from inventory.kinds.devices import ResourceSlice
 from inventory.kinds.nodes import Node
 from manciple.wire import codec
-from manciple.wire.base import ApiObject
+from manciple.wire.base import ApiObject, timestamp
 from manciple.wire.machinery import Event, Lease
 from manciple.wire.reviews import TokenReview
 from nodeagent.config import Token
@@ -449,3 +450,13 @@ class Follower(Generic[Object]):
         if not self._stop.is_set():
             level = logging.DEBUG if failure.expired else logging.WARNING
             log.log(level, "following %s: %s; trying again", self._resource.plural, failure)
+
+
+def seconds_text(now: float) -> str:
+    """POSIX seconds as metav1.Time."""
+    return timestamp(datetime.fromtimestamp(int(now), UTC))
+
+
+def posix_seconds(text: str | None) -> float:
+    """A metav1.Time as POSIX seconds; 0 where there is none."""
+    return datetime.fromisoformat(text).timestamp() if text else 0.0

@@ -17,9 +17,8 @@ from dataclasses import dataclass
 from claims.kinds.pods import Pod
 from manciple.wire.base import ObjectMeta, ObjectReference
 from manciple.wire.machinery import Event, EventSource
-from nodeagent.client import EVENTS, Client
+from nodeagent.client import EVENTS, Client, seconds_text
 from nodeagent.failures import ApiFailure
-from nodeagent.times import seconds_text
 from nodeagent.work import NamedLocks
 
 log = logging.getLogger(__name__)

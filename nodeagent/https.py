@@ -227,7 +227,7 @@ class Certificate:
         return context
 
 
-def ensure(folder: Path, hosts: Sequence[str]) -> Certificate:
+def ensure_certificate(folder: Path, hosts: Sequence[str]) -> Certificate:
     """The certificate in `folder`, made where there is none that names `hosts` and has a year left.
 
     Raises: OSError saying what went wrong.
@@ -306,7 +306,7 @@ class AgentServer:
         """Raises: ListenFailed saying what to do."""
         address = self._address
         try:
-            certificate = ensure(self._folder, self._hosts)
+            certificate = ensure_certificate(self._folder, self._hosts)
             self._endpoint = Endpoint(address.host, address.port, certificate.context(), self._respond)
         except OSError as error:
             raise ListenFailed(

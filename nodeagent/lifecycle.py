@@ -36,9 +36,9 @@ from claims.kinds.pods import (
     PodStatus,
     ResourceStatus,
 )
+from nodeagent.client import posix_seconds, seconds_text
 from nodeagent.failures import ContainerFailed
 from nodeagent.runtimes.protocol import ContainerRun, EndedRun, Role
-from nodeagent.times import posix_seconds, seconds_text
 
 #: Seconds before the second restart, and the longest wait; the first restart comes at once.
 FIRST_DELAY, LONGEST_DELAY = 10.0, 300.0

@@ -165,7 +165,7 @@ def serves(device: PreparedDevice, request: str) -> bool:
 
 
 # How a claim's record changes from step to step.
-def unknown(uid: str, *, pods: tuple[str, ...], drivers: Iterable[str]) -> ClaimRecord:
+def unknown_record(uid: str, *, pods: tuple[str, ...], drivers: Iterable[str]) -> ClaimRecord:
     """A claim of which only the uid is known: any of `drivers` may have prepared it, for any allocation."""
     records = tuple(DriverRecord(driver=name) for name in sorted(drivers))
     return ClaimRecord(uid=uid, namespace="", name="", state="Preparing", pods=pods, drivers=records)
@@ -198,7 +198,7 @@ def is_outdated(known: ClaimRecord, claim: ResourceClaim, *, pod: str) -> bool:
     return not same and set(known.pods) <= {pod}
 
 
-def prepared(record: ClaimRecord, answers: Mapping[str, Prepared], *, boot: str) -> ClaimRecord:
+def prepared_record(record: ClaimRecord, answers: Mapping[str, Prepared], *, boot: str) -> ClaimRecord:
     """The record once every driver has done its part. answers: by driver. boot: that of the machine, now."""
     drivers = (
         replace(d, devices=answers[d.driver].devices, cdi_file=answers[d.driver].spec is not None)

@@ -23,7 +23,7 @@ from msgspec.structs import replace
 
 from claims.kinds.pods import Pod, PodStatus
 from nodeagent.checkpoint import ClaimRecord
-from nodeagent.client import PODS, Client
+from nodeagent.client import PODS, Client, posix_seconds
 from nodeagent.events import EventRecorder
 from nodeagent.failures import (
     AgentError,
@@ -52,7 +52,6 @@ from nodeagent.podclaims import KnownHealth, container_devices, is_terminal, res
 from nodeagent.prepare import Preparer
 from nodeagent.runtimes.protocol import ContainerRequest, Runtime
 from nodeagent.runtimes.requests import Addresses, container_request
-from nodeagent.times import posix_seconds
 from nodeagent.watching import PodCache
 
 log = logging.getLogger(__name__)

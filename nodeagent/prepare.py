@@ -25,7 +25,6 @@ from msgspec.structs import replace
 
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim
-from nodeagent import podclaims
 from nodeagent.cdi import CdiFolder
 from nodeagent.checkpoint import Checkpoint, ClaimRecord, DriverRecord, Quarantined
 from nodeagent.drivers.protocol import Failed, Prepared
@@ -40,7 +39,19 @@ from nodeagent.failures import (
     UnprepareFailed,
 )
 from nodeagent.metrics import AgentMetrics
-from nodeagent.podclaims import ClaimUse, Node, check_claim, claims_used, driver_records
+from nodeagent.podclaims import (
+    ClaimUse,
+    Node,
+    check_claim,
+    claims_used,
+    driver_records,
+    is_outdated,
+    prepared_record,
+    refuse_conflict,
+    unknown_record,
+    with_drivers,
+    with_pod,
+)
 from nodeagent.work import NamedLocks
 
 log = logging.getLogger(__name__)
@@ -109,9 +120,9 @@ class Preparer:
             if known is None:
                 log.warning("claim %s has no readable record; it is taken up as one of unknown state", uid)
                 its = named.union(self._drivers.names())
-                self._checkpoint.put(podclaims.unknown(uid, pods=self._running(uid), drivers=its))
+                self._checkpoint.put(unknown_record(uid, pods=self._running(uid), drivers=its))
             elif extra := named - {driver.driver for driver in known.drivers}:
-                self._checkpoint.put(podclaims.with_drivers(known, extra))
+                self._checkpoint.put(with_drivers(known, extra))
 
     def records(self) -> tuple[ClaimRecord, ...]:
         return self._checkpoint.records()
@@ -202,7 +213,7 @@ class Preparer:
     def _give_back_outdated(self, pod_uid: str, claims: Sequence[ResourceClaim]) -> None:
         """What is left of an earlier allocation of the claims, where nobody uses it. Raises: PrepareFailed."""
         known = [(claim, self._checkpoint.get(claim.metadata.uid)) for claim in claims]
-        outdated = [r for claim, r in known if r is not None and podclaims.is_outdated(r, claim, pod=pod_uid)]
+        outdated = [r for claim, r in known if r is not None and is_outdated(r, claim, pod=pod_uid)]
         try:
             self._give_back([record for record in outdated if not self._running(record.uid)])
         except UnprepareFailed as error:
@@ -212,9 +223,9 @@ class Preparer:
         with self._reserving:
             wanted: list[ClaimRecord] = []
             for claim in claims:
-                podclaims.refuse_conflict(claim, (*self._checkpoint.records(), *wanted))
+                refuse_conflict(claim, (*self._checkpoint.records(), *wanted))
                 known = self._checkpoint.get(claim.metadata.uid)
-                wanted.append(podclaims.with_pod(known, claim, pod=pod_uid))
+                wanted.append(with_pod(known, claim, pod=pod_uid))
             self._checkpoint.reserve(wanted)
         self._checkpoint.put(*wanted)
 
@@ -240,7 +251,7 @@ class Preparer:
         for driver, answer in given.items():
             if answer.spec is not None:
                 self._folder.write(driver, record.uid, answer.spec)
-        self._checkpoint.put(podclaims.prepared(record, given, boot=self._boot), survival="rebuilt")
+        self._checkpoint.put(prepared_record(record, given, boot=self._boot), survival="rebuilt")
 
     def _roll_back(self, record: ClaimRecord) -> None:
         """Undo what some drivers did; the intent stays recorded, so a failure here is made good by the next attempt."""

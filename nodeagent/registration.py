@@ -10,6 +10,7 @@ import logging
 import platform
 import time
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 
 from msgspec.structs import replace
 
@@ -25,11 +26,10 @@ from inventory.kinds.nodes import (
 from manciple.wire.base import ObjectMeta, OwnerReference
 from manciple.wire.machinery import Lease, LeaseSpec
 from nodeagent import podclaims
-from nodeagent.client import LEASES, NODES, Client
+from nodeagent.client import LEASES, NODES, Client, seconds_text
 from nodeagent.config import AgentConfig, go_architecture
 from nodeagent.failures import ApiFailure
 from nodeagent.https import Serving
-from nodeagent.times import micro_text, seconds_text
 
 log = logging.getLogger(__name__)
 
@@ -165,7 +165,8 @@ class Registration:
 
     def renew(self) -> None:
         """Say that the node is alive. Raises: ApiFailure."""
-        name, now = self._config.node_name, micro_text(self._clock())
+        name = self._config.node_name
+        now = datetime.fromtimestamp(self._clock(), UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")  # metav1.MicroTime
         try:
             self._client.patch(LEASES, name, {"spec": {"renewTime": now}}, namespace=LEASE_NAMESPACE)
         except ApiFailure as failure:

@@ -65,13 +65,16 @@ class Failed:
     reason: str
 
 
+Health = Literal["Healthy", "Unhealthy", "Unknown"]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceHealth:
     """The state of one device (KEP-4680); `message` tells an unhealthy one's trouble."""
 
     pool: str
     device: str
-    health: Literal["Healthy", "Unhealthy", "Unknown"]
+    health: Health
     message: str = ""
 
 

@@ -44,12 +44,11 @@ from inventory.kinds.devices import Device, DeviceAttribute, DeviceCapacity, Dev
 from manciple.wire.base import Value
 from nodeagent import cdi
 from nodeagent.drivers.preparing import parameters_for, prepare_claim
-from nodeagent.drivers.protocol import ClaimIdentity, DeviceHealth, Failed, Pool, Prepared
+from nodeagent.drivers.protocol import ClaimIdentity, DeviceHealth, Failed, Health, Pool, Prepared
 
 log = logging.getLogger(__name__)
 
 Operation = Literal["prepare", "unprepare"]
-HealthState = Literal["Healthy", "Unhealthy", "Unknown"]
 
 #: Seconds between looks at a control file.
 LOOK_SECONDS = 0.25
@@ -72,7 +71,7 @@ class OperationFaults(Value, forbid_unknown_fields=True):
 class DeviceFaults(Value, forbid_unknown_fields=True):
     """What is wrong with one device. gone: it is not published any more, and cannot be prepared."""
 
-    health: HealthState = "Healthy"
+    health: Health = "Healthy"
     message: str = ""
     gone: bool = False
     taints: tuple[DeviceTaint, ...] = ()
@@ -257,7 +256,7 @@ class SimulatedDevices(ABC):
         self._pool = Pool(name=pool.name, devices=tuple(devices), shared_counters=pool.shared_counters)
         self._announce()
 
-    def report_health(self, device: str, health: HealthState, message: str = "") -> None:
+    def report_health(self, device: str, health: Health, message: str = "") -> None:
         self._health[device] = DeviceHealth(pool=self._pool.name, device=device, health=health, message=message)
         self._announce()
 

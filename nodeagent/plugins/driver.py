@@ -12,12 +12,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Final, Literal, NamedTuple
+from typing import Final, NamedTuple
 
 from claims.kinds.resource_claims import ResourceClaim
 from nodeagent.cdi.spec import DEVICE_NAME, KIND
 from nodeagent.checkpoint import PreparedDevice
-from nodeagent.drivers.protocol import ClaimIdentity, DeviceHealth, Failed, Prepared
+from nodeagent.drivers.protocol import ClaimIdentity, DeviceHealth, Failed, Health, Prepared
 from nodeagent.plugins.protocol import (
     Answer,
     Call,
@@ -49,7 +49,6 @@ LONGEST_MESSAGE: Final = 1024
 #: Seconds between attempts to follow a driver's reports.
 FIRST_DELAY, LONGEST_DELAY = 1.0, 30.0
 
-Health = Literal["Healthy", "Unhealthy", "Unknown"]
 _NAMES: Final[dict[int, Health]] = {1: "Healthy", 2: "Unhealthy"}
 
 

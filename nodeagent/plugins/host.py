@@ -117,7 +117,7 @@ class PluginHost:
         self._lock = threading.Lock()
         self._comings = threading.Lock()  # a driver joins or leaves the registry as its instances say
         self._drivers: dict[str, PluginDriver] = {}  # every one that has been here
-        self._registrar = Registrar(partial(register, admit=self._admit), self._dismiss, refusals=Refused, clock=clock)
+        self._registrar = Registrar(partial(register, admit=self._admit), self._dismiss, clock=clock)
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="drivers behind sockets", daemon=True)
         registry.expect(known.names())

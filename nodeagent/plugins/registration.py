@@ -178,12 +178,10 @@ class Registrar(Generic[Admission]):
         register: Callable[[Path], Admission],
         dismiss: Callable[[Admission], None],
         *,
-        refusals: type[Exception],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._register = register
         self._dismiss = dismiss
-        self._expected = (refusals, CallFailed)
         self._clock = clock
         self._lock = threading.Lock()
         self._candidates: dict[Path, _Candidate[Admission]] = {}
@@ -215,7 +213,7 @@ class Registrar(Generic[Admission]):
     def _try(self, path: Path, candidate: _Candidate[Admission]) -> None:
         try:
             admission = self._register(path)
-        except self._expected as error:
+        except (Refused, CallFailed) as error:
             self._fail(path, candidate, str(error))
         except Exception:  # a fault in one registration must not keep it from being tried again
             log.exception("plugin at %s", path)

@@ -10,7 +10,7 @@ import pytest
 
 from nodeagent.checkpoint import decode, encode
 from nodeagent.disk import PAGE, Disk
-from nodeagent.podclaims import unknown
+from nodeagent.podclaims import unknown_record
 
 CONTENTS = {
     "longer": (b'{"a": 1}', b'{"a": 12345}'),
@@ -76,6 +76,6 @@ def test_what_a_nearly_full_disk_takes_in_parts_is_whole_or_refused(
 
 
 def test_a_checkpoint_padded_with_blanks_is_whole() -> None:
-    record = unknown("u-1", pods=("p",), drivers=["gpu.example.com"])
+    record = unknown_record("u-1", pods=("p",), drivers=["gpu.example.com"])
 
     assert decode(encode(record) + b" " * 40) == record

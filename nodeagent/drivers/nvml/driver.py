@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import msgspec
 
@@ -18,7 +18,7 @@ from nodeagent.drivers.nvml.edits import Roots, device_edits, driver_mounts, sha
 from nodeagent.drivers.nvml.gpus import Gpu, Offer, System, counter_sets, offers
 from nodeagent.drivers.nvml.health import APPLICATION_XIDS, WHOLE, Event, Monitor, Trouble, memory_troubles
 from nodeagent.drivers.preparing import prepare_claim
-from nodeagent.drivers.protocol import ClaimIdentity, DeviceHealth, Failed, Pool, Prepared
+from nodeagent.drivers.protocol import ClaimIdentity, DeviceHealth, Failed, Health, Pool, Prepared
 
 DEFAULT_NAME = "gpu.nvidia.com"
 
@@ -204,9 +204,7 @@ class NvmlDriver:
         reason = "" if isinstance(system, NvmlError) else system.unreadable.get(gpu.index, "")
         return f"the GPU does not answer: {reason}" if reason else "it is gone from the machine"
 
-    def _report(
-        self, device: str, health: Literal["Healthy", "Unhealthy", "Unknown"], message: str = ""
-    ) -> DeviceHealth:
+    def _report(self, device: str, health: Health, message: str = "") -> DeviceHealth:
         return DeviceHealth(pool=self._pool, device=device, health=health, message=message)
 
     # Preparing.

@@ -48,7 +48,7 @@ class FakeAgent:
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> https.Certificate:
-    return https.ensure(tmp_path_factory.mktemp("serving"), ("alpha", "127.0.0.1"))
+    return https.ensure_certificate(tmp_path_factory.mktemp("serving"), ("alpha", "127.0.0.1"))
 
 
 @pytest.fixture

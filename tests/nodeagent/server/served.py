@@ -62,7 +62,7 @@ def answered(user: dict[str, object], audiences: list[str]) -> dict[str, object]
 def kept_certificate() -> dict[str, bytes]:
     """The files of an agent's certificate. Making one takes a process."""
     with tempfile.TemporaryDirectory() as folder:
-        https.ensure(Path(folder), (NODE, "127.0.0.1"))
+        https.ensure_certificate(Path(folder), (NODE, "127.0.0.1"))
         return {path.name: path.read_bytes() for path in Path(folder).iterdir()}
 
 

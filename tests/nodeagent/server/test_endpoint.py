@@ -46,7 +46,7 @@ class Door:
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> https.Certificate:
-    return https.ensure(tmp_path_factory.mktemp("serving"), ("alpha", "127.0.0.1"))
+    return https.ensure_certificate(tmp_path_factory.mktemp("serving"), ("alpha", "127.0.0.1"))
 
 
 @pytest.fixture
@@ -165,35 +165,35 @@ def test_an_address_that_is_taken_is_an_error(served: Endpoint, certificate: htt
 
 
 def test_a_certificate_is_kept(tmp_path: Path) -> None:
-    made = https.ensure(tmp_path, ("alpha", "127.0.0.1", "::1"))
-    assert https.ensure(tmp_path, ("alpha", "127.0.0.1", "::1")) == made
-    assert https.ensure(tmp_path, ("alpha",)) == made
+    made = https.ensure_certificate(tmp_path, ("alpha", "127.0.0.1", "::1"))
+    assert https.ensure_certificate(tmp_path, ("alpha", "127.0.0.1", "::1")) == made
+    assert https.ensure_certificate(tmp_path, ("alpha",)) == made
     assert made.key.stat().st_mode & 0o777 == 0o600
     assert {path.name for path in tmp_path.iterdir()} == {"agent.crt", "agent.key"}
 
 
 @pytest.mark.parametrize("spoil", ["host", "certificate", "key", "other key"])
 def test_a_certificate_that_will_not_do_is_made_anew(tmp_path: Path, spoil: str) -> None:
-    made = https.ensure(tmp_path, ("alpha",))
+    made = https.ensure_certificate(tmp_path, ("alpha",))
     hosts = ("beta",) if spoil == "host" else ("alpha",)
     if spoil == "certificate":
         made.certificate.write_text("nothing")
     if spoil == "key":
         made.key.unlink()
     if spoil == "other key":
-        made.key.write_text(https.ensure(tmp_path / "other", ("alpha",)).key.read_text())
-    renewed = https.ensure(tmp_path, hosts)
+        made.key.write_text(https.ensure_certificate(tmp_path / "other", ("alpha",)).key.read_text())
+    renewed = https.ensure_certificate(tmp_path, hosts)
     assert renewed.fingerprint != made.fingerprint
     renewed.context()
 
 
 def test_a_certificate_near_its_end_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = https.ensure(tmp_path, ("alpha",))
+    made = https.ensure_certificate(tmp_path, ("alpha",))
     monkeypatch.setattr(https, "RENEW_BEFORE", 3651 * 86400)
-    assert https.ensure(tmp_path, ("alpha",)).fingerprint != made.fingerprint
+    assert https.ensure_certificate(tmp_path, ("alpha",)).fingerprint != made.fingerprint
 
 
 def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(OSError, match="file"):
-        https.ensure(tmp_path / "file" / "serving", ("alpha",))
+        https.ensure_certificate(tmp_path / "file" / "serving", ("alpha",))
