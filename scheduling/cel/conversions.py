@@ -34,10 +34,6 @@ def conversion_error(source: str, target: str) -> EvaluationError:
     return EvaluationError(f"type conversion error from '{source}' to '{target}'")
 
 
-def _identity(value: Any) -> Any:
-    return value
-
-
 def string_to_int(text: str) -> int:
     if not _INT.fullmatch(text) or not MIN_INT <= int(text) <= MAX_INT:
         raise conversion_error("string", "int")
@@ -264,18 +260,6 @@ def _integer(value: Any, clause: Clause) -> int:
     return int(value)
 
 
-def _decimal(value: Any, clause: Clause) -> str:
-    return str(_integer(value, clause))
-
-
-def _octal(value: Any, clause: Clause) -> str:
-    return f"{_integer(value, clause):o}"
-
-
-def _binary(value: Any, clause: Clause) -> str:
-    return f"{value if type(value) is bool else _integer(value, clause):b}"
-
-
 def _hex(value: Any, clause: Clause) -> str:
     if isinstance(value, str | bytes):
         digits = (value.encode() if isinstance(value, str) else value).hex()
@@ -314,13 +298,13 @@ def _not_finite(number: float) -> str:
 
 _VERBS: dict[str, Callable[[Any, Clause], str]] = {
     "s": _string,
-    "d": _decimal,
+    "d": lambda value, clause: str(_integer(value, clause)),
     "f": _fixed,
     "e": _scientific,
-    "b": _binary,
+    "b": lambda value, clause: f"{value if type(value) is bool else _integer(value, clause):b}",
     "x": _hex,
     "X": _hex,
-    "o": _octal,
+    "o": lambda value, clause: f"{_integer(value, clause):o}",
 }
 
 IMPLEMENTATIONS: Mapping[str, Callable[..., Any]] = {
@@ -336,7 +320,7 @@ IMPLEMENTATIONS: Mapping[str, Callable[..., Any]] = {
             "uint64_to_uint64",
             "to_dyn",
         ),
-        _identity,
+        lambda value: value,
     ),
     "string_to_bool": string_to_bool,
     "string_to_bytes": str.encode,

@@ -83,18 +83,16 @@ class Environment:
     attribute: CelType
 
 
+#: Stored expressions are checked against everything any release allowed.
+ALL_FEATURES = Features(consumable_capacity=True, list_type_attributes=True)
+
+
 def stored_environment() -> Environment:
-    """For expressions that are already part of an object: everything any release allowed."""
-    return _environment(Features(consumable_capacity=True, list_type_attributes=True))
-
-
-def new_environment(features: Features) -> Environment:
-    """For expressions on their way into an object."""
-    return _environment(features)
+    return environment_of(ALL_FEATURES)
 
 
 @lru_cache(maxsize=4)
-def _environment(features: Features) -> Environment:
+def environment_of(features: Features) -> Environment:
     attribute = DYN if features.list_type_attributes else ANY
     fields = {
         "driver": STRING,

@@ -7,7 +7,7 @@ is a value.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 
 from scheduling.cel.errors import Problem
@@ -39,10 +39,9 @@ class MacroError(Exception):
 
 def expand(call: Call) -> Node:
     """The call itself, or what its macro makes of it. Raises: MacroError."""
-    expansion = _MACROS.get((call.function, len(call.args), call.target is not None))
-    if expansion is None:
-        return call
-    return expansion(call)
+    expansion = _MACROS.get((call.function, len(call.args)))
+    is_macro = expansion is not None and (call.target is None) is (call.function == "has")
+    return expansion(call) if expansion is not None and is_macro else call
 
 
 def _has(call: Call) -> Node:
@@ -206,44 +205,35 @@ def _sort_by(call: Call) -> Node:
     return _named(call, _SORT_INPUT, target, ordered)
 
 
-def _table(rows: Sequence[tuple[str, int, bool, Expansion]]) -> dict[tuple[str, int, bool], Expansion]:
-    return {(name, arguments, receiver): expansion for name, arguments, receiver, expansion in rows}
+def _last(call: Call) -> Node:
+    return call.args[-1]
 
 
-_MACROS = _table(
-    [
-        ("has", 1, False, _has),
-        ("all", 2, True, partial(_quantified, variables=1, exists=False)),
-        ("all", 3, True, partial(_quantified, variables=2, exists=False)),
-        ("exists", 2, True, partial(_quantified, variables=1, exists=True)),
-        ("exists", 3, True, partial(_quantified, variables=2, exists=True)),
-        ("exists_one", 2, True, partial(_exists_one, variables=1)),
-        ("exists_one", 3, True, partial(_exists_one, variables=2)),
-        ("existsOne", 3, True, partial(_exists_one, variables=2)),
-        ("map", 2, True, partial(_collected, variables=1, filtered=False, element=lambda call: call.args[-1])),
-        ("map", 3, True, partial(_collected, variables=1, filtered=True, element=lambda call: call.args[-1])),
-        (
-            "filter",
-            2,
-            True,
-            partial(
-                _collected, variables=1, filtered=True, element=lambda call: Ident(call.offset, _name(call.args[0]))
-            ),
-        ),
-        (
-            "transformList",
-            3,
-            True,
-            partial(_collected, variables=2, filtered=False, element=lambda call: call.args[-1]),
-        ),
-        ("transformList", 4, True, partial(_collected, variables=2, filtered=True, element=lambda call: call.args[-1])),
-        ("transformMap", 3, True, partial(_mapped, filtered=False, entries=False)),
-        ("transformMap", 4, True, partial(_mapped, filtered=True, entries=False)),
-        ("transformMapEntry", 3, True, partial(_mapped, filtered=False, entries=True)),
-        ("transformMapEntry", 4, True, partial(_mapped, filtered=True, entries=True)),
-        ("bind", 3, True, _bind),
-        ("optMap", 2, True, partial(_optional_mapped, flat=False)),
-        ("optFlatMap", 2, True, partial(_optional_mapped, flat=True)),
-        ("sortBy", 2, True, _sort_by),
-    ]
-)
+def _first_variable(call: Call) -> Node:
+    return Ident(call.offset, _name(call.args[0]))
+
+
+#: (name, number of arguments) -> what it makes of the call
+_MACROS: Mapping[tuple[str, int], Expansion] = {
+    ("has", 1): _has,
+    ("all", 2): partial(_quantified, variables=1, exists=False),
+    ("all", 3): partial(_quantified, variables=2, exists=False),
+    ("exists", 2): partial(_quantified, variables=1, exists=True),
+    ("exists", 3): partial(_quantified, variables=2, exists=True),
+    ("exists_one", 2): partial(_exists_one, variables=1),
+    ("exists_one", 3): partial(_exists_one, variables=2),
+    ("existsOne", 3): partial(_exists_one, variables=2),
+    ("map", 2): partial(_collected, variables=1, filtered=False, element=_last),
+    ("map", 3): partial(_collected, variables=1, filtered=True, element=_last),
+    ("filter", 2): partial(_collected, variables=1, filtered=True, element=_first_variable),
+    ("transformList", 3): partial(_collected, variables=2, filtered=False, element=_last),
+    ("transformList", 4): partial(_collected, variables=2, filtered=True, element=_last),
+    ("transformMap", 3): partial(_mapped, filtered=False, entries=False),
+    ("transformMap", 4): partial(_mapped, filtered=True, entries=False),
+    ("transformMapEntry", 3): partial(_mapped, filtered=False, entries=True),
+    ("transformMapEntry", 4): partial(_mapped, filtered=True, entries=True),
+    ("bind", 3): _bind,
+    ("optMap", 2): partial(_optional_mapped, flat=False),
+    ("optFlatMap", 2): partial(_optional_mapped, flat=True),
+    ("sortBy", 2): _sort_by,
+}

@@ -35,7 +35,7 @@ from scheduling.cel.tree import (
     qualified_name,
     walk,
 )
-from scheduling.cel.types import BOOL, BYTES, DOUBLE, INT, NULL, STRING, UINT
+from scheduling.cel.types import BOOL, BYTES, DOUBLE, INT, NULL, STRING, UINT, CelType
 from scheduling.cel.values import Uint
 
 MIN_INT = -(2**63)
@@ -176,6 +176,10 @@ def _nodes(children: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(child for child in children if not isinstance(child, Token))
 
 
+def _literal(read: Callable[[str], object], type_: CelType) -> Callable[[Builder, Token], Literal]:
+    return lambda _builder, token: Literal(_at(token), _value(token, read), type_)
+
+
 @v_args(inline=True)
 class Builder(Transformer[Token, Any]):
     def start(self, root: Node) -> Node:
@@ -188,26 +192,13 @@ class Builder(Transformer[Token, Any]):
         make = TooLargeInt if value > MAX_INT else Literal
         return make(_at(token), value, INT)
 
-    def uint_literal(self, token: Token) -> Literal:
-        return Literal(_at(token), Uint(_value(token, uint_value)), UINT)
-
-    def float_literal(self, token: Token) -> Literal:
-        return Literal(_at(token), float(token), DOUBLE)
-
-    def string_literal(self, token: Token) -> Literal:
-        return Literal(_at(token), _value(token, string_value), STRING)
-
-    def bytes_literal(self, token: Token) -> Literal:
-        return Literal(_at(token), _value(token, bytes_value), BYTES)
-
-    def true(self, token: Token) -> Literal:
-        return Literal(_at(token), True, BOOL)
-
-    def false(self, token: Token) -> Literal:
-        return Literal(_at(token), False, BOOL)
-
-    def null(self, token: Token) -> Literal:
-        return Literal(_at(token), None, NULL)
+    uint_literal = _literal(lambda text: Uint(uint_value(text)), UINT)
+    float_literal = _literal(float, DOUBLE)
+    string_literal = _literal(string_value, STRING)
+    bytes_literal = _literal(bytes_value, BYTES)
+    true = _literal(lambda _text: True, BOOL)
+    false = _literal(lambda _text: False, BOOL)
+    null = _literal(lambda _text: None, NULL)
 
     # names and calls
 

@@ -17,7 +17,7 @@ from scheduling.cel.compiler import compile_tree
 from scheduling.cel.device import DeviceView
 from scheduling.cel.errors import CompileError, CostLimitExceeded, EvaluationError, compile_error
 from scheduling.cel.estimate import estimate_cost
-from scheduling.cel.functions import Environment, Features, new_environment, stored_environment
+from scheduling.cel.functions import ALL_FEATURES, Environment, Features, environment_of
 from scheduling.cel.interpreter import Frame, Step, plan
 from scheduling.cel.operators import type_name
 from scheduling.cel.parser import parse
@@ -206,37 +206,22 @@ _CONVERSION_ERRORS = {
 
 def compile_selector(expression: str) -> Selector:
     """The selector of an expression that is part of an object. Raises: CompileError."""
-    return _kept(expression, stored_environment())
+    return compile_new_selector(expression, ALL_FEATURES)
 
 
 def compile_new_selector(expression: str, features: Features) -> Selector:
     """The same for an expression on its way into an object: only what the features allow. Raises: CompileError."""
-    return _kept(expression, new_environment(features))
-
-
-def _kept(expression: str, environment: Environment) -> Selector:
-    compiled = _compiled(expression, _Key(environment))
+    compiled = _compiled(expression, features)
     if isinstance(compiled, CompileError):
         # The kept error is not raised itself: each raise would add to its traceback.
         raise CompileError(compiled.message, line=compiled.line, column=compiled.column, snippet=compiled.snippet)
     return compiled
 
 
-@dataclass(frozen=True)
-class _Key:
-    """Environments are kept, so that identity tells them apart."""
-
-    environment: Environment = field(compare=False)
-    id: int = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "id", id(self.environment))
-
-
 @lru_cache(maxsize=CACHE_SIZE)
-def _compiled(expression: str, key: _Key) -> Selector | CompileError:
+def _compiled(expression: str, features: Features) -> Selector | CompileError:
     try:
-        return _compile(expression, key.environment)
+        return _compile(expression, environment_of(features))
     except CompileError as error:
         return error
     except RecursionError:
@@ -250,7 +235,8 @@ def _compile(expression: str, environment: Environment) -> Selector:
     problems = problems or validate(tree)
     if problems:
         raise compile_error(expression, problems)
-    _demand_bool(tree)
+    if tree.output_type not in (BOOL, tree.environment.attribute):
+        raise CompileError(f"must evaluate to {BOOL} or the unknown type, not {tree.output_type}")
     step = plan(tree)
     cost = estimate_cost(tree).max
     return Selector(
@@ -261,8 +247,3 @@ def _compile(expression: str, environment: Environment) -> Selector:
         _step=step,
         _fast=compile_tree(tree) if cost <= FAST_LIMIT else None,
     )
-
-
-def _demand_bool(tree: CheckedTree) -> None:
-    if tree.output_type not in (BOOL, tree.environment.attribute):
-        raise CompileError(f"must evaluate to {BOOL} or the unknown type, not {tree.output_type}")

@@ -26,8 +26,8 @@ class _Node:
     offset: int
     depth: int = field(init=False, default=1)
 
-    def _measure(self, children: list[Node]) -> None:
-        self.depth = 1 + max((child.depth for child in children), default=0)
+    def __post_init__(self) -> None:
+        self.depth = 1 + max((child.depth for child in children(self)), default=0)
         if self.depth > MAX_DEPTH:
             raise TooDeep
 
@@ -53,9 +53,6 @@ class Select(_Node):
     field_name: str
     test_only: bool = False
 
-    def __post_init__(self) -> None:
-        self._measure([self.operand])
-
 
 @dataclass(eq=False, slots=True)
 class Call(_Node):
@@ -64,9 +61,6 @@ class Call(_Node):
     function: str
     target: Node | None
     args: tuple[Node, ...]
-
-    def __post_init__(self) -> None:
-        self._measure([*self.args, *([self.target] if self.target is not None else [])])
 
     @property
     def operands(self) -> tuple[Node, ...]:
@@ -81,9 +75,6 @@ class ListLiteral(_Node):
     elements: tuple[Node, ...]
     optional: frozenset[int] = frozenset()
 
-    def __post_init__(self) -> None:
-        self._measure(list(self.elements))
-
 
 @dataclass(frozen=True, slots=True)
 class Entry:
@@ -95,9 +86,6 @@ class Entry:
 @dataclass(eq=False, slots=True)
 class MapLiteral(_Node):
     entries: tuple[Entry, ...]
-
-    def __post_init__(self) -> None:
-        self._measure([node for entry in self.entries for node in (entry.key, entry.value)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,9 +103,6 @@ class StructLiteral(_Node):
     name: str
     fields: tuple[FieldInit, ...]
 
-    def __post_init__(self) -> None:
-        self._measure([init.value for init in self.fields])
-
 
 @dataclass(eq=False, slots=True)
 class Comprehension(_Node):
@@ -132,9 +117,6 @@ class Comprehension(_Node):
     loop_condition: Node
     loop_step: Node
     result: Node
-
-    def __post_init__(self) -> None:
-        self._measure([self.iter_range, self.accu_init, self.loop_condition, self.loop_step, self.result])
 
     @property
     def is_bind(self) -> bool:
@@ -170,7 +152,7 @@ def extends_accumulator(node: Call) -> bool:
     )
 
 
-def children(node: Node) -> tuple[Node, ...]:
+def children(node: _Node) -> tuple[Node, ...]:
     """The operands of a node, in the order of their text."""
     read = _CHILDREN.get(type(node))
     return read(node) if read is not None else ()
@@ -182,13 +164,7 @@ _CHILDREN: Mapping[type, Callable[..., tuple[Node, ...]]] = {
     ListLiteral: lambda node: node.elements,
     MapLiteral: lambda node: tuple(part for entry in node.entries for part in (entry.key, entry.value)),
     StructLiteral: lambda node: tuple(init.value for init in node.fields),
-    Comprehension: lambda node: (
-        node.iter_range,
-        node.accu_init,
-        node.loop_condition,
-        node.loop_step,
-        node.result,
-    ),
+    Comprehension: lambda node: (node.iter_range, node.accu_init, node.loop_condition, node.loop_step, node.result),
 }
 
 
