@@ -14,9 +14,8 @@ Where Kubernetes' reference allocator allocates, the same devices come out, in t
 """
 
 from scheduling.allocator.allocation import allocate
-from scheduling.allocator.dominance import overall
 from scheduling.allocator.index import Fit, Score, most_packed
-from scheduling.allocator.outcome import Allocated, Failed, Outcome, Reason, Unallocatable, Undecided
+from scheduling.allocator.outcome import Allocated, Failed, Outcome, Reason, Unallocatable, Undecided, overall
 from scheduling.allocator.placement import Placement, place
 from scheduling.allocator.published import Features, NodeView
 from scheduling.allocator.search import Deadline

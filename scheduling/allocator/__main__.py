@@ -30,13 +30,13 @@ from manciple.wire.errors import ApiError
 from scheduling.allocator.allocation import allocate
 from scheduling.allocator.outcome import Allocated, Failed, Outcome, Undecided
 from scheduling.allocator.published import Features, NodeView
-from scheduling.allocator.snapshot import Inventory, Snapshot
+from scheduling.allocator.snapshot import Inventory
 from scheduling.messages import message
 
 
 def run_scenario(scenario: Mapping[str, Any]) -> dict[str, Any]:
     """{name, answers: [{node, allocated, results, error, failedOnNode}]}: one answer per node."""
-    snapshot = read_snapshot(scenario)
+    snapshot = read_inventory(scenario).snapshot()
     claims = [decode_value(ResourceClaim, one) for one in scenario.get("claims") or ()]
     answers = []
     for node in scenario.get("nodes") or ():
@@ -44,11 +44,6 @@ def run_scenario(scenario: Mapping[str, Any]) -> dict[str, Any]:
         outcome = allocate(snapshot, claims, NodeView(meta["name"], meta.get("labels") or {}))
         answers.append({"node": meta["name"], **as_answer(outcome)})
     return {"name": scenario.get("name", ""), "answers": answers}
-
-
-def read_snapshot(scenario: Mapping[str, Any]) -> Snapshot:
-    """The state that the scenario tells of. Raises: as `read_inventory`."""
-    return read_inventory(scenario).snapshot()
 
 
 def read_inventory(scenario: Mapping[str, Any]) -> Inventory:

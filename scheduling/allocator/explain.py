@@ -16,8 +16,8 @@ from collections.abc import Iterator, Sequence
 
 from scheduling.allocator import stages
 from scheduling.allocator.outcome import Reason
-from scheduling.allocator.pools import Generation, PoolOnNode, bits
-from scheduling.allocator.problem import ConstraintOnNode, Problem, RequestOnNode, intolerable, scanned, serving
+from scheduling.allocator.pools import Generation, PoolOnNode, bits, union
+from scheduling.allocator.problem import ConstraintOnNode, Problem, RequestOnNode, scanned, serving, untainted
 from scheduling.allocator.requests import ClaimPlan, RequestPlan, chosen
 from scheduling.allocator.stages import DeviceSet, Funnel, PoolTrouble, Stage
 from scheduling.allocator.state import CounterLedger
@@ -54,7 +54,7 @@ def _stages(problem: Problem, request: RequestOnNode) -> Iterator[Stage]:
         name = f"{kind} #{selector.index}"
         devices = _set(left)
         yield Stage(name, len(devices), selector.expression, devices=devices, selector=selector)
-    left = {view: mask & ~_kept_away(problem, view, plan, mask) for view, mask in left.items()}
+    left = {view: untainted(view, plan, mask, features) for view, mask in left.items()}
     yield _stage(stages.UNTAINTED, left)
     if plan.capacity:
         asked = ", ".join(f"{name} {amount}" for name, amount in plan.capacity)
@@ -77,12 +77,6 @@ def _trouble(view: PoolOnNode, plan: RequestPlan) -> PoolTrouble:
     count = len(view.generation.devices)
     matching = chosen(view.generation, plan.selectors, (1 << count) - 1)[0].bit_count()
     return PoolTrouble(view.key, view.trouble, view.detail, devices=count, matching=matching)
-
-
-def _kept_away(problem: Problem, view: PoolOnNode, plan: RequestPlan, mask: int) -> int:
-    if not problem.snapshot.features.device_taints:
-        return 0
-    return intolerable(view, plan, mask & view.generation.tainted)
 
 
 def _free(problem: Problem, request: RequestOnNode) -> Stage:
@@ -171,10 +165,7 @@ def _contested(problem: Problem) -> Iterator[Conflict]:
 
 
 def _union(requests: Sequence[RequestOnNode]) -> int:
-    wanted = 0
-    for one in requests:
-        wanted |= one.candidates
-    return wanted
+    return union(one.candidates for one in requests)
 
 
 def explain(problem: Problem) -> tuple[Reason, ...]:

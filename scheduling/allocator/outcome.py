@@ -3,30 +3,23 @@
 `Allocated` is a plan to commit. `Unallocatable` is "no", with the reasons in the order in which a reader should see
 them; the pod waits for an event that could change one of them. `Failed` says that the claim, a class or a pool is
 wrong: where `fatal_for_pod`, no other node is tried. `Undecided` says that the search was stopped: retry, never
-cache.
+cache. `overall` is the one reason that a person should read first, out of those that several nodes give.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+
+from msgspec import structs
 
 from claims.kinds.resource_claims import AllocationResult
 from scheduling.allocator.requests import RequestPlan
 from scheduling.allocator.shortages import told
-from scheduling.allocator.stages import ASKED, Funnel, Shortage, Stage, merged, most_left
-from scheduling.causes import Conflict, Fault, Misconfigured, OfDevices, SearchStopped
-
-__all__ = [
-    "Allocated",
-    "Failed",
-    "Outcome",
-    "Reason",
-    "Stage",
-    "Unallocatable",
-    "Undecided",
-]
+from scheduling.allocator.stages import ASKED, Funnel, Shortage, merged, most_left
+from scheduling.causes import Conflict, Fault, Misconfigured, OfDevices, SearchStopped, TooFew
 
 #: Nothing fits, and some pool could not be used; in upstream's words.
 INVALID_POOLS = Misconfigured(Fault.POOL, "invalid resource pools were encountered")
@@ -131,3 +124,34 @@ class Undecided:
 
 
 Outcome = Allocated | Unallocatable | Failed | Undecided
+
+
+def dominant(refusals: Iterable[Unallocatable]) -> tuple[Reason, ...]:
+    """The reasons of one request, of all nodes where it is short: those of the nodes that came closest decide which.
+
+    Nodes that have nothing of the kind are many, and what they lack is no news. Of requests that came equally close,
+    the one that holds most nodes; then the first by name.
+    """
+    leading = [one.reasons[0] for one in refusals if one.reasons]
+    closest = max((reason.progress for reason in leading), default=0)
+    by_request: dict[tuple[str, str], list[Reason]] = defaultdict(list)
+    for reason in leading:
+        if reason.progress == closest:
+            by_request[reason.claim, reason.request].append(reason)
+    if not by_request:
+        return ()
+    key = min(by_request, key=lambda one: (-len(by_request[one]), one))
+    if by_request[key][0].conflict:
+        return tuple(by_request[key])
+    return tuple(reason for reason in leading if (reason.claim, reason.request) == key and not reason.conflict)
+
+
+def overall(refusals: Sequence[Unallocatable], *, asked: int = ASKED) -> OfDevices | None:
+    """The dominant reason's cause; None where nobody gave any. asked: as for `cause_of`."""
+    reasons = dominant(refusals)
+    if not reasons:
+        return None
+    found = cause_of(reasons, asked=asked)
+    if len(reasons) == len(refusals) or not isinstance(found, TooFew):
+        return found
+    return structs.replace(found, nodes=(len(reasons), len(refusals)))

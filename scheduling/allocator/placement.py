@@ -135,7 +135,7 @@ def first_fit(
     shape = shape_of(claims, snapshot, index)
     if not shape.variants or shape.errs_on(among):
         return None
-    asked = _Asked(snapshot, claims, shape=shape, index=index, effort=effort)
+    asked = _Asked(snapshot=snapshot, claims=claims, shape=shape, index=index, effort=effort)
     for variant in shape.variants:
         for number in index.best_first(variant.feasible(among), score):
             found = asked.on_node(variant, number)
@@ -144,42 +144,40 @@ def first_fit(
     return Refuted(index, shape, asked.undecided)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Asked:
     """Claims whose shape the index knows, to be met on one node after the other."""
 
-    def __init__(
-        self, snapshot: Snapshot, claims: Sequence[ResourceClaim], *, shape: Shape, index: NodeIndex, effort: Effort
-    ) -> None:
-        self._snapshot = snapshot
-        self._claims = claims
-        self._shape = shape
-        self._index = index
-        self._effort = effort
-        #: node name -> why its search was stopped
-        self.undecided: dict[str, Undecided] = {}
+    snapshot: Snapshot
+    claims: Sequence[ResourceClaim]
+    shape: Shape
+    index: NodeIndex
+    effort: Effort
+    #: node name -> why its search was stopped
+    undecided: dict[str, Undecided] = field(default_factory=dict)
 
     def on_node(self, variant: Variant, number: int) -> Fitting | None:
         """None where the node does not meet this variant. No earlier variant can be met on any node."""
-        index = self._index
+        index = self.index
         found = first_devices(variant, index, number)
         if found is Answer.HOPELESS:
             variant.give_up(number)
             return None
         if found is not Answer.UNSURE:
-            results = direct_results(self._claims, variant, found, index=index, number=number)
+            results = direct_results(self.claims, variant, found, index=index, number=number)
             if results is not None:
                 return Fitting(index.nodes[number], Allocated(results=results, trials=sum(map(len, found))))
         return self._search(variant, number)
 
     def _search(self, variant: Variant, number: int) -> Fitting | None:
-        node = self._index.nodes[number]
+        node = self.index.nodes[number]
         if node.name in self.undecided:
             return None
-        if self._effort.deadline.has_passed:
+        if self.effort.deadline.has_passed:
             self.undecided[node.name] = Undecided(trials=0, timed_out=True)
             return None
-        problem = pose(self._snapshot, self._shape.plans(self._claims), node, used=self._index.used_on(number))
-        found = problem if isinstance(problem, Failed) else self._effort.solve(problem)
+        problem = pose(self.snapshot, self.shape.plans(self.claims), node, used=self.index.used_on(number))
+        found = problem if isinstance(problem, Failed) else self.effort.solve(problem)
         if isinstance(found, NoSolution):
             variant.give_up(number)
         elif isinstance(found, Undecided):

@@ -13,9 +13,12 @@ nodes see otherwise from one to the next, so that an index can follow them.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
+from itertools import accumulate
+from operator import or_
 from typing import Any
 
 from inventory.kinds.devices import HARD_EFFECTS, CounterSet, DeviceClass
@@ -39,6 +42,16 @@ def bits(mask: int) -> Iterator[int]:
         mask ^= low
 
 
+def union(masks: Iterable[int]) -> int:
+    """The bits that are set in any of them."""
+    return reduce(or_, masks, 0)
+
+
+def _starts(lengths: Iterable[int]) -> tuple[int, ...]:
+    """Where each of some things begins that are laid end to end."""
+    return tuple(accumulate(lengths, initial=0))[:-1]
+
+
 class Generation:
     """All slices of one generation of one pool. Bits run over the slices in name order, then over their devices."""
 
@@ -48,7 +61,7 @@ class Generation:
         #: in the order in which they were published; the first one's slice count is the pool's
         self.arrivals = tuple(slices)
         self.slices = tuple(sorted(slices, key=lambda one: one.name))
-        self.offsets = _offsets(self.slices)
+        self.offsets = _starts(len(one.devices) for one in self.slices)
         self.devices: tuple[PublishedDevice, ...] = tuple(device for one in self.slices for device in one.devices)
         #: CEL expression -> verdicts on these devices; `selectors` fills it
         self.verdicts: dict[str, Verdicts] = {}
@@ -98,14 +111,6 @@ class Generation:
     def span(self, index: int) -> int:
         """The mask of the devices of slice number `index`."""
         return ((1 << len(self.slices[index].devices)) - 1) << self.offsets[index]
-
-
-def _offsets(slices: Sequence[SliceContent]) -> tuple[int, ...]:
-    offsets, at = [], 0
-    for one in slices:
-        offsets.append(at)
-        at += len(one.devices)
-    return tuple(offsets)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -263,7 +268,7 @@ class NodeDevices:
 
     def __init__(self, pools: Iterable[PoolOnNode]) -> None:
         self.pools = tuple(sorted(pools, key=lambda one: (one.binding, one.key)))
-        self.shifts = _shifts(self.pools)
+        self.shifts = _starts(len(one.generation.devices) for one in self.pools)
         #: what every node sees alike of its own devices; `problem` keeps the masks of requests and constraints here
         self.memo: dict[Hashable, Any] = {}
         self.shared = self.consuming = self.visible = 0
@@ -273,29 +278,16 @@ class NodeDevices:
             self.visible |= view.visible << shift
 
     def device(self, position: int) -> PublishedDevice:
-        return self.pools[self.pool_index(position)].generation.devices[position - self.shift_of(position)]
+        index = self.pool_index(position)
+        return self.pools[index].generation.devices[position - self.shifts[index]]
 
     def pool_index(self, position: int) -> int:
         """Which pool the bit belongs to."""
-        for index in range(len(self.shifts) - 1, -1, -1):
-            if position >= self.shifts[index]:
-                return index
-        raise IndexError(position)
-
-    def shift_of(self, position: int) -> int:
-        return self.shifts[self.pool_index(position)]
+        return bisect_right(self.shifts, position) - 1
 
     @property
     def first_invalid(self) -> PoolOnNode | None:
         return next((one for one in self.pools if one.trouble == "invalid"), None)
-
-
-def _shifts(pools: Sequence[PoolOnNode]) -> tuple[int, ...]:
-    shifts, at = [], 0
-    for one in pools:
-        shifts.append(at)
-        at += len(one.generation.devices)
-    return tuple(shifts)
 
 
 #: the labels that a node had, and what it saw

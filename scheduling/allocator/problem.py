@@ -142,19 +142,16 @@ def usable(view: PoolOnNode, plan: RequestPlan, mask: int, features: Features) -
     """Drop what the request does not tolerate and what the features do not allow."""
     if not features.partitionable_devices:
         mask &= ~view.generation.consuming
-    if features.device_taints and mask & view.generation.tainted:
-        mask &= ~intolerable(view, plan, mask & view.generation.tainted)
-    return mask
+    return untainted(view, plan, mask, features)
 
 
-def intolerable(view: PoolOnNode, plan: RequestPlan, tainted: int) -> int:
-    """Of the `tainted` devices, those with a taint that the request does not tolerate."""
-    kept_away = 0
-    for position in bits(tainted):
+def untainted(view: PoolOnNode, plan: RequestPlan, mask: int, features: Features) -> int:
+    """Drop devices with a taint that the request does not tolerate."""
+    for position in bits(mask & view.generation.tainted if features.device_taints else 0):
         taints = view.generation.devices[position].taints
         if any(taint.effect in HARD_EFFECTS and not plan.tolerates(taint) for taint in taints):
-            kept_away |= 1 << position
-    return kept_away
+            mask &= ~(1 << position)
+    return mask
 
 
 def serving(view: PoolOnNode, plan: RequestPlan, mask: int, features: Features) -> int:
@@ -203,11 +200,6 @@ def _value_groups(devices: NodeDevices, attribute: str, features: Features) -> V
             of_device[position] = of_device.get(position, 0) | (1 << number)
     odd = sum(1 << number for number, (kind, _) in enumerate(carriers) if kind == ODD)
     return ValueGroups(tuple(carriers.values()), of_device, odd)
-
-
-def device_error(plan: RequestPlan, view: PoolOnNode, position: int) -> Misconfigured:
-    """The selector's error on a device. `position`: in the pool's generation."""
-    return error_on(plan.selectors, view.generation.devices[position])
 
 
 #: resourceapi.AllocationResultsMaxSize
@@ -366,7 +358,7 @@ class _Reader:
                 return plan.wrong(Fault.POOL, error)
             matching, erring = chosen(view.generation, plan.selectors, scanned(view, self._features))
             if erring:
-                return device_error(plan, view, next(bits(erring)))
+                return error_on(plan.selectors, view.generation.devices[next(bits(erring))])
             able = serving(view, plan, matching & view.visible, self._features)
             matched |= able << shift
             candidates |= usable(view, plan, able, self._features) << shift

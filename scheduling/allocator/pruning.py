@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
-from scheduling.allocator.pools import bits
+from scheduling.allocator.pools import bits, union
 from scheduling.allocator.problem import Problem, RequestOnNode
 from scheduling.allocator.state import SearchState, needs
 
@@ -49,10 +49,7 @@ class Pruner:
         """Per step, the devices that this step or a later one could take."""
         masks = [0]
         for _, alternatives in reversed(self._problem.steps):
-            mask = masks[-1]
-            for one in alternatives:
-                mask |= one.candidates
-            masks.append(mask)
+            masks.append(union((masks[-1], *(one.candidates for one in alternatives))))
         return masks[::-1]
 
     def _key(self, step: int, alternative: int, *, index: int, last: int) -> Hashable:
@@ -68,7 +65,7 @@ class Pruner:
             alternative,
             index,
             last,
-            state.results_in(claim),
+            state.results[claim],
             held,
             constraints,
             shares,
@@ -223,9 +220,7 @@ def matchable(wanted: Sequence[tuple[int, int]]) -> bool:
 
 def _augment(wanted: Sequence[tuple[int, int]], held: list[int], which: int) -> bool:
     """Give one more device to `which`, moving others along a shortest chain of swaps."""
-    occupied = 0
-    for mask in held:
-        occupied |= mask
+    occupied = union(held)
     #: request -> (request that wants one of its devices, that device)
     came_from: dict[int, tuple[int, int]] = {which: (-1, 0)}
     queue = [which]

@@ -20,8 +20,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from scheduling.allocator.outcome import Failed, Undecided
-from scheduling.allocator.problem import MAX_RESULTS, Problem, RequestOnNode, device_error
+from scheduling.allocator.problem import MAX_RESULTS, Problem, RequestOnNode
 from scheduling.allocator.pruning import Pruner
+from scheduling.allocator.requests import error_on
 from scheduling.allocator.state import SearchState, Taken
 from scheduling.causes import Fault, Misconfigured
 
@@ -160,16 +161,16 @@ class _AlternativeFrame:
     def advance(self) -> bool:
         state = self._search.state
         if self._next:
-            state.drop_alternative()
+            state.chosen.pop()
         claim, alternatives = self._search.problem.steps[self._step]
         while self._next < len(alternatives):
             request = alternatives[self._next]
             self._next += 1
             if request.plan.everything and not request.count:
                 continue  # "all" of nothing
-            if request.count and state.results_in(claim) + request.count > MAX_RESULTS:
+            if request.count and state.results[claim] + request.count > MAX_RESULTS:
                 continue
-            state.choose_alternative(self._next - 1)
+            state.chosen.append(self._next - 1)
             return True
         return False
 
@@ -177,20 +178,28 @@ class _AlternativeFrame:
         return self._search.open_device(self._step, self._next - 1, index=0, last=-1)
 
 
-class _DeviceFrame:
-    """One device of a counted request: every candidate after the previous device."""
+class _RequestFrame:
+    """A device of a request: number `index` of them."""
 
-    def __init__(self, search: _Search, step: int, alternative: int, *, index: int, last: int) -> None:
+    def __init__(self, search: _Search, step: int, alternative: int, *, index: int) -> None:
         self._search = search
         self._step = step
         self._alternative = alternative
         self._index = index
         self._position = -1
         self._request = search.problem.steps[step][1][alternative]
-        claim = search.problem.steps[step][0]
-        above = -1 << (last + 1)
-        blocked = search.state.blocked(self._request, claim)
-        self._remaining = (self._request.candidates | self._request.errors) & above & ~blocked
+
+    def successor(self) -> _Frame | None:
+        return self._search.open_device(self._step, self._alternative, index=self._index + 1, last=self._position)
+
+
+class _DeviceFrame(_RequestFrame):
+    """One device of a counted request: every candidate after the previous device."""
+
+    def __init__(self, search: _Search, step: int, alternative: int, *, index: int, last: int) -> None:
+        super().__init__(search, step, alternative, index=index)
+        blocked = search.state.blocked(self._request, search.problem.steps[step][0])
+        self._remaining = (self._request.candidates | self._request.errors) & (-1 << (last + 1)) & ~blocked
         self._last = last
         if search.pruner is not None:
             self._remaining &= search.pruner.promising(step, alternative, index=index, last=last)
@@ -205,7 +214,7 @@ class _DeviceFrame:
             self._remaining ^= low
             self._position = low.bit_length() - 1
             if low & request.errors:
-                raise search.fail(_selector_error(search.problem, request, self._position))
+                raise search.fail(error_on(request.plan.selectors, search.problem.devices.device(self._position)))
             if search.try_device(self._step, request, self._position):
                 return True
             self._drop_equivalents()
@@ -218,42 +227,22 @@ class _DeviceFrame:
         if self._search.pruner is not None and self._remaining:
             self._remaining &= ~self._search.pruner.equivalents(self._request, self._position)
 
-    def successor(self) -> _Frame | None:
-        return self._search.open_device(self._step, self._alternative, index=self._index + 1, last=self._position)
 
-
-class _EverythingFrame:
+class _EverythingFrame(_RequestFrame):
     """The next device of allocationMode All: that device or nothing."""
 
-    def __init__(self, search: _Search, step: int, alternative: int, *, index: int) -> None:
-        self._search = search
-        self._step = step
-        self._alternative = alternative
-        self._index = index
-        self._tried = False
-
     def advance(self) -> bool:
-        search = self._search
-        if self._tried:
+        search, request = self._search, self._request
+        if self._position >= 0:
             search.state.give_back()
             return False
-        self._tried = True
-        request = search.problem.steps[self._step][1][self._alternative]
-        position = request.everything[self._index]
-        if not request.candidates >> position & 1:
+        self._position = request.everything[self._index]
+        if not request.candidates >> self._position & 1:
             return False  # in use, or tainted
-        if search.try_device(self._step, request, position):
+        if search.try_device(self._step, request, self._position):
             return True
         if search.state.refused_by_constraint:
-            device = search.problem.devices.device(position)
+            device = search.problem.devices.device(self._position)
             error = f"cannot add device {device} because a claim constraint would not be satisfied"
             raise search.fail(request.plan.wrong(Fault.CLAIM, f": {error}"))
         return False
-
-    def successor(self) -> _Frame | None:
-        return self._search.open_device(self._step, self._alternative, index=self._index + 1, last=-1)
-
-
-def _selector_error(problem: Problem, request: RequestOnNode, position: int) -> Misconfigured:
-    index = problem.devices.pool_index(position)
-    return device_error(request.plan, problem.devices.pools[index], position - problem.devices.shifts[index])

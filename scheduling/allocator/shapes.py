@@ -35,7 +35,7 @@ from scheduling.allocator.allocation import (
     read_claims,
 )
 from scheduling.allocator.index import NodeIndex, SignatureCounts
-from scheduling.allocator.pools import bits
+from scheduling.allocator.pools import bits, union
 from scheduling.allocator.problem import MAX_RESULTS, ValueGroups, value_groups
 from scheduling.allocator.published import PublishedDevice, make_room
 from scheduling.allocator.requests import ClaimPlan, ConstraintPlan, RequestPlan
@@ -309,7 +309,4 @@ def _lowest_alike(variant: Variant, groups: Sequence[ValueGroups], free: Sequenc
 def _carriers(groups: ValueGroups, values: int) -> int:
     if not values & (values - 1):
         return groups.carriers[values.bit_length() - 1]
-    mask = 0
-    for number in bits(values):
-        mask |= groups.carriers[number]
-    return mask
+    return union(groups.carriers[number] for number in bits(values))

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from claims.kinds.resource_claims import AllocationResult, DeviceRequestAllocationResult, ResourceClaim
 from inventory.kinds.devices import DeviceClass, DeviceTaintRule, ResourceSlice
 from manciple.wire.quantity import Quantity
-from scheduling.allocator.pools import Catalogue, Generation, NodeDevices, PublishedPool
+from scheduling.allocator.pools import Catalogue, Generation, NodeDevices, PublishedPool, union
 from scheduling.allocator.published import Features, Interner, NodeView, PoolKey, SliceContent, tainted_by
 
 
@@ -53,7 +53,8 @@ class PoolUsage:
         known = self._masks
         if known is None or known[0] is not generation:
             names = generation.bits_by_name
-            known = self._masks = (generation, _mask(self.taken, names), _mask(self.shares, names))
+            taken, shares = (union(names.get(one, 0) for one in held) for held in (self.taken, self.shares))
+            known = self._masks = (generation, taken, shares)
         return known[1], known[2]
 
     def with_device(self, device: str, *, sign: int) -> PoolUsage:
@@ -78,13 +79,6 @@ class PoolUsage:
         if shares[device].count <= 0:
             del shares[device]
         return PoolUsage(self.taken, shares)
-
-
-def _mask(devices: Iterable[str], names: Mapping[str, int]) -> int:
-    mask = 0
-    for device in devices:
-        mask |= names.get(device, 0)
-    return mask
 
 
 NO_USAGE = PoolUsage({}, {})

@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from manciple.wire.quantity import Quantity
-from scheduling.allocator.pools import Generation, NodeDevices, PoolOnNode, bits
+from scheduling.allocator.pools import Generation, NodeDevices, PoolOnNode, bits, union
 from scheduling.allocator.problem import ConstraintOnNode, Problem, RequestOnNode
 from scheduling.allocator.published import Consumption, PoolKey, PublishedDevice
 from scheduling.allocator.snapshot import UsageTable
@@ -113,16 +113,8 @@ class SearchState:
         self.ledger = CounterLedger(problem.devices, problem.snapshot.usage)
         #: position -> what each share taken in this search consumes
         self.shares: dict[int, list[Consumption]] = {}
-        self._results = [0] * len(problem.claims)
-
-    def results_in(self, claim: int) -> int:
-        return self._results[claim]
-
-    def choose_alternative(self, alternative: int) -> None:
-        self.chosen.append(alternative)
-
-    def drop_alternative(self) -> None:
-        self.chosen.pop()
+        #: devices so far of each claim
+        self.results = [0] * len(problem.claims)
 
     def blocked(self, request: RequestOnNode, claim: int) -> int:
         """Devices that the request cannot take because this search took them. Shared ones are never blocked."""
@@ -162,12 +154,10 @@ class SearchState:
     def give_back(self) -> None:
         """Undo the last `take`."""
         last = self.taken.pop()
-        self._results[last.claim] -= 1
+        self.results[last.claim] -= 1
         if last.consumed is None:
             self.occupied_by[last.claim] &= ~(1 << last.position)
-            self.occupied = 0
-            for mask in self.occupied_by:
-                self.occupied |= mask
+            self.occupied = union(self.occupied_by)
         else:
             self.shares[last.position].pop()
         self._restore(last.values_before)
@@ -176,7 +166,7 @@ class SearchState:
 
     def _record(self, taken: Taken) -> None:
         self.taken.append(taken)
-        self._results[taken.claim] += 1
+        self.results[taken.claim] += 1
         if taken.consumed is None:
             self.occupied |= 1 << taken.position
             self.occupied_by[taken.claim] |= 1 << taken.position

@@ -14,7 +14,7 @@ from msgspec import structs
 from claims.kinds.resource_claims import DeviceRequest, ResourceClaim
 from scheduling.allocator import Allocated, Failed, NodeView, Snapshot, Unallocatable, Undecided, overall, place
 from scheduling.allocator.allocation import Examination, Examined, examine
-from scheduling.allocator.dominance import dominant
+from scheduling.allocator.outcome import dominant
 from scheduling.allocator.requests import RequestPlan
 from scheduling.allocator.stages import ASKED_THOROUGHLY, Funnel, Shortage, merged, most_left
 from scheduling.causes import AnyCause, NoNodeFits, Refusal, SearchStopped, counted
