@@ -26,8 +26,6 @@ from claims.devices.nodes import NodeState
 from claims.devices.pools import DeviceSnapshot, PoolState
 from claims.devices.published import DevicePool, DeviceSlice, charge, fits
 from claims.devices.states import DeviceState
-from inventory.kinds.devices import ResourceSlice
-from manciple.wire.base import ObjectMeta
 from scheduling.allocator.pools import PoolOnNode, PublishedPool, bits
 from scheduling.allocator.problem import scanned, serving, usable
 from scheduling.allocator.published import Features, Interner, NodeView, PoolKey, SliceContent
@@ -130,7 +128,7 @@ class _Rules:
         return PublishedPool(PoolKey(*self.pool.key), [self._content(one) for one in self.pool.slices])
 
     def _content(self, one: DeviceSlice) -> SliceContent:
-        return SliceContent(ResourceSlice(metadata=ObjectMeta(name=one.name), spec=one.spec), self._interner)
+        return SliceContent(one.published, self._interner)
 
     def seen_from(self, node: NodeView) -> PoolOnNode | None:
         """None where the pool gives the node nothing."""

@@ -15,6 +15,7 @@ from django.db.models import Sum
 
 from claims.devices import cache
 from inventory.models import Pool
+from manciple.store.follower import listed
 from manciple.store.tail import latest_revision
 from scheduling.capacity import read_census
 from scheduling.models import QueuedPod, UsageSample
@@ -72,7 +73,7 @@ def _counted(at: datetime) -> list[UsageSample]:
     """All devices and each class."""
     global _last_revision  # noqa: PLW0603 - of this process
     if latest_revision() - _last_revision > MOST_FOLLOWED:
-        cache.forget()
+        cache.following.forget()
     census = read_census()
     _last_revision = census.revision
     rows = [UsageSample(at=at, device_class=ALL, counts=nonzero(census.totals), waiting=census.waiting)]
@@ -85,7 +86,7 @@ def _counted(at: datetime) -> list[UsageSample]:
 
 def _counted_in_passing(at: datetime) -> list[UsageSample]:
     """All devices; nothing that was read is kept."""
-    counts = nonzero(cache.DeviceCache.captured().snapshot().counts)
+    counts = nonzero(listed(cache.DeviceCache).snapshot().counts)
     return [UsageSample(at=at, device_class=ALL, counts=counts, waiting=QueuedPod.objects.count())]
 
 

@@ -101,7 +101,6 @@ def redis_server() -> Iterator[services.Server]:
 
 #: What a process keeps of its database: module -> the function that forgets it.
 MEMORIES = {
-    "claims.devices.cache": "forget",
     "manciple.api.tokens": "forget",
     "manciple.store.follower": "forget",
     "manciple.store.transactions": "forget",

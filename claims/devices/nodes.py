@@ -6,7 +6,7 @@ Pure: told of nodes and pods one after the other, in any order.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from sys import intern
 
@@ -55,35 +55,18 @@ class Nodes:
             self._now = dict(self._nodes)
         return self._now
 
-    def put(
-        self,
-        name: str,
-        *,
-        labels: Mapping[str, str],
-        unschedulable: bool,
-        effects: Iterable[str],
-        allocatable: Mapping[str, str],
-    ) -> bool:
-        """effects: of its taints."""
-        most = allocatable.get("pods")
+    def put(self, node: Node) -> bool:
+        name, most = node.metadata.name, node.status.allocatable.get("pods")
+        fenced = not HARD_EFFECTS.isdisjoint(taint.effect for taint in node.spec.taints)
         return self._set(
             NodeState(
                 name=name,
-                labels=labels,
-                cordoned=unschedulable,
-                closed=unschedulable or not HARD_EFFECTS.isdisjoint(effects),
+                labels=node.metadata.labels,
+                cordoned=node.spec.unschedulable,
+                closed=node.spec.unschedulable or fenced,
                 most_pods=None if most is None else nanos(most) // _ONE,
                 pods=self._pods[name],
             )
-        )
-
-    def put_node(self, node: Node) -> bool:
-        return self.put(
-            node.metadata.name,
-            labels=node.metadata.labels,
-            unschedulable=node.spec.unschedulable,
-            effects=(taint.effect for taint in node.spec.taints),
-            allocatable=node.status.allocatable,
         )
 
     def remove(self, name: str) -> bool:

@@ -30,6 +30,8 @@ PoolKey = tuple[str, str]  # (driver, pool)
 #: counter set -> counter -> nanos
 Draw = Mapping[str, Mapping[str, int]]
 
+_NO_DRAW: Draw = {}
+
 #: How the keys of taints end by which a driver says that a device is broken: ours, and those of NVIDIA's.
 UNHEALTHY = {"unhealthy", "xid", "ecc", "gpu-lost"}
 #: Attributes that drivers use for the model, best first.
@@ -69,7 +71,7 @@ class CandidateDevice(Keyed):
     """One published device. Compared by identity.
 
     node: empty where it is not one node's. fence: TAINTED or UNHEALTHY where claims are kept away.
-    draws: what it takes of its pool's counters. facts: what filters ask for, (name, value).
+    draws: what it takes of its pool's counters.
     """
 
     key: DeviceKey
@@ -78,8 +80,15 @@ class CandidateDevice(Keyed):
     fence: DeviceState | None
     gauge: bool
     draws: Draw
-    facts: tuple[tuple[str, str], ...]
     device: Device
+
+    @property
+    def facts(self) -> Iterable[tuple[str, str]]:
+        """What filters ask for: (name, value). Not kept: of a large cluster they would take more than all else."""
+        for name, attribute in self.device.attributes.items():
+            yield short_name(self.driver, name), attribute_text(attribute)
+        for name, capacity in self.device.capacity.items():
+            yield short_name(self.driver, name), str(capacity.value)
 
     @property
     def place(self) -> str:
@@ -93,7 +102,7 @@ class CandidateDevice(Keyed):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, weakref_slot=True)
 class DeviceSlice:
-    """A ResourceSlice. spec: as it was published."""
+    """A ResourceSlice. published: itself; others who follow slices hold the same one."""
 
     name: str
     pool: PoolKey
@@ -102,7 +111,11 @@ class DeviceSlice:
     node: str
     candidates: tuple[CandidateDevice, ...]
     counters: Draw  # what its counter sets hold
-    spec: ResourceSliceSpec
+    published: ResourceSlice
+
+    @property
+    def spec(self) -> ResourceSliceSpec:
+        return self.published.spec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, weakref_slot=True)
@@ -162,7 +175,7 @@ def read_slice(published: ResourceSlice) -> DeviceSlice:
             for device in spec.devices
         ),
         counters={one.name: _amounts(one) for one in spec.shared_counters},
-        spec=spec,
+        published=published,
     )
 
 
@@ -181,8 +194,7 @@ def candidate_of(driver: str, pool: str, device: Device, *, node: str = "") -> C
         model=_model(driver, device),
         fence=fence_of(device.taints),
         gauge=_is_gauge(device),
-        draws={one.counter_set: _amounts(one) for one in device.consumes_counters},
-        facts=tuple(_facts(driver, device)),
+        draws={one.counter_set: _amounts(one) for one in device.consumes_counters} or _NO_DRAW,
         device=device,
     )
 
@@ -239,13 +251,6 @@ def attribute_text(attribute: DeviceAttribute) -> str:
 
 def _truth(value: Any) -> str:
     return "true" if value else "false"
-
-
-def _facts(driver: str, device: Device) -> Iterable[tuple[str, str]]:
-    for name, attribute in device.attributes.items():
-        yield short_name(driver, name), attribute_text(attribute)
-    for name, capacity in device.capacity.items():
-        yield short_name(driver, name), str(capacity.value)
 
 
 def _model(driver: str, device: Device) -> str:

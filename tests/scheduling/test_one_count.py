@@ -126,7 +126,7 @@ class Cluster:
         for claim in self.claims:
             holdings.put(holding_of(claim))
         for node in self.nodes:
-            nodes.put_node(node)
+            nodes.put(node)
         pools = {key: PoolState(gather(key, slices[key]), holdings.of_pool(key)) for key in sorted(slices)}
         published = Published(one for pool in pools.values() for one in pool.pool.slices)
         return DeviceSnapshot(revision=1, pools=pools, nodes=nodes.now, published=published)

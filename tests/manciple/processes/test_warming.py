@@ -11,9 +11,10 @@ from django.core.management import call_command
 from django.db import OperationalError, connection
 from django.test.utils import CaptureQueriesContext
 
-from claims.devices.cache import forget, read_devices
+from claims.devices.cache import read_devices
 from manciple.processes import listeners
 from manciple.processes.listeners import Listeners
+from manciple.store.follower import forget
 from tests.claims.devices.scene import publish
 
 

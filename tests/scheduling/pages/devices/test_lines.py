@@ -14,6 +14,7 @@ from claims.devices import cache
 from claims.devices.cache import read_devices
 from claims.devices.pools import DeviceSnapshot
 from claims.kinds.pods import PodStatus
+from manciple.store import follower
 from scheduling.pages.devices.lines import Line, line_named, lines_of
 from tests.builders import make_claim, make_device, make_device_taint, make_node, make_slice
 from tests.claims.devices.scene import DRIVER, hold, publish, put, remove, run
@@ -106,7 +107,7 @@ def test_after_any_history_the_warm_lines_are_those_that_are_read_anew() -> None
                 remove(put(make_claim(claim, namespace="lab")))
         if draw.random() < 0.5:
             warm = read_devices()
-            cache.forget()
+            follower.forget()
             anew = read_devices()
             assert seen(warm) == seen(anew)
             assert warm.counts == anew.counts
@@ -130,7 +131,7 @@ def test_a_warm_cache_costs_one_query_whatever_its_size() -> None:
 def test_a_database_that_was_put_back_is_read_anew() -> None:
     publish()
     snapshot = read_devices()
-    cache._cache._revision = snapshot.revision + 100  # type: ignore[union-attr]  # as of a later backup
+    cache.following._view.revision += 100  # type: ignore[union-attr]  # as of a later backup
     assert read_devices().revision == snapshot.revision
 
 
@@ -144,7 +145,7 @@ def test_a_cordoned_node_is_marked_and_so_is_its_release() -> None:
     publish("node-2")
     cordon("node-2")
     assert [line.cordoned for line in lines_of(read_devices())] == [False, True]
-    cache.forget()
+    follower.forget()
     assert [line.cordoned for line in lines_of(read_devices())] == [False, True]
     cordon("node-2", cordoned=False)
     cordon("node-1")

@@ -7,9 +7,10 @@ import re
 import pytest
 from msgspec import structs
 
-from claims.devices import cache
+from claims.devices.cache import read_devices
 from claims.kinds.resource_claims import ResourceClaim, ResourceClaimConsumerReference
 from claims.models import Reservation
+from manciple.store import follower
 from tests.builders import make_node
 from tests.claims.devices.scene import DRIVER, hold, publish, put, run, signed_in
 
@@ -43,14 +44,14 @@ def test_a_device_says_that_a_job_uses_its_claim() -> None:
     assert "Nobody uses this claim" not in words
 
 
-def test_the_index_and_the_log_tell_the_same() -> None:
+def test_what_is_listed_the_log_and_the_index_tell_the_same() -> None:
     publish()
-    cache.read_devices()
+    read_devices()
     hold_for_a_job(pods=("web",))
-    by_log = cache.read_devices().held_by((DRIVER, "node-1", "gpu-0"))
-    cache.forget()
-    by_index = cache.read_devices().held_by((DRIVER, "node-1", "gpu-0"))
-    assert by_log == by_index
+    by_log = read_devices().held_by((DRIVER, "node-1", "gpu-0"))
+    follower.forget()
+    by_listing = read_devices().held_by((DRIVER, "node-1", "gpu-0"))
+    assert by_log == by_listing
     assert by_log[0].pods == ("web",)
     assert by_log[0].label == "lab/web, jobs.batch train"
     assert set(Reservation.objects.values_list("resource", flat=True)) == {"pods", "jobs.batch"}
