@@ -141,7 +141,7 @@ def test_its_numbers_lead_to_just_those_pods(pages: Client, cluster: Cluster) ->
     wants(cluster, "lost", device_class="gpu-h100")
 
     def listed(query: str) -> list[str]:
-        return [pod.name for pod in pages.get(f"/pods?{query}").context["pods"]]
+        return [pod.name for pod in pages.get(f"/pods?{query}").context["table"].rows]
 
     assert listed("reason=held") == ["late"]
     assert listed("reason=class-missing") == ["lost"]

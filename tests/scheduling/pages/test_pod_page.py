@@ -200,5 +200,5 @@ def test_the_list_is_filtered_by_state_node_and_name(cluster: Cluster) -> None:
         ("q=nobody", set()),
         ("page=2", set()),
     ):
-        found = {one.name for one in alice.get(f"/pods?{query}").context["pods"]}
+        found = {one.name for one in alice.get(f"/pods?{query}").context["table"].rows}
         assert found == names, query
