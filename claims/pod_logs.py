@@ -14,7 +14,7 @@ from claims.kinds.pod_logs import PodLogOptions, agent_query, chosen_container, 
 from claims.kinds.pods import Pod
 from inventory import agents
 from inventory.agents import AgentAddress
-from manciple.api.asgi_requests import in_reader
+from manciple.api.streams import in_reader
 from manciple.api.subresources import Streamed, StreamRequest
 from manciple.store import objects
 from manciple.wire import codec

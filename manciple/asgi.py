@@ -26,10 +26,16 @@ from channels.routing import URLRouter  # noqa: E402
 from channels.security.websocket import AllowedHostsOriginValidator  # noqa: E402
 
 from manciple.api import subresources  # noqa: E402
-from manciple.api.asgi_requests import Application, Receive, Scope, Send, until_stopped  # noqa: E402
-from manciple.api.fanout import close_streams  # noqa: E402
 from manciple.api.faults import note, unavailable  # noqa: E402
 from manciple.api.intake import Intake  # noqa: E402
+from manciple.api.streams import (  # noqa: E402
+    Application,
+    Receive,
+    Scope,
+    Send,
+    close_streams,
+    until_stopped,
+)
 from manciple.api.watch import is_watch, watch  # noqa: E402
 from manciple.live.consumers import websocket_urlpatterns  # noqa: E402
 from manciple.store.tail import Tail  # noqa: E402

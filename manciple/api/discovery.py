@@ -1,7 +1,7 @@
 """What clients ask first: which groups, versions and resources there are, and what can be done with each.
 
-Everything is derived from the registry; the few resources that are no stored kind (reviews, bindings, evictions) stand
-in two tables here, what is computed when it is asked for in `subresources`. Both forms are served: the legacy documents
+Everything is derived from the registry; the few resources that are no stored kind (reviews) stand in a
+table here, what is no part of an object (bindings, logs) in `subresources`. Both forms are served: the legacy documents
 (`/api`, `/apis`, `/apis/G/V`), and the aggregated one for clients whose Accept says `as=APIGroupDiscoveryList` with
 `v=v2`.
 
@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib import metadata
 from typing import Any
 
 from manciple.api import subresources
-from manciple.api.subresources import Streamed
+from manciple.api.subresources import Connected, Streamed
 from manciple.wire.registry import Served, registry
 
 # Version --------------------------------------------------------------------------------------------------------------
@@ -80,16 +80,6 @@ class Resource:
     version: str = ""
     streamed: Streamed | None = None
 
-
-#: Subresources that create something else instead of changing the object: (group, version, plural) -> lines.
-CONNECTIONS: dict[tuple[str, str, str], tuple[Resource, ...]] = {
-    ("", "v1", "pods"): (
-        Resource(name="pods/binding", kind="Binding", namespaced=True, verbs=("create",)),
-        Resource(
-            name="pods/eviction", kind="Eviction", namespaced=True, verbs=("create",), group="policy", version="v1"
-        ),
-    ),
-}
 
 #: Resources that are answered and never stored: (group, version) -> lines.
 VIRTUAL: dict[tuple[str, str], tuple[Resource, ...]] = {
@@ -155,14 +145,19 @@ def _lines(one: Served) -> Iterator[Resource]:
             namespaced=kind.namespaced,
             verbs=SUBRESOURCE_VERBS.get(name, ("get", "patch", "update")),
         )
-    yield from CONNECTIONS.get((kind.group, one.version, kind.plural), ())
     for below in subresources.of(kind):
         name = f"{kind.plural}/{below.name}"
-        line = Resource(name=name, kind=kind.kind, namespaced=kind.namespaced, verbs=("get",))
         if isinstance(below, Streamed):
-            yield replace(line, streamed=below)
+            yield Resource(name=name, kind=kind.kind, namespaced=kind.namespaced, verbs=("get",), streamed=below)
         else:
-            yield replace(line, kind=below.kind, group=below.group, version=below.version)
+            yield Resource(
+                name=name,
+                kind=below.kind,
+                namespaced=kind.namespaced,
+                verbs=("create",) if isinstance(below, Connected) else ("get",),
+                group=below.group,
+                version=below.version,
+            )
 
 
 # The legacy documents -------------------------------------------------------------------------------------------------

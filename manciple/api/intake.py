@@ -29,7 +29,7 @@ from django.conf import settings
 
 from manciple.api import tokens
 from manciple.api.answers import BODY_LIMIT, body_too_large, status_of
-from manciple.api.asgi_requests import Receive, Scope, Send, begin_refusal, in_reader, refuse
+from manciple.api.streams import Receive, Scope, Send, begin_refusal, in_reader, refuse
 from manciple.api.tokens import IDENTITY, bearer
 from manciple.wire.errors import ApiError, TooManyRequests, Unauthorized
 

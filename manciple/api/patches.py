@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from manciple.api import requests, writes
+from manciple.api import requests, verbs
 from manciple.api.requests import ResourcePath, WriteOptions
-from manciple.api.writes import Written
+from manciple.api.verbs import Written
 from manciple.store import objects
 from manciple.wire import codec, patch
 from manciple.wire.apply import Manager, apply_patch, unowned_of, with_managed_fields
@@ -139,7 +139,7 @@ class _Application:
         if uid := self._wanted["metadata"].get("uid"):
             why = f"uid mismatch: the provided object specified uid {uid}, and no existing object was found"
             raise Conflict.of(kind.resource, where.name, why)
-        made = writes.create(
+        made = verbs.create(
             kind,
             codec.decode_value(kind.type, self._merged(None)),
             namespace=where.namespace,
@@ -150,7 +150,7 @@ class _Application:
 
     def _update(self) -> Written:
         where = self._where
-        return writes.modify(
+        return verbs.modify(
             self._kind,
             lambda old: codec.decode_value(self._kind.type, self._merged(codec.to_builtins(old))),
             namespace=where.namespace,

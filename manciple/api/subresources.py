@@ -1,9 +1,9 @@
-"""Subresources of other floors: worked out when somebody asks, or streamed. Nothing is stored.
+"""Subresources that are no part of the object: worked out when somebody asks, streamed, or posted to.
 
 Those above the API register theirs from `AppConfig.ready()`, as `explain` and `log` of pods. They are listed in
 discovery and in the OpenAPI documents, and asked for like any other: `kubectl get --raw .../pods/NAME/explain`. A
 streamed one sends bytes as they come, and no thread waits; it ends by itself, with its client, or when the server
-stops.
+stops. Pods are handled as documents here: their types belong to a floor above.
 """
 
 from __future__ import annotations
@@ -13,11 +13,14 @@ import logging
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Any
+from datetime import UTC, datetime
+from typing import Any, Protocol
 
-from manciple.api import requests
-from manciple.api.answers import status_of
-from manciple.api.asgi_requests import (
+from manciple.api import requests, verbs
+from manciple.api.answers import status_of, success
+from manciple.api.requests import ResourcePath, WriteOptions
+from manciple.api.streams import (
+    Hub,
     Receive,
     Scope,
     Send,
@@ -27,8 +30,13 @@ from manciple.api.asgi_requests import (
     refuse,
     refuse_when_stopping,
 )
-from manciple.api.fanout import Hub
-from manciple.wire.registry import Kind
+from manciple.store import objects
+from manciple.wire import codec
+from manciple.wire.base import ApiObject, timestamp
+from manciple.wire.errors import Conflict, Invalid, NotFound, not_supported, required
+from manciple.wire.identity import Identity
+from manciple.wire.machinery import Binding, Eviction
+from manciple.wire.registry import Kind, Served
 
 logger = logging.getLogger(__name__)
 
@@ -74,20 +82,52 @@ class Computed:
     answer: Answer
 
 
-_registered: dict[str, dict[str, Computed | Streamed]] = {}
+class Post(Protocol):
+    """What a POST does: a function from the request to the Status that answers it."""
+
+    def __call__(
+        self,
+        kind: Kind,
+        where: ResourcePath,
+        body: bytes,
+        /,
+        *,
+        content_type: str,
+        identity: Identity,
+        options: WriteOptions,
+    ) -> dict[str, Any]: ...
 
 
-def register(resource: str, subresource: Computed | Streamed) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Connected:
+    """One that is posted to and does something else than replace a part of the object: binding and eviction of pods.
+
+    group, version and kind are those of the document that it takes; "" where they are the object's.
+    """
+
+    name: str
+    kind: str
+    post: Post
+    group: str = ""
+    version: str = ""
+
+
+Extension = Computed | Streamed | Connected
+
+_registered: dict[str, dict[str, Extension]] = {}
+
+
+def register(resource: str, subresource: Extension) -> None:
     """Serve it below every object of `resource` ("pods", "resourceclaims.resource.k8s.io"), in all versions."""
     _registered.setdefault(resource, {})[subresource.name] = subresource
 
 
-def find(kind: Kind, name: str) -> Computed | Streamed | None:
+def find(kind: Kind, name: str) -> Extension | None:
     """What is registered as subresource `name` of `kind`; None where nothing is."""
     return _registered.get(kind.resource, {}).get(name)
 
 
-def of(kind: Kind) -> Iterable[Computed | Streamed]:
+def of(kind: Kind) -> Iterable[Extension]:
     """All that is registered below `kind`, in that order."""
     return _registered.get(kind.resource, {}).values()
 
@@ -156,3 +196,95 @@ async def _gone(receive: Receive) -> None:
     """Returns when the client has."""
     while (await receive())["type"] != "http.disconnect":
         pass
+
+
+# Binding and eviction of pods ----------------------------------------------------------------------------------------
+
+
+def bind(
+    kind: Kind,
+    where: ResourcePath,
+    body: bytes,
+    *,
+    content_type: str,
+    identity: Identity,
+    options: WriteOptions,
+) -> dict[str, Any]:
+    """Give a waiting pod its node, and say so in its PodScheduled condition (upstream: pod/storage BindingREST).
+
+    Raises: NotFound; Conflict for a pod that has a node, is being deleted or is held by scheduling gates; Invalid.
+    """
+    binding = _decoded(Binding, "", body, content_type=content_type, options=options)
+    _check_target(binding)
+
+    def work(writer: objects.Writer) -> None:
+        pod = writer.get(kind, where.namespace, where.name)
+        if pod is None:
+            raise NotFound.of(kind.resource, where.name)
+        document = codec.to_builtins(pod)
+        _check_bindable(kind, where.name, document, binding)
+        now = timestamp(datetime.now(UTC))
+        bound = _bound(document, binding, now=now)
+        writer.update(kind, codec.decode_value(kind.type, bound), subresource="binding")
+
+    reads = [objects.Read(kind, where.namespace, where.name)]
+    objects.write(work, identity=identity, reads=reads, dry_run=options.dry_run)
+    return success(code=201)
+
+
+def evict(
+    kind: Kind, where: ResourcePath, body: bytes, *, content_type: str, identity: Identity, options: WriteOptions
+) -> dict[str, Any]:
+    """Delete a pod on behalf of `kubectl drain`; there are no disruption budgets to ask."""
+    eviction = _decoded(Eviction, "policy", body, content_type=content_type, options=options)
+    verbs.delete(kind, namespace=where.namespace, name=where.name, identity=identity, options=eviction.delete_options)
+    return success(code=201)
+
+
+def _decoded(type_: type[ApiObject], group: str, body: bytes, *, content_type: str, options: WriteOptions) -> Any:
+    kind = requests.virtual_kind(type_, group=group)
+    served = Served(kind, kind.version)
+    return requests.decode_object(served, body, content_type=content_type, strictness=options.strictness).object
+
+
+def _check_target(binding: Binding) -> None:
+    target = binding.target
+    wrong = []
+    if target.kind not in ("", "Node"):
+        wrong.append(not_supported("target.kind", target.kind, ("Node", "<empty>")))
+    if not target.name:
+        wrong.append(required("target.name"))
+    if wrong:
+        raise Invalid.of(kind="Binding", group="", name=binding.metadata.name, errors=wrong)
+
+
+def _check_bindable(kind: Kind, name: str, pod: dict[str, Any], binding: Binding) -> None:
+    metadata, spec = pod["metadata"], pod.get("spec", {})
+    wanted = binding.metadata
+    if wanted.uid and wanted.uid != metadata["uid"]:
+        why = f"Precondition failed: UID in precondition: {wanted.uid}, UID in object meta: {metadata['uid']}"
+        raise Conflict.of(kind.resource, name, why)
+    if wanted.resource_version and wanted.resource_version != metadata["resourceVersion"]:
+        raise Conflict.of(kind.resource, name)
+    if metadata.get("deletionTimestamp"):
+        raise Conflict.of("pods/binding", name, f"pod {name} is being deleted, cannot be assigned to a host")
+    if spec.get("nodeName"):
+        raise Conflict.of("pods/binding", name, f'pod {name} is already assigned to node "{spec["nodeName"]}"')
+    if spec.get("schedulingGates"):
+        raise Conflict.of("pods/binding", name, f"pod {name} has non-empty .spec.schedulingGates")
+
+
+def _bound(pod: dict[str, Any], binding: Binding, *, now: str) -> dict[str, Any]:
+    """The pod's document on its node."""
+    metadata, status = dict(pod["metadata"]), dict(pod.get("status", {}))
+    if binding.metadata.annotations:
+        metadata["annotations"] = {**metadata.get("annotations", {}), **binding.metadata.annotations}
+    others = [condition for condition in status.get("conditions", ()) if condition["type"] != "PodScheduled"]
+    scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": now}
+    status["conditions"] = [*others, scheduled]
+    spec = {**pod.get("spec", {}), "nodeName": binding.target.name}
+    return {**pod, "metadata": metadata, "spec": spec, "status": status}
+
+
+register("pods", Connected(name="binding", kind="Binding", post=bind))
+register("pods", Connected(name="eviction", kind="Eviction", group="policy", version="v1", post=evict))

@@ -2,7 +2,7 @@
 
 A watch starts in one of three ways, by its resourceVersion: "" or "0" sends the current state as ADDED events and goes
 on from there; N sends what the log holds after N; `sendInitialEvents=true` sends the state and then a BOOKMARK that
-says "that was all of it" (how informers open). Then it follows the hub (`manciple.api.fanout`). It ends with its
+says "that was all of it" (how informers open). Then it follows the hub (`manciple.api.streams`). It ends with its
 client, with its timeout, when the client does not keep up, or with an ERROR event (410 Expired) when what it asks for
 is pruned.
 
@@ -25,10 +25,15 @@ import orjson
 
 from manciple.api import requests, shapes
 from manciple.api.answers import status_of, unknown_path
-from manciple.api.asgi_requests import (
+from manciple.api.requests import ListOptions, ResourcePath, list_options, truth
+from manciple.api.shapes import Form, wanted_form
+from manciple.api.streams import (
+    Hub,
     Receive,
     Scope,
     Send,
+    SharedEvent,
+    Watcher,
     authenticate,
     headers_of,
     in_reader,
@@ -36,9 +41,6 @@ from manciple.api.asgi_requests import (
     refuse,
     refuse_when_stopping,
 )
-from manciple.api.fanout import Hub, SharedEvent, Watcher
-from manciple.api.requests import ListOptions, ResourcePath, list_options, truth
-from manciple.api.shapes import Form, wanted_form
 from manciple.store import objects, tail
 from manciple.store.records import EventRecord, EventType
 from manciple.wire.registry import Served

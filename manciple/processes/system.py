@@ -28,9 +28,9 @@ from django.core.management import call_command
 from django.db import close_old_connections, connections
 
 from inventory.models import Node, Pool
-from manciple.api import certificates, health, writes
-from manciple.api.fanout import close_streams
+from manciple.api import certificates, health, verbs
 from manciple.api.namespaces import ensure_namespaces
+from manciple.api.streams import close_streams
 from manciple.asgi import application
 from manciple.celery import app
 from manciple.processes import accounts
@@ -193,7 +193,7 @@ def build_demo() -> bool:
             raise LookupError(f"the demo has a {document['kind']} that nobody serves")
         obj = codec.decode_value(kind.type, document)
         if objects.get(kind, obj.metadata.namespace, obj.metadata.name) is None:
-            writes.create(kind, obj, namespace=obj.metadata.namespace, identity=_BUILDER)
+            verbs.create(kind, obj, namespace=obj.metadata.namespace, identity=_BUILDER)
     return True
 
 

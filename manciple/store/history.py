@@ -14,7 +14,7 @@ from typing import Any
 
 from django.db import connection
 
-from manciple.store import documents, rows
+from manciple.store import records, rows
 from manciple.store.bulk import PARAMETERS, chunks, fetch
 from manciple.store.models import Event, StoredObject
 from manciple.wire.registry import Kind
@@ -127,7 +127,7 @@ def last_change(resource: str, fields: Mapping[str, str], *, after: int) -> date
     parameters: list[Any] = [after, resource]
     for name, value in fields.items():
         statement += " AND fields LIKE %s"
-        written = documents.dump({name: value})[1:-1]
+        written = records.dump({name: value})[1:-1]
         for special in ("\\", "%", "_"):
             written = written.replace(special, f"\\{special}")
         parameters.append(f"%{written}%")

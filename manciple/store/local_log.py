@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 from weakref import WeakValueDictionary
 
-from manciple.store import bulk, documents, rows, tail
+from manciple.store import bulk, records, rows, tail
 from manciple.store.records import Written
 from manciple.store.tail import Stretch
 from manciple.wire.base import ApiObject
@@ -68,7 +68,7 @@ class LocalLog:
         known = self._decoded.get(hash(text))
         if known is not None and known.metadata.resource_version == str(revision) and isinstance(known, kind.type):
             return known
-        found = documents.decode(kind, text)
+        found = records.decode(kind, text)
         if (share := self._sharing.get(kind.resource)) is not None:
             found = share(found)
         self._decoded[hash(text)] = found

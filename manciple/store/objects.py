@@ -18,10 +18,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from manciple.store import documents, object_cache, rows
-from manciple.store.documents import decode
+from manciple.store import records, rows
 from manciple.store.persistence import Current
-from manciple.store.records import Deletion, Page, Selector, Stored
+from manciple.store.records import Deletion, Page, Selector, Stored, decode
 from manciple.store.transactions import Read, write, writing
 from manciple.store.writer import Sources, Wanted, Writer, to_read
 from manciple.wire.base import ApiObject
@@ -73,9 +72,9 @@ class Query(NamedTuple):
         return self.labels is not None or self.fields is not None
 
     def matches(self, row: rows.Row) -> bool:
-        if self.labels is not None and not self.labels.matches(documents.load(row.labels)):
+        if self.labels is not None and not self.labels.matches(records.load(row.labels)):
             return False
-        return self.fields is None or self.fields.matches(documents.load(row.fields))
+        return self.fields is None or self.fields.matches(records.load(row.fields))
 
 
 def list(
@@ -198,10 +197,10 @@ def get_many(kind: Kind, keys: Iterable[tuple[str, str]]) -> tuple[Stored, ...]:
 
 def cached(kind: Kind, namespace: str, name: str) -> ApiObject | None:
     """The object as this process wrote it last, if it remembers that: no query, and others may have written since."""
-    return object_cache.by_key((kind.resource, namespace, name))
+    return records.cache.by_key((kind.resource, namespace, name))
 
 
 def known(kind: Kind, obj: ApiObject) -> Current:
     """An object that was read before, as `Read` takes it."""
-    fields = documents.dump(documents.selectable_fields(kind, obj))
-    return Current(obj, int(obj.metadata.resource_version), documents.dump(obj.metadata.labels), fields)
+    fields = records.dump(records.selectable_fields(kind, obj))
+    return Current(obj, int(obj.metadata.resource_version), records.dump(obj.metadata.labels), fields)

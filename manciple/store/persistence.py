@@ -3,26 +3,127 @@
 Whoever writes holds the counter row's lock from the first statement to the commit, so writers come one after the other
 and a revision becomes visible only when all below it are. On SQLite the transaction is immediate, and a first-come
 first-served turn within the process stands before it, because SQLite's own busy wait lets some wait for seconds.
+
+The owner links are metadata.ownerReferences of every live object, with what the garbage collector asks of them. A link
+is `gone` once no live object has the owner's uid under the kind, name and namespace that the reference names. A uid
+never comes back, so gone links stay gone, and finding garbage costs as much as there is garbage.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 
 from django.db import connection, transaction
+from django.db.models import QuerySet
 
-from manciple.store import bulk, documents, owners, rows
+from manciple.store import bulk, records, rows
 from manciple.store.metadata import collector_duty
-from manciple.store.models import Event, StoredObject
+from manciple.store.models import Event, OwnerLink, StoredObject
 from manciple.store.records import EventType
 from manciple.wire.base import ApiObject, OwnerReference
-from manciple.wire.registry import Kind
+from manciple.wire.registry import Kind, registry
+
+# Owner links ----------------------------------------------------------------------------------------------------------
+
+
+Key = tuple[str, str, str]  # (resource, namespace, name)
+
+_LINK_COLUMNS = ("object_id", "owner_uid", "resolvable", "gone", "controller", "blocking")
+
+
+def unlink(uids: Iterable[str]) -> None:
+    """Forget the owner references of these objects."""
+    bulk.delete(OwnerLink, ["object_id"], [(uid,) for uid in uids])
+
+
+def link(dependents: Sequence[tuple[Kind, ApiObject]]) -> None:
+    """Write the owner references of `dependents`, none of which has any links yet. Their owners are stored by now."""
+    pairs = [
+        (obj.metadata.uid, owner, owner_key(kind, obj, owner))
+        for kind, obj in dependents
+        for owner in obj.metadata.owner_references
+    ]
+    living = _living({owner.uid for _, owner, _ in pairs})
+    found = [
+        (
+            uid,
+            owner.uid,
+            key is not None,
+            key is not None and living.get(owner.uid) != key,
+            bool(owner.controller),
+            bool(owner.block_owner_deletion),
+        )
+        for uid, owner, key in pairs
+    ]
+    bulk.insert(OwnerLink, _LINK_COLUMNS, found)
+
+
+def mark_gone(uids: Iterable[str]) -> None:
+    """These objects are deleted: links to them lead nowhere."""
+    for chunk in bulk.chunks(uids, bulk.PARAMETERS):
+        places = ", ".join(["%s"] * len(chunk))
+        statement = f"UPDATE store_ownerlink SET gone = TRUE WHERE resolvable AND owner_uid IN ({places})"  # noqa: S608
+        bulk.execute(statement, chunk)
+
+
+def owner_key(kind: Kind, dependent: ApiObject, owner: OwnerReference) -> Key | None:
+    """Where the owner must live; None where that cannot be told, and then it never counts as gone.
+
+    That is so for a kind that nobody registered, and for a namespaced owner of a cluster-wide object.
+    """
+    owner_kind = _owner_kind(owner)
+    if owner_kind is None or (owner_kind.namespaced and not kind.namespaced):
+        return None
+    namespace = dependent.metadata.namespace if owner_kind.namespaced else ""
+    return (owner_kind.resource, namespace, owner.name)
+
+
+def _owner_kind(owner: OwnerReference) -> Kind | None:
+    """The kind of an owner, under whichever of its served versions the reference names it."""
+    group, _, version = owner.api_version.rpartition("/")
+    for kind in registry:
+        if (kind.group, kind.kind) == (group, owner.kind) and (
+            version == kind.version or version in kind.served_versions
+        ):
+            return kind
+    return None
+
+
+def _living(uids: Iterable[str]) -> dict[str, Key]:
+    columns = ["uid", "resource", "namespace", "name"]
+    found = bulk.select(StoredObject, columns, ["uid"], [(uid,) for uid in uids])
+    return {uid: (resource, namespace, name) for uid, resource, namespace, name in found}
+
+
+def controlled_by(owner_uids: QuerySet[Any, Any], kind: Kind) -> list[tuple[str, str]]:
+    """(namespace, name) of the live objects of `kind` that one of these owners controls. One query."""
+    links = OwnerLink.objects.filter(owner_uid__in=owner_uids, controller=True)
+    owned = StoredObject.objects.filter(uid__in=links.values("object_id"), resource=kind.resource)
+    return list(owned.values_list("namespace", "name"))
+
+
+def dependents(owner_uids: Collection[str], kind: Kind) -> dict[str, list[tuple[str, str]]]:
+    """owner uid -> (namespace, name) of the live objects of `kind` that name it, oldest first; committed ones only."""
+    links = dict[str, list[str]]()
+    for object_id, owner_uid in OwnerLink.objects.filter(owner_uid__in=owner_uids).values_list(
+        "object_id", "owner_uid"
+    ):
+        links.setdefault(object_id, []).append(owner_uid)
+    found: dict[str, list[tuple[str, str]]] = {}
+    owned = StoredObject.objects.filter(uid__in=links, resource=kind.resource).order_by("event_id")
+    for uid, namespace, name in owned.values_list("uid", "namespace", "name"):
+        for owner_uid in links[uid]:
+            found.setdefault(owner_uid, []).append((namespace, name))
+    return found
+
+
+# Transactions ---------------------------------------------------------------------------------------------------------
 
 
 class Turn:
@@ -211,9 +312,9 @@ def _object_row(change: NetChange) -> tuple[Any, ...]:
 
 def _relink(*, added: Sequence[NetChange], modified: Sequence[NetChange], deleted: Sequence[NetChange]) -> None:
     adopted = [change for change in modified if _owners(change.current) != _owners(change.previous)]
-    owners.unlink(change.current.uid for change in (*deleted, *adopted) if _owners(change.previous))
-    owners.link([(change.kind, change.current.object) for change in (*added, *adopted)])
-    owners.mark_gone(change.current.uid for change in deleted)
+    unlink(change.current.uid for change in (*deleted, *adopted) if _owners(change.previous))
+    link([(change.kind, change.current.object) for change in (*added, *adopted)])
+    mark_gone(change.current.uid for change in deleted)
 
 
 def _owners(current: Current | None) -> tuple[OwnerReference, ...]:
@@ -222,4 +323,4 @@ def _owners(current: Current | None) -> tuple[OwnerReference, ...]:
 
 def as_current(kind: Kind, row: rows.Row) -> Current:
     """A row that was read with its document."""
-    return Current(documents.decode(kind, row.text or ""), row.revision, row.labels, row.fields)
+    return Current(records.decode(kind, row.text or ""), row.revision, row.labels, row.fields)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from manciple.store import bulk, documents, owners, persistence, rows
+from manciple.store import bulk, persistence, records, rows
 from manciple.store.models import OwnerLink
 from manciple.store.records import Change
 from manciple.wire.base import ApiObject
@@ -72,7 +72,7 @@ def reindex() -> dict[str, int]:
 def _reindex_kind(kind: Kind) -> int:
     total = 0
     for batch in bulk.chunks(_live(kind), BATCH):
-        owners.link([(kind, obj) for obj in batch])
+        persistence.link([(kind, obj) for obj in batch])
         project(kind.resource, [Change(type="ADDED", object=obj, previous=None) for obj in batch])
         total += len(batch)
     return total
@@ -82,4 +82,4 @@ def _live(kind: Kind) -> Iterator[ApiObject]:
     _, found = rows.live(kind.resource, namespace="", limit=0, with_text=False)
     for chunk in bulk.chunks(found, BATCH):
         texts = rows.texts(row.revision for row in chunk)
-        yield from (documents.decode(kind, texts[row.revision]) for row in chunk)
+        yield from (records.decode(kind, texts[row.revision]) for row in chunk)

@@ -1,14 +1,120 @@
-"""The values that the store hands out: frozen, documents as text, labels and fields as plain dictionaries."""
+"""What the store hands out: documents as text, frozen records with labels and fields as plain dictionaries, and a cache
+of the objects that this process has written last, as committed.
+
+What a process has just written, it is likely to read again at once: the next update of an object (a Lease that is
+renewed every ten seconds), the follower that comes after a controller. By its text a value is found in place of
+decoding the document again, which is always right. By its key it may be out of date, because other processes write
+too: good for an attempt whose transaction checks the revision.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
-from manciple.store import documents
+import orjson
+
+from manciple.wire import codec
 from manciple.wire.base import ApiObject
+from manciple.wire.registry import Kind
+
+# The cache ------------------------------------------------------------------------------------------------------------
+
+
+Key = tuple[str, str, str]  # (resource, namespace, name)
+
+#: Characters of all the documents whose values are kept, and of the longest of them. A fleet renews its Leases in turn:
+#: those of ten thousand nodes have room.
+ROOM = 8_000_000
+LONGEST = 16_384
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """An object as it was committed; on a deletion its last state, which is not kept."""
+
+    key: Key
+    text: str
+    object: ApiObject
+    gone: bool
+
+
+class ObjectCache:
+    """Of one process. Reading takes no lock: each step is one look-up."""
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        #: the oldest first
+        self._by_key: dict[Key, Committed] = {}
+        self._by_text: dict[str, ApiObject] = {}
+        self._taken = 0
+
+    def add(self, written: Iterable[Committed]) -> None:
+        with self._guard:
+            for one in written:
+                self._drop(one.key)
+                if not one.gone and len(one.text) <= LONGEST:
+                    self._by_key[one.key] = one
+                    self._by_text[one.text] = one.object
+                    self._taken += len(one.text)
+            while self._taken > ROOM:
+                self._drop(next(iter(self._by_key)))
+
+    def by_text(self, text: str) -> ApiObject | None:
+        return self._by_text.get(text)
+
+    def by_key(self, key: Key) -> ApiObject | None:
+        found = self._by_key.get(key)
+        return found.object if found else None
+
+    def _drop(self, key: Key) -> None:
+        known = self._by_key.pop(key, None)
+        if known is not None:
+            self._by_text.pop(known.text, None)
+            self._taken -= len(known.text)
+
+
+#: Of this process.
+cache = ObjectCache()
+
+
+# Documents ------------------------------------------------------------------------------------------------------------
+
+
+def encode(obj: ApiObject) -> str:
+    return codec.encode(obj).decode()
+
+
+def decode(kind: Kind, text: str) -> ApiObject:
+    """A document of ours back as its typed value."""
+    known = cache.by_text(text)
+    return known if isinstance(known, kind.type) else codec.decode_text(kind.type, text)
+
+
+def selectable_fields(kind: Kind, obj: ApiObject) -> dict[str, str]:
+    """What field selectors may ask for."""
+    meta = obj.metadata
+    return {"metadata.name": meta.name, "metadata.namespace": meta.namespace, **kind.selectable(obj)}
+
+
+def dump(values: Mapping[str, str]) -> str:
+    return orjson.dumps(values).decode()
+
+
+def load(text: str) -> dict[str, str]:
+    loaded: dict[str, Any] = orjson.loads(text)
+    return loaded
+
+
+def load_optional(text: str | None) -> dict[str, str] | None:
+    return None if text is None else load(text)
+
+
+# Records --------------------------------------------------------------------------------------------------------------
+
 
 EventType = Literal["ADDED", "MODIFIED", "DELETED"]
 Propagation = Literal["Background", "Foreground", "Orphan"]
@@ -66,21 +172,21 @@ class EventRecord:
 
     @cached_property
     def labels(self) -> dict[str, str]:
-        return documents.load(self.stored_labels)
+        return load(self.stored_labels)
 
     @cached_property
     def fields(self) -> dict[str, str]:
-        return documents.load(self.stored_fields)
+        return load(self.stored_fields)
 
     @cached_property
     def previous_labels(self) -> dict[str, str] | None:
         """None on ADDED."""
-        return documents.load_optional(self.stored_previous_labels)
+        return load_optional(self.stored_previous_labels)
 
     @cached_property
     def previous_fields(self) -> dict[str, str] | None:
         """None on ADDED."""
-        return documents.load_optional(self.stored_previous_fields)
+        return load_optional(self.stored_previous_fields)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

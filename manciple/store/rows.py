@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from manciple.store import documents
+from manciple.store import records
 from manciple.store.bulk import Query, chunks, fetch, given_table
 from manciple.store.records import Stored
 
@@ -49,8 +49,8 @@ class Row:
             uid=self.uid,
             revision=self.revision,
             text=text,
-            labels=documents.load(self.labels),
-            fields=documents.load(self.fields),
+            labels=records.load(self.labels),
+            fields=records.load(self.fields),
             deleting=self.deleting,
         )
 

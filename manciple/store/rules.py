@@ -6,7 +6,7 @@ rule reads through the writer is current and stays so until the commit: it can c
 itself write; when the write that it was asked for is undone, so is that. It refuses by raising an ApiError.
 
 Checks that are slow, or that need nothing but the object, belong before the transaction
-(`manciple.api.writes.register_check`).
+(`manciple.api.verbs.register_check`).
 """
 
 from __future__ import annotations

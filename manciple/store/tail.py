@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from django.db import DatabaseError, InterfaceError, connection
 
-from manciple.store import announce, bulk, documents, rows
+from manciple.store import announce, bulk, records, rows
 from manciple.store.records import EventRecord, EventType
 from manciple.wire.errors import Expired
 
@@ -119,7 +119,7 @@ def sketches_after(revision: int, *, resources: Collection[str], limit: int) -> 
     conditions = f" AND (resource IN ({_places(resources)}) OR type = 'DELETED')"
     found = _read(_SKETCHED, conditions, revision, resources, limit)
     sketches = [
-        Sketch(number, resource, type_, bool(deleting), documents.load(fields))
+        Sketch(number, resource, type_, bool(deleting), records.load(fields))
         for number, resource, type_, deleting, fields in found.changes
     ]
     return Stretch(sketches, found.revision, found.more)

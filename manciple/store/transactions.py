@@ -37,7 +37,7 @@ from typing import Generic, TypeVar, cast
 
 from django.db import Error, InterfaceError, OperationalError, connection, transaction
 
-from manciple.store import announce, object_cache, persistence, rows
+from manciple.store import announce, persistence, records, rows
 from manciple.store.per_process import PerProcess
 from manciple.store.persistence import Current
 from manciple.store.writer import WORLD, Key, Sources, Wanted, Writer, references_to
@@ -106,7 +106,7 @@ def _opened(writer: Writer) -> Iterator[Writer]:
 
 
 def _finish(writer: Writer, committed: Callable[[], None]) -> None:
-    object_cache.add(writer.committed)
+    records.cache.add(writer.committed)
     committed()
     announce.announce(writer.revision, writer.resources)
 

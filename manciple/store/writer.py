@@ -15,10 +15,9 @@ from datetime import UTC, datetime
 from random import SystemRandom
 from typing import Any
 
-from manciple.store import bulk, documents, metadata, persistence, projectors, rows, rules
-from manciple.store.object_cache import Committed
+from manciple.store import bulk, metadata, persistence, projectors, records, rows, rules
 from manciple.store.persistence import Current, NetChange, NewEvent
-from manciple.store.records import Change, Deletion, EventType, Propagation, Selector, Written
+from manciple.store.records import Change, Committed, Deletion, EventType, Propagation, Selector, Written
 from manciple.wire import names
 from manciple.wire.base import ApiObject
 from manciple.wire.errors import AlreadyExists, NotFound
@@ -324,11 +323,11 @@ class Writer:
         current = Current(
             numbered,
             self._revision,
-            documents.dump(meta.labels),
-            documents.dump(documents.selectable_fields(kind, numbered)),
+            records.dump(meta.labels),
+            records.dump(records.selectable_fields(kind, numbered)),
         )
         key = (kind.resource, meta.namespace, meta.name)
-        text = documents.encode(numbered)
+        text = records.encode(numbered)
         event = NewEvent(revision=self._revision, type=type_, kind=kind, current=current, text=text, previous=previous)
         self._events.append(event)
         self._journal.append((key, previous))
@@ -370,9 +369,9 @@ def _version(current: Current | None) -> str:
 
 def _matches(labels: str, fields: str, by_labels: Selector | None, by_fields: Selector | None) -> bool:
     """Whether the stored labels and fields (JSON text) satisfy the selectors."""
-    if by_labels is not None and not by_labels.matches(documents.load(labels)):
+    if by_labels is not None and not by_labels.matches(records.load(labels)):
         return False
-    return by_fields is None or by_fields.matches(documents.load(fields))
+    return by_fields is None or by_fields.matches(records.load(fields))
 
 
 def _project(changes: Iterable[NetChange]) -> None:

@@ -23,7 +23,7 @@ from msgspec import structs
 from claims import models
 from claims.kinds.pods import Pod, PodResourceClaim, PodResourceClaimStatus
 from claims.kinds.resource_claims import ResourceClaim, ResourceClaimTemplate
-from manciple.store import bulk, objects, owners
+from manciple.store import bulk, objects, persistence
 from manciple.store.objects import Writer
 from manciple.store.records import EventRecord
 from manciple.wire.errors import ApiError, Invalid, NotFound
@@ -124,7 +124,7 @@ def _sync_batch(keys: Sequence[Key]) -> int:
     with objects.writing(identity=IDENTITY) as writer, looked_after.noted(writer, looking):
         writer.load(kind(PODS), keys)
         pods = [pod for key in keys if (pod := _living(writer, key)) is not None]
-        made_before = owners.dependents([pod.metadata.uid for pod in pods], kind(CLAIMS))
+        made_before = persistence.dependents([pod.metadata.uid for pod in pods], kind(CLAIMS))
         writer.load(kind(CLAIMS), [key for claims in made_before.values() for key in claims])
         writer.draw_names(kind(CLAIMS), [base for pod in pods for base in _names_wanted(pod)])
         return sum(_sync_pod(writer, pod, made_before.get(pod.metadata.uid, ())) for pod in pods)

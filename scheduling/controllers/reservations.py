@@ -29,7 +29,7 @@ from msgspec import structs
 from claims import models
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim, ResourceClaimConsumerReference, ResourceClaimStatus
-from manciple.store import objects, owners
+from manciple.store import objects, persistence
 from manciple.store.objects import Writer
 from manciple.store.records import EventRecord
 from manciple.wire.identity import controller
@@ -181,7 +181,7 @@ def _living_pods() -> QuerySet[models.Pod]:
 def _made_for_ended_pods() -> Iterable[Key]:
     """The claims that were made for pods that have ended but are still there; after others, the collector cleans up."""
     ended = models.Pod.objects.filter(Q(phase__in=FINISHED_PHASES) | Q(deleting=True, node_name=""))
-    return owners.controlled_by(ended.exclude(claim_names=[]).values("uid"), kind(CLAIMS))
+    return persistence.controlled_by(ended.exclude(claim_names=[]).values("uid"), kind(CLAIMS))
 
 
 def _judge(claim: ResourceClaim, pods: dict[Key, Pod], *, idle: bool) -> Release | None:

@@ -20,7 +20,7 @@ from django.views.decorators.http import require_http_methods, require_safe
 
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaimTemplate
-from manciple.api import writes
+from manciple.api import verbs
 from manciple.pages.lists import Column, Filter, ListQuery, Table, parameter, sorted_by
 from manciple.pages.people import Person, demand_edit, demand_sight, person_of
 from manciple.store import objects
@@ -137,7 +137,7 @@ def delete_template(request: HttpRequest, namespace: str, name: str) -> HttpResp
     uid = request.POST.get("uid", "")
     options = DeleteOptions(preconditions=Preconditions(uid=uid) if uid else None)
     try:
-        writes.delete(kind(TEMPLATES), namespace=namespace, name=name, identity=person.identity, options=options)
+        verbs.delete(kind(TEMPLATES), namespace=namespace, name=name, identity=person.identity, options=options)
     except ApiError as refusal:
         messages.error(request, in_words(refusal, what="template"))
         return render(request, "claim_templates/page.html", context, status=refusal.code)

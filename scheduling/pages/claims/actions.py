@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from msgspec import structs
 
 from claims.kinds.resource_claims import ResourceClaim, ResourceClaimStatus
-from manciple.api import writes
+from manciple.api import verbs
 from manciple.wire.errors import ApiError, Conflict, NotFound
 from manciple.wire.identity import Identity
 from manciple.wire.machinery import DeleteOptions, Preconditions
@@ -82,7 +82,7 @@ def removed_finalizers(claim: ResourceClaim) -> tuple[str, ...]:
 def delete(identity: Identity, namespace: str, name: str, *, uid: str) -> bool:
     """Whether it is gone already. uid: of the claim that the person saw. Raises: ApiError."""
     options = DeleteOptions(preconditions=Preconditions(uid=uid) if uid else None)
-    return writes.delete(kind(CLAIMS), namespace=namespace, name=name, identity=identity, options=options).gone
+    return verbs.delete(kind(CLAIMS), namespace=namespace, name=name, identity=identity, options=options).gone
 
 
 def force_release(identity: Identity, namespace: str, name: str, *, uid: str) -> bool:
@@ -102,10 +102,10 @@ def force_release(identity: Identity, namespace: str, name: str, *, uid: str) ->
         return structs.replace(claim, metadata=structs.replace(claim.metadata, finalizers=kept))
 
     claims = kind(CLAIMS)
-    writes.modify(claims, without_status, namespace=namespace, name=name, identity=identity, subresource="status")
+    verbs.modify(claims, without_status, namespace=namespace, name=name, identity=identity, subresource="status")
     try:
-        writes.modify(claims, without_finalizers, namespace=namespace, name=name, identity=identity)
-        writes.current(claims, namespace, name)
+        verbs.modify(claims, without_finalizers, namespace=namespace, name=name, identity=identity)
+        verbs.current(claims, namespace, name)
     except NotFound:  # the claim controller was quicker
         return True
     return False

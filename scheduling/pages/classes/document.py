@@ -13,7 +13,7 @@ from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import redirect
 from django.views.decorators.http import require_POST, require_safe
 
-from manciple.api import writes
+from manciple.api import verbs
 from manciple.pages.links import class_url
 from manciple.pages.people import demand_edit
 from manciple.pages.posting import posted_from
@@ -66,7 +66,7 @@ def save_yaml(request: HttpRequest, name: str) -> HttpResponse:
     existing = stored_class(name)
     text = request.POST.get("yaml", "").replace("\r\n", "\n")
     try:
-        writes.update(class_kind(), parse(text, class_kind(), name=name), name=name, identity=person.identity)
+        verbs.update(class_kind(), parse(text, class_kind(), name=name), name=name, identity=person.identity)
     except Unreadable as problem:
         return show_yaml(request, existing, text=text, findings=problem.findings)
     except ApiError as refusal:

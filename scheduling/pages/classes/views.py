@@ -21,7 +21,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from claims.devices.cache import read_devices
 from claims.devices.pools import DeviceSnapshot
 from inventory.kinds.devices import DeviceClass
-from manciple.api import writes
+from manciple.api import verbs
 from manciple.pages.links import class_url
 from manciple.pages.lists import Column, ListQuery, Table, sorted_by
 from manciple.pages.people import demand_edit, person_of
@@ -302,9 +302,9 @@ def _save(
     """Write the class; what the API says against it goes into `errors`."""
     try:
         if existing is None:
-            writes.create(class_kind(), wanted, identity=identity)
+            verbs.create(class_kind(), wanted, identity=identity)
         else:
-            writes.update(class_kind(), wanted, name=existing.metadata.name, identity=identity)
+            verbs.update(class_kind(), wanted, name=existing.metadata.name, identity=identity)
     except ApiError as refusal:
         causes = (refusal.details or {}).get("causes")
         place_causes(form, causes or [{"field": "", "message": explained(refusal)}], errors)
@@ -331,7 +331,7 @@ def delete_class(request: HttpRequest, name: str) -> HttpResponse:
     existing = stored_class(name)
     if request.method == "POST":
         try:
-            writes.delete(class_kind(), name=name, identity=person.identity)
+            verbs.delete(class_kind(), name=name, identity=person.identity)
         except ApiError as refusal:
             messages.error(request, f"Class {name} is not deleted: {explained(refusal)}")
             return redirect(class_url(name))

@@ -17,7 +17,7 @@ from django.views.decorators.http import require_http_methods, require_safe
 from msgspec import structs
 
 from claims.admission import ADMIN_ACCESS_LABEL
-from manciple.api import writes
+from manciple.api import verbs
 from manciple.pages import links
 from manciple.pages.lists import Column, ListQuery, Table, parameter, sorted_by
 from manciple.pages.people import demand_edit, demand_sight, person_of
@@ -56,7 +56,7 @@ def _create(request: HttpRequest) -> HttpResponse:
     person = demand_edit(request, "make namespaces")
     name = request.POST.get("name", "").strip()
     try:
-        writes.create(kind(NAMESPACES), Namespace(metadata=ObjectMeta(name=name)), identity=person.identity)
+        verbs.create(kind(NAMESPACES), Namespace(metadata=ObjectMeta(name=name)), identity=person.identity)
     except ApiError as refusal:
         return _draw_list(request, typed=name, complaint=_explained(refusal, name))
     messages.success(request, f"Namespace {name} is there.")
@@ -139,7 +139,7 @@ def change_namespace(request: HttpRequest, name: str) -> HttpResponse:
         return structs.replace(old, metadata=structs.replace(old.metadata, labels=wanted))
 
     try:
-        writes.modify(kind(NAMESPACES), relabelled, name=name, identity=person.identity)
+        verbs.modify(kind(NAMESPACES), relabelled, name=name, identity=person.identity)
     except ApiError as refusal:
         return _refused(request, name, refusal)
     told = "Claims in it may ask for admin access now." if opens else "New claims in it may not ask for admin access."
@@ -153,7 +153,7 @@ def delete_namespace(request: HttpRequest, name: str) -> HttpResponse:
     """Delete it and what is in it, as `kubectl delete namespace` does."""
     person = demand_edit(request, "delete namespaces")
     try:
-        deletion = writes.delete(kind(NAMESPACES), name=name, identity=person.identity)
+        deletion = verbs.delete(kind(NAMESPACES), name=name, identity=person.identity)
     except ApiError as refusal:
         return _refused(request, name, refusal)
     if deletion.gone or not read_namespaces(person, name=name):

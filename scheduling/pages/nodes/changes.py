@@ -17,7 +17,7 @@ from claims.kinds.pods import Pod
 from claims.models import Pod as PodRow
 from inventory.kinds.node_rules import TAINT_EFFECTS
 from inventory.kinds.nodes import Node, Taint
-from manciple.api import writes
+from manciple.api import verbs
 from manciple.store import objects
 from manciple.wire.base import timestamp
 from manciple.wire.errors import ApiError
@@ -105,7 +105,7 @@ def changed(node: Node, change: Change, now: datetime) -> Node:
 def write(name: str, change: Change, *, identity: Identity, dry_run: bool = False) -> None:
     """Make the change through the API. Raises: ApiError."""
     now = datetime.now(UTC)
-    writes.modify(kind(NODES), lambda node: changed(node, change, now), name=name, identity=identity, dry_run=dry_run)
+    verbs.modify(kind(NODES), lambda node: changed(node, change, now), name=name, identity=identity, dry_run=dry_run)
 
 
 def complaints(name: str, change: Change, *, identity: Identity) -> dict[str, str]:

@@ -16,7 +16,7 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods
 
 from claims.kinds.pods import Pod
-from manciple.api import writes
+from manciple.api import verbs
 from manciple.pages.people import Person, demand_edit, demand_sight
 from manciple.store import objects
 from manciple.store.tail import latest_revision
@@ -76,7 +76,7 @@ def _delete(pod: Pod, uid: str, person: Person) -> str:
         return f"Another pod has the name {meta.name} by now. This is what deleting that one would do."
     options = DeleteOptions(preconditions=Preconditions(uid=meta.uid))
     try:
-        writes.delete(kind(PODS), namespace=meta.namespace, name=meta.name, identity=person.identity, options=options)
+        verbs.delete(kind(PODS), namespace=meta.namespace, name=meta.name, identity=person.identity, options=options)
     except NotFound:
         return ""
     except ApiError as refusal:

@@ -13,7 +13,7 @@ from typing import Any
 
 from msgspec import structs
 
-from manciple.api import writes
+from manciple.api import verbs
 from manciple.api.requests import decode_document
 from manciple.pages.people import Person
 from manciple.wire.base import ApiObject
@@ -206,7 +206,7 @@ def _forbidden(document: Document, person: Person) -> Problem | None:
 def _try(document: Document, person: Person) -> list[Problem]:
     namespace = document.object.metadata.namespace
     try:
-        writes.create(document.kind, document.object, namespace=namespace, identity=person.identity, dry_run=True)
+        verbs.create(document.kind, document.object, namespace=namespace, identity=person.identity, dry_run=True)
     except ApiError as refusal:
         return list(refused(document, refusal))
     return []
@@ -218,7 +218,7 @@ def create_all(documents: Sequence[Document], person: Person) -> tuple[list[ApiO
     for document in _in_order(documents):
         try:
             made.append(
-                writes.create(
+                verbs.create(
                     document.kind,
                     document.object,
                     namespace=document.object.metadata.namespace,

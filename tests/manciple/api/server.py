@@ -22,8 +22,8 @@ import pytest
 import uvicorn
 
 from manciple.api import certificates, kubeconfig, tokens
-from manciple.api.fanout import close_streams
 from manciple.api.namespaces import ensure_namespaces
+from manciple.api.streams import close_streams
 from manciple.asgi import application
 from manciple.store.tail import Tail
 

@@ -10,9 +10,8 @@ from typing import Any
 import httpx
 import pytest
 
-from manciple.api import asgi_requests, tokens
-from manciple.api.asgi_requests import until_stopped
-from manciple.api.fanout import close_streams
+from manciple.api import streams, tokens
+from manciple.api.streams import close_streams, until_stopped
 from manciple.api.tokens import identify_headers
 from tests.manciple.api.requests import CLAIMS, PODS, claim
 from tests.manciple.api.server import ApiServer
@@ -47,7 +46,7 @@ def test_a_stream_that_waited_for_the_database_when_the_stop_came_is_refused(
         assert may_go_on.wait(30)
         return identify_headers(headers, **known)
 
-    monkeypatch.setattr(asgi_requests, "identify_headers", slowly)
+    monkeypatch.setattr(streams, "identify_headers", slowly)
     tokens.forget()
     answers: list[httpx.Response] = []
     with api_server.client() as client:

@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from manciple.api import fanout, watch
+from manciple.api import streams, watch
 from manciple.store import pruning
 from tests.manciple.api.requests import CLAIMS, LEASES, METADATA, NAMESPACES, PODS, TABLE, claim, lease, pod
 from tests.manciple.api.server import ApiServer
@@ -243,9 +243,9 @@ def test_a_client_that_does_not_keep_up_is_let_go() -> None:
     import asyncio
 
     async def overflow() -> tuple[bool, int]:
-        watcher = fanout.Watcher("pods", limit=2)
+        watcher = streams.Watcher("pods", limit=2)
         for _ in range(3):
-            watcher.offer(fanout.SharedEvent(record=None))  # type: ignore[arg-type]
+            watcher.offer(streams.SharedEvent(record=None))  # type: ignore[arg-type]
         return watcher.closed, watcher.waiting
 
     assert asyncio.run(overflow()) == (True, 0)

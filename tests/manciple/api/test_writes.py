@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from manciple.api import writes
+from manciple.api import verbs
 from manciple.store import objects
 from manciple.store.rules import Write
 from manciple.wire import codec
@@ -46,7 +46,7 @@ def test_a_change_is_worked_out_anew_when_somebody_was_quicker(kind: Kind) -> No
             interfere(kind, len(seen))
         return held_by(old, "bob")
 
-    written = writes.modify(kind, change, namespace="default", name="l", identity=ALICE)
+    written = verbs.modify(kind, change, namespace="default", name="l", identity=ALICE)
     assert seen == [None, 1, 2]
     assert (written.object.spec.holder_identity, written.object.spec.lease_transitions) == ("bob", 2)
 
@@ -60,8 +60,8 @@ def test_a_change_that_never_comes_first_is_a_conflict(kind: Kind) -> None:
         return held_by(old, "bob")
 
     with pytest.raises(Conflict):
-        writes.modify(kind, change, namespace="default", name="l", identity=ALICE)
-    assert len(attempts) == writes.ATTEMPTS
+        verbs.modify(kind, change, namespace="default", name="l", identity=ALICE)
+    assert len(attempts) == verbs.ATTEMPTS
 
 
 @pytest.fixture
@@ -74,16 +74,16 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Write]:
         if request.new is not None and request.new.spec.holder_identity == "mallory":
             raise Forbidden("not mallory")
 
-    monkeypatch.setattr(writes, "_checks", list(writes._checks))
-    writes.register_check(check)
+    monkeypatch.setattr(verbs, "_checks", list(verbs._checks))
+    verbs.register_check(check)
     return requests
 
 
 def test_admission_is_asked_before_every_write(kind: Kind, asked: list[Write]) -> None:
     made = codec.decode_value(kind.type, lease("m"))
-    writes.create(kind, made, namespace="default", identity=ALICE)
-    writes.modify(kind, lambda old: held_by(old, "bob"), namespace="default", name="m", identity=ALICE)
-    writes.delete(kind, namespace="default", name="m", identity=ALICE)
+    verbs.create(kind, made, namespace="default", identity=ALICE)
+    verbs.modify(kind, lambda old: held_by(old, "bob"), namespace="default", name="m", identity=ALICE)
+    verbs.delete(kind, namespace="default", name="m", identity=ALICE)
     assert [request.operation for request in asked] == ["CREATE", "UPDATE", "DELETE"]
     assert {request.identity for request in asked} == {ALICE}
     assert asked[1].old.spec.holder_identity == "alice"
@@ -92,5 +92,5 @@ def test_admission_is_asked_before_every_write(kind: Kind, asked: list[Write]) -
 
 def test_what_admission_refuses_is_not_written(kind: Kind, asked: list[Write]) -> None:
     with pytest.raises(Forbidden):
-        writes.modify(kind, lambda old: held_by(old, "mallory"), namespace="default", name="l", identity=ALICE)
-    assert writes.current(kind, "default", "l").spec.holder_identity == "alice"
+        verbs.modify(kind, lambda old: held_by(old, "mallory"), namespace="default", name="l", identity=ALICE)
+    assert verbs.current(kind, "default", "l").spec.holder_identity == "alice"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from manciple.store import object_cache
-from manciple.store.object_cache import Committed, ObjectCache
+from manciple.store import records
+from manciple.store.records import Committed, ObjectCache
 from tests.builders import make_node
 
 
@@ -31,7 +31,7 @@ def test_what_was_deleted_is_not_kept() -> None:
 
 
 def test_what_was_written_longest_ago_goes_where_there_is_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(object_cache, "ROOM", 10)
+    monkeypatch.setattr(records, "ROOM", 10)
     cache = ObjectCache()
     cache.add([committed("a", "aaaa"), committed("b", "bbbb"), committed("a", "AAAA"), committed("c", "cc")])
     assert names_kept(cache, "a", "b", "c") == ["a", "b", "c"]
@@ -40,7 +40,7 @@ def test_what_was_written_longest_ago_goes_where_there_is_no_room(monkeypatch: p
 
 
 def test_a_very_long_document_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(object_cache, "LONGEST", 3)
+    monkeypatch.setattr(records, "LONGEST", 3)
     cache = ObjectCache()
     cache.add([committed("a", "aaaa")])
     assert names_kept(cache, "a") == []

@@ -13,7 +13,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
 from manciple.api import certificates
-from manciple.api.fanout import close_streams
+from manciple.api.streams import close_streams
 from manciple.asgi import application
 from manciple.processes.listeners import Address, AddressInUse, Listeners, Tls, bind, warm
 from manciple.store.tail import Tail

@@ -1,8 +1,13 @@
-"""What the writing verbs do, for the REST views and the pages alike: prepare, validate, admit, store.
+"""What the verbs of the API do, for the REST views and the pages alike.
 
-Everything slow happens before the transaction. An update therefore reads the object, works out its successor, and
-writes it on condition that nobody else wrote meanwhile; if somebody did, it starts over with what they left
-(`ATTEMPTS` times). A client that named a resourceVersion wants exactly that one replaced, and gets the Conflict.
+Every read is of the newest state, so it is "not older than" any revision that exists. A revision that does not exist
+yet is answered with a Timeout, as upstream does when its cache does not catch up; an exact past revision is answered
+where nothing of the kind has changed since, and is Expired otherwise.
+
+Writes prepare, validate, admit and store. Everything slow happens before the transaction. An update therefore reads the
+object, works out its successor, and writes it on condition that nobody else wrote meanwhile; if somebody did, it starts
+over with what they left (`ATTEMPTS` times). A client that named a resourceVersion wants exactly that one replaced, and
+gets the Conflict.
 
 `dry_run` goes the whole way and rolls the transaction back. Source: apiserver/pkg/registry/generic/registry/store.go.
 """
@@ -16,17 +21,76 @@ from typing import Any
 
 from msgspec import structs
 
-from manciple.api import namespaces, reads
+from manciple.api import namespaces
 from manciple.api.requests import ListOptions, propagation_of
-from manciple.store import objects
+from manciple.store import objects, tail
 from manciple.store.records import Deletion, Page, Stored
 from manciple.store.rules import Write
 from manciple.wire.apply import tracked
 from manciple.wire.base import ApiObject, timestamp
-from manciple.wire.errors import ApiError, BadRequest, Conflict, FieldError, Invalid, NotFound, invalid
+from manciple.wire.errors import ApiError, BadRequest, Conflict, Expired, FieldError, Invalid, NotFound, invalid
 from manciple.wire.identity import Identity
 from manciple.wire.machinery import DeleteOptions, Preconditions
 from manciple.wire.registry import Kind, registry
+
+# Reading --------------------------------------------------------------------------------------------------------------
+
+
+class TooLargeRevision(ApiError):
+    """504: the client has seen a revision that this store has not reached."""
+
+    code, reason = 504, "Timeout"
+
+    @classmethod
+    def of(cls, wanted: int, current: int) -> TooLargeRevision:
+        cause = {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}
+        return cls(
+            f"Too large resource version: {wanted}, current: {current}",
+            details={"causes": [cause], "retryAfterSeconds": 1},
+        )
+
+
+def get(kind: Kind, *, namespace: str, name: str, resource_version: str = "") -> Stored:
+    """Raises: NotFound, TooLargeRevision."""
+    if resource_version.isdecimal() and int(resource_version):
+        _check_reached(int(resource_version), tail.latest_revision())
+    stored = objects.get(kind, namespace, name)
+    if stored is None:
+        raise NotFound.of(kind.resource, name)
+    return stored
+
+
+def list_page(kind: Kind, *, namespace: str, options: ListOptions) -> Page:
+    """Raises: BadRequest for a strange continue token; Expired, TooLargeRevision."""
+    page = objects.list(
+        kind,
+        namespace=namespace,
+        labels=None if options.labels.empty else options.labels,
+        fields=None if options.fields.empty else options.fields,
+        limit=options.limit,
+        continue_token=options.continue_token,
+    )
+    wanted = int(options.resource_version or 0)
+    if not wanted or options.continue_token:
+        return page
+    _check_reached(wanted, page.revision)
+    return _at_exactly(kind, page, wanted) if options.resource_version_match == "Exact" else page
+
+
+def _check_reached(wanted: int, current: int) -> None:
+    if wanted > current:
+        raise TooLargeRevision.of(wanted, current)
+
+
+def _at_exactly(kind: Kind, page: Page, wanted: int) -> Page:
+    changes = tail.read_after(wanted, resources=[kind.resource], limit=1)
+    if changes and changes[0].revision <= page.revision:
+        raise Expired(f"The resourceVersion for the provided list is too old: {wanted}.")
+    return replace(page, revision=wanted)
+
+
+# Writing --------------------------------------------------------------------------------------------------------------
+
 
 #: How often an update is worked out anew because somebody else wrote in between (upstream: patches retry 5 times).
 ATTEMPTS = 5
@@ -342,7 +406,7 @@ def delete_all(
     kind: Kind, *, namespace: str, selected: ListOptions, identity: Identity, options: DeleteOptions
 ) -> Page:
     """Delete what `selected` selects in `namespace`; returns the objects as they were before."""
-    page = reads.list_page(kind, namespace=namespace, options=selected)
+    page = list_page(kind, namespace=namespace, options=selected)
     deleted = tuple(item for item in page.items if _deleted(kind, item, identity=identity, options=options))
     return replace(page, items=deleted)
 

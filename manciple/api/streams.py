@@ -1,0 +1,301 @@
+"""What the parts that are written for ASGI by hand have in common: reading a request, asking the database, refusing.
+
+The event log is fanned out to the watches of one event loop. The process's one `Tail` reads the log in its own thread.
+The `Hub` of a loop subscribes to it once, carries each batch into the loop (`call_soon_threadsafe`), and there puts
+every event into the queues of the watches of its resource. An event is shaped once per form, however many watches want
+it (`SharedEvent`). A watch that joins is told the hub's position: events above it will arrive in its queue, those up to
+it must be read from the log. So nothing is skipped and nothing needs a lock. A watch whose client does not keep up is
+closed when its queue is full; the client comes back with the revision that it has seen last.
+
+And the end of the server: what is still being answered when its time is up gets an end that its client understands.
+Streams are ended in order, and new ones refused, as soon as a server stops (`close_streams`). Seconds later the server
+cancels what still runs: a request that waits for a thread or for the database, a stream whose client takes nothing.
+Left to itself, each of them would be an error with its trace in the log, and a plain 500 for the client.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import weakref
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any, ClassVar, TypeVar
+from urllib.parse import parse_qsl
+
+from django.db import close_old_connections
+
+from manciple.api import tokens
+from manciple.api.answers import error_answer
+from manciple.api.faults import unavailable_for
+from manciple.api.tokens import bearer, identify_headers
+from manciple.store import tail
+from manciple.store.records import EventRecord
+from manciple.store.tail import Tail
+from manciple.wire.errors import ApiError, GatewayTimeout, Unauthorized
+
+# The fan-out of the log -----------------------------------------------------------------------------------------------
+
+
+#: Events that a watch may lie behind the log before it is closed.
+QUEUE_LIMIT = 10_000
+
+#: Threads in which watches read the database: few, because every thread keeps a connection.
+readers = ThreadPoolExecutor(max_workers=4, thread_name_prefix="watch-reader")
+
+
+class SharedEvent:
+    """An event of the log with the texts it was already shaped into; used from one event loop only."""
+
+    __slots__ = ("_texts", "record")
+
+    def __init__(self, record: EventRecord) -> None:
+        self.record = record
+        self._texts: dict[object, bytes] = {}
+
+    def shaped(self, key: object, shape: Callable[[EventRecord], bytes]) -> bytes:
+        """What `shape` makes of the record; made once per `key`."""
+        text = self._texts.get(key)
+        if text is None:
+            text = self._texts[key] = shape(self.record)
+        return text
+
+
+class Watcher:
+    """One watch's place in the hub: a bounded queue of events of one resource."""
+
+    def __init__(self, resource: str, limit: int) -> None:
+        self.resource = resource
+        self.closed = False
+        self._limit = limit
+        self._queue: list[SharedEvent] = []
+        self._ready = asyncio.Event()
+
+    def offer(self, event: SharedEvent) -> None:
+        """Called by the hub. A full queue closes the watch: its client has lost touch."""
+        if self.closed:
+            return
+        if len(self._queue) >= self._limit:
+            self._queue = []
+            self.close()
+            return
+        self._queue.append(event)
+        self._ready.set()
+
+    @property
+    def waiting(self) -> int:
+        """Events that were offered and not taken yet."""
+        return len(self._queue)
+
+    def close(self) -> None:
+        self.closed = True
+        self._ready.set()
+
+    async def take(self, *, seconds: float) -> list[SharedEvent]:
+        """All waiting events, after waiting up to `seconds` for the first one; empty after that time."""
+        if not self._queue and not self.closed:
+            try:
+                await asyncio.wait_for(self._ready.wait(), seconds)
+            except TimeoutError:
+                return []
+        taken, self._queue = self._queue, []
+        if not self.closed:
+            self._ready.clear()
+        return taken
+
+
+class Hub:
+    """The fan-out of one event loop. Everything but `_receive` and `_lose` runs in that loop."""
+
+    _hubs: ClassVar[weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Hub]] = weakref.WeakKeyDictionary()
+    _guard: ClassVar[threading.Lock] = threading.Lock()
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._watchers: defaultdict[str, set[Watcher]] = defaultdict(set)
+        self._started: asyncio.Task[None] | None = None
+        self._unsubscribe: Callable[[], None] | None = None
+        #: every event up to this revision was offered to the watchers
+        self.position = 0
+        #: the server stops: whatever is streamed ends
+        self.stopping = asyncio.Event()
+
+    @classmethod
+    def of_running_loop(cls) -> Hub:
+        loop = asyncio.get_running_loop()
+        with cls._guard:
+            if loop not in cls._hubs:
+                cls._hubs[loop] = cls(loop)
+            return cls._hubs[loop]
+
+    async def join(self, resource: str, *, limit: int = QUEUE_LIMIT) -> tuple[Watcher, int]:
+        """A new watcher, and the hub's position when it joined: events above that will be in its queue."""
+        if self._started is None:
+            self._started = self._loop.create_task(self._start())
+        await asyncio.shield(self._started)
+        watcher = Watcher(resource, limit)
+        self._watchers[resource].add(watcher)
+        return watcher, self.position
+
+    def leave(self, watcher: Watcher) -> None:
+        self._watchers[watcher.resource].discard(watcher)
+
+    def close(self) -> None:
+        """End all watches and the subscription; the next watch starts anew."""
+        for watchers in self._watchers.values():
+            for watcher in watchers:
+                watcher.close()
+        self._watchers.clear()
+        if self._unsubscribe is not None:
+            self._unsubscribe()
+        self._unsubscribe, self._started = None, None
+
+    async def _start(self) -> None:
+        try:
+            self.position = await self._loop.run_in_executor(readers, tail.latest_revision)
+            self._unsubscribe = await self._loop.run_in_executor(readers, self._subscribe, self.position)
+        except BaseException:
+            self._started = None
+            raise
+
+    def _subscribe(self, after: int) -> Callable[[], None]:
+        return Tail.instance().subscribe(self._receive, after=after, on_expired=self._lose)
+
+    def _receive(self, records: Sequence[EventRecord]) -> None:
+        """Called in the tail's thread."""
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._dispatch, records)
+
+    def _lose(self, _error: Exception) -> None:
+        """Called in the tail's thread when the log was pruned past this hub: every watch has to start over."""
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self.close)
+
+    def _dispatch(self, records: Sequence[EventRecord]) -> None:
+        for record in records:
+            watchers = self._watchers.get(record.resource)
+            if watchers:
+                event = SharedEvent(record)
+                for watcher in watchers:
+                    watcher.offer(event)
+            self.position = record.revision
+
+
+async def close_streams() -> None:
+    """End what is streamed on this event loop, so that a server can stop without waiting for its clients."""
+    hub = Hub.of_running_loop()
+    hub.close()
+    hub.stopping.set()
+
+
+# Requests -------------------------------------------------------------------------------------------------------------
+
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Application = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+
+Found = TypeVar("Found")
+
+
+async def authenticate(headers: dict[str, str]) -> None:
+    """Raises: Unauthorized; ServiceUnavailable while the server stops: what is opened now would be cut off."""
+    refuse_when_stopping()
+    known = tokens.remembered(bearer(headers.get("authorization", "")))
+    if known is None:
+        identity = await in_reader(lambda: identify_headers(headers))
+    else:
+        identity = identify_headers(headers, known=known)
+    if identity is None:
+        raise Unauthorized("Unauthorized")
+
+
+def stopping() -> bool:
+    """Whether the server of this event loop stops."""
+    return Hub.of_running_loop().stopping.is_set()
+
+
+def refuse_when_stopping() -> None:
+    """Raises: ServiceUnavailable. To be asked again after whatever a stream waits for before it begins."""
+    if stopping():
+        raise unavailable_for("the server is shutting down: try again")
+
+
+async def in_reader(read: Callable[[], Found]) -> Found:
+    """What `read` finds, in a thread that may ask the database."""
+
+    def run() -> Found:
+        close_old_connections()  # a connection that broke since the last read must not fail this one
+        return read()
+
+    return await asyncio.get_running_loop().run_in_executor(readers, run)
+
+
+async def refuse(error: ApiError, send: Send) -> None:
+    """Answer with the Status of `error`. While the server stops, the connection ends with it."""
+    await begin_refusal(error, send, last=stopping())
+    await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def begin_refusal(error: ApiError, send: Send, *, last: bool) -> None:
+    """Send the Status of `error`; who calls ends the response. last: the connection ends with it."""
+    answer = error_answer(error)
+    headers = [(name.lower().encode(), value.encode()) for name, value in answer.headers.items()]
+    headers.append((b"content-length", str(len(answer.content)).encode()))
+    if last:
+        headers.append((b"connection", b"close"))
+    await send({"type": "http.response.start", "status": answer.status_code, "headers": headers})
+    await send({"type": "http.response.body", "body": answer.content, "more_body": True})
+
+
+def headers_of(scope: Scope) -> dict[str, str]:
+    """By names in lower case; a repeated one is one list (RFC 9110, 5.3)."""
+    found: dict[str, str] = {}
+    for name, value in scope["headers"]:
+        key, text = name.decode("latin-1").lower(), value.decode("latin-1")
+        found[key] = f"{found[key]},{text}" if key in found else text
+    return found
+
+
+def query_of(scope: Scope) -> dict[str, str]:
+    return dict(parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True))
+
+
+# The end of the server ------------------------------------------------------------------------------------------------
+
+
+_READING = ("GET", "HEAD", "OPTIONS")
+
+
+async def until_stopped(serve: Application, scope: Scope, receive: Receive, send: Send) -> None:
+    """`serve`, cut off without a trace where the server stops."""
+    begun = False
+
+    async def note_start(message: Message) -> None:
+        nonlocal begun
+        begun = True
+        await send(message)
+
+    try:
+        await serve(scope, receive, note_start)
+    except asyncio.CancelledError:
+        if not stopping():
+            raise
+        if not begun:
+            with suppress(asyncio.CancelledError):
+                await refuse(_cut_off(scope), send)
+
+
+def _cut_off(scope: Scope) -> ApiError:
+    """A thread that has begun goes on: whether a write was made is not known here."""
+    if scope["method"] in _READING:
+        return unavailable_for("the server is shutting down: try again")
+    return GatewayTimeout(
+        "the server shut down before it could answer: the change may have been made or not; look before you repeat it",
+        details={},
+    )
