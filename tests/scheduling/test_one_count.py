@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from typing import Any
 
 import pytest
@@ -45,6 +46,7 @@ from scheduling.capacity import expressions_of
 from scheduling.capture import ClusterState
 from scheduling.explanations.current import Apart
 from scheduling.fitting import Count, count
+from scheduling.pages.devices.words import how_many
 from scheduling.plans import Placement
 from scheduling.resources import CLAIMS, SLICES
 from scheduling.resources import CLASSES as DEVICE_CLASSES
@@ -63,6 +65,7 @@ from tests.builders import (
     make_result,
     make_slice,
 )
+from tests.claims.devices.scene import signed_in
 from tests.laboratory import furnish
 
 pytestmark = pytest.mark.django_db
@@ -95,6 +98,31 @@ def test_every_class_of_the_laboratory_fits_what_a_rehearsal_places() -> None:
     furnish()
     found = counted()
     assert {name: one.fits for name, one in found.items()} == {name: placed(name) for name in found}
+    assert found["gpu-a100-mig"].fits < found["gpu-a100-mig"].free  # its partitions overlap
+
+
+def test_every_page_tells_the_same_of_every_class_of_the_laboratory() -> None:
+    furnish()
+    client = signed_in("ada", staff=True)
+    found = counted()
+    wanted = {name: (one.devices, how_many(one.fits)) for name, one in found.items()}
+
+    def context(path: str) -> Any:
+        answer = client.get(path)
+        assert answer.status_code == HTTPStatus.OK
+        return answer.context
+
+    overview = {row.name: (row.total, row.fits) for row in context("/overview")["classes"]}
+    listed = {row.name: (row.verdicts.matched, row.fits) for row in context("/classes")["table"].rows}
+    benches = {name: context(f"/classes/c/{name}")["bench"] for name in found}
+    filtered = {name: context(f"/devices?class={name}")["class_counts"] for name in found}
+    assert overview == wanted
+    assert listed == wanted
+    assert {name: (bench.verdicts.matched, bench.fits) for name, bench in benches.items()} == wanted
+    assert {name: (devices, fits) for ((name, devices, _, fits),) in filtered.values()} == wanted
+    assert {name: bench.count.free for name, bench in benches.items()} == {
+        name: one.free for name, one in found.items()
+    }
 
 
 # Random clusters -----------------------------------------------------------------------------------------------------
