@@ -12,29 +12,34 @@ node; then nodes are filled in the order in which they would be chosen, until th
 
 from __future__ import annotations
 
-from collections import defaultdict
+import threading
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
-from weakref import WeakKeyDictionary
 
 from django.conf import settings
 
 from claims.devices.nodes import NodeState
-from claims.devices.pools import DeviceSnapshot, PoolState
-from claims.devices.published import DevicePool, DeviceSlice, charge, fits
+from claims.devices.pools import DeviceSnapshot, PoolState, changed
+from claims.devices.published import DevicePool, DeviceSlice, PoolKey, charge, fits
 from claims.devices.states import DeviceState
 from scheduling.allocator.pools import PoolOnNode, PublishedPool, bits
 from scheduling.allocator.problem import scanned, serving, usable
-from scheduling.allocator.published import Features, Interner, NodeView, PoolKey, SliceContent
+from scheduling.allocator.published import Features, Interner, NodeView, SliceContent
+from scheduling.allocator.published import PoolKey as AllocatorPoolKey
 from scheduling.allocator.requests import RequestPlan
 from scheduling.cel import Selector, compile_selector
-from scheduling.judging import KEPT, Passing, passing
+from scheduling.judging import Passing, passing
 
 #: No more are counted: a rehearsal places no more either.
 MOST = 10_000
+#: Classes whose counts are followed; expressions that are being written are among them for a while.
+KEPT_TALLIES = 64
+#: Counts of pools that are known again.
+MOST_ALIKE = 4096
 #: Nodes that are filled claim by claim, where what one takes matters to the others; more are filled one by one.
 EXACT = 64
 #: A claim for one device that asks for nothing but its class.
@@ -61,28 +66,105 @@ class Count:
 #: What a class has whose selectors cannot be used.
 NOTHING = Count(by_state={}, fits=0)
 
-_known: WeakKeyDictionary[DeviceSnapshot, dict[tuple[str, ...], Count]] = WeakKeyDictionary()
-
 
 def count(snapshot: DeviceSnapshot, expressions: Sequence[str]) -> Count:
     """The devices that all expressions choose. Raises: CompileError."""
-    known, key = _known.setdefault(snapshot, {}), tuple(expressions)
+    known: dict[tuple[str, ...], Count] = snapshot.memo.setdefault(Count, {})
+    key = tuple(expressions)
     if key not in known:
-        known[key] = _count(snapshot, [compile_selector(one) for one in key])
+        selectors = [compile_selector(one) for one in key]
+        with _counting:
+            tally = _tallies.pop(key, None) or _Tally(selectors)
+            known[key] = tally.count(snapshot)
+            _tallies[key] = tally  # the last is the one that was asked for last
+            if len(_tallies) > KEPT_TALLIES:
+                del _tallies[next(iter(_tallies))]
     return known[key]
 
 
-def _count(snapshot: DeviceSnapshot, selectors: Sequence[Selector]) -> Count:
-    by_state: dict[DeviceState, int] = defaultdict(int)
-    found: list[_Found] = []
-    for state in snapshot.pools.values():
-        pool = _count_pool(state, selectors)
-        if pool.passing.match or pool.passing.error:
-            found.append((state, pool))
-            for one, number in pool.by_state:
-                by_state[one] += number
-    fitting = min(_fits(snapshot, selectors, found), MOST)
-    return Count(by_state={state: by_state[state] for state in DeviceState if by_state[state]}, fits=fitting)
+class _Tally:
+    """The count of one class, followed from snapshot to snapshot: only what changed is counted anew."""
+
+    def __init__(self, selectors: Sequence[Selector]) -> None:
+        self._selectors = selectors
+        self._pools: Mapping[PoolKey, PoolState] = {}
+        self._nodes: Mapping[str, NodeState] = {}
+        #: the pools that have devices of the class, or some on which a selector errs
+        self._found: dict[PoolKey, _PoolCount] = {}
+        self._by_state: Counter[DeviceState] = Counter()
+        self._at_home: dict[str, set[PoolKey]] = defaultdict(set)
+        self._floating: set[PoolKey] = set()
+        self._erring: set[PoolKey] = set()
+        #: what each node that takes pods takes of the pools that only it sees
+        self._taken: dict[str, _Taken] = {}
+
+    def count(self, snapshot: DeviceSnapshot) -> Count:
+        pools, nodes = snapshot.pools, snapshot.nodes
+        touched = set(changed(self._nodes, nodes))
+        for key in changed(self._pools, pools):
+            if key in self._found:
+                touched.add(self._forget(key))
+            if key in pools:
+                touched.add(self._note(key, pools[key]))
+        self._pools, self._nodes = pools, nodes
+        for name in touched:
+            self._taken.pop(name, None)
+            if self._at_home.get(name) and name in nodes and nodes[name].room != 0:
+                self._taken[name] = self._taken_on(nodes[name])
+        by_state: dict[str, int] = {state: self._by_state[state] for state in DeviceState if self._by_state[state]}
+        return Count(by_state=by_state, fits=min(self._fits(snapshot), MOST))
+
+    def _note(self, key: PoolKey, state: PoolState) -> str:
+        """Count a pool; returns its node."""
+        found = _counted(state, self._selectors)
+        if not found.passing.match and not found.passing.error:
+            return ""
+        self._found[key] = found
+        self._by_state.update(dict(found.by_state))
+        if found.passing.error:
+            self._erring.add(key)
+        if found.at_home is None:
+            self._floating.add(key)
+        else:
+            self._at_home[state.pool.node].add(key)
+        return state.pool.node
+
+    def _forget(self, key: PoolKey) -> str:
+        found, node = self._found.pop(key), self._pools[key].pool.node
+        self._by_state.subtract(dict(found.by_state))
+        self._erring.discard(key)
+        self._floating.discard(key)
+        self._at_home[node].discard(key)
+        if not self._at_home[node]:
+            del self._at_home[node]
+        return node
+
+    def _taken_on(self, node: NodeState) -> _Taken:
+        room, number = _room(node), 0
+        found = [(one.last, key, one) for key in self._at_home[node.name] if (one := self._found[key].at_home)]
+        for _, _, one in sorted(found):
+            number = min(number + one.number, room)
+            if one.errs and number < room:
+                return _Taken(number, errs=True)
+        return _Taken(number, errs=False)
+
+    def _fits(self, snapshot: DeviceSnapshot) -> int:
+        if not self._floating:
+            if self._erring:
+                return _until_one_errs(snapshot, self._taken)
+            return sum(one.number for one in self._taken.values())
+        open_nodes = [node for node in self._nodes.values() if node.room != 0]
+        elsewhere = sum(
+            _fits_anywhere(self._pools[key], self._found[key].passing, open_nodes) for key in self._floating
+        )
+        least = min(map(_room, open_nodes), default=0)
+        if self._erring or elsewhere + max((one.number for one in self._taken.values()), default=0) > least:
+            return _fits_by_node(snapshot, self._selectors, errs=bool(self._erring))
+        return elsewhere + sum(one.number for one in self._taken.values())
+
+
+_counting = threading.Lock()
+_tallies: dict[tuple[str, ...], _Tally] = {}
 
 
 # One pool ------------------------------------------------------------------------------------------------------------
@@ -125,7 +207,7 @@ class _Rules:
 
     @cached_property
     def _published(self) -> PublishedPool:
-        return PublishedPool(PoolKey(*self.pool.key), [self._content(one) for one in self.pool.slices])
+        return PublishedPool(AllocatorPoolKey(*self.pool.key), [self._content(one) for one in self.pool.slices])
 
     def _content(self, one: DeviceSlice) -> SliceContent:
         return SliceContent(one.published, self._interner)
@@ -144,8 +226,7 @@ class _Taken(NamedTuple):
     last: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _PoolCount:
+class _PoolCount(NamedTuple):
     """at_home: what its node takes of a pool of one node, if it takes any number of pods; None for other pools."""
 
     passing: Passing
@@ -153,38 +234,28 @@ class _PoolCount:
     at_home: _Taken | None
 
 
-#: a pool, and what it has of the class
-_Found = tuple[PoolState, _PoolCount]
-
-_rules: WeakKeyDictionary[DevicePool, _Rules] = WeakKeyDictionary()
-_counts: WeakKeyDictionary[PoolState, dict[tuple[str, ...], _PoolCount]] = WeakKeyDictionary()
-
-
 def _rules_of(pool: DevicePool) -> _Rules:
-    known = _rules.get(pool)
-    if known is None:
-        known = _rules[pool] = _Rules(pool)
-    return known
-
-
-def _count_pool(state: PoolState, selectors: Sequence[Selector]) -> _PoolCount:
-    known = _counts.setdefault(state, {})
-    key = tuple(selector.expression for selector in selectors)
-    found = known.get(key)
-    if found is None:
-        if len(known) >= KEPT:
-            known.clear()
-        found = known[key] = _counted(state, selectors)
+    if _Rules not in pool.memo:
+        pool.memo[_Rules] = _Rules(pool)
+    found: _Rules = pool.memo[_Rules]
     return found
 
 
 def _counted(state: PoolState, selectors: Sequence[Selector]) -> _PoolCount:
     found = passing(state.pool, selectors)
     if not found.match and not found.error:
-        return _PoolCount(passing=found, by_state=(), at_home=_Taken(0, errs=False))
+        return _NONE
     masks = state.masks.items()
     by_state = tuple((one, number) for one, mask in masks if (number := (mask & found.match).bit_count()))
-    return _PoolCount(passing=found, by_state=by_state, at_home=_taken_at_home(state, found))
+    made = _PoolCount(found, by_state, _taken_at_home(state, found))
+    if len(_alike) >= MOST_ALIKE:
+        _alike.clear()
+    return _alike.setdefault(made, made)
+
+
+_NONE = _PoolCount(Passing(0, 0), (), _Taken(0, errs=False))
+#: many pools are in the same state: one object for all of these
+_alike: dict[_PoolCount, _PoolCount] = {}
 
 
 def _taken_at_home(state: PoolState, found: Passing) -> _Taken | None:
@@ -284,48 +355,15 @@ class _Filling:
 # All pools -----------------------------------------------------------------------------------------------------------
 
 
-def _fits(snapshot: DeviceSnapshot, selectors: Sequence[Selector], pools: Sequence[_Found]) -> int:
-    """pools: those that have devices of the class, or some on which a selector errs."""
-    open_nodes = {name: node for name, node in snapshot.nodes.items() if node.room != 0}
-    at_home: dict[str, list[_Found]] = defaultdict(list)
-    floating: list[_Found] = []
-    for one in pools:
-        state, found = one
-        if found.at_home is None:
-            floating.append(one)
-        elif state.pool.node in open_nodes:
-            at_home[state.pool.node].append(one)
-    errs = any(found.passing.error for _, found in pools)
-    taken = [_taken_on(open_nodes[name], found) for name, found in at_home.items()]
-    if not floating:
-        return _until_one_errs(snapshot, at_home, taken) if errs else sum(one.number for one in taken)
-    elsewhere = sum(_fits_anywhere(state, found.passing, open_nodes.values()) for state, found in floating)
-    least = min((_room(node) for node in open_nodes.values()), default=0)
-    if errs or elsewhere + max((one.number for one in taken), default=0) > least:
-        return _fits_by_node(snapshot, selectors, errs=errs)
-    return elsewhere + sum(one.number for one in taken)
-
-
-def _taken_on(node: NodeState, pools: Iterable[_Found]) -> _Taken:
-    """By a node, of pools that only it sees."""
-    room, number = _room(node), 0
-    taken = [(found.at_home.last, state.pool.key, found.at_home) for state, found in pools if found.at_home is not None]
-    for _, _, one in sorted(taken):
-        number = min(number + one.number, room)
-        if one.errs and number < room:
-            return _Taken(number, errs=True)
-    return _Taken(number, errs=False)
-
-
-def _until_one_errs(snapshot: DeviceSnapshot, names: Iterable[str], taken: Sequence[_Taken]) -> int:
-    """names: of the nodes, each with what it takes by itself."""
-    if any(one.errs and not one.number for one in taken):
+def _until_one_errs(snapshot: DeviceSnapshot, taken: Mapping[str, _Taken]) -> int:
+    """taken: by node, all by itself."""
+    if not taken or any(one.errs and not one.number for one in taken.values()):
         return 0
     free = _free(snapshot)
     total = 0
-    for _, one in sorted(zip(names, taken, strict=True), key=lambda one: (free[one[0]], one[0])):
-        total += one.number
-        if one.errs:
+    for name in sorted(taken, key=lambda name: (free[name], name)):
+        total += taken[name].number
+        if taken[name].errs:
             break
     return total
 
@@ -385,6 +423,7 @@ class _NodeFilling:
         self._room = _room(node)
         self._selectors = selectors
         self._pools: list[tuple[_Filling, PoolOnNode]] = []
+        self._known: dict[PoolKey, Passing] = {}
 
     def look_at(self, rules: _Rules, filling: _Filling) -> None:
         view = rules.seen_from(self._view)
@@ -408,10 +447,16 @@ class _NodeFilling:
         self._room -= placed
         return placed, errs
 
+    def _passing(self, pool: DevicePool) -> Passing:
+        known = self._known.get(pool.key)
+        if known is None:
+            known = self._known[pool.key] = passing(pool, self._selectors)
+        return known
+
     def _place(self, pools: Iterable[tuple[_Filling, PoolOnNode]], most: int) -> tuple[int, bool]:
         placed = 0
         for filling, view in pools if most else ():
-            number, errs = filling.take(view, _count_pool(filling.state, self._selectors).passing, most - placed)
+            number, errs = filling.take(view, self._passing(filling.state.pool), most - placed)
             placed += number
             if errs or placed >= most:
                 return placed, errs

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeVar
-from weakref import WeakKeyDictionary
+from typing import Any, NamedTuple, TypeVar
 
 from claims.devices.published import CandidateDevice, DevicePool, DeviceSlice, Published
 from scheduling.cel import CompileError, DeviceView, EvaluationError, Selector, compile_selector
@@ -30,31 +29,37 @@ class Judgement:
     error: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Passing:
+class Passing(NamedTuple):
     """What selectors say, each asked about what the ones before it chose, as the allocator asks. A bit per device."""
 
     match: int
     error: int
 
 
-_slices: WeakKeyDictionary[DeviceSlice, dict[str, Judgement]] = WeakKeyDictionary()
 #: most say the same of all devices of a slice: one object for all of these
 _alike: dict[int, Judgement] = {}
 
 
-def judged(one: DeviceSlice, selector: Selector, views: Sequence[DeviceView] | None = None) -> Judgement:
-    """Of every device of a slice. views: what expressions see of them, where that is there already."""
-    known = _slices.setdefault(one, {})
+def judged(one: DeviceSlice, selector: Selector) -> Judgement:
+    """Of every device of a slice; kept with it."""
+    known: dict[str, Judgement] = one.memo.setdefault(Judgement, {})
     found = known.get(selector.expression)
     if found is None:
         if len(known) >= KEPT:
             known.clear()
-        found = known[selector.expression] = _judged(selector, views or views_of(one))
+        found = known[selector.expression] = _judged(selector, one.memo.get(DeviceView) or _views(one))
     return found
 
 
 def views_of(one: DeviceSlice) -> tuple[DeviceView, ...]:
+    """What expressions see of the devices; kept with the slice, and so only for who looks again and again."""
+    if DeviceView not in one.memo:
+        one.memo[DeviceView] = _views(one)
+    found: tuple[DeviceView, ...] = one.memo[DeviceView]
+    return found
+
+
+def _views(one: DeviceSlice) -> tuple[DeviceView, ...]:
     return tuple(DeviceView.of(candidate.driver, candidate.device) for candidate in one.candidates)
 
 
@@ -121,10 +126,9 @@ class JudgedDevices:
     def _judge(self, selector: Selector) -> Judgement:
         match = error = shift = 0
         errors: dict[int, str] = {}
-        views = self.__dict__.get("views")
         for one in self.published.slices:
             count = len(one.candidates)
-            found = judged(one, selector, views[shift : shift + count] if views else None)
+            found = judged(one, selector)
             match |= found.match << shift
             error |= found.error << shift
             errors.update({shift + place: text for place, text in found.errors.items()})
@@ -154,15 +158,12 @@ def places(mask: int) -> Iterator[int]:
         place = text.find("1", place + 1)
 
 
-_all: WeakKeyDictionary[Published, JudgedDevices] = WeakKeyDictionary()
-
-
 def judged_devices(published: Published) -> JudgedDevices:
     """The same object for the same devices."""
-    known = _all.get(published)
-    if known is None:
-        known = _all[published] = JudgedDevices(published)
-    return known
+    if JudgedDevices not in published.memo:
+        published.memo[JudgedDevices] = JudgedDevices(published)
+    found: JudgedDevices = published.memo[JudgedDevices]
+    return found
 
 
 # Verdicts in words ---------------------------------------------------------------------------------------------------

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any, TypeVar
 
 from claims.devices.cards import Layout, Unit, layout_of, unit_of
 from claims.devices.holdings import Holder, Holders, state_of
@@ -25,6 +26,8 @@ class PoolState:
         self.pool = pool
         self.holders = holders
         self.layout = layout_of(pool) if layout is None else layout
+        #: what others derived from it
+        self.memo: dict[Any, Any] = {}
 
     def held_by(self, holders: Holders) -> PoolState:
         """The same pool with other holders."""
@@ -90,12 +93,13 @@ class PoolState:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class DeviceSnapshot:
-    """All pools and nodes at one revision."""
+    """All pools and nodes at one revision. memo: what others derived from it."""
 
     revision: int
     pools: Mapping[PoolKey, PoolState]
     nodes: Mapping[str, NodeState]
     published: Published
+    memo: dict[Any, Any] = field(default_factory=dict)
 
     @property
     def candidates(self) -> tuple[CandidateDevice, ...]:
@@ -134,3 +138,18 @@ class DeviceSnapshot:
 
     def state_of(self, candidate: CandidateDevice) -> DeviceState:
         return self.pools[candidate.key[:2]].states[candidate]
+
+
+Key = TypeVar("Key")
+_last: tuple[Any, Any, frozenset[Any]] = ({}, {}, frozenset())
+
+
+def changed(before: Mapping[Key, object], after: Mapping[Key, object]) -> frozenset[Key]:
+    """The keys that came, went, or have another object now. Many ask for the same two, one after the other."""
+    global _last  # noqa: PLW0603 - the last answer, for the whole process
+    known = _last
+    if known[0] is not before or known[1] is not after:
+        keys = before.keys() | after.keys() if before is not after else ()
+        known = _last = (before, after, frozenset(key for key in keys if before.get(key) is not after.get(key)))
+    found: frozenset[Key] = known[2]
+    return found

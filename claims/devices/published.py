@@ -7,7 +7,7 @@ kept.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
@@ -100,9 +100,12 @@ class CandidateDevice(Keyed):
         return f"{self.place} / {self.name}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, weakref_slot=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class DeviceSlice:
-    """A ResourceSlice. published: itself; others who follow slices hold the same one."""
+    """A ResourceSlice. published: itself; others who follow slices hold the same one.
+
+    memo: what others derived from it, for as long as it is published.
+    """
 
     name: str
     pool: PoolKey
@@ -112,20 +115,22 @@ class DeviceSlice:
     candidates: tuple[CandidateDevice, ...]
     counters: Draw  # what its counter sets hold
     published: ResourceSlice
+    memo: dict[Any, Any] = field(default_factory=dict)
 
     @property
     def spec(self) -> ResourceSliceSpec:
         return self.published.spec
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, weakref_slot=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class DevicePool:
-    """The slices of a pool's highest generation, by name."""
+    """The slices of a pool's highest generation, by name. memo: as of `DeviceSlice`."""
 
     key: PoolKey
     generation: int
     expected: int
     slices: tuple[DeviceSlice, ...]
+    memo: dict[Any, Any] = field(default_factory=dict)
 
     @property
     def complete(self) -> bool:
@@ -159,6 +164,8 @@ class Published:
 
     def __init__(self, slices: Iterable[DeviceSlice]) -> None:
         self.slices = tuple(slices)
+        #: as of `DeviceSlice`
+        self.memo: dict[Any, Any] = {}
         self.candidates = tuple(candidate for one in self.slices for candidate in one.candidates)
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from claims.devices.cards import Unit
-from claims.devices.pools import DeviceSnapshot, PoolState
+from claims.devices.pools import DeviceSnapshot, PoolState, changed
 from claims.devices.published import DevicePool, PoolKey
 from claims.devices.states import DeviceState
 from inventory.live import node_topic, pool_topic
@@ -149,10 +149,8 @@ class Grid:
 
     def _follow(self, snapshot: DeviceSnapshot) -> None:
         last = self._snapshot
-        before, after = last.pools if last is not None else {}, snapshot.pools
-        changed = [key for key in before.keys() | after.keys() if before.get(key) is not after.get(key)]
         lines = set(snapshot.cordoned ^ (last.cordoned if last is not None else frozenset()))
-        for key in changed:
+        for key in changed(last.pools if last is not None else {}, snapshot.pools):
             lines |= self._place(key, snapshot.pools.get(key))
         for name in lines:
             if self._pools_of_line.get(name):
