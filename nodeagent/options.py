@@ -6,6 +6,7 @@ import argparse
 import os
 import signal
 import threading
+from functools import partial
 from pathlib import Path
 
 from nodeagent.catalog import MODULES, RUNTIMES, DriverEntry, read_drivers_file
@@ -31,9 +32,7 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument("--node-name", required=True, metavar="NAME", help="the node that this agent is for")
     add_server(command, whose="the node's")
     _add_node(command.add_argument_group("the node"))
-    devices = command.add_argument_group("devices")
-    _add_drivers(devices)
-    _add_plugins(devices)
+    _add_devices(command.add_argument_group("devices"))
     command.add_argument("--log-level", default="INFO", help="DEBUG, INFO, WARNING or ERROR (default: %(default)s)")
     return command
 
@@ -41,16 +40,11 @@ def parser() -> argparse.ArgumentParser:
 def add_server(command: argparse.ArgumentParser, *, whose: str) -> None:
     """Options that say where the API server is, and as whom to come. whose: the bearer token is."""
     server = command.add_argument_group("the API server: a kubeconfig, or its address and a token")
-    server.add_argument(
-        "--kubeconfig", type=Path, metavar="FILE", help="take server, CA and token from its current context"
-    )
+    file = partial(server.add_argument, type=Path, metavar="FILE")
+    file("--kubeconfig", help="take server, CA and token from its current context")
     server.add_argument("--server", metavar="URL", help="https://host:port")
-    server.add_argument(
-        "--token-file", type=Path, metavar="FILE", help=f"holds {whose} bearer token, read anew for each request"
-    )
-    server.add_argument(
-        "--ca-file", type=Path, metavar="FILE", help="the CA that signed the server's certificate (PEM)"
-    )
+    file("--token-file", help=f"holds {whose} bearer token, read anew for each request")
+    file("--ca-file", help="the CA that signed the server's certificate (PEM)")
 
 
 def access(options: argparse.Namespace, *, ca_folder: Path) -> Access:
@@ -63,77 +57,36 @@ def access(options: argparse.Namespace, *, ca_folder: Path) -> Access:
 
 
 def _add_node(node: argparse._ArgumentGroup) -> None:
-    node.add_argument(
-        "--state-dir", type=Path, metavar="DIR", help="checkpoint and containers (default: var/nodes/NAME)"
-    )
-    node.add_argument("--cdi-dir", type=Path, metavar="DIR", help="where CDI files are written (default: var/cdi/NAME)")
-    node.add_argument(
-        "--more-cdi-dir",
-        action="append",
-        type=Path,
-        metavar="DIR",
-        help="where the simulated runtime looks for CDI files besides, the lowest precedence first; repeatable "
-        f"(default: {' and '.join(map(str, CDI_DIRS))})",
-    )
-    node.add_argument(
-        "--node-ip", default="127.0.0.1", metavar="IP", help="the address it reports (default: %(default)s)"
-    )
-    node.add_argument(
-        "--listen",
-        metavar="ADDRESS:PORT",
-        help="where health, metrics and the containers' logs are served, '' for nowhere "
-        "(default: the node's address, any free port)",
-    )
-    node.add_argument("--cpu", default=machine_cpus(), help="CPUs to offer (default: the machine's)")
-    node.add_argument("--memory", default=machine_memory(), help="memory to offer (default: the machine's)")
-    node.add_argument("--pods", type=int, default=110, help="pods to accept (default: %(default)s)")
-    node.add_argument(
-        "--label", action="append", default=[], metavar="KEY=VALUE", help="a label of the Node; repeatable"
-    )
-    node.add_argument(
-        "--runtime", choices=sorted(RUNTIMES), default="simulated", help="what runs containers (default: %(default)s)"
-    )
+    add, folder = node.add_argument, partial(node.add_argument, type=Path, metavar="DIR")
+    searched = " and ".join(map(str, CDI_DIRS))
+    looks = "where the simulated runtime looks for CDI files besides, the lowest precedence first; repeatable"
+    served = "where health, metrics and the containers' logs are served, '' for nowhere"
+    folder("--state-dir", help="checkpoint and containers (default: var/nodes/NAME)")
+    folder("--cdi-dir", help="where CDI files are written (default: var/cdi/NAME)")
+    folder("--more-cdi-dir", action="append", help=f"{looks} (default: {searched})")
+    add("--node-ip", default="127.0.0.1", metavar="IP", help="the address it reports (default: %(default)s)")
+    add("--listen", metavar="ADDRESS:PORT", help=f"{served} (default: the node's address, any free port)")
+    add("--cpu", default=machine_cpus(), help="CPUs to offer (default: the machine's)")
+    add("--memory", default=machine_memory(), help="memory to offer (default: the machine's)")
+    add("--pods", type=int, default=110, help="pods to accept (default: %(default)s)")
+    add("--label", action="append", default=[], metavar="KEY=VALUE", help="a label of the Node; repeatable")
+    names = sorted(RUNTIMES)
+    add("--runtime", choices=names, default="simulated", help="what runs containers (default: %(default)s)")
 
 
-def _add_drivers(devices: argparse._ArgumentGroup) -> None:
-    devices.add_argument(
-        "--driver",
-        action="append",
-        metavar="NAME",
-        help=f"a driver to run, one of {', '.join(MODULES)}, or module:Class; none runs none; repeatable "
-        "(default: sim; none where --plugin-dir is given)",
-    )
-    devices.add_argument("--drivers-file", type=Path, metavar="FILE", help="more drivers, with their settings (YAML)")
-    devices.add_argument(
-        "--gpus", type=int, default=DEFAULT_COUNT, help="GPUs of the sim driver (default: %(default)s)"
-    )
-    devices.add_argument(
-        "--driver-name", default=DEFAULT_NAME, metavar="NAME", help="of the sim driver (default: %(default)s)"
-    )
-
-
-def _add_plugins(devices: argparse._ArgumentGroup) -> None:
-    devices.add_argument(
-        "--plugin-dir",
-        type=Path,
-        metavar="DIR",
-        help="where drivers of the kubelet's plugin protocol meet the agent: "
-        "its plugins_registry/ is watched for their sockets (default: they are not looked for)",
-    )
-    devices.add_argument(
-        "--plugin-call-seconds",
-        type=float,
-        default=45.0,
-        metavar="S",
-        help="how long a call to such a driver may take (default: %(default)g)",
-    )
-    devices.add_argument(
-        "--plugin-grace-seconds",
-        type=float,
-        default=30.0,
-        metavar="S",
-        help="how long such a driver may be away before its ResourceSlices are removed (default: %(default)g)",
-    )
+def _add_devices(devices: argparse._ArgumentGroup) -> None:
+    add, seconds = devices.add_argument, partial(devices.add_argument, type=float, metavar="S")
+    which = f"a driver to run, one of {', '.join(MODULES)}, or module:Class; none runs none; repeatable"
+    add("--driver", action="append", metavar="NAME", help=f"{which} (default: sim; none where --plugin-dir is given)")
+    add("--drivers-file", type=Path, metavar="FILE", help="more drivers, with their settings (YAML)")
+    add("--gpus", type=int, default=DEFAULT_COUNT, help="GPUs of the sim driver (default: %(default)s)")
+    add("--driver-name", default=DEFAULT_NAME, metavar="NAME", help="of the sim driver (default: %(default)s)")
+    meet = "where drivers of the kubelet's plugin protocol meet the agent: its plugins_registry/ is watched for their"
+    add("--plugin-dir", type=Path, metavar="DIR", help=f"{meet} sockets (default: they are not looked for)")
+    call = "how long a call to such a driver may take (default: %(default)g)"
+    seconds("--plugin-call-seconds", default=45.0, help=call)
+    grace = "how long such a driver may be away before its ResourceSlices are removed (default: %(default)g)"
+    seconds("--plugin-grace-seconds", default=30.0, help=grace)
 
 
 def configuration(options: argparse.Namespace) -> AgentConfig:

@@ -9,6 +9,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,36 +31,22 @@ def parser() -> argparse.ArgumentParser:
     command = argparse.ArgumentParser(
         prog="python -m nodeagent.serve", description="Serves a driver to the kubelet of this node."
     )
-    command.add_argument(
-        "driver", metavar="MODULE:CLASS", help=f"the driver, or one of those that ship: {', '.join(MODULES)}"
-    )
-    command.add_argument("--node-name", required=True, metavar="NAME", help="the node whose devices it publishes")
-    command.add_argument("--settings", type=Path, metavar="FILE", help="what the driver is made with (YAML)")
+    add = command.add_argument
+    shipped = ", ".join(MODULES)
+    add("driver", metavar="MODULE:CLASS", help=f"the driver, or one of those that ship: {shipped}")
+    add("--node-name", required=True, metavar="NAME", help="the node whose devices it publishes")
+    add("--settings", type=Path, metavar="FILE", help="what the driver is made with (YAML)")
     add_server(command, whose="the driver's or node's")
-    node = command.add_argument_group("the node's directories")
-    node.add_argument(
-        "--registrar-dir",
-        type=Path,
-        default=REGISTRAR_DIR,
-        metavar="DIR",
-        help="where the kubelet looks for drivers (default: %(default)s)",
-    )
-    node.add_argument(
-        "--plugin-dir", type=Path, metavar="DIR", help=f"the driver's own (default: {PLUGINS_DIR}/DRIVER)"
-    )
-    node.add_argument(
-        "--cdi-dir", type=Path, default=CDI_DIR, metavar="DIR", help="where CDI files go (default: %(default)s)"
-    )
-    command.add_argument(
-        "--rolling-update",
-        default="",
-        metavar="UID",
-        help="of the pod that it runs in: a second instance may take over while this one runs (Kubernetes 1.33)",
-    )
-    command.add_argument(
-        "--parallel", action="store_true", help="call the driver for several pods at once (default: one after another)"
-    )
-    command.add_argument("--log-level", default="INFO", help="DEBUG, INFO, WARNING or ERROR (default: %(default)s)")
+    directories = command.add_argument_group("the node's directories")
+    folder = partial(directories.add_argument, type=Path, metavar="DIR")
+    folder("--registrar-dir", default=REGISTRAR_DIR, help="where the kubelet looks for drivers (default: %(default)s)")
+    folder("--plugin-dir", help=f"the driver's own (default: {PLUGINS_DIR}/DRIVER)")
+    folder("--cdi-dir", default=CDI_DIR, help="where CDI files go (default: %(default)s)")
+    rolling = "of the pod that it runs in: a second instance may take over while this one runs (Kubernetes 1.33)"
+    add("--rolling-update", default="", metavar="UID", help=rolling)
+    parallel = "call the driver for several pods at once (default: one after another)"
+    add("--parallel", action="store_true", help=parallel)
+    add("--log-level", default="INFO", help="DEBUG, INFO, WARNING or ERROR (default: %(default)s)")
     return command
 
 
