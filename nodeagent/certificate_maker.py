@@ -1,6 +1,6 @@
 """Makes a self-signed certificate and its key: `python certificate_maker.py FOLDER HOST...`.
 
-Run by `certificates` in a process of its own: the cryptography library would cost the agent 10 MB for as long as it
+Run by `https` in a process of its own: the cryptography library would cost the agent 10 MB for as long as it
 runs. So this file imports nothing of ours. The certificate is its own authority; who trusts it knows its SHA-256.
 """
 

@@ -21,10 +21,9 @@ from datetime import UTC, datetime
 from django.db import connection
 
 from cases import cluster
-from cases.connection import Connection
+from cases.connection import Heard, PersistentClient
 from cases.figures import Figure
 from cases.installation import Installation, installed
-from cases.persistent_client import Heard, PersistentClient
 from cases.storm import Storm, Victim, strikes
 from manciple.store import tail
 from manciple.wire.codec import encode
@@ -113,9 +112,7 @@ async def _beside(*endless: Coroutine[None, None, None]) -> AsyncIterator[None]:
 
 
 def _client(installation: Installation, outcome: _Outcome) -> PersistentClient:
-    return PersistentClient(
-        Connection(installation.api, token=installation.token, authority=installation.authority), outcome.heard
-    )
+    return PersistentClient(installation.connect(), outcome.heard)
 
 
 def _fleet(installation: Installation, outcome: _Outcome, nodes: int) -> Iterator[Coroutine[None, None, None]]:

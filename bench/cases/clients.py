@@ -15,13 +15,13 @@ import asyncio
 import json
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from cases import cluster, cpu
-from cases.connection import Connection
+from cases.connection import Connection, running
 from cases.figures import Figure, quantile
 from cases.installation import Installation, installed
 from manciple.wire.codec import encode
@@ -58,7 +58,8 @@ def measure(*, nodes: int, devices: int, pods: int, clients: int, workers: int) 
 
 
 async def _measure(installation: Installation, *, nodes: int, pods: int, clients: int) -> list[Figure]:
-    async with _fleet(installation, nodes):
+    fleet = (_renew(installation, nodes, first) for first in range(FLEET_CONNECTIONS))
+    async with running(*fleet):
         idle = await _idle(installation)
         lone = await _lone(installation)
         before = cpu.by_role()
@@ -67,31 +68,14 @@ async def _measure(installation: Installation, *, nodes: int, pods: int, clients
     return [*_idle_figures(idle, nodes), *_lone_figures(lone), *_crowd_figures(crowd, spent, pods, clients)]
 
 
-def _connection(installation: Installation) -> Connection:
-    return Connection(installation.api, token=installation.token, authority=installation.authority)
-
-
 # The fleet -----------------------------------------------------------------------------------------------------------
-
-
-@asynccontextmanager
-async def _fleet(installation: Installation, nodes: int) -> AsyncIterator[None]:
-    """Leases are renewed while this is entered."""
-    tasks = [asyncio.create_task(_renew(installation, nodes, first)) for first in range(FLEET_CONNECTIONS)]
-    try:
-        yield
-    finally:
-        for task in tasks:
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
 
 
 async def _renew(installation: Installation, nodes: int, first: int) -> None:
     """Every `FLEET_CONNECTIONS`th node's Lease, spread over the interval as the agents of a real fleet are."""
     numbers = range(first, nodes, FLEET_CONNECTIONS)
     pause = RENEWAL / max(len(numbers), 1)
-    connection = _connection(installation)
+    connection = installation.connect()
     due = time.monotonic() + pause * first / FLEET_CONNECTIONS
     while True:
         for number in numbers:
@@ -115,7 +99,7 @@ async def _idle(_installation: Installation) -> dict[str, float]:
 
 
 async def _lone(installation: Installation) -> list[float]:
-    connection = _connection(installation)
+    connection = installation.connect()
     took = []
     for body in _bodies(LONE_PODS, "lone"):
         started = time.perf_counter()
@@ -130,7 +114,7 @@ async def _lone(installation: Installation) -> list[float]:
 
 async def _crowd(installation: Installation, *, pods: int, clients: int) -> _Crowd:
     crowd, bodies = _Crowd(), iter(list(_bodies(pods, "pod")))
-    connections = [_connection(installation) for _ in range(clients)]
+    connections = [installation.connect() for _ in range(clients)]
     for connection in connections:  # everybody is there already, as clients with a connection pool are
         await connection.request("GET", f"{PODS}/nobody")
     started = time.monotonic()

@@ -14,6 +14,7 @@ import httpx
 from django.conf import settings
 from django.core.management import call_command
 
+from cases.connection import Connection
 from manciple.api import kubeconfig
 from tests.e2e.processes import Process
 from tests.services import free_port
@@ -34,6 +35,9 @@ class Installation:
     token: str
     authority: Path
     processes: dict[str, Process]
+
+    def connect(self) -> Connection:
+        return Connection(self.api, token=self.token, authority=self.authority)
 
 
 @contextmanager

@@ -10,13 +10,13 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable, Iterable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 
 from cases import cluster, cpu, latency
 from cases.clients import LEASES, MERGE_PATCH, RENEWAL
-from cases.connection import Connection
+from cases.connection import running
 from cases.figures import Figure, quantile
 from cases.installation import Installation, installed
 from claims.kinds.pods import Toleration
@@ -76,7 +76,7 @@ def _residents(silent: int) -> Iterable[ApiObject]:
 async def _measure(
     installation: Installation, *, silent: int, rate: float, bound: dict[str, float]
 ) -> tuple[_Phase, _Phase]:
-    async with _healthy(installation):
+    async with running(_renew(installation)):
         before = _Phase()
         async with _creating(installation, before, "before", rate):
             await _until(lambda: _marked() > 0)
@@ -103,44 +103,21 @@ async def _until(condition: Callable[[], bool]) -> None:
         await asyncio.sleep(0.1)
 
 
-def _connection(installation: Installation) -> Connection:
-    return Connection(installation.api, token=installation.token, authority=installation.authority)
-
-
-@asynccontextmanager
-async def _running(*loops: asyncio.Task[None]) -> AsyncIterator[None]:
-    """The tasks end with this."""
-    try:
-        yield
-    finally:
-        for task in loops:
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
-
-
-@asynccontextmanager
-async def _healthy(installation: Installation) -> AsyncIterator[None]:
+async def _renew(installation: Installation) -> None:
     """The healthy nodes renew their Leases."""
-
-    async def renew() -> None:
-        connection = _connection(installation)
-        while True:
-            for number in range(HEALTHY):
-                body = b'{"spec": {"leaseTransitions": %d}}' % int(time.time() % 1e9)
-                await connection.request("PATCH", f"{LEASES}/node-{number:05}", body, media=MERGE_PATCH)
-                await asyncio.sleep(RENEWAL / HEALTHY)
-
-    async with _running(asyncio.create_task(renew())):
-        yield
+    connection = installation.connect()
+    while True:
+        for number in range(HEALTHY):
+            body = b'{"spec": {"leaseTransitions": %d}}' % int(time.time() % 1e9)
+            await connection.request("PATCH", f"{LEASES}/node-{number:05}", body, media=MERGE_PATCH)
+            await asyncio.sleep(RENEWAL / HEALTHY)
 
 
-@asynccontextmanager
-async def _creating(installation: Installation, phase: _Phase, prefix: str, rate: float) -> AsyncIterator[None]:
+def _creating(installation: Installation, phase: _Phase, prefix: str, rate: float) -> AbstractAsyncContextManager[None]:
     """Pods come at `rate` a second."""
 
     async def create(client: int) -> None:
-        connection = _connection(installation)
+        connection = installation.connect()
         bodies = ((pod.metadata.name, encode(pod)) for pod in cluster.pods(10**6, prefix=f"{prefix}-{client}"))
         due = time.perf_counter() + client / rate
         for name, body in bodies:
@@ -151,8 +128,7 @@ async def _creating(installation: Installation, phase: _Phase, prefix: str, rate
             if answer.status != 201:
                 raise RuntimeError(f"{name}: {answer}")
 
-    async with _running(*(asyncio.create_task(create(client)) for client in range(CLIENTS))):
-        yield
+    return running(*map(create, range(CLIENTS)))
 
 
 def _figures(name: str, phase: _Phase, bound: dict[str, float], *, budget: float | None = None) -> list[Figure]:

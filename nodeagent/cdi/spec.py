@@ -65,7 +65,7 @@ class NetDevice(Value):
 class IntelRdt(Value):
     """Cache and memory bandwidth allocation. `schemata`: an empty list is one too, and needs the version that knows it.
 
-    `enableCMT` and `enableMBM`, which 1.1.0 took out, can be read (`rules`) and are never written.
+    `enableCMT` and `enableMBM`, which 1.1.0 took out, can be read (`TAKEN_OUT`) and are never written.
     """
 
     clos_id: str = msgspec.field(default="", name="closID")
