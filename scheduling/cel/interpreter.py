@@ -180,8 +180,7 @@ def aggregate(build: Step, plans: Sequence[Plan], cost: int) -> Plan:
         if isinstance(value, EvaluationError):
             return constant(value)
         # Accumulators grow in place: every evaluation gets a list of its own.
-        copied = list if isinstance(value, list) else CelMap
-        return Plan(lambda _frame: copied(value), is_constant=True, value=value)
+        return Plan(lambda _frame: type(value)(value), is_constant=True, value=value)
 
     def run(frame: Frame) -> Any:
         value = attempted(build, frame)
@@ -227,7 +226,10 @@ def qualified(operand: Any, key: Any, frame: Frame) -> Any:
     if type(operand) is Optional:
         return optional_qualified(operand, key, frame)
     frame.spend(1)
-    return attempted(lookup, operand, key)
+    try:
+        return lookup(operand, key)
+    except EvaluationError as error:
+        return error
 
 
 def optional_qualified(operand: Any, key: Any, frame: Frame) -> Any:
@@ -235,11 +237,6 @@ def optional_qualified(operand: Any, key: Any, frame: Frame) -> Any:
     if isinstance(found, EvaluationError) or found.present:
         frame.spend(1)
     return found
-
-
-def presence(operand: Any, name: str, frame: Frame) -> bool:
-    frame.spend(1)
-    return is_present(operand, name)
 
 
 def plan(tree: CheckedTree) -> Step:
@@ -285,8 +282,18 @@ class _Planner:
         inner = self._operand(node.operand)
         name = node.field_name
         if node.test_only:
-            return Plan(then(inner, lambda operand, frame: presence(operand, name, frame)))
-        return path_plan(then(inner, lambda operand, frame: qualified(operand, name, frame)))
+
+            def present(operand: Any, frame: Frame) -> bool:
+                frame.spend(1)
+                return is_present(operand, name)
+
+            return Plan(then(inner, present))
+
+        def path(frame: Frame) -> Any:
+            operand = inner(frame)
+            return operand if isinstance(operand, EvaluationError) else qualified(operand, name, frame)
+
+        return path_plan(path)
 
     def _operand(self, node: Node) -> Step:
         """The operand of a selection: a path goes on, anything else is evaluated in full first."""
@@ -319,9 +326,8 @@ class _Planner:
             return membership
         plans = [self.plan(operand) for operand in self._tree.operands(node)]
         function = functions.bind(reference.function, reference.overloads, exact=False)
-        overload = reference.overloads[0] if len(reference.overloads) == 1 else ""
-        if reference.function in ("_==_", "_!=_"):
-            overload = "equals" if reference.function == "_==_" else "not_equals"
+        chosen = reference.overloads[0] if len(reference.overloads) == 1 else ""
+        overload = {"_==_": "equals", "_!=_": "not_equals"}.get(reference.function, chosen)
         if reference.function in _CONVERSIONS and len(plans) == 1 and plans[0].is_constant:
             return constant(_instantiated(function, plans[0].value))
         by_name = not overload and reference.function not in functions.OPERATORS

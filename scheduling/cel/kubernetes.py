@@ -191,10 +191,6 @@ def _as_integer(amount: Amount) -> int:
     return units
 
 
-def _read_semver(text: str, normalized: bool = False) -> Semver:
-    return parse_semver(normalize(text) if normalized else text)
-
-
 _IP: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 _IPNetwork: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 
@@ -392,6 +388,7 @@ def _refusal(text: str) -> str:
     return next((reason for is_wrong, reason in faults if is_wrong), "")
 
 
+_semver, _is_semver = or_error(parse_semver), is_valid(parse_semver)
 _address = or_error(parse_address)
 _network = or_error(parse_network)
 
@@ -409,10 +406,10 @@ IMPLEMENTATIONS: Mapping[str, Callable[..., Any]] = {
     "quantity_add_int": lambda left, right: left.plus(of_units(right)),
     "quantity_sub": Amount.minus,
     "quantity_sub_int": lambda left, right: left.minus(of_units(right)),
-    "string_to_semver": or_error(_read_semver),
-    "string_bool_to_semver": or_error(_read_semver),
-    "is_semver_string": is_valid(_read_semver),
-    "is_semver_string_bool": is_valid(_read_semver),
+    "string_to_semver": _semver,
+    "string_bool_to_semver": lambda text, normalized: _semver(normalize(text) if normalized else text),
+    "is_semver_string": _is_semver,
+    "is_semver_string_bool": lambda text, normalized: _is_semver(normalize(text) if normalized else text),
     "semver_major": lambda version: version.major,
     "semver_minor": lambda version: version.minor,
     "semver_patch": lambda version: version.patch,

@@ -157,9 +157,9 @@ def three_way(left: Any, right: Any) -> int:
 def or_error(parse: Callable[..., Any]) -> Callable[..., Any]:
     """The function with its ValueError as the language's error."""
 
-    def parsed(*args: Any) -> Any:
+    def parsed(text: str) -> Any:
         try:
-            return parse(*args)
+            return parse(text)
         except ValueError as error:
             raise EvaluationError(str(error)) from None
 
@@ -167,11 +167,11 @@ def or_error(parse: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def is_valid(parse: Callable[..., Any]) -> Callable[..., bool]:
-    """Whether the function takes its arguments without ValueError."""
+    """Whether the function takes its argument without ValueError."""
 
-    def valid(*args: Any) -> bool:
+    def valid(text: str) -> bool:
         try:
-            parse(*args)
+            parse(text)
         except ValueError:
             return False
         return True
