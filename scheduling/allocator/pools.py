@@ -63,9 +63,9 @@ class Generation:
         self.slices = tuple(sorted(slices, key=lambda one: one.name))
         self.offsets = _starts(len(one.devices) for one in self.slices)
         self.devices: tuple[PublishedDevice, ...] = tuple(device for one in self.slices for device in one.devices)
-        #: CEL expression -> verdicts on these devices; `selectors` fills it
+        #: CEL expression -> verdicts on these devices; `requests` fills it
         self.verdicts: dict[str, Verdicts] = {}
-        #: attribute name -> value groups of these devices; `attributes` fills it
+        #: attribute name -> value groups of these devices; `problem` fills it
         self.groups: dict[tuple[str, bool], Any] = {}
         self.views: dict[tuple[frozenset[int], int], PoolOnNode] = {}
 
@@ -303,7 +303,7 @@ class Lineage:
     def __init__(self) -> None:
         #: for each catalogue after the first: the nodes that see something else than before; None: any may
         self.changes: list[frozenset[str] | None] = []
-        #: what other modules derive and want to live on; `first_fit` keeps its index here
+        #: what other modules derive and want to live on; `placement` keeps its index here
         self.memo: dict[Hashable, Any] = {}
 
 

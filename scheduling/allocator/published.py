@@ -207,7 +207,7 @@ class Interner:
 
     def __init__(self) -> None:
         self._capacities: dict[tuple[tuple[str, DeviceCapacity], ...], Capacities] = {}
-        #: CEL expression -> what it looks at of a device -> its verdict; `selectors` fills it
+        #: CEL expression -> what it looks at of a device -> its verdict; `requests` fills it
         self.verdicts: dict[str, dict[Hashable, bool | str]] = {}
 
     def derived(self, device: Device) -> tuple[Capacities, bool]:

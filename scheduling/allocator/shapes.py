@@ -77,7 +77,7 @@ class Variant:
         self.covered = [[at for at, want in enumerate(wants) if rule in want.rules] for rule in range(len(self.rules))]
         #: what a node must have at least, each by itself
         self.thresholds = self._thresholds()
-        #: whether `direct` can meet it; else it takes a search
+        #: whether `first_devices` can meet it; else it takes a search
         self.is_direct = not any(one.plan.admin for one in wants) and not any(one.distinct for one in self.rules)
         #: per claim
         self.class_configuration: list[tuple[DeviceAllocationConfiguration, ...]] = [
@@ -202,7 +202,7 @@ def first_devices(variant: Variant, index: NodeIndex, number: int) -> list[list[
 def direct_results(
     claims: Sequence[ResourceClaim], variant: Variant, found: Sequence[Sequence[int]], *, index: NodeIndex, number: int
 ) -> tuple[AllocationResult, ...] | None:
-    """One result per claim, as `results.build_results` makes them; None where that has to be asked."""
+    """One result per claim, as `allocation.build_results` makes them; None where that has to be asked."""
     devices = index.devices[number]
     conditions = index.features.binding_conditions
     given: list[list[PublishedDevice]] = [[] for _ in claims]
