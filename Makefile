@@ -17,6 +17,7 @@ lint: .venv/.tests
 	@.venv/bin/ruff format --check .
 	@.venv/bin/ruff check .
 	@.venv/bin/lint-imports
+	@.venv/bin/djlint templates --check --lint --quiet
 
 types: .venv/.tests
 	@.venv/bin/mypy

@@ -104,8 +104,17 @@ TEMPLATES = [
     {
         "BACKEND": "django.template.backends.django.DjangoTemplates",
         "DIRS": [BASE_DIR / "templates"],
-        "APP_DIRS": True,  # after our own: the admin brings its templates
         "OPTIONS": {
+            "loaders": [
+                (
+                    "django.template.loaders.cached.Loader",
+                    [
+                        "manciple.pages.templates.Loader",
+                        "django.template.loaders.app_directories.Loader",  # the admin brings its templates
+                    ],
+                )
+            ],
+            "builtins": ["manciple.pages.templatetags.icons"],
             "context_processors": [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",

@@ -127,7 +127,7 @@ def test_a_claim_shows_what_it_got_and_the_way_to_the_cdi_file(pages: Client, cl
     claim = runs(cluster, "web", count=2)
     runs(cluster, "waits")
     shown = pages.get("/claims/default/web").content.decode()
-    assert '<a class="ent" href="/devices/d/gpu.example.com/node-1/gpu-0">node-1 / gpu-0</a>' in shown
+    assert re.search(r'<a class="ent"\s+href="/devices/d/gpu.example.com/node-1/gpu-0">node-1 / gpu-0</a>', shown)
     assert f"k8s.gpu.example.com-claim_{claim.metadata.uid}.json" in shown
     assert 'href="/nodes/node-1"' in shown
     text = words(pages, "/claims/default/web")

@@ -72,7 +72,7 @@ def test_a_waiting_pod_says_why_and_who_holds_the_devices(pages: Client, cluster
     assert "Next Wait until one is given back" in text
     assert "Free0all 2 held" in text
     assert "Who holds the 2" in text
-    assert "node-1gpu-0, gpu-1firstdefault" in text
+    assert "node-1 gpu-0, gpu-1 first default" in text
     assert "All held" in text
 
 
@@ -83,11 +83,11 @@ def test_the_decisive_step_is_marked_and_selectors_are_shown_as_written(pages: C
     expression = f'device.capacity["{DRIVER}"].memory.compareTo(quantity("200Gi")) >= 0'
     _waits(cluster, "web", expressions=[expression])
     answer = pages.get("/pods/default/web").content.decode()
-    (decisive,) = re.findall(r'<li class="key[^"]*">(.*?)</li>', answer)
+    (decisive,) = re.findall(r'<li class="key[^"]*">(.*?)</li>', answer, re.DOTALL)
     assert "<code>memory &gt;= 200Gi</code>" in decisive
     assert "1 has 80Gi" in decisive
     text = _text(pages, "/pods/default/web")
-    assert f"1 · keeps 0 of 1{expression}" in text
+    assert f"1 · keeps 0 of 1 {expression}" in text
     assert "Without its selector, node-1 has what request gpu wants, free now." in text
 
 

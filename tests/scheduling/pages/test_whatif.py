@@ -73,8 +73,8 @@ def test_a_template_with_replicas(pages: Client, cluster: Cluster) -> None:
     revision = latest_revision()
     text = _text(pages, "/what-if?template=default/gpus&replicas=6")
     assert "4 of 6 would start now, on 2 nodes; 2 would wait because request gpu accepts only 8 devices" in text
-    assert "Asked for6Fit in all4Would wait2" in text
-    assert "node-121: gpu-0, gpu-1; 2: gpu-2, gpu-3" in text
+    assert "Asked for 6 Fit in all 4 Would wait 2" in text
+    assert "node-1 2 1: gpu-0, gpu-1; 2: gpu-2, gpu-3" in text
     assert "1 more node like node-1 for the 2 that would wait: each takes 2." in text
     assert "all 8 held, 2 wanted" in text
     assert latest_revision() == revision
@@ -95,7 +95,7 @@ def test_more_nodes_are_rehearsed_and_named_as_new(pages: Client, cluster: Clust
     address = answer.context["result"].missing_url
     text = _text(pages, address)
     assert "All 3 would start now, on 3 nodes." in text
-    assert "new node 1like node-1" in text
+    assert "new node 1 like node-1" in text
     assert "~" not in text
 
 
