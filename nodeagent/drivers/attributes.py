@@ -10,10 +10,17 @@ import re
 from pathlib import Path
 
 from inventory.kinds.devices import DeviceAttribute, DeviceCapacity
+from manciple.wire.names import DRIVER_NAME_MAX, check_driver_name
 from manciple.wire.quantity import Format, Quantity
 
 #: Of a text or a version, in bytes.
 TEXT_MAX = 64
+
+
+def check_name(name: str) -> None:
+    """Raises: ValueError for what cannot be a driver's name, as its settings have it."""
+    if len(name) > DRIVER_NAME_MAX or check_driver_name(name):
+        raise ValueError(f"`{name}` is not a name for a driver: a DNS subdomain of at most 63 bytes - at `$.name`")
 
 
 def text(value: str) -> DeviceAttribute:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Literal, Protocol
 
 from manciple.wire.base import Value
+from nodeagent.failures import LogsUnavailable
 from nodeagent.runtimes.logs import LogQuery
 
 # What a runtime is asked to start: one container of a pod, with nothing left to look up. A runtime keeps the request of
@@ -187,6 +188,16 @@ class ContainerRun(Value):
             reason=self.reason,
             message=self.message,
         )
+
+
+def logged_run(runs: Mapping[str, ContainerRun], pod_uid: str, container: str, query: LogQuery) -> ContainerRun:
+    """The run of `container` whose log, or the one before it, is asked for. Raises: LogsUnavailable."""
+    run = runs.get(container)
+    if run is None:
+        raise LogsUnavailable(f"container {container} of pod {pod_uid} has not been started")
+    if query.previous and run.previous is None:
+        raise LogsUnavailable(f"previous terminated container {container} of pod {pod_uid} not found")
+    return run
 
 
 class Runtime(Protocol):

@@ -23,9 +23,9 @@ from manciple.wire.base import Value
 from nodeagent.cdi.files import CdiRegistry
 from nodeagent.config import AgentConfig
 from nodeagent.disk import Disk
-from nodeagent.failures import ContainerFailed, LogsUnavailable
+from nodeagent.failures import ContainerFailed
 from nodeagent.runtimes.logs import LogLine, LogPrinter, LogQuery, wanted
-from nodeagent.runtimes.protocol import ContainerRequest, ContainerRun
+from nodeagent.runtimes.protocol import ContainerRequest, ContainerRun, logged_run
 
 log = logging.getLogger(__name__)
 
@@ -125,16 +125,8 @@ class SimulatedRuntime:
             return frozenset(self._pods)
 
     def logs(self, pod_uid: str, container: str, query: LogQuery, *, stop: threading.Event) -> Iterator[bytes]:
-        lines = list(_log_of(self._logged(pod_uid, container, previous=query.previous), previous=query.previous))
+        lines = list(_log_of(logged_run(self.runs(pod_uid), pod_uid, container, query), previous=query.previous))
         return self._log(pod_uid, container, lines, query, stop)
-
-    def _logged(self, pod_uid: str, container: str, *, previous: bool) -> ContainerRun:
-        run = self.runs(pod_uid).get(container)
-        if run is None:
-            raise LogsUnavailable(f"container {container} of pod {pod_uid} has not been started")
-        if previous and run.previous is None:
-            raise LogsUnavailable(f"previous terminated container {container} of pod {pod_uid} not found")
-        return run
 
     def _log(
         self, pod_uid: str, container: str, lines: Iterable[LogLine], query: LogQuery, stop: threading.Event

@@ -57,16 +57,20 @@ class Serializer:
 
 log = logging.getLogger(__name__)
 
-#: (namespace, name) -> the claim; raises ApiFailure
-FetchClaim = Callable[[str, str], ResourceClaim]
-
 _UNANSWERED = Failed("the driver did not answer for this claim")
 
 
 class NodeService:
-    """The calls of one driver. folder: where its CDI files go."""
+    """The calls of one driver. folder: where its CDI files go. fetch: by namespace and name; raises ApiFailure."""
 
-    def __init__(self, driver: ClaimDriver, *, folder: CdiFolder, fetch: FetchClaim, serializer: Serializer) -> None:
+    def __init__(
+        self,
+        driver: ClaimDriver,
+        *,
+        folder: CdiFolder,
+        fetch: Callable[[str, str], ResourceClaim],
+        serializer: Serializer,
+    ) -> None:
         self._driver = driver
         self._folder = folder
         self._fetch = fetch

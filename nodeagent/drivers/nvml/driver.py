@@ -11,8 +11,8 @@ import msgspec
 from claims.kinds.resource_claims import DeviceRequestAllocationResult, ResourceClaim
 from inventory.kinds.devices import Device, DeviceTaint
 from manciple.wire.base import Value
-from manciple.wire.names import DRIVER_NAME_MAX, check_driver_name
 from nodeagent import cdi
+from nodeagent.drivers.attributes import check_name
 from nodeagent.drivers.nvml.binding import Binding, Nvml, NvmlError
 from nodeagent.drivers.nvml.edits import Roots, device_edits, driver_mounts, shared_edits
 from nodeagent.drivers.nvml.gpus import Gpu, Offer, System, counter_sets, offers
@@ -57,10 +57,7 @@ class Settings(Value, forbid_unknown_fields=True):
 def read_settings(settings: Mapping[str, Any]) -> Settings:
     """Raises: ValueError with the path of the field that is wrong."""
     asked = msgspec.convert(dict(settings), Settings)
-    if len(asked.name) > DRIVER_NAME_MAX or check_driver_name(asked.name):
-        raise ValueError(
-            f"`{asked.name}` is not a name for a driver: a DNS subdomain of at most 63 bytes - at `$.name`"
-        )
+    check_name(asked.name)
     for field, path in (("driverRoot", asked.driver_root), ("libraryDir", asked.library_dir)):
         if not path.startswith("/"):
             raise ValueError(f"`{path}` is not an absolute path - at `$.{field}`")

@@ -21,8 +21,8 @@ from inventory.kinds.devices import (
     DeviceCounterConsumption,
 )
 from manciple.wire.base import Value
-from manciple.wire.names import DNS_LABEL_MAX, DRIVER_NAME_MAX, check_driver_name
-from nodeagent.drivers.attributes import plain, text
+from manciple.wire.names import DNS_LABEL_MAX
+from nodeagent.drivers.attributes import check_name, plain, text
 
 #: In the order in which they are published. "virtual-net": interfaces with no hardware behind them.
 Kind = Literal["pci", "net", "virtual-net", "block", "loop", "kvm", "tun", "fuse"]
@@ -190,10 +190,7 @@ class Settings(Value, forbid_unknown_fields=True):
 def read_settings(settings: Mapping[str, Any]) -> Settings:
     """Raises: ValueError with the path of the field that is wrong."""
     asked = msgspec.convert(dict(settings), Settings)
-    if len(asked.name) > DRIVER_NAME_MAX or check_driver_name(asked.name):
-        raise ValueError(
-            f"`{asked.name}` is not a name for a driver: a DNS subdomain of at most 63 bytes - at `$.name`"
-        )
+    check_name(asked.name)
     for list_name in ("include", "exclude", "offer_in_use"):
         for index, rule in enumerate(getattr(asked, list_name)):
             if rule == Rule():

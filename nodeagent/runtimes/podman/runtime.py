@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from nodeagent.config import AgentConfig
 from nodeagent.disk import Disk
-from nodeagent.failures import ContainerFailed, LogsUnavailable
+from nodeagent.failures import ContainerFailed
 from nodeagent.runtimes.logs import LogQuery, read_log
 from nodeagent.runtimes.podman import program, starting
 from nodeagent.runtimes.podman.actions import SOON, Actions, Prober, Stopper, Stopping
@@ -36,7 +36,7 @@ from nodeagent.runtimes.podman.program import (
     wait_for_orphans,
 )
 from nodeagent.runtimes.podman.starting import ROOTFS, CdiLinks, Place, run_arguments
-from nodeagent.runtimes.protocol import ContainerRequest, ContainerRun
+from nodeagent.runtimes.protocol import ContainerRequest, ContainerRun, logged_run
 
 # What the runtime knows of one pod, and the requests and runs that have no container of their own.
 
@@ -357,19 +357,15 @@ class PodmanRuntime:
     # Logs.
 
     def logs(self, pod_uid: str, container: str, query: LogQuery, *, stop: threading.Event) -> Iterator[bytes]:
-        pod = self._known(pod_uid)
-        run = self.runs(pod_uid).get(container)
-        if pod is None or run is None:
-            raise LogsUnavailable(f"container {container} of pod {pod_uid} has not been started")
-        if query.previous and run.previous is None:
-            raise LogsUnavailable(f"previous terminated container {container} of pod {pod_uid} not found")
+        run = logged_run(self.runs(pod_uid), pod_uid, container, query)
         attempt = run.attempt - 1 if query.previous else run.attempt
+        folder = PodFolder(self._setting.folder / pod_uid, self._disk)
 
         def running() -> bool:
             now = self.runs(pod_uid).get(container)
             return now is not None and now.attempt == attempt and now.running
 
-        return read_log(pod.folder.log_file(container, attempt), query, running=running, stop=stop)
+        return read_log(folder.log_file(container, attempt), query, running=running, stop=stop)
 
     # What the last agent left.
 
