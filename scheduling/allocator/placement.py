@@ -144,7 +144,7 @@ def first_fit(
     return Refuted(index, shape, asked.undecided)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class _Asked:
     """Claims whose shape the index knows, to be met on one node after the other."""
 
