@@ -6,8 +6,6 @@ and can be rebuilt from the documents at any time by `manage.py reindex`. Nothin
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from django.db import models
 
 #: Lengths as the API limits them: DNS subdomains, driver names, DNS labels, uids.
@@ -49,12 +47,6 @@ class Pool(models.Model):
         constraints = [models.UniqueConstraint(fields=["driver", "name"], name="pool_key")]
 
 
-class DeviceQuerySet(models.QuerySet["Device"]):
-    def in_pool_order(self) -> DeviceQuerySet:
-        """As the allocator walks them: pools, then slices by name, then the order in which the driver lists them."""
-        return self.order_by("driver", "pool", "slice_name", "position")
-
-
 class Device(models.Model):
     """One device of the highest generation of its pool.
 
@@ -72,8 +64,6 @@ class Device(models.Model):
     capacity = models.JSONField()  # as published: {"memory": {"value": "80Gi"}}
     taints = models.JSONField()  # as published: [{"key": ..., "effect": ...}]
     shared = models.BooleanField()  # allowMultipleAllocations
-
-    objects: ClassVar[DeviceQuerySet] = DeviceQuerySet.as_manager()  # type: ignore[assignment]
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["slice_name", "name"], name="device_key")]

@@ -46,7 +46,7 @@ def part(name: str, *devices: str, **fields: Any) -> ResourceSlice:
 
 
 def devices() -> list[str]:
-    return [device.name for device in Device.objects.in_pool_order()]
+    return [device.name for device in Device.objects.order_by("driver", "pool", "slice_name", "position")]
 
 
 def pool() -> Pool:

@@ -93,7 +93,7 @@ COLUMNS = (
     Column[Row](title="Selectors"),
     Column[Row](title="Devices that match"),
     Column[Row](title="Match", css="num", sort="match", key=lambda row: row.verdicts.matched),
-    Column[Row](title="More fit", css="num", sort="fits", key=lambda row: row.count.fits),
+    Column[Row](title="Fits", css="num", sort="fits", key=lambda row: row.count.fits),
     Column[Row](title="Waiting", css="num", sort="waiting", key=lambda row: row.waiting),
     Column[Row](title="Used by", sort="used", key=lambda row: -row.holding - row.templates),
 )
@@ -112,7 +112,7 @@ def list_classes(request: HttpRequest) -> HttpResponse:
     query = ListQuery.read(request)
     table = Table(
         id="classes",
-        topics="classes slices pool: claims: template:",
+        topics="classes slices pool: claims: template: nodes",
         title="Device classes",
         css="stack class-list",
         query=query,
