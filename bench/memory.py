@@ -32,10 +32,12 @@ from django.core.management import call_command  # noqa: E402 - models can be im
 from claims.devices.cache import read_devices  # noqa: E402 - models can be imported from here on
 from manciple.pages.people import Person  # noqa: E402 - models can be imported from here on
 from manciple.store import objects  # noqa: E402 - models can be imported from here on
+from manciple.urls import urlpatterns  # noqa: E402 - models can be imported from here on
 from manciple.wire.registry import registry  # noqa: E402 - models can be imported from here on
 from scheduling.capacity import read_census  # noqa: E402 - models can be imported from here on
 from scheduling.explanations.current import explain_claim  # noqa: E402 - models can be imported from here on
 from scheduling.pages.classes.users import counts  # noqa: E402 - models can be imported from here on
+from scheduling.pages.devices.lines import lines_of  # noqa: E402 - models can be imported from here on
 from tests.builders import (  # noqa: E402 - models can be imported from here on
     Version,
     make_allocation,
@@ -97,6 +99,7 @@ def _on(number: int) -> Iterator[Any]:
 
 def hold() -> Iterator[Figure]:
     """Read everything; the resident memory after each step."""
+    assert urlpatterns  # every page is imported
     yield Figure(name="a process that knows nothing yet", value=_resident(), unit="MiB")
     for name, read in _views():
         began = time.perf_counter()
@@ -110,7 +113,7 @@ def hold() -> Iterator[Figure]:
 
 def _views() -> Iterator[tuple[str, Callable[[], object]]]:
 
-    yield "the device pages", read_devices
+    yield "the device pages", lambda: lines_of(read_devices())
     yield "the counts of every class", read_census
     yield "the users of classes", lambda: counts(Person("ada", administers=True, namespaces=None))
     yield "explanations", lambda: explain_claim("default", "claim-0000")

@@ -85,9 +85,8 @@ class Now(Protocol):
     @property
     def holders(self) -> Holders: ...
     @property
-    def states(self) -> Mapping[CandidateDevice, DeviceState]: ...
-    @property
     def left(self) -> Draw: ...
+    def state_of(self, one: CandidateDevice) -> DeviceState: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -145,7 +144,7 @@ def unit_of(unit: CandidateDevice | Card, now: Now) -> Unit:
         return _cut(unit, now)
     holders = now.holders.get(unit.key, ())
     level = level_of(unit, holders)
-    return Unit(key=unit.key, state=now.states[unit], holders=holders, candidates=(unit,), level=level)
+    return Unit(key=unit.key, state=now.state_of(unit), holders=holders, candidates=(unit,), level=level)
 
 
 def _cut(card: Card, now: Now) -> Unit:
@@ -191,7 +190,7 @@ def _parts(card: Card, shown: Sequence[CandidateDevice], now: Now) -> tuple[Part
     parts = [
         Part(
             candidate=one,
-            state=now.states[one],
+            state=now.state_of(one),
             holders=now.holders.get(one.key, ()),
             weight=max(1, WHOLE * _size(card, one) // total),
         )

@@ -47,15 +47,10 @@ class PoolState:
         return self.pool.left(self.holders)
 
     @cached_property
-    def states(self) -> Mapping[CandidateDevice, DeviceState]:
-        """Of every published device, partitions each by themselves."""
-        return {one: self._state(one) for one in self.candidates}
-
-    @cached_property
     def masks(self) -> Mapping[DeviceState, int]:
         """state -> the devices in it, a bit each, by `candidates`."""
         found: dict[DeviceState, int] = {}
-        for place, state in enumerate(self._state(one) for one in self.candidates):
+        for place, state in enumerate(map(self.state_of, self.candidates)):
             found[state] = found.get(state, 0) | 1 << place
         return found
 
@@ -84,9 +79,10 @@ class PoolState:
 
     def state(self, device: DeviceKey) -> DeviceState:
         found = self.candidate(device)
-        return DeviceState.UNPUBLISHED if found is None else self.states[found]
+        return DeviceState.UNPUBLISHED if found is None else self.state_of(found)
 
-    def _state(self, one: CandidateDevice) -> DeviceState:
+    def state_of(self, one: CandidateDevice) -> DeviceState:
+        """Of a published device; partitions each by themselves."""
         blocked = bool(one.draws) and is_blocked(one, self.left)
         return state_of(one, self.holders.get(one.key, ()), complete=self.complete, blocked=blocked)
 
@@ -137,7 +133,7 @@ class DeviceSnapshot:
         return DeviceState.UNPUBLISHED if pool is None else pool.state(device)
 
     def state_of(self, candidate: CandidateDevice) -> DeviceState:
-        return self.pools[candidate.key[:2]].states[candidate]
+        return self.pools[candidate.key[:2]].state_of(candidate)
 
 
 Key = TypeVar("Key")

@@ -132,8 +132,10 @@ def _read(
     found = bulk.fetch(statement, [revision, *resources, limit])
     latest, lowest = found[0][:2] if found else (rows.FIRST_REVISION, 0)
     # Pruning moves the floor before it removes anything, and a statement sees one state: the floor vouches for it.
-    if not lowest <= revision <= latest:
+    if revision < lowest:
         raise expired(revision, lowest)
+    if revision > latest:
+        raise Expired(f"too large resource version: {revision}, current: {latest}")
     events = [values[2:] for values in found if values[2] is not None]
     more = len(events) == limit
     return Stretch(events, events[-1][0] if more else latest, more)

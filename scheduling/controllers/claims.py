@@ -32,7 +32,7 @@ from manciple.wire.names import claim_generate_name
 from scheduling import event_recorder
 from scheduling.controllers import scheduler
 from scheduling.controllers.declaration import ADDED, DELETED, MODIFIED, Controller, Queue, batches
-from scheduling.controllers.followers import Follower, utc_now
+from scheduling.controllers.followers import CursorFollower, utc_now
 from scheduling.controllers.reservations import is_done
 from scheduling.hints import FINISHED_PHASES
 from scheduling.looked_after import NOBODY, looked_after
@@ -244,7 +244,7 @@ def _complain(writer: Writer, pod: Pod, error: ApiError) -> None:
     )
 
 
-FOLLOWER = Follower(
+FOLLOWER = CursorFollower(
     name="claims", resources=frozenset({PODS, CLAIMS, TEMPLATES}), look=look, sweep=partial(sweep, most=math.inf)
 )
 

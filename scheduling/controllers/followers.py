@@ -29,7 +29,7 @@ def utc_now() -> datetime:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Follower:
+class CursorFollower:
     """A controller's reader of the log."""
 
     name: str

@@ -35,7 +35,7 @@ from manciple.store.records import EventRecord
 from manciple.wire.identity import controller
 from manciple.wire.validation import ORPHAN_FINALIZER
 from scheduling.controllers.declaration import DELETED, DELETING, FINISHED, Controller, Queue, batches
-from scheduling.controllers.followers import Follower
+from scheduling.controllers.followers import CursorFollower
 from scheduling.hints import FINISHED_PHASES
 from scheduling.pod_claims import claim_names, controller_of
 from scheduling.resources import CLAIMS, PODS, Key, decoded, key_of, kind
@@ -230,7 +230,7 @@ def _release_one(writer: Writer, claim: ResourceClaim, *, idle: bool) -> bool:
     return True
 
 
-FOLLOWER = Follower(
+FOLLOWER = CursorFollower(
     name="reservations", resources=frozenset({PODS, CLAIMS}), look=look, sweep=partial(sweep, most=math.inf)
 )
 

@@ -8,7 +8,7 @@ import pytest
 from django.db import OperationalError
 
 from manciple.store.records import EventRecord
-from scheduling.controllers.followers import Follower
+from scheduling.controllers.followers import CursorFollower
 from scheduling.models import Cursor
 from tests.builders import make_pod
 from tests.scheduling.cluster import Cluster
@@ -23,7 +23,7 @@ def test_what_an_outage_kept_from_being_looked_at_is_looked_at_by_the_next(clust
             raise OperationalError("server closed the connection unexpectedly")
         return 1
 
-    follower = Follower(name="test", resources=frozenset({"pods"}), look=look, sweep=lambda _now: 0)
+    follower = CursorFollower(name="test", resources=frozenset({"pods"}), look=look, sweep=lambda _now: 0)
     follower.follow(cluster.clock)
     before = Cursor.objects.get(name="test").revision
     cluster.create(make_pod("web"))

@@ -16,7 +16,7 @@ from manciple.store import history, objects
 from manciple.store.records import EventRecord
 from manciple.wire.machinery import Event
 from scheduling.controllers import claims, namespaces, podgc, pruning, reservations
-from scheduling.controllers.followers import Follower
+from scheduling.controllers.followers import CursorFollower
 from scheduling.resources import EVENTS, kind
 from tests.builders import NAMESPACE, make_allocation, make_claim, make_namespace, make_node, make_pod, make_template
 from tests.scheduling.cluster import Cluster, kind_of, with_spec
@@ -149,7 +149,7 @@ def test_a_terminating_namespace_goes_when_its_pods_have_gone(cluster: Cluster) 
 # Followers ------------------------------------------------------------------------------------------------------------
 
 
-def follower(seen: list[str]) -> Follower:
+def follower(seen: list[str]) -> CursorFollower:
     def look(records: Sequence[EventRecord]) -> int:
         seen.extend(record.name for record in records)
         return 0
@@ -158,7 +158,7 @@ def follower(seen: list[str]) -> Follower:
         seen.append("everything")
         return 0
 
-    return Follower(name="test", resources=frozenset({"pods"}), look=look, sweep=sweep)
+    return CursorFollower(name="test", resources=frozenset({"pods"}), look=look, sweep=sweep)
 
 
 def test_a_follower_sees_everything_first_then_each_event_once(cluster: Cluster) -> None:
