@@ -1,4 +1,4 @@
-"""core/v1 ResourceQuota: how much a namespace may hold. Source: k8s.io/api/core/v1."""
+"""core/v1 ResourceQuota: how much a namespace may hold. Not served yet. Source: k8s.io/api/core/v1."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """ResourcePoolStatusRequest: a question about a driver's pools, answered in its status.
 
-Source: k8s.io/api/resource/v1alpha3 (KEP-5677).
+Not served yet. Source: k8s.io/api/resource/v1alpha3 (KEP-5677).
 """
 
 from __future__ import annotations

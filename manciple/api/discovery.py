@@ -1,7 +1,7 @@
 """What clients ask first: which groups, versions and resources there are, and what can be done with each.
 
-Everything is derived from the registry; the few resources that are no stored kind (reviews) stand in a
-table here, what is no part of an object (bindings, logs) in `subresources`. Both forms are served: the legacy documents
+Everything is derived from the registry; the few resources that are no stored kind stand in `reviews`,
+what is no part of an object (bindings, logs) in `subresources`. Both forms are served: the legacy documents
 (`/api`, `/apis`, `/apis/G/V`), and the aggregated one for clients whose Accept says `as=APIGroupDiscoveryList` with
 `v=v2`.
 
@@ -17,8 +17,9 @@ from importlib import metadata
 from typing import Any
 
 from manciple.api import subresources
+from manciple.api.reviews import REVIEWS
 from manciple.api.subresources import Connected, Streamed
-from manciple.wire.registry import Served, registry
+from manciple.wire.registry import Kind, Served, registry
 
 # Version --------------------------------------------------------------------------------------------------------------
 
@@ -81,41 +82,10 @@ class Resource:
     streamed: Streamed | None = None
 
 
-#: Resources that are answered and never stored: (group, version) -> lines.
-VIRTUAL: dict[tuple[str, str], tuple[Resource, ...]] = {
-    ("authentication.k8s.io", "v1"): (
-        Resource(
-            name="selfsubjectreviews",
-            kind="SelfSubjectReview",
-            singular="selfsubjectreview",
-            namespaced=False,
-            verbs=("create",),
-        ),
-        Resource(name="tokenreviews", kind="TokenReview", singular="tokenreview", namespaced=False, verbs=("create",)),
-    ),
-    ("authorization.k8s.io", "v1"): (
-        Resource(
-            name="selfsubjectaccessreviews",
-            kind="SelfSubjectAccessReview",
-            singular="selfsubjectaccessreview",
-            namespaced=False,
-            verbs=("create",),
-        ),
-        Resource(
-            name="selfsubjectrulesreviews",
-            kind="SelfSubjectRulesReview",
-            singular="selfsubjectrulesreview",
-            namespaced=False,
-            verbs=("create",),
-        ),
-    ),
-}
-
-
 def group_versions() -> dict[str, tuple[str, ...]]:
     """Every group ("" is core) with its versions, preferred first."""
     found = dict(registry.groups())
-    for group, version in VIRTUAL:
+    for group, version, _plural in REVIEWS:
         found[group] = tuple(dict.fromkeys((*found.get(group, ()), version)))
     return found
 
@@ -123,7 +93,14 @@ def group_versions() -> dict[str, tuple[str, ...]]:
 def resources(group: str, version: str) -> tuple[Resource, ...]:
     """What is served in one API version, subresources after their resource; () where there is no such version."""
     stored = (line for one in registry.in_version(group, version) for line in _lines(one))
-    return (*stored, *VIRTUAL.get((group, version), ()))
+    reviewed = (kind for kind in REVIEWS.values() if (kind.group, kind.version) == (group, version))
+    return (*stored, *map(_review, reviewed))
+
+
+def _review(kind: Kind) -> Resource:
+    """What is answered and never stored."""
+    singular = kind.kind.lower()
+    return Resource(name=kind.plural, kind=kind.kind, singular=singular, namespaced=False, verbs=("create",))
 
 
 def _lines(one: Served) -> Iterator[Resource]:
