@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from claims.kinds.pods import Pod, PodResourceClaim
 from claims.kinds.resource_claims import ResourceClaim, ResourceClaimConsumerReference, ResourceClaimTemplate
 from manciple.wire.base import ObjectMeta, OwnerReference
-from manciple.wire.names import claim_generate_name
+from manciple.wire.validation import claim_generate_name
 from scheduling import causes
 from scheduling.causes import Hold, Reason, claim_key, class_key
 

@@ -15,7 +15,7 @@ from typing import Protocol
 from claims.devices.holdings import Holder, Holders, level_of, state_of
 from claims.devices.published import CandidateDevice, DeviceKey, DevicePool, Draw, Keyed, charge, fits, nanos
 from claims.devices.states import DeviceState
-from manciple.wire.names import natural
+from manciple.wire.validation import natural
 
 #: Weights are thousandths of the card.
 WHOLE = 1000

@@ -1,6 +1,6 @@
 """Rules of ResourceClaim, its status, and ResourceClaimTemplate: requests, alternatives, constraints, configuration.
 
-Source: pkg/apis/resource/validation/validation.go of Kubernetes 1.36.
+Source: pkg/apis/resource/validation/go of Kubernetes 1.36.
 """
 
 from __future__ import annotations
@@ -45,13 +45,14 @@ from inventory.kinds.device_rules import (
     validate_uid,
 )
 from inventory.kinds.node_rules import validate_node_selector
-from manciple.wire import names
 from manciple.wire.base import Condition
 from manciple.wire.errors import FieldError, forbidden, immutable, invalid, not_supported, required, too_long, too_many
 from manciple.wire.validation import (
     SPEC,
     STATUS,
     Path,
+    check_dns_label,
+    check_label_key,
     each,
     validate_immutable,
     validate_list,
@@ -108,7 +109,7 @@ def validate_device_claim(claim: DeviceClaim, path: Path) -> Errors:
 
 
 def validate_request_name(name: str, path: Path) -> Errors:
-    return each(names.check_dns_label(name), path, name)
+    return each(check_dns_label(name), path, name)
 
 
 def _validate_request(request: DeviceRequest, path: Path) -> Errors:
@@ -366,7 +367,7 @@ def validate_conditions(conditions: Sequence[Condition], path: Path) -> Errors:
 
 
 def _validate_condition(condition: Condition, path: Path) -> Errors:
-    found = each(names.check_label_key(condition.type), path.child("type"), condition.type)
+    found = each(check_label_key(condition.type), path.child("type"), condition.type)
     if condition.status not in CONDITION_STATUSES:
         found.append(not_supported(path.child("status"), condition.status, CONDITION_STATUSES))
     if condition.observed_generation < 0:

@@ -1,6 +1,6 @@
 """Rules of a pod's containers: names, images, resources, claims, environment, mounts, ports.
 
-Source: pkg/apis/core/validation/validation.go (validateContainers, ValidateContainerResourceRequirements and around)
+Source: pkg/apis/core/validation/go (validateContainers, ValidateContainerResourceRequirements and around)
 of Kubernetes 1.36.
 """
 
@@ -19,10 +19,20 @@ from claims.kinds.containers import (
     VolumeMount,
 )
 from inventory.kinds.capacity_rules import read_quantity
-from manciple.wire import names
 from manciple.wire.errors import FieldError, duplicate, invalid, not_found, not_supported, required
 from manciple.wire.quantity import Quantity
-from manciple.wire.validation import Path, each, required_or, validate_list
+from manciple.wire.validation import (
+    Path,
+    check_dns_label,
+    check_environment_name,
+    check_label_key,
+    check_port_name,
+    each,
+    is_device_resource_name,
+    is_extended_resource_name,
+    required_or,
+    validate_list,
+)
 
 PULL_POLICIES = ("Always", "IfNotPresent", "Never")
 MESSAGE_POLICIES = ("FallbackToLogsOnError", "File")
@@ -47,7 +57,7 @@ def validate_containers(
     """`taken`: the names of containers seen before; those of these are added."""
 
     def validate_container(container: Container, at: Path) -> Errors:
-        found = required_or(names.check_dns_label, container.name, at.child("name"))
+        found = required_or(check_dns_label, container.name, at.child("name"))
         if container.name in taken:
             found.append(duplicate(at.child("name"), container.name))
         taken.add(container.name)
@@ -83,7 +93,7 @@ def _validate_image(image: str, path: Path) -> Errors:
 
 
 def _validate_port(port: ContainerPort, path: Path) -> Errors:
-    found = each(names.check_port_name(port.name), path.child("name"), port.name) if port.name else []
+    found = each(check_port_name(port.name), path.child("name"), port.name) if port.name else []
     if port.container_port == 0:
         found.append(required(path.child("containerPort")))
     else:
@@ -112,7 +122,7 @@ def _validate_duplicate_port_names(ports: Sequence[ContainerPort], path: Path) -
 
 
 def _validate_variable(variable: EnvVar, path: Path) -> Errors:
-    found = required_or(names.check_environment_name, variable.name, path.child("name"))
+    found = required_or(check_environment_name, variable.name, path.child("name"))
     source, at = variable.value_from, path.child("valueFrom")
     if source is None:
         return found
@@ -188,23 +198,23 @@ def _read_amounts(amounts: Mapping[str, str], path: Path) -> tuple[dict[str, Qua
         read[name] = amount
         if amount.sign < 0:
             found.append(invalid(at, text, "must be greater than or equal to 0"))
-        if names.is_device_resource_name(name) and not amount.is_integer:
+        if is_device_resource_name(name) and not amount.is_integer:
             found.append(invalid(at, text, "must be an integer"))
     return read, found
 
 
 def _validate_resource_name(name: str, path: Path) -> Errors:
-    found = each(names.check_label_key(name), path, name)
+    found = each(check_label_key(name), path, name)
     if "/" not in name and name not in STANDARD_RESOURCES and not _is_hugepages(name):
         found.append(invalid(path, name, "must be a standard resource for containers"))
-    elif "/" in name and "kubernetes.io/" not in name and not names.is_extended_resource_name(name):
+    elif "/" in name and "kubernetes.io/" not in name and not is_extended_resource_name(name):
         found.append(invalid(path, name, "doesn't follow extended resource name standard"))
     return found
 
 
 def _validate_against_limit(name: str, amount: Quantity, limit: Quantity | None, path: Path) -> Errors:
     """A request is at most its limit; for what cannot be shared it is the limit."""
-    whole = names.is_device_resource_name(name) or _is_hugepages(name)
+    whole = is_device_resource_name(name) or _is_hugepages(name)
     if limit is None:
         missing = required(path.child("limits"), "Limit must be set for non overcommit resources")
         return [missing] if whole else []
@@ -235,7 +245,7 @@ def _validate_container_claims(
         if claim.name not in claim_names:
             found.append(_unknown_claim(at, claim.name, claim_names))
         if claim.request:
-            found += each(names.check_dns_label(claim.request), at.child("request"), claim.request)
+            found += each(check_dns_label(claim.request), at.child("request"), claim.request)
     return found
 
 

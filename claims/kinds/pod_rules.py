@@ -1,6 +1,6 @@
 """Rules of Pod: a new one, an update, a status; and of where it may run: affinity, tolerations, spreading.
 
-Containers are in `container_rules`. Source: pkg/apis/core/validation/validation.go (ValidatePodSpec, ValidatePodUpdate,
+Containers are in `container_rules`. Source: pkg/apis/core/validation/go (ValidatePodSpec, ValidatePodUpdate,
 ValidatePodStatusUpdate, validateAffinity, ValidateTolerations, validateTopologySpreadConstraints) of Kubernetes 1.36.
 """
 
@@ -33,13 +33,16 @@ from inventory.kinds.node_rules import (
     validate_node_selector_term,
     validate_resource_list,
 )
-from manciple.wire import names
 from manciple.wire.base import LabelSelector, ObjectMeta
 from manciple.wire.errors import FieldError, duplicate, forbidden, immutable, invalid, not_supported, required
 from manciple.wire.validation import (
     SPEC,
     STATUS,
     Path,
+    check_dns_label,
+    check_dns_subdomain,
+    check_label_key,
+    check_label_value,
     each,
     required_or,
     validate_labels,
@@ -105,10 +108,10 @@ def _validate_pod_affinity_term(term: PodAffinityTerm, path: Path) -> Errors:
     found = validate_label_selector(term.label_selector, path.child("labelSelector"))
     found += validate_label_selector(term.namespace_selector, path.child("namespaceSelector"))
     for position, namespace in enumerate(term.namespaces):
-        found += each(names.check_dns_label(namespace), path.child("namespaces").at(position), namespace)
+        found += each(check_dns_label(namespace), path.child("namespaces").at(position), namespace)
     if not term.topology_key:
         found.append(required(path.child("topologyKey"), "can not be empty"))
-    return found + each(names.check_label_key(term.topology_key), path.child("topologyKey"), term.topology_key)
+    return found + each(check_label_key(term.topology_key), path.child("topologyKey"), term.topology_key)
 
 
 def validate_label_selector(selector: LabelSelector | None, path: Path) -> Errors:
@@ -119,7 +122,7 @@ def validate_label_selector(selector: LabelSelector | None, path: Path) -> Error
     for position, requirement in enumerate(selector.match_expressions):
         at = path.child("matchExpressions").at(position)
         values = at.child("values")
-        found += each(names.check_label_key(requirement.key), at.child("key"), requirement.key)
+        found += each(check_label_key(requirement.key), at.child("key"), requirement.key)
         if requirement.operator in ("In", "NotIn"):
             missing = required(values, "must be specified when `operator` is 'In' or 'NotIn'")
             found += [] if requirement.values else [missing]
@@ -129,7 +132,7 @@ def validate_label_selector(selector: LabelSelector | None, path: Path) -> Error
         else:
             found.append(invalid(at.child("operator"), requirement.operator, "not a valid selector operator"))
         for index, value in enumerate(requirement.values):
-            found += each(names.check_label_value(value), values.at(index), value)
+            found += each(check_label_value(value), values.at(index), value)
     return found
 
 
@@ -140,7 +143,7 @@ def validate_tolerations(tolerations: Sequence[Toleration], path: Path) -> Error
 def _validate_toleration(toleration: Toleration, path: Path) -> Errors:
     key, operator, value, effect = toleration.key, toleration.operator, toleration.value, toleration.effect
     at = path.child("operator")
-    found = each(names.check_label_key(key), path.child("key"), key) if key else []
+    found = each(check_label_key(key), path.child("key"), key) if key else []
     if not key and operator != "Exists":
         message = 'operator must be Exists when `key` is empty, which means "match all values and all keys"'
         found.append(invalid(at, operator, message))
@@ -149,7 +152,7 @@ def _validate_toleration(toleration: Toleration, path: Path) -> Errors:
             invalid(path.child("effect"), effect, "effect must be 'NoExecute' when `tolerationSeconds` is set")
         )
     if operator in ("", "Equal"):
-        found += each(names.check_label_value(value), at, value)
+        found += each(check_label_value(value), at, value)
     elif operator == "Exists":
         found += [invalid(at, toleration, "value must be empty when `operator` is 'Exists'")] if value else []
     else:
@@ -167,7 +170,7 @@ def _validate_spread(constraint: TopologySpreadConstraint, path: Path) -> Errors
     found: Errors = []
     if constraint.max_skew <= 0:
         found.append(invalid(path.child("maxSkew"), constraint.max_skew, "must be greater than zero"))
-    found += required_or(names.check_label_key, constraint.topology_key, path.child("topologyKey"))
+    found += required_or(check_label_key, constraint.topology_key, path.child("topologyKey"))
     if constraint.when_unsatisfiable not in UNSATISFIABLE_ACTIONS:
         action = constraint.when_unsatisfiable
         found.append(not_supported(path.child("whenUnsatisfiable"), action, UNSATISFIABLE_ACTIONS))
@@ -219,7 +222,7 @@ def _validate_spec(spec: PodSpec, metadata: ObjectMeta) -> Errors:
 
 
 def _validate_volume(volume: Volume, path: Path) -> Errors:
-    found = required_or(names.check_dns_label, volume.name, path.child("name"))
+    found = required_or(check_dns_label, volume.name, path.child("name"))
     pairs = zip(VolumeSource.__struct_fields__, VolumeSource.__struct_encode_fields__, strict=True)
     sources = [shown for name, shown in pairs if getattr(volume, name) is not None]
     if not sources:
@@ -239,10 +242,10 @@ def _validate_claims(claims: Sequence[PodResourceClaim], metadata: ObjectMeta) -
         if claim.name in seen:
             return [duplicate(at, claim.name), *_validate_claim_source(claim, path)]
         seen.add(claim.name)
-        found = required_or(names.check_dns_label, claim.name, at)
+        found = required_or(check_dns_label, claim.name, at)
         if not found and metadata.name and claim.resource_claim_template_name is not None:
             final = f"{metadata.name}-{claim.name}"
-            found += [invalid(at, final, f"final ResourceClaim name: {m}") for m in names.check_dns_subdomain(final)]
+            found += [invalid(at, final, f"final ResourceClaim name: {m}") for m in check_dns_subdomain(final)]
         return found + _validate_claim_source(claim, path)
 
     return validate_list(claims, SPEC.child("resourceClaims"), validate_claim)
@@ -257,7 +260,7 @@ def _validate_claim_source(claim: PodResourceClaim, path: Path) -> Errors:
     if claim_name is None and template_name is None:
         found.append(required(path, "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`"))
     for field, name in (("resourceClaimName", claim_name), ("resourceClaimTemplateName", template_name)):
-        found += [] if name is None else each(names.check_dns_subdomain(name), path.child(field), name)
+        found += [] if name is None else each(check_dns_subdomain(name), path.child(field), name)
     return found
 
 
@@ -284,9 +287,9 @@ def _validate_names(spec: PodSpec) -> Errors:
     )
     found: Errors = []
     for field, name in subdomains:
-        found += each(names.check_dns_subdomain(name), SPEC.child(field), name) if name else []
+        found += each(check_dns_subdomain(name), SPEC.child(field), name) if name else []
     for field, name in (("hostname", spec.hostname), ("subdomain", spec.subdomain)):
-        found += each(names.check_dns_label(name), SPEC.child(field), name) if name else []
+        found += each(check_dns_label(name), SPEC.child(field), name) if name else []
     for position, secret in enumerate(spec.image_pull_secrets):
         found += [] if secret.name else [required(SPEC.child("imagePullSecrets").at(position).child("name"))]
     return found + validate_labels(spec.node_selector, SPEC.child("nodeSelector"))
@@ -294,7 +297,7 @@ def _validate_names(spec: PodSpec) -> Errors:
 
 def _validate_gates(spec: PodSpec) -> Errors:
     def validate_gate(name: str, path: Path) -> Errors:
-        return each(names.check_label_key(name), path, name)
+        return each(check_label_key(name), path, name)
 
     gates = tuple(gate.name for gate in spec.scheduling_gates)
     conditions = tuple(gate.condition_type for gate in spec.readiness_gates)
@@ -391,7 +394,7 @@ def validate_pod_status_update(new: Pod, old: Pod) -> Errors:
         found.append(not_supported(STATUS.child("phase"), status.phase, PHASES))
     if status.nominated_node_name:
         path = STATUS.child("nominatedNodeName")
-        found += each(names.check_dns_subdomain(status.nominated_node_name), path, status.nominated_node_name)
+        found += each(check_dns_subdomain(status.nominated_node_name), path, status.nominated_node_name)
     if old.status.qos_class and status.qos_class != old.status.qos_class:
         found.append(immutable(STATUS.child("qosClass"), status.qos_class))
     found += _validate_claim_statuses(new)
@@ -414,7 +417,7 @@ def _validate_claim_statuses(pod: Pod) -> Errors:
             message = "must match the name of an entry in `spec.resourceClaims`"
             found.append(invalid(at.child("name"), one.name, message))
         if one.resource_claim_name is not None:
-            messages = names.check_dns_subdomain(one.resource_claim_name)
+            messages = check_dns_subdomain(one.resource_claim_name)
             found += each(messages, at.child("resourceClaimName"), one.resource_claim_name)
     return found + _validate_unique_claim_statuses(pod.status, path)
 

@@ -2,7 +2,7 @@
 
 Rules may not import the CEL environment, which stands above them. Whoever owns it registers a checker of expressions
 once, when the process starts (`set_checker`); until then only their length and emptiness are checked.
-Source: pkg/apis/resource/validation/validation.go of Kubernetes 1.36.
+Source: pkg/apis/resource/validation/go of Kubernetes 1.36.
 """
 
 from __future__ import annotations
@@ -24,12 +24,21 @@ from inventory.kinds.devices import (
     DeviceToleration,
     OpaqueDeviceConfiguration,
 )
-from manciple.wire import names
 from manciple.wire.errors import FieldError, duplicate, invalid, not_supported, required, too_long
 from manciple.wire.validation import (
+    DRIVER_NAME_MAX,
+    IDENTIFIER_MAX,
+    POOL_NAME_MAX,
     SPEC,
     Path,
+    check_c_identifier,
+    check_dns_label,
+    check_dns_subdomain,
+    check_driver_name,
+    check_label_key,
+    check_label_value,
     each,
+    is_extended_resource_name,
     required_or,
     validate_list,
     validate_object_meta,
@@ -99,33 +108,33 @@ def validate_driver_name(name: str, path: Path) -> Errors:
     """A DNS subdomain in any case, at most 63 bytes."""
     if not name:
         return [required(path)]
-    long = [too_long(path, names.DRIVER_NAME_MAX)] if len(name.encode()) > names.DRIVER_NAME_MAX else []
-    return long + each(names.check_driver_name(name), path, name)
+    long = [too_long(path, DRIVER_NAME_MAX)] if len(name.encode()) > DRIVER_NAME_MAX else []
+    return long + each(check_driver_name(name), path, name)
 
 
 def validate_pool_name(name: str, path: Path) -> Errors:
     """DNS subdomains with slashes between, at most 253 bytes in all."""
     if not name:
         return [required(path)]
-    long = [too_long(path, names.POOL_NAME_MAX)] if len(name.encode()) > names.POOL_NAME_MAX else []
-    return long + [error for part in name.split("/") for error in each(names.check_dns_subdomain(part), path, part)]
+    long = [too_long(path, POOL_NAME_MAX)] if len(name.encode()) > POOL_NAME_MAX else []
+    return long + [error for part in name.split("/") for error in each(check_dns_subdomain(part), path, part)]
 
 
 def validate_device_name(name: str, path: Path) -> Errors:
-    return each(names.check_dns_label(name), path, name)
+    return each(check_dns_label(name), path, name)
 
 
 def validate_device_class_name(name: str, path: Path) -> Errors:
-    return required_or(names.check_dns_subdomain, name, path)
+    return required_or(check_dns_subdomain, name, path)
 
 
 def validate_label_key(key: str, path: Path) -> Errors:
-    return each(names.check_label_key(key), path, key)
+    return each(check_label_key(key), path, key)
 
 
 def validate_identifier(identifier: str, path: Path) -> Errors:
-    long = [too_long(path, names.IDENTIFIER_MAX)] if len(identifier.encode()) > names.IDENTIFIER_MAX else []
-    return long + each(names.check_c_identifier(identifier), path, identifier)
+    long = [too_long(path, IDENTIFIER_MAX)] if len(identifier.encode()) > IDENTIFIER_MAX else []
+    return long + each(check_c_identifier(identifier), path, identifier)
 
 
 def validate_qualified_name(name: str, path: Path) -> Errors:
@@ -207,7 +216,7 @@ def validate_raw(value: Any, path: Path, *, maximum: int | None) -> Errors:
 def validate_taint(taint: DeviceTaint, path: Path, *, old: DeviceTaint | None = None) -> Errors:
     """An effect that did not change is not judged again."""
     found = validate_label_key(taint.key, path.child("key"))
-    found += each(names.check_label_value(taint.value), path.child("value"), taint.value)
+    found += each(check_label_value(taint.value), path.child("value"), taint.value)
     if old is not None and old.effect == taint.effect:
         return found
     if not taint.effect:
@@ -227,7 +236,7 @@ def _validate_toleration(toleration: DeviceToleration, path: Path) -> Errors:
         if toleration.value:
             found.append(invalid(path.child("value"), toleration.value, "must be empty for operator `Exists`"))
     elif toleration.operator == "Equal":
-        found += each(names.check_label_value(toleration.value), path.child("value"), toleration.value)
+        found += each(check_label_value(toleration.value), path.child("value"), toleration.value)
     elif not toleration.operator:
         found.append(required(path.child("operator")))
     else:
@@ -296,6 +305,6 @@ def _validate_spec(spec: DeviceClassSpec, old: DeviceClassSpec | None) -> Errors
     found = validate_selectors(spec.selectors, SPEC.child("selectors"), stored=kept_selectors)
     found += validate_list(spec.config, SPEC.child("config"), validate_config, maximum=CONFIGURATIONS_MAX)
     name = spec.extended_resource_name
-    if name is not None and not names.is_extended_resource_name(name):
+    if name is not None and not is_extended_resource_name(name):
         found.append(invalid(SPEC.child("extendedResourceName"), name, "must be a valid extended resource name"))
     return found

@@ -1,4 +1,4 @@
-"""Rules of Node and NodeSelector. Source: pkg/apis/core/validation/validation.go of Kubernetes 1.36."""
+"""Rules of Node and NodeSelector. Source: pkg/apis/core/validation/go of Kubernetes 1.36."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from collections.abc import Mapping
 
 from inventory.kinds.capacity_rules import read_quantity
 from inventory.kinds.nodes import Node, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Taint
-from manciple.wire import names
 from manciple.wire.errors import FieldError, forbidden, invalid, not_supported, required
 from manciple.wire.validation import (
     SPEC,
     STATUS,
     Path,
+    check_dns_subdomain,
+    check_label_key,
+    check_label_value,
     each,
     validate_object_meta,
     validate_object_meta_update,
@@ -61,9 +63,9 @@ def _validate_expression(requirement: NodeSelectorRequirement, path: Path) -> Er
             found.append(required(values, "must be specified single value when `operator` is 'Lt' or 'Gt'"))
     else:
         found.append(invalid(path.child("operator"), requirement.operator, "not a valid selector operator"))
-    found += each(names.check_label_key(requirement.key), path.child("key"), requirement.key)
+    found += each(check_label_key(requirement.key), path.child("key"), requirement.key)
     for position, value in enumerate(requirement.values):
-        found += each(names.check_label_value(value), values.at(position), value)
+        found += each(check_label_value(value), values.at(position), value)
         if requirement.operator in _COMPARISONS and not _INTEGER.fullmatch(value):
             found.append(invalid(values.at(position), value, "for 'Gt', 'Lt' operators, the value must be an integer"))
     return found
@@ -79,7 +81,7 @@ def _validate_field(requirement: NodeSelectorRequirement, path: Path) -> Errors:
     if requirement.key != "metadata.name":
         return [*found, invalid(path.child("key"), requirement.key, "not a valid field selector key")]
     for position, value in enumerate(requirement.values):
-        found += each(names.check_dns_subdomain(value), path.child("values").at(position), value)
+        found += each(check_dns_subdomain(value), path.child("values").at(position), value)
     return found
 
 
@@ -117,8 +119,8 @@ def _validate_spec(node: Node) -> Errors:
 
 
 def validate_taint(taint: Taint, path: Path) -> Errors:
-    found = each(names.check_label_key(taint.key), path.child("key"), taint.key)
-    found += each(names.check_label_value(taint.value), path.child("value"), taint.value)
+    found = each(check_label_key(taint.key), path.child("key"), taint.key)
+    found += each(check_label_value(taint.value), path.child("value"), taint.value)
     if not taint.effect:
         found.append(required(path.child("effect")))
     elif taint.effect not in TAINT_EFFECTS:
@@ -138,7 +140,7 @@ def validate_resource_list(amounts: Mapping[str, str], path: Path) -> Errors:
     found: Errors = []
     for name, text in amounts.items():
         at = path.key(name)
-        found += each(names.check_label_key(name), at, name)
+        found += each(check_label_key(name), at, name)
         amount, wrong = read_quantity(text, at)
         found += wrong
         if amount is not None and amount.sign < 0:

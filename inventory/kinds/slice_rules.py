@@ -1,6 +1,6 @@
 """Rules of ResourceSlice: what a driver may publish.
 
-Source: pkg/apis/resource/validation/validation.go (ValidateResourceSlice and below) of Kubernetes 1.36.
+Source: pkg/apis/resource/validation/go (ValidateResourceSlice and below) of Kubernetes 1.36.
 """
 
 from __future__ import annotations
@@ -34,11 +34,14 @@ from inventory.kinds.devices import (
     ResourceSliceSpec,
 )
 from inventory.kinds.node_rules import validate_node_selector
-from manciple.wire import names
 from manciple.wire.errors import FieldError, invalid, required, too_long
 from manciple.wire.validation import (
+    IDENTIFIER_DOMAIN_MAX,
+    IDENTIFIER_MAX,
     SPEC,
     Path,
+    check_dns_label,
+    check_dns_subdomain,
     each,
     required_or,
     validate_immutable,
@@ -62,7 +65,7 @@ COUNTERS_MAX = 32
 #: How many counter sets one device may draw from.
 CONSUMED_COUNTER_SETS_MAX = 2
 
-_QUALIFIED_NAME_MAX = names.IDENTIFIER_DOMAIN_MAX + len("/") + names.IDENTIFIER_MAX
+_QUALIFIED_NAME_MAX = IDENTIFIER_DOMAIN_MAX + len("/") + IDENTIFIER_MAX
 _NUMBER = r"(0|[1-9]\d*)"
 _PRERELEASE = r"(0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*)"
 _BUILD = r"[0-9a-zA-Z-]+"
@@ -123,7 +126,7 @@ def _validate_pool(pool: ResourcePool, path: Path) -> Errors:
 
 
 def _validate_node_name(name: str, path: Path, *, empty_message: str) -> Errors:
-    return each(names.check_dns_subdomain(name), path, name) if name else [invalid(path, name, empty_message)]
+    return each(check_dns_subdomain(name), path, name) if name else [invalid(path, name, empty_message)]
 
 
 def _validate_placement(spec: ResourceSliceSpec) -> Errors:
@@ -287,12 +290,12 @@ def _validate_version(version: str, path: Path) -> Errors:
 
 
 def _validate_counter_set(counter_set: CounterSet, path: Path) -> Errors:
-    found = required_or(names.check_dns_label, counter_set.name, path.child("name"))
+    found = required_or(check_dns_label, counter_set.name, path.child("name"))
     return found + _validate_counters(counter_set, path.child("counters"))
 
 
 def _validate_consumption(consumption: DeviceCounterConsumption, path: Path) -> Errors:
-    found = required_or(names.check_dns_label, consumption.counter_set, path.child("counterSet"))
+    found = required_or(check_dns_label, consumption.counter_set, path.child("counterSet"))
     return found + _validate_counters(consumption, path.child("counters"))
 
 

@@ -18,11 +18,11 @@ from typing import Any
 from manciple.store import bulk, metadata, persistence, projectors, records, rows, rules
 from manciple.store.persistence import Current, NetChange, NewEvent
 from manciple.store.records import Change, Committed, Deletion, EventType, Propagation, Selector, Written
-from manciple.wire import names
 from manciple.wire.base import ApiObject
 from manciple.wire.errors import AlreadyExists, NotFound
 from manciple.wire.identity import SYSTEM, Identity
 from manciple.wire.registry import Kind
+from manciple.wire.validation import generate_name
 
 Key = rows.Key
 #: Objects to be read: for each its kind, and what the caller has read of it before.
@@ -40,7 +40,7 @@ class Sources:
 
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
     new_uid: Callable[[], str] = lambda: str(uuid.uuid4())
-    name_from: Callable[[str], str] = lambda base: names.generate_name(base, _random)
+    name_from: Callable[[str], str] = lambda base: generate_name(base, _random)
 
 
 WORLD = Sources()

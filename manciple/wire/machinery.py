@@ -14,12 +14,18 @@ from typing import Annotated, ClassVar
 import msgspec
 from msgspec.structs import replace
 
-from manciple.wire import names
 from manciple.wire.base import ApiObject, Int32, Int64, ObjectReference, TimeText, Value, always, pb, status_metadata
 from manciple.wire.errors import FieldError, immutable, invalid, required
 from manciple.wire.registry import Column, Kind, Subresource
 from manciple.wire.tables import AGE_COLUMN, NAME_COLUMN, age
-from manciple.wire.validation import SPEC, each, validate_object_meta, validate_object_meta_update
+from manciple.wire.validation import (
+    SPEC,
+    check_label_key,
+    check_namespace_name,
+    each,
+    validate_object_meta,
+    validate_object_meta_update,
+)
 
 PACKAGE = "io.k8s.apimachinery.pkg.apis.meta.v1"
 
@@ -244,7 +250,7 @@ def finalize_namespace(new: Namespace, old: Namespace) -> Namespace:
 
 
 def validate_namespace(namespace: Namespace) -> Errors:
-    found = validate_object_meta(namespace.metadata, namespaced=False, name_rule=names.check_namespace_name)
+    found = validate_object_meta(namespace.metadata, namespaced=False, name_rule=check_namespace_name)
     return found + _validate_finalizers(namespace)
 
 
@@ -270,7 +276,7 @@ def _validate_finalizers(namespace: Namespace) -> Errors:
     path = SPEC.child("finalizers")
     found: Errors = []
     for position, finalizer in enumerate(namespace.spec.finalizers):
-        found += each(names.check_label_key(finalizer), path.at(position), finalizer)
+        found += each(check_label_key(finalizer), path.at(position), finalizer)
         if "/" not in finalizer and finalizer != KUBERNETES_FINALIZER:
             message = "name is neither a standard finalizer name nor is it fully qualified"
             found.append(invalid(path.at(position), finalizer, message))

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Protocol
 
-from manciple.wire.names import check_label_key, check_label_value
+from manciple.wire.validation import check_label_key, check_label_value
 
 _TOKEN = re.compile(r"\s*(?:(==|!=|[=!,()<>])|([^\s=!,()<>]+))")
 _INTEGER = re.compile(r"[+-]?[0-9]+")

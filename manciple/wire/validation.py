@@ -2,16 +2,257 @@
 
 Rules return a list of `FieldError`s, all of them, each with its path; callers add the lists up. Sources:
 apimachinery/pkg/api/validation/objectmeta.go and the collection rules of pkg/apis/resource/validation/validation.go.
+
+Which texts may name something, in upstream's words, and how names are made: every rule is a function
+`check_*(text) -> tuple[str, ...]`: the messages of what is wrong, empty when nothing is. Callers put a field path
+before them. Sources: apimachinery/pkg/api/validate/content and apimachinery/pkg/util/validation/validation.go.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from functools import lru_cache
+from random import Random
 from typing import Protocol, TypeVar
 
-from manciple.wire import names
 from manciple.wire.base import ObjectMeta, OwnerReference, Value
 from manciple.wire.errors import FieldError, duplicate, forbidden, immutable, invalid, required, too_long, too_many
+
+# Names ----------------------------------------------------------------------------------------------------------------
+
+
+DNS_LABEL_MAX = 63
+DNS_SUBDOMAIN_MAX = 253
+LABEL_VALUE_MAX = 63
+DRIVER_NAME_MAX = 63
+POOL_NAME_MAX = 253
+#: A device attribute's identifier and the domain before its slash.
+IDENTIFIER_MAX = 32
+IDENTIFIER_DOMAIN_MAX = 63
+
+_LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_SUBDOMAIN = rf"{_LABEL}(\.{_LABEL})*"
+_DNS_1035_LABEL = "[a-z]([-a-z0-9]*[a-z0-9])?"
+_QUALIFIED = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
+_LABEL_VALUE = "(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?"
+_C_IDENTIFIER = "[A-Za-z_][A-Za-z0-9_]*"
+_ENV_NAME_UNPRINTABLE = re.compile(r"[^\x20-\x7e]|=")
+
+_LABEL_RE = re.compile(_LABEL)
+_SUBDOMAIN_RE = re.compile(_SUBDOMAIN)
+_DNS_1035_LABEL_RE = re.compile(_DNS_1035_LABEL)
+_QUALIFIED_RE = re.compile(_QUALIFIED)
+_LABEL_VALUE_RE = re.compile(_LABEL_VALUE)
+_C_IDENTIFIER_RE = re.compile(_C_IDENTIFIER)
+
+_ALPHANUMERIC_EDGES = "and must start and end with an alphanumeric character"
+_LABEL_RULE = (
+    f"a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', {_ALPHANUMERIC_EDGES}"
+)
+_SUBDOMAIN_RULE = (
+    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', "
+    + _ALPHANUMERIC_EDGES
+)
+_DNS_1035_RULE = (
+    "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, "
+    "and end with an alphanumeric character"
+)
+_QUALIFIED_RULE = f"must consist of alphanumeric characters, '-', '_' or '.', {_ALPHANUMERIC_EDGES}"
+_LABEL_VALUE_RULE = (
+    "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', "
+    + _ALPHANUMERIC_EDGES
+)
+_C_IDENTIFIER_RULE = (
+    "a valid C identifier must start with alphabetic character or '_', followed by a string of alphanumeric "
+    "characters or '_'"
+)
+
+#: What upstream's name generator draws from: no vowels, and nothing that is easily misread.
+SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
+SUFFIX_LENGTH = 5
+#: A generated name is never longer than a DNS label: base cut to this length, then the suffix.
+GENERATED_BASE_MAX = DNS_LABEL_MAX - SUFFIX_LENGTH
+
+#: The resource name by which any DeviceClass can be asked for: this, and the class's name.
+DEVICE_CLASS_RESOURCE_PREFIX = "deviceclass.resource.kubernetes.io/"
+
+Messages = tuple[str, ...]
+
+
+def regex_message(rule: str, pattern: str, *examples: str) -> str:
+    """A rule with examples and the pattern, worded as upstream's RegexError."""
+    shown = " or ".join(f"'{example}', " for example in examples)
+    return f"{rule} (e.g. {shown}regex used for validation is '{pattern}')"
+
+
+def too_long_message(maximum: int) -> str:
+    return f"must be no more than {maximum} bytes"
+
+
+def _byte_length(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode())
+
+
+@lru_cache(maxsize=16384)
+def check_dns_label(text: str) -> Messages:
+    """RFC 1123 label: namespaces, devices, requests, containers."""
+    found = [] if _byte_length(text) <= DNS_LABEL_MAX else [too_long_message(DNS_LABEL_MAX)]
+    if not _LABEL_RE.fullmatch(text):
+        dotted = _SUBDOMAIN_RE.fullmatch(text) is not None
+        found.append("must not contain dots" if dotted else regex_message(_LABEL_RULE, _LABEL, "my-name", "123-abc"))
+    return tuple(found)
+
+
+@lru_cache(maxsize=16384)
+def check_dns_subdomain(text: str) -> Messages:
+    """RFC 1123 subdomain: most objects' names."""
+    found = [] if _byte_length(text) <= DNS_SUBDOMAIN_MAX else [too_long_message(DNS_SUBDOMAIN_MAX)]
+    if not _SUBDOMAIN_RE.fullmatch(text):
+        found.append(regex_message(_SUBDOMAIN_RULE, _SUBDOMAIN, "example.com"))
+    return tuple(found)
+
+
+def check_dns_1035_label(text: str) -> Messages:
+    found = [] if _byte_length(text) <= DNS_LABEL_MAX else [too_long_message(DNS_LABEL_MAX)]
+    if not _DNS_1035_LABEL_RE.fullmatch(text):
+        found.append(regex_message(_DNS_1035_RULE, _DNS_1035_LABEL, "my-name", "abc-123"))
+    return tuple(found)
+
+
+@lru_cache(maxsize=16384)
+def check_label_key(text: str) -> Messages:
+    """A qualified name: label keys, annotation keys, finalizers, taint keys, condition types, resource names."""
+    prefix, slash, name = text.rpartition("/")
+    if "/" in prefix:
+        rule = regex_message(f"a valid label key {_QUALIFIED_RULE}", _QUALIFIED, "MyName", "my.name", "123-abc")
+        return (f"{rule} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')",)
+    found: list[str] = []
+    if slash and not prefix:
+        found.append("prefix part must be non-empty")
+    elif slash:
+        found.extend(f"prefix part {message}" for message in check_dns_subdomain(prefix))
+    if not name:
+        found.append("name part must be non-empty")
+    elif _byte_length(name) > DNS_LABEL_MAX:
+        found.append(f"name part {too_long_message(DNS_LABEL_MAX)}")
+    if not _QUALIFIED_RE.fullmatch(name):
+        found.append(regex_message(f"name part {_QUALIFIED_RULE}", _QUALIFIED, "MyName", "my.name", "123-abc"))
+    return tuple(found)
+
+
+@lru_cache(maxsize=16384)
+def check_label_value(text: str) -> Messages:
+    found = [] if _byte_length(text) <= LABEL_VALUE_MAX else [too_long_message(LABEL_VALUE_MAX)]
+    if not _LABEL_VALUE_RE.fullmatch(text):
+        found.append(regex_message(_LABEL_VALUE_RULE, _LABEL_VALUE, "MyValue", "my_value", "12345"))
+    return tuple(found)
+
+
+def check_c_identifier(text: str) -> Messages:
+    """A C identifier of any length; the length is the caller's limit."""
+    if _C_IDENTIFIER_RE.fullmatch(text):
+        return ()
+    return (regex_message(_C_IDENTIFIER_RULE, _C_IDENTIFIER, "my_name", "MY_NAME", "MyName"),)
+
+
+def check_driver_name(text: str) -> Messages:
+    """A DRA driver's name: a DNS subdomain in any case. Its length (63 bytes) and emptiness are the caller's errors."""
+    return check_dns_subdomain(text.lower())
+
+
+def check_environment_name(text: str) -> Messages:
+    """An environment variable's name, by the relaxed rule of Kubernetes 1.34."""
+    found: list[str] = []
+    if not text:
+        found.append("environment variable name must be non-empty")
+    if _ENV_NAME_UNPRINTABLE.search(text):
+        found.append("a valid environment variable name must consist only of printable ASCII characters other than '='")
+    return tuple(found)
+
+
+def check_port_name(text: str) -> Messages:
+    """An IANA service name."""
+    found = [] if len(text) <= 15 else [too_long_message(15)]  # noqa: PLR2004 - RFC 6335's own limit
+    if not re.fullmatch("[-a-z0-9]+", text):
+        found.append("must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)")
+    if not re.search("[a-z]", text):
+        found.append("must contain at least one letter (a-z)")
+    if "--" in text:
+        found.append("must not contain consecutive hyphens")
+    if text.startswith("-") or text.endswith("-"):
+        found.append("must not begin or end with a hyphen")
+    return tuple(found)
+
+
+def is_extended_resource_name(text: str) -> bool:
+    """Whether `text` may name an extended resource: domain-prefixed, not kubernetes.io's, usable in a quota's name."""
+    if "/" not in text or "kubernetes.io/" in text or text.startswith("requests."):
+        return False
+    return not check_label_key(f"requests.{text}")
+
+
+def is_device_resource_name(text: str) -> bool:
+    """Whether a container that names this resource asks for whole devices: an extended resource, or a class by name."""
+    return is_extended_resource_name(text) or text.startswith(DEVICE_CLASS_RESOURCE_PREFIX)
+
+
+def _as_prefix(text: str) -> str:
+    """A generateName that ends in a hyphen is judged as if a name followed."""
+    return f"{text[:-1]}a" if text.endswith("-") else text
+
+
+def check_object_name(text: str, *, prefix: bool = False) -> Messages:
+    """The rule of most kinds: a DNS subdomain. `prefix`: `text` is a generateName."""
+    return check_dns_subdomain(_as_prefix(text) if prefix else text)
+
+
+def check_namespace_name(text: str, *, prefix: bool = False) -> Messages:
+    return check_dns_label(_as_prefix(text) if prefix else text)
+
+
+@lru_cache(maxsize=20_000)
+def natural(name: str) -> tuple[tuple[int, int, str], ...]:
+    """A sorting key that puts node-2 before node-10."""
+    parts: list[tuple[int, int, str]] = []
+    digits = text = ""
+    for character in f"{name}\0":
+        if character.isdigit() and character.isascii():
+            digits += character
+            continue
+        if digits:
+            parts += [(1, 0, text), (0, int(digits), "")]
+            digits = text = ""
+        text += character
+    return (*parts, (1, 0, text))
+
+
+def random_suffix(random: Random) -> str:
+    return "".join(random.choices(SUFFIX_ALPHABET, k=SUFFIX_LENGTH))
+
+
+def generate_name(base: str, random: Random) -> str:
+    """The name that a generateName becomes (upstream: apiserver/pkg/storage/names/generate.go)."""
+    return base[:GENERATED_BASE_MAX] + random_suffix(random)
+
+
+def claim_generate_name(pod_name: str, claim_name: str) -> str:
+    """The generateName of a claim made from a template for the entry `claim_name` of a pod's spec.resourceClaims.
+
+    What does not fit into a DNS label with its hyphen and suffix is cut from both parts in proportion to their lengths,
+    so that neither name vanishes (upstream: pkg/controller/resourceclaim/controller.go, handleClaim).
+    """
+    whole = f"{pod_name}-{claim_name}-"
+    room = GENERATED_BASE_MAX - 1
+    if len(whole) <= room:
+        return whole
+    pod_part = pod_name[: len(pod_name) * room // len(whole)]
+    claim_part = claim_name[: len(claim_name) * room // len(whole)]
+    return f"{pod_part}-{claim_part}"
+
+
+# Fields ---------------------------------------------------------------------------------------------------------------
+
 
 #: All annotations of an object together, keys and values, in bytes.
 ANNOTATIONS_MAX = 256 * 1024
@@ -99,7 +340,7 @@ def validate_map(
     validate_key: Callable[[str, Path], Errors],
     validate_item: Callable[[Item, Path], Errors],
     maximum: int | None = None,
-    longest_key: int = names.DNS_LABEL_MAX,
+    longest_key: int = DNS_LABEL_MAX,
 ) -> Errors:
     """Keys at the map's own path, items at theirs (upstream: validateMap). Longer keys are shortened in paths."""
     if maximum is not None and len(items) > maximum:
@@ -123,7 +364,7 @@ def shortened(text: str, longest: int) -> str:
 
 
 def validate_object_meta(
-    metadata: ObjectMeta, *, namespaced: bool, name_rule: NameRule = names.check_object_name, path: Path = METADATA
+    metadata: ObjectMeta, *, namespaced: bool, name_rule: NameRule = check_object_name, path: Path = METADATA
 ) -> Errors:
     """A new object's metadata, once its name is generated."""
     found: Errors = []
@@ -140,7 +381,7 @@ def validate_object_meta(
 def _validate_namespace(namespace: str, namespaced: bool, path: Path) -> Errors:
     field = path.child("namespace")
     if namespaced:
-        return required_or(names.check_dns_label, namespace, field)
+        return required_or(check_dns_label, namespace, field)
     return [forbidden(field, "not allowed on this type")] if namespace else []
 
 
@@ -168,14 +409,14 @@ def validate_template_meta(metadata: ObjectMeta, path: Path) -> Errors:
 def validate_labels(labels: Mapping[str, str], path: Path) -> Errors:
     found: Errors = []
     for key, value in labels.items():
-        found += each(names.check_label_key(key), path, key)
-        found += each(names.check_label_value(value), path.key(key), value)
+        found += each(check_label_key(key), path, key)
+        found += each(check_label_value(value), path.key(key), value)
     return found
 
 
 def validate_annotations(annotations: Mapping[str, str], path: Path) -> Errors:
     """Keys are label keys in any case; all together are limited in size."""
-    found = [error for key in annotations for error in each(names.check_label_key(key.lower()), path, key)]
+    found = [error for key in annotations for error in each(check_label_key(key.lower()), path, key)]
     if sum(len(key.encode()) + len(value.encode()) for key, value in annotations.items()) > ANNOTATIONS_MAX:
         found.append(too_long(path, ANNOTATIONS_MAX))
     return found
@@ -211,7 +452,7 @@ def _validate_owner(reference: OwnerReference, path: Path) -> Errors:
 
 
 def validate_finalizers(finalizers: Sequence[str], path: Path) -> Errors:
-    found = [error for name in finalizers for error in each(names.check_label_key(name), path, name)]
+    found = [error for name in finalizers for error in each(check_label_key(name), path, name)]
     if ORPHAN_FINALIZER in finalizers and FOREGROUND_FINALIZER in finalizers:
         message = f"finalizer {ORPHAN_FINALIZER} and {FOREGROUND_FINALIZER} cannot be both set"
         found.append(invalid(path, finalizers, message))

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from manciple.wire.base import Value
-from manciple.wire.names import check_label_key
+from manciple.wire.validation import check_label_key
 
 #: Every version of the specification that a validator may meet, oldest first. Nothing needs 0.8.0 or 1.0.0: they
 #: changed the Go packages only.

@@ -10,8 +10,8 @@ import re
 from pathlib import Path
 
 from inventory.kinds.devices import DeviceAttribute, DeviceCapacity
-from manciple.wire.names import DRIVER_NAME_MAX, check_driver_name
 from manciple.wire.quantity import Format, Quantity
+from manciple.wire.validation import DRIVER_NAME_MAX, check_driver_name
 
 #: Of a text or a version, in bytes.
 TEXT_MAX = 64

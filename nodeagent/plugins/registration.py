@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Generic, NamedTuple, TypeVar
 
-from manciple.wire.names import DRIVER_NAME_MAX, check_driver_name
+from manciple.wire.validation import DRIVER_NAME_MAX, check_driver_name
 from nodeagent.plugins.protocol import (
     DRA_PLUGIN,
     DRA_SERVICES,

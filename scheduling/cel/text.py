@@ -16,7 +16,7 @@ from typing import Any
 
 import re2
 
-from manciple.wire import names
+from manciple.wire import validation
 from scheduling.cel.errors import EvaluationError
 from scheduling.cel.kubernetes import parse_url
 from scheduling.cel.values import NONE, Optional, Strict, guard_size, optional
@@ -90,14 +90,14 @@ _DATETIME_PATTERN_SIZE = 70
 FORMATS = {
     name: NamedFormat(title, check, size)
     for name, title, check, size in (
-        ("dns1123Label", "DNS1123Label", names.check_dns_label, 30),
-        ("dns1123Subdomain", "DNS1123Subdomain", names.check_dns_subdomain, 60),
-        ("dns1035Label", "DNS1035Label", names.check_dns_1035_label, 30),
-        ("qualifiedName", "QualifiedName", names.check_label_key, 60),
-        ("dns1123LabelPrefix", "DNS1123LabelPrefix", _prefix(names.check_dns_label), 30),
-        ("dns1123SubdomainPrefix", "DNS1123SubdomainPrefix", _prefix(names.check_dns_subdomain), 60),
-        ("dns1035LabelPrefix", "DNS1035LabelPrefix", _prefix(names.check_dns_1035_label), 30),
-        ("labelValue", "LabelValue", names.check_label_value, 40),
+        ("dns1123Label", "DNS1123Label", validation.check_dns_label, 30),
+        ("dns1123Subdomain", "DNS1123Subdomain", validation.check_dns_subdomain, 60),
+        ("dns1035Label", "DNS1035Label", validation.check_dns_1035_label, 30),
+        ("qualifiedName", "QualifiedName", validation.check_label_key, 60),
+        ("dns1123LabelPrefix", "DNS1123LabelPrefix", _prefix(validation.check_dns_label), 30),
+        ("dns1123SubdomainPrefix", "DNS1123SubdomainPrefix", _prefix(validation.check_dns_subdomain), 60),
+        ("dns1035LabelPrefix", "DNS1035LabelPrefix", _prefix(validation.check_dns_1035_label), 30),
+        ("labelValue", "LabelValue", validation.check_label_value, 40),
         ("uri", "URI", _check_uri, 1310),
         ("uuid", "uuid", _matching(_UUID, "does not match the UUID format"), 84),
         ("byte", "byte", _check_byte, 84),

@@ -28,7 +28,7 @@ from manciple.store.objects import Writer
 from manciple.store.records import EventRecord
 from manciple.wire.errors import ApiError, Invalid, NotFound
 from manciple.wire.identity import controller
-from manciple.wire.names import claim_generate_name
+from manciple.wire.validation import claim_generate_name
 from scheduling import event_recorder
 from scheduling.controllers import scheduler
 from scheduling.controllers.declaration import ADDED, DELETED, MODIFIED, Controller, Queue, batches

@@ -21,7 +21,7 @@ from inventory.kinds.devices import (
     DeviceCounterConsumption,
 )
 from manciple.wire.base import Value
-from manciple.wire.names import DNS_LABEL_MAX
+from manciple.wire.validation import DNS_LABEL_MAX
 from nodeagent.drivers.attributes import check_name, plain, text
 
 #: In the order in which they are published. "virtual-net": interfaces with no hardware behind them.

@@ -25,7 +25,7 @@ from manciple.pages.people import Person, demand_edit, demand_sight, person_of
 from manciple.store import objects
 from manciple.store.tail import latest_revision
 from manciple.wire.errors import ApiError, NotFound
-from manciple.wire.names import natural
+from manciple.wire.validation import natural
 from scheduling.pages.claims import actions as claim_actions
 from scheduling.pages.claims.reading import ClaimLine, read_claims
 from scheduling.pages.claims.sheet import find_claim, read_sheet

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from manciple.wire.names import natural
+from manciple.wire.validation import natural
 from scheduling.judging import JudgedDevices, places
 from scheduling.pages.classes.places import spelled
 from scheduling.pages.classes.verdicts import Verdicts

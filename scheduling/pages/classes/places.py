@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from itertools import groupby
 
 from claims.devices.published import CandidateDevice
-from manciple.wire.names import natural
+from manciple.wire.validation import natural
 
 _NUMBERED = re.compile(r"^(.*?)(\d+)$")
 #: Runs of nodes that are named; of more, only how many nodes.

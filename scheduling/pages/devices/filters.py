@@ -15,7 +15,7 @@ from django.http import QueryDict
 
 from claims.devices.cards import Unit
 from claims.devices.published import CandidateDevice, Published
-from manciple.wire.names import natural
+from manciple.wire.validation import natural
 from scheduling.judging import Verdict, judge
 from scheduling.pages.devices.lines import Line
 from scheduling.pages.devices.words import STATES

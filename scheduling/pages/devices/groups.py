@@ -10,7 +10,7 @@ from functools import cached_property
 from django.utils.text import slugify
 
 from claims.devices.published import CandidateDevice
-from manciple.wire.names import natural
+from manciple.wire.validation import natural
 from scheduling.pages.devices.lines import COLUMN_GAUGES, Line
 from scheduling.pages.devices.words import STATES
 

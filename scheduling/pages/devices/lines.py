@@ -20,7 +20,7 @@ from claims.devices.pools import DeviceSnapshot, PoolState, changed
 from claims.devices.published import DevicePool, PoolKey
 from claims.devices.states import DeviceState
 from inventory.live import node_topic, pool_topic
-from manciple.wire.names import natural
+from manciple.wire.validation import natural
 
 #: What a column of the stylesheet has room for: tiles, and gauges beside them (`--nics`).
 COLUMN_TILES, COLUMN_GAUGES = 8, 2

@@ -14,7 +14,7 @@ from claims.devices.published import CandidateDevice, DevicePool, attribute_text
 from claims.devices.states import DeviceState
 from inventory.models import Node
 from manciple.store import history
-from manciple.wire.names import natural
+from manciple.wire.validation import natural
 from scheduling.pages.devices.lines import lines_of
 from scheduling.pages.devices.words import bar_of
 from scheduling.pages.nodes.amounts import nanos

@@ -19,7 +19,7 @@ from inventory.models import DeviceClass
 from manciple.pages.lists import Column, ListQuery, Table, sorted_by
 from manciple.pages.people import Person, person_of
 from manciple.store.tail import latest_revision
-from manciple.wire.names import natural
+from manciple.wire.validation import natural
 from scheduling.judging import judged_devices
 from scheduling.pages.classes.verdicts import matches
 from scheduling.pages.devices.words import STATES

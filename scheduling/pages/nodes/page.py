@@ -33,8 +33,8 @@ from manciple.store import history, objects
 from manciple.store.tail import latest_revision
 from manciple.wire.errors import ApiError
 from manciple.wire.machinery import Event
-from manciple.wire.names import natural
 from manciple.wire.selectors import parse_field_selector
+from manciple.wire.validation import natural
 from scheduling.controllers.node_lifecycle import OURS, PRESSURES
 from scheduling.event_recorder import DEFAULT_NAMESPACE
 from scheduling.pages.devices.lines import Line, line_named

@@ -18,8 +18,8 @@ from claims.models import Pod as PodRow
 from inventory.kinds.nodes import Node, Taint
 from manciple.pages.durations import moment
 from manciple.store import history, objects
-from manciple.wire.names import natural
 from manciple.wire.selectors import LabelSelector
+from manciple.wire.validation import natural
 from scheduling.controllers.node_lifecycle import LEASE_NAMESPACE, OURS, Signs, is_silent, ready_condition
 from scheduling.pages.devices.lines import line_named
 from scheduling.pages.devices.words import bar_of

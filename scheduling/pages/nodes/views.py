@@ -19,8 +19,8 @@ from claims.devices.cache import read_devices
 from claims.devices.pools import DeviceSnapshot
 from manciple.pages.lists import Column, Filter, ListQuery, Page, Tab, Table, parameter, sorted_by
 from manciple.store.tail import latest_revision
-from manciple.wire.names import natural
 from manciple.wire.selectors import LabelSelector, parse_label_selector
+from manciple.wire.validation import natural
 from scheduling.pages.devices.words import MEANINGS, STATES
 from scheduling.pages.nodes.reading import TABS, Known, NodeLine, has_tab, is_meant, lines_of, pools_on, read_nodes
 

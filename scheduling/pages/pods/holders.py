@@ -19,7 +19,7 @@ from claims.kinds.pods import Pod
 from manciple.pages.durations import duration, moment
 from manciple.pages.people import Person
 from manciple.store import objects
-from manciple.wire.names import natural
+from manciple.wire.validation import natural
 from scheduling.pages.devices.sight import holders_for
 from scheduling.resources import PODS, decoded, kind
 

@@ -20,7 +20,7 @@ from inventory.models import Device, Node, Pool
 from manciple.pages.people import Person, person_of
 from manciple.store import objects
 from manciple.store.tail import latest_revision
-from manciple.wire.names import natural
+from manciple.wire.validation import natural
 from scheduling.pages.timeline import drawing, export
 from scheduling.pages.timeline.query import GROUPINGS, RANGES, TimelineQuery, Window
 from scheduling.pages.timeline.reading import BARS, Holding, Timeline

@@ -10,7 +10,7 @@ from claims.devices.cache import read_devices
 from claims.devices.published import CandidateDevice
 from claims.devices.states import DeviceState
 from manciple.pages.people import Person
-from manciple.wire.names import natural
+from manciple.wire.validation import natural
 from scheduling.messages import clause
 from scheduling.next_steps import next_step
 from scheduling.pages.funnels import LeftOut, NodeTable, Section, node_table, sections

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manciple.wire import names
+from manciple.wire import validation
 
 LABEL_RULE = (
     "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end "
@@ -28,22 +28,22 @@ LABEL_RULE = (
     }.values(),
 )
 def test_dns_labels(text: str, messages: tuple[str, ...]) -> None:
-    assert names.check_dns_label(text) == messages
+    assert validation.check_dns_label(text) == messages
 
 
 @pytest.mark.parametrize("text", ["a", "a.b-c.d", "1.2.3", "a" * 253])
 def test_dns_subdomains_that_are_valid(text: str) -> None:
-    assert names.check_dns_subdomain(text) == ()
+    assert validation.check_dns_subdomain(text) == ()
 
 
 @pytest.mark.parametrize("text", ["", ".a", "a.", "a..b", "A.b", "a_b", "-a", "a" * 254])
 def test_dns_subdomains_that_are_not(text: str) -> None:
-    assert len(names.check_dns_subdomain(text)) == 1
+    assert len(validation.check_dns_subdomain(text)) == 1
 
 
 @pytest.mark.parametrize("text", ["app", "example.com/app", "A_b.c", "1/2"])
 def test_label_keys_that_are_valid(text: str) -> None:
-    assert names.check_label_key(text) == ()
+    assert validation.check_label_key(text) == ()
 
 
 @pytest.mark.parametrize(
@@ -58,12 +58,12 @@ def test_label_keys_that_are_valid(text: str) -> None:
     }.values(),
 )
 def test_label_keys_that_are_not(text: str, beginnings: list[str]) -> None:
-    messages = names.check_label_key(text)
+    messages = validation.check_label_key(text)
     assert [message[: len(start)] for message, start in zip(messages, beginnings, strict=True)] == beginnings
 
 
 def test_label_values_may_be_empty_and_mixed() -> None:
-    assert [names.check_label_value(text) == () for text in ("", "A_b.c-1", "-a", "a" * 64)] == [
+    assert [validation.check_label_value(text) == () for text in ("", "A_b.c-1", "-a", "a" * 64)] == [
         True,
         True,
         False,
@@ -72,8 +72,8 @@ def test_label_values_may_be_empty_and_mixed() -> None:
 
 
 def test_driver_names_may_have_upper_case_letters() -> None:
-    assert names.check_driver_name("GPU.example.com") == ()
-    assert len(names.check_driver_name("gpu_example")) == 1
+    assert validation.check_driver_name("GPU.example.com") == ()
+    assert len(validation.check_driver_name("gpu_example")) == 1
 
 
 @pytest.mark.parametrize(
@@ -88,18 +88,18 @@ def test_driver_names_may_have_upper_case_letters() -> None:
     }.values(),
 )
 def test_extended_resource_names(text: str, valid: bool) -> None:
-    assert names.is_extended_resource_name(text) is valid
+    assert validation.is_extended_resource_name(text) is valid
 
 
 def test_a_generated_name_fits_a_dns_label_and_uses_the_safe_alphabet() -> None:
-    name = names.generate_name("b" * 80, Random(1))
+    name = validation.generate_name("b" * 80, Random(1))
     assert len(name) == 63
     assert name[:58] == "b" * 58
     assert set(name[58:]) <= set("bcdfghjklmnpqrstvwxz2456789")
 
 
 def test_the_same_randomness_generates_the_same_name() -> None:
-    assert names.generate_name("web-", Random(7)) == names.generate_name("web-", Random(7))
+    assert validation.generate_name("web-", Random(7)) == validation.generate_name("web-", Random(7))
 
 
 @pytest.mark.parametrize(
@@ -112,15 +112,15 @@ def test_the_same_randomness_generates_the_same_name() -> None:
     }.values(),
 )
 def test_a_claims_generate_name_is_cut_in_proportion(pod: str, claim: str, expected: str) -> None:
-    assert names.claim_generate_name(pod, claim) == expected
+    assert validation.claim_generate_name(pod, claim) == expected
 
 
 @given(st.from_regex(r"\A[a-z0-9]([-a-z0-9]{0,60}[a-z0-9])?\Z"), st.from_regex(r"\A[a-z]([-a-z0-9]{0,60}[a-z0-9])?\Z"))
 def test_a_claims_generate_name_never_needs_further_cutting(pod: str, claim: str) -> None:
-    assert len(names.claim_generate_name(pod, claim)) <= names.GENERATED_BASE_MAX
+    assert len(validation.claim_generate_name(pod, claim)) <= validation.GENERATED_BASE_MAX
 
 
 @given(st.text(max_size=70))
 def test_what_is_a_label_is_a_subdomain(text: str) -> None:
-    if not names.check_dns_label(text):
-        assert names.check_dns_subdomain(text) == ()
+    if not validation.check_dns_label(text):
+        assert validation.check_dns_subdomain(text) == ()

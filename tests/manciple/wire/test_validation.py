@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from manciple.wire import names
 from manciple.wire.base import ObjectMeta, OwnerReference
 from manciple.wire.errors import FieldError, required
 from manciple.wire.validation import (
     Path,
+    check_namespace_name,
     shortened,
     validate_map,
     validate_object_meta,
@@ -105,7 +105,7 @@ def test_only_one_owner_is_the_controller() -> None:
 
 
 def test_kinds_may_have_their_own_rule_for_names() -> None:
-    found = validate_object_meta(ObjectMeta(name="a.b"), namespaced=False, name_rule=names.check_namespace_name)
+    found = validate_object_meta(ObjectMeta(name="a.b"), namespaced=False, name_rule=check_namespace_name)
     assert texts(found) == ['metadata.name: Invalid value: "a.b": must not contain dots']
 
 

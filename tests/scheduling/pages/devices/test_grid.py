@@ -11,7 +11,7 @@ from claims.devices.cards import Unit
 from claims.devices.holdings import Holder, level_of, state_of
 from claims.devices.pools import PoolState
 from claims.devices.published import CandidateDevice, DevicePool, candidate_of, gather, read_slice
-from manciple.wire.names import natural
+from manciple.wire.validation import natural
 from scheduling.pages.devices.groups import group_lines
 from scheduling.pages.devices.lines import Line, line_of
 from scheduling.pages.devices.tiles import draw_lines, draw_tile, label
