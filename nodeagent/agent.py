@@ -35,7 +35,7 @@ from nodeagent.drivers.registry import DriverRegistry
 from nodeagent.events import EventRecorder
 from nodeagent.failures import AgentError, ApiFailure, StorageFailed
 from nodeagent.https import AgentServer
-from nodeagent.metrics import AgentMetrics, AgentState, SliceCount
+from nodeagent.metrics import AgentMetrics, AgentState
 from nodeagent.podclaims import known_health
 from nodeagent.pods import PodWorker
 from nodeagent.prepare import Preparer
@@ -43,8 +43,7 @@ from nodeagent.publish import Publisher
 from nodeagent.registration import Registration
 from nodeagent.routes import make_server
 from nodeagent.runtimes.protocol import Runtime
-from nodeagent.watching import PodCache, Watching
-from nodeagent.work import AgentQueue, Crew, Key
+from nodeagent.work import AgentQueue, Crew, Key, PodCache, SliceCount, Watching
 
 log = logging.getLogger(__name__)
 

@@ -27,9 +27,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from claims.kinds.pods import Pod
-from inventory.kinds.devices import ResourceSlice
 from nodeagent.checkpoint import ClaimRecord
-from nodeagent.client import Change
 
 # Each counter would have a second series with the time at which it was made, which kubelet does not have.
 disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -117,26 +115,6 @@ class _SecondName(Collector):
             renamed = Metric(self._second, metric.documentation, metric.type)
             renamed.samples = [s._replace(name=s.name.replace(self._name, self._second)) for s in metric.samples]
             yield renamed
-
-
-class SliceCount:
-    """How many ResourceSlices each driver has on the node, as the watch tells. Thread-safe."""
-
-    def __init__(self) -> None:
-        self._drivers: dict[str, str] = {}  # slice -> driver
-
-    def listed(self, slices: Iterable[ResourceSlice]) -> None:
-        self._drivers = {one.metadata.name: one.spec.driver for one in slices}
-
-    def changed(self, change: Change[ResourceSlice]) -> None:
-        name = change.object.metadata.name
-        if change.type == "DELETED":
-            self._drivers.pop(name, None)
-        else:
-            self._drivers[name] = change.object.spec.driver
-
-    def by_driver(self) -> Mapping[str, int]:
-        return Tally(list(self._drivers.values()))
 
 
 @dataclass(kw_only=True, eq=False)

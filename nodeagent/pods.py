@@ -52,7 +52,7 @@ from nodeagent.podclaims import KnownHealth, container_devices, is_terminal, res
 from nodeagent.prepare import Preparer
 from nodeagent.runtimes.protocol import ContainerRequest, Runtime
 from nodeagent.runtimes.requests import Addresses, container_request
-from nodeagent.watching import PodCache
+from nodeagent.work import PodCache
 
 log = logging.getLogger(__name__)
 

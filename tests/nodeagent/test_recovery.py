@@ -13,7 +13,7 @@ from claims.kinds.pods import Pod
 from manciple.wire import codec
 from nodeagent.drivers.simulated import SimulatedDriver
 from nodeagent.runtimes.protocol import ContainerRequest
-from nodeagent.watching import PodCache
+from nodeagent.work import PodCache
 from tests.nodeagent.cdi.checks import problems_of
 from tests.nodeagent.machine import Machine, release, run_pod
 from tests.nodeagent.objects import NODE, claim, pod
