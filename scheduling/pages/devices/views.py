@@ -21,6 +21,7 @@ from django.utils.safestring import SafeString
 from django.views.decorators.http import require_safe
 
 from claims.devices.cache import read_devices
+from claims.devices.cards import Unit
 from claims.devices.pools import DeviceSnapshot
 from claims.devices.published import CandidateDevice
 from inventory.models import DeviceClass
@@ -158,9 +159,10 @@ class Shown:
             "asked": self.asked,
             "verdict": self.selection.verdict,
             "class_counts": list(self._class_counts()),
+            "cut": any(tile.cut for tile in self._matched()) if self.asked.classes else False,
             "total": total,
             "free": counts["free"],
-            "matching": self._matching() if self.asked.anything else total,
+            "matching": sum(1 for _ in self._matched()) if self.asked.anything else total,
             "density": self._size(total),
             "sizes": [(key, title, self._link(size=key)) for key, title in SIZE_NAMES.items()],
             "unfiltered": self._link(*FILTERS),
@@ -175,9 +177,9 @@ class Shown:
                 found = NOTHING
             yield name, found.devices, found.free, how_many(found.fits)
 
-    def _matching(self) -> int:
+    def _matched(self) -> Iterator[Unit]:
         matches = self.selection.matches
-        return sum(matches(tile) for line in self.lines for tile in line.tiles)
+        return (tile for line in self.lines for tile in line.tiles if matches(tile))
 
     def _size(self, total: int) -> str:
         asked = self.query.get("size", "")
