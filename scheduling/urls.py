@@ -16,8 +16,8 @@ from scheduling.pages.nodes import page as nodes_one
 from scheduling.pages.nodes import views as nodes
 from scheduling.pages.overview import views as overview
 from scheduling.pages.pods import creation as pod_new
-from scheduling.pages.pods import deletion as pod_deletion
 from scheduling.pages.pods import logs as pod_logs
+from scheduling.pages.pods import page as pod_deletion
 from scheduling.pages.pods import page as pod_page
 from scheduling.pages.pods import views as pods
 from scheduling.pages.timeline import views as timeline

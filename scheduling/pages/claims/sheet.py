@@ -17,9 +17,8 @@ from manciple.store import history, objects
 from manciple.store.records import Stored
 from manciple.wire import codec
 from scheduling.explanations.current import explain_claim
-from scheduling.pages.claims.advice import advise, holder_of
+from scheduling.pages.claims.advice import advise, complaint_of, events_about, holder_of
 from scheduling.pages.claims.devices import cdi_files, given_devices
-from scheduling.pages.claims.events import complaint_of, events_about
 from scheduling.pages.claims.reading import ClaimLine, pending_documents, read_claims
 from scheduling.pages.claims.steps import Past, Revision, steps
 from scheduling.pod_claims import POD_CLAIM_ANNOTATION, controller_of, requested_classes

@@ -34,20 +34,19 @@ from scheduling.fitting import NOTHING, Count, count
 from scheduling.judging import judged_devices
 from scheduling.pages.classes import users as class_claims
 from scheduling.pages.classes.attributes import examples
-from scheduling.pages.classes.draft import from_query
 from scheduling.pages.classes.form import (
     ClassForm,
     ConfigText,
     FormErrors,
     from_class,
     from_post,
+    from_query,
     guarded,
     kept_selectors,
     place_causes,
     to_class,
 )
-from scheduling.pages.classes.history import versions
-from scheduling.pages.classes.manifest import manifest
+from scheduling.pages.classes.manifest import manifest, versions
 from scheduling.pages.classes.verdicts import Verdicts, judge
 from scheduling.pages.classes.workbench import class_kind, expressions_of, guard_of, look, palette, published_devices
 from scheduling.pages.devices.words import bar_of, how_many, in_words

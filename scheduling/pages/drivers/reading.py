@@ -17,7 +17,7 @@ from manciple.store import history
 from manciple.wire.validation import natural
 from scheduling.pages.devices.lines import lines_of
 from scheduling.pages.devices.words import bar_of
-from scheduling.pages.nodes.amounts import nanos
+from scheduling.pages.nodes.reading import nanos
 from scheduling.resources import SLICES, kind
 
 #: Different values of an attribute that are written out; of more, how many there are.

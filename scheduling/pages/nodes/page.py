@@ -41,7 +41,6 @@ from scheduling.pages.devices.lines import Line, line_named
 from scheduling.pages.devices.sight import line_for
 from scheduling.pages.devices.tiles import label
 from scheduling.pages.devices.words import STATES, bar_of
-from scheduling.pages.nodes.amounts import allocated
 from scheduling.pages.nodes.changes import (
     DONE,
     EFFECT_MEANINGS,
@@ -53,7 +52,7 @@ from scheduling.pages.nodes.changes import (
     rehearse,
     write,
 )
-from scheduling.pages.nodes.reading import Known, PodsThere, pods_on, pools_on, read_node
+from scheduling.pages.nodes.reading import Known, PodsThere, allocated, pods_on, pools_on, read_node
 from scheduling.resources import EVENTS, NODES, SLICES, decoded, kind
 
 #: Of the agent: the SHA-256 of the certificate that it serves logs with.

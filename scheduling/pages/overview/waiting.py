@@ -1,4 +1,4 @@
-"""The pods that wait, sorted by what they wait for. PURE.
+"""The pods that wait, sorted by what they wait for.
 
 The pod's own page says more: its funnel, and what would help.
 """
@@ -9,8 +9,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from scheduling.causes import AnyCause
+from scheduling.capacity import classes_asked
+from scheduling.causes import AnyCause, decode
 from scheduling.messages import brief
+from scheduling.models import QueuedPod
 from scheduling.next_steps import TOPICS, Topic, topic_of
 
 #: Of one topic, pods that are named.
@@ -59,3 +61,21 @@ def by_topic(pods: Iterable[WaitingPod]) -> Sequence[Waiting]:
         found.setdefault(topic_of(pod.cause).key, []).append(pod)
     groups = [Waiting(topic=TOPICS[key], pods=tuple(members)) for key, members in found.items()]
     return sorted(groups, key=lambda group: (group.topic.key == "turn", -group.count, group.pods[0].since))
+
+
+# Which pods stand behind the numbers ---------------------------------------------------------------------------------
+
+
+#: Waiting pods that are looked at; of more, those that wait longest.
+LOOKED_AT = 5000
+
+
+def waiting_for(topic: str) -> list[str]:
+    """The uids of the pods in the queue that wait for this (a key of `next_steps.TOPICS`)."""
+    rows = QueuedPod.objects.order_by("created_at").values_list("uid", "cause")[:LOOKED_AT]
+    return [uid for uid, cause in rows if topic_of(decode(cause)).key == topic]
+
+
+def asking_for(device_class: str) -> list[str]:
+    """The uids of the pods in the queue whose claims without devices ask for this class."""
+    return [uid for uid, names in classes_asked(QueuedPod.objects.all()).items() if device_class in names]

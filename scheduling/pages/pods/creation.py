@@ -7,6 +7,8 @@ none, unless somebody else is faster.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from textwrap import indent
 from typing import Any
 
 from django.contrib import messages
@@ -23,8 +25,6 @@ from manciple.pages.people import Person, person_of
 from manciple.store.tail import latest_revision
 from manciple.wire.base import ApiObject
 from scheduling.pages.pods import documents as pod_documents
-from scheduling.pages.pods import examples as pod_examples
-from scheduling.pages.pods import schema as pod_schema
 from scheduling.pages.pods.documents import Reading
 from scheduling.pages.pods.form import PodForm, as_yaml, by_field, missing
 from scheduling.pages.pods.views import may_create
@@ -65,7 +65,7 @@ def new_pod(request: HttpRequest) -> HttpResponse:
 @require_safe
 def show_completions(request: HttpRequest) -> JsonResponse:
     """What may stand where in the editor."""
-    return JsonResponse(pod_schema.table(person_of(request)))
+    return JsonResponse(pod_documents.table(person_of(request)))
 
 
 @login_required
@@ -106,7 +106,7 @@ def _checked(text: str, namespace: str, person: Person) -> Reading:
 
 
 def _first_text(request: HttpRequest, person: Person) -> str:
-    example = pod_examples.find(request.GET.get("example", ""))
+    example = find(request.GET.get("example", ""))
     if example is None:
         return ""
     class_name = DeviceClass.objects.order_by("name").values_list("name", flat=True).first() or "CLASS"
@@ -115,7 +115,7 @@ def _first_text(request: HttpRequest, person: Person) -> str:
 
 def _namespace(request: HttpRequest, person: Person) -> str:
     """The namespace that is asked for, where they may make something; else the first such."""
-    known = pod_schema.editable_namespaces(person)
+    known = pod_documents.editable_namespaces(person)
     wanted = request.POST.get("namespace", "") or request.GET.get("ns", "")
     return wanted if wanted in known else next(iter(known), "")
 
@@ -133,7 +133,7 @@ def _show(
 ) -> HttpResponse:
     revision = latest_revision()
     from_form = form is not None or (request.method != "POST" and request.GET.get("from") == "form")
-    namespaces = pod_schema.editable_namespaces(person)
+    namespaces = pod_documents.editable_namespaces(person)
     chosen = namespace if namespace in namespaces else _namespace(request, person)
     shown = form or PodForm(namespace=chosen)
     context: dict[str, Any] = {
@@ -146,12 +146,12 @@ def _show(
         "findings": reading.findings if reading else [],
         "checked": reading is not None and not reading.problems,
         "documents": len(reading.documents) if reading else 0,
-        "examples": pod_examples.EXAMPLES,
+        "examples": EXAMPLES,
         "form": shown,
         "errors": errors or {},
         "form_errors": (errors or {}).get("", []),
         "classes": DeviceClass.objects.order_by("name").values_list("name", flat=True),
-        "templates": [one for one in pod_schema.templates(person) if person.may_edit(one[0])],
+        "templates": [one for one in pod_documents.templates(person) if person.may_edit(one[0])],
         "made": as_yaml(shown) if from_form else "",
     }
     return render(request, "pods/new.html", context, status=status)
@@ -172,3 +172,91 @@ def _made(request: HttpRequest, made: list[ApiObject]) -> HttpResponse:
 
 def _named(made: list[ApiObject]) -> str:
     return ", ".join(f"{one.kind} {one.metadata.name}" for one in made)
+
+
+# Pods to begin with --------------------------------------------------------------------------------------------------
+
+
+_POD = """\
+apiVersion: v1
+kind: Pod
+metadata:
+  name: {name}
+  namespace: {namespace}
+spec:
+  restartPolicy: Never
+  containers:
+  - name: main
+    image: example.com/main
+    resources:
+      claims:
+      - name: gpu
+  resourceClaims:
+  - name: gpu
+    {claim}
+"""
+
+_SPEC = """\
+devices:
+  requests:
+  - name: gpu
+    exactly:
+      deviceClassName: {device_class}
+"""
+
+_TWO_SELECTED = """\
+      count: 2
+      selectors:
+      - cel:
+          expression: device.driver != ""
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Example:
+    """name: in the address; word: what it shows."""
+
+    name: str
+    word: str
+    parts: tuple[str, ...]
+
+    def text(self, *, namespace: str, device_class: str) -> str:
+        """The example for a namespace and a class that exist."""
+        joined = "".join(self.parts)
+        return joined.replace("{namespace}", namespace or "default").replace("{device_class}", device_class)
+
+
+def _object(kind: str, name: str, spec: str) -> str:
+    """A document of the device API, and what separates it from the next."""
+    head = f"apiVersion: resource.k8s.io/v1\nkind: {kind}\nmetadata:\n  name: {name}\n  namespace: {{namespace}}\n"
+    return f"{head}spec:\n{indent(spec, '  ')}---\n"
+
+
+def _pod(name: str, claim: str) -> str:
+    return _POD.replace("{name}", name).replace("{claim}", claim)
+
+
+def _from_template(name: str, word: str, spec: str) -> Example:
+    """A template, and a pod for which a claim is made from it."""
+    template = _object("ResourceClaimTemplate", name, f"spec:\n{indent(spec, '  ')}")
+    return Example(name=name, word=word, parts=(template, _pod("trainer", f"resourceClaimTemplateName: {name}")))
+
+
+EXAMPLES = (
+    _from_template("one-device", "A pod with one device", _SPEC),
+    _from_template("two-selected", "Two devices that a selector accepts", _SPEC + _TWO_SELECTED),
+    Example(
+        name="shared",
+        word="Two pods that share a claim",
+        parts=(
+            _object("ResourceClaim", "ours", _SPEC),
+            _pod("reader", "resourceClaimName: ours"),
+            "---\n",
+            _pod("writer", "resourceClaimName: ours"),
+        ),
+    ),
+)
+
+
+def find(name: str) -> Example | None:
+    return next((one for one in EXAMPLES if one.name == name), None)

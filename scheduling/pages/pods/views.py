@@ -26,7 +26,7 @@ from scheduling.causes import decode
 from scheduling.messages import brief
 from scheduling.models import QueuedPod
 from scheduling.next_steps import TOPICS
-from scheduling.pages.overview.pods import asking_for, waiting_for
+from scheduling.pages.overview.waiting import asking_for, waiting_for
 
 #: Pods on one page.
 PAGE = 100

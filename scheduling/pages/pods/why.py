@@ -18,8 +18,8 @@ from scheduling.explanations.report import Report
 from scheduling.messages import clause
 from scheduling.next_steps import next_step
 from scheduling.pages.funnels import LeftOut, NodeTable, Section, held_devices, node_table, sections
-from scheduling.pages.pods.claims import ClaimLine
 from scheduling.pages.pods.holders import NOBODY, Held, read_held
+from scheduling.pages.pods.reading import ClaimLine
 from scheduling.pages.whatif.query import as_query, in_words, joined, meant
 from scheduling.simulation import Answer, Question, simulate
 from scheduling.simulation_workload import Changes, Workload, entry_of, of_pod

@@ -7,9 +7,13 @@
 
 from __future__ import annotations
 
+import csv
+import io
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from asgiref.sync import sync_to_async
 from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, StreamingHttpResponse
 from django.shortcuts import render
@@ -21,7 +25,7 @@ from manciple.pages.people import Person, person_of
 from manciple.store import objects
 from manciple.store.tail import latest_revision
 from manciple.wire.validation import natural
-from scheduling.pages.timeline import drawing, export
+from scheduling.pages.timeline import drawing
 from scheduling.pages.timeline.query import GROUPINGS, RANGES, TimelineQuery, Window
 from scheduling.pages.timeline.reading import BARS, Holding, Timeline
 from scheduling.resources import CLASSES, NAMESPACES, kind
@@ -69,8 +73,8 @@ def export_timeline(request: HttpRequest) -> HttpResponseBase:
     person, query = person_of(request), TimelineQuery.from_query(request.GET)
     window, _ = query.window(datetime.now(UTC))
     nodes = _nodes()
-    pieces = export.parts(Timeline(person, query, window), lambda row: export.cells(row, person, nodes, window.now))
-    answer = StreamingHttpResponse(export.streamed(pieces), content_type="text/csv; charset=utf-8; header=present")
+    pieces = parts(Timeline(person, query, window), lambda row: cells(row, person, nodes, window.now))
+    answer = StreamingHttpResponse(streamed(pieces), content_type="text/csv; charset=utf-8; header=present")
     name = f"allocations-{window.begin:%Y%m%dT%H%M}Z-{window.end:%Y%m%dT%H%M}Z.csv"
     answer["Content-Disposition"] = f'attachment; filename="{name}"'
     return answer
@@ -143,3 +147,67 @@ def _choices(person: Person) -> dict[str, Any]:
         "drivers": Pool.objects.order_by("driver").values_list("driver", flat=True).distinct(),
         "nodes": sorted(Node.objects.values_list("name", flat=True), key=natural),
     }
+
+
+# The export ----------------------------------------------------------------------------------------------------------
+
+
+HEADER = (
+    "driver", "pool", "device", "node", "class", "namespace", "claim", "claim_uid", "pods", "share_id",
+    "consumed_capacity", "from", "to", "seconds",
+)  # fmt: skip
+#: Rows of the past that are read at a time.
+BATCH = 2000
+#: What a spreadsheet would begin a formula with.
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
+#: Who holds a device whose namespace the person does not see.
+HIDDEN = "another namespace"
+
+
+def safe(cell: Any) -> str:
+    """A cell's text; one that a spreadsheet would calculate gets an apostrophe, which makes it text there."""
+    text = str(cell)
+    return f"'{text}" if text.startswith(_FORMULA) else text
+
+
+def moment_text(at: datetime | None) -> str:
+    """RFC 3339 in UTC; empty while it goes on."""
+    return at.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z") if at else ""
+
+
+def cells(row: Sequence[Any], person: Person, nodes: Mapping[tuple[str, str], str], now: datetime) -> list[str]:
+    """One line of the file, from the columns of `timeline_reading.EXPORTED`."""
+    driver, pool, device, device_class, namespace, claim, uid, pods, share, consumed, began, ended = row
+    if not person.sees(namespace):
+        namespace, claim, uid, pods, share, consumed = HIDDEN, "", "", (), "", {}
+    amounts = " ".join(f"{name}={amount}" for name, amount in consumed.items())
+    lasted = int(((ended or now) - began).total_seconds())
+    return [
+        *map(safe, (driver, pool, device, nodes.get((driver, pool), ""), device_class, namespace, claim, uid)),
+        safe(" ".join(pods)), safe(share), safe(amounts),
+        moment_text(began), moment_text(ended), str(max(lasted, 0)),
+    ]  # fmt: skip
+
+
+def lines(rows: Iterable[Sequence[str]]) -> str:
+    """Rows as RFC 4180 text, with CRLF."""
+    text = io.StringIO(newline="")
+    csv.writer(text, lineterminator="\r\n").writerows(rows)
+    return text.getvalue()
+
+
+def parts(timeline: Timeline, drawn: Callable[[Sequence[Any]], list[str]]) -> Iterator[str]:
+    """The file, piece by piece: header, what is held now, then the past in batches."""
+    yield lines([HEADER])
+    yield lines(drawn(row) for row in timeline.rows_now())
+    after = 0
+    while rows := timeline.rows_past(after=after, limit=BATCH):
+        after = rows[-1][0]
+        yield lines(drawn(row) for _, row in rows)
+
+
+async def streamed(pieces: Iterator[str]) -> AsyncIterator[bytes]:
+    """`pieces` without holding up the server: each is made in a thread, when the reader wants it."""
+    following = sync_to_async(lambda: next(pieces, None))
+    while (piece := await following()) is not None:
+        yield piece.encode()

@@ -16,7 +16,7 @@ from scheduling.next_steps import next_step
 from scheduling.pages.funnels import LeftOut, NodeTable, Section, node_table, sections
 from scheduling.pages.pods.holders import Mark
 from scheduling.pages.pods.why import left_out_of
-from scheduling.pages.whatif.asked import Asked
+from scheduling.pages.whatif.query import Asked
 from scheduling.simulation import Answer, Missing, Placed
 from scheduling.simulation_departures import Departure
 from scheduling.simulation_rehearsal import is_imagined, spoken

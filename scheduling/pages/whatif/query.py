@@ -1,4 +1,4 @@
-"""What is tried instead, as it stands in an address or a form. PURE.
+"""What is tried instead, as it stands in an address or a form.
 
     without=ENTRY/REQUEST:2      without its second selector; as often as wanted
     class.ENTRY/REQUEST=NAME     of another class
@@ -12,10 +12,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
+from urllib.parse import urlencode
 
 from claims.kinds.resource_claims import ResourceClaim
-from scheduling.simulation_workload import Changes
+from scheduling.pages.classes.diagnostics import Finding
+from scheduling.simulation import Question
+from scheduling.simulation_workload import Changes, Workload, stored_claim, stored_pod, stored_template
 
 #: Devices of one request that may be tried: as many as one claim may be given.
 MOST_DEVICES = 32
@@ -114,3 +118,48 @@ def _named(query: Query, prefix: str) -> Iterator[tuple[str, str]]:
 
 def _is_count(text: str) -> bool:
     return text.isdecimal() and 1 <= int(text) <= MOST_DEVICES
+
+
+# What is asked for ---------------------------------------------------------------------------------------------------
+
+
+#: What an address names -> how it is read.
+SUBJECTS = {"pod": stored_pod, "claim": stored_claim, "template": stored_template}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What is asked. `workload` is None where it cannot be rehearsed: `findings` or `error` say why."""
+
+    about: str = ""  # "pod", "claim", "template", "text" or ""
+    name: str = ""
+    text: str = ""
+    workload: Workload | None = None
+    changes: Changes = field(default_factory=Changes)
+    replicas: int = 1
+    shape: str = ""
+    nodes: int = 0
+    error: str = ""
+    findings: tuple[Finding, ...] = ()
+
+    @property
+    def question(self) -> Question:
+        assert self.workload is not None  # noqa: S101 - asked only where there is one
+        return Question(
+            workload=self.workload,
+            changes=self.changes,
+            replicas=self.replicas,
+            shape=self.shape,
+            more_nodes=self.nodes if self.shape else 0,
+        )
+
+    def url(self, **changes: str) -> str:
+        """The address of the same question; of pasted text without it."""
+        pairs = [(self.about, self.name)] if self.about in SUBJECTS else []
+        pairs += [("replicas", str(self.replicas)), ("shape", self.shape), ("nodes", str(self.nodes or ""))]
+        pairs += as_query(self.changes)
+        found = {**dict(pairs), **changes}
+        kept = [(name, found[name]) for name in dict.fromkeys([*(name for name, _ in pairs), *changes])]
+        many = [(name, value) for name, value in pairs if name in ("without", "tolerate")]
+        single = [(name, value) for name, value in kept if name not in ("without", "tolerate") and value]
+        return f"/what-if?{urlencode([*single, *many], safe='/:')}"

@@ -22,9 +22,8 @@ from manciple.store.tail import latest_revision
 from manciple.wire.errors import ApiError
 from scheduling.pages.pods import documents as pod_documents
 from scheduling.pages.whatif.answer import read_answer
-from scheduling.pages.whatif.asked import SUBJECTS, Asked
 from scheduling.pages.whatif.progress import Run, Stopped, progress
-from scheduling.pages.whatif.query import Query, changes_of, in_words, meant
+from scheduling.pages.whatif.query import SUBJECTS, Asked, Query, changes_of, in_words, meant
 from scheduling.simulation import MOST_NODES, MOST_REPLICAS, Answer, simulate
 from scheduling.simulation_workload import Changes, NotRehearsable, of_documents
 

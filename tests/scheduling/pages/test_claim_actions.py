@@ -8,7 +8,7 @@ import pytest
 from django.test import Client
 
 from claims.kinds.resource_claims import ResourceClaim
-from scheduling.pages.claims import users as claim_users
+from scheduling.pages.claims import reading as claim_users
 from tests.builders import make_claim, make_namespace, make_pod, make_template
 from tests.scheduling.cluster import Cluster
 from tests.scheduling.pages.claim_scene import browser, is_held_by_a_finalizer, runs, starts, words

@@ -13,8 +13,8 @@ from pytest_django.fixtures import DjangoAssertNumQueries
 from inventory.kinds.nodes import NodeCondition
 from manciple.wire.base import ObjectMeta, ObjectReference
 from manciple.wire.machinery import Event
+from scheduling.pages.claims import reading as claim_users
 from scheduling.pages.claims import states as claim_states
-from scheduling.pages.claims import users as claim_users
 from tests.builders import make_claim, make_template
 from tests.scheduling.cluster import Cluster
 from tests.scheduling.pages.claim_scene import browser, is_held_by_a_finalizer, runs, starts, words

@@ -11,8 +11,7 @@ from django.http import QueryDict
 from django.test import Client
 
 from manciple.store.tail import latest_revision
-from scheduling.pages.classes.draft import LONGEST, draft_of, from_query
-from scheduling.pages.classes.form import ClassForm, ConfigText
+from scheduling.pages.classes.form import LONGEST, ClassForm, ConfigText, draft_of, from_query
 from tests.builders import CLASS, make_class
 from tests.scheduling.cluster import Cluster
 from tests.scheduling.pages.browsing import admin, viewer

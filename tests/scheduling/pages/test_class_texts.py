@@ -10,14 +10,13 @@ from scheduling.cel import Features, compile_selector
 from scheduling.judging import JudgedDevices
 from scheduling.pages.classes import diagnostics
 from scheduling.pages.classes.attributes import domains, examples
-from scheduling.pages.classes.completions import cel_table
+from scheduling.pages.classes.document import cel_table
 from scheduling.pages.classes.form import guarded
-from scheduling.pages.classes.impact import impact
 from scheduling.pages.classes.manifest import MINUS, difference, lines_changed
 from scheduling.pages.classes.map import WIDTH, draw
 from scheduling.pages.classes.users import Asking
 from scheduling.pages.classes.verdicts import judge
-from scheduling.pages.classes.workbench import Cost, guard_of
+from scheduling.pages.classes.workbench import Cost, guard_of, impact
 from tests.builders import make_slice
 
 DRIVER = "gpu.example.com"

@@ -20,9 +20,8 @@ from manciple.wire.base import ObjectMeta
 from manciple.wire.machinery import Lease, LeaseSpec
 from scheduling.controllers import node_lifecycle
 from scheduling.controllers.node_lifecycle import GRACE
-from scheduling.pages.nodes.amounts import allocated, nanos
 from scheduling.pages.nodes.changes import Change, changed, effects
-from scheduling.pages.nodes.reading import PodsThere, state_of
+from scheduling.pages.nodes.reading import PodsThere, allocated, nanos, state_of
 from tests.builders import (
     CREATED,
     make_claim,

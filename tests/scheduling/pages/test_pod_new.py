@@ -12,7 +12,7 @@ from django.test import Client
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim, ResourceClaimTemplate
 from manciple.store.tail import latest_revision
-from scheduling.pages.pods import examples as pod_examples
+from scheduling.pages.pods import creation as pod_examples
 from scheduling.pages.pods.documents import read
 from scheduling.pages.pods.form import PodForm, as_yaml
 from tests.builders import make_class, make_namespace, make_template

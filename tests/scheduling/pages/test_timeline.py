@@ -17,9 +17,9 @@ from django.test import Client
 from claims.models import PastAllocation
 from manciple.pages.people import Person
 from manciple.store import bulk
-from scheduling.pages.timeline.export import HEADER, safe
 from scheduling.pages.timeline.query import TimelineQuery
 from scheduling.pages.timeline.reading import STEPS, Timeline
+from scheduling.pages.timeline.views import HEADER, safe
 from tests.scheduling.cluster import Cluster
 from tests.scheduling.pages.claim_scene import browser, runs, words
 
