@@ -92,7 +92,7 @@ class _Tally:
         #: the pools that have devices of the class, or some on which a selector errs
         self._found: dict[PoolKey, _PoolCount] = {}
         self._by_state: Counter[DeviceState] = Counter()
-        self._at_home: dict[str, set[PoolKey]] = defaultdict(set)
+        self._at_home: dict[str, tuple[PoolKey, ...]] = {}
         self._floating: set[PoolKey] = set()
         self._erring: set[PoolKey] = set()
         #: what each node that takes pods takes of the pools that only it sees
@@ -126,7 +126,7 @@ class _Tally:
         if found.at_home is None:
             self._floating.add(key)
         else:
-            self._at_home[state.pool.node].add(key)
+            self._at_home[state.pool.node] = (*self._at_home.get(state.pool.node, ()), key)
         return state.pool.node
 
     def _forget(self, key: PoolKey) -> str:
@@ -134,9 +134,9 @@ class _Tally:
         self._by_state.subtract(dict(found.by_state))
         self._erring.discard(key)
         self._floating.discard(key)
-        self._at_home[node].discard(key)
-        if not self._at_home[node]:
-            del self._at_home[node]
+        left = tuple(one for one in self._at_home.pop(node, ()) if one != key)
+        if left:
+            self._at_home[node] = left
         return node
 
     def _taken_on(self, node: NodeState) -> _Taken:

@@ -306,6 +306,7 @@ def _held(name: str, published: ResourceSlice, device: Device, admin: bool) -> R
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(clusters())
 def test_what_fits_a_random_cluster_is_what_the_allocator_places(cluster: Cluster) -> None:
+    """The counts are followed from each cluster to the next, as from snapshot to snapshot."""
     snapshot = cluster.snapshot()
     fits = {name: count(snapshot, expressions).fits for name, expressions in CLASSES.items()}
     assert fits == {name: cluster.placed(name) for name in CLASSES}
