@@ -159,10 +159,10 @@ class Shown:
             "asked": self.asked,
             "verdict": self.selection.verdict,
             "class_counts": list(self._class_counts()),
-            "cut": any(tile.cut for tile in self._matched()) if self.asked.classes else False,
+            "cut": any(tile.cut for tile in self._matched) if self.asked.classes else False,
             "total": total,
             "free": counts["free"],
-            "matching": sum(1 for _ in self._matched()) if self.asked.anything else total,
+            "matching": len(self._matched) if self.asked.anything else total,
             "density": self._size(total),
             "sizes": [(key, title, self._link(size=key)) for key, title in SIZE_NAMES.items()],
             "unfiltered": self._link(*FILTERS),
@@ -177,9 +177,10 @@ class Shown:
                 found = NOTHING
             yield name, found.devices, found.free, how_many(found.fits)
 
-    def _matched(self) -> Iterator[Unit]:
+    @cached_property
+    def _matched(self) -> Sequence[Unit]:
         matches = self.selection.matches
-        return (tile for line in self.lines for tile in line.tiles if matches(tile))
+        return [tile for line in self.lines for tile in line.tiles if matches(tile)]
 
     def _size(self, total: int) -> str:
         asked = self.query.get("size", "")
