@@ -22,8 +22,12 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "manciple.settings")
 
-import django
-from cases.figures import Figure
+# Not in an installation: only tests need these, but others import them where they are there.
+for _absent in ("pygments", "regex", "requests", "rich"):
+    sys.modules[_absent] = None  # type: ignore[assignment]  # as the import system has it for what cannot be imported
+
+import django  # noqa: E402 - see above
+from cases.figures import Figure  # noqa: E402
 
 django.setup()
 
