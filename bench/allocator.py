@@ -34,7 +34,7 @@ from cases.figures import quantile
 from claims.kinds.resource_claims import ResourceClaim
 from inventory.kinds.devices import DeviceClass, ResourceSlice
 from manciple.wire.codec import decode_value
-from scheduling.allocator import Allocated, Inventory, NodeView, Placement, Unallocatable, overall, place
+from scheduling.allocator import Allocated, Inventory, NodePlacement, NodeView, Unallocatable, overall, place
 from scheduling.cel import compile_selector
 
 #: The growth rows: nodes of 20 devices.
@@ -67,7 +67,7 @@ class Cluster:
             published = {"metadata": {"name": f"{node}-{number}"}, "spec": spec}
             self.inventory.apply_slice(decode_value(ResourceSlice, published))
 
-    def place(self, claim: ResourceClaim) -> Placement:
+    def place(self, claim: ResourceClaim) -> NodePlacement:
         """Placed, and assumed where there is room."""
         placement = place(self.inventory.snapshot(), (claim,), self.nodes)
         if isinstance(placement.outcome, Allocated):
@@ -88,13 +88,13 @@ class Churn:
                 break
             given += self._place(claim).outcome.trials
 
-    def step(self, claim: ResourceClaim) -> Placement:
+    def step(self, claim: ResourceClaim) -> NodePlacement:
         at = self._draw.randrange(len(self._held))
         self._held[at], self._held[-1] = self._held[-1], self._held[at]
         self._cluster.inventory.forget((self._held.pop(),))
         return self._place(claim)
 
-    def _place(self, claim: ResourceClaim) -> Placement:
+    def _place(self, claim: ResourceClaim) -> NodePlacement:
         placement = self._cluster.place(claim)
         if isinstance(placement.outcome, Allocated):
             self._held.append(claim.metadata.uid)
@@ -112,7 +112,7 @@ def run(name: str, *, nodes: int, devices: int, claims: int) -> Json:
     case = CASES[name]
     cluster = Cluster(case, nodes=nodes, devices=devices)
     made = [make_claim(number, case.request(number)) for number in range(claims)]
-    step: Callable[[ResourceClaim], Placement] = cluster.place
+    step: Callable[[ResourceClaim], NodePlacement] = cluster.place
     if name == "churn":
         filling = [make_claim(claims + number, case.request(number)) for number in range(cluster.size)]
         step = Churn(cluster, filling).step
@@ -143,8 +143,8 @@ def run(name: str, *, nodes: int, devices: int, claims: int) -> Json:
 
 
 def _timed(
-    step: Callable[[ResourceClaim], Placement], claims: Sequence[ResourceClaim]
-) -> tuple[list[float], list[Placement]]:
+    step: Callable[[ResourceClaim], NodePlacement], claims: Sequence[ResourceClaim]
+) -> tuple[list[float], list[NodePlacement]]:
     took, placements = [], []
     for claim in claims:
         start = time.perf_counter()
@@ -154,10 +154,10 @@ def _timed(
     return took, placements
 
 
-def _told_why(cluster: Cluster) -> Callable[[ResourceClaim], Placement]:
+def _told_why(cluster: Cluster) -> Callable[[ResourceClaim], NodePlacement]:
     """The step of a refused claim, the sentence that a person reads included."""
 
-    def step(claim: ResourceClaim) -> Placement:
+    def step(claim: ResourceClaim) -> NodePlacement:
         placement = cluster.place(claim)
         assert overall([one for one in placement.refusals.values() if isinstance(one, Unallocatable)]) is not None
         return placement

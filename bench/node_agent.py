@@ -39,7 +39,7 @@ from nodeagent.disk import Disk
 from nodeagent.drivers.registry import DriverRegistry
 from nodeagent.drivers.simulated import SimulatedDriver
 from nodeagent.metrics import AgentMetrics
-from nodeagent.podclaims import Node
+from nodeagent.podclaims import NodeFacts
 from nodeagent.prepare import Preparer
 from tests.nodeagent.fake_api import Document, FakeApi
 from tests.nodeagent.http_api import serving
@@ -55,7 +55,7 @@ def prepare(folder: Path) -> list[Figure]:
     claims = {f"of-{n}": _claim(f"of-{n}", f"gpu-{n % WORKERS}", f"uid-{n}") for n in range(WORKERS * rounds)}
     pods = [_pod(f"{n}") for n in range(WORKERS * rounds)]
     preparer = Preparer(
-        node=lambda: Node(NODE, {}),
+        node=lambda: NodeFacts(NODE, {}),
         drivers=DriverRegistry([SimulatedDriver(NODE, gpus=DEVICES)]),
         checkpoint=Checkpoint(folder / "claims", Disk()),
         folder=CdiFolder(folder / "cdi", Disk()),

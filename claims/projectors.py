@@ -92,7 +92,7 @@ class DeviceTaken(Conflict):
         return cls(conflict.message, details=conflict.details)
 
 
-class ClaimRow(NamedTuple):
+class ClaimIndexRow(NamedTuple):
     uid: str
     namespace: str
     name: str
@@ -109,7 +109,7 @@ class ReservationRow(NamedTuple):
     uid: str
 
 
-class DeviceRow(NamedTuple):
+class AllocatedDeviceRow(NamedTuple):
     claim_id: str
     request: str
     driver: str
@@ -141,10 +141,10 @@ def register() -> None:
     projectors.register(PODS, project_pods, clear=lambda: bulk.clear(Pod))
 
 
-def claim_row(obj: ResourceClaim) -> ClaimRow:
+def claim_row(obj: ResourceClaim) -> ClaimIndexRow:
     meta, allocation = obj.metadata, obj.status.allocation
     allocated_at = allocation.allocation_timestamp if allocation is not None else None
-    return ClaimRow(
+    return ClaimIndexRow(
         meta.uid,
         meta.namespace,
         meta.name,
@@ -162,15 +162,15 @@ def reservation_rows(obj: ResourceClaim) -> tuple[ReservationRow, ...]:
     )
 
 
-def device_rows(obj: ResourceClaim) -> tuple[DeviceRow, ...]:
+def device_rows(obj: ResourceClaim) -> tuple[AllocatedDeviceRow, ...]:
     allocation = obj.status.allocation
     results = allocation.devices.results if allocation is not None else ()
     return tuple(_device_row(obj, result) for result in results)
 
 
-def _device_row(obj: ResourceClaim, result: DeviceRequestAllocationResult) -> DeviceRow:
+def _device_row(obj: ResourceClaim, result: DeviceRequestAllocationResult) -> AllocatedDeviceRow:
     admin_access, share_id = bool(result.admin_access), result.share_id or ""
-    return DeviceRow(
+    return AllocatedDeviceRow(
         obj.metadata.uid,
         result.request,
         result.driver,
@@ -211,7 +211,7 @@ def project_pods(changes: Sequence[Change]) -> None:
 
 
 def project_claims(changes: Sequence[Change]) -> None:
-    _bring_in_line(Claim, ClaimRow._fields, *differences(changes, claim_row))
+    _bring_in_line(Claim, ClaimIndexRow._fields, *differences(changes, claim_row))
     released, reserved = _several(changes, reservation_rows)
     bulk.delete(Reservation, ["claim_id"], released)
     bulk.insert(Reservation, ReservationRow._fields, reserved)
@@ -244,7 +244,7 @@ def _several(changes: Sequence[Change], rows_of: Any) -> tuple[list[tuple[str]],
     return stale, fresh
 
 
-def _give(rows: Sequence[DeviceRow], *, names: dict[str, Any]) -> None:
+def _give(rows: Sequence[AllocatedDeviceRow], *, names: dict[str, Any]) -> None:
     """Write allocated devices. Raises: DeviceTaken."""
     exclusive = [row for row in rows if row.exclusive]
     holders = AllocatedDevice.objects.holders_of({row.key for row in exclusive}) if exclusive else {}
@@ -255,7 +255,7 @@ def _give(rows: Sequence[DeviceRow], *, names: dict[str, Any]) -> None:
             raise DeviceTaken.by(given[row.key], claim=meta.name, device=row.key)
         given[row.key] = f"{meta.namespace}/{meta.name}"
     try:
-        bulk.insert(AllocatedDevice, DeviceRow._fields, rows)
+        bulk.insert(AllocatedDevice, AllocatedDeviceRow._fields, rows)
         if exclusive:
             bulk.await_answers()
     except IntegrityError as error:

@@ -53,7 +53,7 @@ def _without_nul(value: Any) -> Any:
 # Classes and nodes ---------------------------------------------------------------------------------------------------
 
 
-class ClassRow(NamedTuple):
+class ClassIndexRow(NamedTuple):
     uid: str
     name: str
     selectors: str
@@ -61,7 +61,7 @@ class ClassRow(NamedTuple):
     extended_resource_name: str
 
 
-class NodeRow(NamedTuple):
+class NodeIndexRow(NamedTuple):
     uid: str
     name: str
     ready: bool
@@ -72,16 +72,16 @@ class NodeRow(NamedTuple):
     allocatable: str
 
 
-def class_row(obj: DeviceClassObject) -> ClassRow:
+def class_row(obj: DeviceClassObject) -> ClassIndexRow:
     spec, meta = obj.spec, obj.metadata
-    return ClassRow(
+    return ClassIndexRow(
         meta.uid, meta.name, as_json(spec.selectors), as_json(spec.config), spec.extended_resource_name or ""
     )
 
 
-def node_row(obj: NodeObject) -> NodeRow:
+def node_row(obj: NodeObject) -> NodeIndexRow:
     ready = any(condition.type == "Ready" and condition.status == "True" for condition in obj.status.conditions)
-    return NodeRow(
+    return NodeIndexRow(
         obj.metadata.uid,
         obj.metadata.name,
         ready,
@@ -96,13 +96,13 @@ def node_row(obj: NodeObject) -> NodeRow:
 def project_classes(changes: Sequence[Change]) -> None:
     removed, written = differences(changes, class_row)
     bulk.delete(DeviceClass, ["uid"], [(row.uid,) for row in removed])
-    bulk.insert(DeviceClass, ClassRow._fields, written)
+    bulk.insert(DeviceClass, ClassIndexRow._fields, written)
 
 
 def project_nodes(changes: Sequence[Change]) -> None:
     removed, written = differences(changes, node_row)
     bulk.delete(Node, ["uid"], [(row.uid,) for row in removed])
-    bulk.insert(Node, NodeRow._fields, written)
+    bulk.insert(Node, NodeIndexRow._fields, written)
 
 
 def differences(changes: Sequence[Change], row_of: Callable[[Any], Any]) -> tuple[list[Any], list[Any]]:
@@ -145,7 +145,7 @@ class PoolRow(NamedTuple):
     device_count: int
 
 
-class DeviceRow(NamedTuple):
+class PublishedDeviceRow(NamedTuple):
     driver: str
     pool: str
     name: str
@@ -171,10 +171,10 @@ def slice_row(obj: ResourceSlice) -> SliceRow:
     )
 
 
-def device_rows(obj: ResourceSlice) -> Iterator[DeviceRow]:
+def device_rows(obj: ResourceSlice) -> Iterator[PublishedDeviceRow]:
     spec = obj.spec
     for position, device in enumerate(spec.devices):
-        yield DeviceRow(
+        yield PublishedDeviceRow(
             spec.driver,
             spec.pool.name,
             device.name,
@@ -252,7 +252,7 @@ def _write_devices(changes: Sequence[Change], *, before: set[str], after: set[st
     wanted = after - (before - stale)
     again = _read_slices(wanted - live.keys())
     fresh = [live[name] for name in sorted(wanted & live.keys())]
-    bulk.insert(Device, DeviceRow._fields, [row for obj in (*fresh, *again) for row in device_rows(obj)])
+    bulk.insert(Device, PublishedDeviceRow._fields, [row for obj in (*fresh, *again) for row in device_rows(obj)])
 
 
 def _same_devices(change: Change) -> bool:

@@ -43,7 +43,7 @@ class _News:
 _news = _News()
 
 
-class Channel(memory.Channel):
+class InProcessChannel(memory.Channel):
     """Tells of every message, and of every one that is done with: there may be room for another."""
 
     def _put(self, queue: str, message: Any, **more: Any) -> None:
@@ -58,7 +58,7 @@ class Channel(memory.Channel):
 class Transport(memory.Transport):
     """Waits for messages without asking for them."""
 
-    Channel = Channel
+    InProcessChannel = InProcessChannel
     driver_type = driver_name = SCHEME
 
     def drain_events(self, connection: Any, timeout: Any = None, **more: Any) -> None:  # noqa: ARG002 - kombu's signature

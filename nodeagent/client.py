@@ -38,7 +38,7 @@ Object = TypeVar("Object", bound=ApiObject)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Resource(Generic[Object]):
+class ApiResource(Generic[Object]):
     """One resource of the API."""
 
     type: type[Object]
@@ -54,21 +54,21 @@ class Resource(Generic[Object]):
         return root + "/".join(part for part in (self.api_version, *scope, self.plural, name, subresource) if part)
 
 
-PODS = Resource(type=Pod, kind="Pod", api_version="v1", plural="pods", namespaced=True)
-NODES = Resource(type=Node, kind="Node", api_version="v1", plural="nodes", namespaced=False)
-EVENTS = Resource(type=Event, kind="Event", api_version="v1", plural="events", namespaced=True)
-LEASES = Resource(type=Lease, kind="Lease", api_version="coordination.k8s.io/v1", plural="leases", namespaced=True)
-CLAIMS = Resource(
+PODS = ApiResource(type=Pod, kind="Pod", api_version="v1", plural="pods", namespaced=True)
+NODES = ApiResource(type=Node, kind="Node", api_version="v1", plural="nodes", namespaced=False)
+EVENTS = ApiResource(type=Event, kind="Event", api_version="v1", plural="events", namespaced=True)
+LEASES = ApiResource(type=Lease, kind="Lease", api_version="coordination.k8s.io/v1", plural="leases", namespaced=True)
+CLAIMS = ApiResource(
     type=ResourceClaim, kind="ResourceClaim", api_version="resource.k8s.io/v1", plural="resourceclaims", namespaced=True
 )
-TOKEN_REVIEWS = Resource(
+TOKEN_REVIEWS = ApiResource(
     type=TokenReview,
     kind="TokenReview",
     api_version="authentication.k8s.io/v1",
     plural="tokenreviews",
     namespaced=False,
 )
-SLICES = Resource(
+SLICES = ApiResource(
     type=ResourceSlice,
     kind="ResourceSlice",
     api_version="resource.k8s.io/v1",
@@ -107,7 +107,7 @@ class Listing(Generic[Object]):
 
 
 @dataclass(frozen=True, slots=True)
-class Change(Generic[Object]):
+class WatchEvent(Generic[Object]):
     """One event of a watch: ADDED, MODIFIED, DELETED or BOOKMARK (of which only the revision counts)."""
 
     type: str
@@ -141,21 +141,21 @@ _events = msgspec.json.Decoder(_Event)
 _statuses = msgspec.json.Decoder(_Status)
 
 
-class Watch(Generic[Object]):
+class OpenWatch(Generic[Object]):
     """An open watch. Iterate it in one thread; `interrupt` it from any."""
 
-    def __init__(self, response: httpx.Response, resource: Resource[Object]) -> None:
+    def __init__(self, response: httpx.Response, resource: ApiResource[Object]) -> None:
         self._response = response
         self._resource = resource
 
-    def __iter__(self) -> Iterator[Change[Object]]:
+    def __iter__(self) -> Iterator[WatchEvent[Object]]:
         """Ends when the server ends the watch. Raises: ApiFailure (410 Expired among them)."""
         with _failures(f"watch {self._resource.plural}"):
             for line in self._response.iter_lines():
                 event = _events.decode(line)
                 if event.type == "ERROR":
                     raise _failure_of(bytes(event.object), 500)
-                yield Change(event.type, codec.decode_text(self._resource.type, bytes(event.object)))
+                yield WatchEvent(event.type, codec.decode_text(self._resource.type, bytes(event.object)))
 
     def interrupt(self) -> None:
         """End the iteration. Shutting the socket down wakes the reader; closing it would not."""
@@ -204,10 +204,10 @@ class Client:
         request.headers["Authorization"] = f"Bearer {token}"
         return request
 
-    def get(self, resource: Resource[Object], name: str, *, namespace: str = "") -> Object:
+    def get(self, resource: ApiResource[Object], name: str, *, namespace: str = "") -> Object:
         return self._object(resource, "GET", resource.path(namespace=namespace, name=name))
 
-    def list(self, resource: Resource[Object], *, namespace: str = "", field_selector: str = "") -> Listing[Object]:
+    def list(self, resource: ApiResource[Object], *, namespace: str = "", field_selector: str = "") -> Listing[Object]:
         """Everything that matches, page by page."""
         items: list[Object] = []
         page = _ListMeta()
@@ -221,24 +221,26 @@ class Client:
             if not page.continue_:
                 return Listing(tuple(items), page.resource_version)
 
-    def create(self, resource: Resource[Object], obj: Object) -> Object:
+    def create(self, resource: ApiResource[Object], obj: Object) -> Object:
         return self._object(
             resource, "POST", resource.path(namespace=obj.metadata.namespace), body=_body(resource, obj)
         )
 
-    def update(self, resource: Resource[Object], obj: Object, *, subresource: str = "") -> Object:
+    def update(self, resource: ApiResource[Object], obj: Object, *, subresource: str = "") -> Object:
         """Replace the object; its resourceVersion, where set, must be the current one, else Conflict."""
         meta = obj.metadata
         path = resource.path(namespace=meta.namespace, name=meta.name, subresource=subresource)
         return self._object(resource, "PUT", path, body=_body(resource, obj))
 
-    def patch(self, resource: Resource[Object], name: str, patch: Mapping[str, Any], *, namespace: str = "") -> Object:
+    def patch(
+        self, resource: ApiResource[Object], name: str, patch: Mapping[str, Any], *, namespace: str = ""
+    ) -> Object:
         """Merge `patch` into the object (RFC 7386)."""
         body = msgspec.json.encode(patch)
         path = resource.path(namespace=namespace, name=name)
         return self._object(resource, "PATCH", path, body=body, content_type=MERGE_PATCH)
 
-    def delete(self, resource: Resource[Any], name: str, *, namespace: str, uid: str, grace_seconds: int) -> None:
+    def delete(self, resource: ApiResource[Any], name: str, *, namespace: str, uid: str, grace_seconds: int) -> None:
         """Delete the object, if it is still the one with `uid`, else Conflict."""
         options = {
             "kind": "DeleteOptions",
@@ -248,17 +250,17 @@ class Client:
         }
         self._call("DELETE", resource.path(namespace=namespace, name=name), body=msgspec.json.encode(options))
 
-    def delete_by_name(self, resource: Resource[Any], name: str) -> None:
+    def delete_by_name(self, resource: ApiResource[Any], name: str) -> None:
         """Delete a cluster-scoped object, whichever it is."""
         self._call("DELETE", resource.path(name=name))
 
-    def delete_collection(self, resource: Resource[Any], *, field_selector: str) -> None:
+    def delete_collection(self, resource: ApiResource[Any], *, field_selector: str) -> None:
         self._call("DELETE", resource.path(), params=_params(fieldSelector=field_selector))
 
     @contextmanager
     def watch(
-        self, resource: Resource[Object], *, field_selector: str, resource_version: str, seconds: int
-    ) -> Iterator[Watch[Object]]:
+        self, resource: ApiResource[Object], *, field_selector: str, resource_version: str, seconds: int
+    ) -> Iterator[OpenWatch[Object]]:
         """Follow changes after `resource_version` until the server ends the watch, at most `seconds` later."""
         params = _params(
             watch="true",
@@ -274,10 +276,16 @@ class Client:
                 self._requested("WATCH", str(response.status_code))
                 if response.status_code >= httpx.codes.BAD_REQUEST:
                     raise _failure_of(response.read(), response.status_code)
-                yield Watch(response, resource)
+                yield OpenWatch(response, resource)
 
     def _object(
-        self, resource: Resource[Object], method: str, path: str, *, body: bytes | None = None, content_type: str = JSON
+        self,
+        resource: ApiResource[Object],
+        method: str,
+        path: str,
+        *,
+        body: bytes | None = None,
+        content_type: str = JSON,
     ) -> Object:
         answer = self._call(method, path, body=body, content_type=content_type)
         with _failures(f"{method} {path}"):
@@ -321,7 +329,7 @@ def _params(**given: str) -> dict[str, str]:
     return {name: value for name, value in given.items() if value}
 
 
-def _body(resource: Resource[Object], obj: Object) -> bytes:
+def _body(resource: ApiResource[Object], obj: Object) -> bytes:
     return codec.encode(replace(obj, api_version=resource.api_version, kind=resource.kind))
 
 
@@ -359,7 +367,7 @@ WATCH_SECONDS = (300, 600)
 LONGEST_DELAY = 10.0
 
 
-class Follower(Generic[Object]):
+class WatchFollower(Generic[Object]):
     """Calls `replace` with every full list and `change` with every event in between, in one thread, in order.
 
     returned: called when the server answers again after it did not.
@@ -368,11 +376,11 @@ class Follower(Generic[Object]):
     def __init__(
         self,
         client: Client,
-        resource: Resource[Object],
+        resource: ApiResource[Object],
         *,
         field_selector: str,
         replace: Callable[[Sequence[Object]], None],
-        change: Callable[[Change[Object]], None],
+        change: Callable[[WatchEvent[Object]], None],
         returned: Callable[[], None] = lambda: None,
     ) -> None:
         self._client = client
@@ -383,7 +391,7 @@ class Follower(Generic[Object]):
         self._returned = returned
         self._away = False
         self._version = ""
-        self._watch: Watch[Object] | None = None
+        self._watch: OpenWatch[Object] | None = None
         self._stop = threading.Event()
 
     def run(self) -> None:
@@ -429,7 +437,7 @@ class Follower(Generic[Object]):
             finally:
                 self._watch = None
 
-    def _consume(self, watch: Watch[Object]) -> None:
+    def _consume(self, watch: OpenWatch[Object]) -> None:
         for change in watch:
             if change.type != "BOOKMARK":
                 self._change(change)

@@ -64,7 +64,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class HttpsAnswer:
     """`body`: whole, or in pieces that are sent as they come."""
 
     code: int = 200
@@ -72,7 +72,7 @@ class Answer:
     content_type: str = TEXT
 
 
-Respond = Callable[[Request], Answer]
+Respond = Callable[[Request], HttpsAnswer]
 
 
 class Endpoint:
@@ -174,13 +174,13 @@ class _Handler(BaseHTTPRequestHandler):
         scheme, _, token = self.headers.get("Authorization", "").partition(" ")
         return token.strip() if scheme.lower() == "bearer" else ""
 
-    def _send_whole(self, answer: Answer, body: str | bytes) -> None:
+    def _send_whole(self, answer: HttpsAnswer, body: str | bytes) -> None:
         content = body.encode() if isinstance(body, str) else body
         self._send_head(answer, ("Content-Length", str(len(content))))
         self.wfile.write(content)
         self.wfile.flush()
 
-    def _send_pieces(self, answer: Answer, pieces: Iterator[bytes]) -> None:
+    def _send_pieces(self, answer: HttpsAnswer, pieces: Iterator[bytes]) -> None:
         """Chunked. An error in between closes the connection without the last chunk: the client sees that it broke."""
         self.close_connection = True
         self._send_head(answer, ("Transfer-Encoding", "chunked"), ("Connection", "close"))
@@ -192,7 +192,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(b"0\r\n\r\n")
         self.wfile.flush()
 
-    def _send_head(self, answer: Answer, *headers: tuple[str, str]) -> None:
+    def _send_head(self, answer: HttpsAnswer, *headers: tuple[str, str]) -> None:
         self.send_response(answer.code)
         for name, value in (("Content-Type", answer.content_type), ("X-Content-Type-Options", "nosniff"), *headers):
             self.send_header(name, value)

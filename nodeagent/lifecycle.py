@@ -58,7 +58,7 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class ContainerPlan:
     """starts: what to start now. look_at: when (POSIX seconds) the next restart is due. ending: how the pod ended.
 
     waiting: the containers that wait for their restart. initialized: whether the main containers may run.
@@ -87,8 +87,8 @@ class _Draft:
             self.due.append(due)
             self.waiting.add(container.name)
 
-    def plan(self, *, initialized: bool) -> Plan:
-        return Plan(
+    def plan(self, *, initialized: bool) -> ContainerPlan:
+        return ContainerPlan(
             starts=tuple(self.starts),
             look_at=min(self.due, default=None),
             waiting=frozenset(self.waiting),
@@ -96,16 +96,16 @@ class _Draft:
         )
 
 
-def plan(pod: Pod, runs: Mapping[str, ContainerRun], *, now: float) -> Plan:
+def plan(pod: Pod, runs: Mapping[str, ContainerRun], *, now: float) -> ContainerPlan:
     """The next step of `pod`, whose containers stand as in `runs`."""
     draft = _Draft(now)
     state = _plan_init(pod, runs, draft)
     if state == "failed":
-        return Plan(ending="Failed")
+        return ContainerPlan(ending="Failed")
     if state == "waiting":
         return draft.plan(initialized=False)
     ending = _plan_main(pod, runs, draft)
-    return Plan(ending=ending, initialized=True) if ending else draft.plan(initialized=True)
+    return ContainerPlan(ending=ending, initialized=True) if ending else draft.plan(initialized=True)
 
 
 def restart_delay(run: ContainerRun) -> float:

@@ -29,7 +29,7 @@ _TERMINAL = ("Succeeded", "Failed")
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class NodeFacts:
     """What a claim's allocation is checked against."""
 
     name: str
@@ -72,7 +72,7 @@ def _use(pod: Pod, entry: str, direct: str | None) -> ClaimUse | None:
     raise PrepareRefused(f"the ResourceClaim for entry {entry} of the pod has not been created yet")
 
 
-def check_claim(pod: Pod, use: ClaimUse, claim: ResourceClaim, *, node: Node) -> None:
+def check_claim(pod: Pod, use: ClaimUse, claim: ResourceClaim, *, node: NodeFacts) -> None:
     """Raises: PrepareRefused unless `claim` is allocated for this node and reserved for exactly this pod."""
     name = claim.metadata.name
     allocation = claim.status.allocation

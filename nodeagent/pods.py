@@ -38,9 +38,9 @@ from nodeagent.failures import (
 from nodeagent.lifecycle import (
     DEADLINE_EXCEEDED,
     DEADLINE_MESSAGE,
+    ContainerPlan,
     Ending,
     Observed,
-    Plan,
     Start,
     SteadyRuns,
     deadline_of,
@@ -120,7 +120,7 @@ class PodWorker:
         deadline = deadline_of(pod)
         return deadline is not None and self._clock() >= deadline
 
-    def _plan(self, pod: Pod) -> Plan:
+    def _plan(self, pod: Pod) -> ContainerPlan:
         uid = pod.metadata.uid
         return plan(pod, self._steady.corrected(uid, self._runtime.runs(uid)), now=self._clock())
 
@@ -179,7 +179,7 @@ class PodWorker:
 
     # Running.
 
-    def _run(self, pod: Pod, step: Plan) -> float | None:
+    def _run(self, pod: Pod, step: ContainerPlan) -> float | None:
         uid = pod.metadata.uid
         records = self._prepare(pod, step)
         while step.starts:
@@ -194,7 +194,7 @@ class PodWorker:
         times = [at for at in (step.look_at, self._runtime.next_change(uid), deadline) if at is not None]
         return max(0.0, min(times) - self._clock()) if times else None
 
-    def _prepare(self, pod: Pod, step: Plan) -> Mapping[str, ClaimRecord]:
+    def _prepare(self, pod: Pod, step: ContainerPlan) -> Mapping[str, ClaimRecord]:
         try:
             return self._preparer.prepare(pod)
         except (PrepareRefused, PrepareFailed, StorageFailed) as error:
@@ -202,7 +202,7 @@ class PodWorker:
             self._report(pod, self._observed(pod, step, prepared=False))
             raise
 
-    def _start_all(self, pod: Pod, step: Plan, records: Mapping[str, ClaimRecord]) -> None:
+    def _start_all(self, pod: Pod, step: ContainerPlan, records: Mapping[str, ClaimRecord]) -> None:
         trouble: dict[str, ContainerFailed] = {}
         for start in step.starts:
             try:
@@ -230,7 +230,7 @@ class PodWorker:
     def _observed(
         self,
         pod: Pod,
-        step: Plan,
+        step: ContainerPlan,
         *,
         prepared: bool = True,
         trouble: Mapping[str, ContainerFailed] | None = None,

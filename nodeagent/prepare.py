@@ -41,7 +41,7 @@ from nodeagent.failures import (
 from nodeagent.metrics import AgentMetrics
 from nodeagent.podclaims import (
     ClaimUse,
-    Node,
+    NodeFacts,
     check_claim,
     claims_used,
     driver_records,
@@ -68,7 +68,7 @@ class Preparer:
     def __init__(
         self,
         *,
-        node: Callable[[], Node],
+        node: Callable[[], NodeFacts],
         drivers: DriverRegistry,
         checkpoint: Checkpoint,
         folder: CdiFolder,

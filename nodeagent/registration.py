@@ -129,9 +129,9 @@ class Registration:
         """Where the agent serves logs from now on; told with the next `report`."""
         self._serving = serving
 
-    def view(self) -> podclaims.Node:
+    def view(self) -> podclaims.NodeFacts:
         """The node as allocations are checked against it."""
-        return podclaims.Node(self._config.node_name, self._node.metadata.labels)
+        return podclaims.NodeFacts(self._config.node_name, self._node.metadata.labels)
 
     def owner(self) -> OwnerReference:
         """The Node as the owner of what lies on it."""

@@ -25,7 +25,7 @@ from nodeagent.client import TOKEN_REVIEWS, Client
 from nodeagent.config import AgentConfig
 from nodeagent.disk import Disk
 from nodeagent.failures import AgentError, LogsUnavailable
-from nodeagent.https import AgentServer, Answer, Request
+from nodeagent.https import AgentServer, HttpsAnswer, Request
 from nodeagent.metrics import AgentMetrics
 from nodeagent.registration import LEASE_DURATION, Registration
 from nodeagent.runtimes.logs import LogQuery
@@ -93,7 +93,7 @@ class Unhealthy(Exception):
     """Why a check fails, in words for anybody."""
 
 
-class Health:
+class AgentHealth:
     """`checks` by name, in the order in which they are told."""
 
     def __init__(self, checks: Mapping[str, Check]) -> None:
@@ -189,23 +189,23 @@ class Logs:
         self._runtime = runtime
         self._clock = clock
 
-    def answer(self, namespace: str, name: str, container: str, request: Request) -> Answer:
+    def answer(self, namespace: str, name: str, container: str, request: Request) -> HttpsAnswer:
         """400 for what cannot be shown, 404 for what is not on this node, 422 for options that break a rule."""
         try:
             options = read_options(request.query)
         except BadRequest as error:
-            return Answer(code=400, body=error.message)
+            return HttpsAnswer(code=400, body=error.message)
         if wrong := wrong_options(options):
-            return Answer(code=422, body="; ".join(map(str, wrong)))
+            return HttpsAnswer(code=422, body="; ".join(map(str, wrong)))
         pod = self._pod(namespace, name)
         if pod is None:
-            return Answer(code=404, body=f'pod "{name}" does not exist')
+            return HttpsAnswer(code=404, body=f'pod "{name}" does not exist')
         if container not in _names(pod):
-            return Answer(code=404, body=f'container "{container}" not found in pod "{name}"')
+            return HttpsAnswer(code=404, body=f'container "{container}" not found in pod "{name}"')
         try:
-            return Answer(body=self._pieces(pod, container, options, request))
+            return HttpsAnswer(body=self._pieces(pod, container, options, request))
         except LogsUnavailable as error:
-            return Answer(code=400, body=str(error))
+            return HttpsAnswer(code=400, body=str(error))
 
     def _pod(self, namespace: str, name: str) -> Pod | None:
         """Of several pods of one name the one that was made last: the others are on their way out."""
@@ -281,42 +281,44 @@ METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 class Routes:
     """metrics: the text that Prometheus reads."""
 
-    def __init__(self, *, health: Health, metrics: Callable[[], bytes], logs: Logs, reviewer: TokenReviewer) -> None:
+    def __init__(
+        self, *, health: AgentHealth, metrics: Callable[[], bytes], logs: Logs, reviewer: TokenReviewer
+    ) -> None:
         self._health = health
         self._metrics = metrics
         self._logs = logs
         self._reviewer = reviewer
 
-    def respond(self, request: Request) -> Answer:
+    def respond(self, request: Request) -> HttpsAnswer:
         """The answer to one request; it never raises."""
         try:
             return self._respond(request)
         except AgentError as error:
             log.warning("/%s: %s", "/".join(request.path), error)
-            return Answer(code=500, body=f"the agent could not answer: {error}")
+            return HttpsAnswer(code=500, body=f"the agent could not answer: {error}")
         except Exception as error:  # a fault in one request must not end the connection without a word
             log.exception("/%s", "/".join(request.path))
-            return Answer(code=500, body=f"the agent could not answer: {error}")
+            return HttpsAnswer(code=500, body=f"the agent could not answer: {error}")
 
-    def _respond(self, request: Request) -> Answer:
+    def _respond(self, request: Request) -> HttpsAnswer:
         if request.path == ("healthz",):
             code, text = self._health.answer(verbose="verbose" in request.query)
-            return Answer(code=code, body=text)
+            return HttpsAnswer(code=code, body=text)
         user = self._reviewer.user(request.token) if request.token else None
         if user is None:
-            return Answer(code=401, body="Unauthorized")
+            return HttpsAnswer(code=401, body="Unauthorized")
         return self._respond_to(user, request)
 
-    def _respond_to(self, user: UserInfo, request: Request) -> Answer:
+    def _respond_to(self, user: UserInfo, request: Request) -> HttpsAnswer:
         match request.path:
             case ("metrics",):
-                return Answer(body=self._metrics(), content_type=METRICS_TYPE)
+                return HttpsAnswer(body=self._metrics(), content_type=METRICS_TYPE)
             case ("containerLogs", namespace, pod, container):
                 if not may_read_logs(user):
                     words = f"Forbidden (user={user.username}, verb=get, resource=nodes, subresource(s)=[proxy])"
-                    return Answer(code=403, body=words)
+                    return HttpsAnswer(code=403, body=words)
                 return self._logs.answer(namespace, pod, container, request)
-        return Answer(code=404, body="404 page not found")
+        return HttpsAnswer(code=404, body="404 page not found")
 
 
 # The agent's endpoint, put together from the parts of the agent that it tells about.
@@ -341,7 +343,7 @@ def make_server(
         "lease": lease_renewed(lambda: registration.renewed_at, within=LEASE_DURATION),
     }
     routes = Routes(
-        health=Health(checks),
+        health=AgentHealth(checks),
         metrics=metrics.text,
         logs=Logs(pods, runtime, clock=clock),
         reviewer=TokenReviewer(client, node=config.node_name),

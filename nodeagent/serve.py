@@ -22,7 +22,7 @@ import yaml
 from nodeagent.catalog import MODULES, DriverEntry, close_drivers, create_driver
 from nodeagent.client import Client
 from nodeagent.options import access, add_server, stop_on_signals
-from nodeagent.serving.plugin import Plugin, PluginConfig
+from nodeagent.serving.plugin import PluginConfig, ServedPlugin
 from nodeagent.serving.sockets import CDI_DIR, PLUGINS_DIR, REGISTRAR_DIR
 
 
@@ -87,7 +87,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             told = access(options, ca_folder=Path(folder))
             client = Client(told.server, token=told.token, ca_file=told.ca_file, user_agent="manciple-driver")
         try:
-            Plugin(driver, configuration(options), client).run(stop)
+            ServedPlugin(driver, configuration(options), client).run(stop)
         finally:
             close_drivers([driver])
     except (ValueError, TypeError, OSError) as error:

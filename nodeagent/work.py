@@ -20,7 +20,7 @@ from typing import Final, Generic, Literal, NamedTuple, TypeVar
 from claims.kinds.pods import Pod
 from inventory.kinds.devices import ResourceSlice
 from inventory.kinds.nodes import Node
-from nodeagent.client import NODES, PODS, SLICES, Change, Client, Follower
+from nodeagent.client import NODES, PODS, SLICES, Client, WatchEvent, WatchFollower
 
 # A key that is added again while a worker looks at it is looked at once more afterwards, so no change is missed and no
 # two workers touch the same pod. Failures wait twice as long each time. Modelled on client-go's workqueue.
@@ -337,7 +337,7 @@ def _newer(known: Pod | None, pod: Pod) -> Pod:
     return pod if int(pod.metadata.resource_version or 0) >= int(known.metadata.resource_version or 0) else known
 
 
-Followers = tuple[Follower[Node], Follower[Pod], Follower[ResourceSlice]]
+Followers = tuple[WatchFollower[Node], WatchFollower[Pod], WatchFollower[ResourceSlice]]
 
 
 class SliceCount:
@@ -349,7 +349,7 @@ class SliceCount:
     def listed(self, slices: Iterable[ResourceSlice]) -> None:
         self._drivers = {one.metadata.name: one.spec.driver for one in slices}
 
-    def changed(self, change: Change[ResourceSlice]) -> None:
+    def changed(self, change: WatchEvent[ResourceSlice]) -> None:
         name = change.object.metadata.name
         if change.type == "DELETED":
             self._drivers.pop(name, None)
@@ -385,14 +385,14 @@ class Watching:
     def followers(self) -> Followers:
         """Of the node itself, its pods and its slices, not yet running."""
         return (
-            Follower(
+            WatchFollower(
                 self.client,
                 NODES,
                 field_selector=f"metadata.name={self.node}",
                 replace=self._nodes_listed,
                 change=self._node_changed,
             ),
-            Follower(
+            WatchFollower(
                 self.client,
                 PODS,
                 field_selector=f"spec.nodeName={self.node}",
@@ -400,7 +400,7 @@ class Watching:
                 change=self._pod_changed,
                 returned=self.look_at_everything,
             ),
-            Follower(
+            WatchFollower(
                 self.client,
                 SLICES,
                 field_selector=f"spec.nodeName={self.node}",
@@ -415,7 +415,7 @@ class Watching:
         if not nodes:
             self.queue.add(Key("node"))
 
-    def _node_changed(self, change: Change[Node]) -> None:
+    def _node_changed(self, change: WatchEvent[Node]) -> None:
         if change.type == "DELETED":
             self.queue.add(Key("node"))
         else:
@@ -428,7 +428,7 @@ class Watching:
             self.queue.add(key)
         self.ready.set()
 
-    def _pod_changed(self, change: Change[Pod]) -> None:
+    def _pod_changed(self, change: WatchEvent[Pod]) -> None:
         uid = change.object.metadata.uid
         if change.type == "DELETED":
             self.pods.remove(uid)
@@ -441,7 +441,7 @@ class Watching:
         for name in self.drivers:
             self.queue.add(Key("slices", name))
 
-    def _slice_changed(self, change: Change[ResourceSlice]) -> None:
+    def _slice_changed(self, change: WatchEvent[ResourceSlice]) -> None:
         self.slice_count.changed(change)
         if (driver := change.object.spec.driver) in self.drivers:
             self.queue.add(Key("slices", driver))

@@ -8,7 +8,7 @@ from django.apps import AppConfig
 from django.conf import settings
 
 from inventory.kinds import device_rules
-from scheduling.cel import CompileError, Features, compile_new_selector
+from scheduling.cel import CelFeatures, CompileError, compile_new_selector
 
 
 class SchedulingConfig(AppConfig):
@@ -31,7 +31,7 @@ def checker(gates: Mapping[str, bool]) -> Callable[[str], str]:
 
     gates: feature gates by their Kubernetes names; what is not named is on, as in the allocator.
     """
-    features = Features(
+    features = CelFeatures(
         consumable_capacity=gates.get("DRAConsumableCapacity", True),
         list_type_attributes=gates.get("DRAListTypeAttributes", True),
     )

@@ -104,7 +104,7 @@ class SearchStopped(Cause, frozen=True):
 # One node ------------------------------------------------------------------------------------------------------------
 
 
-class Refusal(Cause, frozen=True):
+class NodeRefusal(Cause, frozen=True):
     """Why a node is not for a pod. plugin: of kube-scheduler's Filter.
 
     key: of the taint, or the name of the resource ("pods" for their number); value: of the taint. resolvable: whether
@@ -174,7 +174,7 @@ class NotVisible(TooFew, frozen=True):
     """The devices are on other nodes."""
 
 
-class Operand(Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
+class RefusingOperand(Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
     """The operand of a selector that refused most devices. What they have there is told where all could be asked."""
 
     text: str
@@ -200,7 +200,7 @@ class NotSelected(TooFew, frozen=True, kw_only=True):
     of_class: bool = False  # the class has chosen the devices beforehand
     selector: int = 0  # from 1, where there are several
     expression: str
-    operand: Operand | None = None
+    operand: RefusingOperand | None = None
 
 
 class Tainted(TooFew, frozen=True, kw_only=True):
@@ -213,7 +213,7 @@ class TooSmall(TooFew, frozen=True, kw_only=True):
     capacity: tuple[tuple[str, str], ...]
 
 
-class InUse(TooFew, frozen=True, kw_only=True):
+class DevicesInUse(TooFew, frozen=True, kw_only=True):
     """Others hold the devices, or (shared) their shares."""
 
     shared: bool = False
@@ -222,11 +222,11 @@ class InUse(TooFew, frozen=True, kw_only=True):
 # Requests that could each be met -------------------------------------------------------------------------------------
 
 
-class Conflict(Cause, frozen=True):
+class NotTogether(Cause, frozen=True):
     """Each request has enough devices for itself, but not all of them together."""
 
 
-class NoCommonValue(Conflict, frozen=True, kw_only=True):
+class NoCommonValue(NotTogether, frozen=True, kw_only=True):
     """matchAttribute: at most `most` of the devices have the same value."""
 
     claim: str
@@ -235,7 +235,7 @@ class NoCommonValue(Conflict, frozen=True, kw_only=True):
     most: int
 
 
-class TooFewValues(Conflict, frozen=True, kw_only=True):
+class TooFewValues(NotTogether, frozen=True, kw_only=True):
     """distinctAttribute: fewer values than devices."""
 
     claim: str
@@ -244,7 +244,7 @@ class TooFewValues(Conflict, frozen=True, kw_only=True):
     values: int
 
 
-class CountersExhausted(Conflict, frozen=True, kw_only=True):
+class CountersExhausted(NotTogether, frozen=True, kw_only=True):
     """What is left of shared counters serves too few. served: one by one; None where it fails only together."""
 
     request: str
@@ -253,14 +253,14 @@ class CountersExhausted(Conflict, frozen=True, kw_only=True):
     served: int | None = None
 
 
-class RequestsCompete(Conflict, frozen=True):
+class RequestsCompete(NotTogether, frozen=True):
     """The requests want `wanted` devices together, and `serving` of the free ones would do."""
 
     wanted: int
     serving: int
 
 
-class ConstraintsUnmet(Conflict, frozen=True):
+class ConstraintsUnmet(NotTogether, frozen=True):
     """constraints: `matchAttribute: NAME` or `distinctAttribute: NAME`."""
 
     claim: str
@@ -273,10 +273,10 @@ OfPod = (
     Gated | ClaimNotCreated | ClaimNotFound | ClaimBeingDeleted | ClaimNotForPod | ClaimInUse | ClassMissing
 )  # fmt: skip
 OfDevices = (
-    TooFewPublished | PoolsUnusable | NotVisible | NotSelected | Tainted | TooSmall | InUse
-    | Conflict | NoCommonValue | TooFewValues | CountersExhausted | RequestsCompete | ConstraintsUnmet
+    TooFewPublished | PoolsUnusable | NotVisible | NotSelected | Tainted | TooSmall | DevicesInUse
+    | NotTogether | NoCommonValue | TooFewValues | CountersExhausted | RequestsCompete | ConstraintsUnmet
 )  # fmt: skip
-OfNode = Refusal | CannotAllocate | Misconfigured | SearchStopped
+OfNode = NodeRefusal | CannotAllocate | Misconfigured | SearchStopped
 
 
 class NoNodeFits(Cause, frozen=True, kw_only=True):

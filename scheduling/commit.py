@@ -34,9 +34,9 @@ from scheduling import event_recorder, messages, queue
 from scheduling.capture import ClusterState
 from scheduling.causes import Interrupted
 from scheduling.controllers.reservations import FINALIZER, deallocated, is_done
-from scheduling.event_recorder import Note
+from scheduling.event_recorder import EventNote
 from scheduling.looked_after import looked_after
-from scheduling.plans import SCHEDULING_GATED, Decision, Placement, Refusal, not_scheduled, scheduled, stale
+from scheduling.plans import SCHEDULING_GATED, Decision, Placement, PodRefusal, not_scheduled, scheduled, stale
 from scheduling.pod_claims import can_be_reserved, consumer, is_reserved_for
 from scheduling.queue import Done, Outcome, Parked, Retry
 from scheduling.resources import CLAIMS, EVENTS, NAMESPACES, PODS, ObjectT, key_of, kind
@@ -188,7 +188,7 @@ class _Batch:
 
     # Refusals --------------------------------------------------------------------------------------------------------
 
-    def _refuse(self, pod: Pod, refusal: Refusal) -> Outcome:
+    def _refuse(self, pod: Pod, refusal: PodRefusal) -> Outcome:
         uid, generation = pod.metadata.uid, pod.metadata.generation
         told = not_scheduled(pod, reason=refusal.condition, message=refusal.message, now=timestamp(self._now))
         self._writer.update(kind(PODS), told)
@@ -212,15 +212,15 @@ class _Batch:
             event_recorder.record(self._writer, replace(note, regarding=pod), now=self._now)
 
 
-def _note(decision: Decision) -> Note | None:
+def _note(decision: Decision) -> EventNote | None:
     """The event that tells of `decision`, if one does: a gated pod is not refused anything."""
     pod, component = decision.pod, messages.SCHEDULER_NAME
     if isinstance(decision, Placement):
         message = messages.assigned(f"{pod.metadata.namespace}/{pod.metadata.name}", decision.node)
-        return Note(regarding=pod, reason="Scheduled", message=message, component=component)
+        return EventNote(regarding=pod, reason="Scheduled", message=message, component=component)
     if decision.condition == SCHEDULING_GATED:
         return None
-    return Note(
+    return EventNote(
         regarding=pod,
         type="Warning",
         reason="FailedScheduling",

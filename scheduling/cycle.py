@@ -33,8 +33,8 @@ from manciple.store.follower import Follower
 from scheduling import policy, queue, turns
 from scheduling.allocator import (
     Allocated,
+    AllocationFailed,
     Deadline,
-    Failed,
     Features,
     Fit,
     NodeView,
@@ -48,7 +48,7 @@ from scheduling.capture import ClusterState
 from scheduling.causes import CannotAllocate, Hold, Interrupted, NoNodeFits, OfNode, OfPod, Reason, claim_key, counted
 from scheduling.commit import commit
 from scheduling.nodes import FilterResult
-from scheduling.plans import SCHEDULER_ERROR, SCHEDULING_GATED, UNSCHEDULABLE, Decision, Placement, Refusal
+from scheduling.plans import SCHEDULER_ERROR, SCHEDULING_GATED, UNSCHEDULABLE, Decision, Placement, PodRefusal
 from scheduling.queue import Done, Outcome, Retry
 
 log = logging.getLogger(__name__)
@@ -60,7 +60,7 @@ Clock = Callable[[], datetime]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class CycleReport:
     """What one call did: pods taken, how many of them left the queue, and how many of these found a node."""
 
     taken: int
@@ -80,7 +80,7 @@ class SchedulingWorker:
         self._turn = threading.Lock()
         self._asked = threading.Event()
 
-    def run(self) -> Report:
+    def run(self) -> CycleReport:
         """Schedule the pods that are ready, and again while somebody has asked meanwhile.
 
         Who becomes ready meanwhile has somebody who asks for it.
@@ -103,7 +103,7 @@ class SchedulingWorker:
                         placed += sum(one.placed for one in done)
             finally:
                 self._turn.release()
-        return Report(taken=taken, settled=settled, placed=placed)
+        return CycleReport(taken=taken, settled=settled, placed=placed)
 
     def sweep(self) -> int:
         """Flush pods that waited for long, and make the queue's rows match the pods there are."""
@@ -181,8 +181,8 @@ def decide(state: ClusterState, pod: Pod) -> Decision:
         case Allocated(results=results) if placed.node is not None:
             given = {claim.metadata.uid: result for claim, result in zip(wanting, results, strict=True)}
             return _reserve(state, Placement(pod=pod, node=placed.node.name, claims=claims, allocations=given))
-        case Failed(cause=cause, fatal_for_pod=True):
-            return Refusal(pod=pod, hold=Hold(reasons=Reason.ERROR, cause=cause), condition=SCHEDULER_ERROR)
+        case AllocationFailed(cause=cause, fatal_for_pod=True):
+            return PodRefusal(pod=pod, hold=Hold(reasons=Reason.ERROR, cause=cause), condition=SCHEDULER_ERROR)
     return _refused_by_nodes(state, pod, filtered, placed.refusals)
 
 
@@ -219,12 +219,12 @@ def _quietest(state: ClusterState, pod: Pod, fitting: tuple[NodeView, ...]) -> s
 # Refusals ------------------------------------------------------------------------------------------------------------
 
 
-def _refused_outright(state: ClusterState, pod: Pod, hold: Hold) -> Refusal:
+def _refused_outright(state: ClusterState, pod: Pod, hold: Hold) -> PodRefusal:
     """PreFilter said no: the reason stands in place of the nodes' reasons."""
     if Reason.GATED in hold.reasons:
-        return Refusal(pod=pod, hold=hold, condition=SCHEDULING_GATED)
+        return PodRefusal(pod=pod, hold=hold, condition=SCHEDULING_GATED)
     cause = NoNodeFits(nodes=len(state.nodes), because=cast("OfPod", hold.cause))
-    return Refusal(pod=pod, hold=Hold(reasons=hold.reasons, awaited=hold.awaited, cause=cause))
+    return PodRefusal(pod=pod, hold=Hold(reasons=hold.reasons, awaited=hold.awaited, cause=cause))
 
 
 #: Which of the queue's reasons a filter's refusal is.
@@ -235,8 +235,8 @@ def _refused_by_nodes(
     state: ClusterState,
     pod: Pod,
     filtered: FilterResult,
-    refusals: Mapping[str, Unallocatable | Failed | Undecided],
-) -> Refusal:
+    refusals: Mapping[str, Unallocatable | AllocationFailed | Undecided],
+) -> PodRefusal:
     """No node was left: for each, why; and PostFilter's remedy, if there is one."""
     reasons = Reason.NODE if not len(state.nodes) else Reason(0)
     told: list[Sequence[OfNode]] = [*filtered.refused.values()]
@@ -255,7 +255,7 @@ def _refused_by_nodes(
     )
     awaited = frozenset(claim_key(claim.metadata.namespace, claim.metadata.name) for claim in filtered.elsewhere)
     hold = Hold(reasons=reasons, awaited=awaited, cause=cause)
-    return Refusal(pod=pod, hold=hold, condition=UNSCHEDULABLE, deallocate=idle)
+    return PodRefusal(pod=pod, hold=hold, condition=UNSCHEDULABLE, deallocate=idle)
 
 
 def _post_filter(pod: Pod, filtered: FilterResult) -> ResourceClaim | None:

@@ -70,7 +70,7 @@ def change_of(sketch: Sketch) -> Change:
     return sketch.resource, change
 
 
-class Table:
+class WakeTable:
     """Which changes wake which controllers, as these declare it."""
 
     def __init__(self, declared: Iterable[Controller]) -> None:
@@ -129,7 +129,7 @@ class Dispatcher:
         self._send = send
         self._claim = claim
         self._declared = tuple(controllers() if declared is None else declared)
-        self._table = Table(self._declared)
+        self._table = WakeTable(self._declared)
         self._news = threading.Condition()
         self._heard = True  # of something that was not looked at yet; at the start, of everything
         self._rest = RESTING_TIME[0]
@@ -201,5 +201,5 @@ class Dispatcher:
 
 def concerned_after(position: int) -> list[str]:
     """The controllers to wake for what came after `position`, by name."""
-    table = Table(controllers())
+    table = WakeTable(controllers())
     return table.concerned_by(table.read(position))

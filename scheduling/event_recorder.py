@@ -33,7 +33,7 @@ CAUSE = "manciple.dev/cause"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Note:
+class EventNote:
     """Something to tell about an object."""
 
     regarding: ApiObject
@@ -44,7 +44,7 @@ class Note:
     cause: AnyCause | None = None  # what the message was made from; kept as an annotation
 
 
-def record(writer: Writer, note: Note, *, now: datetime) -> None:
+def record(writer: Writer, note: EventNote, *, now: datetime) -> None:
     """Store `note`, or count one more of it. Part of the writer's transaction.
 
     Nothing where its namespace takes no new objects any more: an event is not worth the failure of what it tells of.
@@ -58,7 +58,7 @@ def record(writer: Writer, note: Note, *, now: datetime) -> None:
         writer.update(kind(EVENTS), structs.replace(known, count=known.count + 1, last_timestamp=timestamp(now)))
 
 
-def key_of(note: Note) -> Key:
+def key_of(note: EventNote) -> Key:
     """(namespace, name) of the event that tells it."""
     meta = note.regarding.metadata
     said = "\0".join((meta.uid, note.component, note.type, note.reason, note.message))
@@ -71,7 +71,7 @@ def cause_in(annotations: Mapping[str, str]) -> AnyCause | None:
     return decode(annotations.get(CAUSE, ""))
 
 
-def _event(note: Note, namespace: str, name: str, now: str) -> Event:
+def _event(note: EventNote, namespace: str, name: str, now: str) -> Event:
     about = note.regarding
     return Event(
         api_version="v1",

@@ -26,7 +26,7 @@ from claims.devices.nodes import NodeState
 from claims.devices.pools import DeviceSnapshot, PoolState, changed
 from claims.devices.published import DevicePool, DeviceSlice, PoolKey, charge, fits
 from claims.devices.states import DeviceState
-from scheduling.allocator.pools import PoolOnNode, PublishedPool, bits
+from scheduling.allocator.pools import PoolOnNode, PoolSlices, bits
 from scheduling.allocator.problem import scanned, serving, usable
 from scheduling.allocator.published import Features, Interner, NodeView, SliceContent
 from scheduling.allocator.published import PoolKey as AllocatorPoolKey
@@ -206,8 +206,8 @@ class _Rules:
         return sum(1 << place for place, one in enumerate(self.pool.candidates) if one.fence)
 
     @cached_property
-    def _published(self) -> PublishedPool:
-        return PublishedPool(AllocatorPoolKey(*self.pool.key), [self._content(one) for one in self.pool.slices])
+    def _published(self) -> PoolSlices:
+        return PoolSlices(AllocatorPoolKey(*self.pool.key), [self._content(one) for one in self.pool.slices])
 
     def _content(self, one: DeviceSlice) -> SliceContent:
         return SliceContent(one.published, self._interner)

@@ -81,7 +81,7 @@ class Wake:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Waiting:
+class ParkedPod:
     """A pod outside the active queue, as the hints see it."""
 
     uid: str
@@ -221,7 +221,7 @@ class Wakes:
             lifted |= reasons
         return lifted
 
-    def helps(self, pod: Waiting) -> bool:
+    def helps(self, pod: ParkedPod) -> bool:
         """Whether any of the events may make `pod` schedulable."""
         held = pod.hold.reasons
         if held & self.anywhere:

@@ -100,7 +100,7 @@ class NodeFiles:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
+class ClusterFacts:
     """The documents of one moment."""
 
     now: datetime
@@ -113,7 +113,7 @@ class Facts:
     files: Mapping[str, NodeFiles] = field(default_factory=dict)
 
 
-Check = Callable[[Facts], Iterator[str]]
+Check = Callable[[ClusterFacts], Iterator[str]]
 
 
 def results_of(claim: ResourceClaim) -> tuple[DeviceRequestAllocationResult, ...]:
@@ -127,7 +127,7 @@ def name_of(obj: ResourceClaim | Pod) -> str:
 # 1 -------------------------------------------------------------------------------------------------------------------
 
 
-def devices_are_given_once(facts: Facts) -> Iterator[str]:
+def devices_are_given_once(facts: ClusterFacts) -> Iterator[str]:
     holders: dict[DeviceKey, list[str]] = defaultdict(list)
     sharers: dict[DeviceKey, list[str]] = defaultdict(list)
     for claim in facts.claims:
@@ -145,7 +145,7 @@ def devices_are_given_once(facts: Facts) -> Iterator[str]:
     yield from _counters_are_kept(facts)
 
 
-def _published(facts: Facts) -> dict[PoolKey, list[ResourceSlice]]:
+def _published(facts: ClusterFacts) -> dict[PoolKey, list[ResourceSlice]]:
     """The slices of each pool's newest generation."""
     pools: dict[PoolKey, list[ResourceSlice]] = defaultdict(list)
     for published in facts.slices:
@@ -158,7 +158,7 @@ def _devices(slices: Iterable[ResourceSlice]) -> dict[str, Device]:
     return {device.name: device for published in slices for device in published.spec.devices}
 
 
-def _capacity_is_kept(facts: Facts) -> Iterator[str]:
+def _capacity_is_kept(facts: ClusterFacts) -> Iterator[str]:
     consumed: dict[DeviceKey, Counter[str]] = defaultdict(Counter)
     for claim in facts.claims:
         for result in results_of(claim):
@@ -177,7 +177,7 @@ def _capacity(device: Device, name: str) -> int:
     return Quantity.parse(capacity.value).nanos if capacity is not None else 0
 
 
-def _counters_are_kept(facts: Facts) -> Iterator[str]:
+def _counters_are_kept(facts: ClusterFacts) -> Iterator[str]:
     allocated: dict[PoolKey, set[str]] = defaultdict(set)
     for claim in facts.claims:
         for result in results_of(claim):
@@ -203,7 +203,7 @@ def _counters_are_kept(facts: Facts) -> Iterator[str]:
 # 2, 3, 5 -------------------------------------------------------------------------------------------------------------
 
 
-def claims_are_protected(facts: Facts) -> Iterator[str]:
+def claims_are_protected(facts: ClusterFacts) -> Iterator[str]:
     for claim in facts.claims:
         if claim.status.allocation is not None and FINALIZER not in claim.metadata.finalizers:
             yield f"claim {name_of(claim)} is allocated without the finalizer {FINALIZER}"
@@ -211,7 +211,7 @@ def claims_are_protected(facts: Facts) -> Iterator[str]:
             yield f"claim {name_of(claim)} is reserved but not allocated"
 
 
-def bound_pods_have_their_claims(facts: Facts) -> Iterator[str]:
+def bound_pods_have_their_claims(facts: ClusterFacts) -> Iterator[str]:
     """Of the pods that a scheduler bound; those that a user bound by hand are refused by their node instead."""
     claims = {(claim.metadata.namespace, claim.metadata.name): claim for claim in facts.claims}
     nodes = {node.metadata.name: node for node in facts.nodes}
@@ -239,7 +239,7 @@ def _problem(pod: Pod, claim: ResourceClaim | None, node: Node | None) -> str:
     return "" if fits else "is not available there"
 
 
-def unheld_claims_are_free(facts: Facts) -> Iterator[str]:
+def unheld_claims_are_free(facts: ClusterFacts) -> Iterator[str]:
     pods: dict[str, dict[str, Pod]] = defaultdict(dict)
     for pod in facts.pods:
         pods[pod.metadata.namespace][pod.metadata.name] = pod
@@ -252,7 +252,7 @@ def unheld_claims_are_free(facts: Facts) -> Iterator[str]:
 # 6, 7 ----------------------------------------------------------------------------------------------------------------
 
 
-def nodes_agree_with_their_disks(facts: Facts) -> Iterator[str]:
+def nodes_agree_with_their_disks(facts: ClusterFacts) -> Iterator[str]:
     running = _claims_by_node(facts, lambda pod: pod.status.phase == "Running")
     living = _claims_by_node(facts, lambda pod: not is_done(pod))
     for node, files in sorted(facts.files.items()):
@@ -265,7 +265,7 @@ def nodes_agree_with_their_disks(facts: Facts) -> Iterator[str]:
             yield f"node {node}: claim {uid} is used by a running pod but not prepared"
 
 
-def _claims_by_node(facts: Facts, wanted: Callable[[Pod], bool]) -> dict[str, set[str]]:
+def _claims_by_node(facts: ClusterFacts, wanted: Callable[[Pod], bool]) -> dict[str, set[str]]:
     """node -> uids of the claims that the `wanted` pods there use."""
     uids = {(claim.metadata.namespace, claim.metadata.name): claim.metadata.uid for claim in facts.claims}
     found: dict[str, set[str]] = defaultdict(set)
@@ -276,7 +276,7 @@ def _claims_by_node(facts: Facts, wanted: Callable[[Pod], bool]) -> dict[str, se
     return found
 
 
-def the_log_gives_the_state(facts: Facts) -> Iterator[str]:
+def the_log_gives_the_state(facts: ClusterFacts) -> Iterator[str]:
     yield from facts.replay.differences()
 
 
@@ -290,7 +290,7 @@ CHECKS: dict[str, Check] = {
 }
 
 
-def violations(facts: Facts) -> dict[str, tuple[str, ...]]:
+def violations(facts: ClusterFacts) -> dict[str, tuple[str, ...]]:
     """For each check, in order, what violates it; an empty tuple is "ok"."""
     return {name: tuple(check(facts)) for name, check in CHECKS.items()}
 
@@ -303,9 +303,9 @@ BATCH = 1000
 CDI_FILE = re.compile(r"k8s\..+-claim_(?P<uid>[^/]+)\.json")
 
 
-def gather(now: datetime, home: Path | None = None) -> Facts:
+def gather(now: datetime, home: Path | None = None) -> ClusterFacts:
     """Everything of this moment; the nodes' disks where `home` holds them."""
-    return Facts(
+    return ClusterFacts(
         now=now,
         claims=tuple(listed(CLAIMS, ResourceClaim)[1]),
         pods=tuple(listed(PODS, Pod)[1]),

@@ -170,7 +170,7 @@ def judged_devices(published: Published) -> JudgedDevices:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class SelectorVerdict:
     """What a list of expressions says. matching: the devices that all of them accept.
 
     complaint: why an expression cannot be used, empty where it can; place: "Line 1, column 8"; snippet: its line with a
@@ -185,13 +185,13 @@ class Verdict:
     reason: str = ""
 
 
-def judge(expressions: Sequence[str], published: Published) -> Verdict:
+def judge(expressions: Sequence[str], published: Published) -> SelectorVerdict:
     """Which devices match. Expressions that were judged on a device before cost next to nothing."""
     devices, key = judged_devices(published), tuple(expressions)
     return devices.derived(("verdict", key), lambda: _verdict(devices, key))
 
 
-def _verdict(devices: JudgedDevices, expressions: Sequence[str]) -> Verdict:
+def _verdict(devices: JudgedDevices, expressions: Sequence[str]) -> SelectorVerdict:
     left, failed, reason = devices.everything, 0, ""
     for expression in expressions:
         try:
@@ -203,7 +203,9 @@ def _verdict(devices: JudgedDevices, expressions: Sequence[str]) -> Verdict:
             # What cel-go adds of advice follows the first sentence.
             failed, reason = failed + len(erring), reason or erring[0].partition(". ")[0] or "it has no value"
         left &= found.match
-    return Verdict(matching=frozenset(device for _, device in devices.chosen(left)), failed=failed, reason=reason)
+    return SelectorVerdict(
+        matching=frozenset(device for _, device in devices.chosen(left)), failed=failed, reason=reason
+    )
 
 
 def complaint(error: CompileError) -> str:
@@ -212,8 +214,8 @@ def complaint(error: CompileError) -> str:
     return first.rsplit(f":{error.column}: ", 1)[-1] if error.line else first
 
 
-def _refused(error: CompileError) -> Verdict:
-    return Verdict(
+def _refused(error: CompileError) -> SelectorVerdict:
+    return SelectorVerdict(
         matching=frozenset(),
         complaint=complaint(error),
         place=f"Line {error.line}, column {error.column}" if error.line else "",

@@ -13,7 +13,16 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from scheduling import causes
-from scheduling.causes import AnyCause, Conflict, NoNodeFits, NotSelected, OfNode, Operand, Refusal, TooFew
+from scheduling.causes import (
+    AnyCause,
+    NodeRefusal,
+    NoNodeFits,
+    NotSelected,
+    NotTogether,
+    OfNode,
+    RefusingOperand,
+    TooFew,
+)
 
 SCHEDULER_NAME = "default-scheduler"
 
@@ -70,16 +79,16 @@ def message(cause: AnyCause) -> str:
     """What condition and event say."""
     if isinstance(cause, NoNodeFits):
         return _no_node_fits(cause)
-    if isinstance(cause, Refusal):
+    if isinstance(cause, NodeRefusal):
         return _refusal(cause)
-    if isinstance(cause, (TooFew, Conflict)):
+    if isinstance(cause, (TooFew, NotTogether)):
         return f"{CANNOT_ALLOCATE}: {clause(cause, names_claim=True)}"
     if isinstance(cause, causes.SearchStopped) and cause.timed_out:
         return "timed out trying to allocate devices"
     return _MESSAGES[type(cause)].format(cause)
 
 
-def _refusal(refusal: Refusal) -> str:
+def _refusal(refusal: NodeRefusal) -> str:
     if refusal.plugin in _AGAINST_NODE:
         return f"node(s) {_against(refusal)}"
     if refusal.plugin == "NodeResourcesFit":
@@ -87,7 +96,7 @@ def _refusal(refusal: Refusal) -> str:
     return "resourceclaim not available on the node"
 
 
-def _against(refusal: Refusal) -> str:
+def _against(refusal: NodeRefusal) -> str:
     return _AGAINST_NODE[refusal.plugin].format(key=refusal.key, value=refusal.value)
 
 
@@ -98,7 +107,7 @@ def _no_node_fits(cause: NoNodeFits) -> str:
     text = f"0/{cause.nodes} nodes are available:"
     if cause.refused:
         text += f" {_counted(cause)}."
-    if isinstance(cause.because, (TooFew, Conflict)):
+    if isinstance(cause.because, (TooFew, NotTogether)):
         text += f" {sentence(clause(cause.because, names_claim=True))}."
     elif cause.because is not None:
         return f"{text} {message(cause.because)}."
@@ -118,7 +127,7 @@ def _gist(cause: AnyCause, *, names_claim: bool) -> str:
     """The message without what those of many pods begin and end with."""
     if not isinstance(cause, NoNodeFits):
         return message(cause)
-    if isinstance(cause.because, (TooFew, Conflict)):
+    if isinstance(cause.because, (TooFew, NotTogether)):
         return clause(cause.because, names_claim=names_claim)
     return message(cause.because) if cause.because else _counted(cause) or NO_NODES
 
@@ -138,7 +147,7 @@ def clause(cause: AnyCause, *, names_claim: bool = False) -> str:
     match cause:
         case TooFew():
             return _too_few(cause, f" of claim `{cause.claim}`" if names_claim else "")
-        case Conflict():
+        case NotTogether():
             return _conflict(cause)
         case NoNodeFits(because=because):
             return _nodes(cause) if because is None else clause(because, names_claim=names_claim)
@@ -159,7 +168,7 @@ def _nodes(cause: NoNodeFits) -> str:
 def _plain(one: OfNode, count: int) -> str:
     """`2 nodes were unschedulable`, `insufficient cpu on 1 node`."""
     nodes = "1 node" if count == 1 else f"{count} nodes"
-    if isinstance(one, Refusal) and one.plugin in _AGAINST_NODE:
+    if isinstance(one, NodeRefusal) and one.plugin in _AGAINST_NODE:
         if one.plugin == "NodeUnschedulable" and count == 1:
             return f"{nodes} was unschedulable"
         return f"{nodes} {_against(one)}"
@@ -252,7 +261,7 @@ def selector_name(cause: NotSelected) -> str:
     return f"selector {cause.selector}" if cause.selector else "the selector"
 
 
-def _operand(operand: Operand, refused: int, *, some_left: bool) -> str:
+def _operand(operand: RefusingOperand, refused: int, *, some_left: bool) -> str:
     """What the operand asks, whom it refuses, and what the devices have there."""
     who = f"{operand.refuses} of them"
     if operand.refuses_all:
@@ -261,7 +270,7 @@ def _operand(operand: Operand, refused: int, *, some_left: bool) -> str:
     return f"`{operand.text}` refuses {who}" + (f"; {has}" if has else "")
 
 
-def _has(operand: Operand, refused: int) -> str:
+def _has(operand: RefusingOperand, refused: int) -> str:
     if not operand.values:
         return ""
     if len(operand.values) == 1 and not operand.more_values:
@@ -295,7 +304,7 @@ def _too_small(cause: causes.TooSmall, subject: str) -> str:
     )
 
 
-def _in_use(cause: causes.InUse, subject: str) -> str:
+def _in_use(cause: causes.DevicesInUse, subject: str) -> str:
     if cause.left == 0:
         held = "full" if cause.shared else "held"
         return f"{subject} accepts only {_devices(cause.before)} and {_all_are(cause.before)} {held}"
@@ -313,12 +322,12 @@ _CLAUSES: Mapping[type[TooFew], Callable[[Any, str], str]] = {
     causes.NotSelected: _not_selected,
     causes.Tainted: _tainted,
     causes.TooSmall: _too_small,
-    causes.InUse: _in_use,
+    causes.DevicesInUse: _in_use,
 }
 
 
-_CONFLICTS: Mapping[type[Conflict], str] = {
-    Conflict: "each request has enough devices for itself, but not all of them together",
+_CONFLICTS: Mapping[type[NotTogether], str] = {
+    NotTogether: "each request has enough devices for itself, but not all of them together",
     causes.TooFewValues: "claim `{0.claim}` wants {0.wanted} devices that differ in `{0.attribute}`, and the free ones"
     " have only {0.values} values",
     causes.RequestsCompete: "its requests want {0.wanted} devices together, and only {0.serving} of the free ones serve"
@@ -326,7 +335,7 @@ _CONFLICTS: Mapping[type[Conflict], str] = {
 }
 
 
-def _conflict(cause: Conflict) -> str:
+def _conflict(cause: NotTogether) -> str:
     match cause:
         case causes.NoCommonValue(most=0):
             of = f"none of the devices that claim `{cause.claim}` accepts has `{cause.attribute}`"

@@ -10,7 +10,17 @@ from collections import Counter
 from dataclasses import dataclass
 
 from scheduling import causes
-from scheduling.causes import AnyCause, Conflict, Fault, NoNodeFits, NotSelected, OfNode, Operand, Refusal, TooFew
+from scheduling.causes import (
+    AnyCause,
+    Fault,
+    NodeRefusal,
+    NoNodeFits,
+    NotSelected,
+    NotTogether,
+    OfNode,
+    RefusingOperand,
+    TooFew,
+)
 from scheduling.messages import selector_name
 
 
@@ -76,7 +86,7 @@ _TOPIC_OF: dict[type[causes.Cause], str] = {
     causes.NotSelected: "selector",
     causes.Tainted: "tainted",
     causes.TooSmall: "size",
-    causes.InUse: "held",
+    causes.DevicesInUse: "held",
 }
 _TOPIC_OF_FAULT = {
     Fault.CLASS: "class-missing", Fault.POOL: "pool", Fault.FEATURE: "claim-wrong", Fault.CLAIM: "claim-wrong"
@@ -98,13 +108,13 @@ def _topic(cause: AnyCause) -> str:
         case NoNodeFits():
             found = {_topic(one) for one, _ in cause.refused}
             return next((key for key in _MORE_THAN_NODES if key in found), "nodes" if cause.nodes else "no-nodes")
-        case Refusal():
+        case NodeRefusal():
             return _TOPIC_OF_PLUGIN.get(cause.plugin, "nodes")
         case causes.Misconfigured():
             return _TOPIC_OF_FAULT.get(cause.fault, "error")
         case TooFew():
             return _topic_of_few(cause)
-    return "together" if isinstance(cause, Conflict) else _TOPIC_OF[type(cause)]
+    return "together" if isinstance(cause, NotTogether) else _TOPIC_OF[type(cause)]
 
 
 def _topic_of_few(cause: TooFew) -> str:
@@ -114,7 +124,7 @@ def _topic_of_few(cause: TooFew) -> str:
         return "too-few" if cause.left else "no-devices"
     if cause.is_scattered and not isinstance(cause, causes.Tainted):
         return "one-node"
-    return "few-free" if isinstance(cause, causes.InUse) and cause.left else _TOPIC_OF[type(cause)]
+    return "few-free" if isinstance(cause, causes.DevicesInUse) and cause.left else _TOPIC_OF[type(cause)]
 
 
 #: What to do about the refusals of a plugin.
@@ -142,7 +152,7 @@ def next_step(cause: AnyCause) -> str:
             return next_step(because)
         case NoNodeFits() if cause.refused:
             return next_step(_commonest(cause))
-        case Refusal():
+        case NodeRefusal():
             found = _NEXT_OF_PLUGIN.get(cause.plugin, "")
         case causes.Misconfigured():
             found = _NEXT_OF_FAULT.get(cause.fault, "")
@@ -161,7 +171,7 @@ def _commonest(cause: NoNodeFits) -> OfNode:
 
 
 def _plugin(one: OfNode) -> str:
-    return one.plugin if isinstance(one, Refusal) else ""
+    return one.plugin if isinstance(one, NodeRefusal) else ""
 
 
 def _next_of_few(cause: TooFew) -> str:
@@ -179,7 +189,7 @@ def _next_of_few(cause: TooFew) -> str:
     return TOPICS[_TOPIC_OF[type(cause)]].next_step
 
 
-def _instead(operand: Operand) -> str:
+def _instead(operand: RefusingOperand) -> str:
     """What could be asked for instead, where the devices say so."""
     if operand.operator in (">", ">=") and operand.greatest:
         return f"Ask for {operand.greatest} or less, or add devices that have more `{operand.subject}`."

@@ -16,14 +16,14 @@ from inventory.kinds.nodes import Node, NodeSelector
 from manciple.wire.selectors import node_selector_matches
 from scheduling import policy
 from scheduling.allocator import NodeView
-from scheduling.causes import Refusal
+from scheduling.causes import NodeRefusal
 from scheduling.policy import PodNeeds
 
 #: Shapes kept; the one that was not asked for longest goes first.
 SHAPES = 64
 #: More than the weights of a pod's preferred affinity terms add up to.
 HEAVIEST_WISHES = 100_000
-NOT_HERE = Refusal("DynamicResources")
+NOT_HERE = NodeRefusal("DynamicResources")
 
 
 @dataclass(slots=True)
@@ -46,7 +46,7 @@ class _Shape:
     needs: PodNeeds
     read: int = 0  # entries of the journal that are in the verdicts
     fitting: dict[str, NodeView] = field(default_factory=dict)
-    refused: dict[str, tuple[Refusal, ...]] = field(default_factory=dict)
+    refused: dict[str, tuple[NodeRefusal, ...]] = field(default_factory=dict)
     #: the values of `fitting`, the same tuple while they are the same: the allocator knows it again
     _views: tuple[NodeView, ...] | None = None
 
@@ -62,7 +62,7 @@ class _Shape:
             self.fitting[name] = view
             self._views = None
 
-    def fits_not(self, name: str, refusals: tuple[Refusal, ...]) -> None:
+    def fits_not(self, name: str, refusals: tuple[NodeRefusal, ...]) -> None:
         """refusals: none where there is no such node."""
         if self.fitting.pop(name, None) is not None:
             self._views = None
@@ -77,7 +77,7 @@ class FilterResult:
     """Which nodes a pod fits on, but for new devices, and what speaks against each of the others."""
 
     fitting: tuple[NodeView, ...]
-    refused: Mapping[str, tuple[Refusal, ...]]
+    refused: Mapping[str, tuple[NodeRefusal, ...]]
     #: allocated claims of the pod that are not available on some node that would fit otherwise
     elsewhere: tuple[ResourceClaim, ...] = ()
 

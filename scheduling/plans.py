@@ -37,7 +37,7 @@ class Placement:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
+class PodRefusal:
     """`pod` stays where it is: `hold` says why, `condition` is the reason its PodScheduled condition names."""
 
     pod: Pod
@@ -52,7 +52,7 @@ class Refusal:
         return message(self.hold.cause) if self.hold.cause else ""
 
 
-Decision = Placement | Refusal
+Decision = Placement | PodRefusal
 
 
 @dataclass(slots=True)

@@ -28,7 +28,7 @@ HasClass = Callable[[str], bool]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reference:
+class ClaimReference:
     """One entry of spec.resourceClaims, resolved as far as the pod alone tells."""
 
     entry: str
@@ -37,19 +37,19 @@ class Reference:
     generated: bool = False  #: the claim must have the pod as its controller
 
 
-def references(pod: Pod) -> tuple[Reference, ...]:
+def references(pod: Pod) -> tuple[ClaimReference, ...]:
     """Every entry of spec.resourceClaims, in order."""
     made = {status.name: status.resource_claim_name for status in pod.status.resource_claim_statuses}
     return tuple(_reference(entry, made) for entry in pod.spec.resource_claims)
 
 
-def _reference(entry: PodResourceClaim, made: dict[str, str | None]) -> Reference:
+def _reference(entry: PodResourceClaim, made: dict[str, str | None]) -> ClaimReference:
     if entry.resource_claim_name:
-        return Reference(entry=entry.name, claim=entry.resource_claim_name)
+        return ClaimReference(entry=entry.name, claim=entry.resource_claim_name)
     if entry.name not in made:
-        return Reference(entry=entry.name, claim=None, generated=True)
+        return ClaimReference(entry=entry.name, claim=None, generated=True)
     name = made[entry.name] or None
-    return Reference(entry=entry.name, claim=name, needed=name is not None, generated=True)
+    return ClaimReference(entry=entry.name, claim=name, needed=name is not None, generated=True)
 
 
 def claim_names(pod: Pod) -> tuple[str, ...]:
@@ -109,7 +109,7 @@ def pre_filter(pod: Pod, find_claim: FindClaim, has_class: HasClass) -> tuple[Re
     return tuple(claims.values())
 
 
-def _missing(pod: Pod, reference: Reference, find_claim: FindClaim) -> Hold | None:
+def _missing(pod: Pod, reference: ClaimReference, find_claim: FindClaim) -> Hold | None:
     namespace = pod.metadata.namespace
     if reference.claim is None:
         cause = causes.ClaimNotCreated(f"{namespace}/{pod.metadata.name}", reference.entry)
@@ -120,7 +120,7 @@ def _missing(pod: Pod, reference: Reference, find_claim: FindClaim) -> Hold | No
     return None
 
 
-def _unusable(pod: Pod, reference: Reference, claim: ResourceClaim) -> Hold | None:
+def _unusable(pod: Pod, reference: ClaimReference, claim: ResourceClaim) -> Hold | None:
     meta = claim.metadata
     cause: causes.OfPod | None = None
     if meta.deletion_timestamp is not None:

@@ -18,7 +18,7 @@ from inventory.kinds.devices import HARD_EFFECTS
 from inventory.kinds.nodes import Node, NodeSelector, Taint
 from manciple.wire.quantity import Quantity
 from manciple.wire.selectors import node_selector_matches, node_selector_term_matches
-from scheduling.causes import Refusal
+from scheduling.causes import NodeRefusal
 
 #: What a cordoned node is tainted with; a pod that tolerates it may be placed there.
 UNSCHEDULABLE_TAINT = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
@@ -57,7 +57,7 @@ def needs_of(pod: Pod) -> PodNeeds:
 
 def check(
     needs: PodNeeds, node: Node, *, used: Amounts, pods: int, claims: Sequence[ResourceClaim] = ()
-) -> tuple[Refusal, ...]:
+) -> tuple[NodeRefusal, ...]:
     """Why the pod may not run on `node`; empty when it may.
 
     used: the requests of the pods on the node, `pods` their number. claims: those of the pod's claims that are
@@ -91,48 +91,48 @@ def preference(needs: PodNeeds, node: Node) -> tuple[int, int]:
 # The plugins ---------------------------------------------------------------------------------------------------------
 
 
-def _unschedulable(needs: PodNeeds, node: Node) -> Iterator[Refusal]:
+def _unschedulable(needs: PodNeeds, node: Node) -> Iterator[NodeRefusal]:
     if node.spec.unschedulable and not _tolerated(UNSCHEDULABLE_TAINT, needs.tolerations):
-        yield Refusal("NodeUnschedulable")
+        yield NodeRefusal("NodeUnschedulable")
 
 
-def _node_name(needs: PodNeeds, node: Node) -> Iterator[Refusal]:
+def _node_name(needs: PodNeeds, node: Node) -> Iterator[NodeRefusal]:
     if needs.node_name and needs.node_name != node.metadata.name:
-        yield Refusal("NodeName")
+        yield NodeRefusal("NodeName")
 
 
-def _taints(needs: PodNeeds, node: Node) -> Iterator[Refusal]:
+def _taints(needs: PodNeeds, node: Node) -> Iterator[NodeRefusal]:
     """Names the first taint, as upstream does. A node that is not ready carries one."""
     for taint in _untolerated(node.spec.taints, needs.tolerations, HARD_EFFECTS)[:1]:
-        yield Refusal("TaintToleration", taint.key, taint.value)
+        yield NodeRefusal("TaintToleration", taint.key, taint.value)
 
 
-def _affinity(needs: PodNeeds, node: Node) -> Iterator[Refusal]:
+def _affinity(needs: PodNeeds, node: Node) -> Iterator[NodeRefusal]:
     labels = node.metadata.labels
     selected = all(labels.get(key) == value for key, value in needs.node_selector.items())
     if selected and needs.affinity is not None:
         selected = node_selector_matches(needs.affinity, node.metadata.name, labels)
     if not selected:
-        yield Refusal("NodeAffinity")
+        yield NodeRefusal("NodeAffinity")
 
 
-def _resources(needs: PodNeeds, node: Node, *, used: Amounts, pods: int) -> Iterator[Refusal]:
+def _resources(needs: PodNeeds, node: Node, *, used: Amounts, pods: int) -> Iterator[NodeRefusal]:
     """A resource that the node does not name counts as none of it; the number of pods only where it is named."""
     allocatable = node.status.allocatable
     if "pods" in allocatable and (pods + 1) * 10**9 > _nanos(allocatable, "pods"):
-        yield Refusal("NodeResourcesFit", "pods", resolvable=True)
+        yield NodeRefusal("NodeResourcesFit", "pods", resolvable=True)
     for resource, wanted in needs.requests.items():
         if wanted > _nanos(allocatable, resource) - used.get(resource, 0):
             hopeless = wanted > _nanos(allocatable, resource)
-            yield Refusal("NodeResourcesFit", resource, resolvable=not hopeless)
+            yield NodeRefusal("NodeResourcesFit", resource, resolvable=not hopeless)
 
 
-def _allocated_claims(node: Node, claims: Sequence[ResourceClaim]) -> Iterator[Refusal]:
+def _allocated_claims(node: Node, claims: Sequence[ResourceClaim]) -> Iterator[NodeRefusal]:
     for claim in claims:
         allocation = claim.status.allocation
         selector = allocation.node_selector if allocation else None
         if selector is not None and not node_selector_matches(selector, node.metadata.name, node.metadata.labels):
-            yield Refusal("DynamicResources")
+            yield NodeRefusal("DynamicResources")
             return
 
 

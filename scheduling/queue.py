@@ -36,7 +36,7 @@ from manciple.store.follower import since
 from manciple.store.tail import Stretch
 from scheduling import causes, hints
 from scheduling.causes import AnyCause, Hold, Reason
-from scheduling.hints import News, Waiting, Wakes
+from scheduling.hints import News, ParkedPod, Wakes
 from scheduling.models import Cursor, QueuedPod
 
 #: An unschedulable pod is tried again after this long, whatever happened (upstream: flushUnschedulablePodsLeftover).
@@ -66,7 +66,7 @@ class Candidate:
     revision: int
 
 
-class View(Protocol):
+class ClusterView(Protocol):
     """The cluster as one worker knows it (`scheduling.capture`): what the queue asks of it."""
 
     @property
@@ -110,7 +110,7 @@ class Retry:
 Outcome = Done | Parked | Retry
 
 
-def feed(view: View, now: datetime) -> int:
+def feed(view: ClusterView, now: datetime) -> int:
     """Carry what the log says, up to `view.revision`, over to the queue. Returns how many events were read."""
     total = 0
     while read := _feed_once(view, now):
@@ -120,7 +120,7 @@ def feed(view: View, now: datetime) -> int:
     return total
 
 
-def _feed_once(view: View, now: datetime) -> int:
+def _feed_once(view: ClusterView, now: datetime) -> int:
     known = Cursor.objects.filter(name=CURSOR).first()
     if known is None:
         reseed(view, now)
@@ -141,7 +141,7 @@ def _feed_once(view: View, now: datetime) -> int:
     return len(seen)
 
 
-def _news(view: View, revision: int) -> Stretch[News]:
+def _news(view: ClusterView, revision: int) -> Stretch[News]:
     """At most BATCH events after `revision`: as the worker remembers them, else from the log. Raises: Expired."""
     remembered = view.news_after(revision)
     if remembered is None:
@@ -156,7 +156,7 @@ def _logged(revision: int) -> Stretch[News]:
     return Stretch([hints.news_of(record) for record in found.changes], found.revision, found.more)
 
 
-def reseed(view: View, now: datetime) -> None:
+def reseed(view: ClusterView, now: datetime) -> None:
     """Make the rows match the pods of `view`: the first start, or the log was pruned past the cursor."""
     with transaction.atomic():
         Cursor.objects.get_or_create(name=CURSOR)
@@ -170,7 +170,7 @@ def reseed(view: View, now: datetime) -> None:
         cursor.save(update_fields=["revision"])
 
 
-def sweep(view: View, now: datetime) -> int:
+def sweep(view: ClusterView, now: datetime) -> int:
     """Let nobody wait for ever: flush old waits, add pods that have no row, drop rows that have no pod."""
     flushed = QueuedPod.objects.filter(state=UNSCHEDULABLE, parked_at__lt=now - FLUSH_AFTER).update(state=ACTIVE)
     explained = QueuedPod.objects.filter(
@@ -238,7 +238,7 @@ def _missed(revision: int) -> Wakes | None:
 
 def _park(row: QueuedPod, outcome: Parked, missed: Wakes | None, now: datetime) -> None:
     row.generation, row.cause = outcome.generation, causes.encode(outcome.hold.cause)
-    waiting = Waiting(uid=row.uid, generation=outcome.generation, hold=outcome.hold)
+    waiting = ParkedPod(uid=row.uid, generation=outcome.generation, hold=outcome.hold)
     if missed is None or missed.helps(waiting):
         _rest(row, now)
     else:
@@ -258,7 +258,7 @@ def _rest(row: QueuedPod, now: datetime) -> None:
     row.held_by, row.awaited = 0, []
 
 
-def _enter(view: View, uids: Iterable[str], now: datetime) -> None:
+def _enter(view: ClusterView, uids: Iterable[str], now: datetime) -> None:
     """Add rows for the candidates among `uids`, drop those of the others. The caller holds the cursor's lock."""
     looked_at = list(dict.fromkeys(uids))
     candidates = [candidate for uid in looked_at if (candidate := view.candidate(uid)) is not None]
@@ -298,7 +298,7 @@ def _new_row(candidate: Candidate, hold: Hold | None, now: datetime) -> QueuedPo
     return row
 
 
-def _wake(view: View, wakes: Wakes, now: datetime) -> None:
+def _wake(view: ClusterView, wakes: Wakes, now: datetime) -> None:
     """Move on the waiting rows that the events may help and that PreEnqueue lets pass."""
     lifted = int(wakes.reasons)
     if not lifted and not wakes.by_uid:
@@ -306,13 +306,13 @@ def _wake(view: View, wakes: Wakes, now: datetime) -> None:
     rows = QueuedPod.objects.select_for_update().filter(state=UNSCHEDULABLE).alias(lifted=F("held_by").bitand(lifted))
     changed = []
     for row in rows.filter(Q(lifted__gt=0) | Q(uid__in=wakes.by_uid)):
-        if wakes.helps(Waiting(uid=row.uid, generation=row.generation, hold=_hold_of(row))):
+        if wakes.helps(ParkedPod(uid=row.uid, generation=row.generation, hold=_hold_of(row))):
             _reconsider(row, view, now)
             changed.append(row)
     _store(changed)
 
 
-def _reconsider(row: QueuedPod, view: View, now: datetime) -> None:
+def _reconsider(row: QueuedPod, view: ClusterView, now: datetime) -> None:
     hold = view.pre_enqueue(row.uid)
     if hold is None:
         _rest(row, now)

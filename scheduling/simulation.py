@@ -58,7 +58,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Device:
+class RehearsedDevice:
     """One device that a replica would be given. entry: of the pod's claims."""
 
     entry: str
@@ -74,7 +74,7 @@ class Placed:
 
     number: int
     node: str
-    devices: tuple[Device, ...]
+    devices: tuple[RehearsedDevice, ...]
 
     @property
     def on_new_node(self) -> bool:
@@ -92,7 +92,7 @@ class Missing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class SimulationAnswer:
     """See the module's docstring. `cause` and what follows is about the first replica that does not fit."""
 
     revision: int
@@ -117,7 +117,9 @@ class Answer:
 Progress = Callable[[int], None]
 
 
-def simulate(question: Question, *, timeout: float = TIMEOUT, progress: Progress = lambda _placed: None) -> Answer:
+def simulate(
+    question: Question, *, timeout: float = TIMEOUT, progress: Progress = lambda _placed: None
+) -> SimulationAnswer:
     """Raises: NotFound for a shape that is no node; ValueError for more than may be asked."""
     if not 1 <= question.replicas <= MOST_REPLICAS:
         raise ValueError(f"between 1 and {MOST_REPLICAS} replicas can be tried")
@@ -146,7 +148,7 @@ class _Filling:
         self._placed: list[Placed] = []
         self._fits = 0
 
-    def answer(self) -> Answer:
+    def answer(self) -> SimulationAnswer:
         wanted = self._question.replicas
         first = self._next_one()[1] if self._question.with_first else None
         full = self._fill(wanted) or self._fill(min(wanted + COUNTED, MOST_REPLICAS))
@@ -155,7 +157,7 @@ class _Filling:
         if found is not None and self._fits < wanted:
             departure = cheapest_departure(self._rehearsal, found, deadline=self._deadline)
             missing = self._missing(found)  # the last: it lays nodes over the state
-        return Answer(
+        return SimulationAnswer(
             revision=self._rehearsal.state.revision,
             replicas=wanted,
             placed=tuple(self._placed),
@@ -233,7 +235,9 @@ def placed(number: int, placement: Placement, workload: Workload) -> Placed:
     """A placement of replica `number`, as the answer tells it."""
     entries = {claim.metadata.uid: entry for entry, claim in _entries(placement, workload)}
     devices = tuple(
-        Device(entry=entries.get(uid, ""), request=one.request, driver=one.driver, pool=one.pool, device=one.device)
+        RehearsedDevice(
+            entry=entries.get(uid, ""), request=one.request, driver=one.driver, pool=one.pool, device=one.device
+        )
         for uid, allocation in placement.allocations.items()
         for one in allocation.devices.results
     )

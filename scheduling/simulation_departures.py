@@ -27,14 +27,14 @@ from scheduling.explanations.report import NodeReport, Report
 from scheduling.plans import Placement
 from scheduling.pod_claims import claim_names, is_for_pod
 from scheduling.resources import CLAIMS, PODS, decoded, kind
-from scheduling.simulation_rehearsal import Asking, Overlay, Rehearsal
+from scheduling.simulation_rehearsal import Overlay, Rehearsal, ReplicaAsking
 
 #: Nodes that are looked at, those that lack least first.
 NODES_TRIED = 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Holder:
+class HoldingClaim:
     """One allocated claim, the pods that use it, and how many devices it holds."""
 
     claim: ResourceClaim
@@ -58,7 +58,7 @@ class Departure:
     """If these holders left `node`, one more replica would fit there."""
 
     node: str
-    holders: tuple[Holder, ...]
+    holders: tuple[HoldingClaim, ...]
 
     @property
     def pods(self) -> tuple[Pod, ...]:
@@ -111,7 +111,7 @@ def _lacks(node: NodeReport) -> int | None:
 # Who holds what ------------------------------------------------------------------------------------------------------
 
 
-def _holders(nodes: Sequence[NodeView]) -> dict[str, tuple[Holder, ...]]:
+def _holders(nodes: Sequence[NodeView]) -> dict[str, tuple[HoldingClaim, ...]]:
     """Who holds devices of pools that belong to one of these nodes. Four queries."""
     known_pools = Pool.objects.filter(node_name__in=[node.name for node in nodes])
     pools = {(driver, name): node for driver, name, node in known_pools.values_list("driver", "name", "node_name")}
@@ -124,7 +124,7 @@ def _holders(nodes: Sequence[NodeView]) -> dict[str, tuple[Holder, ...]]:
     return {node: tuple(known[key] for key in sorted(found) if key in known) for node, found in keys.items()}
 
 
-def _claims(keys: Iterable[tuple[str, str]]) -> dict[tuple[str, str], Holder]:
+def _claims(keys: Iterable[tuple[str, str]]) -> dict[tuple[str, str], HoldingClaim]:
     claims = [decoded(stored, ResourceClaim) for stored in objects.get_many(kind(CLAIMS), keys)]
     users = {(claim.metadata.namespace, one.name) for claim in claims for one in claim.status.reserved_for}
     pods = {
@@ -133,7 +133,7 @@ def _claims(keys: Iterable[tuple[str, str]]) -> dict[tuple[str, str], Holder]:
         if not is_done(pod)
     }
     holders = (
-        Holder(claim=claim, pods=tuple(pods[one.uid] for one in claim.status.reserved_for if one.uid in pods))
+        HoldingClaim(claim=claim, pods=tuple(pods[one.uid] for one in claim.status.reserved_for if one.uid in pods))
         for claim in claims
     )
     return {holder.key: holder for holder in holders}
@@ -142,7 +142,7 @@ def _claims(keys: Iterable[tuple[str, str]]) -> dict[tuple[str, str], Holder]:
 # Who would have to leave ---------------------------------------------------------------------------------------------
 
 
-def _on_node(rehearsal: Rehearsal, node: NodeView, holders: Sequence[Holder]) -> Iterable[Departure]:
+def _on_node(rehearsal: Rehearsal, node: NodeView, holders: Sequence[HoldingClaim]) -> Iterable[Departure]:
     """The sets that were found on one node: single holders, and what is left when the others came back."""
     with rehearsal.asking() as asked:
         if not _fits_without(rehearsal, asked, node, holders):
@@ -159,12 +159,12 @@ def _on_node(rehearsal: Rehearsal, node: NodeView, holders: Sequence[Holder]) ->
             yield Departure(node=node.name, holders=tuple(leaving))
 
 
-def _by_priority_and_size(holders: Sequence[Holder], *, small_first: bool = False) -> list[Holder]:
+def _by_priority_and_size(holders: Sequence[HoldingClaim], *, small_first: bool = False) -> list[HoldingClaim]:
     sign = 1 if small_first else -1
     return sorted(holders, key=lambda one: (-one.priority, sign * one.devices, one.key))
 
 
-def _fits_without(rehearsal: Rehearsal, asked: Asking, node: NodeView, leaving: Sequence[Holder]) -> bool:
+def _fits_without(rehearsal: Rehearsal, asked: ReplicaAsking, node: NodeView, leaving: Sequence[HoldingClaim]) -> bool:
     state = rehearsal.state
     rehearsal.give_way()
     with rehearsal.once():
@@ -202,7 +202,7 @@ class ClaimFate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Started:
+class StartedPod:
     """A pod that waits now and would be placed on `node`."""
 
     namespace: str
@@ -211,11 +211,11 @@ class Started:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Deletion:
+class PodDeletion:
     """claims: of the pod, in its order. started: who would start then; `tried_all` unless there were too many."""
 
     claims: tuple[ClaimFate, ...]
-    started: tuple[Started, ...]
+    started: tuple[StartedPod, ...]
     tried_all: bool
 
     @property
@@ -223,14 +223,14 @@ class Deletion:
         return sum(claim.frees for claim in self.claims)
 
 
-def what_if_gone(pod: Pod) -> Deletion:
+def what_if_gone(pod: Pod) -> PodDeletion:
     """What follows from deleting `pod`, as it is now."""
     namespace = pod.metadata.namespace
     found = objects.get_many(kind(CLAIMS), [(namespace, name) for name in claim_names(pod)])
     claims = {one.metadata.name: one for one in (decoded(stored, ResourceClaim) for stored in found)}
     fates = tuple(_fate(claims[name], pod) for name in claim_names(pod) if name in claims)
     started, tried_all = _started(pod, [fate for fate in fates if not fate.others])
-    return Deletion(claims=fates, started=tuple(started), tried_all=tried_all)
+    return PodDeletion(claims=fates, started=tuple(started), tried_all=tried_all)
 
 
 def _fate(claim: ResourceClaim, pod: Pod) -> ClaimFate:
@@ -239,10 +239,10 @@ def _fate(claim: ResourceClaim, pod: Pod) -> ClaimFate:
     return ClaimFate(claim=claim, goes=is_for_pod(claim, pod), others=others)
 
 
-def _started(pod: Pod, fates: Sequence[ClaimFate]) -> tuple[list[Started], bool]:
+def _started(pod: Pod, fates: Sequence[ClaimFate]) -> tuple[list[StartedPod], bool]:
     if not pod.spec.node_name and not any(fate.frees for fate in fates):
         return [], True  # it takes nothing from anybody
-    started: list[Started] = []
+    started: list[StartedPod] = []
     with apart() as copy:
         state, overlay = copy.state, Overlay(copy)
         deadline = Deadline.after(TIMEOUT)
@@ -260,7 +260,7 @@ def _started(pod: Pod, fates: Sequence[ClaimFate]) -> tuple[list[Started], bool]
             decision = decide(state, one)
             if isinstance(decision, Placement):
                 meta = one.metadata
-                started.append(Started(namespace=meta.namespace, name=meta.name, node=decision.node))
+                started.append(StartedPod(namespace=meta.namespace, name=meta.name, node=decision.node))
     return started, True
 
 

@@ -22,17 +22,16 @@ from claims.kinds.resource_claims import ResourceClaim
 from inventory.kinds.devices import ResourceSlice
 from inventory.kinds.nodes import Node
 from manciple.wire.base import ApiObject
-from scheduling.causes import Hold
-from scheduling.causes import Refusal as NodeRefusal
+from scheduling.causes import Hold, NodeRefusal
 from scheduling.cycle import decide
 from scheduling.explanations.current import Apart
-from scheduling.plans import Placement, Refusal
+from scheduling.plans import Placement, PodRefusal
 from scheduling.resources import CLAIMS, NODES, SLICES
 from scheduling.simulation_workload import IMAGINED, Workload, replica
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asking:
+class ReplicaAsking:
     """One replica as the scheduler would look at it now: what keeps it from being tried, or which nodes refuse it."""
 
     pod: Pod
@@ -95,7 +94,7 @@ class Rehearsal(Overlay):
         for published in new.slices:
             self.imagine(SLICES, published)
 
-    def place_next(self) -> Placement | Refusal:
+    def place_next(self) -> Placement | PodRefusal:
         """Try one more replica. A placement is kept; what was refused is not."""
         self.give_way()
         pod, claims = self._next()
@@ -108,7 +107,7 @@ class Rehearsal(Overlay):
         return decision
 
     @contextmanager
-    def asking(self) -> Iterator[Asking]:
+    def asking(self) -> Iterator[ReplicaAsking]:
         """The next replica, as it would be looked at; its claims are there for as long."""
         pod, claims = self._next()
         self._tried -= 1
@@ -117,15 +116,15 @@ class Rehearsal(Overlay):
                 self.imagine(CLAIMS, claim)
             found = self.state.pre_filter(pod)
             if isinstance(found, Hold):
-                yield Asking(pod=pod, hold=found)
+                yield ReplicaAsking(pod=pod, hold=found)
             else:
                 yield self._asked(pod, found)
 
-    def _asked(self, pod: Pod, claims: Sequence[ResourceClaim]) -> Asking:
+    def _asked(self, pod: Pod, claims: Sequence[ResourceClaim]) -> ReplicaAsking:
         allocated = [claim for claim in claims if claim.status.allocation is not None]
         wanting = tuple(claim for claim in claims if claim.status.allocation is None)
         refused = dict(self.state.nodes.filter(pod, allocated).refused)
-        return Asking(pod=pod, hold=None, wanting=wanting, refused=refused)
+        return ReplicaAsking(pod=pod, hold=None, wanting=wanting, refused=refused)
 
     def _next(self) -> tuple[Pod, tuple[ResourceClaim, ...]]:
         self._tried += 1

@@ -32,7 +32,7 @@ MOST_FOLLOWED = 20_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Usage:
+class UsageOfMoment:
     """A sample as pages read it. counts: state -> devices."""
 
     at: datetime
@@ -99,11 +99,11 @@ def prune(now: datetime) -> int:
     return UsageSample.objects.filter(at__lt=now - KEPT_FOR).delete()[0]
 
 
-def samples_since(since: datetime, device_class: str = ALL) -> Sequence[Usage]:
+def samples_since(since: datetime, device_class: str = ALL) -> Sequence[UsageOfMoment]:
     """In the order of time."""
     rows: Iterable[tuple[datetime, Mapping[str, int], int]] = (
         UsageSample.objects.filter(device_class=device_class, at__gte=since)
         .order_by("at")
         .values_list("at", "counts", "waiting")
     )
-    return [Usage(at=at, counts=counts, waiting=waiting) for at, counts, waiting in rows]
+    return [UsageOfMoment(at=at, counts=counts, waiting=waiting) for at, counts, waiting in rows]

@@ -28,7 +28,7 @@ from cases.storm import Storm, Victim, strikes
 from manciple.store import tail
 from manciple.wire.codec import encode
 from scheduling.controllers.followers import utc_now
-from scheduling.invariants import Facts, gather
+from scheduling.invariants import ClusterFacts, gather
 from scheduling.management.commands.check_invariants import persisting
 from scheduling.models import QueuedPod
 from scheduling.pod_claims import controller_of
@@ -165,7 +165,7 @@ async def _all_bound(client: PersistentClient) -> None:
 class _Found:
     """What is in the store afterwards."""
 
-    facts: Facts
+    facts: ClusterFacts
     #: pods that had two nodes in their history
     moved: Collection[str]
     #: pods that more than one claim was made for
@@ -201,7 +201,7 @@ def _moved() -> list[str]:
     return [pod for pod, found in nodes.items() if len(found - {""}) > 1]
 
 
-def _doubled(facts: Facts) -> list[str]:
+def _doubled(facts: ClusterFacts) -> list[str]:
     owners = Counter(owner[0] for claim in facts.claims if (owner := controller_of(claim.metadata)))
     return [pod for pod, count in owners.items() if count > 1]
 

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class HttpAnswer:
     status: int
     body: bytes
     retry_after: float  # seconds; 0 where the server named none
@@ -39,7 +39,9 @@ class Connection:
             self._streams[1].close()
             self._streams = None
 
-    async def request(self, method: str, path: str, body: bytes = b"", *, media: str = "application/json") -> Answer:
+    async def request(
+        self, method: str, path: str, body: bytes = b"", *, media: str = "application/json"
+    ) -> HttpAnswer:
         """Raises: OSError, EOFError where the connection broke before the answer was whole."""
         try:
             return await self._exchange(method, path, body, media)
@@ -47,14 +49,14 @@ class Connection:
             self.close()
             raise
 
-    async def _exchange(self, method: str, path: str, body: bytes, media: str) -> Answer:
+    async def _exchange(self, method: str, path: str, body: bytes, media: str) -> HttpAnswer:
         if self._streams is None:
             self._streams = await asyncio.open_connection(self._host, self._port, ssl=self._tls)
         reader, writer = self._streams
         sized = f"Content-Type: {media}\r\nContent-Length: {len(body)}\r\n" if body else ""
         writer.write(f"{method} {path} HTTP/1.1\r\n{self._head}{sized}\r\n".encode() + body)
         head = (await reader.readuntil(b"\r\n\r\n")).lower()
-        answer = Answer(
+        answer = HttpAnswer(
             status=int(head[9:12]),
             body=await _body(reader, head),
             retry_after=float(_header(head, b"retry-after") or 0),
@@ -163,16 +165,16 @@ class PersistentClient:
         while (answer := await self._ask("PATCH", path, body)) is None or answer.status != 200:
             await asyncio.sleep(answer.retry_after if answer and answer.retry_after else PAUSE)
 
-    async def get(self, path: str) -> Answer | None:
+    async def get(self, path: str) -> HttpAnswer | None:
         """One attempt. None where the connection broke, or nobody answered in time."""
         return await self._ask("GET", path)
 
-    def _note_conflict(self, name: str, answer: Answer, *, in_doubt: bool) -> None:
+    def _note_conflict(self, name: str, answer: HttpAnswer, *, in_doubt: bool) -> None:
         reason = json.loads(answer.body)["reason"]
         if reason != "AlreadyExists" or not in_doubt:
             self._heard.wrong.append(f"the create of {name}, not in doubt, was answered 409 {reason}")
 
-    async def _ask(self, method: str, path: str, body: bytes = b"") -> Answer | None:
+    async def _ask(self, method: str, path: str, body: bytes = b"") -> HttpAnswer | None:
         """None where the connection broke, or nobody answered in time."""
         try:
             async with asyncio.timeout(PATIENCE):

@@ -64,7 +64,7 @@ AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryLi
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Resource:
+class DiscoveredResource:
     """One line of discovery. `name` is "pods" or "pods/status"; group and version are those of the kind it answers.
 
     streamed: what answers instead of a document of that kind.
@@ -90,23 +90,23 @@ def group_versions() -> dict[str, tuple[str, ...]]:
     return found
 
 
-def resources(group: str, version: str) -> tuple[Resource, ...]:
+def resources(group: str, version: str) -> tuple[DiscoveredResource, ...]:
     """What is served in one API version, subresources after their resource; () where there is no such version."""
     stored = (line for one in registry.in_version(group, version) for line in _lines(one))
     reviewed = (kind for kind in REVIEWS.values() if (kind.group, kind.version) == (group, version))
     return (*stored, *map(_review, reviewed))
 
 
-def _review(kind: Kind) -> Resource:
+def _review(kind: Kind) -> DiscoveredResource:
     """What is answered and never stored."""
     singular = kind.kind.lower()
-    return Resource(name=kind.plural, kind=kind.kind, singular=singular, namespaced=False, verbs=("create",))
+    return DiscoveredResource(name=kind.plural, kind=kind.kind, singular=singular, namespaced=False, verbs=("create",))
 
 
-def _lines(one: Served) -> Iterator[Resource]:
+def _lines(one: Served) -> Iterator[DiscoveredResource]:
     kind = one.kind
     without = WITHOUT_VERBS.get(kind.plural, ())
-    yield Resource(
+    yield DiscoveredResource(
         name=kind.plural,
         kind=kind.kind,
         singular=kind.singular or kind.kind.lower(),
@@ -116,7 +116,7 @@ def _lines(one: Served) -> Iterator[Resource]:
         categories=kind.categories,
     )
     for name in kind.subresources:
-        yield Resource(
+        yield DiscoveredResource(
             name=f"{kind.plural}/{name}",
             kind=kind.kind,
             namespaced=kind.namespaced,
@@ -125,9 +125,11 @@ def _lines(one: Served) -> Iterator[Resource]:
     for below in subresources.of(kind):
         name = f"{kind.plural}/{below.name}"
         if isinstance(below, Streamed):
-            yield Resource(name=name, kind=kind.kind, namespaced=kind.namespaced, verbs=("get",), streamed=below)
+            yield DiscoveredResource(
+                name=name, kind=kind.kind, namespaced=kind.namespaced, verbs=("get",), streamed=below
+            )
         else:
-            yield Resource(
+            yield DiscoveredResource(
                 name=name,
                 kind=below.kind,
                 namespaced=kind.namespaced,
@@ -179,7 +181,7 @@ def _group(name: str, versions: Iterable[str]) -> dict[str, Any]:
     return {"name": name, "versions": listed, "preferredVersion": listed[0]}
 
 
-def _legacy_line(line: Resource) -> dict[str, Any]:
+def _legacy_line(line: DiscoveredResource) -> dict[str, Any]:
     document: dict[str, Any] = {
         "name": line.name,
         "singularName": line.singular,
@@ -235,7 +237,9 @@ def _aggregated_version(group: str, version: str) -> dict[str, Any]:
     }
 
 
-def _aggregated_resource(line: Resource, lines: Iterable[Resource], *, group: str, version: str) -> dict[str, Any]:
+def _aggregated_resource(
+    line: DiscoveredResource, lines: Iterable[DiscoveredResource], *, group: str, version: str
+) -> dict[str, Any]:
     document = {
         "resource": line.name,
         "responseKind": _response_kind(line, group, version),
@@ -260,5 +264,5 @@ def _aggregated_resource(line: Resource, lines: Iterable[Resource], *, group: st
     return document | {name: value for name, value in optional.items() if value}
 
 
-def _response_kind(line: Resource, group: str, version: str) -> dict[str, str]:
+def _response_kind(line: DiscoveredResource, group: str, version: str) -> dict[str, str]:
     return {"group": line.group or group, "version": line.version or version, "kind": line.kind}

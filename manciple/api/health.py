@@ -43,7 +43,7 @@ def register(name: str, check: Check) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Health:
+class CheckedHealth:
     """`failures`: check -> reason; `asked`: every check that ran, in order; `excluded`: those left out by request.
 
     outage: a check failed for want of the database, which is 503 here as everywhere; other failures are upstream's 500.
@@ -72,21 +72,21 @@ class Health:
         return "\n".join([*lines, f"{endpoint} check {'failed' if self.failures else 'passed'}", ""])
 
 
-def live() -> Health:
+def live() -> CheckedHealth:
     return _ask({"ping": _ping})
 
 
-def ready(exclude: Collection[str] = ()) -> Health:
+def ready(exclude: Collection[str] = ()) -> CheckedHealth:
     return _ask(_checks, exclude)
 
 
-def one(name: str) -> Health | None:
+def one(name: str) -> CheckedHealth | None:
     """The health of a single check; None where nobody registered it."""
     check = _checks.get(name)
     return _ask({name: check}) if check else None
 
 
-def _ask(checks: dict[str, Check], exclude: Collection[str] = ()) -> Health:
+def _ask(checks: dict[str, Check], exclude: Collection[str] = ()) -> CheckedHealth:
     failures: dict[str, str] = {}
     outage = False
     asked = [name for name in checks if name not in exclude]
@@ -100,4 +100,4 @@ def _ask(checks: dict[str, Check], exclude: Collection[str] = ()) -> Health:
             away = unavailable(error) is not None
             outage = outage or away
             failures[name] = "the database is not available" if away else "reason withheld"
-    return Health(tuple(asked), failures, tuple(name for name in checks if name in exclude), outage)
+    return CheckedHealth(tuple(asked), failures, tuple(name for name in checks if name in exclude), outage)

@@ -18,7 +18,7 @@ from typing import Any
 import orjson
 
 from manciple.api import discovery, gnostic
-from manciple.api.discovery import Resource
+from manciple.api.discovery import DiscoveredResource
 from manciple.api.patches import FORMATS
 from manciple.api.subresources import Streamed
 from manciple.wire import schema
@@ -64,7 +64,7 @@ class Operation:
 
 
 @dataclass(frozen=True, slots=True)
-class Path:
+class OpenApiPath:
     """One path with its operations. `parameters` stand in the path itself."""
 
     path: str
@@ -104,34 +104,34 @@ _LISTS = (
 )
 
 
-def paths_of(group: str, version: str) -> Iterator[Path]:
+def paths_of(group: str, version: str) -> Iterator[OpenApiPath]:
     """The paths of one API version."""
     base = f"/apis/{group}/{version}" if group else f"/api/{version}"
     for line in discovery.resources(group, version):
         yield from _paths(line, base=base, group=group, version=version)
 
 
-def _paths(line: Resource, *, base: str, group: str, version: str) -> Iterator[Path]:
+def _paths(line: DiscoveredResource, *, base: str, group: str, version: str) -> Iterator[OpenApiPath]:
     plural, _, subresource = line.name.partition("/")
     within = f"{base}/namespaces/{{namespace}}/{plural}" if line.namespaced else f"{base}/{plural}"
     scope = (_NAMESPACE,) if line.namespaced else ()
     writer = _Operations(line, group=group, version=version, subresource=subresource)
     if not subresource:
         collection = writer.operations(("list", "create", "deletecollection"))
-        yield Path(within, scope, collection)
+        yield OpenApiPath(within, scope, collection)
         if line.namespaced and "list" in line.verbs:
-            yield Path(f"{base}/{plural}", (), writer.operations(("list",), everywhere=True))
+            yield OpenApiPath(f"{base}/{plural}", (), writer.operations(("list",), everywhere=True))
     item = writer.operations(("create",) if subresource else (), ("get", "update", "patch", "delete"))
     if item:
         name = Parameter("name", "path", "string", f"name of the {line.kind}")
         below = f"{within}/{{name}}/{subresource}" if subresource else f"{within}/{{name}}"
-        yield Path(below, (name, *scope), item)
+        yield OpenApiPath(below, (name, *scope), item)
 
 
 class _Operations:
     """Writes the operations of one resource."""
 
-    def __init__(self, line: Resource, *, group: str, version: str, subresource: str) -> None:
+    def __init__(self, line: DiscoveredResource, *, group: str, version: str, subresource: str) -> None:
         self._line = line
         self._group, self._version = line.group or group, line.version or version
         self._prefix = "".join(part.capitalize() for part in (group.partition(".")[0] or "core", version))
@@ -200,7 +200,7 @@ _DESCRIBED_BY = {"Status": f"{META}.Status", "DeleteOptions": f"{META}.DeleteOpt
 
 
 @dataclass(frozen=True, slots=True)
-class Document:
+class OpenApiDocument:
     """A finished document and the hash of its content."""
 
     content: bytes
@@ -220,7 +220,7 @@ def index() -> dict[str, Any]:
 
 
 @cache
-def document(group: str, version: str) -> Document | None:
+def document(group: str, version: str) -> OpenApiDocument | None:
     """The v3 document of one API version; None where nothing is served there."""
     if not discovery.resources(group, version):
         return None
@@ -237,7 +237,7 @@ def document(group: str, version: str) -> Document | None:
             },
         }
     )
-    return Document(content, hashlib.sha256(content).hexdigest().upper())
+    return OpenApiDocument(content, hashlib.sha256(content).hexdigest().upper())
 
 
 @cache
@@ -303,7 +303,7 @@ class _Writer:
 class _Version3(_Writer):
     prefix = "#/components/schemas/"
 
-    def path(self, path: Path) -> dict[str, Any]:
+    def path(self, path: OpenApiPath) -> dict[str, Any]:
         item: dict[str, Any] = {one.method: self._operation(one) for one in path.operations}
         return item | {"parameters": [self._parameter(one) for one in path.parameters]}
 
@@ -334,7 +334,7 @@ class _Version3(_Writer):
 class _Version2(_Writer):
     prefix = "#/definitions/"
 
-    def path(self, path: Path) -> dict[str, Any]:
+    def path(self, path: OpenApiPath) -> dict[str, Any]:
         item: dict[str, Any] = {one.method: self._operation(one) for one in path.operations}
         return item | {"parameters": [self._parameter(one) for one in path.parameters]}
 

@@ -10,7 +10,7 @@ from rest_framework.request import Request
 from manciple.api import discovery, health, openapi
 from manciple.api.answers import document_answer, unknown_path
 from manciple.api.faults import RETRY_AFTER
-from manciple.api.health import Health
+from manciple.api.health import CheckedHealth
 from manciple.api.views import ApiView
 from manciple.wire.errors import NotAcceptable
 
@@ -37,7 +37,7 @@ class HealthView(OpenView):
             answer.headers["Retry-After"] = str(RETRY_AFTER)
         return answer
 
-    def _health(self, request: Request) -> Health:
+    def _health(self, request: Request) -> CheckedHealth:
         return health.live() if self.endpoint == "livez" else health.ready(request.GET.getlist("exclude"))
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from manciple.api import requests, verbs
 from manciple.api.requests import ResourcePath, WriteOptions
-from manciple.api.verbs import Written
+from manciple.api.verbs import WriteAnswer
 from manciple.store import objects
 from manciple.wire import codec, patch
 from manciple.wire.apply import Manager, apply_patch, unowned_of, with_managed_fields
@@ -81,7 +81,7 @@ def read(served: Served, body: bytes, *, media: str, strictness: Strictness) -> 
 class Applied:
     """What was written, and what the client should be warned of."""
 
-    written: Written
+    written: WriteAnswer
     warnings: tuple[str, ...]
 
 
@@ -124,7 +124,7 @@ class _Application:
             subresource=where.subresource,
         )
 
-    def run(self) -> Written:
+    def run(self) -> WriteAnswer:
         if objects.get(self._kind, self._where.namespace, self._where.name) is None:
             try:
                 return self._create()
@@ -132,7 +132,7 @@ class _Application:
                 pass
         return self._update()
 
-    def _create(self) -> Written:
+    def _create(self) -> WriteAnswer:
         where, kind = self._where, self._kind
         if where.subresource:
             raise NotFound.of(kind.resource, where.name)
@@ -146,9 +146,9 @@ class _Application:
             identity=self._identity,
             dry_run=self._options.dry_run,
         )
-        return Written(made, created=True)
+        return WriteAnswer(made, created=True)
 
-    def _update(self) -> Written:
+    def _update(self) -> WriteAnswer:
         where = self._where
         return verbs.modify(
             self._kind,

@@ -24,7 +24,7 @@ from manciple.wire.codec import Decoded, Strictness
 from manciple.wire.errors import BadRequest, FieldError, Invalid, forbidden, invalid, not_supported
 from manciple.wire.machinery import DeleteOptions
 from manciple.wire.registry import Kind, Served, registry
-from manciple.wire.selectors import FieldSelector, LabelSelector, parse_field_selector, parse_label_selector
+from manciple.wire.selectors import FieldSelector, ParsedLabelSelector, parse_field_selector, parse_label_selector
 
 # Paths ----------------------------------------------------------------------------------------------------------------
 
@@ -101,7 +101,7 @@ _TRUTHS = {"": False, "true": True, "True": True, "1": True, "t": True, "false":
 class ListOptions(Value):
     """What a list or a watch asks for. `resource_version` "" asks for the newest state."""
 
-    labels: LabelSelector = LabelSelector()
+    labels: ParsedLabelSelector = ParsedLabelSelector()
     fields: FieldSelector = FieldSelector()
     limit: int = 0
     continue_token: str = ""
@@ -203,7 +203,7 @@ def _integer(query: Mapping[str, str], name: str) -> int | None:
         raise BadRequest(f"{name}: {text!r} is not a whole number") from error
 
 
-def _label_selector(text: str) -> LabelSelector:
+def _label_selector(text: str) -> ParsedLabelSelector:
     try:
         return parse_label_selector(text)
     except ValueError as error:

@@ -24,7 +24,7 @@ from msgspec import structs
 from manciple.api import namespaces
 from manciple.api.requests import ListOptions, propagation_of
 from manciple.store import objects, tail
-from manciple.store.records import Deletion, Page, Stored
+from manciple.store.records import DeletionAnswer, Page, Stored
 from manciple.store.rules import Write
 from manciple.wire.apply import tracked
 from manciple.wire.base import ApiObject, timestamp
@@ -109,7 +109,7 @@ Change = Callable[[Any], Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WriteAnswer:
     """The object as stored, and whether this write made it."""
 
     object: Any
@@ -142,7 +142,7 @@ def update(
     subresource: str = "",
     manager: str = "",
     dry_run: bool = False,
-) -> Written:
+) -> WriteAnswer:
     """Replace an object (or the part of it that `subresource` owns). `manager` is who owns changed fields then.
 
     Raises: BadRequest, Invalid, NotFound, Conflict.
@@ -176,7 +176,7 @@ def modify(
     manager: str = "",
     dry_run: bool = False,
     sets_managed_fields: bool = False,
-) -> Written:
+) -> WriteAnswer:
     """Replace an object by what `change` makes of it. This is how patches and in-process edits are written.
 
     `manager` (the identity where none is named) owns the changed fields, unless `change` sets managedFields itself
@@ -220,7 +220,7 @@ class _Edit:
     manager: str  # who owns the changed fields; "" where the change itself says so
     dry_run: bool
 
-    def attempt(self, old: Any, *, guessed: bool) -> Written:
+    def attempt(self, old: Any, *, guessed: bool) -> WriteAnswer:
         """Raises: Conflict where `old` is not what is stored any more, or is a guess that nothing has tested."""
         kind, identity, subresource, dry_run = self.kind, self.identity, self.subresource, self.dry_run
         new = successor(kind, self.change(old), old, subresource=subresource)
@@ -242,13 +242,13 @@ class _Edit:
         if new == old:
             if guessed:
                 raise Conflict.of(kind.resource, self.name)
-            return Written(old)
-        return Written(_update(kind, new, old, identity=identity, subresource=subresource, dry_run=dry_run))
+            return WriteAnswer(old)
+        return WriteAnswer(_update(kind, new, old, identity=identity, subresource=subresource, dry_run=dry_run))
 
 
 def delete(
     kind: Kind, *, namespace: str = "", name: str, identity: Identity, options: DeleteOptions | None = None
-) -> Deletion:
+) -> DeletionAnswer:
     """Delete an object, or mark it for deletion where finalizers or a grace period hold it.
 
     Raises: NotFound, Conflict for preconditions that do not hold, Forbidden.
@@ -261,7 +261,7 @@ def delete(
     revision = wanted.resource_version or ""
     ends_namespace = kind.resource == namespaces.NAMESPACES
 
-    def work(writer: objects.Writer) -> Deletion:
+    def work(writer: objects.Writer) -> DeletionAnswer:
         if ends_namespace:
             namespaces.hold(writer, kind, name, resource_version=revision)
         return writer.delete(
@@ -388,7 +388,7 @@ def _inheriting(kind: Kind, new: Any, old: Any) -> Any:
     return structs.replace(new, metadata=inherited)
 
 
-def _create_by_update(kind: Kind, wanted: Any, *, namespace: str, identity: Identity, dry_run: bool) -> Written:
+def _create_by_update(kind: Kind, wanted: Any, *, namespace: str, identity: Identity, dry_run: bool) -> WriteAnswer:
     """A PUT of a missing object. One that names a uid meant an object that is gone."""
     meta = wanted.metadata
     if meta.uid:
@@ -396,7 +396,7 @@ def _create_by_update(kind: Kind, wanted: Any, *, namespace: str, identity: Iden
         raise Conflict.of(kind.resource, meta.name, why)
     fresh = structs.replace(wanted, metadata=structs.replace(meta, resource_version=""))
     made = create(kind, fresh, namespace=namespace, identity=identity, dry_run=dry_run)
-    return Written(made, created=True)
+    return WriteAnswer(made, created=True)
 
 
 # Collections ----------------------------------------------------------------------------------------------------------

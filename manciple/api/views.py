@@ -37,7 +37,7 @@ from manciple.api.requests import ResourcePath
 from manciple.api.shapes import Form, wanted_form
 from manciple.api.subresources import Computed, Connected
 from manciple.api.tokens import identity_of
-from manciple.store.records import Deletion
+from manciple.store.records import DeletionAnswer
 from manciple.wire import codec
 from manciple.wire.machinery import DeleteOptions
 from manciple.wire.registry import Kind, Served
@@ -224,7 +224,7 @@ class ResourceView(ApiView):
         )
         return self._deleted(deletion, wanted, form)
 
-    def _deleted(self, deletion: Deletion, wanted: DeleteOptions, form: Form) -> HttpResponse:
+    def _deleted(self, deletion: DeletionAnswer, wanted: DeleteOptions, form: Form) -> HttpResponse:
         if deletion.gone and self.kind.resource in ANSWERED_BY_STATUS:
             return _finished(_deleted_status(self.kind, deletion.object), form)
         # Upstream: 202 tells a client that asked for orphanDependents=false that the deletion is still under way.

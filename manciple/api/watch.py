@@ -44,22 +44,22 @@ from manciple.api.streams import (
 from manciple.store import objects, tail
 from manciple.store.records import EventRecord, EventType
 from manciple.wire.registry import Served
-from manciple.wire.selectors import FieldRequirement, FieldSelector, LabelSelector
+from manciple.wire.selectors import FieldRequirement, FieldSelector, ParsedLabelSelector
 
 # Selections -----------------------------------------------------------------------------------------------------------
 
 
-ANY_LABELS = LabelSelector()
+ANY_LABELS = ParsedLabelSelector()
 ANY_FIELDS = FieldSelector()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Selection:
+class WatchSelection:
     """Objects of one resource. namespace "" means all of them."""
 
     resource: str
     namespace: str = ""
-    labels: LabelSelector = ANY_LABELS
+    labels: ParsedLabelSelector = ANY_LABELS
     fields: FieldSelector = ANY_FIELDS
 
     @property
@@ -107,7 +107,7 @@ class WatchRequest:
     """What a client asked for, read and checked."""
 
     served: Served
-    selection: Selection
+    selection: WatchSelection
     options: ListOptions
     form: Form
 
@@ -165,11 +165,11 @@ def read_request(scope: Scope) -> WatchRequest:
     )
 
 
-def _selection(served: Served, path: ResourcePath, options: ListOptions) -> Selection:
+def _selection(served: Served, path: ResourcePath, options: ListOptions) -> WatchSelection:
     fields = options.fields
     if path.name:
         fields = FieldSelector((*fields.requirements, FieldRequirement("metadata.name", path.name)))
-    return Selection(resource=served.kind.resource, namespace=path.namespace, labels=options.labels, fields=fields)
+    return WatchSelection(resource=served.kind.resource, namespace=path.namespace, labels=options.labels, fields=fields)
 
 
 class _Stream:

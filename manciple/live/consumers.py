@@ -15,7 +15,7 @@ from asgiref.sync import sync_to_async
 from channels.generic.websocket import AsyncJsonWebsocketConsumer, AsyncWebsocketConsumer
 from django.urls import path, re_path
 
-from manciple.live.topics import Change, Relay, heard_by, relay
+from manciple.live.topics import Relay, TopicChange, heard_by, relay
 
 #: Changes within this time go out as one message (seconds): 50 changes/s become at most 25 messages/s.
 GATHERING_TIME = 0.04
@@ -54,11 +54,11 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):
             if self._due:
                 self._due.cancel()
 
-    def _hear(self, change: Change) -> None:
+    def _hear(self, change: TopicChange) -> None:
         """Called in the tail's thread."""
         self._loop.call_soon_threadsafe(self._gather, change)
 
-    def _gather(self, change: Change) -> None:
+    def _gather(self, change: TopicChange) -> None:
         self._topics.update(self._heard(change.topics))
         self._revision = change.revision
         if self._due is None:
@@ -66,12 +66,12 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):
 
     async def _flush(self) -> None:
         self._due = None
-        change = Change(self._revision, frozenset(self._topics))
+        change = TopicChange(self._revision, frozenset(self._topics))
         self._topics.clear()
         with suppress(OSError):  # the page has been closed meanwhile; `disconnect` follows
             await self.send_json(self._message(change))
 
-    def _message(self, change: Change) -> dict[str, Any]:
+    def _message(self, change: TopicChange) -> dict[str, Any]:
         message: dict[str, Any] = {"revision": change.revision, "topics": sorted(self._heard(change.topics))}
         if change.everything:
             message["everything"] = True

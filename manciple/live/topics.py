@@ -60,7 +60,7 @@ KEPT_CHANGES = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class TopicChange:
     """What pages must fetch again to show `revision`. `everything`: the page was away too long to say what changed."""
 
     revision: int
@@ -68,7 +68,7 @@ class Change:
     everything: bool = False
 
 
-Listener = Callable[[Change], None]
+Listener = Callable[[TopicChange], None]
 
 
 class Relay:
@@ -78,13 +78,13 @@ class Relay:
         self._lock = threading.Lock()
         self._revision = revision
         self._floor = revision
-        self._kept: deque[Change] = deque()
+        self._kept: deque[TopicChange] = deque()
         self._listeners: set[Listener] = set()
 
     def receive(self, records: Sequence[EventRecord]) -> None:
         """Take the next events of the log (the tail's callback)."""
         topics = frozenset(topic for record in records for topic in _topics(record))
-        change = Change(records[-1].revision, topics)
+        change = TopicChange(records[-1].revision, topics)
         with self._lock:
             self._revision = change.revision
             self._kept.append(change)
@@ -94,14 +94,14 @@ class Relay:
         for listener in listeners:
             listener(change)
 
-    def join(self, listener: Listener, *, after: int) -> Change:
+    def join(self, listener: Listener, *, after: int) -> TopicChange:
         """Add `listener`; returns what it missed since revision `after` (an empty change where that is nothing)."""
         with self._lock:
             self._listeners.add(listener)
             if not self._floor <= after <= self._revision:
-                return Change(self._revision, frozenset(), everything=True)
+                return TopicChange(self._revision, frozenset(), everything=True)
             missed = [kept.topics for kept in self._kept if kept.revision > after]
-            return Change(self._revision, frozenset().union(*missed))
+            return TopicChange(self._revision, frozenset().union(*missed))
 
     def leave(self, listener: Listener) -> None:
         with self._lock:

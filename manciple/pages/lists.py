@@ -122,7 +122,7 @@ def state_tabs(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Column(Generic[T]):
+class ListColumn(Generic[T]):
     """sort: what the address calls sorting by it, "" where nobody would; key: by what, where the rows are in memory."""
 
     title: str
@@ -141,14 +141,14 @@ class Head:
     order: str = ""
 
 
-def sorted_by(columns: Sequence[Column[T]], sort: str, rows: Iterable[T]) -> list[T]:
+def sorted_by(columns: Sequence[ListColumn[T]], sort: str, rows: Iterable[T]) -> list[T]:
     """The rows in the order that `sort` asks for; as they come where it names no column."""
     key = next((one.key for one in columns if one.sort and one.sort == sort.removeprefix("-")), None)
     return sorted(rows, key=key, reverse=sort.startswith("-")) if key else list(rows)
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class PageOfRows:
     """Which of all rows are shown: the page that was asked for, or the last one where there are not so many."""
 
     total: int = 0
@@ -180,9 +180,9 @@ class Table(Generic[T]):
     topics: str
     title: str
     query: ListQuery
-    columns: Sequence[Column[Any]]  # they sort what the rows are made of
+    columns: Sequence[ListColumn[Any]]  # they sort what the rows are made of
     rows: Sequence[T]  # of this page
-    page: Page = Page()
+    page: PageOfRows = PageOfRows()
     css: str = "stack"
     filters: Sequence[Filter] = ()
     tabs: Sequence[Tab] = ()
@@ -192,7 +192,7 @@ class Table(Generic[T]):
     def heads(self) -> list[Head]:
         return [self._head(column) for column in self.columns]
 
-    def _head(self, column: Column[Any]) -> Head:
+    def _head(self, column: ListColumn[Any]) -> Head:
         if not column.sort:
             return Head(column.title, column.css)
         up, down, now = column.sort, f"-{column.sort}", self.query.sort

@@ -64,7 +64,7 @@ def plan(*, nodes: int, mixed_nodes: int) -> dict[str, Sequence[DriverEntry]]:
     return plain | {f"mixed-{number}": MIXED_DRIVERS for number in range(1, mixed_nodes + 1)}
 
 
-class Nodes:
+class SimulatedNodes:
     """The simulated nodes: an agent each, in a thread, over TLS like any other client.
 
     `start()` once the API listens; they end when `stopping` is set.
@@ -146,7 +146,7 @@ class EmbeddedWorker:
 
 # When the embedded system is ready: an applied pod could run now. `/readyz` asks these beside the API's own checks;
 # each raises `NotReady` saying what is missing.
-def register_readiness(*, worker: EmbeddedWorker, nodes: Nodes) -> None:
+def register_readiness(*, worker: EmbeddedWorker, nodes: SimulatedNodes) -> None:
     """Let `/readyz` wait for everything that a pod needs."""
 
     def scheduling() -> None:
@@ -214,7 +214,7 @@ class Options:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Started:
+class StartedSystem:
     """What the person at the terminal is told once the system is ready."""
 
     api_url: str
@@ -236,10 +236,10 @@ class System:
         self._say = say
         self._home = Home(options.home)
         self._stopping = threading.Event()
-        self._nodes: Nodes | None = None
+        self._nodes: SimulatedNodes | None = None
         self._listeners = Listeners(application, on_stop=self._end_streams)
 
-    def run(self, ready: Callable[[Started], None]) -> None:
+    def run(self, ready: Callable[[StartedSystem], None]) -> None:
         """Start everything, call `ready` (in another thread) once an applied pod could run, serve until stopped.
 
         Raises: AddressInUse.
@@ -252,7 +252,7 @@ class System:
         drivers = plan(nodes=options.nodes, mixed_nodes=options.mixed_nodes)
         server = accounts.Server(url=f"https://{api.url_host}:{api.port}", ca_pem=files.ca_pem)
         user, password = self._prepare_accounts(server, list(drivers))
-        told = Started(
+        told = StartedSystem(
             api_url=server.url,
             web_url=f"http://{web.url_host}:{web.port}",
             kubeconfig=self._home.kubeconfig,
@@ -262,7 +262,7 @@ class System:
         self._listeners.add(api_socket, tls=Tls(certificate=files.certificate, key=files.key))
         self._listeners.add(web_socket)
         settings.ALLOWED_HOSTS.append("*" if web.listens_everywhere else web.url_host)
-        nodes = Nodes(self._home, drivers=drivers, stopping=self._stopping)
+        nodes = SimulatedNodes(self._home, drivers=drivers, stopping=self._stopping)
         self._nodes = nodes
         with self._working(nodes):
             threading.Thread(target=self._bring_up, args=(nodes, told, ready), name="start-up", daemon=True).start()
@@ -282,7 +282,7 @@ class System:
         return accounts.sign_in(self._home)
 
     @contextlib.contextmanager
-    def _working(self, nodes: Nodes) -> Iterator[None]:
+    def _working(self, nodes: SimulatedNodes) -> Iterator[None]:
         """The threads that live while the listeners serve."""
         worker = EmbeddedWorker()
         register_readiness(worker=worker, nodes=nodes)
@@ -304,7 +304,7 @@ class System:
             await asyncio.to_thread(self._nodes.join)
         await close_streams()
 
-    def _bring_up(self, nodes: Nodes, told: Started, ready: Callable[[Started], None]) -> None:
+    def _bring_up(self, nodes: SimulatedNodes, told: StartedSystem, ready: Callable[[StartedSystem], None]) -> None:
         """Start the nodes once the API listens, and wait until an applied pod could run."""
         try:
             self._wait(self._listeners.started)

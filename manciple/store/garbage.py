@@ -34,7 +34,7 @@ BATCH = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Dependent:
     """An object that the collector may have to act on."""
 
     kind: Kind
@@ -43,7 +43,7 @@ class Found:
     uid: str
 
 
-Duty = Callable[[Writer, Sequence[Found]], int]
+Duty = Callable[[Writer, Sequence[Dependent]], int]
 
 
 def collect(limit: int = 1000) -> int:
@@ -62,7 +62,7 @@ def collect(limit: int = 1000) -> int:
     return done
 
 
-def _run(duty: Duty, found: Sequence[Found]) -> int:
+def _run(duty: Duty, found: Sequence[Dependent]) -> int:
     if not found:
         return 0
     with writing(identity=IDENTITY) as writer:
@@ -71,13 +71,13 @@ def _run(duty: Duty, found: Sequence[Found]) -> int:
         return duty(writer, [item for item in found if _is_still(writer, item)])
 
 
-def _is_still(writer: Writer, item: Found) -> bool:
+def _is_still(writer: Writer, item: Dependent) -> bool:
     current = writer.get(item.kind, item.namespace, item.name)
     return current is not None and current.metadata.uid == item.uid
 
 
-def _objects(rows: Iterable[tuple[str, str, str, str]]) -> list[Found]:
-    return [Found(registry.by_resource(resource), *key) for resource, *key in rows]
+def _objects(rows: Iterable[tuple[str, str, str, str]]) -> list[Dependent]:
+    return [Dependent(registry.by_resource(resource), *key) for resource, *key in rows]
 
 
 def _known(objects: QuerySet[StoredObject]) -> QuerySet[StoredObject]:
@@ -85,14 +85,14 @@ def _known(objects: QuerySet[StoredObject]) -> QuerySet[StoredObject]:
     return objects.filter(resource__in=[kind.resource for kind in registry])
 
 
-def _listed(objects: QuerySet[StoredObject], limit: int) -> list[Found]:
+def _listed(objects: QuerySet[StoredObject], limit: int) -> list[Dependent]:
     return _objects(_known(objects).order_by("event_id").values_list("resource", "namespace", "name", "uid")[:limit])
 
 
 # Dependents ----------------------------------------------------------------------------------------------------------
 
 
-def _dependents(limit: int) -> list[Found]:
+def _dependents(limit: int) -> list[Dependent]:
     """Objects with an owner that is gone or goes in the foreground, and which are not deleted themselves yet."""
     in_foreground = StoredObject.objects.filter(propagation="Foreground").values("uid")
     # A union, because each half is found by an index; with OR the database would go through the whole store.
@@ -101,7 +101,7 @@ def _dependents(limit: int) -> list[Found]:
     return _listed(StoredObject.objects.filter(uid__in=adrift, event__deleting=False), limit)
 
 
-def _collect_dependents(writer: Writer, found: Sequence[Found]) -> int:
+def _collect_dependents(writer: Writer, found: Sequence[Dependent]) -> int:
     links = list(OwnerLink.objects.filter(object_id__in=[item.uid for item in found]))
     owner_uids = {link.owner_uid for link in links}
     leaving = StoredObject.objects.filter(uid__in=owner_uids, propagation="Foreground")
@@ -123,7 +123,7 @@ def _collect_dependents(writer: Writer, found: Sequence[Found]) -> int:
     return len(found)
 
 
-def _own_propagation(writer: Writer, item: Found) -> Propagation:
+def _own_propagation(writer: Writer, item: Dependent) -> Propagation:
     """What the object's finalizers say should become of its own dependents."""
     finalizers = _read(writer, item).metadata.finalizers
     if ORPHAN_FINALIZER in finalizers:
@@ -131,14 +131,14 @@ def _own_propagation(writer: Writer, item: Found) -> Propagation:
     return "Foreground" if FOREGROUND_FINALIZER in finalizers else "Background"
 
 
-def _read(writer: Writer, item: Found) -> ApiObject:
+def _read(writer: Writer, item: Dependent) -> ApiObject:
     current = writer.get(item.kind, item.namespace, item.name)
     if current is None:
         raise LookupError(f"{item.kind.resource} {item.namespace}/{item.name} vanished inside a transaction")
     return current
 
 
-def _disown(writer: Writer, item: Found, owners: set[str]) -> None:
+def _disown(writer: Writer, item: Dependent, owners: set[str]) -> None:
     """Take references to `owners` (uids) off the object."""
     current = _read(writer, item)
     kept = tuple(reference for reference in current.metadata.owner_references if reference.uid not in owners)
@@ -148,13 +148,13 @@ def _disown(writer: Writer, item: Found, owners: set[str]) -> None:
 # Owners --------------------------------------------------------------------------------------------------------------
 
 
-def _foreground_owners(limit: int) -> list[Found]:
+def _foreground_owners(limit: int) -> list[Dependent]:
     """Owners in foreground deletion that nothing blocks any more."""
     blocked = Exists(OwnerLink.objects.filter(owner_uid=OuterRef("uid"), blocking=True))
     return _listed(StoredObject.objects.filter(~blocked, propagation="Foreground"), limit)
 
 
-def _release_foreground(writer: Writer, found: Sequence[Found]) -> int:
+def _release_foreground(writer: Writer, found: Sequence[Dependent]) -> int:
     uids = [item.uid for item in found]
     links = OwnerLink.objects.filter(owner_uid__in=uids, blocking=True)
     blocked = set(links.values_list("owner_uid", flat=True))
@@ -164,11 +164,11 @@ def _release_foreground(writer: Writer, found: Sequence[Found]) -> int:
     return len(released)
 
 
-def _orphan_owners(limit: int) -> list[Found]:
+def _orphan_owners(limit: int) -> list[Dependent]:
     return _listed(StoredObject.objects.filter(propagation="Orphan"), limit)
 
 
-def _leave_orphans(writer: Writer, found: Sequence[Found]) -> int:
+def _leave_orphans(writer: Writer, found: Sequence[Dependent]) -> int:
     """One batch of dependents lets go of its owners; owners without any left lose the finalizer."""
     uids = {item.uid for item in found}
     owned = OwnerLink.objects.filter(owner_uid__in=uids).values("object_id")
@@ -182,7 +182,7 @@ def _leave_orphans(writer: Writer, found: Sequence[Found]) -> int:
     return len(dependents) + len(found)
 
 
-def _remove_finalizer(writer: Writer, item: Found, finalizer: str) -> None:
+def _remove_finalizer(writer: Writer, item: Dependent, finalizer: str) -> None:
     current = _read(writer, item)
     kept = tuple(name for name in current.metadata.finalizers if name != finalizer)
     writer.update(item.kind, with_meta(current, finalizers=kept))

@@ -140,7 +140,7 @@ def last_change(resource: str, fields: Mapping[str, str], *, after: int) -> date
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class PastState:
     """One state of an object: since when, its document, and the revision of the state before it."""
 
     since: datetime
@@ -162,15 +162,15 @@ def revisions(kind: Kind, namespace: str = "") -> dict[str, int]:
     return dict(found.values_list("name", "event_id"))
 
 
-def states_at(revisions: Iterable[int]) -> dict[int, State]:
+def states_at(revisions: Iterable[int]) -> dict[int, PastState]:
     """What was written at these revisions, as far back as the log reaches; a query for each thousand."""
-    found: dict[int, State] = {}
+    found: dict[int, PastState] = {}
     for chunk in chunks(revisions, PARAMETERS):
         rows = Event.objects.filter(revision__in=chunk)
         for revision, since, text, previous in rows.values_list(
             "revision", "created_at", "document", "previous_revision"
         ):
-            found[revision] = State(since, text, previous)
+            found[revision] = PastState(since, text, previous)
     return found
 
 

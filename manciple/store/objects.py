@@ -20,7 +20,7 @@ import msgspec
 
 from manciple.store import records, rows
 from manciple.store.persistence import Current
-from manciple.store.records import Deletion, Page, Selector, Stored, decode
+from manciple.store.records import DeletionAnswer, Page, Stored, StoreSelector, decode
 from manciple.store.transactions import Read, write, writing
 from manciple.store.writer import Sources, Wanted, Writer, to_read
 from manciple.wire.base import ApiObject
@@ -63,15 +63,15 @@ class Query(NamedTuple):
 
     kind: Kind
     namespace: str
-    labels: Selector | None
-    fields: Selector | None
+    labels: StoreSelector | None
+    fields: StoreSelector | None
     limit: int
 
     @property
     def selective(self) -> bool:
         return self.labels is not None or self.fields is not None
 
-    def matches(self, row: rows.Row) -> bool:
+    def matches(self, row: rows.LatestRow) -> bool:
         if self.labels is not None and not self.labels.matches(records.load(row.labels)):
             return False
         return self.fields is None or self.fields.matches(records.load(row.fields))
@@ -81,8 +81,8 @@ def list(
     kind: Kind,
     *,
     namespace: str = "",
-    labels: Selector | None = None,
-    fields: Selector | None = None,
+    labels: StoreSelector | None = None,
+    fields: StoreSelector | None = None,
     limit: int = 0,
     continue_token: str = "",
 ) -> Page:
@@ -140,7 +140,7 @@ def _unfinished(revision: int, items: tuple[Stored, ...], *, remaining: int) -> 
     return Page(items=items, revision=revision, continue_token=token, remaining=remaining or None)
 
 
-def _read(query: Query, found: Sequence[rows.Row]) -> tuple[Stored, ...]:
+def _read(query: Query, found: Sequence[rows.LatestRow]) -> tuple[Stored, ...]:
     """As many of `found` as fit on the page, with their documents."""
     shown = found[: query.limit] if query.limit else found
     texts = rows.texts(row.revision for row in shown)
@@ -161,7 +161,7 @@ def _expired() -> Expired:
 
 
 __all__ = [
-    "Deletion",
+    "DeletionAnswer",
     "Read",
     "Sources",
     "Wanted",

@@ -207,7 +207,7 @@ class Locked(NamedTuple):
     revision: int
     floor: int
     #: of the objects that were asked for, those that exist
-    found: dict[rows.Key, rows.Row]
+    found: dict[rows.Key, rows.LatestRow]
 
 
 @contextmanager
@@ -321,6 +321,6 @@ def _owners(current: Current | None) -> tuple[OwnerReference, ...]:
     return () if current is None else current.object.metadata.owner_references
 
 
-def as_current(kind: Kind, row: rows.Row) -> Current:
+def as_current(kind: Kind, row: rows.LatestRow) -> Current:
     """A row that was read with its document."""
     return Current(records.decode(kind, row.text or ""), row.revision, row.labels, row.fields)

@@ -120,7 +120,7 @@ EventType = Literal["ADDED", "MODIFIED", "DELETED"]
 Propagation = Literal["Background", "Foreground", "Orphan"]
 
 
-class Selector(Protocol):
+class StoreSelector(Protocol):
     """A label or field selector, as manciple.wire.selectors parses it."""
 
     def matches(self, values: Mapping[str, str], /) -> bool: ...
@@ -207,7 +207,7 @@ class Written(NamedTuple):
     object: ApiObject  # as stored, with its revision; on DELETED the last one
 
 
-class Deletion(NamedTuple):
+class DeletionAnswer(NamedTuple):
     """The answer to a delete: the object as it is now, and whether it is gone (else finalizers or grace hold it)."""
 
     object: ApiObject

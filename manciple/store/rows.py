@@ -25,7 +25,7 @@ CHUNK = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class LatestRow:
     """An object as its latest event tells it; `text` is None where documents were not asked for."""
 
     namespace: str
@@ -92,22 +92,22 @@ _AS_OF = (
 )
 
 
-def _row(values: Sequence[Any]) -> Row:
+def _row(values: Sequence[Any]) -> LatestRow:
     namespace, name, uid, revision, deleting, *rest = values
-    return Row(namespace, name, uid, revision, bool(deleting), *rest)
+    return LatestRow(namespace, name, uid, revision, bool(deleting), *rest)
 
 
-def by_key(resource: str, namespace: str, name: str) -> Row | None:
+def by_key(resource: str, namespace: str, name: str) -> LatestRow | None:
     found = fetch(f"{_ONE} AND o.namespace = %s AND o.name = %s", (resource, namespace, name))
     return _row(found[0]) if found else None
 
 
-def by_uid(resource: str, uid: str) -> Row | None:
+def by_uid(resource: str, uid: str) -> LatestRow | None:
     found = fetch(f"{_ONE} AND o.uid = %s", (resource, uid))
     return _row(found[0]) if found else None
 
 
-def by_keys(resource: str, keys: Iterable[tuple[str, str]]) -> Iterator[Row]:
+def by_keys(resource: str, keys: Iterable[tuple[str, str]]) -> Iterator[LatestRow]:
     """The live objects among `keys` (namespace, name)."""
     for chunk in chunks(keys, CHUNK):
         given, parameters = given_table(("namespace", "name"), chunk)
@@ -123,9 +123,9 @@ def references_queries(references: Iterable[Reference]) -> list[Query]:
     return queries
 
 
-def references_found(answers: Iterable[Iterable[Sequence[Any]]]) -> dict[Key, Row]:
+def references_found(answers: Iterable[Iterable[Sequence[Any]]]) -> dict[Key, LatestRow]:
     """By key; `row.text` is None where what is known is current."""
-    found: dict[Key, Row] = {}
+    found: dict[Key, LatestRow] = {}
     for answer in answers:
         for resource, *values in answer:
             row = _row(values)
@@ -144,7 +144,7 @@ def _where(namespace: str, after: tuple[str, str] | None) -> tuple[str, list[str
     return conditions, parameters
 
 
-def live(resource: str, *, namespace: str, limit: int, with_text: bool) -> tuple[int, list[Row]]:
+def live(resource: str, *, namespace: str, limit: int, with_text: bool) -> tuple[int, list[LatestRow]]:
     """The current revision and the objects at it, in order of (namespace, name); `limit` 0 means all."""
     conditions, parameters = _where(namespace, None)
     row = f"{_ROW}, e.document" if with_text else _ROW
@@ -163,7 +163,7 @@ def latest_writes(resource: str) -> tuple[int, list[int]]:
     return found[0][0], [written for _, written in found if written is not None]
 
 
-def as_of(resource: str, revision: int, *, namespace: str, after: tuple[str, str], limit: int) -> list[Row]:
+def as_of(resource: str, revision: int, *, namespace: str, after: tuple[str, str], limit: int) -> list[LatestRow]:
     """The objects behind key `after` as they were at `revision`, without documents; `limit` 0 means all.
 
     Only true while `revision` is not below the pruned floor: the caller checks that after reading.

@@ -17,7 +17,7 @@ from typing import Any
 
 from manciple.store import bulk, metadata, persistence, projectors, records, rows, rules
 from manciple.store.persistence import Current, NetChange, NewEvent
-from manciple.store.records import Change, Committed, Deletion, EventType, Propagation, Selector, Written
+from manciple.store.records import Change, Committed, DeletionAnswer, EventType, Propagation, StoreSelector, Written
 from manciple.wire.base import ApiObject
 from manciple.wire.errors import AlreadyExists, NotFound
 from manciple.wire.identity import SYSTEM, Identity
@@ -139,7 +139,7 @@ class Writer:
         queries = rows.references_queries(references_to(missing))
         self.adopt(missing, rows.references_found(bulk.fetch_together(queries)) if queries else {})
 
-    def adopt(self, wanted: Wanted, found: Mapping[Key, rows.Row]) -> None:
+    def adopt(self, wanted: Wanted, found: Mapping[Key, rows.LatestRow]) -> None:
         """Take over what was found of `wanted` in this transaction."""
         for key, (kind, current) in wanted.items():
             row = found.get(key)
@@ -156,7 +156,12 @@ class Writer:
             self._drawn.setdefault((kind.resource, namespace, base), []).append(name)
 
     def list(
-        self, kind: Kind, *, namespace: str = "", labels: Selector | None = None, fields: Selector | None = None
+        self,
+        kind: Kind,
+        *,
+        namespace: str = "",
+        labels: StoreSelector | None = None,
+        fields: StoreSelector | None = None,
     ) -> tuple[ApiObject, ...]:
         """The matching objects as this transaction sees them, ordered by (namespace, name)."""
         _, found = rows.live(kind.resource, namespace=namespace, limit=0, with_text=False)
@@ -217,7 +222,7 @@ class Writer:
         resource_version: str = "",
         grace_seconds: int | None = None,
         propagation: Propagation = "Background",
-    ) -> Deletion:
+    ) -> DeletionAnswer:
         """Delete an object, or mark it as deleting while finalizers or seconds of grace hold it.
 
         `grace_seconds` counts only for kinds that grant some; deleting again may only shorten it.
@@ -233,13 +238,13 @@ class Writer:
                 kind, old, grace_seconds=grace_seconds, propagation=propagation, now=self._sources.now()
             )
         if following == old:
-            return Deletion(old, gone=False)
+            return DeletionAnswer(old, gone=False)
         self._check("DELETE", kind, old=old)
         if metadata.held(following.metadata):
-            return Deletion(self._append(kind, "MODIFIED", following, current), gone=False)
+            return DeletionAnswer(self._append(kind, "MODIFIED", following, current), gone=False)
         # What goes at once keeps its last document, as upstream: watchers of such kinds never see it "deleting".
         last = following if old.metadata.deletion_timestamp is not None else old
-        return Deletion(self._append(kind, "DELETED", last, current), gone=True)
+        return DeletionAnswer(self._append(kind, "DELETED", last, current), gone=True)
 
     # The state in memory ---------------------------------------------------------------------------------------------
 
@@ -297,7 +302,7 @@ class Writer:
             self._known[key] = None if row is None else persistence.as_current(kind, row)
         return self._known[key]
 
-    def _remember(self, kind: Kind, row: rows.Row) -> Current | None:
+    def _remember(self, kind: Kind, row: rows.LatestRow) -> Current | None:
         """What is known of the row's key; the row, unless this transaction knows better."""
         key = (kind.resource, *row.key)
         if key not in self._known:
@@ -367,7 +372,7 @@ def _version(current: Current | None) -> str:
     return f"{current.uid}/{current.revision}" if current else ""
 
 
-def _matches(labels: str, fields: str, by_labels: Selector | None, by_fields: Selector | None) -> bool:
+def _matches(labels: str, fields: str, by_labels: StoreSelector | None, by_fields: StoreSelector | None) -> bool:
     """Whether the stored labels and fields (JSON text) satisfy the selectors."""
     if by_labels is not None and not by_labels.matches(records.load(labels)):
         return False

@@ -24,7 +24,7 @@ from msgspec import structs
 from manciple.wire import codec, field_sets
 from manciple.wire.base import Value
 from manciple.wire.errors import BadRequest, Conflict
-from manciple.wire.field_sets import FieldSet, Path, Shape
+from manciple.wire.field_sets import FieldSet, Path, Splitting
 from manciple.wire.registry import Kind
 
 Document = dict[str, Any]
@@ -206,14 +206,14 @@ def _yielded(ownerships: Iterable[Ownership], taken: Collection[Path]) -> list[O
 # Documents -----------------------------------------------------------------------------------------------------------
 
 
-def _restricted(applied: Document, unowned: FieldSet, shape: Shape) -> Document:
+def _restricted(applied: Document, unowned: FieldSet, shape: Splitting) -> Document:
     """`applied` without what this endpoint does not write."""
     for path in unowned:
         applied = field_sets.without(applied, shape, path)
     return applied
 
 
-def _merged(live: Any, applied: Any, shape: Shape) -> Any:
+def _merged(live: Any, applied: Any, shape: Splitting) -> Any:
     """Structs and maps are merged, keyed lists by key and sets by value, in the live order; the rest is replaced."""
     if shape.kind in ("struct", "map") and isinstance(live, dict) and isinstance(applied, dict):
         return {
@@ -232,12 +232,12 @@ def _merged(live: Any, applied: Any, shape: Shape) -> Any:
     return merged + [item for element, (item, _inner) in wanted.items() if element not in present]
 
 
-def _changed(before: Document, after: Document, shape: Shape) -> FieldSet:
+def _changed(before: Document, after: Document, shape: Splitting) -> FieldSet:
     """The fields of `after` that are new or have another value."""
     return frozenset(path for path in field_sets.of_document(after, shape) if _differs(before, after, path, shape))
 
 
-def _differs(before: Document, after: Document, path: Path, shape: Shape) -> bool:
+def _differs(before: Document, after: Document, path: Path, shape: Splitting) -> bool:
     was_there, old = field_sets.lookup(before, shape, path)
     is_there, new = field_sets.lookup(after, shape, path)
     if not path[-1:] or not path[-1].startswith("k:"):
@@ -246,7 +246,7 @@ def _differs(before: Document, after: Document, path: Path, shape: Shape) -> boo
 
 
 def _conflicts(
-    before: Document, merged: Document, wanted: FieldSet, others: Iterable[Ownership], shape: Shape
+    before: Document, merged: Document, wanted: FieldSet, others: Iterable[Ownership], shape: Splitting
 ) -> Iterable[FieldConflict]:
     """Fields that would change although somebody else owns them."""
     changing = {path for path in wanted if _differs(before, merged, path, shape)}
@@ -256,7 +256,7 @@ def _conflicts(
 
 
 def _pruned(
-    merged: Document, dropped: FieldSet, wanted: FieldSet, others: Sequence[Ownership], shape: Shape
+    merged: Document, dropped: FieldSet, wanted: FieldSet, others: Sequence[Ownership], shape: Splitting
 ) -> Document:
     """Without the fields that the manager gave up and nobody else, nor what it still wants, has a part in."""
     held = wanted.union(*(one.fields for one in others))

@@ -25,7 +25,7 @@ _KEY_DEFAULTS = {"protocol": "TCP"}
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class Splitting:
     """How a value is split into fields.
 
     kind: "struct" of a type's fields, "map" of elements, "keyed" list, "set" of scalars, or "atomic": one field.
@@ -34,18 +34,18 @@ class Shape:
     kind: Literal["struct", "map", "keyed", "set", "atomic"]
     type: type[Value] | None = None
     #: of maps and keyed lists: the shape of their elements
-    element: Shape | None = None
+    element: Splitting | None = None
     keys: tuple[str, ...] = ()
 
 
-ATOMIC = Shape("atomic")
+ATOMIC = Splitting("atomic")
 
 
-def struct(type_: type[Value]) -> Shape:
-    return Shape("struct", type_)
+def struct(type_: type[Value]) -> Splitting:
+    return Splitting("struct", type_)
 
 
-def member(shape: Shape, name: str) -> Shape:
+def member(shape: Splitting, name: str) -> Splitting:
     """The shape of a member of a struct or map; unknown ones are atomic."""
     if shape.kind == "map" and shape.element is not None:
         return shape.element
@@ -53,15 +53,15 @@ def member(shape: Shape, name: str) -> Shape:
     return _declared_shape(declared) if declared is not None else ATOMIC
 
 
-def _declared_shape(declared: Declaration) -> Shape:
+def _declared_shape(declared: Declaration) -> Splitting:
     element = struct(declared.shape.element) if issubclass(declared.shape.element, Value) else ATOMIC
     if declared.shape.container == "map":
-        return Shape("map", element=element)
+        return Splitting("map", element=element)
     if declared.shape.container == "":
         return element
     if declared.merge_key == MERGE_SCALARS:
-        return Shape("set")
-    return Shape("keyed", element=element, keys=declared.list_keys) if declared.list_keys else ATOMIC
+        return Splitting("set")
+    return Splitting("keyed", element=element, keys=declared.list_keys) if declared.list_keys else ATOMIC
 
 
 # Path elements -------------------------------------------------------------------------------------------------------
@@ -101,7 +101,7 @@ def _shown_element(element: str) -> str:
 # Reading and changing documents by path ------------------------------------------------------------------------------
 
 
-def children(value: Any, shape: Shape) -> Iterator[tuple[str, Any, Shape]]:
+def children(value: Any, shape: Splitting) -> Iterator[tuple[str, Any, Splitting]]:
     """(path element, value, shape) of each part of a value that is split; nothing for one that is a field itself."""
     if shape.kind in ("struct", "map") and isinstance(value, dict):
         for name, item in value.items():
@@ -115,14 +115,14 @@ def children(value: Any, shape: Shape) -> Iterator[tuple[str, Any, Shape]]:
             yield value_element(item), item, ATOMIC
 
 
-def is_split(value: Any, shape: Shape) -> bool:
+def is_split(value: Any, shape: Splitting) -> bool:
     """Whether a value consists of fields of its own; an empty one is a field itself."""
     if shape.kind in ("struct", "map"):
         return isinstance(value, dict) and bool(value)
     return shape.kind in ("keyed", "set") and isinstance(value, list) and bool(value)
 
 
-def of_document(value: Any, shape: Shape, path: Path = ()) -> FieldSet:
+def of_document(value: Any, shape: Splitting, path: Path = ()) -> FieldSet:
     """Every field that a document sets; items of keyed lists are fields besides their members."""
     if not is_split(value, shape):
         return frozenset({path})
@@ -134,7 +134,7 @@ def of_document(value: Any, shape: Shape, path: Path = ()) -> FieldSet:
     return frozenset(found)
 
 
-def lookup(value: Any, shape: Shape, path: Path) -> tuple[bool, Any]:
+def lookup(value: Any, shape: Splitting, path: Path) -> tuple[bool, Any]:
     """(whether it is there, the value) of the field at `path`."""
     for wanted in path:
         for element, item, item_shape in children(value, shape):
@@ -146,7 +146,7 @@ def lookup(value: Any, shape: Shape, path: Path) -> tuple[bool, Any]:
     return True, value
 
 
-def without(value: Any, shape: Shape, path: Path) -> Any:
+def without(value: Any, shape: Splitting, path: Path) -> Any:
     """A copy of `value` without the field at `path`; the same where there is none."""
     if not path or not is_split(value, shape):
         return value

@@ -48,7 +48,7 @@ class Requirement:
 
 
 @dataclass(frozen=True, slots=True)
-class LabelSelector:
+class ParsedLabelSelector:
     """All requirements must hold; none means everything. `nothing` matches no object at all (a nil selector)."""
 
     requirements: tuple[Requirement, ...] = ()
@@ -123,12 +123,12 @@ def _is_word(token: str) -> bool:
 
 
 @lru_cache(maxsize=4096)
-def parse_label_selector(text: str) -> LabelSelector:
+def parse_label_selector(text: str) -> ParsedLabelSelector:
     """Raises: ValueError "unable to parse requirement: ..." or "found '...', expected: ..."."""
     tokens = _Tokens(text)
     if not tokens.peek():
-        return LabelSelector()
-    return LabelSelector(tuple(sorted(_requirements(tokens), key=lambda requirement: requirement.key)))
+        return ParsedLabelSelector()
+    return ParsedLabelSelector(tuple(sorted(_requirements(tokens), key=lambda requirement: requirement.key)))
 
 
 def _requirements(tokens: _Tokens) -> Iterator[Requirement]:
@@ -244,19 +244,19 @@ class LabelSelectorLike(Protocol):
     def match_expressions(self) -> Sequence[LabelSelectorRequirementLike]: ...
 
 
-def as_label_selector(selector: LabelSelectorLike | None) -> LabelSelector:
+def as_label_selector(selector: LabelSelectorLike | None) -> ParsedLabelSelector:
     """metav1.LabelSelector as requirements; None selects nothing, an empty one everything.
 
     Raises: ValueError for an unknown operator.
     """
     if selector is None:
-        return LabelSelector(nothing=True)
+        return ParsedLabelSelector(nothing=True)
     equal = [Requirement(key, "In", (value,)) for key, value in selector.match_labels.items()]
     for expression in selector.match_expressions:
         if expression.operator not in _NODE_OPERATORS[:4]:
             raise ValueError(f'"{expression.operator}" is not a valid label selector operator')
         equal.append(Requirement(expression.key, expression.operator, tuple(expression.values)))
-    return LabelSelector(tuple(equal))
+    return ParsedLabelSelector(tuple(equal))
 
 
 # NodeSelector --------------------------------------------------------------------------------------------------------

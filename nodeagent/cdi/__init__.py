@@ -4,12 +4,20 @@
 """
 
 from nodeagent.cdi.files import CdiFolder, file_name
-from nodeagent.cdi.spec import ContainerEdits, Device, DeviceNode, Spec, minimum_version, qualified_name, validate_spec
+from nodeagent.cdi.spec import (
+    CdiDevice,
+    ContainerEdits,
+    DeviceNode,
+    Spec,
+    minimum_version,
+    qualified_name,
+    validate_spec,
+)
 
 __all__ = [
+    "CdiDevice",
     "CdiFolder",
     "ContainerEdits",
-    "Device",
     "DeviceNode",
     "Spec",
     "file_name",

@@ -20,7 +20,7 @@ from typing import Any, Final
 import msgspec
 import yaml
 
-from nodeagent.cdi.spec import ContainerEdits, Device, Spec, qualified_name, validate_spec
+from nodeagent.cdi.spec import CdiDevice, ContainerEdits, Spec, qualified_name, validate_spec
 from nodeagent.disk import Disk
 from nodeagent.failures import AgentError
 
@@ -119,7 +119,7 @@ class SpecFile:
 class Definition:
     """One device, and where it is defined. priority: the index of the directory."""
 
-    device: Device
+    device: CdiDevice
     spec: Spec
     path: Path
     priority: int
@@ -256,7 +256,7 @@ def file_name(driver: str, claim_uid: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class CdiFile:
+class CdiFileOnDisk:
     """A file found in the folder, by what its name says."""
 
     driver: str
@@ -308,10 +308,10 @@ class CdiFolder:
     def remove(self, driver: str, claim_uid: str) -> None:
         self._disk.remove(self.path / file_name(driver, claim_uid))
 
-    def files(self) -> list[CdiFile]:
+    def files(self) -> list[CdiFileOnDisk]:
         """Every file of ours, sorted by name."""
         matches = (_NAME.fullmatch(name) for name in self._disk.names(self.path, ".json"))
-        return [CdiFile(match["driver"], match["uid"]) for match in matches if match]
+        return [CdiFileOnDisk(match["driver"], match["uid"]) for match in matches if match]
 
     def sweep(self) -> None:
         """Remove half-written files of a crashed predecessor."""

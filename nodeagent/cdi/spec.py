@@ -91,7 +91,7 @@ class ContainerEdits(Value):
 NO_EDITS = ContainerEdits()
 
 
-class Device(Value):
+class CdiDevice(Value):
     """One device of a spec; its qualified name is `<kind>=<name>`."""
 
     name: str
@@ -104,12 +104,12 @@ class Spec(Value):
 
     cdi_version: str
     kind: str  # "vendor.example.com/class"
-    devices: tuple[Device, ...]
+    devices: tuple[CdiDevice, ...]
     container_edits: ContainerEdits = NO_EDITS
     annotations: dict[str, str] = {}
 
     @classmethod
-    def of(cls, kind: str, devices: tuple[Device, ...], *, edits: ContainerEdits | None = None) -> Spec:
+    def of(cls, kind: str, devices: tuple[CdiDevice, ...], *, edits: ContainerEdits | None = None) -> Spec:
         """A spec whose version is the lowest that its fields need."""
         draft = cls(cdi_version=VERSIONS[0], kind=kind, devices=devices, container_edits=edits or NO_EDITS)
         return msgspec.structs.replace(draft, cdi_version=minimum_version(draft))

@@ -201,7 +201,7 @@ class MetadataFiles:
         """Returns the CDI device id. Raises: OSError, ValueError for a driver whose name is no CDI vendor."""
         name = f"{claim.metadata.uid}_{request}"
         mount = Mount(host_path=str(path), container_path=self._container_path(claim, request), options=("ro", "bind"))
-        device = cdi.Device(name=name, container_edits=cdi.ContainerEdits(mounts=(mount,)))
+        device = cdi.CdiDevice(name=name, container_edits=cdi.ContainerEdits(mounts=(mount,)))
         content = _encoder.encode(cdi.Spec.of(f"{self._driver}/metadata", (device,)))
         if problems := cdi.validate_spec(msgspec.json.decode(content)):
             raise ValueError(f"its CDI spec breaks the rules: {'; '.join(problems)}")

@@ -36,7 +36,7 @@ DEFAULT_COUNT = 2
 BANDWIDTH = "bandwidth"
 
 
-class Shares(Value, forbid_unknown_fields=True):
+class BandwidthShares(Value, forbid_unknown_fields=True):
     """What may be asked for, in bits a second (quantities). max: as far as the bandwidth goes where it is empty."""
 
     default: str = "10G"
@@ -45,7 +45,7 @@ class Shares(Value, forbid_unknown_fields=True):
     step: str = "1G"
 
 
-def nic_device(node_name: str, index: int, *, bandwidth: str, shares: Shares) -> Device:
+def nic_device(node_name: str, index: int, *, bandwidth: str, shares: BandwidthShares) -> Device:
     """Interface `index` of a node: `bandwidth` bits a second, given out as `shares` says."""
     policy = CapacityRequestPolicy(
         default=shares.default,
@@ -82,13 +82,14 @@ class NicDriver(SimulatedDevices):
         name: str = DEFAULT_NAME,
         nics: int = DEFAULT_COUNT,
         bandwidth: str = "100G",
-        shares: Shares | None = None,
+        shares: BandwidthShares | None = None,
         faults: Faults | None = None,
         control: Path | None = None,
     ) -> None:
         """bandwidth: of each interface, in bits a second (a quantity)."""
         devices = tuple(
-            nic_device(node_name, index, bandwidth=bandwidth, shares=shares or Shares()) for index in range(nics)
+            nic_device(node_name, index, bandwidth=bandwidth, shares=shares or BandwidthShares())
+            for index in range(nics)
         )
         super().__init__(Pool(name=node_name, devices=devices), name=name, faults=faults, control=control)
 
@@ -111,15 +112,15 @@ class NicDriver(SimulatedDevices):
         return found
 
 
-class Settings(FaultSettings, forbid_unknown_fields=True):
+class NicSettings(FaultSettings, forbid_unknown_fields=True):
     """What the drivers file may say of this driver. bandwidth: of each interface."""
 
     name: str = DEFAULT_NAME
     nics: int = DEFAULT_COUNT
     bandwidth: str = "100G"
-    shares: Shares = Shares()
+    shares: BandwidthShares = BandwidthShares()
 
 
 def create(node_name: str, settings: Mapping[str, Any]) -> NicDriver:
     """Raises: ValueError for settings it does not understand."""
-    return NicDriver(node_name, **arguments(settings, Settings))
+    return NicDriver(node_name, **arguments(settings, NicSettings))

@@ -160,7 +160,7 @@ class PartitionableDriver(SimulatedDevices):
         return environment_of(device, result, parameters) | partition | memory
 
 
-class Settings(FaultSettings, forbid_unknown_fields=True):
+class PartitionSettings(FaultSettings, forbid_unknown_fields=True):
     """What the drivers file may say of this driver. profiles: those to publish, of `PROFILES`."""
 
     name: str = DEFAULT_NAME
@@ -170,4 +170,4 @@ class Settings(FaultSettings, forbid_unknown_fields=True):
 
 def create(node_name: str, settings: Mapping[str, Any]) -> PartitionableDriver:
     """Raises: ValueError for settings it does not understand."""
-    return PartitionableDriver(node_name, **arguments(settings, Settings))
+    return PartitionableDriver(node_name, **arguments(settings, PartitionSettings))

@@ -30,7 +30,8 @@ def prepare_claim(
     names = cdi_device_names(claim.metadata.uid, [_label(result) for result in results])
     try:
         devices = tuple(
-            cdi.Device(name=name, container_edits=edits_of(result)) for name, result in zip(names, results, strict=True)
+            cdi.CdiDevice(name=name, container_edits=edits_of(result))
+            for name, result in zip(names, results, strict=True)
         )
     except ValueError as error:
         return Failed(str(error))

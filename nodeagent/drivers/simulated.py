@@ -415,7 +415,7 @@ def effective_config(parameters: Sequence[Any]) -> GpuConfig:
         raise ValueError(f"the opaque GpuConfig is not valid: {error}") from error
 
 
-class Settings(FaultSettings, forbid_unknown_fields=True):
+class SimulatedSettings(FaultSettings, forbid_unknown_fields=True):
     """What the drivers file may say of this driver."""
 
     name: str = DEFAULT_NAME
@@ -424,4 +424,4 @@ class Settings(FaultSettings, forbid_unknown_fields=True):
 
 def create(node_name: str, settings: Mapping[str, Any]) -> SimulatedDriver:
     """Raises: ValueError for settings it does not understand."""
-    return SimulatedDriver(node_name, **arguments(settings, Settings))
+    return SimulatedDriver(node_name, **arguments(settings, SimulatedSettings))

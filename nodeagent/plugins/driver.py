@@ -33,7 +33,7 @@ from nodeagent.plugins.protocol import (
     UnpreparedClaim,
     WatchRequest,
 )
-from nodeagent.plugins.registration import Plugin, Refused
+from nodeagent.plugins.registration import RegisteredPlugin, RegistrationRefused
 
 # What drivers behind sockets say of their devices' health, and for how long that holds. Source: KEP-4680, kubernetes
 # pkg/kubelet/cm/dra/healthinfo.go. A report holds for as long as it says, 30 s where it does not; then the device's
@@ -221,7 +221,7 @@ class Instance:
 
     def __init__(
         self,
-        plugin: Plugin,
+        plugin: RegisteredPlugin,
         *,
         cache: HealthCache,
         changed: Callable[[], None],
@@ -279,11 +279,11 @@ class PluginDriver:
     def registered(self) -> bool:
         return bool(self._instances)
 
-    def add(self, plugin: Plugin) -> Instance:
+    def add(self, plugin: RegisteredPlugin) -> Instance:
         """Raises: Refused when another instance has the endpoint."""
         with self._lock:
             if any(instance.endpoint == plugin.endpoint for instance in self._instances):
-                raise Refused(f"endpoint {plugin.endpoint} is registered already for driver {self._name}")
+                raise RegistrationRefused(f"endpoint {plugin.endpoint} is registered already for driver {self._name}")
             instance = Instance(plugin, cache=self._cache, changed=self._changed, connected=self._note)
             self._instances = (*self._instances, instance)
             self._note_presence()

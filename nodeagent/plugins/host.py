@@ -20,7 +20,7 @@ from nodeagent.disk import Disk
 from nodeagent.drivers.registry import DriverRegistry
 from nodeagent.failures import StorageFailed
 from nodeagent.plugins.driver import Called, Instance, PluginDriver, ignore_calls
-from nodeagent.plugins.registration import Plugin, Refused, Registrar, find_sockets, register
+from nodeagent.plugins.registration import RegisteredPlugin, Registrar, RegistrationRefused, find_sockets, register
 
 # The names of the drivers that have registered on this node, kept on the disk. After a restart no driver behind a
 # socket is there yet. When the record of a claim is lost then, these are the drivers that may have prepared it and must
@@ -181,15 +181,15 @@ class PluginHost:
         with self._lock:
             return tuple(self._drivers.values())
 
-    def _admit(self, plugin: Plugin) -> _Admission:
+    def _admit(self, plugin: RegisteredPlugin) -> _Admission:
         """Raises: Refused."""
         present = self._registry.get(plugin.name)
         if present is not None and not isinstance(present, PluginDriver):
-            raise Refused(f"driver {plugin.name} runs inside the node agent; give this one another name")
+            raise RegistrationRefused(f"driver {plugin.name} runs inside the node agent; give this one another name")
         try:
             self._known.add(plugin.name)
         except StorageFailed as failure:
-            raise Refused(str(failure)) from failure
+            raise RegistrationRefused(str(failure)) from failure
         driver = self._driver(plugin.name)
         with self._comings:
             instance = driver.add(plugin)

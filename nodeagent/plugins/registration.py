@@ -36,19 +36,19 @@ from nodeagent.plugins.protocol import (
 # Finds the registration sockets: every Unix socket below a folder that is not hidden, nor in a hidden folder. A link to
 # a socket counts as one; a link to a folder is not followed. Source: kubernetes
 # pkg/kubelet/pluginmanager/pluginwatcher.
-class Identity(NamedTuple):
+class SocketIdentity(NamedTuple):
     """Tells a socket from another one that took its path later: inode numbers are used again."""
 
     inode: int
     made_ns: int
 
 
-def find_sockets(folder: Path) -> Mapping[Path, Identity]:
+def find_sockets(folder: Path) -> Mapping[Path, SocketIdentity]:
     """By path. What vanishes while it looks, or may not be read, is not there."""
     return dict(_sockets(folder))
 
 
-def _sockets(folder: Path) -> Iterator[tuple[Path, Identity]]:
+def _sockets(folder: Path) -> Iterator[tuple[Path, SocketIdentity]]:
     try:
         entries = list(os.scandir(folder))
     except OSError:
@@ -64,7 +64,7 @@ def _sockets(folder: Path) -> Iterator[tuple[Path, Identity]]:
             yield from _sockets(folder / entry.name)
         elif stat.S_ISSOCK(found.st_mode):
             # The time of the last change of content: a chmod after bind() makes no other socket of it.
-            yield folder / entry.name, Identity(found.st_ino, found.st_mtime_ns)
+            yield folder / entry.name, SocketIdentity(found.st_ino, found.st_mtime_ns)
 
 
 log = logging.getLogger(__name__)
@@ -76,12 +76,12 @@ NOTIFY_SECONDS: Final = 5.0
 Admission = TypeVar("Admission")
 
 
-class Refused(Exception):
+class RegistrationRefused(Exception):
     """A plugin cannot be registered as it is; the reason is told to it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plugin:
+class RegisteredPlugin:
     """A plugin that can be worked with. name: of its driver. endpoint: the path of the socket of its services.
     health: the services to ask for the health of its devices, newest first."""
 
@@ -91,7 +91,7 @@ class Plugin:
     health: tuple[HealthService, ...]
 
 
-def register(socket: Path, admit: Callable[[Plugin], Admission]) -> Admission:
+def register(socket: Path, admit: Callable[[RegisteredPlugin], Admission]) -> Admission:
     """Registers whoever listens at `socket`. admit: takes the plugin in, or raises Refused.
 
     Raises: Refused, after the plugin was told; CallFailed when it cannot be asked.
@@ -101,7 +101,7 @@ def register(socket: Path, admit: Callable[[Plugin], Admission]) -> Admission:
         info = channel.call(GET_INFO, InfoRequest(), seconds=INFO_SECONDS)
         try:
             admission = admit(accept(info, socket))
-        except Refused as refusal:
+        except RegistrationRefused as refusal:
             _notify(channel, RegistrationStatus(plugin_registered=False, error=str(refusal)))
             raise
         _notify(channel, RegistrationStatus(plugin_registered=True))
@@ -110,19 +110,21 @@ def register(socket: Path, admit: Callable[[Plugin], Admission]) -> Admission:
         channel.close()
 
 
-def accept(info: PluginInfo, socket: Path) -> Plugin:
+def accept(info: PluginInfo, socket: Path) -> RegisteredPlugin:
     """Raises: Refused saying what the plugin has to change."""
     if info.type != DRA_PLUGIN:
-        raise Refused(f"plugins of type {info.type!r} are not handled here, only {DRA_PLUGIN}")
+        raise RegistrationRefused(f"plugins of type {info.type!r} are not handled here, only {DRA_PLUGIN}")
     if problems := _name_problems(info.name):
-        raise Refused(f"driver name {info.name!r}: {'; '.join(problems)}")
+        raise RegistrationRefused(f"driver name {info.name!r}: {'; '.join(problems)}")
     services = [service for service in DRA_SERVICES if service.name in info.supported_versions]
     if not services:
         known = ", ".join(service.name for service in DRA_SERVICES)
         given = ", ".join(info.supported_versions) or "none"
-        raise Refused(f"driver {info.name}: none of its services is supported ({given}); supported are {known}")
+        raise RegistrationRefused(
+            f"driver {info.name}: none of its services is supported ({given}); supported are {known}"
+        )
     listed = tuple(service for service in HEALTH_SERVICES if service.name in info.supported_versions)
-    return Plugin(
+    return RegisteredPlugin(
         name=info.name,
         endpoint=info.endpoint or str(socket),
         service=services[0],
@@ -158,7 +160,7 @@ LONGEST_DELAY: Final = 60.0
 class _Candidate(Generic[Admission]):
     """A socket that is there. admission: what its registration gave."""
 
-    identity: Identity
+    identity: SocketIdentity
     due: float
     admission: Admission | None = None
     failures: int = 0
@@ -186,7 +188,7 @@ class Registrar(Generic[Admission]):
         self._lock = threading.Lock()
         self._candidates: dict[Path, _Candidate[Admission]] = {}
 
-    def look(self, sockets: Mapping[Path, Identity]) -> None:
+    def look(self, sockets: Mapping[Path, SocketIdentity]) -> None:
         """Bring the registrations in step with the sockets that are there. Returns at once."""
         with self._lock:
             gone = [path for path, one in self._candidates.items() if sockets.get(path) != one.identity]
@@ -213,7 +215,7 @@ class Registrar(Generic[Admission]):
     def _try(self, path: Path, candidate: _Candidate[Admission]) -> None:
         try:
             admission = self._register(path)
-        except (Refused, CallFailed) as error:
+        except (RegistrationRefused, CallFailed) as error:
             self._fail(path, candidate, str(error))
         except Exception:  # a fault in one registration must not keep it from being tried again
             log.exception("plugin at %s", path)

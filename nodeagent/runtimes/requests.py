@@ -60,16 +60,16 @@ class Addresses:
 
 
 @dataclass(slots=True)
-class Environment:
+class ContainerEnvironment:
     """variables: by name, in the manifest's order. unserved: what cannot be given, in words."""
 
     variables: dict[str, str] = field(default_factory=dict)
     unserved: list[str] = field(default_factory=list)
 
 
-def environment_of(pod: Pod, container: Container, addresses: Addresses) -> Environment:
+def environment_of(pod: Pod, container: Container, addresses: Addresses) -> ContainerEnvironment:
     """A value may refer to the variables before it. What is optional and not to be had is left out."""
-    found = Environment()
+    found = ContainerEnvironment()
     for origin in container.env_from:
         source = origin.config_map_ref or origin.secret_ref
         if source is not None and not source.optional:
@@ -196,7 +196,7 @@ def _amount(text: str | None) -> Quantity:
 
 
 # Volumes.
-def _mounts(pod: Pod, container: Container, found: Environment) -> Iterator[MountRequest]:
+def _mounts(pod: Pod, container: Container, found: ContainerEnvironment) -> Iterator[MountRequest]:
     volumes = {volume.name: volume for volume in pod.spec.volumes}
     for mount in container.volume_mounts:
         volume = volumes.get(mount.name)

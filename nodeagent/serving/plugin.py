@@ -15,7 +15,7 @@ import grpc
 from inventory.kinds.devices import ResourceSlice
 from manciple.wire.base import OwnerReference
 from nodeagent.cdi import CdiFolder
-from nodeagent.client import CLAIMS, NODES, SLICES, Change, Client, Follower
+from nodeagent.client import CLAIMS, NODES, SLICES, Client, WatchEvent, WatchFollower
 from nodeagent.disk import Disk
 from nodeagent.drivers.metadata import MetadataFiles, TellingDriver
 from nodeagent.drivers.protocol import ClaimDriver, DeviceHealth, Driver
@@ -137,7 +137,7 @@ class SliceKeeper:
         self._settle = settle
         self._queue: WorkQueue[_Key] = WorkQueue(longest_delay=30.0)
         self._publisher = Publisher(client, node=node, owner=self._owner)
-        self._follower = Follower(
+        self._follower = WatchFollower(
             client,
             SLICES,
             field_selector=f"spec.driver={driver.name},spec.nodeName={node}",
@@ -167,7 +167,7 @@ class SliceKeeper:
     def _listed(self, _slices: Sequence[ResourceSlice]) -> None:
         self._queue.add_after(_KEY, self._settle)
 
-    def _changed(self, _change: Change[ResourceSlice]) -> None:
+    def _changed(self, _change: WatchEvent[ResourceSlice]) -> None:
         self._queue.add_after(_KEY, self._settle)
 
     def _owner(self) -> OwnerReference:
@@ -220,7 +220,7 @@ class PluginConfig:
     settle_seconds: float = SETTLE_SECONDS
 
 
-class Plugin:
+class ServedPlugin:
     """Serves `driver` from `start` to `stop`."""
 
     def __init__(self, driver: Driver, config: PluginConfig, client: Client, *, disk: Disk | None = None) -> None:

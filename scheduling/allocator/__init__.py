@@ -15,8 +15,16 @@ Where Kubernetes' reference allocator allocates, the same devices come out, in t
 
 from scheduling.allocator.allocation import allocate
 from scheduling.allocator.index import Fit, Score, most_packed
-from scheduling.allocator.outcome import Allocated, Failed, Outcome, Reason, Unallocatable, Undecided, overall
-from scheduling.allocator.placement import Placement, place
+from scheduling.allocator.outcome import (
+    Allocated,
+    AllocationFailed,
+    Outcome,
+    RequestReason,
+    Unallocatable,
+    Undecided,
+    overall,
+)
+from scheduling.allocator.placement import NodePlacement, place
 from scheduling.allocator.published import Features, NodeView
 from scheduling.allocator.search import Deadline
 from scheduling.allocator.snapshot import Inventory, Snapshot
@@ -24,15 +32,15 @@ from scheduling.allocator.stages import Stage
 
 __all__ = [
     "Allocated",
+    "AllocationFailed",
     "Deadline",
-    "Failed",
     "Features",
     "Fit",
     "Inventory",
+    "NodePlacement",
     "NodeView",
     "Outcome",
-    "Placement",
-    "Reason",
+    "RequestReason",
     "Score",
     "Snapshot",
     "Stage",

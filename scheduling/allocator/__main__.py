@@ -28,7 +28,7 @@ from inventory.kinds.devices import DeviceClass, ResourceSlice
 from manciple.wire.codec import decode_value, to_builtins
 from manciple.wire.errors import ApiError
 from scheduling.allocator.allocation import allocate
-from scheduling.allocator.outcome import Allocated, Failed, Outcome, Undecided
+from scheduling.allocator.outcome import Allocated, AllocationFailed, Outcome, Undecided
 from scheduling.allocator.published import Features, NodeView
 from scheduling.allocator.snapshot import Inventory
 from scheduling.messages import message
@@ -79,7 +79,7 @@ def as_answer(outcome: Outcome) -> dict[str, Any]:
     """The fields of one answer; those that say nothing are left out."""
     if isinstance(outcome, Allocated):
         return {"allocated": True, "results": [to_builtins(one) for one in outcome.results]}
-    if isinstance(outcome, Failed):
+    if isinstance(outcome, AllocationFailed):
         answer: dict[str, Any] = {"allocated": False, "error": outcome.error}
         return answer if outcome.fatal_for_pod else {**answer, "failedOnNode": True}
     if isinstance(outcome, Undecided):

@@ -23,8 +23,8 @@ from claims.kinds.resource_claims import (
 )
 from inventory.kinds.nodes import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
 from scheduling.allocator.explain import explain, funnels, is_short, wanted
-from scheduling.allocator.outcome import INVALID_POOLS, Allocated, Failed, Outcome, Unallocatable
-from scheduling.allocator.problem import Problem, pose
+from scheduling.allocator.outcome import INVALID_POOLS, Allocated, AllocationFailed, Outcome, Unallocatable
+from scheduling.allocator.problem import AllocationProblem, pose
 from scheduling.allocator.published import NodeView, PublishedDevice
 from scheduling.allocator.requests import ClaimPlan, RequestPlan, plan_claim
 from scheduling.allocator.search import DEFAULT_LIMIT, Deadline, NoSolution, Solution, solve
@@ -36,7 +36,7 @@ from scheduling.causes import Fault, Misconfigured
 _SHARES = uuid.UUID("5f2f6bb9-1b0e-4a5c-9a5d-0f6f2d8a4c11")
 
 
-def build_results(problem: Problem, solution: Solution) -> tuple[AllocationResult, ...] | Failed:
+def build_results(problem: AllocationProblem, solution: Solution) -> tuple[AllocationResult, ...] | AllocationFailed:
     """One result per claim, in order; Failed where a slice has a node selector that results cannot carry."""
     results: list[AllocationResult] = []
     for index, claim in enumerate(problem.claims):
@@ -44,7 +44,7 @@ def build_results(problem: Problem, solution: Solution) -> tuple[AllocationResul
         selector = node_selector([problem.devices.device(one.position) for one in taken], problem.node)
         if isinstance(selector, str):
             error = f"create NodeSelector for claim {claim.claim.metadata.name}: {selector}"
-            return Failed(cause=Misconfigured(Fault.CLAIM, error))
+            return AllocationFailed(cause=Misconfigured(Fault.CLAIM, error))
         chosen = [
             alternatives[alternative].plan
             for (owner, alternatives), alternative in zip(problem.steps, solution.chosen, strict=True)
@@ -57,7 +57,7 @@ def build_results(problem: Problem, solution: Solution) -> tuple[AllocationResul
     return tuple(results)
 
 
-def _device_result(problem: Problem, claim: ClaimPlan, taken: Taken) -> DeviceRequestAllocationResult:
+def _device_result(problem: AllocationProblem, claim: ClaimPlan, taken: Taken) -> DeviceRequestAllocationResult:
     device, plan = problem.devices.device(taken.position), taken.request.plan
     result = exclusive_result(plan, device, conditions=problem.snapshot.features.binding_conditions)
     if taken.consumed is None and not plan.admin:
@@ -180,7 +180,7 @@ def allocate(
     """
     plans = read_claims(snapshot, claims)
     problem = pose(snapshot, plans, node)
-    if isinstance(problem, Failed):
+    if isinstance(problem, AllocationFailed):
         return problem
     return answer(problem, solve(problem, limit=limit, deadline=deadline))
 
@@ -190,14 +190,14 @@ def read_claims(snapshot: Snapshot, claims: Sequence[ResourceClaim]) -> tuple[Cl
     return tuple(plan_claim(claim, snapshot.classes, snapshot.features) for claim in claims)
 
 
-def answer(problem: Problem, found: Solution | NoSolution | Failed | Outcome) -> Outcome:
+def answer(problem: AllocationProblem, found: Solution | NoSolution | AllocationFailed | Outcome) -> Outcome:
     """The outcome of one node's search, explained where it is "no"."""
     if isinstance(found, Solution):
         results = build_results(problem, found)
-        return results if isinstance(results, Failed) else Allocated(results=results, trials=found.trials)
+        return results if isinstance(results, AllocationFailed) else Allocated(results=results, trials=found.trials)
     if isinstance(found, NoSolution):
         if problem.devices.first_invalid is not None:
-            return Failed(cause=INVALID_POOLS, fatal_for_pod=False, trials=found.trials)
+            return AllocationFailed(cause=INVALID_POOLS, fatal_for_pod=False, trials=found.trials)
         return Unallocatable(reasons=explain(problem), trials=found.trials)
     return found
 
@@ -226,7 +226,7 @@ def examine(
 ) -> Examination:
     """As `allocate`, by the same code; nothing is given to anybody."""
     problem = pose(snapshot, read_claims(snapshot, claims), node)
-    if isinstance(problem, Failed):
+    if isinstance(problem, AllocationFailed):
         return Examination(node=node, outcome=problem)
     requests = tuple(
         Examined(plan=one.plan, wanted=wanted(one), funnel=funnel, short=is_short(one))

@@ -15,17 +15,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from scheduling.allocator import stages
-from scheduling.allocator.outcome import Reason
+from scheduling.allocator.outcome import RequestReason
 from scheduling.allocator.pools import Generation, PoolOnNode, bits, union
-from scheduling.allocator.problem import ConstraintOnNode, Problem, RequestOnNode, scanned, serving, untainted
+from scheduling.allocator.problem import AllocationProblem, ConstraintOnNode, RequestOnNode, scanned, serving, untainted
 from scheduling.allocator.requests import ClaimPlan, RequestPlan, chosen
 from scheduling.allocator.stages import DeviceSet, Funnel, PoolTrouble, Stage
 from scheduling.allocator.state import CounterLedger
 from scheduling.causes import (
-    Conflict,
     ConstraintsUnmet,
     CountersExhausted,
     NoCommonValue,
+    NotTogether,
     RequestsCompete,
     TooFewValues,
 )
@@ -33,12 +33,12 @@ from scheduling.causes import (
 _Left = dict[PoolOnNode, int]
 
 
-def funnel(problem: Problem, request: RequestOnNode) -> Funnel:
+def funnel(problem: AllocationProblem, request: RequestOnNode) -> Funnel:
     """All stages, in order. Their names are the same on every node."""
     return tuple(_stages(problem, request))
 
 
-def _stages(problem: Problem, request: RequestOnNode) -> Iterator[Stage]:
+def _stages(problem: AllocationProblem, request: RequestOnNode) -> Iterator[Stage]:
     plan, features = request.plan, problem.snapshot.features
     published = problem.snapshot.catalogue.device_count
     healthy = [view for view in problem.devices.pools if not view.trouble]
@@ -79,7 +79,7 @@ def _trouble(view: PoolOnNode, plan: RequestPlan) -> PoolTrouble:
     return PoolTrouble(view.key, view.trouble, view.detail, devices=count, matching=matching)
 
 
-def _free(problem: Problem, request: RequestOnNode) -> Stage:
+def _free(problem: AllocationProblem, request: RequestOnNode) -> Stage:
     masks: dict[Generation, int] = {}
     for view, shift in zip(problem.devices.pools, problem.devices.shifts, strict=True):
         mask = request.candidates >> shift & ((1 << len(view.generation.devices)) - 1)
@@ -89,19 +89,19 @@ def _free(problem: Problem, request: RequestOnNode) -> Stage:
     return Stage(stages.FREE, len(devices), devices=devices)
 
 
-def conflict_of(problem: Problem, claim: ClaimPlan, requests: Sequence[RequestOnNode]) -> Conflict:
+def conflict_of(problem: AllocationProblem, claim: ClaimPlan, requests: Sequence[RequestOnNode]) -> NotTogether:
     """requests: those of the claim, the first alternative of each."""
     found = next(_proven(problem, requests), None)
     if found is not None:
         return found
     if not claim.constraints:
         drawing = next((one for one in requests if one.candidates & problem.consuming), None)
-        return _exhausted(drawing) if drawing is not None else Conflict()
+        return _exhausted(drawing) if drawing is not None else NotTogether()
     rules = (f"{'distinct' if one.distinct else 'match'}Attribute: {one.attribute}" for one in claim.constraints)
     return ConstraintsUnmet(claim.name, tuple(rules))
 
 
-def _proven(problem: Problem, requests: Sequence[RequestOnNode]) -> Iterator[Conflict]:
+def _proven(problem: AllocationProblem, requests: Sequence[RequestOnNode]) -> Iterator[NotTogether]:
     for index, constraint in enumerate(problem.constraints):
         covered = [one for one in requests if index in one.constraints and one.count]
         if covered:
@@ -110,7 +110,7 @@ def _proven(problem: Problem, requests: Sequence[RequestOnNode]) -> Iterator[Con
     yield from _contested(problem)
 
 
-def _equal(constraint: ConstraintOnNode, covered: Sequence[RequestOnNode]) -> Iterator[Conflict]:
+def _equal(constraint: ConstraintOnNode, covered: Sequence[RequestOnNode]) -> Iterator[NotTogether]:
     """matchAttribute: no value is carried by enough devices for each request that it covers."""
     total = sum(one.count for one in covered)
     if any(_suffices(carriers, covered, total) for carriers in constraint.carriers):
@@ -125,7 +125,7 @@ def _suffices(carriers: int, covered: Sequence[RequestOnNode], total: int) -> bo
     return each and (_union(covered) & carriers).bit_count() >= total
 
 
-def _unequal(constraint: ConstraintOnNode, covered: Sequence[RequestOnNode]) -> Iterator[Conflict]:
+def _unequal(constraint: ConstraintOnNode, covered: Sequence[RequestOnNode]) -> Iterator[NotTogether]:
     """distinctAttribute: fewer values than devices."""
     total, wanted = sum(one.count for one in covered), _union(covered)
     values = sum(1 for carriers in constraint.carriers if carriers & wanted)
@@ -134,7 +134,7 @@ def _unequal(constraint: ConstraintOnNode, covered: Sequence[RequestOnNode]) -> 
         yield TooFewValues(claim=claim, attribute=attribute, wanted=total, values=values)
 
 
-def _drawn_up(problem: Problem, requests: Sequence[RequestOnNode]) -> Iterator[Conflict]:
+def _drawn_up(problem: AllocationProblem, requests: Sequence[RequestOnNode]) -> Iterator[NotTogether]:
     """Shared counters leave too little even for one request alone."""
     ledger = CounterLedger(problem.devices, problem.snapshot.usage)
     for one in requests:
@@ -155,7 +155,7 @@ def _exhausted(one: RequestOnNode, served: int | None = None) -> CountersExhaust
     return CountersExhausted(request=one.plan.full_name, wanted=one.count, accepted=accepted, served=served)
 
 
-def _contested(problem: Problem) -> Iterator[Conflict]:
+def _contested(problem: AllocationProblem) -> Iterator[NotTogether]:
     """All requests, of all claims, together want more devices than there are."""
     options = [alternatives for _, alternatives in problem.steps if not any(one.plan.admin for one in alternatives)]
     total = sum(min(one.count for one in alternatives) for alternatives in options)
@@ -168,7 +168,7 @@ def _union(requests: Sequence[RequestOnNode]) -> int:
     return union(one.candidates for one in requests)
 
 
-def explain(problem: Problem) -> tuple[Reason, ...]:
+def explain(problem: AllocationProblem) -> tuple[RequestReason, ...]:
     """A reason for every request that cannot be met on its own; else one for what the requests ask for together."""
     reasons = [reason for _, alternatives in problem.steps for reason in _missing(problem, alternatives)]
     if reasons:
@@ -176,7 +176,7 @@ def explain(problem: Problem) -> tuple[Reason, ...]:
     return tuple(_together(problem))
 
 
-def funnels(problem: Problem) -> tuple[tuple[RequestOnNode, Funnel], ...]:
+def funnels(problem: AllocationProblem) -> tuple[tuple[RequestOnNode, Funnel], ...]:
     """Every request and alternative with its funnel, whether it can be met or not."""
     options = [one for _, alternatives in problem.steps for one in alternatives]
     return tuple((one, funnel(problem, one)) for one in options)
@@ -192,15 +192,17 @@ def is_short(request: RequestOnNode) -> bool:
     return request.candidates.bit_count() < (wanted(request) if request.plan.everything else request.count)
 
 
-def _missing(problem: Problem, alternatives: tuple[RequestOnNode, ...]) -> Iterator[Reason]:
+def _missing(problem: AllocationProblem, alternatives: tuple[RequestOnNode, ...]) -> Iterator[RequestReason]:
     """Nothing where one of the alternatives has enough devices for itself."""
     if all(is_short(one) for one in alternatives):
         for one in alternatives:
             yield _reason(problem, one)
 
 
-def _reason(problem: Problem, request: RequestOnNode, *, conflict: Conflict | None = None) -> Reason:
-    return Reason(
+def _reason(
+    problem: AllocationProblem, request: RequestOnNode, *, conflict: NotTogether | None = None
+) -> RequestReason:
+    return RequestReason(
         plan=request.plan,
         node=problem.node.name,
         wanted=wanted(request),
@@ -209,7 +211,7 @@ def _reason(problem: Problem, request: RequestOnNode, *, conflict: Conflict | No
     )
 
 
-def _together(problem: Problem) -> Iterator[Reason]:
+def _together(problem: AllocationProblem) -> Iterator[RequestReason]:
     """Each request has enough devices for itself: constraints, counters or other requests stand in the way."""
     for index, claim in enumerate(problem.claims):
         requests = [alternatives[0] for owner, alternatives in problem.steps if owner == index]

@@ -21,7 +21,7 @@ from inventory.kinds.nodes import NodeSelector
 from scheduling.allocator.allocation import only_on
 from scheduling.allocator.outcome import Outcome
 from scheduling.allocator.pools import Generation, bits
-from scheduling.allocator.problem import InUse, in_use, selected, sharing
+from scheduling.allocator.problem import TakenDevices, in_use, selected, sharing
 from scheduling.allocator.published import NodeView, PoolKey, make_room
 from scheduling.allocator.requests import ClaimPlan, RequestPlan
 from scheduling.allocator.snapshot import PoolUsage, Snapshot, UsageTable
@@ -194,8 +194,8 @@ class NodeIndex:
     def number_of(self, node: NodeView) -> int:
         return self._numbers[node.name]
 
-    def used_on(self, number: int) -> InUse:
-        return InUse(self.taken[number], self.shared_out[number])
+    def used_on(self, number: int) -> TakenDevices:
+        return TakenDevices(self.taken[number], self.shared_out[number])
 
     # Which nodes are asked for ---------------------------------------------------------------------------------------
 

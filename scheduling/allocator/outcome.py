@@ -19,14 +19,14 @@ from claims.kinds.resource_claims import AllocationResult
 from scheduling.allocator.requests import RequestPlan
 from scheduling.allocator.shortages import told
 from scheduling.allocator.stages import ASKED, Funnel, Shortage, merged, most_left
-from scheduling.causes import Conflict, Fault, Misconfigured, OfDevices, SearchStopped, TooFew
+from scheduling.causes import Fault, Misconfigured, NotTogether, OfDevices, SearchStopped, TooFew
 
 #: Nothing fits, and some pool could not be used; in upstream's words.
 INVALID_POOLS = Misconfigured(Fault.POOL, "invalid resource pools were encountered")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reason:
+class RequestReason:
     """Why one request of one claim gets no device on one node."""
 
     plan: RequestPlan = field(repr=False)
@@ -34,7 +34,7 @@ class Reason:
     wanted: int  # devices asked for; where "all" are, as many as there are, at least 1
     funnel: Funnel
     #: why requests that could be met one by one cannot be met together; None where this one is short by itself
-    conflict: Conflict | None = None
+    conflict: NotTogether | None = None
 
     @property
     def claim(self) -> str:
@@ -61,7 +61,7 @@ class Reason:
         return cause_of((self,))
 
 
-def cause_of(reasons: Sequence[Reason], *, asked: int = ASKED) -> OfDevices:
+def cause_of(reasons: Sequence[RequestReason], *, asked: int = ASKED) -> OfDevices:
     """The cause of one request's reasons on one or several nodes.
 
     asked: how many of the devices that a selector refused are asked for what they have.
@@ -69,7 +69,7 @@ def cause_of(reasons: Sequence[Reason], *, asked: int = ASKED) -> OfDevices:
     return reasons[0].conflict or told(shortage(reasons, asked=asked))
 
 
-def shortage(reasons: Sequence[Reason], *, asked: int = ASKED) -> Shortage:
+def shortage(reasons: Sequence[RequestReason], *, asked: int = ASKED) -> Shortage:
     """One request's reasons on one or several nodes as one."""
     funnels = [reason.funnel for reason in reasons]
     return Shortage(
@@ -94,12 +94,12 @@ class Allocated:
 class Unallocatable:
     """No solution exists on this node. The dominant reason comes first."""
 
-    reasons: tuple[Reason, ...] = ()
+    reasons: tuple[RequestReason, ...] = ()
     trials: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Failed:
+class AllocationFailed:
     """Something is wrong with a claim, a class or (where not `fatal_for_pod`) a pool of this node alone."""
 
     cause: Misconfigured
@@ -123,10 +123,10 @@ class Undecided:
         return SearchStopped(self.trials, self.timed_out)
 
 
-Outcome = Allocated | Unallocatable | Failed | Undecided
+Outcome = Allocated | Unallocatable | AllocationFailed | Undecided
 
 
-def dominant(refusals: Iterable[Unallocatable]) -> tuple[Reason, ...]:
+def dominant(refusals: Iterable[Unallocatable]) -> tuple[RequestReason, ...]:
     """The reasons of one request, of all nodes where it is short: those of the nodes that came closest decide which.
 
     Nodes that have nothing of the kind are many, and what they lack is no news. Of requests that came equally close,
@@ -134,7 +134,7 @@ def dominant(refusals: Iterable[Unallocatable]) -> tuple[Reason, ...]:
     """
     leading = [one.reasons[0] for one in refusals if one.reasons]
     closest = max((reason.progress for reason in leading), default=0)
-    by_request: dict[tuple[str, str], list[Reason]] = defaultdict(list)
+    by_request: dict[tuple[str, str], list[RequestReason]] = defaultdict(list)
     for reason in leading:
         if reason.progress == closest:
             by_request[reason.claim, reason.request].append(reason)

@@ -21,12 +21,12 @@ from dataclasses import dataclass, field
 from claims.kinds.resource_claims import ResourceClaim
 from scheduling.allocator.allocation import answer, read_claims
 from scheduling.allocator.index import Fit, NodeIndex, Score, most_packed
-from scheduling.allocator.outcome import Allocated, Failed, Outcome, Reason, Unallocatable, Undecided
-from scheduling.allocator.problem import InUse, Problem, pose
+from scheduling.allocator.outcome import Allocated, AllocationFailed, Outcome, RequestReason, Unallocatable, Undecided
+from scheduling.allocator.problem import AllocationProblem, TakenDevices, pose
 from scheduling.allocator.published import NodeView
 from scheduling.allocator.requests import ClaimPlan, RequestPlan
 from scheduling.allocator.search import DEFAULT_LIMIT, DEFAULT_TIMEOUT, Deadline, NoSolution, Solution, solve
-from scheduling.allocator.shapes import Answer, Shape, Variant, direct_results, first_devices, shape_of
+from scheduling.allocator.shapes import ClaimShape, ShapeAnswer, Variant, direct_results, first_devices, shape_of
 from scheduling.allocator.snapshot import Snapshot
 
 _NONE = NoSolution(trials=0)
@@ -35,7 +35,7 @@ _NONE = NoSolution(trials=0)
 class Refuted:
     """No node has a solution, but for those that are undecided."""
 
-    def __init__(self, index: NodeIndex, shape: Shape, undecided: Mapping[str, Undecided]) -> None:
+    def __init__(self, index: NodeIndex, shape: ClaimShape, undecided: Mapping[str, Undecided]) -> None:
         """undecided: node name -> why its search was stopped."""
         self._index = index
         self._undecided = undecided
@@ -46,7 +46,7 @@ class Refuted:
     def verdict(self, node: NodeView) -> NoSolution | Undecided:
         return self._undecided.get(node.name) or _NONE
 
-    def used_on(self, node: NodeView) -> InUse:
+    def used_on(self, node: NodeView) -> TakenDevices:
         return self._index.used_on(self._index.number_of(node))
 
     def known(self, node: NodeView, plans: Sequence[ClaimPlan]) -> Outcome | None:
@@ -84,8 +84,8 @@ def _requests(plans: Sequence[ClaimPlan]) -> list[RequestPlan]:
     return [one for claim in plans for options in claim.requests for one in options]
 
 
-def _retold(reason: Reason, plan: RequestPlan) -> Reason:
-    return Reason(plan=plan, node=reason.node, wanted=reason.wanted, funnel=reason.funnel)
+def _retold(reason: RequestReason, plan: RequestPlan) -> RequestReason:
+    return RequestReason(plan=plan, node=reason.node, wanted=reason.wanted, funnel=reason.funnel)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ class Effort:
     limit: int
     deadline: Deadline
 
-    def solve(self, problem: Problem) -> Solution | NoSolution | Failed | Undecided:
+    def solve(self, problem: AllocationProblem) -> Solution | NoSolution | AllocationFailed | Undecided:
         return solve(problem, limit=self.limit, deadline=self.deadline)
 
 
@@ -150,7 +150,7 @@ class _Asked:
 
     snapshot: Snapshot
     claims: Sequence[ResourceClaim]
-    shape: Shape
+    shape: ClaimShape
     index: NodeIndex
     effort: Effort
     #: node name -> why its search was stopped
@@ -160,10 +160,10 @@ class _Asked:
         """None where the node does not meet this variant. No earlier variant can be met on any node."""
         index = self.index
         found = first_devices(variant, index, number)
-        if found is Answer.HOPELESS:
+        if found is ShapeAnswer.HOPELESS:
             variant.give_up(number)
             return None
-        if found is not Answer.UNSURE:
+        if found is not ShapeAnswer.UNSURE:
             results = direct_results(self.claims, variant, found, index=index, number=number)
             if results is not None:
                 return Fitting(index.nodes[number], Allocated(results=results, trials=sum(map(len, found))))
@@ -177,20 +177,20 @@ class _Asked:
             self.undecided[node.name] = Undecided(trials=0, timed_out=True)
             return None
         problem = pose(self.snapshot, self.shape.plans(self.claims), node, used=self.index.used_on(number))
-        found = problem if isinstance(problem, Failed) else self.effort.solve(problem)
+        found = problem if isinstance(problem, AllocationFailed) else self.effort.solve(problem)
         if isinstance(found, NoSolution):
             variant.give_up(number)
         elif isinstance(found, Undecided):
             self.undecided[node.name] = found
-        elif isinstance(found, Failed):
+        elif isinstance(found, AllocationFailed):
             return Fitting(node, found)
-        elif isinstance(problem, Problem) and sum(found.chosen) == variant.rank:
+        elif isinstance(problem, AllocationProblem) and sum(found.chosen) == variant.rank:
             return Fitting(node, answer(problem, found))
         return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Placement:
+class NodePlacement:
     """`outcome` is that of `node` where there is one, else what holds the pod on all of them.
 
     `refusals` tells, where no node fits, why each was refused: Unallocatable, Failed or Undecided.
@@ -198,7 +198,7 @@ class Placement:
 
     node: NodeView | None
     outcome: Outcome
-    refusals: Mapping[str, Unallocatable | Failed | Undecided] = field(default_factory=dict)
+    refusals: Mapping[str, Unallocatable | AllocationFailed | Undecided] = field(default_factory=dict)
 
 
 def place(
@@ -209,7 +209,7 @@ def place(
     score: Score = most_packed,
     limit: int = DEFAULT_LIMIT,
     deadline: Deadline | None = None,
-) -> Placement:
+) -> NodePlacement:
     """Choose among `nodes`, which fit in every other respect. The same input gives the same answer, in time.
 
     A higher score is better. limit: device trials per node. deadline: for all nodes together; by default
@@ -223,7 +223,7 @@ def place(
         index, among = indexed
         found = first_fit(snapshot, claims, among, index=index, score=score, effort=effort)
         if isinstance(found, Fitting):
-            return Placement(node=found.node, outcome=found.outcome)
+            return NodePlacement(node=found.node, outcome=found.outcome)
         refuted = found
     return _by_search(_Everywhere(snapshot, read_claims(snapshot, claims), effort, refuted), nodes, score=score)
 
@@ -238,7 +238,7 @@ class _Everywhere:
     #: what the index has shown of all nodes, where it could
     refuted: Refuted | None
 
-    def on(self, node: NodeView) -> tuple[Problem | None, Solution | Outcome]:
+    def on(self, node: NodeView) -> tuple[AllocationProblem | None, Solution | Outcome]:
         """The node's problem and its solution; or what speaks against the node, then perhaps without its problem."""
         refuted = self.refuted
         known = refuted.known(node, self.plans) if refuted else None
@@ -247,7 +247,7 @@ class _Everywhere:
         if self.effort.deadline.has_passed:
             return None, Undecided(trials=0, timed_out=True)
         problem = pose(self.snapshot, self.plans, node, used=refuted.used_on(node) if refuted else None)
-        if isinstance(problem, Failed):
+        if isinstance(problem, AllocationFailed):
             return None, problem
         if refuted is None:
             found = self.effort.solve(problem)
@@ -255,25 +255,25 @@ class _Everywhere:
         return problem, refuted.keep(node, self.plans, answer(problem, refuted.verdict(node)))
 
 
-def _by_search(asked: _Everywhere, nodes: Sequence[NodeView], *, score: Score) -> Placement:
-    fitting: list[tuple[tuple[int, float], Problem, Solution]] = []
-    refusals: dict[str, Unallocatable | Failed | Undecided] = {}
+def _by_search(asked: _Everywhere, nodes: Sequence[NodeView], *, score: Score) -> NodePlacement:
+    fitting: list[tuple[tuple[int, float], AllocationProblem, Solution]] = []
+    refusals: dict[str, Unallocatable | AllocationFailed | Undecided] = {}
     for node in sorted(nodes, key=lambda one: one.name):
         problem, found = asked.on(node)
-        if isinstance(found, Failed) and found.fatal_for_pod:
-            return Placement(node=None, outcome=found, refusals={node.name: found})
+        if isinstance(found, AllocationFailed) and found.fatal_for_pod:
+            return NodePlacement(node=None, outcome=found, refusals={node.name: found})
         if isinstance(found, Solution) and problem is not None:
             fit = Fit(node=node, free=problem.free.bit_count())
             fitting.append(((sum(found.chosen), -score(fit)), problem, found))
-        elif isinstance(found, (Unallocatable, Failed, Undecided)):
+        elif isinstance(found, (Unallocatable, AllocationFailed, Undecided)):
             refusals[node.name] = found
     if not fitting:
-        return Placement(node=None, outcome=_overall(refusals), refusals=refusals)
+        return NodePlacement(node=None, outcome=_overall(refusals), refusals=refusals)
     _, best, found = min(fitting, key=lambda one: one[0])
-    return Placement(node=best.node, outcome=answer(best, found))
+    return NodePlacement(node=best.node, outcome=answer(best, found))
 
 
-def _overall(refusals: Mapping[str, Unallocatable | Failed | Undecided]) -> Outcome:
+def _overall(refusals: Mapping[str, Unallocatable | AllocationFailed | Undecided]) -> Outcome:
     """Undecided before "no", since it may yet be "yes"; then the reason that most nodes give."""
     undecided = [one for one in refusals.values() if isinstance(one, Undecided)]
     if undecided:
@@ -286,7 +286,7 @@ def _overall(refusals: Mapping[str, Unallocatable | Failed | Undecided]) -> Outc
     return next(one for one in refusals.values() if _gist(one) == commonest)
 
 
-def _gist(refusal: Unallocatable | Failed | Undecided) -> Hashable:
+def _gist(refusal: Unallocatable | AllocationFailed | Undecided) -> Hashable:
     """What tells refusals apart, without the cost of their words."""
     if isinstance(refusal, Unallocatable):
         return tuple((reason.claim, reason.request, reason.progress) for reason in refusal.reasons[:1])

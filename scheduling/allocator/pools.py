@@ -29,7 +29,7 @@ from scheduling.allocator.published import (
     PoolKey,
     PublishedDevice,
     SliceContent,
-    Verdicts,
+    VerdictMasks,
     make_room,
 )
 
@@ -64,7 +64,7 @@ class Generation:
         self.offsets = _starts(len(one.devices) for one in self.slices)
         self.devices: tuple[PublishedDevice, ...] = tuple(device for one in self.slices for device in one.devices)
         #: CEL expression -> verdicts on these devices; `requests` fills it
-        self.verdicts: dict[str, Verdicts] = {}
+        self.verdicts: dict[str, VerdictMasks] = {}
         #: attribute name -> value groups of these devices; `problem` fills it
         self.groups: dict[tuple[str, bool], Any] = {}
         self.views: dict[tuple[frozenset[int], int], PoolOnNode] = {}
@@ -130,7 +130,7 @@ class PoolOnNode:
         return self.generation.key
 
 
-class PublishedPool:
+class PoolSlices:
     """Every slice that names this driver and pool."""
 
     def __init__(self, key: PoolKey, slices: Iterable[SliceContent]) -> None:
@@ -319,13 +319,13 @@ class Catalogue:
         self.lineage = Lineage()
         #: changes of the lineage before this catalogue
         self.number = 0
-        self._by_node: dict[str, tuple[PublishedPool, ...]] = {}
-        self._floating: tuple[PublishedPool, ...] = ()
-        self._counting: tuple[PublishedPool, ...] = ()
+        self._by_node: dict[str, tuple[PoolSlices, ...]] = {}
+        self._floating: tuple[PoolSlices, ...] = ()
+        self._counting: tuple[PoolSlices, ...] = ()
         self._views: dict[str, NodeSight] = {}
 
     def changed(
-        self, *, gone: Sequence[PublishedPool], new: Sequence[PublishedPool], classes: Mapping[str, DeviceClass]
+        self, *, gone: Sequence[PoolSlices], new: Sequence[PoolSlices], classes: Mapping[str, DeviceClass]
     ) -> Catalogue:
         """The next catalogue: pools that changed are both gone and new."""
         made = Catalogue(self.features)
@@ -363,7 +363,7 @@ class Catalogue:
             self.lineage.changes.append(affected)
             self.number = last.number + 1
 
-    def _enter(self, pool: PublishedPool) -> None:
+    def _enter(self, pool: PoolSlices) -> None:
         named, floating, counters = pool.reach
         if floating:
             self._floating = (*self._floating, pool)
@@ -382,7 +382,7 @@ class Catalogue:
         self._views[node.name] = (node.labels, devices)
         return devices
 
-    def _candidates(self, node: NodeView) -> Iterable[PublishedPool]:
+    def _candidates(self, node: NodeView) -> Iterable[PoolSlices]:
         yield from self._by_node.get(node.name, ())
         yield from self._floating
         for pool in self._counting:
@@ -391,11 +391,11 @@ class Catalogue:
                 yield pool
 
 
-def _count(pools: Sequence[PublishedPool]) -> int:
+def _count(pools: Sequence[PoolSlices]) -> int:
     return sum(len(pool.newest.devices) for pool in pools)
 
 
-def _affected(pools: Iterable[PublishedPool]) -> frozenset[str] | None:
+def _affected(pools: Iterable[PoolSlices]) -> frozenset[str] | None:
     """The nodes that may see one of the pools; None where that takes a look at each node."""
     names: set[str] = set()
     for pool in pools:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from inventory.kinds.devices import HARD_EFFECTS, DeviceAttribute
-from scheduling.allocator.outcome import Failed
+from scheduling.allocator.outcome import AllocationFailed
 from scheduling.allocator.pools import Generation, NodeDevices, PoolOnNode, bits
 from scheduling.allocator.published import Features, NodeView, PublishedDevice, make_room
 from scheduling.allocator.requests import ClaimPlan, ConstraintPlan, RequestPlan, chosen, error_on
@@ -83,7 +83,7 @@ def _values(device: PublishedDevice, attribute: str, *, lists: bool) -> Iterable
     return {(name, one) for name in _SCALARS for one in getattr(found, f"{name}s")}
 
 
-class InUse(NamedTuple):
+class TakenDevices(NamedTuple):
     """`taken`: nobody else may have them. `shared_out`: devices with shares out, whether shared still or not."""
 
     taken: int
@@ -98,7 +98,7 @@ class ValueGroups(NamedTuple):
     odd: int  # the values that nothing else equals
 
 
-def in_use(devices: NodeDevices, usage: UsageTable, features: Features) -> InUse:
+def in_use(devices: NodeDevices, usage: UsageTable, features: Features) -> TakenDevices:
     """A share keeps a device that is (or has become) exclusive as a whole."""
     taken = shared_out = 0
     for view, shift in zip(devices.pools, devices.shifts, strict=True):
@@ -107,7 +107,7 @@ def in_use(devices: NodeDevices, usage: UsageTable, features: Features) -> InUse
             exclusive, shares = known.masks(view.generation)
             taken |= exclusive << shift
             shared_out |= shares << shift
-    return InUse(taken | (shared_out & ~sharing(devices, features)), shared_out)
+    return TakenDevices(taken | (shared_out & ~sharing(devices, features)), shared_out)
 
 
 def sharing(devices: NodeDevices, features: Features) -> int:
@@ -233,7 +233,7 @@ class ConstraintOnNode:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Problem:
+class AllocationProblem:
     """All requests of all claims on one node."""
 
     node: NodeView
@@ -266,8 +266,8 @@ class Problem:
 
 
 def pose(
-    snapshot: Snapshot, claims: Sequence[ClaimPlan], node: NodeView, *, used: InUse | None = None
-) -> Problem | Failed:
+    snapshot: Snapshot, claims: Sequence[ClaimPlan], node: NodeView, *, used: TakenDevices | None = None
+) -> AllocationProblem | AllocationFailed:
     """The problem, or the first error that upstream's validation would meet. `used`: where the caller knows it."""
     devices = snapshot.on_node(node)
     reader = _Reader(snapshot, devices, used or in_use(devices, snapshot.usage, snapshot.features))
@@ -280,16 +280,16 @@ def pose(
         for alternatives in claim.requests:
             read = reader.read_all(alternatives, constraints=constraints, scope=scope)
             if isinstance(read, Misconfigured):
-                return Failed(cause=read)
+                return AllocationFailed(cause=read)
             options.append(read)
         least = sum(min(one.count for one in alternatives) for alternatives in options)
         if least > MAX_RESULTS:
             text = f"number of requested devices {least} exceeds the claim limit of {MAX_RESULTS}"
-            return Failed(cause=Misconfigured(Fault.CLAIM, f"claim {claim.name}: {text}"))
+            return AllocationFailed(cause=Misconfigured(Fault.CLAIM, f"claim {claim.name}: {text}"))
         if claim.constraint_error:
-            return Failed(cause=claim.constraint_error)
+            return AllocationFailed(cause=claim.constraint_error)
         steps.extend((index, alternatives) for alternatives in options)
-    return Problem(
+    return AllocationProblem(
         node=node,
         snapshot=snapshot,
         devices=devices,
@@ -305,7 +305,7 @@ def pose(
 class _Reader:
     """Turns requests into masks over the devices of one node."""
 
-    def __init__(self, snapshot: Snapshot, devices: NodeDevices, used: InUse) -> None:
+    def __init__(self, snapshot: Snapshot, devices: NodeDevices, used: TakenDevices) -> None:
         self._snapshot = snapshot
         self._devices = devices
         self._features = snapshot.features

@@ -16,7 +16,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 from scheduling.allocator.pools import bits, union
-from scheduling.allocator.problem import Problem, RequestOnNode
+from scheduling.allocator.problem import AllocationProblem, RequestOnNode
 from scheduling.allocator.state import SearchState, needs
 
 #: Failed states kept per search; past that many the search goes on without remembering more.
@@ -36,7 +36,7 @@ class _Need:
 class Pruner:
     """Reads the search's state; owned by one search."""
 
-    def __init__(self, problem: Problem, state: SearchState) -> None:
+    def __init__(self, problem: AllocationProblem, state: SearchState) -> None:
         self._problem = problem
         self._state = state
         self._failed: set[Hashable] = set()

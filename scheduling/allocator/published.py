@@ -317,7 +317,7 @@ class PublishedDevice(msgspec.Struct, frozen=True, eq=False, gc=False, kw_only=T
 
 
 @dataclass(slots=True)
-class Verdicts:
+class VerdictMasks:
     """What one expression says of devices, a bit per device. Filled on demand."""
 
     known: int = 0
@@ -370,7 +370,7 @@ class SliceContent:
             for one, (capacities, readable) in ((one, interner.derived(one)) for one in spec.devices)
         )
         #: CEL expression -> the verdicts on these devices
-        self.verdicts: dict[str, Verdicts] = {}
+        self.verdicts: dict[str, VerdictMasks] = {}
 
     def targets(self, node: NodeView, features: Features) -> bool:
         """Whether the slice is relevant for the node. Slices with counter sets are relevant everywhere."""

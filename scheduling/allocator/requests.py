@@ -25,7 +25,7 @@ from claims.kinds.resource_claims import (
 )
 from inventory.kinds.devices import Device, DeviceClass, DeviceSelector, DeviceTaint, DeviceToleration
 from scheduling.allocator.pools import Generation, bits
-from scheduling.allocator.published import Features, PublishedDevice, SliceContent, Verdicts, make_room
+from scheduling.allocator.published import Features, PublishedDevice, SliceContent, VerdictMasks, make_room
 from scheduling.causes import Fault, Misconfigured
 from scheduling.cel import CompileError, DeviceReference, EvaluationError, Selector, compile_selector
 from scheduling.cel.errors import NoSuchKey
@@ -108,18 +108,18 @@ def error_on(selectors: Sequence[SelectorRef], device: PublishedDevice) -> Misco
     raise LookupError(f"no selector errs on device {device}")
 
 
-def _judged(generation: Generation, expression: str, wanted: int) -> Verdicts:
+def _judged(generation: Generation, expression: str, wanted: int) -> VerdictMasks:
     verdicts = generation.verdicts.get(expression)
     if verdicts is None:
         make_room(generation.verdicts)
-        verdicts = generation.verdicts[expression] = Verdicts()
+        verdicts = generation.verdicts[expression] = VerdictMasks()
     missing = wanted & ~verdicts.known
     if missing:
         _judge(generation, expression, missing, verdicts)
     return verdicts
 
 
-def _judge(generation: Generation, expression: str, missing: int, verdicts: Verdicts) -> None:
+def _judge(generation: Generation, expression: str, missing: int, verdicts: VerdictMasks) -> None:
     for index, (content, offset) in enumerate(zip(generation.slices, generation.offsets, strict=True)):
         part = missing & generation.span(index)
         if part:
@@ -129,11 +129,11 @@ def _judge(generation: Generation, expression: str, missing: int, verdicts: Verd
     verdicts.known |= missing
 
 
-def _judged_in(content: SliceContent, expression: str, wanted: int) -> Verdicts:
+def _judged_in(content: SliceContent, expression: str, wanted: int) -> VerdictMasks:
     verdicts = content.verdicts.get(expression)
     if verdicts is None:
         make_room(content.verdicts)
-        verdicts = content.verdicts[expression] = Verdicts()
+        verdicts = content.verdicts[expression] = VerdictMasks()
     missing = wanted & ~verdicts.known
     if missing:
         verdicts.known |= missing
@@ -145,7 +145,7 @@ def _judged_in(content: SliceContent, expression: str, wanted: int) -> Verdicts:
     return verdicts
 
 
-def _evaluate(content: SliceContent, compiled: Selector, missing: int, verdicts: Verdicts) -> None:
+def _evaluate(content: SliceContent, compiled: Selector, missing: int, verdicts: VerdictMasks) -> None:
     """Once for all devices of the inventory that are alike in what the expression looks at."""
     shared = content.interner.verdicts
     known = shared.get(compiled.expression)

@@ -19,8 +19,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from scheduling.allocator.outcome import Failed, Undecided
-from scheduling.allocator.problem import MAX_RESULTS, Problem, RequestOnNode
+from scheduling.allocator.outcome import AllocationFailed, Undecided
+from scheduling.allocator.problem import MAX_RESULTS, AllocationProblem, RequestOnNode
 from scheduling.allocator.pruning import Pruner
 from scheduling.allocator.requests import error_on
 from scheduling.allocator.state import SearchState, Taken
@@ -73,7 +73,7 @@ class NoSolution:
 class _Stop(Exception):
     """Carries the answer out of the frames."""
 
-    def __init__(self, answer: Failed | Undecided) -> None:
+    def __init__(self, answer: AllocationFailed | Undecided) -> None:
         super().__init__()
         self.answer = answer
 
@@ -87,14 +87,14 @@ class _Frame(Protocol):
 
 
 def solve(
-    problem: Problem, *, limit: int = DEFAULT_LIMIT, deadline: Deadline | None = None
-) -> Solution | NoSolution | Failed | Undecided:
+    problem: AllocationProblem, *, limit: int = DEFAULT_LIMIT, deadline: Deadline | None = None
+) -> Solution | NoSolution | AllocationFailed | Undecided:
     """Search the whole space, at most `limit` device trials, and not past the deadline."""
     return _Search(problem, limit, deadline).run()
 
 
 class _Search:
-    def __init__(self, problem: Problem, limit: int, deadline: Deadline | None) -> None:
+    def __init__(self, problem: AllocationProblem, limit: int, deadline: Deadline | None) -> None:
         self.problem = problem
         self.state = SearchState(problem)
         self.exact_order = problem.exact_order
@@ -103,7 +103,7 @@ class _Search:
         self._limit = limit
         self._deadline = deadline
 
-    def run(self) -> Solution | NoSolution | Failed | Undecided:
+    def run(self) -> Solution | NoSolution | AllocationFailed | Undecided:
         try:
             return self._run()
         except _Stop as stop:
@@ -135,7 +135,7 @@ class _Search:
         return self.state.take(step, request, position)
 
     def fail(self, cause: Misconfigured) -> _Stop:
-        return _Stop(Failed(cause=cause, trials=self.trials))
+        return _Stop(AllocationFailed(cause=cause, trials=self.trials))
 
     def open_step(self, step: int) -> _Frame | None:
         return _AlternativeFrame(self, step) if step < len(self.problem.steps) else None

@@ -123,7 +123,7 @@ class Variant:
                 self._hopeless &= ~(1 << number)
 
 
-class Shape:
+class ClaimShape:
     """Claims that ask for the same. Without variants where an index cannot tell: errors, All, several lists."""
 
     def __init__(self, plans: Sequence[ClaimPlan], index: NodeIndex) -> None:
@@ -142,7 +142,7 @@ class Shape:
         return tuple(plan.of(claim) for plan, claim in zip(self._plans, claims, strict=True))
 
 
-def shape_of(claims: Sequence[ResourceClaim], snapshot: Snapshot, index: NodeIndex) -> Shape:
+def shape_of(claims: Sequence[ResourceClaim], snapshot: Snapshot, index: NodeIndex) -> ClaimShape:
     """The shape of the claims, read from them if they are the first that ask for this."""
     if len(claims) == 1:
         asked = claims[0].spec.devices
@@ -152,7 +152,7 @@ def shape_of(claims: Sequence[ResourceClaim], snapshot: Snapshot, index: NodeInd
     known = index.shapes.get(key)
     if known is None:
         make_room(index.shapes)
-        known = index.shapes[key] = Shape(read_claims(snapshot, claims), index)
+        known = index.shapes[key] = ClaimShape(read_claims(snapshot, claims), index)
     return known
 
 
@@ -173,29 +173,29 @@ def _choices(plans: Sequence[ClaimPlan]) -> list[list[list[RequestPlan]]]:
     ]
 
 
-class Answer(Enum):
+class ShapeAnswer(Enum):
     """Instead of devices."""
 
     HOPELESS = "the node cannot meet the requests as it is now"
     UNSURE = "ask the search"
 
 
-def first_devices(variant: Variant, index: NodeIndex, number: int) -> list[list[int]] | Answer:
+def first_devices(variant: Variant, index: NodeIndex, number: int) -> list[list[int]] | ShapeAnswer:
     """The positions of the devices for each want, in order."""
     for counts, needed in variant.thresholds:
         has = counts.free_on(number).bit_count()
         if has < needed:
             counts.correct(number, has)
-            return Answer.HOPELESS
+            return ShapeAnswer.HOPELESS
     free = [want.counts.free_on(number) for want in variant.wants]
     special = index.special[number]
     if not variant.is_direct or (special and any(mask & special for mask in free)):
-        return Answer.UNSURE
+        return ShapeAnswer.UNSURE
     if not variant.rules:
         return _lowest(variant.wants, free)
     groups = [value_groups(index.devices[number], rule.attribute, index.features) for rule in variant.rules]
     if not _narrow(variant, groups, free):
-        return Answer.HOPELESS
+        return ShapeAnswer.HOPELESS
     return _lowest_alike(variant, groups, free)
 
 
@@ -231,7 +231,7 @@ def _selector(devices: Sequence[PublishedDevice], index: NodeIndex, number: int)
     return node_selector(devices, index.nodes[number])
 
 
-def _lowest(wants: Sequence[Want], free: Sequence[int]) -> list[list[int]] | Answer:
+def _lowest(wants: Sequence[Want], free: Sequence[int]) -> list[list[int]] | ShapeAnswer:
     """Without constraints."""
     used = 0
     found = []
@@ -241,7 +241,7 @@ def _lowest(wants: Sequence[Want], free: Sequence[int]) -> list[list[int]] | Ans
             left = mine & ~used
             if not left:
                 # Others took what only this one can use.
-                return Answer.UNSURE
+                return ShapeAnswer.UNSURE
             low = left & -left
             positions.append(low.bit_length() - 1)
             used |= low
@@ -279,7 +279,9 @@ def _is_enough(carriers: int, wants: Sequence[Want], *, counted: Sequence[int], 
     return union.bit_count() >= total
 
 
-def _lowest_alike(variant: Variant, groups: Sequence[ValueGroups], free: Sequence[int]) -> list[list[int]] | Answer:
+def _lowest_alike(
+    variant: Variant, groups: Sequence[ValueGroups], free: Sequence[int]
+) -> list[list[int]] | ShapeAnswer:
     used = 0
     #: per rule, the values that all devices so far have in common, and the devices that carry one of them
     common = [-1] * len(groups)
@@ -292,7 +294,7 @@ def _lowest_alike(variant: Variant, groups: Sequence[ValueGroups], free: Sequenc
             for rule in want.rules:
                 mask &= allowed[rule]
             if not mask:
-                return Answer.UNSURE
+                return ShapeAnswer.UNSURE
             low = mask & -mask
             position = low.bit_length() - 1
             positions.append(position)

@@ -12,7 +12,7 @@ from inventory.kinds.devices import HARD_EFFECTS
 from scheduling import causes
 from scheduling.allocator import stages
 from scheduling.allocator.stages import Drop, PoolTrouble, Shortage, drops
-from scheduling.causes import OfDevices, Operand, TroubledPool
+from scheduling.causes import OfDevices, RefusingOperand, TroubledPool
 
 #: Characters of an expression that are quoted; the rest can be read in the claim.
 QUOTED = 120
@@ -35,7 +35,7 @@ def told(short: Shortage) -> OfDevices:
     if name == stages.LARGE:
         return causes.TooSmall(**fields, capacity=short.plan.capacity)
     if name == stages.FREE:
-        return causes.InUse(**fields, shared=any(one.published.allow_multiple_allocations for one in short.lost))
+        return causes.DevicesInUse(**fields, shared=any(one.published.allow_multiple_allocations for one in short.lost))
     plain: dict[str, type[causes.TooFewPublished | causes.PoolsUnusable | causes.NotVisible]] = {
         stages.PUBLISHED: causes.TooFewPublished,
         stages.COMPLETE: causes.PoolsUnusable,
@@ -101,7 +101,7 @@ def _selector(short: Shortage) -> _Fields:
     }
 
 
-def _operand(drop: Drop, refused: int, asked: int) -> Operand:
+def _operand(drop: Drop, refused: int, asked: int) -> RefusingOperand:
     """refused: devices that the selector refused; only so many as `asked` were asked for what they have."""
     comparison = drop.clause.comparison
     compared: _Fields = {} if comparison is None else {
@@ -113,7 +113,7 @@ def _operand(drop: Drop, refused: int, asked: int) -> Operand:
         "least": drop.least,
         "greatest": drop.greatest,
     }  # fmt: skip
-    return Operand(
+    return RefusingOperand(
         text=_one_line(str(drop.clause)),
         refuses=drop.count,
         refuses_all=drop.count == min(refused, asked),

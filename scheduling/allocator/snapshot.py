@@ -17,25 +17,25 @@ from dataclasses import dataclass, field
 from claims.kinds.resource_claims import AllocationResult, DeviceRequestAllocationResult, ResourceClaim
 from inventory.kinds.devices import DeviceClass, DeviceTaintRule, ResourceSlice
 from manciple.wire.quantity import Quantity
-from scheduling.allocator.pools import Catalogue, Generation, NodeDevices, PublishedPool, union
+from scheduling.allocator.pools import Catalogue, Generation, NodeDevices, PoolSlices, union
 from scheduling.allocator.published import Features, Interner, NodeView, PoolKey, SliceContent, tainted_by
 
 
 @dataclass(frozen=True, slots=True)
-class Shares:
+class DeviceShares:
     """The shares given out of one device: how many, and what they consume together (capacity name -> nanos)."""
 
     count: int = 0
     consumed: Mapping[str, int] = field(default_factory=dict)
 
-    def plus(self, consumed: Mapping[str, int], *, sign: int) -> Shares:
+    def plus(self, consumed: Mapping[str, int], *, sign: int) -> DeviceShares:
         total = dict(self.consumed)
         for name, nanos in consumed.items():
             total[name] = total.get(name, 0) + sign * nanos
-        return Shares(self.count + sign, {name: nanos for name, nanos in total.items() if nanos})
+        return DeviceShares(self.count + sign, {name: nanos for name, nanos in total.items() if nanos})
 
 
-NO_SHARES = Shares()
+NO_SHARES = DeviceShares()
 
 
 class PoolUsage:
@@ -43,7 +43,7 @@ class PoolUsage:
 
     __slots__ = ("_masks", "shares", "taken")
 
-    def __init__(self, taken: Mapping[str, int], shares: Mapping[str, Shares]) -> None:
+    def __init__(self, taken: Mapping[str, int], shares: Mapping[str, DeviceShares]) -> None:
         self.taken = taken
         self.shares = shares
         self._masks: tuple[Generation, int, int] | None = None
@@ -199,7 +199,7 @@ class Inventory:
         self._slices: dict[str, SliceContent] = {}
         #: the same by pool, by name; first published first
         self._by_pool: dict[PoolKey, dict[str, SliceContent]] = {}
-        self._pools: dict[PoolKey, PublishedPool] = {}
+        self._pools: dict[PoolKey, PoolSlices] = {}
         self._stale: set[PoolKey] = set()
         self._classes: dict[str, DeviceClass] = {}
         self._rules: dict[str, DeviceTaintRule] = {}
@@ -331,10 +331,10 @@ class Inventory:
             self._is_current = True
         return self._catalogue
 
-    def _rebuild_pools(self) -> tuple[list[PublishedPool], list[PublishedPool]]:
+    def _rebuild_pools(self) -> tuple[list[PoolSlices], list[PoolSlices]]:
         """Returns the pools that changed, as they were and as they are."""
         gone = [self._pools.pop(key) for key in self._stale if key in self._pools]
-        new = [PublishedPool(key, slices.values()) for key in self._stale if (slices := self._by_pool.get(key))]
+        new = [PoolSlices(key, slices.values()) for key in self._stale if (slices := self._by_pool.get(key))]
         self._pools.update((pool.key, pool) for pool in new)
         self._stale = set()
         return gone, new

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from manciple.wire.quantity import Quantity
 from scheduling.allocator.pools import Generation, NodeDevices, PoolOnNode, bits, union
-from scheduling.allocator.problem import ConstraintOnNode, Problem, RequestOnNode
+from scheduling.allocator.problem import AllocationProblem, ConstraintOnNode, RequestOnNode
 from scheduling.allocator.published import Consumption, PoolKey, PublishedDevice
 from scheduling.allocator.snapshot import UsageTable
 
@@ -98,7 +98,7 @@ class Taken:
 class SearchState:
     """Mutable; owned by one search."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: AllocationProblem) -> None:
         self._problem = problem
         self.taken: list[Taken] = []
         self.chosen: list[int] = []

@@ -9,7 +9,7 @@ An expression is parsed (`parser`), typed against the declared functions and jud
 
 from scheduling.cel.device import DeviceView, is_readable
 from scheduling.cel.errors import CelError, CompileError, CostLimitExceeded, EvaluationError
-from scheduling.cel.functions import Features
+from scheduling.cel.functions import CelFeatures
 from scheduling.cel.selector import (
     COST_LIMIT,
     DeviceReference,
@@ -22,12 +22,12 @@ from scheduling.cel.selector import (
 __all__ = [
     "COST_LIMIT",
     "CelError",
+    "CelFeatures",
     "CompileError",
     "CostLimitExceeded",
     "DeviceReference",
     "DeviceView",
     "EvaluationError",
-    "Features",
     "Selector",
     "compile_new_selector",
     "compile_selector",

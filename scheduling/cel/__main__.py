@@ -25,7 +25,7 @@ import msgspec
 from inventory.kinds.devices import Device
 from scheduling.cel.device import DeviceView
 from scheduling.cel.errors import CompileError
-from scheduling.cel.functions import Features
+from scheduling.cel.functions import CelFeatures
 from scheduling.cel.selector import Selector, compile_new_selector, compile_selector
 
 
@@ -38,14 +38,14 @@ class DriverName(msgspec.Struct, frozen=True):
     driver: str = ""
 
 
-class Question(msgspec.Struct, frozen=True):
+class EvaluationQuestion(msgspec.Struct, frozen=True):
     expression: str
     device: msgspec.Raw = msgspec.Raw(b"{}")
     features: FeatureNames = FeatureNames()
     environment: Literal["stored", "new"] = "stored"
 
 
-class Answer(msgspec.Struct, rename="camel", omit_defaults=True, frozen=True):
+class EvaluationAnswer(msgspec.Struct, rename="camel", omit_defaults=True, frozen=True):
     outcome: str
     compile_error: str = ""
     runtime_error: str = ""
@@ -55,26 +55,26 @@ class Answer(msgspec.Struct, rename="camel", omit_defaults=True, frozen=True):
     error: str = ""
 
 
-def answer(line: bytes) -> Answer:
+def answer(line: bytes) -> EvaluationAnswer:
     """The answer to one line."""
     try:
-        question = msgspec.json.decode(line, type=Question)
+        question = msgspec.json.decode(line, type=EvaluationQuestion)
         device = _view(question.device)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        return Answer(outcome="invalid", error=str(error))
+        return EvaluationAnswer(outcome="invalid", error=str(error))
     try:
         selector = _selector(question)
     except CompileError as error:
-        return Answer(outcome="compileError", compile_error=error.message)
+        return EvaluationAnswer(outcome="compileError", compile_error=error.message)
     if question.environment == "new":
         return _judged(selector, "ok")
     return _evaluated(selector, device)
 
 
-def _selector(question: Question) -> Selector:
+def _selector(question: EvaluationQuestion) -> Selector:
     if question.environment == "stored":
         return compile_selector(question.expression)
-    features = Features(
+    features = CelFeatures(
         consumable_capacity=bool(question.features.consumable_capacity),
         list_type_attributes=bool(question.features.list_type_attributes),
     )
@@ -86,8 +86,8 @@ def _view(raw: msgspec.Raw) -> DeviceView:
     return DeviceView.of(driver, msgspec.json.decode(raw, type=Device))
 
 
-def _judged(selector: Selector, outcome: str, **more: Any) -> Answer:
-    return Answer(
+def _judged(selector: Selector, outcome: str, **more: Any) -> EvaluationAnswer:
+    return EvaluationAnswer(
         outcome=outcome,
         estimated_max_cost=selector.estimated_max_cost,
         exceeds_cost_limit=selector.exceeds_cost_limit,
@@ -95,7 +95,7 @@ def _judged(selector: Selector, outcome: str, **more: Any) -> Answer:
     )
 
 
-def _evaluated(selector: Selector, device: DeviceView) -> Answer:
+def _evaluated(selector: Selector, device: DeviceView) -> EvaluationAnswer:
     outcome = selector.evaluate(device)
     if outcome.error is not None:
         return _judged(selector, "runtimeError", runtime_error=outcome.error.message, actual_cost=outcome.cost)

@@ -12,8 +12,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from scheduling.cel.conversions import REFUSALS, Clause, TemplateError, parts, string_to_duration, string_to_timestamp
-from scheduling.cel.errors import EvaluationError, Problem
+from scheduling.cel.conversions import (
+    REFUSALS,
+    FormatClause,
+    TemplateError,
+    parts,
+    string_to_duration,
+    string_to_timestamp,
+)
+from scheduling.cel.errors import CompileFinding, EvaluationError
 from scheduling.cel.functions import WRAPPERS, Environment, Overload
 from scheduling.cel.text import compiled
 from scheduling.cel.tree import (
@@ -39,7 +46,7 @@ from scheduling.cel.types import (
     INT,
     Bindings,
     CelType,
-    Kind,
+    TypeKind,
     describe,
     is_dynamic,
     is_optional,
@@ -51,7 +58,7 @@ from scheduling.cel.types import (
 
 
 @dataclass(frozen=True)
-class Reference:
+class NameReference:
     """What a call or a qualified name stands for."""
 
     #: a variable or type name; empty for a call
@@ -68,7 +75,7 @@ class CheckedTree:
     root: Node
     environment: Environment
     types: dict[Node, CelType] = field(default_factory=dict)
-    references: dict[Node, Reference] = field(default_factory=dict)
+    references: dict[Node, NameReference] = field(default_factory=dict)
 
     @property
     def output_type(self) -> CelType:
@@ -79,7 +86,7 @@ class CheckedTree:
         return call.args if self.references[call].is_namespaced else call.operands
 
 
-def check(root: Node, environment: Environment) -> tuple[CheckedTree, list[Problem]]:
+def check(root: Node, environment: Environment) -> tuple[CheckedTree, list[CompileFinding]]:
     """Types the tree. Where there are problems the tree is not fit for use."""
     checker = _Checker(environment, CheckedTree(root, environment))
     checker.check(root)
@@ -94,7 +101,7 @@ class _Checker:
         self.environment = environment
         self.tree = tree
         self.bindings = Bindings()
-        self.problems: list[Problem] = []
+        self.problems: list[CompileFinding] = []
         self._scopes: list[dict[str, CelType]] = []
         self._rules: dict[type, Callable[..., CelType]] = {
             Literal: lambda node: node.type,
@@ -114,7 +121,7 @@ class _Checker:
         return self.tree.types[node]
 
     def _problem(self, node: Node, message: str) -> CelType:
-        self.problems.append(Problem(node.offset, message))
+        self.problems.append(CompileFinding(node.offset, message))
         return ERROR
 
     def _undeclared(self, node: Node, name: str) -> CelType:
@@ -137,7 +144,7 @@ class _Checker:
         type_ = self._lookup(node.name)
         if type_ is None:
             return self._undeclared(node, node.name)
-        self.tree.references[node] = Reference(name=node.name)
+        self.tree.references[node] = NameReference(name=node.name)
         return type_
 
     # selection
@@ -146,7 +153,7 @@ class _Checker:
         name = None if node.test_only else qualified_name(node)
         named = self._lookup(name) if name is not None else None
         if name is not None and named is not None:
-            self.tree.references[node] = Reference(name=name)
+            self.tree.references[node] = NameReference(name=name)
             return named
         type_ = self._field(node, node.operand, node.field_name, optional=False)
         return BOOL if node.test_only else self.bindings.resolve(type_, unbound_to_dyn=False)
@@ -158,14 +165,14 @@ class _Checker:
         return optional_of(type_) if optional or is_optional(operand_type) else type_
 
     def _field_of(self, node: Node, owner: CelType, name: str) -> CelType:
-        if owner.kind is Kind.MAP:
+        if owner.kind is TypeKind.MAP:
             return owner.params[1]
-        if owner.kind is Kind.STRUCT:
+        if owner.kind is TypeKind.STRUCT:
             found = self.environment.device_fields.get(name) if owner == DEVICE else None
             return found or self._problem(node, f"undefined field '{name}'")
-        if owner.kind is Kind.PARAM:
+        if owner.kind is TypeKind.PARAM:
             self.bindings.assignable(DYN, owner)
-        elif not is_dynamic(owner) and owner.kind is not Kind.ERROR:
+        elif not is_dynamic(owner) and owner.kind is not TypeKind.ERROR:
             self._problem(node, f"type '{describe(owner)}' does not support field selection")
         return DYN
 
@@ -191,7 +198,7 @@ class _Checker:
         operand, name = node.args[0], narrowed(node.args[1], Literal)
         self.check(name)
         type_ = self._field(node, operand, str(name.value), optional=True)
-        self.tree.references[node] = Reference(function=node.function, overloads=("select_optional_field",))
+        self.tree.references[node] = NameReference(function=node.function, overloads=("select_optional_field",))
         return self.bindings.resolve(type_, unbound_to_dyn=False)
 
     def _resolve(self, node: Call, overloads: Sequence[Overload], *, is_namespaced: bool = False) -> CelType:
@@ -211,7 +218,9 @@ class _Checker:
                     result = type_ if result is None else _joined_result(result, type_)
         if result is None:
             return self._problem(node, _no_match(function, self._shown(given), is_member=is_member))
-        self.tree.references[node] = Reference(function=function, is_namespaced=is_namespaced, overloads=tuple(fitting))
+        self.tree.references[node] = NameReference(
+            function=function, is_namespaced=is_namespaced, overloads=tuple(fitting)
+        )
         return result
 
     def _logical(self, node: Call, operands: Sequence[Node], given: Sequence[CelType], overload: Overload) -> CelType:
@@ -222,7 +231,7 @@ class _Checker:
         ]
         for operand, type_ in wrong:
             self._mismatch(operand, BOOL, type_)
-        self.tree.references[node] = Reference(function=node.function, overloads=(overload.id,))
+        self.tree.references[node] = NameReference(function=node.function, overloads=(overload.id,))
         return ERROR if wrong else BOOL
 
     def _fit(self, overload: Overload, given: Sequence[CelType]) -> CelType | None:
@@ -278,14 +287,14 @@ class _Checker:
         type_ = self._lookup(node.name)
         if type_ is None:
             return self._undeclared(node, node.name)
-        if type_.kind is not Kind.TYPE:
+        if type_.kind is not TypeKind.TYPE:
             return self._problem(node, f"'{node.name}' is not a type")
         made = type_.params[0]
-        if made.kind not in (Kind.WRAPPER, Kind.STRUCT):
+        if made.kind not in (TypeKind.WRAPPER, TypeKind.STRUCT):
             return self._problem(node, f"'{node.name}' is not a message type")
         for init in node.fields:
             self._init(node, init.name, self._element(init.value, optional=init.optional), init.offset)
-        self.tree.references[node] = Reference(name=node.name)
+        self.tree.references[node] = NameReference(name=node.name)
         return made
 
     def _init(self, node: StructLiteral, name: str, found: CelType, offset: int) -> None:
@@ -293,12 +302,12 @@ class _Checker:
         if node.name == DEVICE.name:
             wanted = self.environment.device_fields.get(name)
         if wanted is None:
-            self.problems.append(Problem(offset, f"undefined field '{name}'"))
+            self.problems.append(CompileFinding(offset, f"undefined field '{name}'"))
         elif not self.bindings.assignable(wanted, found):
             message = (
                 f"expected type of field '{name}' is '{describe(wanted)}' but provided type is '{describe(found)}'"
             )
-            self.problems.append(Problem(offset, message))
+            self.problems.append(CompileFinding(offset, message))
 
     # folds
 
@@ -319,11 +328,11 @@ class _Checker:
     def _iteration(self, node: Comprehension, range_type: CelType) -> dict[str, CelType]:
         """The types of the iteration variables."""
         names = [node.iter_var, *([node.iter_var2] if node.iter_var2 else [])]
-        if range_type.kind is Kind.LIST:
+        if range_type.kind is TypeKind.LIST:
             types = [INT, range_type.params[0]] if node.iter_var2 else [range_type.params[0]]
-        elif range_type.kind is Kind.MAP:
+        elif range_type.kind is TypeKind.MAP:
             types = list(range_type.params)
-        elif range_type.kind in (Kind.DYN, Kind.ERROR, Kind.PARAM):
+        elif range_type.kind in (TypeKind.DYN, TypeKind.ERROR, TypeKind.PARAM):
             self.bindings.assignable(DYN, range_type)
             self.bindings.assignable(self.tree.types[node.iter_range], DYN)
             types = [DYN, DYN]
@@ -373,9 +382,9 @@ _ACCEPTED = {
 }  # fmt: skip
 
 
-def validate(tree: CheckedTree) -> list[Problem]:
+def validate(tree: CheckedTree) -> list[CompileFinding]:
     """The problems of a tree that type-checks."""
-    problems: list[Problem] = []
+    problems: list[CompileFinding] = []
     exempt = _inside_format(tree)
     for node in walk(tree.root):
         if isinstance(node, Call):
@@ -388,7 +397,7 @@ def validate(tree: CheckedTree) -> list[Problem]:
     return problems
 
 
-def _tried_literal(call: Call) -> Iterator[Problem]:
+def _tried_literal(call: Call) -> Iterator[CompileFinding]:
     trial = _TRIED.get(call.function)
     literal = call.args[0] if call.args else None
     if trial is None or not isinstance(literal, Literal) or not isinstance(literal.value, str):
@@ -396,7 +405,7 @@ def _tried_literal(call: Call) -> Iterator[Problem]:
     try:
         trial(literal.value)
     except EvaluationError:
-        yield Problem(literal.offset, f"invalid {call.function} argument")
+        yield CompileFinding(literal.offset, f"invalid {call.function} argument")
 
 
 def _inside_format(tree: CheckedTree) -> set[Node]:
@@ -420,11 +429,11 @@ def _unwrapped(type_: CelType, *, optional: bool) -> CelType:
     return type_.params[0] if optional and type_.params else type_
 
 
-def _mismatch(node: Node, expected: CelType, found: CelType) -> Problem:
-    return Problem(node.offset, f"expected type '{describe(expected)}' but found '{describe(found)}'")
+def _mismatch(node: Node, expected: CelType, found: CelType) -> CompileFinding:
+    return CompileFinding(node.offset, f"expected type '{describe(expected)}' but found '{describe(found)}'")
 
 
-def _mixed_list(tree: CheckedTree, node: ListLiteral) -> Iterator[Problem]:
+def _mixed_list(tree: CheckedTree, node: ListLiteral) -> Iterator[CompileFinding]:
     expected: CelType | None = None
     for index, element in enumerate(node.elements):
         found = _unwrapped(tree.types[element], optional=index in node.optional)
@@ -435,7 +444,7 @@ def _mixed_list(tree: CheckedTree, node: ListLiteral) -> Iterator[Problem]:
             return
 
 
-def _mixed_map(tree: CheckedTree, node: MapLiteral) -> Iterator[Problem]:
+def _mixed_map(tree: CheckedTree, node: MapLiteral) -> Iterator[CompileFinding]:
     if not node.entries:
         return
     first = node.entries[0]
@@ -449,36 +458,38 @@ def _mixed_map(tree: CheckedTree, node: MapLiteral) -> Iterator[Problem]:
             yield _mismatch(entry.value, value_type, value)
 
 
-def _template(tree: CheckedTree, call: Call) -> Iterator[Problem]:
+def _template(tree: CheckedTree, call: Call) -> Iterator[CompileFinding]:
     if call.function != "format" or not isinstance(call.target, Literal) or len(call.args) != 1:
         return
     arguments = call.args[0]
     if not isinstance(arguments, ListLiteral):
         return
     try:
-        clauses = [part for part in parts(str(call.target.value)) if isinstance(part, Clause)]
+        clauses = [part for part in parts(str(call.target.value)) if isinstance(part, FormatClause)]
     except TemplateError as error:
-        yield Problem(call.offset, str(error))
+        yield CompileFinding(call.offset, str(error))
         return
     yield from _arguments(tree, call, clauses, arguments.elements)
 
 
-def _arguments(tree: CheckedTree, call: Call, clauses: list[Clause], elements: tuple[Node, ...]) -> Iterator[Problem]:
+def _arguments(
+    tree: CheckedTree, call: Call, clauses: list[FormatClause], elements: tuple[Node, ...]
+) -> Iterator[CompileFinding]:
     for index, clause in enumerate(clauses):
         if index >= len(elements):
-            yield Problem(call.offset, f"index {index} out of range")
+            yield CompileFinding(call.offset, f"index {index} out of range")
             return
         type_ = tree.types[elements[index]]
         if not _shows(clause, type_):
             refusal = f"error during formatting: {REFUSALS[clause.verb]}{type_.name}"
-            yield Problem(elements[index].offset, refusal)
+            yield CompileFinding(elements[index].offset, refusal)
             return
     if len(elements) > len(clauses):
         message = f"too many arguments supplied to string.format (expected {len(clauses)}, got {len(elements)})"
-        yield Problem(call.offset, message)
+        yield CompileFinding(call.offset, message)
 
 
-def _shows(clause: Clause, type_: CelType) -> bool:
-    if type_.kind is Kind.DYN:
+def _shows(clause: FormatClause, type_: CelType) -> bool:
+    if type_.kind is TypeKind.DYN:
         return True
     return type_.name in _ACCEPTED[clause.verb]

@@ -38,7 +38,7 @@ class TooLong(Exception):
     """The code of an expression would be out of proportion."""
 
 
-class Writer:
+class FunctionWriter:
     """The functions of one expression while they are being written. The function being written is the current one."""
 
     def __init__(self, namespace: dict[str, Any]) -> None:

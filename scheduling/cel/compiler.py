@@ -26,7 +26,7 @@ from typing import Any
 
 from scheduling.cel import codegen, functions
 from scheduling.cel.checker import CheckedTree
-from scheduling.cel.codegen import COMPARISONS, TooLong, Writer, comparison, is_comparable
+from scheduling.cel.codegen import COMPARISONS, FunctionWriter, TooLong, comparison, is_comparable
 from scheduling.cel.costs import AMPLIFYING
 from scheduling.cel.device import FIELDS, DeviceView
 from scheduling.cel.tree import (
@@ -44,7 +44,7 @@ from scheduling.cel.tree import (
     narrowed,
     walk,
 )
-from scheduling.cel.types import STRING, CelType, Kind
+from scheduling.cel.types import STRING, CelType, TypeKind
 from scheduling.cel.values import TypeValue
 
 #: Longer inline expressions are cut by variables; Python's parser limits how deep parentheses nest.
@@ -54,7 +54,7 @@ _BOOL_CALLS = frozenset(("_==_", "_!=_", "_<_", "_<=_", "_>_", "_>=_", "!_", "@i
 _BOOL_MACROS = frozenset(("all", "exists", "exists_one", "existsOne"))
 
 
-class Facts:
+class TreeFacts:
     """Facts of one tree, worked out when they are asked for."""
 
     def __init__(self, tree: CheckedTree) -> None:
@@ -103,7 +103,7 @@ class Facts:
 
 def is_exact(type_: CelType) -> bool:
     """True when a value of this static type has it at run time too, in full."""
-    if type_.kind in (Kind.DYN, Kind.ANY, Kind.PARAM):
+    if type_.kind in (TypeKind.DYN, TypeKind.ANY, TypeKind.PARAM):
         return False
     return all(map(is_exact, type_.params))
 
@@ -126,7 +126,7 @@ def compile_tree(tree: CheckedTree) -> Callable[[DeviceView], Any] | None:
     None where its code would be too long, or where a call may build far more than it costs, which only the counting
     evaluator watches.
     """
-    facts = Facts(tree)
+    facts = TreeFacts(tree)
     if facts.may_amplify():
         return None
     compiler = _Compiler(tree, facts)
@@ -138,10 +138,10 @@ def compile_tree(tree: CheckedTree) -> Callable[[DeviceView], Any] | None:
 
 
 class _Compiler:
-    def __init__(self, tree: CheckedTree, facts: Facts) -> None:
+    def __init__(self, tree: CheckedTree, facts: TreeFacts) -> None:
         self._tree = tree
         self._facts = facts
-        self.writer = Writer(dict(codegen.NAMES))
+        self.writer = FunctionWriter(dict(codegen.NAMES))
         #: a variable of the expression -> its Python name and whether it may hold an error
         self._variables: dict[str, tuple[str, bool]] = {}
         self._rules: dict[type, Callable[..., str]] = {
@@ -195,7 +195,7 @@ class _Compiler:
             variable, may_fail = self._variables[name]
             return f"forced({variable})" if may_fail else variable
         type_ = self._tree.types[node]
-        if type_.kind is Kind.TYPE:
+        if type_.kind is TypeKind.TYPE:
             return self.writer.constant(TypeValue(type_.params[0]))
         return _DEVICE
 

@@ -139,14 +139,14 @@ class TemplateError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Clause:
+class FormatClause:
     """One %-clause: its letter and precision."""
 
     verb: str
     precision: int = _DEFAULT_PRECISION
 
 
-def parts(template: str) -> Iterator[str | Clause]:
+def parts(template: str) -> Iterator[str | FormatClause]:
     """Texts and clauses, in order. Raises: TemplateError."""
     position = 0
     while True:
@@ -164,7 +164,7 @@ def parts(template: str) -> Iterator[str | Clause]:
         yield clause
 
 
-def _clause(template: str, position: int) -> tuple[Clause, int]:
+def _clause(template: str, position: int) -> tuple[FormatClause, int]:
     """The clause that begins behind its percent sign, and where the text goes on."""
     precision = _DEFAULT_PRECISION
     if template[position : position + 1] == ".":
@@ -182,7 +182,7 @@ def _clause(template: str, position: int) -> tuple[Clause, int]:
         raise TemplateError("unexpected end of string")
     if verb not in REFUSALS:
         raise TemplateError(f'could not parse formatting clause: unrecognized formatting clause "{verb}"')
-    return Clause(verb, precision), position + 1
+    return FormatClause(verb, precision), position + 1
 
 
 def format_text(template: str, arguments: list[Any]) -> str:
@@ -203,11 +203,11 @@ def format_text(template: str, arguments: list[Any]) -> str:
     return "".join(shown)
 
 
-def _refused(value: Any, clause: Clause) -> EvaluationError:
+def _refused(value: Any, clause: FormatClause) -> EvaluationError:
     return EvaluationError(f"error during formatting: {REFUSALS[clause.verb]}{type_name(value)}")
 
 
-def _string(value: Any, clause: Clause) -> str:
+def _string(value: Any, clause: FormatClause) -> str:
     if value is None:
         return "null"
     kind = type(value)
@@ -221,7 +221,7 @@ def _string(value: Any, clause: Clause) -> str:
     raise _refused(value, clause)
 
 
-def _nested(value: Any, clause: Clause) -> str:
+def _nested(value: Any, clause: FormatClause) -> str:
     """A value inside a list or map: as the language would write it."""
     kind = type(value)
     if kind is str:
@@ -254,13 +254,13 @@ _TEXTS: dict[type, Callable[[Any], str]] = {
 }
 
 
-def _integer(value: Any, clause: Clause) -> int:
+def _integer(value: Any, clause: FormatClause) -> int:
     if type(value) not in (int, Uint):
         raise _refused(value, clause)
     return int(value)
 
 
-def _hex(value: Any, clause: Clause) -> str:
+def _hex(value: Any, clause: FormatClause) -> str:
     if isinstance(value, str | bytes):
         digits = (value.encode() if isinstance(value, str) else value).hex()
     else:
@@ -268,7 +268,7 @@ def _hex(value: Any, clause: Clause) -> str:
     return digits.upper() if clause.verb == "X" else digits
 
 
-def _double(value: Any, clause: Clause) -> float:
+def _double(value: Any, clause: FormatClause) -> float:
     if isinstance(value, str) and value in ("NaN", "Infinity", "-Infinity"):
         return float(value)
     if type(value) is not float:
@@ -276,12 +276,12 @@ def _double(value: Any, clause: Clause) -> float:
     return value
 
 
-def _fixed(value: Any, clause: Clause) -> str:
+def _fixed(value: Any, clause: FormatClause) -> str:
     number = _double(value, clause)
     return f"{number:,.{clause.precision}f}" if math.isfinite(number) else _not_finite(number)
 
 
-def _scientific(value: Any, clause: Clause) -> str:
+def _scientific(value: Any, clause: FormatClause) -> str:
     number = _double(value, clause)
     if not math.isfinite(number):
         return _not_finite(number)
@@ -296,7 +296,7 @@ def _not_finite(number: float) -> str:
     return "∞" if number > 0 else "-∞"
 
 
-_VERBS: dict[str, Callable[[Any, Clause], str]] = {
+_VERBS: dict[str, Callable[[Any, FormatClause], str]] = {
     "s": _string,
     "d": lambda value, clause: str(_integer(value, clause)),
     "f": _fixed,

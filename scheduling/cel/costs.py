@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from scheduling.cel.device import greatest_size
-from scheduling.cel.kubernetes import Address, Network
+from scheduling.cel.kubernetes import IpAddress, Network
 from scheduling.cel.text import NamedFormat
 from scheduling.cel.types import BYTES, CIDR, COMPARABLE, FORMAT, IP, QUANTITY, SEMVER, STRING, URL, CelType
 from scheduling.cel.values import CelMap, Strict, key_value
@@ -245,7 +245,7 @@ def size_of(value: Any) -> int:
     """What size() would say, 1 for what has no size."""
     if isinstance(value, str | bytes | list | CelMap):
         return len(value)
-    if isinstance(value, Address):
+    if isinstance(value, IpAddress):
         return len(value.address.packed)
     if isinstance(value, Network):
         return math.ceil(value.prefix / 8)

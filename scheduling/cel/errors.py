@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Problem:
+class CompileFinding:
     """One finding: `offset` counts code points from the start of the expression."""
 
     offset: int
@@ -55,7 +55,7 @@ class CostLimitExceeded(EvaluationError):  # named after the event, as upstream
         super().__init__("operation cancelled: actual cost limit exceeded")
 
 
-def compile_error(source: str, problems: Sequence[Problem]) -> CompileError:
+def compile_error(source: str, problems: Sequence[CompileFinding]) -> CompileError:
     """All problems of one expression as one error, in cel-go's format."""
     ordered = sorted(problems, key=lambda problem: problem.offset)
     places = [_place(source, problem.offset) for problem in ordered]

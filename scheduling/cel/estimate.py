@@ -38,7 +38,7 @@ from scheduling.cel.tree import (
     Select,
     StructLiteral,
 )
-from scheduling.cel.types import DURATION, TIMESTAMP, CelType, Kind, is_optional
+from scheduling.cel.types import DURATION, TIMESTAMP, CelType, TypeKind, is_optional
 
 Path: TypeAlias = tuple[str, ...]
 
@@ -52,7 +52,7 @@ def estimate_cost(tree: CheckedTree) -> Range:
 class _EntrySizes:
     """The sizes of what an aggregate holds."""
 
-    kind: Kind
+    kind: TypeKind
     key: Range
     value: Range
 
@@ -107,7 +107,7 @@ class _Estimator:
         if node.test_only:
             return cost
         self._paths[node] = (*self._path(node.operand), node.field_name)
-        counted = self._tree.types[node.operand].kind in (Kind.MAP, Kind.STRUCT, Kind.PARAM)
+        counted = self._tree.types[node.operand].kind in (TypeKind.MAP, TypeKind.STRUCT, TypeKind.PARAM)
         return cost + ONE if counted else cost
 
     def _path(self, node: Node) -> Path:
@@ -179,7 +179,7 @@ class _Estimator:
         for element in node.elements:
             cost += self.cost(element)
             size |= self._size_or_unknown(element)
-        self._entries[node] = _EntrySizes(Kind.LIST, ONE, size)
+        self._entries[node] = _EntrySizes(TypeKind.LIST, ONE, size)
         return cost + fixed(LIST_CREATE)
 
     def _map(self, node: MapLiteral) -> Range:
@@ -189,7 +189,7 @@ class _Estimator:
             cost += self.cost(entry.key) + self.cost(entry.value)
             key |= self._size_or_unknown(entry.key)
             value |= self._size_or_unknown(entry.value)
-        self._entries[node] = _EntrySizes(Kind.MAP, key, value)
+        self._entries[node] = _EntrySizes(TypeKind.MAP, key, value)
         return cost + fixed(MAP_CREATE)
 
     def _struct(self, node: StructLiteral) -> Range:
@@ -226,13 +226,13 @@ class _Estimator:
         entries = self._entry_sizes(node.iter_range)
         kind = entries.kind if entries else self._tree.types[node.iter_range].kind
         path = self._path(node.iter_range)
-        key = _Variable((*path, "@indices" if kind is Kind.LIST else "@keys"), entries.key if entries else None)
-        value = _Variable((*path, "@items" if kind is Kind.LIST else "@values"), entries.value if entries else None)
+        key = _Variable((*path, "@indices" if kind is TypeKind.LIST else "@keys"), entries.key if entries else None)
+        value = _Variable((*path, "@items" if kind is TypeKind.LIST else "@values"), entries.value if entries else None)
         if node.iter_var2:
             self._push(node.iter_var, key)
             self._push(node.iter_var2, value)
             return [node.iter_var, node.iter_var2]
-        self._push(node.iter_var, value if kind is Kind.LIST else key)
+        self._push(node.iter_var, value if kind is TypeKind.LIST else key)
         return [node.iter_var]
 
     def _size_of_fold(self, node: Comprehension, rounds: Range, step_entries: _EntrySizes | None) -> None:
@@ -283,7 +283,7 @@ def is_scalar(type_: CelType) -> bool:
     """True for types whose values all have one size."""
     if is_optional(type_):
         return is_scalar(type_.params[0])
-    if type_.kind is Kind.PRIMITIVE:
+    if type_.kind is TypeKind.PRIMITIVE:
         return type_.name not in ("string", "bytes")
     return type_ in (DURATION, TIMESTAMP)
 

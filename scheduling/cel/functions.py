@@ -40,7 +40,7 @@ from scheduling.cel.types import (
     TIMESTAMP,
     UINT,
     CelType,
-    Kind,
+    TypeKind,
     list_of,
     map_of,
     param,
@@ -66,7 +66,7 @@ class Overload:
 
 
 @dataclass(frozen=True)
-class Features:
+class CelFeatures:
     """Which feature gates are on, by their Kubernetes names without the DRA prefix."""
 
     consumable_capacity: bool = False
@@ -84,7 +84,7 @@ class Environment:
 
 
 #: Stored expressions are checked against everything any release allowed.
-ALL_FEATURES = Features(consumable_capacity=True, list_type_attributes=True)
+ALL_FEATURES = CelFeatures(consumable_capacity=True, list_type_attributes=True)
 
 
 def stored_environment() -> Environment:
@@ -92,7 +92,7 @@ def stored_environment() -> Environment:
 
 
 @lru_cache(maxsize=4)
-def environment_of(features: Features) -> Environment:
+def environment_of(features: CelFeatures) -> Environment:
     attribute = DYN if features.list_type_attributes else ANY
     fields = {
         "driver": STRING,
@@ -148,10 +148,10 @@ def _type_names() -> dict[str, CelType]:
     generic = {
         "list": list_of(DYN),
         "map": map_of(DYN, DYN),
-        "type": CelType(Kind.TYPE, "type"),
-        "optional_type": CelType(Kind.OPAQUE, "optional_type", (DYN,)),
-        "net.IP": CelType(Kind.OPAQUE, "net.IP"),
-        "net.CIDR": CelType(Kind.OPAQUE, "net.CIDR"),
+        "type": CelType(TypeKind.TYPE, "type"),
+        "optional_type": CelType(TypeKind.OPAQUE, "optional_type", (DYN,)),
+        "net.IP": CelType(TypeKind.OPAQUE, "net.IP"),
+        "net.CIDR": CelType(TypeKind.OPAQUE, "net.CIDR"),
         "kubernetes.DRADevice": DEVICE,
     }
     structs = {

@@ -40,7 +40,7 @@ from scheduling.cel.tree import (
     StructLiteral,
     extends_accumulator,
 )
-from scheduling.cel.types import Kind
+from scheduling.cel.types import TypeKind
 from scheduling.cel.values import CelMap, Optional, TypeValue, Uint, no_such_overload
 
 #: How many elements and code points one evaluation may build with AMPLIFYING functions.
@@ -80,7 +80,7 @@ Step: TypeAlias = Callable[[Frame], Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class NodePlan:
     """How to evaluate a node. `path`: without the cost of the name a plain path begins with, or None for no path."""
 
     run: Step
@@ -89,17 +89,17 @@ class Plan:
     value: Any = None
 
 
-def constant(value: Any) -> Plan:
-    return Plan(lambda _frame: value, is_constant=True, value=value)
+def constant(value: Any) -> NodePlan:
+    return NodePlan(lambda _frame: value, is_constant=True, value=value)
 
 
-def path_plan(path: Step) -> Plan:
+def path_plan(path: Step) -> NodePlan:
     def run(frame: Frame) -> Any:
         value = path(frame)
         frame.spend(1)
         return value
 
-    return Plan(run, path=path)
+    return NodePlan(run, path=path)
 
 
 def variable(frame: Frame, name: str) -> Any:
@@ -174,20 +174,20 @@ def then(step: Step, use: Callable[[Any, Frame], Any]) -> Step:
     return run
 
 
-def aggregate(build: Step, plans: Sequence[Plan], cost: int) -> Plan:
+def aggregate(build: Step, plans: Sequence[NodePlan], cost: int) -> NodePlan:
     if all(planned.is_constant for planned in plans):
         value = attempted(build, Frame(DeviceView(driver=""), limit=0))
         if isinstance(value, EvaluationError):
             return constant(value)
         # Accumulators grow in place: every evaluation gets a list of its own.
-        return Plan(lambda _frame: type(value)(value), is_constant=True, value=value)
+        return NodePlan(lambda _frame: type(value)(value), is_constant=True, value=value)
 
     def run(frame: Frame) -> Any:
         value = attempted(build, frame)
         frame.spend(cost)
         return value
 
-    return Plan(run)
+    return NodePlan(run)
 
 
 def calling(name: str, overload: str, function: functions.Function, steps: Sequence[Step], *, in_order: bool) -> Step:
@@ -247,9 +247,9 @@ def plan(tree: CheckedTree) -> Step:
 class _Planner:
     def __init__(self, tree: CheckedTree) -> None:
         self._tree = tree
-        self._plans: dict[Node, Plan] = {}
+        self._plans: dict[Node, NodePlan] = {}
         self._scopes: list[str] = []
-        self._rules: dict[type, Callable[..., Plan]] = {
+        self._rules: dict[type, Callable[..., NodePlan]] = {
             Literal: lambda node: constant(node.value),
             Ident: lambda node: self._name(node, node.name),
             Select: self._select,
@@ -260,22 +260,22 @@ class _Planner:
             Comprehension: self._comprehension,
         }
 
-    def plan(self, node: Node) -> Plan:
+    def plan(self, node: Node) -> NodePlan:
         if node not in self._plans:
             self._plans[node] = self._rules[type(node)](node)
         return self._plans[node]
 
-    def _name(self, node: Node, name: str) -> Plan:
+    def _name(self, node: Node, name: str) -> NodePlan:
         if name in self._scopes:
             return path_plan(lambda frame: variable(frame, name))
         type_ = self._tree.types[node]
-        if type_.kind is Kind.TYPE:
+        if type_.kind is TypeKind.TYPE:
             return constant(TypeValue(type_.params[0]))
         return path_plan(lambda frame: frame.device)
 
     # paths
 
-    def _select(self, node: Select) -> Plan:
+    def _select(self, node: Select) -> NodePlan:
         reference = self._tree.references.get(node)
         if reference is not None:
             return self._name(node, reference.name)
@@ -287,7 +287,7 @@ class _Planner:
                 frame.spend(1)
                 return is_present(operand, name)
 
-            return Plan(then(inner, present))
+            return NodePlan(then(inner, present))
 
         def path(frame: Frame) -> Any:
             operand = inner(frame)
@@ -300,7 +300,7 @@ class _Planner:
         planned = self.plan(node)
         return planned.path or planned.run
 
-    def index(self, node: Call, *, is_optional: bool) -> Plan:
+    def index(self, node: Call, *, is_optional: bool) -> NodePlan:
         inner, key = self._operand(node.args[0]), self.plan(node.args[1])
         key_step = key.path or key.run
         qualify = optional_qualified if is_optional else qualified
@@ -316,7 +316,7 @@ class _Planner:
 
     # calls
 
-    def _call(self, node: Call) -> Plan:
+    def _call(self, node: Call) -> NodePlan:
         special = _SPECIAL.get(node.function)
         reference = self._tree.references[node]
         if special is not None and (node.target is None) is (node.function in _GLOBAL):
@@ -334,10 +334,10 @@ class _Planner:
         in_order = len(plans) > _BINARY or by_name or _precompiled(reference.function, plans)
         steps = [planned.run for planned in plans]
         if extends_accumulator(node):
-            return Plan(calling("", overload, _IN_PLACE[reference.function], steps, in_order=in_order))
-        return Plan(calling(reference.function, overload, function, steps, in_order=in_order))
+            return NodePlan(calling("", overload, _IN_PLACE[reference.function], steps, in_order=in_order))
+        return NodePlan(calling(reference.function, overload, function, steps, in_order=in_order))
 
-    def _membership(self, node: Call) -> Plan | None:
+    def _membership(self, node: Call) -> NodePlan | None:
         """Being in a constant list of plain values, which costs nothing; None for anything else."""
         items = self.plan(node.args[1]).value
         only_list = self._tree.references[node].overloads == ("in_list",)
@@ -345,9 +345,9 @@ class _Planner:
             return None
         if not items:
             return constant(False)
-        return Plan(then(self.plan(node.args[0]).run, lambda value, _frame: contains(value, items)))
+        return NodePlan(then(self.plan(node.args[0]).run, lambda value, _frame: contains(value, items)))
 
-    def logical(self, node: Call, *, decisive: bool) -> Plan:
+    def logical(self, node: Call, *, decisive: bool) -> NodePlan:
         steps = [self.plan(arg).run for arg in node.args]
 
         def run(frame: Frame) -> Any:
@@ -360,9 +360,9 @@ class _Planner:
                     failure = failure or (value if isinstance(value, EvaluationError) else no_such_overload())
             return failure if failure is not None else not decisive
 
-        return Plan(run)
+        return NodePlan(run)
 
-    def conditional(self, node: Call) -> Plan:
+    def conditional(self, node: Call) -> NodePlan:
         condition = self.plan(node.args[0]).run
         branches = [self._operand(branch) for branch in node.args[1:]]
 
@@ -372,9 +372,9 @@ class _Planner:
             return branches[1](frame) if value is False else no_such_overload()
 
         run = then(condition, chosen)
-        return Plan(run, path=run)
+        return NodePlan(run, path=run)
 
-    def not_strictly_false(self, node: Call) -> Plan:
+    def not_strictly_false(self, node: Call) -> NodePlan:
         inner = self.plan(node.args[0]).run
 
         def run(frame: Frame) -> bool:
@@ -382,9 +382,9 @@ class _Planner:
             frame.spend(1)
             return value is not False
 
-        return Plan(run)
+        return NodePlan(run)
 
-    def alternative(self, node: Call, *, unwrap: bool) -> Plan:
+    def alternative(self, node: Call, *, unwrap: bool) -> NodePlan:
         """or() and orValue(): the argument is evaluated only when there is no value."""
         maybe, other = (self.plan(operand).run for operand in node.operands)
 
@@ -395,11 +395,11 @@ class _Planner:
                 return other(frame)
             return value.value if unwrap else value
 
-        return Plan(then(maybe, chosen))
+        return NodePlan(then(maybe, chosen))
 
     # aggregates
 
-    def _list(self, node: ListLiteral) -> Plan:
+    def _list(self, node: ListLiteral) -> NodePlan:
         plans = [self.plan(element) for element in node.elements]
         steps = [(planned.run, position in node.optional) for position, planned in enumerate(plans)]
 
@@ -414,7 +414,7 @@ class _Planner:
 
         return aggregate(build, plans, LIST_CREATE)
 
-    def _map(self, node: MapLiteral) -> Plan:
+    def _map(self, node: MapLiteral) -> NodePlan:
         plans = [self.plan(part) for entry in node.entries for part in (entry.key, entry.value)]
         steps = [(self.plan(entry.key).run, self.plan(entry.value).run, entry.optional) for entry in node.entries]
 
@@ -430,7 +430,7 @@ class _Planner:
 
         return aggregate(build, plans, MAP_CREATE)
 
-    def _struct(self, node: StructLiteral) -> Plan:
+    def _struct(self, node: StructLiteral) -> NodePlan:
         zero = zero_of(node.name)
         steps = [(self.plan(init.value).run, init.optional) for init in node.fields]
 
@@ -445,11 +445,11 @@ class _Planner:
             frame.spend(STRUCT_CREATE)
             return value
 
-        return Plan(run)
+        return NodePlan(run)
 
     # folds
 
-    def _comprehension(self, node: Comprehension) -> Plan:
+    def _comprehension(self, node: Comprehension) -> NodePlan:
         source, init = self.plan(node.iter_range).run, self.plan(node.accu_init).run
         self._scopes.append(node.accu_var)
         result = self.plan(node.result).run
@@ -458,8 +458,8 @@ class _Planner:
         condition, step = self.plan(node.loop_condition).run, self.plan(node.loop_step).run
         del self._scopes[-len(names) - 1 :]
         if node.is_bind:
-            return Plan(binding(node.accu_var, init, result))
-        return Plan(folding(names, source=source, init=init, condition=condition, step=step, result=result))
+            return NodePlan(binding(node.accu_var, init, result))
+        return NodePlan(folding(names, source=source, init=init, condition=condition, step=step, result=result))
 
 
 _PLAIN = (bool, int, Uint, float, str, bytes)
@@ -478,7 +478,7 @@ def _instantiated(function: Callable[[Any], Any], value: Any) -> Any:
         raise CompileError(f"program instantiation failed: {error.message}") from None
 
 
-def _precompiled(name: str, plans: Sequence[Plan]) -> bool:
+def _precompiled(name: str, plans: Sequence[NodePlan]) -> bool:
     """True for a search with a constant pattern. Raises: CompileError for a pattern that is none."""
     if name not in _PATTERNS or not plans[1].is_constant or not isinstance(plans[1].value, str):
         return False
@@ -487,7 +487,7 @@ def _precompiled(name: str, plans: Sequence[Plan]) -> bool:
 
 
 _GLOBAL = frozenset(("_&&_", "_||_", "_?_:_", "_[_]", "_[?_]", "_?._", "@not_strictly_false"))
-_SPECIAL: dict[str, Callable[[_Planner, Call], Plan]] = {
+_SPECIAL: dict[str, Callable[[_Planner, Call], NodePlan]] = {
     "_&&_": lambda planner, node: planner.logical(node, decisive=False),
     "_||_": lambda planner, node: planner.logical(node, decisive=True),
     "_?_:_": lambda planner, node: planner.conditional(node),

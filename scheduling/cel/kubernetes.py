@@ -203,10 +203,10 @@ _PREFIX = re.compile(r"0|[1-9][0-9]{0,2}")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Address(Strict):
+class IpAddress(Strict):
     address: _IP
 
-    def same(self, other: Address) -> bool:
+    def same(self, other: IpAddress) -> bool:
         return self.address == other.address
 
     def __hash__(self) -> int:
@@ -268,7 +268,7 @@ class Network(Strict):
         return ipaddress.ip_network(f"{self.address}/{self.prefix}", strict=False)
 
 
-def parse_address(text: str) -> Address:
+def parse_address(text: str) -> IpAddress:
     """Raises: ValueError with the library's message."""
     if "%" in text:
         raise ValueError(f'IP address "{text}" with zone value is not allowed')
@@ -279,7 +279,7 @@ def parse_address(text: str) -> Address:
         raise ValueError(f'IP Address "{text}" parse error during conversion from string: {reason}') from None
     if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
         raise ValueError(f'IPv4-mapped IPv6 address "{text}" is not allowed')
-    return Address(address)
+    return IpAddress(address)
 
 
 def _why_not(text: str) -> str:
@@ -419,17 +419,17 @@ IMPLEMENTATIONS: Mapping[str, Callable[..., Any]] = {
     "string_to_ip": _address,
     "is_ip": is_valid(parse_address),
     "ip_is_canonical": lambda text: _address(text).text() == text,
-    "ip_to_string": Address.text,
+    "ip_to_string": IpAddress.text,
     "ip_family": lambda address: address.family,
     "ip_is_unspecified": lambda address: address.address.is_unspecified,
     "ip_is_loopback": lambda address: address.address.is_loopback,
-    "ip_is_link_local_multicast": Address.is_link_local_multicast,
-    "ip_is_link_local_unicast": Address.is_link_local_unicast,
-    "ip_is_global_unicast": Address.is_global_unicast,
+    "ip_is_link_local_multicast": IpAddress.is_link_local_multicast,
+    "ip_is_link_local_unicast": IpAddress.is_link_local_unicast,
+    "ip_is_global_unicast": IpAddress.is_global_unicast,
     "string_to_cidr": _network,
     "is_cidr": is_valid(parse_network),
     "cidr_to_string": Network.text,
-    "cidr_ip": lambda network: Address(network.address),
+    "cidr_ip": lambda network: IpAddress(network.address),
     "cidr_masked": Network.masked,
     "cidr_prefix_length": lambda network: network.prefix,
     "cidr_contains_ip_ip": lambda network, address: network.holds_address(address.address),

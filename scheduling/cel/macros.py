@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from scheduling.cel.errors import Problem
+from scheduling.cel.errors import CompileFinding
 from scheduling.cel.tree import (
     ACCUMULATOR,
     Call,
@@ -32,7 +32,7 @@ _SORT_INPUT = "@__sortBy_input__"
 class MacroError(Exception):
     """A macro was called with arguments that it cannot expand."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: CompileFinding) -> None:
         super().__init__(problem.message)
         self.problem = problem
 
@@ -47,15 +47,15 @@ def expand(call: Call) -> Node:
 def _has(call: Call) -> Node:
     operand = call.args[0]
     if not isinstance(operand, Select) or operand.test_only:
-        raise MacroError(Problem(operand.offset, "invalid argument to has() macro"))
+        raise MacroError(CompileFinding(operand.offset, "invalid argument to has() macro"))
     return Select(call.offset, operand.operand, operand.field_name, test_only=True)
 
 
 def _name(node: Node) -> str:
     if not isinstance(node, Ident):
-        raise MacroError(Problem(node.offset, "argument must be a simple name"))
+        raise MacroError(CompileFinding(node.offset, "argument must be a simple name"))
     if node.name in (ACCUMULATOR, "__result__"):
-        raise MacroError(Problem(node.offset, "iteration variable overwrites accumulator variable"))
+        raise MacroError(CompileFinding(node.offset, "iteration variable overwrites accumulator variable"))
     return node.name
 
 
@@ -63,7 +63,7 @@ def _variables(call: Call, count: int) -> tuple[str, str]:
     first = _name(call.args[0])
     second = _name(call.args[1]) if count > 1 else ""
     if first == second:
-        raise MacroError(Problem(call.args[1].offset, "duplicate variable name: " + first))
+        raise MacroError(CompileFinding(call.args[1].offset, "duplicate variable name: " + first))
     return first, second
 
 
@@ -174,7 +174,7 @@ def _bind(call: Call) -> Node:
         return call
     name = call.args[0]
     if not isinstance(name, Ident):
-        raise MacroError(Problem(name.offset, "cel.bind() variable names must be simple identifiers"))
+        raise MacroError(CompileFinding(name.offset, "cel.bind() variable names must be simple identifiers"))
     return _named(call, name.name, call.args[1], call.args[2])
 
 
@@ -182,7 +182,7 @@ def _optional_mapped(call: Call, *, flat: bool) -> Node:
     name = call.args[0]
     if not isinstance(name, Ident):
         function = "optFlatMap" if flat else "optMap"
-        raise MacroError(Problem(name.offset, f"{function}() variable name must be a simple identifier"))
+        raise MacroError(CompileFinding(name.offset, f"{function}() variable name must be a simple identifier"))
     value = Call(call.offset, "value", call.target, ())
     bound: Node = _named(call, name.name, value, call.args[1])
     return _operator(
@@ -198,7 +198,7 @@ def _sort_by(call: Call) -> Node:
     target = call.operands[0]
     if isinstance(target, Literal | MapLiteral):
         message = "sortBy can only be applied to a list, identifier, comprehension, call or select expression"
-        raise MacroError(Problem(target.offset, message))
+        raise MacroError(CompileFinding(target.offset, message))
     source = Ident(call.offset, _SORT_INPUT)
     keys = expand(Call(call.offset, "map", source, call.args))
     ordered = Call(call.offset, "@sortByAssociatedKeys", source, (keys,))

@@ -15,10 +15,10 @@ from typing import Any
 from scheduling.cel import types
 from scheduling.cel.device import FIELDS, DeviceView
 from scheduling.cel.errors import EvaluationError
-from scheduling.cel.kubernetes import Address, Amount, Network, Semver, Url
+from scheduling.cel.kubernetes import Amount, IpAddress, Network, Semver, Url
 from scheduling.cel.text import NamedFormat
 from scheduling.cel.times import Duration, Timestamp
-from scheduling.cel.types import CelType, Kind
+from scheduling.cel.types import CelType, TypeKind
 from scheduling.cel.values import (
     MAX_INT,
     MAX_UINT,
@@ -39,9 +39,9 @@ from scheduling.cel.values import (
     three_way,
 )
 
-_LIST = CelType(Kind.LIST, "list")
-_MAP = CelType(Kind.MAP, "map")
-_OPTIONAL = CelType(Kind.OPAQUE, "optional_type")
+_LIST = CelType(TypeKind.LIST, "list")
+_MAP = CelType(TypeKind.MAP, "map")
+_OPTIONAL = CelType(TypeKind.OPAQUE, "optional_type")
 
 #: Python class of a value -> (its type, what cel-go calls the Go type of it)
 _TYPES: dict[type, tuple[CelType, str]] = {
@@ -62,7 +62,7 @@ _TYPES: dict[type, tuple[CelType, str]] = {
     Amount: (types.QUANTITY, "cel.Quantity"),
     Semver: (types.SEMVER, "cel.Semver"),
     Url: (types.URL, "cel.URL"),
-    Address: (types.IP, "cel.IP"),
+    IpAddress: (types.IP, "cel.IP"),
     Network: (types.CIDR, "cel.CIDR"),
     NamedFormat: (types.FORMAT, "*cel.Format"),
 }
@@ -86,14 +86,14 @@ def go_name(value: Any) -> str:
 def is_a(value: Any, wanted: CelType) -> bool:
     """True when an overload that asks for `wanted` takes `value`. Of aggregates only the first element is looked at."""
     kind = wanted.kind
-    if kind is Kind.DYN or kind is Kind.ANY or kind is Kind.PARAM:
+    if kind is TypeKind.DYN or kind is TypeKind.ANY or kind is TypeKind.PARAM:
         return True
     found = type_of(value)
     if found.kind is not kind or found.name != wanted.name:
-        return kind is Kind.WRAPPER and (value is None or is_a(value, wanted.params[0]))
-    if kind is Kind.LIST:
+        return kind is TypeKind.WRAPPER and (value is None or is_a(value, wanted.params[0]))
+    if kind is TypeKind.LIST:
         return not value or is_a(value[0], wanted.params[0])
-    if kind is Kind.MAP:
+    if kind is TypeKind.MAP:
         return all(
             is_a(key_value(key), wanted.params[0]) and is_a(item, wanted.params[1]) for key, item in _first(value)
         )

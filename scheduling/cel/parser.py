@@ -17,7 +17,7 @@ from typing import Any, NoReturn, TypeVar
 from lark import Lark, Token, Transformer, v_args
 from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken, VisitError
 
-from scheduling.cel.errors import CompileError, Problem, compile_error
+from scheduling.cel.errors import CompileError, CompileFinding, compile_error
 from scheduling.cel.macros import MacroError, expand
 from scheduling.cel.tree import (
     MAX_DEPTH,
@@ -143,12 +143,12 @@ _KEYWORDS = frozenset(("in", "true", "false", "null"))
 _V = TypeVar("_V")
 
 
-class Refused(Exception):  # named after the event
+class SyntaxRefused(Exception):  # named after the event
     """The text parses, but stands for nothing."""
 
     def __init__(self, offset: int, message: str) -> None:
         super().__init__(message)
-        self.problem = Problem(offset, message)
+        self.problem = CompileFinding(offset, message)
 
 
 class TooLargeInt(Literal):
@@ -162,7 +162,7 @@ def _at(token: Token) -> int:
 
 
 def _refuse(token: Token, message: str) -> NoReturn:
-    raise Refused(_at(token), message)
+    raise SyntaxRefused(_at(token), message)
 
 
 def _value(token: Token, read: Callable[[str], _V]) -> _V:
@@ -302,7 +302,7 @@ class Builder(Transformer[Token, Any]):
     def struct(self, type_name: Node, brace: Token, *children: Any) -> StructLiteral:
         name = qualified_name(type_name)
         if name is None:
-            raise Refused(_at(brace), "Syntax error: a message is named by identifiers")
+            raise SyntaxRefused(_at(brace), "Syntax error: a message is named by identifiers")
         fields = next((child for child in children if isinstance(child, tuple)), ())
         return StructLiteral(_at(brace), name, fields)
 
@@ -326,11 +326,13 @@ def parse(source: str) -> Node:
         tree: Node = _parser().parse(source)  # type: ignore[assignment]  # the callbacks make nodes, not lark's trees
     except VisitError as error:
         raise compile_error(source, [_problem(source, error.orig_exc)]) from None
-    except (UnexpectedInput, Refused, MacroError, TooDeep) as error:
+    except (UnexpectedInput, SyntaxRefused, MacroError, TooDeep) as error:
         raise compile_error(source, [_problem(source, error)]) from None
     too_large = [node for node in walk(tree) if isinstance(node, TooLargeInt)]
     if too_large:
-        raise compile_error(source, [Problem(node.offset, "Syntax error: invalid int literal") for node in too_large])
+        raise compile_error(
+            source, [CompileFinding(node.offset, "Syntax error: invalid int literal") for node in too_large]
+        )
     return tree
 
 
@@ -348,21 +350,21 @@ def _built_parser() -> Lark:
     return Lark(grammar, parser="lalr", lexer="contextual", maybe_placeholders=True, transformer=Builder())
 
 
-def _problem(source: str, error: BaseException) -> Problem:
-    if isinstance(error, Refused | MacroError):
+def _problem(source: str, error: BaseException) -> CompileFinding:
+    if isinstance(error, SyntaxRefused | MacroError):
         return error.problem
     if isinstance(error, TooDeep):
-        return Problem(0, f"expression recursion limit exceeded: {MAX_DEPTH}")
+        return CompileFinding(0, f"expression recursion limit exceeded: {MAX_DEPTH}")
     if isinstance(error, UnexpectedInput):
         return _syntax_problem(source, error)
     raise error
 
 
-def _syntax_problem(source: str, error: UnexpectedInput) -> Problem:
+def _syntax_problem(source: str, error: UnexpectedInput) -> CompileFinding:
     if isinstance(error, UnexpectedToken) and error.token.type == "$END":
-        return Problem(len(source), "Syntax error: mismatched input '<EOF>'")
+        return CompileFinding(len(source), "Syntax error: mismatched input '<EOF>'")
     offset = error.pos_in_stream or 0
     if isinstance(error, UnexpectedCharacters):
-        return Problem(offset, f"Syntax error: token recognition error at: '{source[offset]}'")
+        return CompileFinding(offset, f"Syntax error: token recognition error at: '{source[offset]}'")
     token = str(error.token) if isinstance(error, UnexpectedToken) else source[offset : offset + 1]
-    return Problem(offset, f"Syntax error: extraneous input '{token}'")
+    return CompileFinding(offset, f"Syntax error: extraneous input '{token}'")

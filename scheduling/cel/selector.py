@@ -17,7 +17,7 @@ from scheduling.cel.compiler import compile_tree
 from scheduling.cel.device import DeviceView
 from scheduling.cel.errors import CompileError, CostLimitExceeded, EvaluationError, compile_error
 from scheduling.cel.estimate import estimate_cost
-from scheduling.cel.functions import ALL_FEATURES, Environment, Features, environment_of
+from scheduling.cel.functions import ALL_FEATURES, CelFeatures, Environment, environment_of
 from scheduling.cel.interpreter import Frame, Step, plan
 from scheduling.cel.operators import type_name
 from scheduling.cel.parser import parse
@@ -209,7 +209,7 @@ def compile_selector(expression: str) -> Selector:
     return compile_new_selector(expression, ALL_FEATURES)
 
 
-def compile_new_selector(expression: str, features: Features) -> Selector:
+def compile_new_selector(expression: str, features: CelFeatures) -> Selector:
     """The same for an expression on its way into an object: only what the features allow. Raises: CompileError."""
     compiled = _compiled(expression, features)
     if isinstance(compiled, CompileError):
@@ -219,7 +219,7 @@ def compile_new_selector(expression: str, features: Features) -> Selector:
 
 
 @lru_cache(maxsize=CACHE_SIZE)
-def _compiled(expression: str, features: Features) -> Selector | CompileError:
+def _compiled(expression: str, features: CelFeatures) -> Selector | CompileError:
     try:
         return _compile(expression, environment_of(features))
     except CompileError as error:

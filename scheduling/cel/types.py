@@ -17,7 +17,7 @@ from enum import Enum, auto
 from functools import lru_cache
 
 
-class Kind(Enum):
+class TypeKind(Enum):
     DYN = auto()
     ANY = auto()
     ERROR = auto()
@@ -35,38 +35,38 @@ class Kind(Enum):
 
 @dataclass(frozen=True)
 class CelType:
-    kind: Kind
+    kind: TypeKind
     name: str
     params: tuple[CelType, ...] = ()
 
     def __str__(self) -> str:
-        if self.kind is Kind.WRAPPER:
+        if self.kind is TypeKind.WRAPPER:
             return f"wrapper({self.params[0]})"
         if not self.params:
             return self.name
         return f"{self.name}({', '.join(map(str, self.params))})"
 
 
-DYN = CelType(Kind.DYN, "dyn")
-ANY = CelType(Kind.ANY, "google.protobuf.Any")
-ERROR = CelType(Kind.ERROR, "*error*")
-BOOL = CelType(Kind.PRIMITIVE, "bool")
-INT = CelType(Kind.PRIMITIVE, "int")
-UINT = CelType(Kind.PRIMITIVE, "uint")
-DOUBLE = CelType(Kind.PRIMITIVE, "double")
-STRING = CelType(Kind.PRIMITIVE, "string")
-BYTES = CelType(Kind.PRIMITIVE, "bytes")
-NULL = CelType(Kind.NULL, "null_type")
-TIMESTAMP = CelType(Kind.TIME, "google.protobuf.Timestamp")
-DURATION = CelType(Kind.TIME, "google.protobuf.Duration")
-TYPE = CelType(Kind.TYPE, "type")
-QUANTITY = CelType(Kind.STRUCT, "kubernetes.Quantity")
-SEMVER = CelType(Kind.STRUCT, "kubernetes.Semver")
-URL = CelType(Kind.STRUCT, "kubernetes.URL")
-FORMAT = CelType(Kind.STRUCT, "kubernetes.NamedFormat")
-IP = CelType(Kind.OPAQUE, "net.IP")
-CIDR = CelType(Kind.OPAQUE, "net.CIDR")
-DEVICE = CelType(Kind.STRUCT, "kubernetes.DRADevice")
+DYN = CelType(TypeKind.DYN, "dyn")
+ANY = CelType(TypeKind.ANY, "google.protobuf.Any")
+ERROR = CelType(TypeKind.ERROR, "*error*")
+BOOL = CelType(TypeKind.PRIMITIVE, "bool")
+INT = CelType(TypeKind.PRIMITIVE, "int")
+UINT = CelType(TypeKind.PRIMITIVE, "uint")
+DOUBLE = CelType(TypeKind.PRIMITIVE, "double")
+STRING = CelType(TypeKind.PRIMITIVE, "string")
+BYTES = CelType(TypeKind.PRIMITIVE, "bytes")
+NULL = CelType(TypeKind.NULL, "null_type")
+TIMESTAMP = CelType(TypeKind.TIME, "google.protobuf.Timestamp")
+DURATION = CelType(TypeKind.TIME, "google.protobuf.Duration")
+TYPE = CelType(TypeKind.TYPE, "type")
+QUANTITY = CelType(TypeKind.STRUCT, "kubernetes.Quantity")
+SEMVER = CelType(TypeKind.STRUCT, "kubernetes.Semver")
+URL = CelType(TypeKind.STRUCT, "kubernetes.URL")
+FORMAT = CelType(TypeKind.STRUCT, "kubernetes.NamedFormat")
+IP = CelType(TypeKind.OPAQUE, "net.IP")
+CIDR = CelType(TypeKind.OPAQUE, "net.CIDR")
+DEVICE = CelType(TypeKind.STRUCT, "kubernetes.DRADevice")
 
 #: The names of the types whose lists can be sorted.
 COMPARABLE = (*(type_.name for type_ in (INT, UINT, DOUBLE, BOOL, DURATION, TIMESTAMP, STRING, BYTES)),)
@@ -80,43 +80,43 @@ _TOKEN = re.compile(r"\s*(<\w+>|[\w.]+|[(),])")
 
 
 def list_of(element: CelType) -> CelType:
-    return CelType(Kind.LIST, "list", (element,))
+    return CelType(TypeKind.LIST, "list", (element,))
 
 
 def map_of(key: CelType, value: CelType) -> CelType:
-    return CelType(Kind.MAP, "map", (key, value))
+    return CelType(TypeKind.MAP, "map", (key, value))
 
 
 def optional_of(value: CelType) -> CelType:
-    return CelType(Kind.OPAQUE, "optional_type", (value,))
+    return CelType(TypeKind.OPAQUE, "optional_type", (value,))
 
 
 def type_of_type(value: CelType) -> CelType:
-    return CelType(Kind.TYPE, "type", (value,))
+    return CelType(TypeKind.TYPE, "type", (value,))
 
 
 def param(name: str) -> CelType:
-    return CelType(Kind.PARAM, name)
+    return CelType(TypeKind.PARAM, name)
 
 
 def wrapper_of(value: CelType) -> CelType:
-    return CelType(Kind.WRAPPER, "wrapper", (value,))
+    return CelType(TypeKind.WRAPPER, "wrapper", (value,))
 
 
 def is_optional(type_: CelType) -> bool:
-    return type_.kind is Kind.OPAQUE and type_.name == "optional_type"
+    return type_.kind is TypeKind.OPAQUE and type_.name == "optional_type"
 
 
 def is_dynamic(type_: CelType) -> bool:
     """True for the types that anything may be assigned to and from."""
-    return type_.kind in (Kind.DYN, Kind.ANY)
+    return type_.kind in (TypeKind.DYN, TypeKind.ANY)
 
 
 def describe(type_: CelType) -> str:
     """The type as the checker's messages write it."""
     if type_ in _MESSAGE_NAMES:
         return _MESSAGE_NAMES[type_]
-    if type_.kind is Kind.WRAPPER or type_.params:
+    if type_.kind is TypeKind.WRAPPER or type_.params:
         return f"{type_.name}({', '.join(map(describe, type_.params))})"
     return type_.name
 
@@ -143,16 +143,16 @@ def _term(tokens: Iterator[str]) -> tuple[CelType, str]:
 def _simple(name: str) -> CelType:
     if name.startswith("<"):
         return param(name[1:-1])
-    return _NAMED.get(name) or CelType(Kind.STRUCT, name)
+    return _NAMED.get(name) or CelType(TypeKind.STRUCT, name)
 
 
 def _composite(name: str, params: tuple[CelType, ...]) -> CelType:
-    kinds = {"list": Kind.LIST, "map": Kind.MAP, "type": Kind.TYPE}
-    return CelType(kinds.get(name, Kind.OPAQUE), name, params)
+    kinds = {"list": TypeKind.LIST, "map": TypeKind.MAP, "type": TypeKind.TYPE}
+    return CelType(kinds.get(name, TypeKind.OPAQUE), name, params)
 
 
 #: Types that null is assignable to, as in cel-go: an operand of such a type may be null when it is evaluated.
-NULLABLE = (Kind.NULL, Kind.STRUCT, Kind.OPAQUE, Kind.WRAPPER, Kind.TIME)
+NULLABLE = (TypeKind.NULL, TypeKind.STRUCT, TypeKind.OPAQUE, TypeKind.WRAPPER, TypeKind.TIME)
 
 
 class Bindings:
@@ -165,7 +165,7 @@ class Bindings:
     def fresh(self) -> CelType:
         """A type parameter that nothing else uses."""
         self._fresh += 1
-        return CelType(Kind.PARAM, f"_var{self._fresh}")
+        return CelType(TypeKind.PARAM, f"_var{self._fresh}")
 
     def assignable(self, given: CelType, wanted: CelType) -> bool:
         return self.all_assignable((given,), (wanted,))
@@ -183,7 +183,7 @@ class Bindings:
         bound = self._bound.get(type_)
         if bound is not None:
             return self.resolve(bound, unbound_to_dyn=unbound_to_dyn)
-        if type_.kind is Kind.PARAM and unbound_to_dyn:
+        if type_.kind is TypeKind.PARAM and unbound_to_dyn:
             return DYN
         if not type_.params:
             return type_
@@ -194,25 +194,25 @@ class Bindings:
         return len(given) == len(wanted) and all(map(self._fit, given, wanted))
 
     def _fit(self, given: CelType, wanted: CelType) -> bool:
-        if wanted.kind is Kind.PARAM:
+        if wanted.kind is TypeKind.PARAM:
             valid, had = self._bind(given, wanted)
             if valid or had:
                 return valid
-        if given.kind is Kind.PARAM:
+        if given.kind is TypeKind.PARAM:
             return self._bind(wanted, given)[0]
-        if Kind.ERROR in (given.kind, wanted.kind) or is_dynamic(given) or is_dynamic(wanted):
+        if TypeKind.ERROR in (given.kind, wanted.kind) or is_dynamic(given) or is_dynamic(wanted):
             return True
         return self._fit_concrete(given, wanted)
 
     def _fit_concrete(self, given: CelType, wanted: CelType) -> bool:
-        if given.kind is Kind.NULL:
+        if given.kind is TypeKind.NULL:
             return wanted.kind in NULLABLE
-        if given.kind is Kind.WRAPPER:
-            return self._fit(given.params[0], wanted.params[0] if wanted.kind is Kind.WRAPPER else wanted)
-        if wanted.kind is Kind.WRAPPER:
+        if given.kind is TypeKind.WRAPPER:
+            return self._fit(given.params[0], wanted.params[0] if wanted.kind is TypeKind.WRAPPER else wanted)
+        if wanted.kind is TypeKind.WRAPPER:
             return given == wanted.params[0]
-        if given.kind is Kind.TYPE:
-            return wanted.kind is Kind.TYPE
+        if given.kind is TypeKind.TYPE:
+            return wanted.kind is TypeKind.TYPE
         return given.kind is wanted.kind and given.name == wanted.name and self._fit_all(given.params, wanted.params)
 
     def _bind(self, type_: CelType, parameter: CelType) -> tuple[bool, bool]:
@@ -237,7 +237,7 @@ class Bindings:
     def _occurs(self, parameter: CelType, type_: CelType) -> bool:
         if type_ == parameter:
             return True
-        if type_.kind is Kind.PARAM:
+        if type_.kind is TypeKind.PARAM:
             bound = self._bound.get(type_)
             return bound is not None and self._occurs(parameter, bound)
         return any(self._occurs(parameter, part) for part in type_.params)
@@ -249,12 +249,12 @@ def more_general(first: CelType, second: CelType) -> CelType:
 
 
 def _no_more_specific(first: CelType, second: CelType) -> bool:
-    if is_dynamic(first) or first.kind is Kind.PARAM:
+    if is_dynamic(first) or first.kind is TypeKind.PARAM:
         return True
-    if is_dynamic(second) or second.kind is Kind.PARAM:
+    if is_dynamic(second) or second.kind is TypeKind.PARAM:
         return False
-    if first.kind is Kind.NULL or second.kind is Kind.NULL:
-        return first.kind is not Kind.NULL
+    if first.kind is TypeKind.NULL or second.kind is TypeKind.NULL:
+        return first.kind is not TypeKind.NULL
     if first.kind is not second.kind or first.name != second.name or len(first.params) != len(second.params):
-        return first.kind is Kind.WRAPPER
-    return first.kind is Kind.TYPE or all(map(_no_more_specific, first.params, second.params))
+        return first.kind is TypeKind.WRAPPER
+    return first.kind is TypeKind.TYPE or all(map(_no_more_specific, first.params, second.params))

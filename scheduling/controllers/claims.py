@@ -233,7 +233,7 @@ def _reserve(writer: Writer, pod: Pod) -> bool:
 def _complain(writer: Writer, pod: Pod, error: ApiError) -> None:
     event_recorder.record(
         writer,
-        event_recorder.Note(
+        event_recorder.EventNote(
             regarding=pod,
             type="Warning",
             reason="FailedResourceClaimCreation",

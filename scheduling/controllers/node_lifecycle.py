@@ -40,7 +40,7 @@ from manciple.wire.identity import controller
 from scheduling import event_recorder
 from scheduling.controllers.declaration import DELETING, MODIFIED, Controller, batches
 from scheduling.controllers.reservations import is_done
-from scheduling.event_recorder import Note
+from scheduling.event_recorder import EventNote
 from scheduling.hints import FINISHED_PHASES
 from scheduling.looked_after import looked_after
 from scheduling.policy import tolerates
@@ -69,7 +69,7 @@ OURS = frozenset({NOT_READY, UNREACHABLE, *PRESSURES.values()})
 
 
 @dataclass(frozen=True, slots=True)
-class Signs:
+class SignsOfLife:
     """When the server saw the node's Lease renewed, and its conditions reported, last; None for never."""
 
     renewed_at: datetime | None = None
@@ -80,7 +80,7 @@ class Signs:
         return max((moment for moment in (self.renewed_at, self.reported_at) if moment is not None), default=None)
 
 
-def judged(node: Node, signs: Signs, now: datetime) -> Node:
+def judged(node: Node, signs: SignsOfLife, now: datetime) -> Node:
     """`node` as its signs of life make it; the same value where that changes nothing."""
     if is_silent(node, signs, now):
         return _tainted(_with_unknown_conditions(node, now), UNREACHABLE, now)
@@ -90,7 +90,7 @@ def judged(node: Node, signs: Signs, now: datetime) -> Node:
     return _tainted(node, "" if ready.status == "True" else NOT_READY, now)
 
 
-def is_silent(node: Node, signs: Signs, now: datetime) -> bool:
+def is_silent(node: Node, signs: SignsOfLife, now: datetime) -> bool:
     """Whether nothing was heard of the node for longer than the grace."""
     if signs.heard_at is not None:
         return now - signs.heard_at > GRACE
@@ -315,11 +315,11 @@ def _judge(nodes: Mapping[str, Node], now: datetime) -> int:
     return sum(_judge_batch(batch, now) for batch in batches(wrong[:MOST], BATCH))
 
 
-def _presumed(renewed_at: datetime | None, now: datetime) -> Signs:
+def _presumed(renewed_at: datetime | None, now: datetime) -> SignsOfLife:
     """The signs of a node with such a Lease, if it has not reported since. No report can make a difference to a node
     that is marked as silent already: one that came since would have taken the mark off its conditions."""
     fresh = renewed_at is not None and now - renewed_at <= GRACE
-    return Signs(renewed_at=renewed_at if fresh else LONG_AGO)
+    return SignsOfLife(renewed_at=renewed_at if fresh else LONG_AGO)
 
 
 def _judge_batch(names: Sequence[str], now: datetime) -> int:
@@ -338,12 +338,12 @@ def _judge_batch(names: Sequence[str], now: datetime) -> int:
     return changed
 
 
-def _signs(nodes: Sequence[Node], renewed: Mapping[str, datetime], now: datetime) -> dict[str, Signs]:
+def _signs(nodes: Sequence[Node], renewed: Mapping[str, datetime], now: datetime) -> dict[str, SignsOfLife]:
     """When something was heard of each; reports are looked up only where the Lease has not been renewed in time."""
     silent = [node for node in nodes if (moment := renewed.get(node.metadata.name)) is None or now - moment > GRACE]
     reported = _reported_at(silent, now)
     names = [node.metadata.name for node in nodes]
-    return {name: Signs(renewed_at=renewed.get(name), reported_at=reported.get(name)) for name in names}
+    return {name: SignsOfLife(renewed_at=renewed.get(name), reported_at=reported.get(name)) for name in names}
 
 
 def _reported_at(nodes: Iterable[Node], now: datetime) -> dict[str, datetime]:
@@ -430,10 +430,10 @@ def _evict_one(writer: Writer, pod: Pod, now: datetime) -> None:
     writer.delete(kind(PODS), *key_of(pod), uid=pod.metadata.uid)
 
 
-def _note(pod: Pod) -> Note:
+def _note(pod: Pod) -> EventNote:
     full_name = f"{pod.metadata.namespace}/{pod.metadata.name}"
     message = f"Marking for deletion Pod {full_name}"
-    return Note(regarding=pod, reason="TaintManagerEviction", message=message, component=COMPONENT)
+    return EventNote(regarding=pod, reason="TaintManagerEviction", message=message, component=COMPONENT)
 
 
 CONTROLLER = Controller(

@@ -12,12 +12,21 @@ from dataclasses import dataclass, field
 from msgspec import structs
 
 from claims.kinds.resource_claims import DeviceRequest, ResourceClaim
-from scheduling.allocator import Allocated, Failed, NodeView, Snapshot, Unallocatable, Undecided, overall, place
+from scheduling.allocator import (
+    Allocated,
+    AllocationFailed,
+    NodeView,
+    Snapshot,
+    Unallocatable,
+    Undecided,
+    overall,
+    place,
+)
 from scheduling.allocator.allocation import Examination, Examined, examine
 from scheduling.allocator.outcome import dominant
 from scheduling.allocator.requests import RequestPlan
 from scheduling.allocator.stages import ASKED_THOROUGHLY, Funnel, Shortage, merged, most_left
-from scheduling.causes import AnyCause, NoNodeFits, Refusal, SearchStopped, counted
+from scheduling.causes import AnyCause, NodeRefusal, NoNodeFits, SearchStopped, counted
 from scheduling.messages import message
 
 #: Selectors that are tried without, at most.
@@ -46,7 +55,7 @@ class NodeReport:
     """One node: what speaks against it as such, and what its devices could do."""
 
     examination: Examination
-    refusals: tuple[Refusal, ...] = ()
+    refusals: tuple[NodeRefusal, ...] = ()
 
     @property
     def name(self) -> str:
@@ -99,7 +108,7 @@ def report(
     claims: Sequence[ResourceClaim],
     *,
     nodes: Sequence[NodeView],
-    refused: Mapping[str, tuple[Refusal, ...]],
+    refused: Mapping[str, tuple[NodeRefusal, ...]],
 ) -> Report:
     """claims: those that wait for devices. nodes: all of them; refused: those that do not take the pod, and why."""
     found = tuple(
@@ -123,13 +132,15 @@ def report(
 def _cause(
     eligible: Sequence[NodeReport],
     refusals: Sequence[Unallocatable],
-    refused: Mapping[str, tuple[Refusal, ...]],
+    refused: Mapping[str, tuple[NodeRefusal, ...]],
     *,
     nodes: int,
 ) -> AnyCause:
     """Errors that a person must mend come first; then devices; then what speaks against the nodes."""
     outcomes = [node.examination.outcome for node in eligible]
-    failed = sorted((one for one in outcomes if isinstance(one, Failed)), key=lambda one: not one.fatal_for_pod)
+    failed = sorted(
+        (one for one in outcomes if isinstance(one, AllocationFailed)), key=lambda one: not one.fatal_for_pod
+    )
     if failed and failed[0].fatal_for_pod:
         return failed[0].cause
     undecided = [one for one in outcomes if isinstance(one, Undecided)]

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from scheduling.usage import Usage
+from scheduling.usage import UsageOfMoment
 
 SPAN = timedelta(days=1)
 #: The width of a step: what is drawn is its busiest minute, so that a peak shows however short it was.
@@ -45,7 +45,7 @@ class Layer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bar:
+class HourBar:
     """The most pods that waited at once in an hour."""
 
     left: float
@@ -80,9 +80,9 @@ class Chart:
     layers: tuple[Layer, ...]
     lines: tuple[Tick, ...]
     times: tuple[Tick, ...]
-    bars: tuple[Bar, ...]
+    bars: tuple[HourBar, ...]
     rows: tuple[HourRow, ...]
-    peak: Usage
+    peak: UsageOfMoment
     since: datetime | None
     most_waiting: int
 
@@ -91,7 +91,7 @@ class Chart:
         return held_of(self.peak.counts)
 
 
-def draw(samples: Sequence[Usage], now: datetime) -> Chart | None:
+def draw(samples: Sequence[UsageOfMoment], now: datetime) -> Chart | None:
     """The day that ends now; None where nothing of it is recorded."""
     begin = now - SPAN
     known = [one for one in samples if begin <= one.at <= now]
@@ -130,9 +130,9 @@ def nice_step(most: int) -> int:
     )
 
 
-def _busiest(samples: Sequence[Usage], begin: datetime, width: timedelta) -> dict[int, Usage]:
+def _busiest(samples: Sequence[UsageOfMoment], begin: datetime, width: timedelta) -> dict[int, UsageOfMoment]:
     """Of each stretch that was recorded, the sample with most devices held (the last of equals)."""
-    found: dict[int, Usage] = {}
+    found: dict[int, UsageOfMoment] = {}
     for one in samples:
         place = int((one.at - begin) / width)
         known = found.get(place)
@@ -141,7 +141,7 @@ def _busiest(samples: Sequence[Usage], begin: datetime, width: timedelta) -> dic
     return found
 
 
-def _layers(steps: Mapping[int, Usage], *, top: int) -> list[Layer]:
+def _layers(steps: Mapping[int, UsageOfMoment], *, top: int) -> list[Layer]:
     width = THOUSAND / (SPAN / STEP)
     floor = dict.fromkeys(steps, 0)
     layers = []
@@ -201,7 +201,7 @@ def _times(begin: datetime, now: datetime) -> tuple[Tick, ...]:
     return (*ticks, Tick(at=THOUSAND, word="now"))
 
 
-def _bars(samples: Sequence[Usage], begin: datetime, most: int) -> tuple[Bar, ...]:
+def _bars(samples: Sequence[UsageOfMoment], begin: datetime, most: int) -> tuple[HourBar, ...]:
     if not most:
         return ()
     hours: dict[int, int] = {}
@@ -210,13 +210,13 @@ def _bars(samples: Sequence[Usage], begin: datetime, most: int) -> tuple[Bar, ..
         hours[place] = max(hours.get(place, 0), one.waiting)
     width = THOUSAND / (SPAN / BAR)
     return tuple(
-        Bar(left=place * width + 2, width=width - 4, height=THOUSAND * waiting / most, waiting=waiting)
+        HourBar(left=place * width + 2, width=width - 4, height=THOUSAND * waiting / most, waiting=waiting)
         for place, waiting in sorted(hours.items())
         if waiting
     )
 
 
-def _row(one: Usage) -> HourRow:
+def _row(one: UsageOfMoment) -> HourRow:
     counts = one.counts
     return HourRow(
         at=one.at,

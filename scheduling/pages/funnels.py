@@ -32,7 +32,7 @@ LABELS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class FunnelRow:
     """One step: the share of the bar that is left and that was lost, in percent of what is published."""
 
     number: str  # of the request's selectors, counted from 1
@@ -51,11 +51,11 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Section:
+class FunnelSection:
     """One request with its funnel."""
 
     request: RequestReport
-    rows: tuple[Row, ...]
+    rows: tuple[FunnelRow, ...]
     wants: str
     short: str
     way: str  # the funnel as one line of text, for requests that can be met
@@ -75,7 +75,7 @@ class Section:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodeLine:
+class FunnelNode:
     """One node, or several that stop for the same reason. counts: under each column of the table.
 
     exists: it is one node that has a page.
@@ -89,11 +89,11 @@ class NodeLine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodeTable:
+class FunnelNodes:
     """columns: (word, what it means); the lines that come closest stand first."""
 
     columns: tuple[tuple[str, str], ...]
-    lines: tuple[NodeLine, ...]
+    lines: tuple[FunnelNode, ...]
     total: int
 
 
@@ -101,7 +101,7 @@ class NodeTable:
 LeftOut = Mapping[tuple[str, str], Mapping[int, str]]
 
 
-def sections(report: Report, left_out: LeftOut | None = None) -> tuple[Section, ...]:
+def sections(report: Report, left_out: LeftOut | None = None) -> tuple[FunnelSection, ...]:
     """The decisive request first; those that can be met last. left_out: selectors that a rehearsal leaves out."""
     suggested = {(one.claim, one.request): one.index for one in reversed(report.loosenings)}
     ordered = sorted(report.requests, key=lambda one: (not one.decisive, one.met))
@@ -112,10 +112,10 @@ def _key(request: RequestReport) -> tuple[str, str]:
     return request.plan.claim, request.plan.full_name
 
 
-def _section(request: RequestReport, left_out: Mapping[int, str], suggested: int | None) -> Section:
+def _section(request: RequestReport, left_out: Mapping[int, str], suggested: int | None) -> FunnelSection:
     plan = request.plan
     wants = "all devices" if plan.everything else f"{request.wanted} device{'' if request.wanted == 1 else 's'}"
-    return Section(
+    return FunnelSection(
         request=request,
         rows=tuple(_rows(request, left_out, suggested)),
         wants=wants,
@@ -133,7 +133,7 @@ def _way(stage: Stage, class_name: str) -> str:
     return {stages.COMPLETE: "in complete pools", stages.VISIBLE: "visible"}.get(stage.name, stage.name)
 
 
-def _rows(request: RequestReport, left_out: Mapping[int, str], suggested: int | None) -> Iterator[Row]:
+def _rows(request: RequestReport, left_out: Mapping[int, str], suggested: int | None) -> Iterator[FunnelRow]:
     """suggested: the selector without which some node would do; it is what a person should look at."""
     before, published = request.funnel[0], max(request.funnel[0].left, 1)
     marked = request.decisive and suggested is not None
@@ -144,7 +144,7 @@ def _rows(request: RequestReport, left_out: Mapping[int, str], suggested: int | 
         own = selector is not None and stage.name.startswith(stages.REQUEST_SELECTOR)
         skipped = left_out.get(selector.index) if selector and own else None
         key = selector is not None and own and selector.index == suggested if marked else index == request.stops
-        yield Row(
+        yield FunnelRow(
             number=str(selector.index + 1) if selector and own else "",
             label=LABELS.get(stage.name, "" if own else f"Class {request.plan.class_name}"),
             code=short_form(skipped or selector.expression) if selector and (own or lost or alike) else "",
@@ -223,7 +223,7 @@ def _refused(found: Sequence[Drop], count: int) -> str:
 # Nodes --------------------------------------------------------------------------------------------------------------
 
 
-def node_table(report: Report) -> NodeTable:
+def node_table(report: Report) -> FunnelNodes:
     """The nodes that come closest one by one; the others together where they stop for the same reason."""
     decisive = next((one for one in report.requests if one.decisive), report.requests[0] if report.requests else None)
     columns = _columns(decisive) if decisive else []
@@ -233,7 +233,7 @@ def node_table(report: Report) -> NodeTable:
     counted = Counter(line.stops for line in rest)
     first = {line.stops: line.name for line in reversed(rest)}
     grouped = [
-        NodeLine(
+        FunnelNode(
             name=spoken(first[stops] if count == 1 else f"{count} more, such as {first[stops]}"),
             count=count,
             exists=count == 1 and next(line.exists for line in rest if line.name == first[stops]),
@@ -244,7 +244,7 @@ def node_table(report: Report) -> NodeTable:
     ]
     closest = [line for _, line in lines[:CLOSEST]]
     words = tuple((word, meaning) for word, meaning, _ in columns)
-    return NodeTable(columns=words, lines=(*closest, *grouped), total=len(report.nodes))
+    return FunnelNodes(columns=words, lines=(*closest, *grouped), total=len(report.nodes))
 
 
 def _columns(request: RequestReport) -> list[tuple[str, str, str]]:
@@ -262,13 +262,13 @@ def _columns(request: RequestReport) -> list[tuple[str, str, str]]:
 
 def _line(
     node: NodeReport, key: tuple[str, str] | None, columns: Sequence[tuple[str, str, str]]
-) -> tuple[tuple[object, ...], NodeLine]:
+) -> tuple[tuple[object, ...], FunnelNode]:
     """(how to sort it, the line)."""
     request = next((one for one in node.examination.requests if (one.plan.claim, one.plan.full_name) == key), None)
     stops, progress = _stops(node, request)
     left = {stage.name: stage.left for stage in request.funnel} if request else {}
     counts = tuple(left.get(name) for _, _, name in columns)
-    line = NodeLine(
+    line = FunnelNode(
         name=spoken(node.name), count=1, exists=not is_imagined(node.name), counts=counts, stops=spoken(stops)
     )
     return (bool(node.refusals), -progress, -(left.get(stages.FREE) or 0), node.name), line

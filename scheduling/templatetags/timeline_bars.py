@@ -6,7 +6,7 @@ from django import template
 from django.utils.html import escape
 from django.utils.safestring import SafeString, mark_safe
 
-from scheduling.pages.timeline.drawing import Bar, Lane
+from scheduling.pages.timeline.drawing import Lane, TimelineBar
 from scheduling.pages.timeline.query import Window
 
 register = template.Library()
@@ -18,7 +18,7 @@ def bars(lane: Lane, window: Window) -> SafeString:
     return mark_safe("".join(_drawn(one, live=window.live) for one in lane.bars))  # noqa: S308 - every value is escaped below
 
 
-def _drawn(one: Bar, *, live: bool) -> str:
+def _drawn(one: TimelineBar, *, live: bool) -> str:
     holding = one.holding
     classes = "b" + (" on" if holding.ended is None and live else "") + ("" if holding.known else " hidden-holder")
     words = escape(one.label)

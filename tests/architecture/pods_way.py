@@ -106,12 +106,12 @@ def main(folder: Path) -> None:
 
     django.setup()
     from manciple.processes.listeners import Address
-    from manciple.processes.system import Options, Started, System
+    from manciple.processes.system import Options, StartedSystem, System
 
     tracer = Tracer()
     anywhere = Address("127.0.0.1", 0)
 
-    def look(started: Started) -> None:
+    def look(started: StartedSystem) -> None:
         tracer.look_away()
         try:
             print(json.dumps(follow_pods(tracer, started)), flush=True)

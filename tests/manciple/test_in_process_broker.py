@@ -69,13 +69,13 @@ def test_whoever_waits_is_woken_and_does_not_ask_meanwhile(
 ) -> None:
     monkeypatch.setattr(in_process_broker, "LONGEST_WAIT", 600.0)
     asked: list[float] = []
-    real: Any = in_process_broker.Channel._get
+    real: Any = in_process_broker.InProcessChannel._get
 
     def counted(self: MemoryChannel, queue: str, timeout: float | None = None) -> object:
         asked.append(time.monotonic())
         return real(self, queue, timeout)
 
-    monkeypatch.setattr(in_process_broker.Channel, "_get", counted)
+    monkeypatch.setattr(in_process_broker.InProcessChannel, "_get", counted)
     with Reader(connection, last="only") as reader:
         threading.Event().wait(0.3)
         Producer(connection.clone()).publish(

@@ -15,7 +15,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from nodeagent.client import LEASES, NODES, PODS, Client, Watch
+from nodeagent.client import LEASES, NODES, PODS, Client, OpenWatch
 from nodeagent.config import TokenFile
 from nodeagent.failures import ApiFailure
 
@@ -163,7 +163,7 @@ def test_a_server_that_the_ca_did_not_sign_is_not_spoken_to(server: tuple[str, P
 def test_a_silent_watch_ends_when_another_thread_says_so(server: tuple[str, Path]) -> None:
     client = Client(server[0], token="secret", ca_file=server[1])
     seen, opened = threading.Event(), threading.Event()
-    watches: list[Watch[object]] = []  # type: ignore[type-var]
+    watches: list[OpenWatch[object]] = []  # type: ignore[type-var]
 
     def follow() -> None:
         try:

@@ -13,7 +13,7 @@ from inventory.kinds.slice_rules import validate_slice
 from manciple.wire import codec
 from manciple.wire.base import OwnerReference
 from nodeagent.catalog import DriverEntry, create_driver
-from nodeagent.drivers.nic import NicDriver, Shares, nic_device
+from nodeagent.drivers.nic import BandwidthShares, NicDriver, nic_device
 from nodeagent.drivers.protocol import Prepared
 from nodeagent.publish import slices_of
 from tests.nodeagent.machine import Machine
@@ -51,7 +51,7 @@ def test_what_is_published_is_valid(total: int, least: int, step: int, steps: in
     default = least + step * steps
     bandwidth = max(total, default, least + step)
     most = least + step * ((bandwidth - least) // step)
-    shares = Shares(default=f"{default}G", min=f"{least}G", step=f"{step}G", max=f"{most}G" if limited else "")
+    shares = BandwidthShares(default=f"{default}G", min=f"{least}G", step=f"{step}G", max=f"{most}G" if limited else "")
     driver = NicDriver(NODE, nics=3, bandwidth=f"{bandwidth}G", shares=shares)
     owner = OwnerReference(api_version="v1", kind="Node", name=NODE, uid="u")
 
@@ -69,7 +69,7 @@ def test_the_defaults_are_valid() -> None:
     assert validate_slice(one) == []
     assert [device.name for device in one.spec.devices] == ["nic-0", "nic-1"]
     assert len({device.attributes["macAddress"].string_value for device in one.spec.devices}) == 2
-    assert one.spec.devices[0] == nic_device(NODE, 0, bandwidth="100G", shares=Shares())
+    assert one.spec.devices[0] == nic_device(NODE, 0, bandwidth="100G", shares=BandwidthShares())
 
 
 def test_the_settings_say_how_many_how_fast_and_how_shared() -> None:

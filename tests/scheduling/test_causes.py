@@ -9,13 +9,25 @@ from typing import Any, get_args
 import pytest
 
 from scheduling import causes, messages, next_steps
-from scheduling.causes import AnyCause, Fault, NoNodeFits, Operand, Refusal, TroubledPool, claim_of, decode, encode
+from scheduling.causes import (
+    AnyCause,
+    Fault,
+    NodeRefusal,
+    NoNodeFits,
+    RefusingOperand,
+    TroubledPool,
+    claim_of,
+    decode,
+    encode,
+)
 from scheduling.messages import brief, clause, message
 from scheduling.next_steps import TOPICS, next_step, topic_of
 
 FEW: dict[str, Any] = {"claim": "a/b", "request": "gpu", "wanted": 2, "before": 5, "left": 1, "most": 1}
 POOL = TroubledPool("gpu.example.com", "node-1", "incomplete", "1 of 2 slices of generation 1")
-EVEN = Operand(text="memory >= 200Gi", refuses=4, subject="memory", operator=">=", limit="200Gi", greatest="80Gi")
+EVEN = RefusingOperand(
+    text="memory >= 200Gi", refuses=4, subject="memory", operator=">=", limit="200Gi", greatest="80Gi"
+)
 PLUGINS = (
     "NodeUnschedulable", "NodeName", "TaintToleration", "NodeAffinity", "NodeResourcesFit", "DynamicResources"
 )  # fmt: skip
@@ -33,7 +45,7 @@ CAUSES: tuple[AnyCause, ...] = (
     *(causes.Misconfigured(fault, "it is wrong") for fault in Fault),
     causes.SearchStopped(7),
     causes.SearchStopped(7, timed_out=True),
-    *(Refusal(plugin, "cpu", "4") for plugin in PLUGINS),
+    *(NodeRefusal(plugin, "cpu", "4") for plugin in PLUGINS),
     causes.CannotAllocate(),
     causes.TooFewPublished(**FEW),
     causes.TooFewPublished(**FEW | {"left": 0}),
@@ -44,19 +56,19 @@ CAUSES: tuple[AnyCause, ...] = (
     causes.NotSelected(**FEW, class_name="gpu", expression="device.driver == 'x'", by_class=True, selector=2),
     causes.Tainted(**FEW, taints=(("broken", "", "NoSchedule"), ("k", "v", "NoExecute"))),
     causes.TooSmall(**FEW, capacity=(("memory", "80Gi"),)),
-    causes.InUse(**FEW, nodes=(1, 3)),
-    causes.InUse(**FEW | {"left": 0}, shared=True, pools=(POOL,), worst_pool=POOL),
-    causes.InUse(**FEW | {"left": 0}),
-    causes.InUse(**FEW | {"left": 4}),
-    causes.Conflict(),
+    causes.DevicesInUse(**FEW, nodes=(1, 3)),
+    causes.DevicesInUse(**FEW | {"left": 0}, shared=True, pools=(POOL,), worst_pool=POOL),
+    causes.DevicesInUse(**FEW | {"left": 0}),
+    causes.DevicesInUse(**FEW | {"left": 4}),
+    causes.NotTogether(),
     causes.NoCommonValue(claim="a/b", attribute="example.com/root", wanted=2, most=1),
     causes.TooFewValues(claim="a/b", attribute="example.com/root", wanted=2, values=1),
     causes.CountersExhausted(request="gpu", wanted=2, accepted=3),
     causes.RequestsCompete(4, 3),
     causes.ConstraintsUnmet("a/b", ("matchAttribute: example.com/root",)),
     NoNodeFits(nodes=0),
-    NoNodeFits(nodes=3, refused=((Refusal("NodeName"), 2), (Refusal("NodeResourcesFit", "pods"), 1))),
-    NoNodeFits(nodes=1, refused=((causes.CannotAllocate(), 1),), because=causes.InUse(**FEW)),
+    NoNodeFits(nodes=3, refused=((NodeRefusal("NodeName"), 2), (NodeRefusal("NodeResourcesFit", "pods"), 1))),
+    NoNodeFits(nodes=1, refused=((causes.CannotAllocate(), 1),), because=causes.DevicesInUse(**FEW)),
     NoNodeFits(nodes=1, because=causes.ClaimNotFound("b"), deallocated=True),
 )
 
@@ -103,7 +115,7 @@ def test_what_another_version_wrote_is_no_cause() -> None:
 
 
 def test_only_a_lack_of_devices_is_about_a_claim() -> None:
-    assert claim_of(NoNodeFits(nodes=1, because=causes.InUse(**FEW))) == "a/b"
+    assert claim_of(NoNodeFits(nodes=1, because=causes.DevicesInUse(**FEW))) == "a/b"
     assert claim_of(causes.ClaimNotFound("b")) == claim_of(None) == ""
 
 

@@ -21,7 +21,7 @@ from scheduling.controllers.declaration import (
     task_name,
     task_routes,
 )
-from scheduling.dispatch import Table
+from scheduling.dispatch import WakeTable
 
 ONE_FILE = """
 from datetime import datetime
@@ -70,8 +70,8 @@ def test_one_file_makes_task_and_route_and_schedule_and_wake_ups(added: str, clu
     assert beat_schedule([controller])["greet_nodes"]["task"] == name
     assert beat_schedule([controller])["greet_nodes"]["schedule"].total_seconds() == 7
     assert task_routes([controller]) == {name: {"queue": "sweeps"}}
-    assert Table([controller]).concerned([("nodes", "ADDED")]) == ["greet_nodes"]
-    assert Table([controller]).concerned([("nodes", "DELETED")]) == []
+    assert WakeTable([controller]).concerned([("nodes", "ADDED")]) == ["greet_nodes"]
+    assert WakeTable([controller]).concerned([("nodes", "DELETED")]) == []
     assert "greets nodes that are new" in command.told([controller])
 
 

@@ -15,7 +15,7 @@ from manciple.wire.base import ObjectMeta
 from manciple.wire.machinery import Lease
 from scheduling import dispatch, tasks
 from scheduling.controllers.declaration import controllers, task_name
-from scheduling.dispatch import Dispatcher, Table, change_of
+from scheduling.dispatch import Dispatcher, WakeTable, change_of
 from tests.builders import make_claim, make_node, make_pod, make_template
 from tests.scheduling.cluster import Cluster, with_spec
 
@@ -49,7 +49,7 @@ WAKES: dict[str, tuple[tuple[str, str], set[str]]] = {
 @pytest.mark.parametrize("phrase", WAKES)
 def test_change_concerns(phrase: str) -> None:
     change, expected = WAKES[phrase]
-    assert set(Table(controllers()).concerned([change])) == expected
+    assert set(WakeTable(controllers()).concerned([change])) == expected
 
 
 NODE = {"spec.nodeName": "node-1"}

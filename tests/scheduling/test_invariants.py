@@ -19,7 +19,7 @@ from claims.kinds.resource_claims import ResourceClaim
 from inventory.kinds.devices import Counter, CounterSet, DeviceCounterConsumption
 from manciple.store.records import EventRecord, EventType, Stored
 from scheduling.controllers.reservations import FINALIZER
-from scheduling.invariants import Facts, NodeFiles, Replay, gather, node_files, violations
+from scheduling.invariants import ClusterFacts, NodeFiles, Replay, gather, node_files, violations
 from scheduling.management.commands import check_invariants
 from tests.builders import (
     CREATED,
@@ -58,10 +58,10 @@ def bound(name: str = "pod", claim: str = "claim", *, node: str = "node-1", phas
 
 
 POD = bound()
-SOUND = Facts(now=NOW, claims=(held("claim", POD),), pods=(POD,), nodes=(stored(make_node()),))
+SOUND = ClusterFacts(now=NOW, claims=(held("claim", POD),), pods=(POD,), nodes=(stored(make_node()),))
 
 
-def partitions(drawn: str) -> Facts:
+def partitions(drawn: str) -> ClusterFacts:
     """Two allocated partitions of a pool with 8 units, each drawing `drawn` of them."""
     consumption = DeviceCounterConsumption(counter_set="memory", counters={"units": Counter(value=drawn)})
     devices = [make_device(f"gpu-{number}", consumes_counters=(consumption,)) for number in (0, 1)]
@@ -74,7 +74,7 @@ def partitions(drawn: str) -> Facts:
     return with_facts(SOUND, claims=claims, slices=slices, pods=(bound(claim="a"),))
 
 
-def shares(each: str) -> Facts:
+def shares(each: str) -> ClusterFacts:
     """Two shares of a device with 80Gi."""
     device = make_device("gpu-0", capacity={"memory": "80Gi"}, allow_multiple_allocations=True)
     claims = tuple(
@@ -85,20 +85,20 @@ def shares(each: str) -> Facts:
     return with_facts(SOUND, claims=claims, slices=slices, pods=(bound(claim="a"),))
 
 
-def with_facts(facts: Facts, **changes: object) -> Facts:
+def with_facts(facts: ClusterFacts, **changes: object) -> ClusterFacts:
     return replace(facts, **changes)  # type: ignore[arg-type]
 
 
-def with_files(prepared: set[str], described: set[str]) -> Facts:
+def with_files(prepared: set[str], described: set[str]) -> ClusterFacts:
     files = NodeFiles(prepared=frozenset(prepared), described=frozenset(described))
     return with_facts(SOUND, files={"node-1": files})
 
 
 UID = SOUND.claims[0].metadata.uid
 
-CASES: dict[str, tuple[Facts, list[str]]] = {
+CASES: dict[str, tuple[ClusterFacts, list[str]]] = {
     "a pod with its claim": (SOUND, []),
-    "nothing at all": (Facts(now=NOW), []),
+    "nothing at all": (ClusterFacts(now=NOW), []),
     "one device in two claims": (
         with_facts(SOUND, claims=(*SOUND.claims, held("other", POD))),
         ["device gpu.example.com/node-1/gpu-0 is allocated to default/claim, default/other"],
@@ -126,7 +126,7 @@ CASES: dict[str, tuple[Facts, list[str]]] = {
         [f"claim default/claim is allocated without the finalizer {FINALIZER}"],
     ),
     "reserved but not allocated": (
-        Facts(now=NOW, claims=(stored(make_claim(reserved_for=[make_consumer(POD)])),), pods=(POD,)),
+        ClusterFacts(now=NOW, claims=(stored(make_claim(reserved_for=[make_consumer(POD)])),), pods=(POD,)),
         [
             "claim default/claim is reserved but not allocated",
             "pod default/pod on node-1: claim claim is not allocated",
@@ -291,7 +291,7 @@ def test_the_command_prints_one_line_for_each_and_fails_on_a_violation(cluster: 
 
 def test_a_violation_that_heals_within_the_patience_is_none(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     broken = with_facts(SOUND, pods=())
-    looks: list[Callable[[], Facts]] = [lambda: broken, lambda: gather(NOW)]
+    looks: list[Callable[[], ClusterFacts]] = [lambda: broken, lambda: gather(NOW)]
     monkeypatch.setattr(check_invariants, "gather", lambda *_args: looks.pop(0)())
     monkeypatch.setattr(check_invariants, "LOOK_AGAIN", 0.0)
     assert "VIOLATED" not in run_command(patience=60)

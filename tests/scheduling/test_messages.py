@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from scheduling.causes import CannotAllocate, ClaimInUse, NoNodeFits, Refusal, counted
+from scheduling.causes import CannotAllocate, ClaimInUse, NodeRefusal, NoNodeFits, counted
 from scheduling.messages import message
 from scheduling.queue import backoff_seconds
 
@@ -17,14 +17,14 @@ def test_backoff_doubles_from_one_second_to_ten(attempts: int, seconds: float) -
 
 
 def test_reasons_are_counted_over_nodes_and_sorted_as_text() -> None:
-    refused = counted([[CannotAllocate()], [Refusal("NodeUnschedulable")], [CannotAllocate()]])
+    refused = counted([[CannotAllocate()], [NodeRefusal("NodeUnschedulable")], [CannotAllocate()]])
     assert message(NoNodeFits(nodes=3, refused=refused)) == (
         "0/3 nodes are available: 1 node(s) were unschedulable, 2 cannot allocate all claims. still not schedulable"
     )
 
 
 def test_a_node_refused_for_two_reasons_counts_for_both() -> None:
-    refused = counted([[Refusal("NodeResourcesFit", "memory"), Refusal("NodeResourcesFit", "cpu")]])
+    refused = counted([[NodeRefusal("NodeResourcesFit", "memory"), NodeRefusal("NodeResourcesFit", "cpu")]])
     assert message(NoNodeFits(nodes=1, refused=refused)) == (
         "0/1 nodes are available: 1 Insufficient cpu, 1 Insufficient memory. still not schedulable"
     )
@@ -40,7 +40,7 @@ def test_a_cluster_without_nodes_has_its_own_words() -> None:
 
 
 def test_an_allocation_that_was_in_the_way_is_told() -> None:
-    cause = NoNodeFits(nodes=1, refused=((Refusal("DynamicResources"), 1),), deallocated=True)
+    cause = NoNodeFits(nodes=1, refused=((NodeRefusal("DynamicResources"), 1),), deallocated=True)
     assert message(cause) == (
         "0/1 nodes are available: 1 resourceclaim not available on the node. deallocation of ResourceClaim completed"
     )

@@ -11,7 +11,7 @@ from claims.kinds.resource_claims import ResourceClaim
 from inventory.kinds.nodes import Node
 from manciple.wire.codec import decode_value
 from manciple.wire.quantity import NANO
-from scheduling.causes import NoNodeFits, Refusal, counted
+from scheduling.causes import NodeRefusal, NoNodeFits, counted
 from scheduling.messages import message
 from scheduling.policy import check, needs_of, preference, requests_of
 
@@ -158,7 +158,7 @@ def test_an_allocated_claim_is_available_on_its_nodes_only() -> None:
     anywhere = decode_value(ResourceClaim, {"status": {"allocation": {}}})
     needs = needs_of(make_pod())
     assert check(needs, make_node(), used={}, pods=0, claims=[claim, anywhere]) == ()
-    refused = Refusal("DynamicResources")
+    refused = NodeRefusal("DynamicResources")
     assert check(needs, make_node("m"), used={}, pods=0, claims=[anywhere, claim]) == (refused,)
 
 

@@ -14,7 +14,7 @@ from scheduling import simulation
 from scheduling.explanations import current
 from scheduling.explanations.current import cluster as warm
 from scheduling.messages import clause
-from scheduling.simulation import Answer, Question, simulate
+from scheduling.simulation import Question, SimulationAnswer, simulate
 from scheduling.simulation_workload import Changes, Workload, of_claim
 from tests.builders import (
     make_claim,
@@ -39,7 +39,7 @@ def _workload(pod: Pod, template: ResourceClaimTemplate) -> Workload:
     return Workload(pod=pod, own={pod.spec.resource_claims[0].name: claim})
 
 
-def _would(answer: Answer) -> list[list[str]]:
+def _would(answer: SimulationAnswer) -> list[list[str]]:
     return [[f"{one.pool}/{one.device}" for one in placed.devices] for placed in answer.placed]
 
 

@@ -33,7 +33,7 @@ from scheduling import event_recorder, messages
 from scheduling.capacity import ClassCount, read_census
 from scheduling.controllers.followers import utc_now
 from scheduling.cycle import SchedulingWorker
-from scheduling.event_recorder import Note
+from scheduling.event_recorder import EventNote
 from scheduling.models import QueuedPod, UsageSample
 from scheduling.usage import ALL, minute_of, nonzero
 
@@ -139,7 +139,7 @@ class Filling:
         """An Event, where it is not too old to be kept."""
         if at > self._lab.now - EVENTS_SINCE:
             self._moment = at
-            event_recorder.record(writer, Note(regarding=about, **said), now=at)
+            event_recorder.record(writer, EventNote(regarding=about, **said), now=at)
 
     # Jobs ------------------------------------------------------------------------------------------------------------
 
@@ -218,7 +218,7 @@ class Filling:
         self._moment = self._lab.now
         SchedulingWorker(utc_now).run()
 
-    def _wait(self, writer: Writer, *, one: jobs.Waiting) -> None:
+    def _wait(self, writer: Writer, *, one: jobs.UnplacedJob) -> None:
         """A pod that nobody has placed, with the claim that was made for it."""
         at = self._lab.now - one.since
         entry = {"resourceClaimTemplateName": one.template}

@@ -311,7 +311,7 @@ log = logging.getLogger(__name__)
 INTERVAL = 10.0
 
 
-class Heartbeat:
+class LeaseRenewal:
     """Nodes without an agent look alive: a thread renews every Lease until `stop()`, as the agents would."""
 
     def __init__(self) -> None:

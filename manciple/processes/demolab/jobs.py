@@ -370,7 +370,7 @@ def _condition(type_: str, at: datetime) -> Document:
 # Pods that wait, each for a real reason, and claims that are stuck. Nothing is
 # said here about why: the scheduler finds that out, and the pages tell it.
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Waiting:
+class UnplacedJob:
     """A pod that cannot be placed. template: of its claim. age: minutes since it was created."""
 
     namespace: str
@@ -385,20 +385,22 @@ class Waiting:
         return timedelta(minutes=self.age)
 
 
-def waiting() -> Iterator[Waiting]:
+def waiting() -> Iterator[UnplacedJob]:
     """Fourteen pods."""
     rack = f'device.attributes["{NVIDIA}"].rack'
     # Every matching device is held.
     r5 = request("gpu-h200", count=2, cel=[f'{rack} == "r5" && device.attributes["{NVIDIA}"].numaNode == 1'])
     for number, age in ((3, 192), (4, 47.5), (5, 46)):
-        yield Waiting(namespace="nlp-lab", name=f"llama-eval-next-{number}", template="h200-r5", request=r5, age=age)
+        yield UnplacedJob(
+            namespace="nlp-lab", name=f"llama-eval-next-{number}", template="h200-r5", request=r5, age=age
+        )
     r2 = request("gpu-hopper", count=4, cel=[f'{rack} == "r2"'])
     for space, name, age in (
         ("vision", "clip-train-rack-2", 88),
         ("climate-ml", "graphcast-ft-rack-2", 31),
         ("robotics", "grasp-policy-rack-2", 12),
     ):
-        yield Waiting(namespace=space, name=name, template="hopper-4-rack-2", request=r2, age=age)
+        yield UnplacedJob(namespace=space, name=name, template="hopper-4-rack-2", request=r2, age=age)
     # No node has that many free.
     eight = request("gpu-mi300x", count=8)
     for space, name, age in (
@@ -407,21 +409,21 @@ def waiting() -> Iterator[Waiting]:
         ("protein-fold", "esm-embed-all", 63),
         ("speech", "whisper-ft-large", 9),
     ):
-        yield Waiting(namespace=space, name=name, template="mi300x-8", request=eight, age=age)
+        yield UnplacedJob(namespace=space, name=name, template="mi300x-8", request=eight, age=age)
     # The pool of gpu-b04 is a slice short.
     pinned = {"kubernetes.io/hostname": "gpu-b04"}
     for number, age in ((1, 41), (2, 40)):
-        yield Waiting(
+        yield UnplacedJob(
             namespace="protein-fold", name=f"docking-repeat-{number}", template="a100-2",
             request=request("gpu-a100", count=2), age=age, node_selector=pinned,
         )  # fmt: skip
     # No device is like that; no class is called that.
     huge = f'device.capacity["{NVIDIA}"].memory.compareTo(quantity("200Gi")) >= 0'
-    yield Waiting(
+    yield UnplacedJob(
         namespace="vision", name="video-caption-long", template="huge-memory",
         request=request("gpu-hopper", cel=[huge]), age=22,
     )  # fmt: skip
-    yield Waiting(namespace="vision", name="clip-eval-9", template="h100-1", request=request("gpu-h100"), age=5)
+    yield UnplacedJob(namespace="vision", name="clip-eval-9", template="h100-1", request=request("gpu-h100"), age=5)
 
 
 #: A pod on this machine was told to end, and its node never said that it did.

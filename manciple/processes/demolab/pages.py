@@ -31,7 +31,7 @@ class NoExample(LookupError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Example:
+class PageExample:
     """One address of a route. `label`: what tells it from the route's other examples, "" for the first."""
 
     label: str = ""
@@ -40,33 +40,35 @@ class Example:
 
 
 #: URL name -> addresses worth looking at; a route without parameters has a plain one besides.
-EXAMPLES: dict[str, tuple[Example, ...]] = {
-    "device": (Example(parameters=_GPU), Example(label="partition", parameters=_PARTITION)),
+EXAMPLES: dict[str, tuple[PageExample, ...]] = {
+    "device": (PageExample(parameters=_GPU), PageExample(label="partition", parameters=_PARTITION)),
     "claim": (
-        Example(parameters={"namespace": "teaching", "name": "course-gpu"}),
-        Example(label="leaked", parameters={"namespace": "robotics", "name": "sim2real-batch"}),
-        Example(label="kept", parameters={"namespace": "protein-fold", "name": "af3-screen-results"}),
+        PageExample(parameters={"namespace": "teaching", "name": "course-gpu"}),
+        PageExample(label="leaked", parameters={"namespace": "robotics", "name": "sim2real-batch"}),
+        PageExample(label="kept", parameters={"namespace": "protein-fold", "name": "af3-screen-results"}),
     ),
-    "template": (Example(parameters={"namespace": "climate-ml", "name": "mi300x-8"}),),
+    "template": (PageExample(parameters={"namespace": "climate-ml", "name": "mi300x-8"}),),
     "pod": (
-        Example(parameters=_WAITING),
-        Example(label="running", parameters=_RUNNING),
-        Example(label="slice-short", parameters={"namespace": "protein-fold", "name": "docking-repeat-1"}),
-        Example(label="no-match", parameters={"namespace": "vision", "name": "video-caption-long"}),
-        Example(label="no-class", parameters={"namespace": "vision", "name": "clip-eval-9"}),
+        PageExample(parameters=_WAITING),
+        PageExample(label="running", parameters=_RUNNING),
+        PageExample(label="slice-short", parameters={"namespace": "protein-fold", "name": "docking-repeat-1"}),
+        PageExample(label="no-match", parameters={"namespace": "vision", "name": "video-caption-long"}),
+        PageExample(label="no-class", parameters={"namespace": "vision", "name": "clip-eval-9"}),
     ),
-    "pod-log": (Example(parameters=_RUNNING),),
-    "class-diagnostics": (Example(parameters={"what": "yaml"}),),
-    "class-edit": (Example(parameters={"name": "gpu-h200"}),),
+    "pod-log": (PageExample(parameters=_RUNNING),),
+    "class-diagnostics": (PageExample(parameters={"what": "yaml"}),),
+    "class-edit": (PageExample(parameters={"name": "gpu-h200"}),),
     "node": (
-        Example(parameters={"name": "gpu-b04"}),
-        Example(label="cordoned", parameters={"name": "gpu-a12"}),
+        PageExample(parameters={"name": "gpu-b04"}),
+        PageExample(label="cordoned", parameters={"name": "gpu-a12"}),
     ),
-    "driver": (Example(parameters={"name": "gpu.nvidia.com"}),),
-    "namespace": (Example(parameters={"name": "nlp-lab"}),),
-    "what-if": (Example(label="pod", query="pod=climate-ml/downscale-era5-full-1&replicas=2&nodes=1&shape=gpu-d03"),),
-    "devices": (Example(label="panel", query="at=gpu.nvidia.com/gpu-a17/gpu-2"),),
-    "find": (Example(label="llama", query="q=llama"), Example(label="nothing", query="q=no-such-thing")),
+    "driver": (PageExample(parameters={"name": "gpu.nvidia.com"}),),
+    "namespace": (PageExample(parameters={"name": "nlp-lab"}),),
+    "what-if": (
+        PageExample(label="pod", query="pod=climate-ml/downscale-era5-full-1&replicas=2&nodes=1&shape=gpu-d03"),
+    ),
+    "devices": (PageExample(label="panel", query="at=gpu.nvidia.com/gpu-a17/gpu-2"),),
+    "find": (PageExample(label="llama", query="q=llama"), PageExample(label="nothing", query="q=no-such-thing")),
 }
 
 
@@ -119,7 +121,7 @@ def _addresses(pattern: URLPattern) -> Iterator[PageAddress]:
         yield PageAddress(route=name, label=example.label, path=path + query)
 
 
-def _examples_of_kin(pattern: URLPattern, wanted: set[str]) -> tuple[Example, ...]:
+def _examples_of_kin(pattern: URLPattern, wanted: set[str]) -> tuple[PageExample, ...]:
     """A route below another one ("pods/NS/NAME/delete") takes the other's first example."""
     route = str(pattern.pattern)
     for other in _page_patterns():
@@ -127,7 +129,7 @@ def _examples_of_kin(pattern: URLPattern, wanted: set[str]) -> tuple[Example, ..
         if (other.name or "") in EXAMPLES and route.startswith(f"{parent}/"):
             example = EXAMPLES[other.name or ""][0]
             if set(example.parameters) == wanted:
-                return (Example(parameters=example.parameters),)
+                return (PageExample(parameters=example.parameters),)
     return ()
 
 

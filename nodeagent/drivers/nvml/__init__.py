@@ -10,17 +10,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from nodeagent.drivers.nvml.binding import Binding, Library, Player, read_recording
-from nodeagent.drivers.nvml.driver import NvmlDriver, Settings, read_settings
-from nodeagent.drivers.nvml.edits import Roots
+from nodeagent.drivers.nvml.binding import Library, NvmlBinding, Player, read_recording
+from nodeagent.drivers.nvml.driver import NvmlDriver, NvmlSettings, read_settings
+from nodeagent.drivers.nvml.edits import NvmlRoots
 
-__all__ = ["NvmlDriver", "Roots", "Settings", "create", "read_settings"]
+__all__ = ["NvmlDriver", "NvmlRoots", "NvmlSettings", "create", "read_settings"]
 
 
 def create(node_name: str, settings: Mapping[str, Any]) -> NvmlDriver:
     """Raises: ValueError for settings that it does not understand, or where NVML is required and does not answer."""
     asked = read_settings(settings)
-    driver = NvmlDriver(node_name, _binding(asked), asked, roots=Roots(driver=Path(asked.driver_root)))
+    driver = NvmlDriver(node_name, _binding(asked), asked, roots=NvmlRoots(driver=Path(asked.driver_root)))
     if asked.required and driver.unavailable:
         raise ValueError(
             f"NVML does not answer: {driver.unavailable}; load NVIDIA's driver first, or leave out `required` to wait "
@@ -29,7 +29,7 @@ def create(node_name: str, settings: Mapping[str, Any]) -> NvmlDriver:
     return driver
 
 
-def _binding(settings: Settings) -> Binding:
+def _binding(settings: NvmlSettings) -> NvmlBinding:
     """Raises: ValueError for a recording that cannot be read."""
     if not settings.recording:
         return Library()

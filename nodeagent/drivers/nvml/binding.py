@@ -40,7 +40,7 @@ class NvmlError(Exception):
         self.reason = message
 
 
-class Binding(Protocol):
+class NvmlBinding(Protocol):
     """A way to NVML."""
 
     def call(self, function: str, *arguments: Argument) -> Any:
@@ -90,7 +90,7 @@ class Library:
 class Nvml:
     """Calls whose answers have the type that the caller says."""
 
-    def __init__(self, binding: Binding) -> None:
+    def __init__(self, binding: NvmlBinding) -> None:
         self._call = binding.call
 
     def do(self, function: str, *arguments: Argument) -> None:
@@ -120,7 +120,7 @@ def _checked(function: str, answer: Any, expected: type[T]) -> T:
 WAIT = "nvmlEventSetWait_v2"
 
 
-class Call(Value, forbid_unknown_fields=True):
+class NvmlCall(Value, forbid_unknown_fields=True):
     """One call and what came of it. error: the nvmlReturn_t; 0 where there is an answer."""
 
     call: str
@@ -133,7 +133,7 @@ class Recording(Value, forbid_unknown_fields=True):
     """What one machine answered."""
 
     description: str
-    calls: tuple[Call, ...]
+    calls: tuple[NvmlCall, ...]
 
 
 # Described here, in one thread: msgspec must not do it in two threads at once.
@@ -151,25 +151,25 @@ def read_recording(path: Path) -> Recording:
 class Recorder:
     """Passes calls on to NVML and writes down what it answers."""
 
-    def __init__(self, binding: Binding) -> None:
+    def __init__(self, binding: NvmlBinding) -> None:
         self._binding = binding
-        self.calls: list[Call] = []
+        self.calls: list[NvmlCall] = []
 
     def call(self, function: str, *arguments: Argument) -> Any:
         try:
             answer = self._binding.call(function, *arguments)
         except NvmlError as error:
-            self.calls.append(Call(call=function, args=arguments, error=error.code))
+            self.calls.append(NvmlCall(call=function, args=arguments, error=error.code))
             raise
-        self.calls.append(Call(call=function, args=arguments, answer=answer))
+        self.calls.append(NvmlCall(call=function, args=arguments, answer=answer))
         return answer
 
 
 class Player:
     """Answers as the recorded machine did."""
 
-    def __init__(self, calls: Iterable[Call]) -> None:
-        self._answers: dict[tuple[str, tuple[Argument, ...]], list[Call]] = defaultdict(list)
+    def __init__(self, calls: Iterable[NvmlCall]) -> None:
+        self._answers: dict[tuple[str, tuple[Argument, ...]], list[NvmlCall]] = defaultdict(list)
         for call in calls:
             self._answers[_key(call.call, call.args)].append(call)
 

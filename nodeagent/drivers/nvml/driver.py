@@ -13,17 +13,17 @@ from inventory.kinds.devices import Device, DeviceTaint
 from manciple.wire.base import Value
 from nodeagent import cdi
 from nodeagent.drivers.attributes import check_name
-from nodeagent.drivers.nvml.binding import Binding, Nvml, NvmlError
-from nodeagent.drivers.nvml.edits import Roots, device_edits, driver_mounts, shared_edits
-from nodeagent.drivers.nvml.gpus import Gpu, Offer, System, counter_sets, offers
-from nodeagent.drivers.nvml.health import APPLICATION_XIDS, WHOLE, Event, Monitor, Trouble, memory_troubles
+from nodeagent.drivers.nvml.binding import Nvml, NvmlBinding, NvmlError
+from nodeagent.drivers.nvml.edits import NvmlRoots, device_edits, driver_mounts, shared_edits
+from nodeagent.drivers.nvml.gpus import Gpu, GpuSystem, Offer, counter_sets, offers
+from nodeagent.drivers.nvml.health import APPLICATION_XIDS, WHOLE, DeviceTrouble, Monitor, NvmlEvent, memory_troubles
 from nodeagent.drivers.preparing import prepare_claim
 from nodeagent.drivers.protocol import ClaimIdentity, DeviceHealth, Failed, Health, Pool, Prepared
 
 DEFAULT_NAME = "gpu.nvidia.com"
 
 
-class Settings(Value, forbid_unknown_fields=True):
+class NvmlSettings(Value, forbid_unknown_fields=True):
     """name: the driver's. required: refuse to start where NVML does not answer, instead of waiting until it does.
 
     driver_root: under which NVIDIA's driver is installed; a driver container mounts it at /run/nvidia/driver.
@@ -54,9 +54,9 @@ class Settings(Value, forbid_unknown_fields=True):
         return f"{self.library_dir}:/usr/local/nvidia/lib" if self.set_library_path else ""
 
 
-def read_settings(settings: Mapping[str, Any]) -> Settings:
+def read_settings(settings: Mapping[str, Any]) -> NvmlSettings:
     """Raises: ValueError with the path of the field that is wrong."""
-    asked = msgspec.convert(dict(settings), Settings)
+    asked = msgspec.convert(dict(settings), NvmlSettings)
     check_name(asked.name)
     for field, path in (("driverRoot", asked.driver_root), ("libraryDir", asked.library_dir)):
         if not path.startswith("/"):
@@ -71,16 +71,21 @@ class NvmlDriver:
     """
 
     def __init__(
-        self, node_name: str, binding: Binding, settings: Settings | None = None, *, roots: Roots | None = None
+        self,
+        node_name: str,
+        binding: NvmlBinding,
+        settings: NvmlSettings | None = None,
+        *,
+        roots: NvmlRoots | None = None,
     ) -> None:
         self._pool = node_name
-        self._settings = settings or Settings()
-        self._roots = roots or Roots()
+        self._settings = settings or NvmlSettings()
+        self._roots = roots or NvmlRoots()
         self._lock = threading.Lock()
-        self._system: System | NvmlError = NvmlError("nvmlInit", 0, "was not called yet")
+        self._system: GpuSystem | NvmlError = NvmlError("nvmlInit", 0, "was not called yet")
         self._offers: dict[str, Offer] = {}  # by device name, in the order of publication
         self._known: dict[str, Gpu] = {}  # every device that was ever published by this process
-        self._reported: dict[str, Trouble] = {}  # uuid of a GPU or a MIG device -> what an event said
+        self._reported: dict[str, DeviceTrouble] = {}  # uuid of a GPU or a MIG device -> what an event said
         self._told: object = None  # what the subscribers were told of last
         self._subscribers: list[Callable[[], None]] = []
         self._monitor = Monitor(
@@ -144,7 +149,7 @@ class NvmlDriver:
 
     # What the monitor tells.
 
-    def _seen(self, system: System | NvmlError) -> None:
+    def _seen(self, system: GpuSystem | NvmlError) -> None:
         found = [] if isinstance(system, NvmlError) else self._offered(system)
         with self._lock:
             self._system = system
@@ -152,10 +157,10 @@ class NvmlDriver:
             self._known |= {name: offer.gpu for name, offer in self._offers.items()}
         self._announce()
 
-    def _offered(self, system: System) -> list[Offer]:
+    def _offered(self, system: GpuSystem) -> list[Offer]:
         return offers(system, sys=self._roots.sys, mig_parents=self._settings.publish_mig_parents)
 
-    def _happened(self, event: Event) -> None:
+    def _happened(self, event: NvmlEvent) -> None:
         with self._lock:
             for uuid in _concerned(event, self._offers.values()):
                 self._reported[uuid] = event.trouble
@@ -171,7 +176,7 @@ class NvmlDriver:
 
     # Health.
 
-    def _trouble(self, offer: Offer) -> Trouble | None:
+    def _trouble(self, offer: Offer) -> DeviceTrouble | None:
         uuids = [offer.mig.uuid, offer.gpu.uuid] if offer.mig else [offer.gpu.uuid]
         system = self._system
         known = self._reported | ({} if isinstance(system, NvmlError) else memory_troubles(system))
@@ -222,7 +227,7 @@ class NvmlDriver:
         return device_edits(self._roots, offer.gpu, offer.mig)
 
 
-def _concerned(event: Event, published: Iterable[Offer]) -> Iterator[str]:
+def _concerned(event: NvmlEvent, published: Iterable[Offer]) -> Iterator[str]:
     """The uuids that an event marks: of the GPU as a whole, or of the MIG devices in the instance that it names."""
     if event.gpu_instance == WHOLE:
         yield event.uuid

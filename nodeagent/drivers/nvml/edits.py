@@ -145,7 +145,7 @@ _CONTROL_IF_THERE = ("nvidia-uvm-tools", "nvidia-modeset")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Roots:
+class NvmlRoots:
     """Where the machine's directories are. driver: the root under which NVIDIA's driver is installed."""
 
     sys: Path = Path("/sys")
@@ -154,7 +154,7 @@ class Roots:
     driver: Path = Path("/")
 
 
-def shared_edits(roots: Roots, mounts: tuple[Mount, ...], library_path: str) -> cdi.ContainerEdits:
+def shared_edits(roots: NvmlRoots, mounts: tuple[Mount, ...], library_path: str) -> cdi.ContainerEdits:
     """What a container needs for any GPU. library_path: for LD_LIBRARY_PATH; left alone where empty.
 
     NVIDIA_VISIBLE_DEVICES keeps NVIDIA's own runtime, where it is installed too, from adding what it sees fit.
@@ -167,7 +167,7 @@ def shared_edits(roots: Roots, mounts: tuple[Mount, ...], library_path: str) -> 
     )
 
 
-def device_edits(roots: Roots, gpu: Gpu, mig: Mig | None) -> cdi.ContainerEdits:
+def device_edits(roots: NvmlRoots, gpu: Gpu, mig: Mig | None) -> cdi.ContainerEdits:
     """The nodes of one GPU; of a MIG device, also those that let a program into its two instances.
 
     Raises: ValueError where one is missing.
@@ -179,7 +179,7 @@ def device_edits(roots: Roots, gpu: Gpu, mig: Mig | None) -> cdi.ContainerEdits:
     return cdi.ContainerEdits(device_nodes=tuple(_node(roots, name) for name in names))
 
 
-def _capability(roots: Roots, instance: str) -> str:
+def _capability(roots: NvmlRoots, instance: str) -> str:
     """The node that stands for the right to use an instance: "nvidia-caps/nvidia-cap12"."""
     file = roots.proc / "driver/nvidia/capabilities" / instance / "access"
     try:
@@ -191,7 +191,7 @@ def _capability(roots: Roots, instance: str) -> str:
     return f"nvidia-caps/nvidia-cap{minor[1]}"
 
 
-def _node(roots: Roots, name: str) -> cdi.DeviceNode:
+def _node(roots: NvmlRoots, name: str) -> cdi.DeviceNode:
     inside, outside = f"/dev/{name}", str(roots.dev / name)
     if not (roots.dev / name).exists():
         raise ValueError(f"{outside} does not exist: run `nvidia-modprobe -u -c 0`, or nvidia-smi once, on the node")

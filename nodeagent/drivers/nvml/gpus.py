@@ -95,7 +95,7 @@ class Gpu:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class System:
+class GpuSystem:
     """unreadable: index of a GPU that does not answer -> why."""
 
     driver_version: str
@@ -104,7 +104,7 @@ class System:
     unreadable: Mapping[int, str]
 
 
-def read_system(nvml: Nvml) -> System:
+def read_system(nvml: Nvml) -> GpuSystem:
     """Everything that is published. Raises: NvmlError where NVML answers nothing at all."""
     cuda = nvml.number("nvmlSystemGetCudaDriverVersion")  # 12020 for 12.2
     gpus, unreadable = [], {}
@@ -113,7 +113,7 @@ def read_system(nvml: Nvml) -> System:
             gpus.append(_gpu(nvml, index))
         except NvmlError as error:  # one lost GPU must not hide the others
             unreadable[index] = str(error)
-    return System(
+    return GpuSystem(
         driver_version=nvml.text("nvmlSystemGetDriverVersion"),
         cuda_version=f"{cuda // 1000}.{cuda % 1000 // 10}",
         gpus=tuple(gpus),
@@ -244,7 +244,7 @@ class Offer:
     mig: Mig | None = None
 
 
-def offers(system: System, *, sys: Path, mig_parents: bool) -> list[Offer]:
+def offers(system: GpuSystem, *, sys: Path, mig_parents: bool) -> list[Offer]:
     """sys: where /sys is. mig_parents: whether a GPU is published beside its MIG devices."""
     return [offer for gpu in system.gpus for offer in _of_gpu(gpu, system, sys, mig_parents)]
 
@@ -256,7 +256,7 @@ def counter_sets(offered: list[Offer]) -> tuple[CounterSet, ...]:
     return tuple(CounterSet(name=use.counter_set, counters=use.counters) for use in uses)
 
 
-def _of_gpu(gpu: Gpu, system: System, sys: Path, mig_parents: bool) -> Iterator[Offer]:
+def _of_gpu(gpu: Gpu, system: GpuSystem, sys: Path, mig_parents: bool) -> Iterator[Offer]:
     common = _common(gpu, system, sys)
     if not gpu.mig_enabled:
         yield Offer(_whole(gpu, common), gpu)
@@ -268,7 +268,7 @@ def _of_gpu(gpu: Gpu, system: System, sys: Path, mig_parents: bool) -> Iterator[
         yield Offer(_drawing(_part(gpu, mig, common), gpu, 1 if shared else 0), gpu, mig)
 
 
-def _common(gpu: Gpu, system: System, sys: Path) -> dict[str, DeviceAttribute]:
+def _common(gpu: Gpu, system: GpuSystem, sys: Path) -> dict[str, DeviceAttribute]:
     return {
         "productName": text(gpu.product_name),
         "brand": text(gpu.brand),

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from nodeagent.drivers.nvml.binding import TIMEOUT, WAIT, Nvml, NvmlError
-from nodeagent.drivers.nvml.gpus import Gpu, System, read_system
+from nodeagent.drivers.nvml.gpus import Gpu, GpuSystem, read_system
 
 #: Of nvmlEventData_t.eventType.
 DOUBLE_BIT, XID = 0x2, 0x8
@@ -44,7 +44,7 @@ _MEANINGS: Mapping[int, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
+class DeviceTrouble:
     """What is wrong with a device. kind and value make the taint: "<driver>/xid" = "79"."""
 
     kind: Literal["xid", "ecc", "gpu-lost"]
@@ -53,27 +53,27 @@ class Trouble:
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class NvmlEvent:
     """A trouble that NVML reported. gpu_instance, compute_instance: WHOLE where it concerns the whole GPU."""
 
     uuid: str
     gpu_instance: int
     compute_instance: int
-    trouble: Trouble
+    trouble: DeviceTrouble
 
 
-def xid_trouble(xid: int) -> Trouble:
+def xid_trouble(xid: int) -> DeviceTrouble:
     meaning = _MEANINGS.get(xid, "see NVIDIA's XID catalogue")
-    return Trouble("xid", str(xid), f"XID {xid}: {meaning}; drain the node and reset the GPU")
+    return DeviceTrouble("xid", str(xid), f"XID {xid}: {meaning}; drain the node and reset the GPU")
 
 
-def ecc_trouble(errors: int) -> Trouble:
+def ecc_trouble(errors: int) -> DeviceTrouble:
     """errors: since the driver was loaded."""
     many = f"{errors} memory errors" if errors > 1 else "a memory error"
-    return Trouble("ecc", "", f"{many} that ECC could not correct; drain the node and reset the GPU")
+    return DeviceTrouble("ecc", "", f"{many} that ECC could not correct; drain the node and reset the GPU")
 
 
-def memory_troubles(system: System) -> dict[str, Trouble]:
+def memory_troubles(system: GpuSystem) -> dict[str, DeviceTrouble]:
     """GPU uuid -> its trouble with memory."""
     return {gpu.uuid: ecc_trouble(gpu.uncorrected) for gpu in system.gpus if gpu.uncorrected}
 
@@ -105,7 +105,7 @@ class EventSet:
         """Whether there is any GPU that something is reported about."""
         return len(self.unmonitored) < len(self._uuids)
 
-    def wait(self, milliseconds: int) -> Event | None:
+    def wait(self, milliseconds: int) -> NvmlEvent | None:
         """The next report; None where none came in time, or none that tells of trouble. Raises: NvmlError."""
         try:
             data = self._nvml.fields(WAIT, self._set, milliseconds)
@@ -117,9 +117,9 @@ class EventSet:
         uuid = self._uuids.get(data["device"])
         if trouble is None or uuid is None:
             return None
-        return Event(uuid, data["gpuInstanceId"], data["computeInstanceId"], trouble)
+        return NvmlEvent(uuid, data["gpuInstanceId"], data["computeInstanceId"], trouble)
 
-    def _trouble(self, type_: int, xid: int) -> Trouble | None:
+    def _trouble(self, type_: int, xid: int) -> DeviceTrouble | None:
         if type_ == DOUBLE_BIT:
             return ecc_trouble(1)
         return xid_trouble(xid) if type_ == XID and xid not in self._ignored else None
@@ -153,8 +153,8 @@ class Monitor:
         *,
         seconds: float,
         ignored: Collection[int],
-        seen: Callable[[System | NvmlError], None],
-        happened: Callable[[Event], None],
+        seen: Callable[[GpuSystem | NvmlError], None],
+        happened: Callable[[NvmlEvent], None],
     ) -> None:
         self._nvml = nvml
         self._seconds = seconds
@@ -184,10 +184,10 @@ class Monitor:
             self._thread.join()
         self._let_go()
 
-    def look(self) -> System | NvmlError:
+    def look(self) -> GpuSystem | NvmlError:
         """See what there is now, and tell `seen`."""
         try:
-            answer: System | NvmlError = self._read()
+            answer: GpuSystem | NvmlError = self._read()
         except NvmlError as error:
             self._let_go()
             answer = error
@@ -195,7 +195,7 @@ class Monitor:
         self._seen(answer)
         return answer
 
-    def listen(self, system: System, milliseconds: int) -> None:
+    def listen(self, system: GpuSystem, milliseconds: int) -> None:
         """Wait for the next event of the GPUs of `system`, and tell `happened`. Raises: NvmlError."""
         uuids = tuple(gpu.uuid for gpu in system.gpus)
         if uuids != self._listening_to:
@@ -220,7 +220,7 @@ class Monitor:
                 log.exception("the GPUs could not be looked at; trying again in %.0f s", self._seconds)
                 self._closed.wait(self._seconds)
 
-    def _attend(self, system: System | NvmlError) -> None:
+    def _attend(self, system: GpuSystem | NvmlError) -> None:
         """Until the next look is due. Raises: NvmlError."""
         due = time.monotonic() + self._seconds
         if isinstance(system, NvmlError) or not system.gpus:
@@ -229,13 +229,13 @@ class Monitor:
         while not self._closed.is_set() and time.monotonic() < due:
             self.listen(system, WAIT_MILLISECONDS)
 
-    def _read(self) -> System:
+    def _read(self) -> GpuSystem:
         if not self._open:
             self._nvml.do("nvmlInit")
             self._open = True
         return read_system(self._nvml)
 
-    def _complain(self, answer: System | NvmlError) -> None:
+    def _complain(self, answer: GpuSystem | NvmlError) -> None:
         """Once for each thing that is wrong, and not again while it stays so."""
         if isinstance(answer, NvmlError):
             complaint = f"NVML does not answer, no GPU is offered: {answer}"

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import msgspec
 
-from nodeagent.drivers.nvml.binding import Binding, Library, Nvml, NvmlError, Recorder, Recording
-from nodeagent.drivers.nvml.gpus import System, read_system
+from nodeagent.drivers.nvml.binding import Library, Nvml, NvmlBinding, NvmlError, Recorder, Recording
+from nodeagent.drivers.nvml.gpus import GpuSystem, read_system
 from nodeagent.drivers.nvml.health import EventSet
 
 
-def record(binding: Binding, *, seconds: int) -> Recording:
+def record(binding: NvmlBinding, *, seconds: int) -> Recording:
     """Ask everything that the driver asks. seconds: how long to wait for events. Raises: NvmlError."""
     recorder = Recorder(binding)
     nvml = Nvml(recorder)
@@ -32,7 +32,7 @@ def record(binding: Binding, *, seconds: int) -> Recording:
     return Recording(description=describe(system), calls=tuple(recorder.calls))
 
 
-def describe(system: System) -> str:
+def describe(system: GpuSystem) -> str:
     """ "2 GPUs (NVIDIA H100 80GB HBM3), driver 550.54.15, CUDA 12.4"."""
     names = ", ".join(sorted({gpu.product_name for gpu in system.gpus})) or "none"
     return f"{len(system.gpus)} GPUs ({names}), driver {system.driver_version}, CUDA {system.cuda_version}"

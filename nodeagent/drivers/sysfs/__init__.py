@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from nodeagent.drivers.sysfs.driver import SysfsDriver
-from nodeagent.drivers.sysfs.found import Rule, Settings, read_settings
-from nodeagent.drivers.sysfs.scan import Roots
+from nodeagent.drivers.sysfs.found import Rule, SysfsSettings, read_settings
+from nodeagent.drivers.sysfs.scan import SysfsRoots
 
-__all__ = ["Roots", "Rule", "Settings", "SysfsDriver", "create", "read_settings"]
+__all__ = ["Rule", "SysfsDriver", "SysfsRoots", "SysfsSettings", "create", "read_settings"]
 
 
 def create(node_name: str, settings: Mapping[str, Any]) -> SysfsDriver:

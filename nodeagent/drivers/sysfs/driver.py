@@ -15,11 +15,11 @@ from nodeagent import cdi
 from nodeagent.cdi.spec import NetDevice
 from nodeagent.drivers.preparing import device_names, prepare_claim
 from nodeagent.drivers.protocol import ClaimIdentity, DeviceHealth, Failed, Pool, Prepared
-from nodeagent.drivers.sysfs.found import Found, Settings, publish
-from nodeagent.drivers.sysfs.scan import Roots, read_pci_ids, scan
+from nodeagent.drivers.sysfs.found import FoundDevice, SysfsSettings, publish
+from nodeagent.drivers.sysfs.scan import SysfsRoots, read_pci_ids, scan
 
 
-def container_edits(found: Found, roots: Roots, *, move_interfaces: bool) -> cdi.ContainerEdits:
+def container_edits(found: FoundDevice, roots: SysfsRoots, *, move_interfaces: bool) -> cdi.ContainerEdits:
     """Its nodes, and its name in the environment. Raises: ValueError where a device node is missing."""
     moved = move_interfaces and found.kind in ("net", "virtual-net")
     return cdi.ContainerEdits(
@@ -34,7 +34,7 @@ def variable(device: str) -> str:
     return f"SYSFS_DEVICE_{device.replace('-', '_').upper()}"
 
 
-def _node(found: Found, node: str, roots: Roots) -> cdi.DeviceNode:
+def _node(found: FoundDevice, node: str, roots: SysfsRoots) -> cdi.DeviceNode:
     """Type and number are left to the runtime, which looks at the node when the container starts."""
     inside, outside = f"/dev/{node}", str(roots.dev / node)
     if not (roots.dev / node).exists():
@@ -58,7 +58,7 @@ _KOBJECT_UEVENT, _KERNEL_GROUP = 15, 1
 _BURST_SECONDS = 0.5
 
 
-class Watch:
+class Poller:
     """Calls `look` from a thread of its own until it is closed."""
 
     def __init__(self, look: Callable[[], object], *, seconds: float, events: socket.socket | None) -> None:
@@ -125,7 +125,7 @@ def kernel_events() -> socket.socket | None:
 class _View:
     """The machine at one moment. present: everything chosen by the settings, by device name, in use or not."""
 
-    present: Mapping[str, Found]
+    present: Mapping[str, FoundDevice]
     devices: tuple[Device, ...]
     counters: tuple[CounterSet, ...]
 
@@ -133,16 +133,18 @@ class _View:
 class SysfsDriver:
     """A `Driver` with one pool, named after the node. roots: where the machine's directories are."""
 
-    def __init__(self, node_name: str, settings: Settings | None = None, *, roots: Roots | None = None) -> None:
+    def __init__(
+        self, node_name: str, settings: SysfsSettings | None = None, *, roots: SysfsRoots | None = None
+    ) -> None:
         self._pool = node_name
-        self._settings = settings or Settings()
-        self._roots = roots or Roots()
+        self._settings = settings or SysfsSettings()
+        self._roots = roots or SysfsRoots()
         self._pci_names = read_pci_ids(self._roots.pci_ids)
         self._lock = threading.Lock()
         self._given: dict[str, set[str]] = {}  # claim uid -> devices that it has been prepared on by this process
         self._known: set[str] = set()  # every device that was ever published by this process
         self._subscribers: list[Callable[[], None]] = []
-        self._watch: Watch | None = None
+        self._watch: Poller | None = None
         self._view = _View({}, (), ())
         self._view = self._look()
 
@@ -177,7 +179,7 @@ class SysfsDriver:
         """From the first call on, the machine is watched."""
         self._subscribers.append(changed)
         if self._watch is None:
-            self._watch = Watch(self.rescan, seconds=self._settings.rescan_seconds, events=kernel_events())
+            self._watch = Poller(self.rescan, seconds=self._settings.rescan_seconds, events=kernel_events())
             self._watch.start()
 
     def rescan(self) -> bool:
@@ -205,7 +207,7 @@ class SysfsDriver:
         self._known |= {device.name for device in devices}
         return _View({found.device_name: found for found in chosen}, devices, counters)
 
-    def _moved(self, missing: set[str]) -> list[Found]:
+    def _moved(self, missing: set[str]) -> list[FoundDevice]:
         """The interfaces that are not seen here because they are in the container that they were given to."""
         if not self._settings.move_interfaces:
             return []
@@ -223,7 +225,7 @@ class SysfsDriver:
 
         return prepare_claim(claim, driver=self.name, edits_of=edits_of)
 
-    def _found(self, result: DeviceRequestAllocationResult) -> Found:
+    def _found(self, result: DeviceRequestAllocationResult) -> FoundDevice:
         found = self._view.present.get(result.device) if result.pool == self._pool else None
         if found is None:
             raise ValueError(f"device {result.pool}/{result.device} does not exist on this node any more")

@@ -34,7 +34,7 @@ _PREFIX: Mapping[Kind, str] = {"pci": "pci-", "net": "net-", "virtual-net": "net
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class FoundDevice:
     """`name` is the kernel's: "0000:00:01.0", "eth0", "sda", "loop4", "kvm".
 
     value: what a container finds in its environment. nodes: device nodes, by their path below /dev.
@@ -89,7 +89,7 @@ def device_name(kind: Kind, name: str) -> str:
 _UNITS = "units"
 
 
-def publish(offered: Sequence[Found]) -> tuple[tuple[Device, ...], tuple[CounterSet, ...]]:
+def publish(offered: Sequence[FoundDevice]) -> tuple[tuple[Device, ...], tuple[CounterSet, ...]]:
     """The devices as they are published, and the counters that they draw from."""
     parts = Tally(found.function for found in offered if found.function and found.kind != "pci")
     shared = [found for found in offered if found.kind == "pci" and parts[found.function]]
@@ -98,11 +98,11 @@ def publish(offered: Sequence[Found]) -> tuple[tuple[Device, ...], tuple[Counter
     return devices, tuple(sets.values())
 
 
-def _counter_set(function: Found, units: int) -> CounterSet:
+def _counter_set(function: FoundDevice, units: int) -> CounterSet:
     return CounterSet(name=function.device_name, counters={_UNITS: Counter(value=str(units))})
 
 
-def _consuming(found: Found, counters: CounterSet | None) -> Device:
+def _consuming(found: FoundDevice, counters: CounterSet | None) -> Device:
     if counters is None:
         return found.device()
     takes = counters.counters if found.kind == "pci" else {_UNITS: Counter(value="1")}
@@ -158,7 +158,7 @@ class Rule(Value, forbid_unknown_fields=True):
         return all(name in facts and fnmatch.fnmatchcase(facts[name], want) for name, want in patterns.items())
 
 
-class Settings(Value, forbid_unknown_fields=True):
+class SysfsSettings(Value, forbid_unknown_fields=True):
     """name: the driver's. rescan_seconds: between looks at the machine where no event tells of a change.
 
     move_interfaces: a network interface moves into the container that gets it, which takes a runtime that knows CDI
@@ -173,7 +173,7 @@ class Settings(Value, forbid_unknown_fields=True):
     rescan_seconds: Annotated[float, msgspec.Meta(ge=0.1, le=86400)] = 10.0
     move_interfaces: bool = False
 
-    def chooses(self, found: Found) -> bool:
+    def chooses(self, found: FoundDevice) -> bool:
         """Whether its owner wants the device offered, in use or not."""
         facts = found.facts
         return (
@@ -182,14 +182,14 @@ class Settings(Value, forbid_unknown_fields=True):
             and not any(rule.matches(facts) for rule in self.exclude)
         )
 
-    def may_be_given(self, found: Found) -> bool:
+    def may_be_given(self, found: FoundDevice) -> bool:
         """Whether the machine does not need the device itself, or its owner says that it may be given anyway."""
         return not found.in_use or any(rule.matches(found.facts) for rule in self.offer_in_use)
 
 
-def read_settings(settings: Mapping[str, Any]) -> Settings:
+def read_settings(settings: Mapping[str, Any]) -> SysfsSettings:
     """Raises: ValueError with the path of the field that is wrong."""
-    asked = msgspec.convert(dict(settings), Settings)
+    asked = msgspec.convert(dict(settings), SysfsSettings)
     check_name(asked.name)
     for list_name in ("include", "exclude", "offer_in_use"):
         for index, rule in enumerate(getattr(asked, list_name)):

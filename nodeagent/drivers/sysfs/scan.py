@@ -13,12 +13,12 @@ from pathlib import Path
 
 from inventory.kinds.devices import DeviceAttribute
 from nodeagent.drivers.attributes import function_on, in_bytes, number, standard_attributes, text, truth
-from nodeagent.drivers.sysfs.found import Found, Kind
+from nodeagent.drivers.sysfs.found import FoundDevice, Kind
 
 
 # Reads the kernel's directories. A device may vanish between two reads: what cannot be read is not there.
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Roots:
+class SysfsRoots:
     """Where the machine's directories are; elsewhere in a container, or in a test."""
 
     sys: Path = Path("/sys")
@@ -133,7 +133,7 @@ _LOOPBACK = "772"
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class MachineUsage:
     """What /proc says now. mounts: "8:1" or "sda1" -> where it is mounted. swaps: "sda2". routes: "eth0"."""
 
     mounts: Mapping[str, str]
@@ -141,7 +141,7 @@ class Usage:
     routes: frozenset[str]
 
     @classmethod
-    def read(cls, roots: Roots) -> Usage:
+    def read(cls, roots: SysfsRoots) -> MachineUsage:
         return cls(dict(_mounts(roots.proc)), frozenset(_swaps(roots)), frozenset(_default_routes(roots.proc)))
 
     def of_disk(self, sys: Path, disk: str) -> str:
@@ -190,7 +190,7 @@ def _mounts(proc: Path) -> Iterator[tuple[str, str]]:
                 yield _device_name(source[0]), point
 
 
-def _swaps(roots: Roots) -> Iterator[str]:
+def _swaps(roots: SysfsRoots) -> Iterator[str]:
     for line in read(roots.proc / "swaps").splitlines()[1:]:
         if line.startswith("/dev/"):
             yield _device_name(line.split()[0])
@@ -227,9 +227,9 @@ _BRIDGE = "06"
 _SHAREABLE: Sequence[tuple[Kind, str]] = (("kvm", "kvm"), ("tun", "net/tun"), ("fuse", "fuse"))
 
 
-def scan(roots: Roots, pci_names: PciNames) -> list[Found]:
+def scan(roots: SysfsRoots, pci_names: PciNames) -> list[FoundDevice]:
     """Everything there is now, used by the machine or not, in a fixed order."""
-    usage = Usage.read(roots)
+    usage = MachineUsage.read(roots)
     interfaces = [_interface(roots, usage, pci_names, name) for name in names(roots.sys / "class/net")]
     disks = [
         _disk(roots, usage, pci_names, name)
@@ -244,11 +244,11 @@ def scan(roots: Roots, pci_names: PciNames) -> list[Found]:
 # PCI functions -------------------------------------------------------------------------------------------------------
 
 
-def _function(roots: Roots, pci_names: PciNames, address: str, children: Sequence[Found]) -> Found:
+def _function(roots: SysfsRoots, pci_names: PciNames, address: str, children: Sequence[FoundDevice]) -> FoundDevice:
     folder = roots.sys / "bus/pci/devices" / address
     attributes = _identity(roots, pci_names, address)
     group = link(folder / "iommu_group")
-    return Found(
+    return FoundDevice(
         kind="pci",
         name=address,
         value=address,
@@ -259,7 +259,7 @@ def _function(roots: Roots, pci_names: PciNames, address: str, children: Sequenc
     )
 
 
-def _identity(roots: Roots, pci_names: PciNames, address: str) -> Attributes:
+def _identity(roots: SysfsRoots, pci_names: PciNames, address: str) -> Attributes:
     """What the function at `address` is, and where; also told of the interfaces and disks that hang on it."""
     folder = roots.sys / "bus/pci/devices" / address
     vendor, device, class_ = (read(folder / name).removeprefix("0x") for name in ("vendor", "device", "class"))
@@ -284,7 +284,7 @@ def _virtualization(folder: Path) -> Attributes:
     return attributes | _texts({"physicalFunction": link(folder / "physfn")})
 
 
-def _function_in_use(folder: Path, address: str, children: Sequence[Found]) -> str:
+def _function_in_use(folder: Path, address: str, children: Sequence[FoundDevice]) -> str:
     if read(folder / "class").removeprefix("0x").startswith(_BRIDGE):
         return "a bridge to other devices"
     if (folder / "virtfn0").exists():
@@ -296,7 +296,7 @@ def _function_in_use(folder: Path, address: str, children: Sequence[Found]) -> s
 # Network interfaces --------------------------------------------------------------------------------------------------
 
 
-def _interface(roots: Roots, usage: Usage, pci_names: PciNames, name: str) -> Found | None:
+def _interface(roots: SysfsRoots, usage: MachineUsage, pci_names: PciNames, name: str) -> FoundDevice | None:
     folder = roots.sys / "class/net" / name
     if not folder.is_dir():  # such as the file bonding_masters
         return None
@@ -309,7 +309,7 @@ def _interface(roots: Roots, usage: Usage, pci_names: PciNames, name: str) -> Fo
         **_texts({"interface": name, "mac": read(folder / "address"), "operstate": read(folder / "operstate")}),
         **_numbers({"mtu": integer(folder / "mtu"), "speed": speed if speed and speed > 0 else None}),
     }
-    return Found(
+    return FoundDevice(
         kind="virtual-net" if way.startswith("virtual/") else "net",
         name=name,
         value=name,
@@ -322,7 +322,7 @@ def _interface(roots: Roots, usage: Usage, pci_names: PciNames, name: str) -> Fo
 # Disks ---------------------------------------------------------------------------------------------------------------
 
 
-def _disk(roots: Roots, usage: Usage, pci_names: PciNames, name: str) -> Found:
+def _disk(roots: SysfsRoots, usage: MachineUsage, pci_names: PciNames, name: str) -> FoundDevice:
     folder = roots.sys / "block" / name
     function = function_on(_way(roots, folder))
     read_only = read(folder / "ro") == "1"
@@ -336,7 +336,7 @@ def _disk(roots: Roots, usage: Usage, pci_names: PciNames, name: str) -> Found:
     }
     if loop := _is_loop(name):
         attributes["attached"] = truth((folder / "loop/backing_file").exists())
-    return Found(
+    return FoundDevice(
         kind="loop" if loop else "block",
         name=name,
         value=f"/dev/{_node(name)}",
@@ -365,17 +365,17 @@ def _node(name: str) -> str:
 # Those without hardware ----------------------------------------------------------------------------------------------
 
 
-def _shareable(roots: Roots) -> Iterator[Found]:
+def _shareable(roots: SysfsRoots) -> Iterator[FoundDevice]:
     for kind, node in _SHAREABLE:
         if (roots.dev / node).exists():
             path = f"/dev/{node}"
-            yield Found(kind=kind, name=kind, value=path, attributes={"path": text(path)}, nodes=(node,))
+            yield FoundDevice(kind=kind, name=kind, value=path, attributes={"path": text(path)}, nodes=(node,))
 
 
 # Attributes ----------------------------------------------------------------------------------------------------------
 
 
-def _way(roots: Roots, folder: Path) -> str:
+def _way(roots: SysfsRoots, folder: Path) -> str:
     """Where the device hangs, below /sys/devices."""
     return os.path.relpath(folder.resolve(), (roots.sys / "devices").resolve())
 

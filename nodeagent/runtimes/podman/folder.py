@@ -150,7 +150,7 @@ MESSAGE_BYTES = 4096
 LOG_MESSAGE_BYTES, LOG_MESSAGE_LINES = 2048, 80
 
 
-class Note(Value):
+class ContainerNote(Value):
     """One container of the pod.
 
     request: the latest attempt. outcome: how that ended, where podman cannot say: it never ran, or is lost. before: the
@@ -163,7 +163,7 @@ class Note(Value):
 
 
 # Built here, in one thread: msgspec must not describe a struct to itself in two threads at once.
-_decoder = msgspec.json.Decoder(Note)
+_decoder = msgspec.json.Decoder(ContainerNote)
 _encoder = msgspec.json.Encoder()
 
 
@@ -174,7 +174,7 @@ class PodFolder:
         self.path = path
         self._disk = disk
 
-    def notes(self) -> dict[str, Note]:
+    def notes(self) -> dict[str, ContainerNote]:
         """By container. One that cannot be read is a container that podman alone knows."""
         folder, notes = self.path / "notes", {}
         self._disk.sweep(folder)
@@ -185,7 +185,7 @@ class PodFolder:
                 log.error("%s cannot be read: %s; podman is asked for its container", folder / name, error)  # noqa: TRY400 - a damaged file, not a bug
         return notes
 
-    def keep(self, note: Note) -> None:
+    def keep(self, note: ContainerNote) -> None:
         path = self.path / "notes" / f"{note.request.name}.json"
         try:
             self._disk.write(path, _encoder.encode(note))

@@ -86,7 +86,7 @@ def request_of(labels: Mapping[str, str]) -> ContainerRequest:
 UNKNOWN_EXIT = 137
 
 
-class State(msgspec.Struct, frozen=True, rename="pascal"):
+class ContainerLife(msgspec.Struct, frozen=True, rename="pascal"):
     """The life of a container so far. `pid` and `conmon_pid` are 0 once it has ended."""
 
     status: str
@@ -110,7 +110,7 @@ class Seen(msgspec.Struct, frozen=True, rename="pascal"):
 
     id: str
     name: str
-    state: State
+    state: ContainerLife
     config: Config
     image: str = ""
     config_file: str = msgspec.field(default="", name="OCIConfigPath")
@@ -160,7 +160,7 @@ def run_of(seen: Seen) -> ContainerRun:
     return run if seen.running else _ended(run, seen.state)
 
 
-def _ended(run: ContainerRun, state: State) -> ContainerRun:
+def _ended(run: ContainerRun, state: ContainerLife) -> ContainerRun:
     if state.status not in ("exited", "stopped", "removing") or state.exit_code < 0:
         # podman forgets how a container ended when the machine or the container's monitor went down under it.
         finished = seconds(state.finished_at) if state.finished_at > "0002" else run.started_at

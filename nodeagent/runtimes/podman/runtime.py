@@ -22,7 +22,7 @@ from nodeagent.failures import ContainerFailed
 from nodeagent.runtimes.logs import LogQuery, read_log
 from nodeagent.runtimes.podman import program, starting
 from nodeagent.runtimes.podman.actions import SOON, Actions, Prober, Stopper, Stopping
-from nodeagent.runtimes.podman.folder import Note, PodFolder, volume_options
+from nodeagent.runtimes.podman.folder import ContainerNote, PodFolder, volume_options
 from nodeagent.runtimes.podman.kernel import ExitWatcher, PodNetworks
 from nodeagent.runtimes.podman.program import (
     COMMAND_SECONDS,
@@ -52,7 +52,7 @@ class KnownPod:
 
     uid: str
     folder: PodFolder
-    notes: dict[str, Note] = field(default_factory=dict)
+    notes: dict[str, ContainerNote] = field(default_factory=dict)
     runs: dict[str, ContainerRun] = field(default_factory=dict)
     stale: set[str] = field(default_factory=set)
     blind: set[str] = field(default_factory=set)
@@ -170,7 +170,7 @@ class PodmanRuntime:
                 pod.stale |= asked
             raise
 
-    def _take(self, pod: KnownPod, note: Note, seen: Seen | None) -> None:
+    def _take(self, pod: KnownPod, note: ContainerNote, seen: Seen | None) -> None:
         """What podman knows of the container of `note` becomes what is known here."""
         name, known = note.request.name, pod.runs.get(note.request.name)
         if note.outcome is not None:
@@ -229,7 +229,7 @@ class PodmanRuntime:
         if last is not None and last.attempt >= request.attempt:
             return
         self._refuse(request)
-        self._keep(pod, Note(request=request, before=last if last is None else replace(last, previous=None)))
+        self._keep(pod, ContainerNote(request=request, before=last if last is None else replace(last, previous=None)))
         pod.stale.add(request.name)
         pod.folder.make(request)
         self._links.update()
@@ -381,7 +381,7 @@ class PodmanRuntime:
             pod = self._known(asked.pod_uid) or self._new(asked.pod_uid)
             note = pod.notes.get(asked.name)
             if note is None or (note.request.attempt < asked.attempt and note.outcome is None):
-                pod.notes[asked.name] = Note(request=asked)
+                pod.notes[asked.name] = ContainerNote(request=asked)
         expected = {self._name(note.request) for pod in self._pods.values() for note in pod.notes.values()}
         self._discard(sorted(found.keys() - expected))
         for pod in self._pods.values():
@@ -401,7 +401,7 @@ class PodmanRuntime:
         with self._lock:
             return self._pods.setdefault(pod_uid, pod)
 
-    def _keep(self, pod: KnownPod, note: Note) -> None:
+    def _keep(self, pod: KnownPod, note: ContainerNote) -> None:
         pod.folder.keep(note)
         pod.notes[note.request.name] = note
 
@@ -410,7 +410,7 @@ class PodmanRuntime:
         if names:
             self._podman("rm", "--force", "--time", "0", "--volumes", "--ignore", *names, timeout=2 * COMMAND_SECONDS)
 
-    def _names(self, note: Note) -> Iterator[str]:
+    def _names(self, note: ContainerNote) -> Iterator[str]:
         """Of the latest attempt, and of the one before it."""
         yield self._name(note.request)
         if note.before is not None:

@@ -21,15 +21,15 @@ from django.views.decorators.http import require_http_methods, require_safe
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaimTemplate
 from manciple.api import verbs
-from manciple.pages.lists import Column, Filter, ListQuery, Table, parameter, sorted_by
+from manciple.pages.lists import Filter, ListColumn, ListQuery, Table, parameter, sorted_by
 from manciple.pages.people import Person, demand_edit, demand_sight, person_of
 from manciple.store import objects
 from manciple.store.tail import latest_revision
 from manciple.wire.errors import ApiError
 from manciple.wire.machinery import DeleteOptions, Preconditions
 from scheduling.controllers.reservations import is_done
-from scheduling.pages.claims.actions import Effect, in_words
-from scheduling.pages.claims.reading import ClaimLine, read_claims
+from scheduling.pages.claims.actions import ActionEffect, in_words
+from scheduling.pages.claims.reading import ClaimRow, read_claims
 from scheduling.pages.claims.sheet import asked, document_yaml
 from scheduling.resources import PODS, TEMPLATES, Key, decoded, kind
 
@@ -38,13 +38,13 @@ SHOWN = 100
 
 
 @dataclass(slots=True)
-class Use:
+class TemplateUse:
     """What became of one template: pods that name it, and the claims made for them."""
 
     pods: list[Pod] = field(default_factory=list)
     living: int = 0  # pods that have not ended
     unmade: list[str] = field(default_factory=list)  # living pods whose claim is not made yet
-    claims: list[ClaimLine] = field(default_factory=list)
+    claims: list[ClaimRow] = field(default_factory=list)
 
     @property
     def waiting(self) -> int:
@@ -62,7 +62,7 @@ class TemplateLine:
     namespace: str
     name: str
     template: ResourceClaimTemplate
-    use: Use
+    use: TemplateUse
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,13 +72,13 @@ class TemplateQuery(ListQuery):
 
 #: What the list tells of a template.
 COLUMNS = (
-    Column[TemplateLine](title="Template", sort="name", key=lambda line: line.name),
-    Column[TemplateLine](title="Asks for"),
-    Column[TemplateLine](title="Pods", css="num", sort="pods", key=lambda line: len(line.use.pods)),
-    Column[TemplateLine](title="Claims", css="num", sort="claims", key=lambda line: len(line.use.claims)),
-    Column[TemplateLine](title="Waiting", css="num", sort="waiting", key=lambda line: line.use.waiting),
-    Column[TemplateLine](title="Devices held", css="num", sort="devices", key=lambda line: line.use.devices),
-    Column[TemplateLine](title="Age", css="num"),
+    ListColumn[TemplateLine](title="Template", sort="name", key=lambda line: line.name),
+    ListColumn[TemplateLine](title="Asks for"),
+    ListColumn[TemplateLine](title="Pods", css="num", sort="pods", key=lambda line: len(line.use.pods)),
+    ListColumn[TemplateLine](title="Claims", css="num", sort="claims", key=lambda line: len(line.use.claims)),
+    ListColumn[TemplateLine](title="Waiting", css="num", sort="waiting", key=lambda line: line.use.waiting),
+    ListColumn[TemplateLine](title="Devices held", css="num", sort="devices", key=lambda line: line.use.devices),
+    ListColumn[TemplateLine](title="Age", css="num"),
 )
 
 
@@ -145,7 +145,7 @@ def delete_template(request: HttpRequest, namespace: str, name: str) -> HttpResp
     return redirect("templates")
 
 
-def effect_of_deletion(use: Use) -> Effect:
+def effect_of_deletion(use: TemplateUse) -> ActionEffect:
     """What deleting the template would do."""
     changes = []
     if use.claims:
@@ -160,13 +160,13 @@ def effect_of_deletion(use: Use) -> Effect:
         f"Pod {name} has no claim from it yet, and would wait until the template is back." for name in use.unmade
     ]
     changes.append("A pod that is made later and names it waits until there is a template of that name again.")
-    return Effect(summary="It goes at once.", changes=tuple(changes))
+    return ActionEffect(summary="It goes at once.", changes=tuple(changes))
 
 
-def read_uses(person: Person, *, namespace: str = "") -> dict[Key, Use]:
+def read_uses(person: Person, *, namespace: str = "") -> dict[Key, TemplateUse]:
     """Every template that a pod names -> its use. Reads the pods' documents and the claims' index once."""
     claims = {(line.namespace, line.name): line for line in read_claims(person)}
-    found: dict[Key, Use] = defaultdict(Use)
+    found: dict[Key, TemplateUse] = defaultdict(TemplateUse)
     for pod in _pods(person, namespace):
         made = {status.name: status.resource_claim_name for status in pod.status.resource_claim_statuses}
         for entry in pod.spec.resource_claims:

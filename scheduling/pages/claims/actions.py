@@ -12,12 +12,12 @@ from manciple.wire.errors import ApiError, Conflict, NotFound
 from manciple.wire.identity import Identity
 from manciple.wire.machinery import DeleteOptions, Preconditions
 from scheduling.controllers.reservations import FINALIZER
-from scheduling.pages.claims.reading import ClaimLine
+from scheduling.pages.claims.reading import ClaimRow
 from scheduling.resources import CLAIMS, kind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Effect:
+class ActionEffect:
     """What would happen. summary: one sentence; changes: each thing; warning: what cannot be known from here."""
 
     summary: str
@@ -26,7 +26,7 @@ class Effect:
     refused: str = ""  # why it cannot be done now
 
 
-def effect_of_deletion(claim: ResourceClaim, line: ClaimLine) -> Effect:
+def effect_of_deletion(claim: ResourceClaim, line: ClaimRow) -> ActionEffect:
     """What `kubectl delete` would do to it now."""
     living = [user.name for user in line.users if not user.is_over]
     changes = [_devices(claim, line, freed="are free for others" if not living else "stay held until then")]
@@ -36,10 +36,10 @@ def effect_of_deletion(claim: ResourceClaim, line: ClaimLine) -> Effect:
     changes += [f"Finalizer {name} holds it until whoever set it takes it off." for name in others]
     waits = bool(living or others)
     summary = "It is marked for deletion, and goes later." if waits else "It goes at once."
-    return Effect(summary=summary, changes=tuple(change for change in changes if change))
+    return ActionEffect(summary=summary, changes=tuple(change for change in changes if change))
 
 
-def effect_of_release(claim: ResourceClaim, line: ClaimLine) -> Effect:
+def effect_of_release(claim: ResourceClaim, line: ClaimRow) -> ActionEffect:
     """What a forced release would do to it now."""
     changes = [_devices(claim, line, freed="are free at once, for whoever waits")]
     changes += [
@@ -50,12 +50,12 @@ def effect_of_release(claim: ResourceClaim, line: ClaimLine) -> Effect:
         changes.append("The claim is deleted already, so it goes.")
     refused = "" if line.state in ("stuck", "unused", "deleting") else in_use(line.name).message
     summary, warning = _release_in_words(claim, line)
-    return Effect(
+    return ActionEffect(
         summary=summary, changes=tuple(change for change in changes if change), warning=warning, refused=refused
     )
 
 
-def _release_in_words(claim: ResourceClaim, line: ClaimLine) -> tuple[str, str]:
+def _release_in_words(claim: ResourceClaim, line: ClaimRow) -> tuple[str, str]:
     """One sentence, and what cannot be known from here."""
     if claim.status.allocation is None:
         others = [name for name in removed_finalizers(claim) if name != FINALIZER]
@@ -131,7 +131,7 @@ def in_words(refusal: ApiError, *, what: str = "claim") -> str:
     return f"Nothing was changed: {refusal.message}"
 
 
-def _devices(claim: ResourceClaim, line: ClaimLine, *, freed: str) -> str:
+def _devices(claim: ResourceClaim, line: ClaimRow, *, freed: str) -> str:
     allocation = claim.status.allocation
     if allocation is None:
         return "It holds no device."

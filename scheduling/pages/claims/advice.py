@@ -13,8 +13,8 @@ from scheduling.controllers.reservations import FINALIZER
 from scheduling.event_recorder import DEFAULT_NAMESPACE
 from scheduling.explanations.documents import Explanation
 from scheduling.messages import sentence
-from scheduling.pages.claims.reading import ClaimLine
-from scheduling.pages.claims.states import Facts, User, Verdict
+from scheduling.pages.claims.reading import ClaimRow
+from scheduling.pages.claims.states import ClaimFacts, ClaimVerdict, User
 from scheduling.resources import EVENTS, decoded, kind
 
 #: Who sets well-known finalizers.
@@ -51,7 +51,12 @@ def holder_of(finalizer: str) -> str:
 
 
 def advise(
-    verdict: Verdict, facts: Facts, *, devices: int, complaint: Complaint | None, explained: Explanation | None
+    verdict: ClaimVerdict,
+    facts: ClaimFacts,
+    *,
+    devices: int,
+    complaint: Complaint | None,
+    explained: Explanation | None,
 ) -> Advice | None:
     """What is to be said; None where everything goes its way."""
     if verdict.state == "stuck":
@@ -75,7 +80,7 @@ def advise(
     return None
 
 
-def _of_foreign(facts: Facts, devices: int) -> Advice:
+def _of_foreign(facts: ClaimFacts, devices: int) -> Advice:
     """A claim that only such things use whose end is not known here: it may be in use, it may be forgotten."""
     since = f" It is allocated since {clock(facts.allocated_at)}." if facts.allocated_at else ""
     return Advice(
@@ -91,7 +96,7 @@ def _of_waiting(explained: Explanation) -> Advice:
     return Advice(title=f"{sentence(explained.reason)}.", next_step=explained.next_step)
 
 
-def _of_stuck(cause: str, facts: Facts, devices: int, complaint: Complaint | None) -> Advice:
+def _of_stuck(cause: str, facts: ClaimFacts, devices: int, complaint: Complaint | None) -> Advice:
     said = _said(complaint) if complaint else ""
     makers = {
         "pod-gone": _pod_gone,
@@ -108,7 +113,7 @@ def _of_stuck(cause: str, facts: Facts, devices: int, complaint: Complaint | Non
     return Advice(title=title, text=f"{text} {said}".strip(), next_step=step, alarming=True)
 
 
-def _pod_gone(facts: Facts, devices: int) -> tuple[str, str, str]:
+def _pod_gone(facts: ClaimFacts, devices: int) -> tuple[str, str, str]:
     user = _first(facts, over=True)
     what = "has ended" if user.fate == "ended" else "no longer exists"
     other = " Another pod of that name is there now." if user.fate == "replaced" else ""
@@ -120,7 +125,7 @@ def _pod_gone(facts: Facts, devices: int) -> tuple[str, str, str]:
     )
 
 
-def _pod_stays(facts: Facts, devices: int) -> tuple[str, str, str]:
+def _pod_stays(facts: ClaimFacts, devices: int) -> tuple[str, str, str]:
     user = next(user for user in facts.users if user.fate == "overdue")
     late = f" {age(user.ends_at)} ago" if user.ends_at else ""
     return (
@@ -131,7 +136,7 @@ def _pod_stays(facts: Facts, devices: int) -> tuple[str, str, str]:
     )
 
 
-def _node_gone(facts: Facts, devices: int) -> tuple[str, str, str]:
+def _node_gone(facts: ClaimFacts, devices: int) -> tuple[str, str, str]:
     node = facts.gone_nodes[0]
     return (
         f"{_it_holds(devices)} on node {node}, which no longer exists.",
@@ -140,7 +145,7 @@ def _node_gone(facts: Facts, devices: int) -> tuple[str, str, str]:
     )
 
 
-def _node_silent(facts: Facts, devices: int) -> tuple[str, str, str]:
+def _node_silent(facts: ClaimFacts, devices: int) -> tuple[str, str, str]:
     node = facts.silent_nodes[0]
     return (
         f"{_it_holds(devices)} on node {node}, which is not ready.",
@@ -150,7 +155,7 @@ def _node_silent(facts: Facts, devices: int) -> tuple[str, str, str]:
     )
 
 
-def _finalizer(facts: Facts, _devices: int) -> tuple[str, str, str]:
+def _finalizer(facts: ClaimFacts, _devices: int) -> tuple[str, str, str]:
     name = facts.foreign_finalizers[0]
     return (
         f"It is deleted, and finalizer `{name}` holds it.",
@@ -159,7 +164,7 @@ def _finalizer(facts: Facts, _devices: int) -> tuple[str, str, str]:
     )
 
 
-def _controller(facts: Facts, devices: int) -> tuple[str, str, str]:
+def _controller(facts: ClaimFacts, devices: int) -> tuple[str, str, str]:
     return (
         "It is deleted, nobody uses it, and it is still there.",
         f"Deletion was asked for {_ago(facts.deleted_at)}, and {_it_holds(devices).lower()}. The claim controller lets"
@@ -168,7 +173,7 @@ def _controller(facts: Facts, devices: int) -> tuple[str, str, str]:
     )
 
 
-def _leaked(facts: Facts, devices: int) -> tuple[str, str, str]:
+def _leaked(facts: ClaimFacts, devices: int) -> tuple[str, str, str]:
     since = f"since {clock(facts.allocated_at)}" if facts.allocated_at else "for a while"
     if FINALIZER in facts.finalizers:
         why = "The claim controller takes such devices back after a minute."
@@ -179,7 +184,7 @@ def _leaked(facts: Facts, devices: int) -> tuple[str, str, str]:
     return f"{_it_holds(devices)} that nobody uses, {since}.", why, step
 
 
-def _first(facts: Facts, *, over: bool) -> User:
+def _first(facts: ClaimFacts, *, over: bool) -> User:
     return next(user for user in facts.users if user.is_over == over)
 
 
@@ -187,7 +192,7 @@ def _it_holds(devices: int) -> str:
     return f"This claim holds {devices} device{'' if devices == 1 else 's'}"
 
 
-def _place(facts: Facts) -> str:
+def _place(facts: ClaimFacts) -> str:
     return f"the agent on {facts.nodes[0]}" if facts.nodes else "the node's agent"
 
 
@@ -225,7 +230,7 @@ def events_about(namespace: str, uids: Collection[str]) -> list[Event]:
     return [decoded(stored, Event) for stored in found.items]
 
 
-def complaint_of(line: ClaimLine, events: Sequence[Event]) -> Complaint | None:
+def complaint_of(line: ClaimRow, events: Sequence[Event]) -> Complaint | None:
     """What the node says it cannot do for this claim. A pod that is gone cannot be complained about: its node is."""
     users = {user.uid for user in line.users}
     own = [event for event in events if event.involved_object.uid in users and event.reason in (UNPREPARE, PREPARE)]

@@ -12,13 +12,13 @@ from claims.devices.published import DeviceKey
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import DeviceRequestAllocationResult, ResourceClaim, class_of
 from manciple.pages.durations import moment
-from scheduling.pages.claims.reading import ClaimLine
+from scheduling.pages.claims.reading import ClaimRow
 from scheduling.pages.claims.states import User
 from scheduling.pages.devices.words import STATES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Given:
+class GivenDevice:
     """One allocated device."""
 
     request: str
@@ -43,7 +43,7 @@ class CdiFile:
     ids: str  # what the names of its devices begin with
 
 
-def given_devices(claim: ResourceClaim, line: ClaimLine, pods: Iterable[Pod]) -> list[Given]:
+def given_devices(claim: ResourceClaim, line: ClaimRow, pods: Iterable[Pod]) -> list[GivenDevice]:
     """One query, and what the log has since for the devices."""
     results = claim.status.allocation.devices.results if claim.status.allocation else ()
     snapshot = read_devices()
@@ -61,10 +61,10 @@ def _given(
     one: DeviceRequestAllocationResult,
     snapshot: DeviceSnapshot,
     prepared: datetime | None,
-) -> Given:
+) -> GivenDevice:
     device, state = snapshot.candidate(_key(one)), snapshot.state(_key(one))
     consumed = (f"{amount} {name.rpartition('/')[2]}" for name, amount in one.consumed_capacity.items())
-    return Given(
+    return GivenDevice(
         request=one.request,
         driver=one.driver,
         pool=one.pool,

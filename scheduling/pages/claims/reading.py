@@ -19,21 +19,21 @@ from scheduling.causes import AnyCause, claim_of, decode
 from scheduling.hints import FINISHED_PHASES
 from scheduling.messages import brief
 from scheduling.models import QueuedPod
-from scheduling.pages.claims.states import MOMENT, Facts, User, Verdict, fate_of, judge
+from scheduling.pages.claims.states import MOMENT, ClaimFacts, ClaimVerdict, User, fate_of, judge
 from scheduling.pod_claims import requested_classes
 from scheduling.resources import CLAIMS, PODS, Key, decoded, kind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClaimLine:
+class ClaimRow:
     """One claim of the list."""
 
     uid: str
     namespace: str
     name: str
-    verdict: Verdict
+    verdict: ClaimVerdict
     note: str
-    facts: Facts
+    facts: ClaimFacts
     devices: int
     wanted_by: tuple[str, ...]  # pods without a node that name it
     classes: frozenset[str]
@@ -83,7 +83,7 @@ class _Known:
 
 def read_claims(
     person: Person, *, uid: str = "", with_classes: bool = False, now: datetime | None = None
-) -> list[ClaimLine]:
+) -> list[ClaimRow]:
     """The claims that `person` sees, or the one with `uid`. with_classes: tell also what pending ones ask for."""
     now = now or datetime.now(UTC)
     found = person.seen(Claim.objects.all())
@@ -107,13 +107,13 @@ def read_claims(
     return [_line(row, known, now) for row in rows]
 
 
-def _line(row: tuple[Any, ...], known: _Known, now: datetime) -> ClaimLine:
+def _line(row: tuple[Any, ...], known: _Known, now: datetime) -> ClaimRow:
     uid, namespace, name, allocated, _deleting, created_at, allocated_at = row
     users = known.users.get(uid, ())
     held = known.held.get(uid, _Held())
     nodes = tuple(sorted({user.node for user in users if user.node} or held.nodes))
     document = known.documents.get((namespace, name))
-    facts = Facts(
+    facts = ClaimFacts(
         allocated=allocated,
         allocated_at=allocated_at or created_at,
         users=users,
@@ -127,7 +127,7 @@ def _line(row: tuple[Any, ...], known: _Known, now: datetime) -> ClaimLine:
     waiting = known.waiting.get((namespace, name), [])
     cause = next((cause for _, cause in waiting if cause), None) if verdict.state == "pending" else None
     why = brief(cause, names_claim=claim_of(cause) != f"{namespace}/{name}")
-    return ClaimLine(
+    return ClaimRow(
         uid=uid,
         namespace=namespace,
         name=name,

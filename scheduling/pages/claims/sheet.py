@@ -19,8 +19,8 @@ from manciple.wire import codec
 from scheduling.explanations.current import explain_claim
 from scheduling.pages.claims.advice import advise, complaint_of, events_about, holder_of
 from scheduling.pages.claims.devices import cdi_files, given_devices
-from scheduling.pages.claims.reading import ClaimLine, pending_documents, read_claims
-from scheduling.pages.claims.steps import Past, Revision, steps
+from scheduling.pages.claims.reading import ClaimRow, pending_documents, read_claims
+from scheduling.pages.claims.steps import ClaimRevision, Past, steps
 from scheduling.pod_claims import POD_CLAIM_ANNOTATION, controller_of, requested_classes
 from scheduling.resources import CLAIMS, PODS, decoded, kind
 
@@ -89,14 +89,14 @@ def asked(devices: DeviceClaim) -> dict[str, Any]:
     }
 
 
-def _topics(line: ClaimLine) -> str:
+def _topics(line: ClaimRow) -> str:
     names = [user.name for user in line.users if user.is_pod] or line.wanted_by
     pods = {f"pod:{line.namespace}/{name}" for name in names}
     waits = {"slices", "classes", "pool:"} if line.state == "pending" else set()
     return " ".join(sorted({f"claim:{line.key}", f"events:{line.namespace}", "nodes"} | pods | waits))
 
 
-def _pods(claim: ResourceClaim, line: ClaimLine) -> dict[str, Pod]:
+def _pods(claim: ResourceClaim, line: ClaimRow) -> dict[str, Pod]:
     """uid -> pod: those that it is reserved for and the one it was made for, as far as they exist."""
     names = {user.name for user in line.users} | set(line.wanted_by)
     owner = controller_of(claim.metadata)
@@ -126,9 +126,9 @@ def _rivals(person: Person, claim: ResourceClaim) -> dict[str, Any]:
     return {"classes": classes, "claims": oldest[:NAMED], "more": max(0, len(oldest) - NAMED)}
 
 
-def _revisions(uid: str) -> list[Revision]:
+def _revisions(uid: str) -> list[ClaimRevision]:
     return [
-        Revision(at=one.at, claim=codec.decode_text(ResourceClaim, one.text), first=one.type == "ADDED")
+        ClaimRevision(at=one.at, claim=codec.decode_text(ResourceClaim, one.text), first=one.type == "ADDED")
         for one in history.of_object(uid)
     ]
 

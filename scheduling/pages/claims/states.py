@@ -79,7 +79,7 @@ class User:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
+class ClaimFacts:
     """What decides a claim's state."""
 
     allocated: bool
@@ -97,7 +97,7 @@ class Facts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class ClaimVerdict:
     """cause: why a claim is stuck, as one word for the advice; "" otherwise."""
 
     state: str
@@ -118,39 +118,39 @@ def fate_of(phase: str, *, node: str, ends_at: datetime | None, deleting: bool, 
     return "running" if phase == "Running" else "preparing"
 
 
-def judge(facts: Facts, *, now: datetime) -> Verdict:
+def judge(facts: ClaimFacts, *, now: datetime) -> ClaimVerdict:
     """The state of a claim."""
     return _stuck(facts, now) or _settled(facts)
 
 
-def _stuck(facts: Facts, now: datetime) -> Verdict | None:
+def _stuck(facts: ClaimFacts, now: datetime) -> ClaimVerdict | None:
     """The first of the things that should not be; a claim that is being released is on its way."""
     checks = (_node_gone, _pod_stays, _pod_over, _held_back, _node_silent, _leaked)
     return next((found for check in checks if (found := check(facts, now)) is not None), None)
 
 
-def _node_gone(facts: Facts, _now: datetime) -> Verdict | None:
+def _node_gone(facts: ClaimFacts, _now: datetime) -> ClaimVerdict | None:
     if not (facts.allocated and facts.gone_nodes):
         return None
     return _is_stuck("node-gone", f"Node {facts.gone_nodes[0]} no longer exists")
 
 
-def _pod_stays(facts: Facts, _now: datetime) -> Verdict | None:
+def _pod_stays(facts: ClaimFacts, _now: datetime) -> ClaimVerdict | None:
     overdue = next((user for user in facts.users if user.fate == "overdue"), None)
     return _is_stuck("pod-stays", f"Pod {overdue.name} does not end") if overdue else None
 
 
-def _pod_over(facts: Facts, _now: datetime) -> Verdict | None:
+def _pod_over(facts: ClaimFacts, _now: datetime) -> ClaimVerdict | None:
     over = [user for user in facts.users if user.is_over]
     if not over or len(over) < len(facts.users):
         return None
     if any(user.lately for user in over):
-        return Verdict(state="releasing", note=f"Pod {over[0].name} has ended")
+        return ClaimVerdict(state="releasing", note=f"Pod {over[0].name} has ended")
     what = "has ended" if over[0].fate == "ended" else "no longer exists"
     return _is_stuck("pod-gone", f"Pod {over[0].name} {what}")
 
 
-def _held_back(facts: Facts, now: datetime) -> Verdict | None:
+def _held_back(facts: ClaimFacts, now: datetime) -> ClaimVerdict | None:
     """A deleted claim that nobody uses."""
     if facts.deleted_at is None or facts.users:
         return None
@@ -159,33 +159,33 @@ def _held_back(facts: Facts, now: datetime) -> Verdict | None:
     return _is_stuck("controller", "No controller lets it go") if now > facts.deleted_at + MOMENT else None
 
 
-def _node_silent(facts: Facts, _now: datetime) -> Verdict | None:
+def _node_silent(facts: ClaimFacts, _now: datetime) -> ClaimVerdict | None:
     if not (facts.allocated and facts.silent_nodes):
         return None
     return _is_stuck("node-silent", f"Node {facts.silent_nodes[0]} is not ready")
 
 
-def _leaked(facts: Facts, now: datetime) -> Verdict | None:
+def _leaked(facts: ClaimFacts, now: datetime) -> ClaimVerdict | None:
     if not facts.allocated or facts.users or facts.allocated_at is None or now <= facts.allocated_at + FORGOTTEN:
         return None
     return _is_stuck("leaked", "Nobody uses it, and nobody takes it back")
 
 
-def _is_stuck(cause: str, note: str) -> Verdict:
-    return Verdict(state="stuck", note=note, cause=cause)
+def _is_stuck(cause: str, note: str) -> ClaimVerdict:
+    return ClaimVerdict(state="stuck", note=note, cause=cause)
 
 
-def _settled(facts: Facts) -> Verdict:
+def _settled(facts: ClaimFacts) -> ClaimVerdict:
     if facts.deleted_at is not None:
         living = [user for user in facts.users if not user.is_over]
-        return Verdict(state="deleting", note=f"Waits until {_living(living)} ended" if living else "")
+        return ClaimVerdict(state="deleting", note=f"Waits until {_living(living)} ended" if living else "")
     if not facts.allocated:
-        return Verdict(state="pending")
+        return ClaimVerdict(state="pending")
     if not facts.users:
-        return Verdict(state="unused", note="No pod is reserved for it")
+        return ClaimVerdict(state="unused", note="No pod is reserved for it")
     if all(user.fate == "preparing" or user.is_over for user in facts.users):
-        return Verdict(state="preparing")
-    return Verdict(state="allocated")
+        return ClaimVerdict(state="preparing")
+    return ClaimVerdict(state="allocated")
 
 
 def _living(users: Iterable[User]) -> str:

@@ -36,7 +36,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Revision:
+class ClaimRevision:
     """The claim as one write left it. first: the write made it."""
 
     at: datetime
@@ -54,7 +54,7 @@ class Past:
 
 
 def steps(
-    claim: ResourceClaim, revisions: Sequence[Revision], events: Iterable[Event], past: Iterable[Past]
+    claim: ResourceClaim, revisions: Sequence[ClaimRevision], events: Iterable[Event], past: Iterable[Past]
 ) -> list[Step]:
     """Everything, the oldest first."""
     told = [*_of_revisions(claim, revisions), *_of_events(claim, events)]
@@ -64,7 +64,7 @@ def steps(
     return sorted(told, key=lambda step: (int(step.at.timestamp()), step.is_said, step.at))[-SHOWN:]
 
 
-def _of_revisions(claim: ResourceClaim, revisions: Sequence[Revision]) -> Iterator[Step]:
+def _of_revisions(claim: ResourceClaim, revisions: Sequence[ClaimRevision]) -> Iterator[Step]:
     created = moment(claim.metadata.creation_timestamp)
     begins = next((one for one in revisions if one.first), None)
     if created is not None:
@@ -81,7 +81,7 @@ def _of_revisions(claim: ResourceClaim, revisions: Sequence[Revision]) -> Iterat
         before = revision.claim
 
 
-def _when(before: ResourceClaim | None, revision: Revision) -> datetime:
+def _when(before: ResourceClaim | None, revision: ClaimRevision) -> datetime:
     """When a write was made; what it says of itself counts where it is older, as in a claim that was brought along."""
     allocation = revision.claim.status.allocation
     had = before.status.allocation if before else None

@@ -20,14 +20,14 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_safe
 
 from manciple.pages import links
-from manciple.pages.lists import Column, Filter, ListQuery, Page, Table, parameter, sorted_by, state_tabs
+from manciple.pages.lists import Filter, ListColumn, ListQuery, PageOfRows, Table, parameter, sorted_by, state_tabs
 from manciple.pages.people import Person, demand_edit, demand_sight, person_of
 from manciple.store import objects
 from manciple.store.tail import latest_revision
 from manciple.wire.errors import ApiError, NotFound
 from manciple.wire.validation import natural
 from scheduling.pages.claims import actions as claim_actions
-from scheduling.pages.claims.reading import ClaimLine, read_claims
+from scheduling.pages.claims.reading import ClaimRow, read_claims
 from scheduling.pages.claims.sheet import find_claim, read_sheet
 from scheduling.pages.claims.states import STATES, URGENCY
 from scheduling.resources import CLASSES, kind
@@ -48,7 +48,7 @@ class ClaimQuery(ListQuery):
     text: str = parameter("q")
     at: str = parameter("at", selects=True)  # namespace/name of the claim whose sheet is open
 
-    def matches(self, line: ClaimLine) -> bool:
+    def matches(self, line: ClaimRow) -> bool:
         """Whether the claim is one of those asked for, whatever its state."""
         if self.namespace not in ("", line.namespace) or (self.device_class and self.device_class not in line.classes):
             return False
@@ -56,7 +56,7 @@ class ClaimQuery(ListQuery):
         return not wanted or any(wanted in name.casefold() for name in (line.key, *line.pods, *line.nodes))
 
 
-def _urgency(line: ClaimLine) -> tuple[int, float, str]:
+def _urgency(line: ClaimRow) -> tuple[int, float, str]:
     """Stuck first, then what waits longest; what is in use, the newest first."""
     seconds = line.created_at.timestamp()
     return URGENCY[line.state], -seconds if line.state == "allocated" else seconds, line.key
@@ -64,14 +64,14 @@ def _urgency(line: ClaimLine) -> tuple[int, float, str]:
 
 #: What the list tells of a claim.
 COLUMNS = (
-    Column[ClaimLine](title="Claim", sort="name", key=lambda line: natural(line.name)),
-    Column[ClaimLine](title="State"),
-    Column[ClaimLine](title="Why, or for whom", css="wide"),
-    Column[ClaimLine](title="Devices", css="num not-phone", sort="devices", key=lambda line: line.devices),
-    Column[ClaimLine](
+    ListColumn[ClaimRow](title="Claim", sort="name", key=lambda line: natural(line.name)),
+    ListColumn[ClaimRow](title="State"),
+    ListColumn[ClaimRow](title="Why, or for whom", css="wide"),
+    ListColumn[ClaimRow](title="Devices", css="num not-phone", sort="devices", key=lambda line: line.devices),
+    ListColumn[ClaimRow](
         title="Node", css="not-phone", sort="node", key=lambda line: [natural(one) for one in line.nodes]
     ),
-    Column[ClaimLine](title="Age", css="num", sort="age", key=lambda line: -line.created_at.timestamp()),
+    ListColumn[ClaimRow](title="Age", css="num", sort="age", key=lambda line: -line.created_at.timestamp()),
 )
 
 
@@ -101,11 +101,11 @@ def list_claims(request: HttpRequest) -> HttpResponse:
     return render(request, "claims/list.html", context)
 
 
-def _table(query: ClaimQuery, matching: Sequence[ClaimLine], claims: Iterable[ClaimLine]) -> Table[ClaimLine]:
+def _table(query: ClaimQuery, matching: Sequence[ClaimRow], claims: Iterable[ClaimRow]) -> Table[ClaimRow]:
     chosen = sorted_by(
         COLUMNS, query.sort, sorted((line for line in matching if query.state in ("", line.state)), key=_urgency)
     )
-    page = Page(len(chosen), PAGE, query.page)
+    page = PageOfRows(len(chosen), PAGE, query.page)
     counts = Counter(line.state for line in matching)
     shown = [state for state in STATES if counts[state] or state in _USUAL or state == query.state]
     return Table(
@@ -209,7 +209,9 @@ def _demand_sheet(person: Person, namespace: str, name: str) -> dict[str, Any]:
     return sheet
 
 
-def _preview(request: HttpRequest, sheet: dict[str, Any], effect: claim_actions.Effect, *, action: str) -> HttpResponse:
+def _preview(
+    request: HttpRequest, sheet: dict[str, Any], effect: claim_actions.ActionEffect, *, action: str
+) -> HttpResponse:
     context = {"place": "claims", "revision": latest_revision(), "sheet": sheet, "effect": effect, "action": action}
     return render(request, "claims/effect.html", context)
 

@@ -26,7 +26,7 @@ _TYPES: dict[type, str] = {bool: "bool", int: "int", str: "string", Semver: "sem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Property:
+class ClassProperty:
     """One attribute or capacity that devices have."""
 
     field: str  # attributes or capacity
@@ -60,7 +60,7 @@ class Property:
 @dataclass(frozen=True, slots=True)
 class Domain:
     name: str
-    properties: tuple[Property, ...]
+    properties: tuple[ClassProperty, ...]
     #: shown open at first
     open: bool = False
 
@@ -97,10 +97,10 @@ def _domains(devices: JudgedDevices) -> tuple[Domain, ...]:
             for domain, values in maps.items():
                 for name, value in values.items():
                     _note(found.setdefault((domain, place, name), _Found(_type_of(value))), value)
-    properties: dict[str, list[Property]] = {}
+    properties: dict[str, list[ClassProperty]] = {}
     for (domain, place, name), one in sorted(found.items()):
         properties.setdefault(domain, []).append(
-            Property(
+            ClassProperty(
                 field=place,
                 domain=domain,
                 name=name,
@@ -142,7 +142,7 @@ def examples(devices: JudgedDevices) -> Iterator[tuple[str, str]]:
                 yield _example(one)
 
 
-def _example(one: Property) -> tuple[str, str]:
+def _example(one: ClassProperty) -> tuple[str, str]:
     ends = extremes(one.values)
     guard = f'"{one.name}" in device.{one.field}["{one.domain}"] && '
     if one.type == "quantity" and ends:

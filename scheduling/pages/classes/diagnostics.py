@@ -15,7 +15,7 @@ import yaml
 from inventory.kinds.device_rules import PARAMETERS_MAX
 from manciple.wire import codec
 from manciple.wire.errors import ApiError
-from scheduling.cel import COST_LIMIT, CompileError, Features, compile_new_selector
+from scheduling.cel import COST_LIMIT, CelFeatures, CompileError, compile_new_selector
 
 Finding = dict[str, Any]
 
@@ -29,7 +29,7 @@ _SYNTAX = "Syntax error: "
 _COMPARING = {"isGreaterThan": ("semver", "quantity"), "isLessThan": ("semver", "quantity"), "compareTo": ("quantity",)}
 
 
-def of_expression(expression: str, features: Features) -> list[Finding]:
+def of_expression(expression: str, features: CelFeatures) -> list[Finding]:
     """Everything that keeps the expression out of a class."""
     if not expression.strip():
         return []

@@ -25,7 +25,7 @@ from scheduling.cel.clauses import shown
 from scheduling.cel.functions import stored_environment
 from scheduling.judging import JudgedDevices
 from scheduling.pages.classes import diagnostics
-from scheduling.pages.classes.attributes import Property, domains, drivers
+from scheduling.pages.classes.attributes import ClassProperty, domains, drivers
 from scheduling.pages.classes.diagnostics import Finding
 from scheduling.pages.classes.manifest import Unreadable, parse, refusals
 from scheduling.pages.classes.views import explained, show_yaml, stored_class
@@ -146,11 +146,11 @@ def _table(devices: JudgedDevices) -> dict[str, list[Option]]:
     return table
 
 
-def _count(properties: Iterable[Property]) -> str:
+def _count(properties: Iterable[ClassProperty]) -> str:
     return str(len(list(properties)))
 
 
-def _of_property(one: Property) -> dict[str, list[Option]]:
+def _of_property(one: ClassProperty) -> dict[str, list[Option]]:
     methods = _METHODS.get(one.type, ())
     table: dict[str, list[Option]] = {}
     if methods:

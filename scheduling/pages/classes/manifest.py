@@ -52,7 +52,7 @@ def manifest(device_class: DeviceClass, *, server: bool = False) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class DiffLine:
     """One line of a difference."""
 
     sign: str  # "+", MINUS, "@" for what is left out, or a blank
@@ -63,7 +63,7 @@ class Line:
         return {"+": "add", MINUS: "del", "@": "skip"}.get(self.sign, "")
 
 
-def difference(before: str, after: str) -> tuple[Line, ...]:
+def difference(before: str, after: str) -> tuple[DiffLine, ...]:
     """Unified, without headings; empty where nothing changed."""
     lines = difflib.unified_diff(before.splitlines(), after.splitlines(), n=CONTEXT, lineterm="")
     found = [line for line in lines if not line.startswith(("---", "+++"))]
@@ -71,13 +71,13 @@ def difference(before: str, after: str) -> tuple[Line, ...]:
     return tuple(_line(line) for line in found[1:])
 
 
-def _line(text: str) -> Line:
+def _line(text: str) -> DiffLine:
     if text.startswith("@@"):
-        return Line("@", "⋯")
-    return Line(MINUS if text[0] == "-" else text[0], text[1:])
+        return DiffLine("@", "⋯")
+    return DiffLine(MINUS if text[0] == "-" else text[0], text[1:])
 
 
-def lines_changed(lines: Sequence[Line]) -> int:
+def lines_changed(lines: Sequence[DiffLine]) -> int:
     """As a person counts: a line that was replaced is one."""
     return max(sum(line.sign == "+" for line in lines), sum(line.sign == MINUS for line in lines))
 
@@ -134,7 +134,7 @@ class Version:
     revision: int
     at: datetime
     created: bool
-    lines: tuple[Line, ...]
+    lines: tuple[DiffLine, ...]
     before: bool = True
 
     @property

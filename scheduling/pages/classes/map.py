@@ -14,7 +14,7 @@ from itertools import groupby
 from manciple.wire.validation import natural
 from scheduling.judging import JudgedDevices, places
 from scheduling.pages.classes.places import spelled
-from scheduling.pages.classes.verdicts import Verdicts
+from scheduling.pages.classes.verdicts import ClassVerdicts
 
 #: Width of the drawing, in its own units, which are pixels where the sheet has its full width.
 WIDTH = 388
@@ -48,7 +48,7 @@ class _Grid:
     nodes: int
 
 
-def draw(verdicts: Verdicts) -> Map:
+def draw(verdicts: ClassVerdicts) -> Map:
     devices = verdicts.devices
     grid = devices.derived("map", lambda: _grid(devices))
     verdict = bytearray(len(devices.candidates))
@@ -102,7 +102,7 @@ def _grid(devices: JudgedDevices) -> _Grid:
     return _Grid(tuple(rows), -(-len(rows) // columns) * height, pitch, len(nodes))
 
 
-def _label(verdicts: Verdicts, nodes: int) -> str:
+def _label(verdicts: ClassVerdicts, nodes: int) -> str:
     """What the map shows, for those who do not see it."""
     matches = "device matches" if verdicts.matched == 1 else "devices match"
     parts = [f"{verdicts.matched} {matches}{_on(verdicts, verdicts.match)}"]
@@ -113,6 +113,6 @@ def _label(verdicts: Verdicts, nodes: int) -> str:
     return f"Map of {nodes} node{'' if nodes == 1 else 's'}: {'; '.join(parts)}"
 
 
-def _on(verdicts: Verdicts, mask: int) -> str:
+def _on(verdicts: ClassVerdicts, mask: int) -> str:
     names = {device.place for _, device in verdicts.devices.chosen(mask)}
     return f", on {spelled(names)}" if names else ""

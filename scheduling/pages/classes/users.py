@@ -31,7 +31,7 @@ Selectors = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Asking:
+class ClassRequest:
     """A claim without devices, or a template: what it asks for of each class."""
 
     namespace: str
@@ -40,7 +40,7 @@ class Asking:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Use:
+class NamespaceUse:
     """What one namespace has of a class."""
 
     namespace: str
@@ -54,10 +54,10 @@ class Use:
 class Users:
     """Everything a person may know about who uses a class."""
 
-    waiting: tuple[Asking, ...]
-    templates: tuple[Asking, ...]
+    waiting: tuple[ClassRequest, ...]
+    templates: tuple[ClassRequest, ...]
     holding: frozenset[Key]  # (namespace, name) of claims that hold devices through the class
-    by_namespace: tuple[Use, ...]
+    by_namespace: tuple[NamespaceUse, ...]
 
     @property
     def claims(self) -> int:
@@ -84,7 +84,7 @@ class Askers(View):
     resources: ClassVar[Sequence[str]] = (CLAIMS, TEMPLATES)
 
     def __init__(self) -> None:
-        self._known: dict[str, dict[Key, Asking]] = {CLAIMS: {}, TEMPLATES: {}}
+        self._known: dict[str, dict[Key, ClassRequest]] = {CLAIMS: {}, TEMPLATES: {}}
 
     def fill(self, resource: str, objects: Iterable[ApiObject]) -> None:
         for obj in objects:
@@ -96,15 +96,15 @@ class Askers(View):
             if change.type != "DELETED":
                 self._put(change.resource, change.object)
 
-    def of(self, resource: str) -> list[Asking]:
+    def of(self, resource: str) -> list[ClassRequest]:
         """By namespace and name."""
         return [one for _, one in sorted(self._known[resource].items())]
 
     def _put(self, resource: str, obj: ApiObject) -> None:
         if isinstance(obj, ResourceClaimTemplate):
-            self._known[resource][key_of(obj)] = Asking(*key_of(obj), asked(obj.spec.spec.devices))
+            self._known[resource][key_of(obj)] = ClassRequest(*key_of(obj), asked(obj.spec.spec.devices))
         elif isinstance(obj, ResourceClaim) and _waits(obj):
-            self._known[resource][key_of(obj)] = Asking(*key_of(obj), asked(obj.spec.devices))
+            self._known[resource][key_of(obj)] = ClassRequest(*key_of(obj), asked(obj.spec.devices))
 
 
 def _waits(claim: ResourceClaim) -> bool:
@@ -114,7 +114,7 @@ def _waits(claim: ResourceClaim) -> bool:
 _following = Follower(Askers)
 
 
-def _askers() -> tuple[list[Asking], list[Asking]]:
+def _askers() -> tuple[list[ClassRequest], list[ClassRequest]]:
     """(claims that wait, templates)."""
     with _following.view() as view:
         return view.of(CLAIMS), view.of(TEMPLATES)
@@ -133,7 +133,9 @@ def users_of(class_name: str, person: Person) -> Users:
     return Users(waiting, templates, holding, _by_namespace(waiting, templates, holding))
 
 
-def _by_namespace(waiting: Iterable[Asking], templates: Iterable[Asking], holding: frozenset[Key]) -> tuple[Use, ...]:
+def _by_namespace(
+    waiting: Iterable[ClassRequest], templates: Iterable[ClassRequest], holding: frozenset[Key]
+) -> tuple[NamespaceUse, ...]:
     waits = {(one.namespace, one.name) for one in waiting}
     keeps = [one.namespace for one in templates]
     namespaces = sorted({namespace for namespace, _ in (*waits, *holding)} | set(keeps))
@@ -143,7 +145,7 @@ def _by_namespace(waiting: Iterable[Asking], templates: Iterable[Asking], holdin
         if any((namespace, name) in claims for name in names):
             pods[namespace] = pods.get(namespace, 0) + 1
     return tuple(
-        Use(
+        NamespaceUse(
             namespace=namespace,
             waiting=sum(one == namespace for one, _ in waits),
             holding=sum(one == namespace for one, _ in holding),

@@ -37,7 +37,7 @@ class Judged:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
+class VerdictGroup:
     """Devices with the same verdict for the same reason."""
 
     selector: int  # its place in the list, from 0
@@ -55,15 +55,15 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdicts:
+class ClassVerdicts:
     """What all selectors together say. A selector that does not compile is left out of the count."""
 
     devices: JudgedDevices = field(repr=False)
     selectors: tuple[Judged, ...]
     match: int  # a bit per device
     error: int
-    refusals: tuple[Group, ...]  # most devices first
-    failures: tuple[Group, ...]
+    refusals: tuple[VerdictGroup, ...]  # most devices first
+    failures: tuple[VerdictGroup, ...]
 
     @property
     def total(self) -> int:
@@ -100,12 +100,12 @@ class Verdicts:
         return max((judged.cost for judged in self.selectors), default=0)
 
 
-def judge(expressions: Sequence[str], devices: JudgedDevices, *, reasons: bool = True) -> Verdicts:
+def judge(expressions: Sequence[str], devices: JudgedDevices, *, reasons: bool = True) -> ClassVerdicts:
     """Ask the selectors in their order. reasons: also say why devices were refused."""
     left, error = devices.everything, 0
     judged: list[Judged] = []
-    refusals: list[Group] = []
-    failures: list[Group] = []
+    refusals: list[VerdictGroup] = []
+    failures: list[VerdictGroup] = []
     for index, expression in enumerate(expressions):
         try:
             selector = compile_selector(expression)
@@ -120,7 +120,7 @@ def judge(expressions: Sequence[str], devices: JudgedDevices, *, reasons: bool =
             refusals += _refusals(index, selector, devices, reached & ~left & ~erring)
             failures += _failures(index, devices, erring, found.errors)
     most = attrgetter("devices")
-    return Verdicts(
+    return ClassVerdicts(
         devices=devices,
         selectors=tuple(judged),
         match=left,
@@ -141,11 +141,11 @@ def matches(expressions: Iterable[str], devices: JudgedDevices) -> int:
     return left
 
 
-def _failures(index: int, judged: JudgedDevices, erring: int, errors: Any) -> list[Group]:
+def _failures(index: int, judged: JudgedDevices, erring: int, errors: Any) -> list[VerdictGroup]:
     found: dict[str, list[CandidateDevice]] = {}
     for place in places(erring):
         found.setdefault(errors[place], []).append(judged.candidates[place])
-    return [Group(selector=index, text=text, devices=tuple(devices)) for text, devices in found.items()]
+    return [VerdictGroup(selector=index, text=text, devices=tuple(devices)) for text, devices in found.items()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +165,7 @@ def _reason(selector: Selector, view: DeviceView) -> _Reason:
     return _Reason(str(clause), value, _plain(value))
 
 
-def _refusals(index: int, selector: Selector, judged: JudgedDevices, refused: int) -> list[Group]:
+def _refusals(index: int, selector: Selector, judged: JudgedDevices, refused: int) -> list[VerdictGroup]:
     reasons: dict[Any, _Reason] = judged.derived(("reasons", selector.expression), dict)
     sight: dict[int, Any] = judged.derived(("sight", selector.references), dict)
     alike: dict[Any, list[int]] = {}
@@ -190,7 +190,7 @@ def _seen(selector: Selector, view: DeviceView, place: int, sight: dict[int, Any
     return sight[place]
 
 
-def _by_value(index: int, text: str, refusals: Sequence[tuple[_Reason, list[CandidateDevice]]]) -> list[Group]:
+def _by_value(index: int, text: str, refusals: Sequence[tuple[_Reason, list[CandidateDevice]]]) -> list[VerdictGroup]:
     """One group for each value there; of many different ones one group with their span."""
     groups: dict[str, list[CandidateDevice]] = {}
     for reason, devices in refusals:
@@ -199,7 +199,7 @@ def _by_value(index: int, text: str, refusals: Sequence[tuple[_Reason, list[Cand
         ends = extremes([reason.value for reason, _ in refusals if reason.value is not None])
         said = f"{_plain(ends[0])}\N{EN DASH}{_plain(ends[1])}" if ends else f"{len(groups)} values"
         groups = {said: [device for devices in groups.values() for device in devices]}
-    return [Group(selector=index, text=text, value=said, devices=tuple(group)) for said, group in groups.items()]
+    return [VerdictGroup(selector=index, text=text, value=said, devices=tuple(group)) for said, group in groups.items()]
 
 
 def _plain(value: Any) -> str:

@@ -23,7 +23,7 @@ from claims.devices.pools import DeviceSnapshot
 from inventory.kinds.devices import DeviceClass
 from manciple.api import verbs
 from manciple.pages.links import class_url
-from manciple.pages.lists import Column, ListQuery, Table, sorted_by
+from manciple.pages.lists import ListColumn, ListQuery, Table, sorted_by
 from manciple.pages.people import demand_edit, person_of
 from manciple.store import objects
 from manciple.store.tail import latest_revision
@@ -47,7 +47,7 @@ from scheduling.pages.classes.form import (
     to_class,
 )
 from scheduling.pages.classes.manifest import manifest, versions
-from scheduling.pages.classes.verdicts import Verdicts, judge
+from scheduling.pages.classes.verdicts import ClassVerdicts, judge
 from scheduling.pages.classes.workbench import class_kind, expressions_of, guard_of, look, palette, published_devices
 from scheduling.pages.devices.words import bar_of, how_many, in_words
 
@@ -60,13 +60,13 @@ NAMED = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class ClassRow:
     """One class in the list."""
 
     name: str
     extended: str
     selectors: tuple[str, ...]
-    verdicts: Verdicts
+    verdicts: ClassVerdicts
     count: Count
     waiting: int = 0
     holding: int = 0
@@ -88,13 +88,13 @@ class Row:
 
 #: What the list tells of a class.
 COLUMNS = (
-    Column[Row](title="Class", sort="name", key=lambda row: row.name),
-    Column[Row](title="Selectors"),
-    Column[Row](title="Devices that match"),
-    Column[Row](title="Match", css="num", sort="match", key=lambda row: row.verdicts.matched),
-    Column[Row](title="Fits", css="num", sort="fits", key=lambda row: row.count.fits),
-    Column[Row](title="Waiting", css="num", sort="waiting", key=lambda row: row.waiting),
-    Column[Row](title="Used by", sort="used", key=lambda row: -row.holding - row.templates),
+    ListColumn[ClassRow](title="Class", sort="name", key=lambda row: row.name),
+    ListColumn[ClassRow](title="Selectors"),
+    ListColumn[ClassRow](title="Devices that match"),
+    ListColumn[ClassRow](title="Match", css="num", sort="match", key=lambda row: row.verdicts.matched),
+    ListColumn[ClassRow](title="Fits", css="num", sort="fits", key=lambda row: row.count.fits),
+    ListColumn[ClassRow](title="Waiting", css="num", sort="waiting", key=lambda row: row.waiting),
+    ListColumn[ClassRow](title="Used by", sort="used", key=lambda row: -row.holding - row.templates),
 )
 
 
@@ -123,11 +123,11 @@ def list_classes(request: HttpRequest) -> HttpResponse:
     return render(request, "classes/list.html", context)
 
 
-def _row(device_class: DeviceClass, snapshot: DeviceSnapshot, uses: tuple[int, int, int]) -> Row:
+def _row(device_class: DeviceClass, snapshot: DeviceSnapshot, uses: tuple[int, int, int]) -> ClassRow:
     expressions = expressions_of(device_class)
     verdicts = judge(expressions, judged_devices(snapshot.published), reasons=False)
     waiting, holding, templates = uses
-    return Row(
+    return ClassRow(
         name=device_class.metadata.name,
         extended=device_class.spec.extended_resource_name or "",
         selectors=expressions,

@@ -22,7 +22,7 @@ from claims.devices.states import DeviceState
 from inventory.kinds.devices import DeviceClass
 from manciple.pages.people import Person
 from manciple.wire.registry import Kind, registry
-from scheduling.cel import COST_LIMIT, CompileError, Features, compile_selector
+from scheduling.cel import COST_LIMIT, CelFeatures, CompileError, compile_selector
 from scheduling.fitting import NOTHING, Count, count
 from scheduling.judging import JudgedDevices, judged_devices
 from scheduling.pages.classes import attributes as class_attributes
@@ -39,10 +39,10 @@ from scheduling.pages.classes.form import (
     place_causes,
     to_class,
 )
-from scheduling.pages.classes.manifest import Line, difference, lines_changed, manifest
+from scheduling.pages.classes.manifest import DiffLine, difference, lines_changed, manifest
 from scheduling.pages.classes.places import spelled
-from scheduling.pages.classes.users import Asking
-from scheduling.pages.classes.verdicts import Group, Judged, Verdicts, judge, matches
+from scheduling.pages.classes.users import ClassRequest
+from scheduling.pages.classes.verdicts import ClassVerdicts, Judged, VerdictGroup, judge, matches
 from scheduling.pages.devices.words import how_many
 from scheduling.resources import CLASSES
 
@@ -59,10 +59,10 @@ def class_kind() -> Kind:
     return registry.by_resource(CLASSES)
 
 
-def features() -> Features:
+def features() -> CelFeatures:
     """What new expressions may use."""
     gates = settings.FEATURE_GATES
-    return Features(
+    return CelFeatures(
         consumable_capacity=gates.get("DRAConsumableCapacity", True),
         list_type_attributes=gates.get("DRAListTypeAttributes", True),
     )
@@ -82,7 +82,7 @@ class ShownDevice:
 class ShownGroup:
     """A group as it is drawn. `fixed`: the selector with the guard in front, where a guard would help."""
 
-    group: Group
+    group: VerdictGroup
     number: int  # of the selector in the form
     field: int  # its place in the form
     count: int
@@ -132,7 +132,7 @@ class Bench:
 
     form: ClassForm
     existing: DeviceClass | None
-    verdicts: Verdicts
+    verdicts: ClassVerdicts
     snapshot: DeviceSnapshot = field(repr=False)
     compiling: tuple[str, ...]
     milliseconds: float
@@ -141,7 +141,7 @@ class Bench:
     errors: FormErrors
     cost: Cost
     impact: Impact
-    lines: tuple[Line, ...]
+    lines: tuple[DiffLine, ...]
     users: class_claims.Users = field(repr=False)
 
     @property
@@ -204,7 +204,7 @@ class Bench:
     def failures(self) -> list[ShownGroup]:
         return [self._group(group) for group in self.verdicts.failures[:GROUPS]]
 
-    def _group(self, group: Group) -> ShownGroup:
+    def _group(self, group: VerdictGroup) -> ShownGroup:
         index, text = kept_selectors(self.form)[group.selector]
         guard = guard_of(text.strip(), group.text)
         fixed = guarded(text, guard) if guard else ""
@@ -290,7 +290,7 @@ def checked(form: ClassForm, wanted: DeviceClass) -> FormErrors:
     return errors
 
 
-def _fields(form: ClassForm, verdicts: Verdicts, errors: FormErrors) -> list[dict[str, Any]]:
+def _fields(form: ClassForm, verdicts: ClassVerdicts, errors: FormErrors) -> list[dict[str, Any]]:
     """The selectors as the template draws them: text, count, error."""
     judged = dict(zip((index for index, _ in kept_selectors(form)), verdicts.selectors, strict=True))
     return [
@@ -346,7 +346,7 @@ def palette(now: JudgedDevices) -> dict[str, Any]:
 class Effect:
     """On one claim that waits: how many devices one of its requests sees, before and after."""
 
-    claim: Asking
+    claim: ClassRequest
     before: int
     after: int
 
@@ -390,7 +390,7 @@ def impact(
     before: Sequence[str] | None,
     after: Sequence[str],
     devices: JudgedDevices,
-    waiting: Iterable[Asking],
+    waiting: Iterable[ClassRequest],
     held: int,
 ) -> Impact:
     """name: the class. before, after: its selectors as stored (None for a new class) and as they would be."""
@@ -409,7 +409,7 @@ def impact(
     return Impact(before=old.bit_count(), after=new.bit_count(), fewer=tuple(fewer), more=tuple(more), held=held)
 
 
-def _effect(claim: Asking, name: str, old: int, new: int, devices: JudgedDevices) -> Effect:
+def _effect(claim: ClassRequest, name: str, old: int, new: int, devices: JudgedDevices) -> Effect:
     """On the request that loses most; where none loses, on the one that gains most."""
     found = []
     for selectors in claim.requests[name]:

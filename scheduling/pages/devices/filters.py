@@ -16,8 +16,8 @@ from django.http import QueryDict
 from claims.devices.cards import Unit
 from claims.devices.published import CandidateDevice, Published
 from manciple.wire.validation import natural
-from scheduling.judging import Verdict, judge
-from scheduling.pages.devices.lines import Line
+from scheduling.judging import SelectorVerdict, judge
+from scheduling.pages.devices.lines import GridLine
 from scheduling.pages.devices.words import STATES
 
 #: Attributes with fewer values tell nothing apart, those with more are names.
@@ -54,7 +54,7 @@ class Facet:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class DeviceFilters:
     """The filters of a URL."""
 
     states: frozenset[str] = frozenset()
@@ -67,7 +67,7 @@ class Asked:
     cel: str = ""
 
     @classmethod
-    def in_url(cls, query: QueryDict) -> Asked:
+    def in_url(cls, query: QueryDict) -> DeviceFilters:
         return cls(
             states=frozenset(query.getlist("state")) & STATES.keys(),
             classes=frozenset(query.getlist("class")),
@@ -80,19 +80,19 @@ class Asked:
 
     @property
     def anything(self) -> bool:
-        return self != Asked()
+        return self != DeviceFilters()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Selection:
+class TileFilter:
     """A filter that can be asked about tiles. verdict: what its expression says, None where there is none."""
 
-    asked: Asked
+    asked: DeviceFilters
     matches: Matches
-    verdict: Verdict | None = None
+    verdict: SelectorVerdict | None = None
 
 
-def select(asked: Asked, published: Published, classes: Mapping[str, Sequence[str]]) -> Selection:
+def select(asked: DeviceFilters, published: Published, classes: Mapping[str, Sequence[str]]) -> TileFilter:
     """classes: name -> selectors."""
     tests: list[Matches] = []
     if asked.states:
@@ -110,7 +110,7 @@ def select(asked: Asked, published: Published, classes: Mapping[str, Sequence[st
     verdict = judge([asked.cel], published) if asked.cel else None
     if verdict is not None and not verdict.complaint:  # what cannot be judged dims nothing
         tests.append(_is_in(verdict.matching))
-    return Selection(asked=asked, matches=lambda tile: all(test(tile) for test in tests), verdict=verdict)
+    return TileFilter(asked=asked, matches=lambda tile: all(test(tile) for test in tests), verdict=verdict)
 
 
 def _is_in(matching: frozenset[CandidateDevice]) -> Matches:
@@ -132,7 +132,7 @@ def _has_one_of(name: str, values: set[str]) -> Matches:
 
 
 def facets(
-    asked: Asked, lines: Iterable[Line], published: Published, classes: Mapping[str, Sequence[str]]
+    asked: DeviceFilters, lines: Iterable[GridLine], published: Published, classes: Mapping[str, Sequence[str]]
 ) -> list[Facet]:
     """Everything that can be chosen, with counts of the whole grid."""
     shown = list(lines)
@@ -181,7 +181,7 @@ _Classes = tuple[tuple[str, tuple[str, ...]], ...]
 _kept: list[tuple[Published, _Classes, Counts]] = []
 
 
-def _kept_counts(lines: Sequence[Line], published: Published, classes: Mapping[str, Sequence[str]]) -> Counts:
+def _kept_counts(lines: Sequence[GridLine], published: Published, classes: Mapping[str, Sequence[str]]) -> Counts:
     key = tuple((name, tuple(selectors)) for name, selectors in sorted(classes.items()))
     for known, known_classes, counts in list(_kept):
         if known is published and known_classes == key:
@@ -191,7 +191,7 @@ def _kept_counts(lines: Sequence[Line], published: Published, classes: Mapping[s
     return counts
 
 
-def _count(lines: Iterable[Line], published: Published, classes: _Classes) -> Counts:
+def _count(lines: Iterable[GridLine], published: Published, classes: _Classes) -> Counts:
     matching = {name: judge(selectors, published).matching for name, selectors in classes}
     found = Counts(classes=Counter(dict.fromkeys(matching, 0)), models=Counter(), drivers=Counter(), facts={})
     for tile in (tile for line in lines for tile in line.tiles if tile.candidates):
@@ -212,7 +212,7 @@ def _choices(
     return tuple(Choice(parameter, name, name, counts[name], name in chosen) for name in ordered)
 
 
-def _attribute_facets(facts: Mapping[str, Counter[str]], asked: Asked) -> list[Facet]:
+def _attribute_facets(facts: Mapping[str, Counter[str]], asked: DeviceFilters) -> list[Facet]:
     chosen = _by_name(asked.attributes)
     telling = [
         name

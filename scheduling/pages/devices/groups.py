@@ -11,7 +11,7 @@ from django.utils.text import slugify
 
 from claims.devices.published import CandidateDevice
 from manciple.wire.validation import natural
-from scheduling.pages.devices.lines import COLUMN_GAUGES, Line
+from scheduling.pages.devices.lines import COLUMN_GAUGES, GridLine
 from scheduling.pages.devices.words import STATES
 
 #: how the grid can be grouped -> what the button says
@@ -23,11 +23,11 @@ _MOST_GAUGES = 8
 
 
 @dataclass(frozen=True, kw_only=True)
-class Group:
+class LineGroup:
     """A heading and its lines."""
 
     title: str
-    lines: tuple[Line, ...]
+    lines: tuple[GridLine, ...]
 
     @property
     def id(self) -> str:
@@ -64,20 +64,22 @@ class Group:
         return any(line.cut for line in self.lines)
 
 
-def group_lines(by: str, lines: Iterable[Line], classes: Mapping[str, frozenset[CandidateDevice]]) -> list[Group]:
+def group_lines(
+    by: str, lines: Iterable[GridLine], classes: Mapping[str, frozenset[CandidateDevice]]
+) -> list[LineGroup]:
     """by: one of `GROUPINGS`. classes: name -> the devices that it accepts."""
     if by == "namespace":
         return _by_holder(lines)
-    found: dict[str, list[Line]] = {}
+    found: dict[str, list[GridLine]] = {}
     for line in lines:
         title = line.model if by == "model" else "Nodes" if by == "node" else _class_of(line, classes)
         found.setdefault(title, []).append(line)
     last = {NO_CLASS}
     titles = sorted(found, key=lambda title: (title in last, title))
-    return [Group(title=title, lines=tuple(found[title])) for title in titles]
+    return [LineGroup(title=title, lines=tuple(found[title])) for title in titles]
 
 
-def _class_of(line: Line, classes: Mapping[str, frozenset[CandidateDevice]]) -> str:
+def _class_of(line: GridLine, classes: Mapping[str, frozenset[CandidateDevice]]) -> str:
     """The class that accepts most of its devices; of equals the one that accepts fewest elsewhere."""
     candidates = [candidate for tile in line.main for candidate in tile.candidates]
     best = max(
@@ -88,15 +90,15 @@ def _class_of(line: Line, classes: Mapping[str, frozenset[CandidateDevice]]) -> 
     return best if best in classes and not classes[best].isdisjoint(candidates) else NO_CLASS
 
 
-def _by_holder(lines: Iterable[Line]) -> list[Group]:
+def _by_holder(lines: Iterable[GridLine]) -> list[LineGroup]:
     """A line stands under each namespace that holds something of it, with those devices alone."""
-    found: dict[str, list[Line]] = {}
+    found: dict[str, list[GridLine]] = {}
     for line in lines:
         for title in sorted({_holder_of(tile.namespace) for tile in line.tiles}, key=natural):
             kept = [tile for tile in line.tiles if _holder_of(tile.namespace) == title]
             found.setdefault(title, []).append(replace(line, tiles=tuple(kept)))
     titles = sorted(found, key=lambda title: (title == NOBODY, natural(title)))
-    return [Group(title=title, lines=tuple(found[title])) for title in titles]
+    return [LineGroup(title=title, lines=tuple(found[title])) for title in titles]
 
 
 def _holder_of(namespace: str) -> str:

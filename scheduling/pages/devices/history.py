@@ -42,7 +42,7 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class HistoryMark:
     """A stretch of the strip. weight: seconds."""
 
     state: str
@@ -52,7 +52,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Strip:
-    marks: tuple[Mark, ...]
+    marks: tuple[HistoryMark, ...]
     days: tuple[str, ...]  # what stands under it, from left to right
     held: int  # percent of the time
 
@@ -84,7 +84,7 @@ def read_history(person: Person, device: DeviceKey, holders: Iterable[Holder], *
 
 def strip_of(held: Iterable[tuple[datetime, datetime]], *, start: datetime, now: datetime) -> Strip:
     """held: spans in any order, which may overlap where several claims share the device."""
-    marks: list[Mark] = []
+    marks: list[HistoryMark] = []
     at, taken = start, 0.0
     for began, ended in _joined(held, start, now):
         if began > at:
@@ -114,10 +114,10 @@ def _joined(
     return found
 
 
-def _mark(state: str, began: datetime, ended: datetime) -> Mark:
+def _mark(state: str, began: datetime, ended: datetime) -> HistoryMark:
     seconds = (ended - began).total_seconds()
     word = "held" if state == "reserved" else "free"
-    return Mark(state, max(1, int(seconds)), f"{word} {duration(seconds)} until {clock(ended, now=ended)}")
+    return HistoryMark(state, max(1, int(seconds)), f"{word} {duration(seconds)} until {clock(ended, now=ended)}")
 
 
 def _held_now(holder: Holder, now: datetime) -> Span:

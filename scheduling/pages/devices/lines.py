@@ -29,7 +29,7 @@ _RUNNING = {DeviceState.RESERVED, DeviceState.TAINTED}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Line:
+class GridLine:
     """A node's devices (or those of a pool without a node), in published order. Compared by identity.
 
     trouble: what is wrong with the line as a whole, as a sentence. cordoned: its node takes no new pods.
@@ -109,10 +109,10 @@ def _joins(before: Unit, tile: Unit) -> bool:
 
 def line_of(
     key: str, node: str, tiles: Iterable[Unit], topics: Iterable[str], *, trouble: str = "", cordoned: bool = False
-) -> Line:
+) -> GridLine:
     """Gauges stand at its end."""
     ordered = tuple(sorted(tiles, key=lambda tile: tile.gauge))
-    return Line(key=key, node=node, tiles=ordered, topics=tuple(topics), trouble=trouble, cordoned=cordoned)
+    return GridLine(key=key, node=node, tiles=ordered, topics=tuple(topics), trouble=trouble, cordoned=cordoned)
 
 
 # All lines -----------------------------------------------------------------------------------------------------------
@@ -130,17 +130,17 @@ class Grid:
         #: pool -> line -> its tiles there
         self._tiles: dict[PoolKey, Mapping[str, list[Unit]]] = {}
         self._pools_of_line: dict[str, set[PoolKey]] = defaultdict(set)
-        self._lines: dict[str, Line] = {}
-        self._ordered: tuple[Line, ...] = ()
+        self._lines: dict[str, GridLine] = {}
+        self._ordered: tuple[GridLine, ...] = ()
 
-    def lines(self, snapshot: DeviceSnapshot) -> tuple[Line, ...]:
+    def lines(self, snapshot: DeviceSnapshot) -> tuple[GridLine, ...]:
         """As a person counts: node-2 before node-10."""
         with self._lock:
             if self._snapshot is not snapshot:
                 self._follow(snapshot)
             return self._ordered
 
-    def line(self, snapshot: DeviceSnapshot, name: str) -> Line | None:
+    def line(self, snapshot: DeviceSnapshot, name: str) -> GridLine | None:
         """None where the node, or pool without a node, has no device."""
         with self._lock:
             if self._snapshot is not snapshot:
@@ -174,7 +174,7 @@ class Grid:
             self._pools_of_line[line].add(key)
         return {*before, *now}
 
-    def _line(self, name: str, snapshot: DeviceSnapshot) -> Line:
+    def _line(self, name: str, snapshot: DeviceSnapshot) -> GridLine:
         keys = sorted(self._pools_of_line[name])
         tiles = [tile for key in keys for tile in self._tiles[key][name]]
         pools = [pool for key in keys if (pool := snapshot.pools[key].pool).slices]

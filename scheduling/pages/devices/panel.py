@@ -32,7 +32,7 @@ from manciple.wire.quantity import Format, Quantity
 from manciple.wire.registry import registry
 from scheduling.pages.devices.filters import fact_counts
 from scheduling.pages.devices.history import read_history
-from scheduling.pages.devices.lines import Line, lines_of
+from scheduling.pages.devices.lines import GridLine, lines_of
 from scheduling.pages.devices.selector_text import selector_of
 from scheduling.pages.devices.sight import holders_for, line_for
 from scheduling.pages.devices.tiles import label
@@ -116,7 +116,7 @@ def device_context(person: Person, snapshot: DeviceSnapshot, key: DeviceKey) -> 
     }
 
 
-def _line_of(snapshot: DeviceSnapshot, key: DeviceKey) -> Line | None:
+def _line_of(snapshot: DeviceSnapshot, key: DeviceKey) -> GridLine | None:
     topic = pool_topic(key[0], key[1])
     lines = [line for line in lines_of(snapshot) if topic in line.topics]
     return next((line for line in lines if any(_stands_for(tile, key) for tile in line.tiles)), None)
@@ -276,7 +276,7 @@ def _attributes(candidate: CandidateDevice) -> list[tuple[str, list[tuple[str, s
 # What is beside it ---------------------------------------------------------------------------------------------------
 
 
-def _siblings(person: Person, snapshot: DeviceSnapshot, key: DeviceKey, line: Line | None) -> list[dict[str, str]]:
+def _siblings(person: Person, snapshot: DeviceSnapshot, key: DeviceKey, line: GridLine | None) -> list[dict[str, str]]:
     """The other devices of its card: those that are held or can be had, then those that others block."""
     tile = next((tile for tile in line.tiles if _stands_for(tile, key)), None) if line else None
     if tile is None or not tile.cut:
@@ -293,7 +293,7 @@ def _siblings(person: Person, snapshot: DeviceSnapshot, key: DeviceKey, line: Li
     return sorted(found, key=lambda one: (one["state"] in last, order.index(one["state"])))
 
 
-def _neighbours(person: Person, key: DeviceKey, line: Line | None) -> dict[str, Any]:
+def _neighbours(person: Person, key: DeviceKey, line: GridLine | None) -> dict[str, Any]:
     """The tiles of its line, and which of them it is: {"mini": [...], "position": 2, "of": 8}."""
     if line is None:
         return {"mini": [], "position": 0, "of": 0}

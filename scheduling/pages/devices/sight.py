@@ -8,7 +8,7 @@ from dataclasses import replace
 from claims.devices.cards import Part, Unit
 from claims.devices.holdings import Holder
 from manciple.pages.people import Person
-from scheduling.pages.devices.lines import Line
+from scheduling.pages.devices.lines import GridLine
 
 #: What stands for the namespace of a holder that is not to be named.
 ELSEWHERE = "another namespace"
@@ -16,11 +16,11 @@ ELSEWHERE = "another namespace"
 Sees = Callable[[str], bool]
 
 
-def lines_for(person: Person, lines: Sequence[Line]) -> Sequence[Line]:
+def lines_for(person: Person, lines: Sequence[GridLine]) -> Sequence[GridLine]:
     return lines if person.namespaces is None else [line_for(person, line) for line in lines]
 
 
-def line_for(person: Person, line: Line) -> Line:
+def line_for(person: Person, line: GridLine) -> GridLine:
     if person.namespaces is None or all(map(person.sees, line.namespaces)):
         return line
     return replace(line, tiles=tuple(_tile(tile, person.sees) for tile in line.tiles))

@@ -12,7 +12,7 @@ from django.utils.safestring import SafeString, mark_safe
 from claims.devices.cards import WHOLE, Part, Unit
 from claims.devices.holdings import Holder
 from manciple.pages.links import node_url
-from scheduling.pages.devices.lines import Line
+from scheduling.pages.devices.lines import GridLine
 from scheduling.pages.devices.words import STATES
 
 #: A partition at least this large has room for its profile, in thousandths of the card.
@@ -22,7 +22,7 @@ CORDONED = "Cordoned: no new pod comes here"
 
 
 def draw_lines(
-    lines: Iterable[tuple[str, Line]], *, current: str = "", matches: Callable[[Unit], bool] | None = None
+    lines: Iterable[tuple[str, GridLine]], *, current: str = "", matches: Callable[[Unit], bool] | None = None
 ) -> SafeString:
     """Lines as list items. lines: (id, line). current: the address of the device whose panel is open.
 
@@ -45,10 +45,10 @@ def draw_lines(
 
 
 #: a line's tiles when nothing is dim and no panel is open, for as long as the line stays as it is
-_plain: WeakKeyDictionary[Line, str] = WeakKeyDictionary()
+_plain: WeakKeyDictionary[GridLine, str] = WeakKeyDictionary()
 
 
-def _tiles(line: Line, current: str) -> Iterable[str]:
+def _tiles(line: GridLine, current: str) -> Iterable[str]:
     if current and any(_shows(tile, current) for tile in line.tiles):
         return (draw_tile(tile, run, current=current) for tile, run in _runs(line))
     known = _plain.get(line)
@@ -57,11 +57,11 @@ def _tiles(line: Line, current: str) -> Iterable[str]:
     return (known,)
 
 
-def _runs(line: Line) -> Iterable[tuple[Unit, int]]:
+def _runs(line: GridLine) -> Iterable[tuple[Unit, int]]:
     return zip(line.tiles, line.runs, strict=True)
 
 
-def _line_name(line: Line) -> str:
+def _line_name(line: GridLine) -> str:
     name = escape(line.name)
     said = [CORDONED] if line.cordoned else []
     said += [line.trouble] if line.trouble else []

@@ -29,9 +29,9 @@ from manciple.pages.people import Person, person_of
 from scheduling.cel import CompileError
 from scheduling.fitting import NOTHING, count
 from scheduling.judging import judge
-from scheduling.pages.devices.filters import Asked, Facet, Selection, facets, select
-from scheduling.pages.devices.groups import GROUPINGS, Group, group_lines
-from scheduling.pages.devices.lines import Line, lines_of
+from scheduling.pages.devices.filters import DeviceFilters, Facet, TileFilter, facets, select
+from scheduling.pages.devices.groups import GROUPINGS, LineGroup, group_lines
+from scheduling.pages.devices.lines import GridLine, lines_of
 from scheduling.pages.devices.panel import panel_context
 from scheduling.pages.devices.sight import lines_for
 from scheduling.pages.devices.tiles import draw_lines
@@ -83,7 +83,7 @@ def show_matches(request: HttpRequest) -> HttpResponse:
     return render(request, "devices/lines.html", shown.context() | {"dims": dims})
 
 
-def line_id(line: Line, group: Group) -> str:
+def line_id(line: GridLine, group: LineGroup) -> str:
     """A node may stand under several headings."""
     return f"line-{group.id}-{line.key}"
 
@@ -112,20 +112,20 @@ class Shown:
         return asked if asked in GROUPINGS else "model"
 
     @cached_property
-    def asked(self) -> Asked:
-        return Asked.in_url(self.query)
+    def asked(self) -> DeviceFilters:
+        return DeviceFilters.in_url(self.query)
 
     @cached_property
-    def lines(self) -> Sequence[Line]:
+    def lines(self) -> Sequence[GridLine]:
         """All of them, as the person may see them."""
         return lines_for(self.person, lines_of(self.snapshot))
 
     @cached_property
-    def selection(self) -> Selection:
+    def selection(self) -> TileFilter:
         return select(self.asked, self.snapshot.published, self.classes)
 
     @cached_property
-    def groups(self) -> list[Group]:
+    def groups(self) -> list[LineGroup]:
         accepted: dict[str, frozenset[CandidateDevice]] = {}
         if self.grouping == "class":
             published = self.snapshot.published
@@ -136,7 +136,7 @@ class Shown:
     def facets(self) -> list[Facet]:
         return facets(self.asked, self.lines, self.snapshot.published, self.classes)
 
-    def draw(self, lines: Iterable[Line], group: Group) -> SafeString:
+    def draw(self, lines: Iterable[GridLine], group: LineGroup) -> SafeString:
         matches = self.selection.matches if self.asked.anything else None
         return draw_lines(((line_id(line, group), line) for line in lines), current=self.at, matches=matches)
 

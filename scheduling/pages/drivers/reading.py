@@ -27,7 +27,7 @@ LONG = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Driver:
+class DriverFigures:
     """What is known of a driver by what it publishes, and by the claims that hold devices of it."""
 
     name: str
@@ -61,7 +61,7 @@ class Driver:
         return (candidate for pool in self.pools for candidate in pool.candidates)
 
 
-def read_drivers(snapshot: DeviceSnapshot) -> list[Driver]:
+def read_drivers(snapshot: DeviceSnapshot) -> list[DriverFigures]:
     """Every driver that publishes anything, or of which somebody holds anything, by name. No query."""
     pools: dict[str, list[DevicePool]] = defaultdict(list)
     for pool in snapshot.published_pools:
@@ -78,7 +78,7 @@ def read_drivers(snapshot: DeviceSnapshot) -> list[Driver]:
                 holders[holder.claim_uid] = holder
                 held[driver][holder.claim_uid] += 1
     return [
-        Driver(
+        DriverFigures(
             name=name,
             pools=tuple(sorted(pools.get(name, ()), key=lambda pool: (pool.complete, natural(pool.key[1])))),
             tiles=tuple(tiles.get(name, ())),
@@ -92,7 +92,7 @@ def read_drivers(snapshot: DeviceSnapshot) -> list[Driver]:
 
 
 @dataclass(frozen=True, slots=True)
-class Property:
+class DriverProperty:
     """An attribute or a capacity. values: what devices say, as one line; devices: how many have it."""
 
     name: str
@@ -100,7 +100,7 @@ class Property:
     devices: int
 
 
-def attributes(driver: Driver) -> list[Property]:
+def attributes(driver: DriverFigures) -> list[DriverProperty]:
     """Each attribute with its values: a range of numbers, or the values where they are few."""
     texts: dict[str, Counter[str]] = defaultdict(Counter)
     numbers: dict[str, list[int]] = defaultdict(list)
@@ -111,17 +111,20 @@ def attributes(driver: Driver) -> list[Property]:
             if attribute.int_value is not None:
                 numbers[short].append(attribute.int_value)
     return [
-        Property(name, _range(found, numbers.get(name, [])), found.total()) for name, found in sorted(texts.items())
+        DriverProperty(name, _range(found, numbers.get(name, [])), found.total())
+        for name, found in sorted(texts.items())
     ]
 
 
-def capacities(driver: Driver) -> list[Property]:
+def capacities(driver: DriverFigures) -> list[DriverProperty]:
     """Each capacity from the least to the most."""
     found: dict[str, Counter[str]] = defaultdict(Counter)
     for candidate in driver.candidates:
         for name, capacity in candidate.device.capacity.items():
             found[short_name(driver.name, name)][str(capacity.value)] += 1
-    return [Property(name, _span(sorted(values, key=nanos)), values.total()) for name, values in sorted(found.items())]
+    return [
+        DriverProperty(name, _span(sorted(values, key=nanos)), values.total()) for name, values in sorted(found.items())
+    ]
 
 
 def _range(values: Counter[str], numbers: Sequence[int]) -> str:
@@ -182,7 +185,7 @@ def pool_lines(pools: Sequence[DevicePool]) -> list[PoolLine]:
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
+class DriverTrouble:
     """One thing that shows that the driver is not well. nodes: where, to link to."""
 
     what: str
@@ -190,43 +193,43 @@ class Trouble:
     nodes: tuple[str, ...] = ()
 
 
-def troubles(driver: Driver) -> list[Trouble]:
+def troubles(driver: DriverFigures) -> list[DriverTrouble]:
     """What shows, here, that the driver or its machines are unwell. One query."""
     ready = dict(Node.objects.values_list("name", "ready"))
     return [*_pools_short(driver), *_machines(driver, ready), *_fenced(driver), *_withdrawn(driver)]
 
 
-def _pools_short(driver: Driver) -> Iterable[Trouble]:
+def _pools_short(driver: DriverFigures) -> Iterable[DriverTrouble]:
     short = driver.incomplete
     if not short:
         return
     nodes = _nodes_of(short)
     devices = _count(sum(1 for pool in short for _ in pool.candidates), "device is", "devices are")
-    yield Trouble(
+    yield DriverTrouble(
         f"{_count(len(short), 'pool is', 'pools are')} incomplete; {devices} not offered.",
         "Restart the driver there; it publishes every slice of its pool anew. If it stays so, read its log.",
         nodes,
     )
 
 
-def _machines(driver: Driver, ready: Mapping[str, bool]) -> Iterable[Trouble]:
+def _machines(driver: DriverFigures, ready: Mapping[str, bool]) -> Iterable[DriverTrouble]:
     lost = tuple(name for name in driver.nodes if ready.get(name) is False)
     gone = tuple(name for name in driver.nodes if name not in ready)
     if lost:
-        yield Trouble(
+        yield DriverTrouble(
             f"{_count(len(lost), 'node', 'nodes')} it publishes for {'is' if len(lost) == 1 else 'are'} not ready.",
             "Look at the agent of the node; its devices are given out again when it is back.",
             lost,
         )
     if gone:
-        yield Trouble(
+        yield DriverTrouble(
             f"It publishes devices of {', '.join(gone)}, which {'is no Node' if len(gone) == 1 else 'are no Nodes'}.",
             "Register the node, or delete its slices: "
             "`kubectl delete resourceslice --field-selector spec.nodeName=NAME`.",
         )
 
 
-def _fenced(driver: Driver) -> Iterable[Trouble]:
+def _fenced(driver: DriverFigures) -> Iterable[DriverTrouble]:
     keys: Counter[str] = Counter()
     nodes: dict[str, set[str]] = defaultdict(set)
     for candidate in driver.candidates:
@@ -235,17 +238,17 @@ def _fenced(driver: Driver) -> Iterable[Trouble]:
                 keys[taint.key] += 1
                 nodes[taint.key].add(candidate.node)
     for key, count in keys.most_common():
-        yield Trouble(
+        yield DriverTrouble(
             f"{_count(count, 'device is', 'devices are')} reported unhealthy: `{key}`.",
             "Repair or replace the hardware; the driver takes the taint off when it is well again.",
             tuple(sorted(filter(None, nodes[key]), key=natural)),
         )
 
 
-def _withdrawn(driver: Driver) -> Iterable[Trouble]:
+def _withdrawn(driver: DriverFigures) -> Iterable[DriverTrouble]:
     held = sum(1 for tile in driver.tiles if tile.state == "gone" and not tile.candidates)
     if held:
-        yield Trouble(
+        yield DriverTrouble(
             f"{_count(held, 'device is', 'devices are')} held by claims and no longer published.",
             "Look whether the driver still runs there. The claims keep them until their pods are gone.",
         )

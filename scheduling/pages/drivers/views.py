@@ -16,14 +16,14 @@ from django.views.decorators.http import require_safe
 
 from claims.devices.cache import read_devices
 from inventory.models import DeviceClass
-from manciple.pages.lists import Column, ListQuery, Table, sorted_by
+from manciple.pages.lists import ListColumn, ListQuery, Table, sorted_by
 from manciple.pages.people import Person, person_of
 from manciple.store.tail import latest_revision
 from manciple.wire.validation import natural
 from scheduling.judging import judged_devices
 from scheduling.pages.classes.verdicts import matches
 from scheduling.pages.devices.words import STATES
-from scheduling.pages.drivers.reading import Driver, attributes, capacities, pool_lines, read_drivers, troubles
+from scheduling.pages.drivers.reading import DriverFigures, attributes, capacities, pool_lines, read_drivers, troubles
 
 #: Of many pools and claims, the first so many are shown; with `?all=1` all of them.
 SHOWN = 20
@@ -31,11 +31,11 @@ SHOWN = 20
 
 #: What the list tells of a driver.
 COLUMNS = (
-    Column[Driver](title="Driver", sort="name", key=lambda driver: driver.name),
-    Column[Driver](title="Nodes", css="num", sort="nodes", key=lambda driver: len(driver.nodes)),
-    Column[Driver](title="Pools"),
-    Column[Driver](title="Devices", sort="devices", key=lambda driver: len(driver.tiles)),
-    Column[Driver](title="Claims", css="num", sort="claims", key=lambda driver: len(driver.holders)),
+    ListColumn[DriverFigures](title="DriverFigures", sort="name", key=lambda driver: driver.name),
+    ListColumn[DriverFigures](title="Nodes", css="num", sort="nodes", key=lambda driver: len(driver.nodes)),
+    ListColumn[DriverFigures](title="Pools"),
+    ListColumn[DriverFigures](title="Devices", sort="devices", key=lambda driver: len(driver.tiles)),
+    ListColumn[DriverFigures](title="Claims", css="num", sort="claims", key=lambda driver: len(driver.holders)),
 )
 
 
@@ -87,14 +87,14 @@ def show_driver(request: HttpRequest, name: str) -> HttpResponse:
     return render(request, "drivers/page.html", context)
 
 
-def _generations(driver: Driver) -> str:
+def _generations(driver: DriverFigures) -> str:
     found = sorted({pool.generation for pool in driver.pools})
     if not found:
         return "none"
     return str(found[0]) if len(found) == 1 else f"{found[0]} to {found[-1]}"
 
 
-def _claims(driver: Driver, person: Person, *, shown: int) -> dict[str, Any]:
+def _claims(driver: DriverFigures, person: Person, *, shown: int) -> dict[str, Any]:
     """The claims that hold devices of the driver, those with most first; of other namespaces only how many."""
     seen = [(holder, count) for holder, count in driver.holders.values() if person.sees(holder.namespace)]
     seen.sort(key=lambda one: (-one[1], one[0].namespace, natural(one[0].claim)))

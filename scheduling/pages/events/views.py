@@ -16,7 +16,7 @@ from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
 from manciple.pages import links
-from manciple.pages.lists import Column, Filter, ListQuery, Table, parameter
+from manciple.pages.lists import Filter, ListColumn, ListQuery, Table, parameter
 from manciple.pages.people import Person, person_of
 from manciple.store.history import Recent, namespaces_with, newest
 from manciple.store.tail import latest_revision
@@ -130,7 +130,7 @@ class EventQuery(ListQuery):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class EventPage:
     """A page of events. on: the revision before which the next page begins, 0 at the end; looked_at: events read."""
 
     events: tuple[ShownEvent, ...]
@@ -144,11 +144,11 @@ class Found:
 
 
 COLUMNS = (
-    Column[ShownEvent](title="Last", css="when"),
-    Column[ShownEvent](title="Type"),
-    Column[ShownEvent](title="What"),
-    Column[ShownEvent](title="About"),
-    Column[ShownEvent](title="Said by"),
+    ListColumn[ShownEvent](title="Last", css="when"),
+    ListColumn[ShownEvent](title="Type"),
+    ListColumn[ShownEvent](title="What"),
+    ListColumn[ShownEvent](title="About"),
+    ListColumn[ShownEvent](title="Said by"),
 )
 
 
@@ -171,7 +171,7 @@ def list_events(request: HttpRequest) -> HttpResponse:
     return render(request, "events/list.html", context)
 
 
-def _table(query: EventQuery, found: Found, person: Person) -> Table[ShownEvent]:
+def _table(query: EventQuery, found: EventPage, person: Person) -> Table[ShownEvent]:
     namespaces = [name for name in namespaces_with(EVENTS) if person.sees(name)]
     return Table(
         id="found",
@@ -191,7 +191,7 @@ def _table(query: EventQuery, found: Found, person: Person) -> Table[ShownEvent]
     )
 
 
-def find(query: EventQuery, person: Person, *, shown: int = SHOWN) -> Found:
+def find(query: EventQuery, person: Person, *, shown: int = SHOWN) -> EventPage:
     """The newest events that the question admits and the person sees."""
     events: list[ShownEvent] = []
     before, looked_at = query.revision, 0
@@ -201,14 +201,14 @@ def find(query: EventQuery, person: Person, *, shown: int = SHOWN) -> Found:
             event = shown_event(stored)
             if query.admits(event):
                 if len(events) == shown:
-                    return Found(events=tuple(events), on=before, looked_at=looked_at)
+                    return EventPage(events=tuple(events), on=before, looked_at=looked_at)
                 events.append(event)
             before, looked_at = stored.revision, looked_at + 1
         if looked_at >= LOOKED_AT:
-            return Found(events=tuple(events), on=before, looked_at=looked_at)
+            return EventPage(events=tuple(events), on=before, looked_at=looked_at)
         if len(read) < batch:
             break
-    return Found(events=tuple(events), on=0, looked_at=looked_at)
+    return EventPage(events=tuple(events), on=0, looked_at=looked_at)
 
 
 def _batches(query: EventQuery, person: Person, before: int, batch: int) -> Iterator[tuple[Recent, ...]]:

@@ -36,7 +36,7 @@ MORE_PLACES = (
 )
 
 #: the text sought -> the first few objects of one kind, and whether there are more
-Search = Callable[["Sought", Person], tuple[list["Found"], bool]]
+Search = Callable[["Sought", Person], tuple[list["Hit"], bool]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class Sought:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Hit:
     """One object: what it is called (with the part that was sought), where it is, what tells it from its namesakes."""
 
     rank: int
@@ -77,11 +77,11 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class HitSection:
     """The objects of one kind. `more`: there are others."""
 
     title: str
-    found: tuple[Found, ...]
+    found: tuple[Hit, ...]
     more: bool
 
     @property
@@ -109,24 +109,24 @@ def find(request: HttpRequest) -> HttpResponse:
     return render(request, "finding/page.html", context)
 
 
-def search(text: str, person: Person) -> list[Section]:
+def search(text: str, person: Person) -> list[HitSection]:
     """Everything that fits, by kind; the kind with the best match first."""
     sought = Sought(text)
     sections = []
     for title, look in KINDS:
         found, more = look(sought, person)
         if found:
-            sections.append(Section(title, tuple(found), more))
+            sections.append(HitSection(title, tuple(found), more))
     return sorted(sections, key=lambda section: section.best)
 
 
-def _found(sought: Sought, rank: int, title: str, url: str, aside: str) -> Found:
+def _found(sought: Sought, rank: int, title: str, url: str, aside: str) -> Hit:
     wanted = sought.parts[1]
     at = title.lower().rfind(wanted.lower())
     if at < 0:
-        return Found(rank, title, "", "", url, aside)
+        return Hit(rank, title, "", "", url, aside)
     end = at + len(wanted)
-    return Found(rank, title[:at], title[at:end], title[end:], url, aside)
+    return Hit(rank, title[:at], title[at:end], title[end:], url, aside)
 
 
 # Kinds with an index table ---------------------------------------------------------------------------------------
@@ -150,7 +150,7 @@ def _first(found: QuerySet[Any], *order: str) -> tuple[list[Any], bool]:
 
 
 def _namespaced(model: type[Model], url: Callable[[str, str], str]) -> Search:
-    def look(sought: Sought, person: Person) -> tuple[list[Found], bool]:
+    def look(sought: Sought, person: Person) -> tuple[list[Hit], bool]:
         place, name = sought.parts
         seen = person.seen(model._default_manager.all())
         taken, more = _first(
@@ -161,13 +161,13 @@ def _namespaced(model: type[Model], url: Callable[[str, str], str]) -> Search:
     return look
 
 
-def _namespaced_row(sought: Sought, row: Any, url: Callable[[str, str], str]) -> Found:
+def _namespaced_row(sought: Sought, row: Any, url: Callable[[str, str], str]) -> Hit:
     rank = sought.rank(row.name, row.namespace)
     return _found(sought, PART if rank is None else rank, row.name, url(row.namespace, row.name), row.namespace)
 
 
 def _cluster_wide(model: type[Model], url: Callable[[str], str]) -> Search:
-    def look(sought: Sought, _person: Person) -> tuple[list[Found], bool]:
+    def look(sought: Sought, _person: Person) -> tuple[list[Hit], bool]:
         if sought.parts[0]:
             return [], False
         taken, more = _first(_ranked(model._default_manager.all(), sought.text), "name")
@@ -176,7 +176,7 @@ def _cluster_wide(model: type[Model], url: Callable[[str], str]) -> Search:
     return look
 
 
-def _devices(sought: Sought, _person: Person) -> tuple[list[Found], bool]:
+def _devices(sought: Sought, _person: Person) -> tuple[list[Hit], bool]:
     """By their own name, their pool's, or both as they are shown: `gpu-a17 / gpu-2`."""
     place, name = sought.parts
     driver, slash, pool = place.partition("/")
@@ -202,7 +202,7 @@ def _devices(sought: Sought, _person: Person) -> tuple[list[Found], bool]:
     return [_device(sought, row) for row in taken], more
 
 
-def _device(sought: Sought, row: Any) -> Found:
+def _device(sought: Sought, row: Any) -> Hit:
     return _found(
         sought,
         row.rank,
@@ -215,18 +215,18 @@ def _device(sought: Sought, row: Any) -> Found:
 # Kinds without one -----------------------------------------------------------------------------------------------
 
 
-def _drivers(sought: Sought, _person: Person) -> tuple[list[Found], bool]:
+def _drivers(sought: Sought, _person: Person) -> tuple[list[Hit], bool]:
     published = PublishedSlice.objects.order_by().values_list("driver", flat=True).distinct()
     names = {*published, *AllocatedDevice.objects.order_by().values_list("driver", flat=True).distinct()}
     return _best(sought, ((name, "", links.driver_url(name)) for name in names))
 
 
-def _namespaces(sought: Sought, person: Person) -> tuple[list[Found], bool]:
+def _namespaces(sought: Sought, person: Person) -> tuple[list[Hit], bool]:
     _, stored = rows.live(NAMESPACES, namespace="", limit=0, with_text=False)
     return _best(sought, ((row.name, "", links.namespace_url(row.name)) for row in stored if person.sees(row.name)))
 
 
-def _templates(sought: Sought, person: Person) -> tuple[list[Found], bool]:
+def _templates(sought: Sought, person: Person) -> tuple[list[Hit], bool]:
     _, stored = rows.live(TEMPLATES, namespace="", limit=0, with_text=False)
     return _best(
         sought,
@@ -238,7 +238,7 @@ def _templates(sought: Sought, person: Person) -> tuple[list[Found], bool]:
     )
 
 
-def _best(sought: Sought, objects: Iterable[tuple[str, str, str]]) -> tuple[list[Found], bool]:
+def _best(sought: Sought, objects: Iterable[tuple[str, str, str]]) -> tuple[list[Hit], bool]:
     """objects: (name, namespace, address)."""
     fitting = [
         (rank, name, place, url) for name, place, url in objects if (rank := sought.rank(name, place)) is not None

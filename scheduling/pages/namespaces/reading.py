@@ -28,7 +28,7 @@ CLAIM_STATES = ("Pending", "Allocated", "Ending")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
+class NamespaceHoldings:
     """What one namespace holds."""
 
     name: str
@@ -70,7 +70,7 @@ class Held:
         return self.name in IMMORTAL_NAMESPACES
 
 
-def read_namespaces(person: Person, *, name: str = "") -> list[Held]:
+def read_namespaces(person: Person, *, name: str = "") -> list[NamespaceHoldings]:
     """Those that `person` sees, or only `name`; ones that hold something without existing are told too."""
     found = {one.name: one for one in _objects(name) if person.sees(one.name)}
     pods = _pods(_within(person.seen(Pod.objects.all()), name))
@@ -104,8 +104,8 @@ def _held(
     claims: Counter[str],
     devices: Counter[str],
     causes: Counter[Topic],
-) -> Held:
-    return Held(
+) -> NamespaceHoldings:
+    return NamespaceHoldings(
         name=name,
         exists=stored is not None,
         ending=stored is not None and stored.deleting,

@@ -19,14 +19,14 @@ from msgspec import structs
 from claims.admission import ADMIN_ACCESS_LABEL
 from manciple.api import verbs
 from manciple.pages import links
-from manciple.pages.lists import Column, ListQuery, Table, parameter, sorted_by
+from manciple.pages.lists import ListColumn, ListQuery, Table, parameter, sorted_by
 from manciple.pages.people import demand_edit, demand_sight, person_of
 from manciple.pages.posting import posted_from
 from manciple.store.tail import latest_revision
 from manciple.wire.base import ObjectMeta
 from manciple.wire.errors import ApiError
 from manciple.wire.machinery import Namespace
-from scheduling.pages.namespaces.reading import Held, contents, read_namespaces
+from scheduling.pages.namespaces.reading import NamespaceHoldings, contents, read_namespaces
 from scheduling.resources import NAMESPACES, kind
 
 
@@ -37,11 +37,11 @@ class NamespaceQuery(ListQuery):
 
 #: What the list tells of a namespace.
 COLUMNS = (
-    Column[Held](title="Namespace", sort="name", key=lambda held: held.name),
-    Column[Held](title="Devices held", sort="devices", key=lambda held: -held.device_count),
-    Column[Held](title="Claims", sort="claims", key=lambda held: -sum(held.claims.values())),
-    Column[Held](title="Pods", sort="pods", key=lambda held: -sum(held.pods.values())),
-    Column[Held](title="Why its pods wait", sort="waiting", key=lambda held: -held.waiting),
+    ListColumn[NamespaceHoldings](title="Namespace", sort="name", key=lambda held: held.name),
+    ListColumn[NamespaceHoldings](title="Devices held", sort="devices", key=lambda held: -held.device_count),
+    ListColumn[NamespaceHoldings](title="Claims", sort="claims", key=lambda held: -sum(held.claims.values())),
+    ListColumn[NamespaceHoldings](title="Pods", sort="pods", key=lambda held: -sum(held.pods.values())),
+    ListColumn[NamespaceHoldings](title="Why its pods wait", sort="waiting", key=lambda held: -held.waiting),
 )
 
 

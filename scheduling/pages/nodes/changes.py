@@ -40,7 +40,7 @@ ASKED = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class NodeChange:
     """One edit of a node. key, value, effect: of the taint."""
 
     what: What
@@ -55,7 +55,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Leaving:
+class EvictedPod:
     """A pod that would be evicted. seconds: until then."""
 
     pod: Pod
@@ -66,7 +66,7 @@ class Leaving:
 class Effects:
     """What a change would do now. asked: how many waiting pods were asked."""
 
-    leaving: tuple[Leaving, ...]
+    leaving: tuple[EvictedPod, ...]
     staying: int
     ending: int  # those that are being deleted, whatever is done
     kept_off: tuple[Pod, ...]
@@ -79,16 +79,16 @@ class Effects:
         return sum(one.seconds <= 0 for one in self.leaving)
 
 
-def read_change(data: Mapping[str, str]) -> Change | None:
+def read_change(data: Mapping[str, str]) -> NodeChange | None:
     """The change that a query or a form tells of; None where it tells of none."""
     what = data.get("change", "")
     if what not in WHATS:
         return None
     fields = {name: data.get(name, "").strip() for name in ("key", "value", "effect")}
-    return Change(what=what, **fields)
+    return NodeChange(what=what, **fields)
 
 
-def changed(node: Node, change: Change, now: datetime) -> Node:
+def changed(node: Node, change: NodeChange, now: datetime) -> Node:
     """`node` as the change leaves it. A taint replaces that of its key and effect, as --overwrite does."""
     spec = node.spec
     if change.what in ("cordon", "uncordon"):
@@ -102,13 +102,13 @@ def changed(node: Node, change: Change, now: datetime) -> Node:
     return structs.replace(node, spec=structs.replace(spec, taints=(*others, added)))
 
 
-def write(name: str, change: Change, *, identity: Identity, dry_run: bool = False) -> None:
+def write(name: str, change: NodeChange, *, identity: Identity, dry_run: bool = False) -> None:
     """Make the change through the API. Raises: ApiError."""
     now = datetime.now(UTC)
     verbs.modify(kind(NODES), lambda node: changed(node, change, now), name=name, identity=identity, dry_run=dry_run)
 
 
-def complaints(name: str, change: Change, *, identity: Identity) -> dict[str, str]:
+def complaints(name: str, change: NodeChange, *, identity: Identity) -> dict[str, str]:
     """What the API has against the change, by field ("key", "value", "effect", "" for the whole)."""
     if change.what in ("taint", "untaint") and change.key in OURS:
         return {"key": "The node lifecycle controller sets and removes this taint by what the node reports."}
@@ -136,7 +136,7 @@ def by_field(refusal: ApiError) -> dict[str, str]:
 # The rehearsal -------------------------------------------------------------------------------------------------------
 
 
-def rehearse(node: Node, change: Change, there: PodsThere, *, now: datetime) -> Effects:
+def rehearse(node: Node, change: NodeChange, there: PodsThere, *, now: datetime) -> Effects:
     """What the change would do to the pods on the node, and to those that wait."""
     return effects(node, changed(node, change, now), there, read_waiting(), now=now)
 
@@ -160,14 +160,14 @@ def effects(before: Node, after: Node, there: PodsThere, waiting: Iterable[Pod],
     )
 
 
-def _leaves(pod: Pod, before: Node, after: Node, now: datetime) -> Leaving | None:
+def _leaves(pod: Pod, before: Node, after: Node, now: datetime) -> EvictedPod | None:
     """None for a pod that stays, leaves anyway no later, or is going already."""
     if pod.metadata.deletion_timestamp is not None:
         return None
     then, already = eviction_time(pod, after), eviction_time(pod, before)
     if then is None or (already is not None and already <= then):
         return None
-    return Leaving(pod, max(0.0, (then - now).total_seconds()))
+    return EvictedPod(pod, max(0.0, (then - now).total_seconds()))
 
 
 def _fits(pod: Pod, node: Node, there: PodsThere) -> bool:
@@ -183,7 +183,7 @@ def read_waiting() -> list[Pod]:
 
 
 #: what was done -> how that is told
-DONE: dict[What, Callable[[str, Change], str]] = {
+DONE: dict[What, Callable[[str, NodeChange], str]] = {
     "cordon": lambda name, _change: f"{name} is cordoned: no new pod comes here.",
     "uncordon": lambda name, _change: f"{name} takes new pods again.",
     "taint": lambda name, change: f"{name} is tainted {change.taint}.",

@@ -37,15 +37,15 @@ from manciple.wire.selectors import parse_field_selector
 from manciple.wire.validation import natural
 from scheduling.controllers.node_lifecycle import OURS, PRESSURES
 from scheduling.event_recorder import DEFAULT_NAMESPACE
-from scheduling.pages.devices.lines import Line, line_named
+from scheduling.pages.devices.lines import GridLine, line_named
 from scheduling.pages.devices.sight import line_for
 from scheduling.pages.devices.tiles import label
 from scheduling.pages.devices.words import STATES, bar_of
 from scheduling.pages.nodes.changes import (
     DONE,
     EFFECT_MEANINGS,
-    Change,
     Effects,
+    NodeChange,
     by_field,
     complaints,
     read_change,
@@ -93,7 +93,7 @@ class HeldClaim:
 
 
 @dataclass(frozen=True, slots=True)
-class PublishedPool:
+class NodePool:
     """A pool of this node. published_at: when the newest of its slices was written."""
 
     pool: DevicePool
@@ -135,7 +135,7 @@ def change_node(request: HttpRequest, name: str) -> HttpResponse:
 
 
 def _draw(
-    request: HttpRequest, name: str, *, change: Change | None, wrong: dict[str, str] | None = None
+    request: HttpRequest, name: str, *, change: NodeChange | None, wrong: dict[str, str] | None = None
 ) -> HttpResponse:
     revision, now, person = latest_revision(), datetime.now(UTC), person_of(request)
     known = read_node(name, now)
@@ -155,7 +155,7 @@ def _draw(
 
 
 def _rehearsal(
-    known: Known, change: Change, there: PodsThere, person: Person, *, now: datetime, wrong: dict[str, str] | None
+    known: Known, change: NodeChange, there: PodsThere, person: Person, *, now: datetime, wrong: dict[str, str] | None
 ) -> dict[str, Any]:
     """What the change would do; or the taint's form, empty or with what is wrong with it."""
     asks = change.what == "taint" and not (change.key or change.value or change.effect)
@@ -255,18 +255,18 @@ def _short(pool: DevicePool) -> str:
     return f"{len(pool.slices)} of {pool.expected} slices of {pool.key[0]} are there; {devices} not offered."
 
 
-def _pools(pools: Iterable[DevicePool]) -> list[PublishedPool]:
+def _pools(pools: Iterable[DevicePool]) -> list[NodePool]:
     """The incomplete ones first."""
     ordered = sorted(pools, key=lambda pool: (pool.complete, pool.key))
     names = frozenset(one.name for pool in ordered for one in pool.slices)
     written = history.last_written(kind(SLICES), names=names) if names else {}
     return [
-        PublishedPool(pool, max((written[one.name] for one in pool.slices if one.name in written), default=None))
+        NodePool(pool, max((written[one.name] for one in pool.slices if one.name in written), default=None))
         for pool in ordered
     ]
 
 
-def _tiles(line: Line) -> list[DeviceTile]:
+def _tiles(line: GridLine) -> list[DeviceTile]:
     return [_tile(tile, run) for tile, run in zip(line.tiles, line.runs, strict=True)]
 
 

@@ -19,9 +19,9 @@ from inventory.kinds.nodes import Node, Taint
 from manciple.pages.durations import moment
 from manciple.store import history, objects
 from manciple.wire.quantity import Quantity
-from manciple.wire.selectors import LabelSelector
+from manciple.wire.selectors import ParsedLabelSelector
 from manciple.wire.validation import natural
-from scheduling.controllers.node_lifecycle import LEASE_NAMESPACE, OURS, Signs, is_silent, ready_condition
+from scheduling.controllers.node_lifecycle import LEASE_NAMESPACE, OURS, SignsOfLife, is_silent, ready_condition
 from scheduling.pages.devices.lines import line_named
 from scheduling.pages.devices.words import bar_of
 from scheduling.policy import requests_of
@@ -118,11 +118,11 @@ def known_as(node: Node, renewed_at: datetime | None, now: datetime) -> Known:
 def state_of(node: Node, renewed_at: datetime | None, now: datetime) -> str:
     """One of `STATES`; what a person must know first wins."""
     ready = ready_condition(node)
-    lost = renewed_at is not None and is_silent(node, Signs(renewed_at=renewed_at), now)
+    lost = renewed_at is not None and is_silent(node, SignsOfLife(renewed_at=renewed_at), now)
     if (ready is not None and ready.status == "Unknown") or (lost and ready is not None):
         return "Silent"
     if ready is None:
-        return "Silent" if is_silent(node, Signs(renewed_at=renewed_at), now) else "Starting"
+        return "Silent" if is_silent(node, SignsOfLife(renewed_at=renewed_at), now) else "Starting"
     if ready.status != "True":
         return "Not ready"
     return "Cordoned" if node.spec.unschedulable else "Ready"
@@ -142,7 +142,7 @@ def has_tab(known: Known, tab: str, broken: Collection[str]) -> bool:
     }.get(tab, True)
 
 
-def is_meant(known: Known, text: str, selector: LabelSelector) -> bool:
+def is_meant(known: Known, text: str, selector: ParsedLabelSelector) -> bool:
     """Whether name, address, version or a label holds `text`, and the labels match."""
     if not selector.matches(known.labels):
         return False
@@ -197,7 +197,7 @@ def pools_on(snapshot: DeviceSnapshot) -> dict[str, list[DevicePool]]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodeLine:
+class NodeRow:
     """One row of the list."""
 
     known: Known
@@ -205,7 +205,7 @@ class NodeLine:
     devices: tuple[tuple[str, int], ...]
     pods: int
     room: str  # how many pods it takes, where it says so
-    amounts: tuple[Allocated, ...]
+    amounts: tuple[AskedAmount, ...]
 
     @property
     def incomplete(self) -> tuple[DevicePool, ...]:
@@ -226,11 +226,11 @@ class NodeLine:
         return sum(count for _, count in self.devices)
 
 
-def lines_of(shown: Sequence[Known], snapshot: DeviceSnapshot) -> list[NodeLine]:
+def lines_of(shown: Sequence[Known], snapshot: DeviceSnapshot) -> list[NodeRow]:
     there = pods_on([known.name for known in shown])
     pools = pools_on(snapshot)
     return [
-        NodeLine(
+        NodeRow(
             known=known,
             pools=tuple(pools.get(known.name, ())),
             devices=tuple(bar_of(line.counts)) if (line := line_named(snapshot, known.name)) else (),
@@ -255,7 +255,7 @@ _FIRST = ("cpu", "memory")
 
 
 @dataclass(frozen=True, slots=True)
-class Allocated:
+class AskedAmount:
     """What the pods of a node ask of one resource, of what it has for them."""
 
     resource: str
@@ -272,20 +272,20 @@ class Allocated:
         return self.percent >= 100  # noqa: PLR2004 - percent
 
 
-def allocated(allocatable: Mapping[str, str], used: Mapping[str, int]) -> tuple[Allocated, ...]:
+def allocated(allocatable: Mapping[str, str], used: Mapping[str, int]) -> tuple[AskedAmount, ...]:
     """CPU and memory first, then the others by name. used: nanos."""
     names = sorted((name for name in allocatable if name != PODS), key=lambda name: (name not in _FIRST, name))
     return tuple(_amount(name, used.get(name, 0), nanos(allocatable[name])) for name in names)
 
 
-def _amount(resource: str, used: int, whole: int) -> Allocated:
+def _amount(resource: str, used: int, whole: int) -> AskedAmount:
     percent = 100 * used // whole if whole else (100 if used else 0)
     if resource in _BYTES or resource.startswith("hugepages-"):
         unit = _unit(whole)
         own = _unit(used) if used else unit
         told = _bytes(used, own) + ("" if own == unit else f" {_UNITS[own]}")
-        return Allocated(resource, told, f"{_bytes(whole, unit)} {_UNITS[unit]}", percent)
-    return Allocated(resource, _decimal(used / _NANOS), _decimal(whole / _NANOS), percent)
+        return AskedAmount(resource, told, f"{_bytes(whole, unit)} {_UNITS[unit]}", percent)
+    return AskedAmount(resource, _decimal(used / _NANOS), _decimal(whole / _NANOS), percent)
 
 
 def nanos(text: str) -> int:

@@ -17,12 +17,12 @@ from django.views.decorators.http import require_safe
 
 from claims.devices.cache import read_devices
 from claims.devices.pools import DeviceSnapshot
-from manciple.pages.lists import Column, Filter, ListQuery, Page, Tab, Table, parameter, sorted_by
+from manciple.pages.lists import Filter, ListColumn, ListQuery, PageOfRows, Tab, Table, parameter, sorted_by
 from manciple.store.tail import latest_revision
-from manciple.wire.selectors import LabelSelector, parse_label_selector
+from manciple.wire.selectors import ParsedLabelSelector, parse_label_selector
 from manciple.wire.validation import natural
 from scheduling.pages.devices.words import MEANINGS, STATES
-from scheduling.pages.nodes.reading import TABS, Known, NodeLine, has_tab, is_meant, lines_of, pools_on, read_nodes
+from scheduling.pages.nodes.reading import TABS, Known, NodeRow, has_tab, is_meant, lines_of, pools_on, read_nodes
 
 #: Nodes on a page.
 SHOWN = 50
@@ -37,24 +37,24 @@ class NodeQuery(ListQuery):
     labels: str = parameter("l")
 
     @property
-    def selector(self) -> tuple[LabelSelector, str]:
+    def selector(self) -> tuple[ParsedLabelSelector, str]:
         """The selector, or one that selects all and what is wrong with the text."""
         try:
             return parse_label_selector(self.labels), ""
         except ValueError as error:
-            return LabelSelector(), str(error)
+            return ParsedLabelSelector(), str(error)
 
 
 #: What the list tells of a node. Sorted by what is known of all nodes; devices and pods are read of those shown.
 COLUMNS = (
-    Column[Known](title="Node", sort="name", key=lambda known: natural(known.name)),
-    Column[Known](title="State", sort="state", key=lambda known: known.state),
-    Column[Known](title="Lease"),
-    Column[Known](title="Pools"),
-    Column[Known](title="Devices"),
-    Column[Known](title="Pods", css="num"),
-    Column[Known](title="CPU", css="num"),
-    Column[Known](title="Memory", css="num"),
+    ListColumn[Known](title="Node", sort="name", key=lambda known: natural(known.name)),
+    ListColumn[Known](title="State", sort="state", key=lambda known: known.state),
+    ListColumn[Known](title="Lease"),
+    ListColumn[Known](title="Pools"),
+    ListColumn[Known](title="Devices"),
+    ListColumn[Known](title="Pods", css="num"),
+    ListColumn[Known](title="CPU", css="num"),
+    ListColumn[Known](title="Memory", css="num"),
 )
 
 
@@ -79,12 +79,12 @@ def list_nodes(request: HttpRequest) -> HttpResponse:
     return render(request, "nodes/list.html", context)
 
 
-def _table(query: NodeQuery, nodes: Sequence[Known], snapshot: DeviceSnapshot) -> Table[NodeLine]:
+def _table(query: NodeQuery, nodes: Sequence[Known], snapshot: DeviceSnapshot) -> Table[NodeRow]:
     broken = {name for name, pools in pools_on(snapshot).items() if not all(pool.complete for pool in pools)}
     selector, complaint = query.selector
     meant = [known for known in nodes if is_meant(known, query.text, selector)]
     chosen = sorted_by(COLUMNS, query.sort, [known for known in meant if has_tab(known, query.state, broken)])
-    page = Page(len(chosen), SHOWN, query.page)
+    page = PageOfRows(len(chosen), SHOWN, query.page)
     return Table(
         id="nodes",
         topics="nodes slices pool: pods",

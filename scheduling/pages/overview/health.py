@@ -20,7 +20,7 @@ LATE = timedelta(minutes=2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trouble:
+class Warning:
     """What is wrong, as a sentence, and what to do about it."""
 
     what: str
@@ -37,7 +37,7 @@ class HealthLine:
     value: str = ""
     url: str = ""
     severity: str = OK
-    troubles: tuple[Trouble, ...] = ()
+    troubles: tuple[Warning, ...] = ()
 
     @property
     def mark(self) -> str:
@@ -100,7 +100,7 @@ class QueueSign:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Signs:
+class HealthSigns:
     """Everything that the lines are made of. whole: the person sees the queue and the rates of all namespaces."""
 
     now: datetime
@@ -119,7 +119,7 @@ class Signs:
     whole: bool = True
 
 
-def lines(signs: Signs) -> list[HealthLine]:
+def lines(signs: HealthSigns) -> list[HealthLine]:
     """All lines, in the order of a request's way: from the machines to the database."""
     found = [_agents(signs)] if signs.nodes else []
     found += [_driver(driver, signs.now) for driver in signs.drivers]
@@ -133,7 +133,7 @@ def need_a_look(found: Iterable[HealthLine]) -> int:
 # Machines ------------------------------------------------------------------------------------------------------------
 
 
-def _agents(signs: Signs) -> HealthLine:
+def _agents(signs: HealthSigns) -> HealthLine:
     ready = [node for node in signs.nodes if node.ready]
     ages = [signs.now - node.heard for node in ready if node.heard]
     away = [node for node in signs.nodes if not node.ready]
@@ -141,7 +141,7 @@ def _agents(signs: Signs) -> HealthLine:
     troubles = [_away(node, signs.now) for node in away[:NAMED]]
     if len(away) > NAMED:
         rest = f"{len(away) - NAMED} more nodes are not Ready."
-        troubles.append(Trouble(what=rest, step="The list of nodes names them.", url="/nodes?state=NotReady"))
+        troubles.append(Warning(what=rest, step="The list of nodes names them.", url="/nodes?state=NotReady"))
     return HealthLine(
         name="Node agents",
         note=note,
@@ -152,13 +152,13 @@ def _agents(signs: Signs) -> HealthLine:
     )
 
 
-def _away(node: NodeSign, now: datetime) -> Trouble:
+def _away(node: NodeSign, now: datetime) -> Warning:
     url = links.node_url(node.name)
     if node.heard and now - node.heard < timedelta(seconds=40):
         what = f"Node `{node.name}` reports that it is not Ready."
-        return Trouble(what=what, step="Its conditions say why.", url=url)
+        return Warning(what=what, step="Its conditions say why.", url=url)
     heard = f"was last heard of {duration((now - node.heard).total_seconds())} ago" if node.heard else "is silent"
-    return Trouble(
+    return Warning(
         what=f"Node `{node.name}` {heard}.",
         step="Start its agent on that machine, or see why it cannot reach the API.",
         url=url,
@@ -170,11 +170,11 @@ def _driver(driver: DriverSign, now: datetime) -> HealthLine:
     troubles = [_short(pool, now) for pool in driver.short[:NAMED]]
     if len(driver.short) > NAMED:
         rest = f"{len(driver.short) - NAMED} more of its pools are not whole."
-        troubles.append(Trouble(what=rest, step="The driver's page names them.", url=links.driver_url(driver.name)))
+        troubles.append(Warning(what=rest, step="The driver's page names them.", url=links.driver_url(driver.name)))
     if driver.unhealthy:
         what = "1 device is broken" if driver.unhealthy == 1 else f"{driver.unhealthy} devices are broken"
         troubles.append(
-            Trouble(what=f"It says that {what}.", step="See which, and who holds them.", url="/devices?state=bad")
+            Warning(what=f"It says that {what}.", step="See which, and who holds them.", url="/devices?state=bad")
         )
     return HealthLine(
         name=f"Driver {driver.name}",
@@ -186,7 +186,7 @@ def _driver(driver: DriverSign, now: datetime) -> HealthLine:
     )
 
 
-def _short(pool: ShortPool, now: datetime) -> Trouble:
+def _short(pool: ShortPool, now: datetime) -> Warning:
     missing = pool.expected - pool.seen
     devices = "its device is" if pool.devices == 1 else f"its {pool.devices} devices are"
     if missing > 0:
@@ -197,24 +197,24 @@ def _short(pool: ShortPool, now: datetime) -> Trouble:
     if pool.changed:
         what += f" Its slices last changed at {clock(pool.changed, now=now)}."
     step = f"Read the driver's log on {pool.node}." if pool.node else "Read the driver's log."
-    return Trouble(what=what, step=step, url=links.node_url(pool.node) if pool.node else links.driver_url(pool.driver))
+    return Warning(what=what, step=step, url=links.node_url(pool.node) if pool.node else links.driver_url(pool.driver))
 
 
 # Processes -----------------------------------------------------------------------------------------------------------
 
 
-def _alive(signs: Signs) -> list[ProcessSign]:
+def _alive(signs: HealthSigns) -> list[ProcessSign]:
     return [one for one in signs.processes if signs.now - one.seen <= signs.silent_after]
 
 
-def _scheduler(signs: Signs) -> HealthLine:
+def _scheduler(signs: HealthSigns) -> HealthLine:
     alive, queue = _alive(signs), signs.queue
     troubles = []
     if not alive:
         last = max((one.seen for one in signs.processes), default=None)
         since = f" since {clock(last, now=signs.now)}" if last else ""
         troubles.append(
-            Trouble(
+            Warning(
                 what=f"No worker has looked at the queue{since}, so no pod is placed.",
                 step="Start a worker: `celery -A manciple worker`.",
             )
@@ -233,10 +233,10 @@ def _scheduler(signs: Signs) -> HealthLine:
     )
 
 
-def _workers(signs: Signs) -> HealthLine:
+def _workers(signs: HealthSigns) -> HealthLine:
     alive = _alive(signs)
     troubles = [
-        Trouble(
+        Warning(
             what=f"Process `{one.name}` was last seen {duration((signs.now - one.seen).total_seconds())} ago.",
             step="If it was not stopped on purpose, start it again. It is forgotten after 10 min.",
         )
@@ -246,7 +246,7 @@ def _workers(signs: Signs) -> HealthLine:
     failed = sum(one.failed for one in alive)
     if failed:
         what = "1 task failed" if failed == 1 else f"{failed} tasks failed"
-        troubles.append(Trouble(what=f"{what} in the last minute.", step="The log of the worker says why."))
+        troubles.append(Warning(what=f"{what} in the last minute.", step="The log of the worker says why."))
     seen = [f"{one.name} seen {duration((signs.now - one.seen).total_seconds())} ago" for one in alive]
     more = f", and {len(seen) - NAMED} more" if len(seen) > NAMED else ""
     return HealthLine(
@@ -258,10 +258,10 @@ def _workers(signs: Signs) -> HealthLine:
     )
 
 
-def _beat(signs: Signs) -> HealthLine:
+def _beat(signs: HealthSigns) -> HealthLine:
     """The clock is seen by what only it asks for: the samples of usage."""
     late = signs.sampled is not None and signs.now - signs.sampled > signs.sampled_every + LATE
-    trouble = Trouble(
+    trouble = Warning(
         what=f"Nothing has been asked for on time since {clock(signs.sampled, now=signs.now)}.",
         step="Start the clock: `celery -A manciple beat`. Only what events ask for is done until then.",
     )
@@ -278,7 +278,7 @@ def _beat(signs: Signs) -> HealthLine:
 # Data ----------------------------------------------------------------------------------------------------------------
 
 
-def _log(signs: Signs) -> HealthLine:
+def _log(signs: HealthSigns) -> HealthLine:
     return HealthLine(
         name="Event log",
         note=f"reaches back to revision {signs.floor:,}" if signs.floor else "whole, nothing is pruned",
@@ -286,7 +286,7 @@ def _log(signs: Signs) -> HealthLine:
     )
 
 
-def _database(signs: Signs) -> HealthLine:
+def _database(signs: HealthSigns) -> HealthLine:
     return HealthLine(
         name="Database",
         note=f"{signs.database}, {size(signs.database_size)}",

@@ -18,7 +18,7 @@ from manciple.store.history import last_change
 from scheduling.controllers.node_lifecycle import LEASE_NAMESPACE
 from scheduling.heartbeats import SILENT_AFTER
 from scheduling.models import Heartbeat, QueuedPod, UsageSample
-from scheduling.pages.overview.health import NAMED, DriverSign, NodeSign, ProcessSign, QueueSign, ShortPool, Signs
+from scheduling.pages.overview.health import NAMED, DriverSign, HealthSigns, NodeSign, ProcessSign, QueueSign, ShortPool
 from scheduling.resources import LEASES, SLICES, kind
 from scheduling.usage import ALL, sampled_every
 
@@ -31,9 +31,9 @@ REMEMBERED = 256
 _changed: dict[tuple[str, str, int, int], datetime | None] = {}
 
 
-def read_signs(snapshot: DeviceSnapshot, person: Person, *, now: datetime) -> Signs:
+def read_signs(snapshot: DeviceSnapshot, person: Person, *, now: datetime) -> HealthSigns:
     (revision, floor), ping = _timed_counter()
-    return Signs(
+    return HealthSigns(
         now=now,
         nodes=_nodes(),
         drivers=_drivers(snapshot, revision=revision),

@@ -29,8 +29,8 @@ from scheduling.pages.devices.words import STATES, bar_of, how_many, in_words
 from scheduling.pages.events.views import latest
 from scheduling.pages.overview.health import lines, need_a_look
 from scheduling.pages.overview.signs import read_signs
-from scheduling.pages.overview.waiting import Waiting, WaitingPod, by_topic
-from scheduling.usage import ALL, Usage, minute_of, nonzero, samples_since
+from scheduling.pages.overview.waiting import WaitingGroup, WaitingPod, by_topic
+from scheduling.usage import ALL, UsageOfMoment, minute_of, nonzero, samples_since
 
 #: Events that are shown.
 EVENTS = 8
@@ -41,7 +41,7 @@ SORTED = 5000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Figure:
+class StateCount:
     """The devices in one state."""
 
     state: str
@@ -95,12 +95,12 @@ def show_overview(request: HttpRequest) -> HttpResponse:
     return render(request, "overview/page.html", context | _use(request, census, now))
 
 
-def figures(totals: Mapping[str, int], snapshot: DeviceSnapshot) -> list[Figure]:
+def figures(totals: Mapping[str, int], snapshot: DeviceSnapshot) -> list[StateCount]:
     """One figure for every state that the grid knows; those that are rare only where there are any."""
     total = sum(totals.values())
     asides = _asides(totals, snapshot, total)
     return [
-        Figure(state=state, name=name, count=totals.get(state, 0), aside=asides.get(state, ""))
+        StateCount(state=state, name=name, count=totals.get(state, 0), aside=asides.get(state, ""))
         for state, name in STATES.items()
         if totals.get(state, 0) or state not in _RARE
     ]
@@ -165,13 +165,13 @@ def _use(request: HttpRequest, census: Census, now: datetime) -> dict[str, Any]:
         counts, waiting = found.counts, found.waiting
     name = found.name if found else ALL
     # This minute is not over: it is drawn as it is now.
-    current = Usage(at=minute_of(now), counts=nonzero(counts), waiting=waiting)
+    current = UsageOfMoment(at=minute_of(now), counts=nonzero(counts), waiting=waiting)
     past = [one for one in samples_since(now - charts.SPAN, name) if one.at < current.at]
     person = person_of(request)
     if person.namespaces is not None:
         # How many pods of other namespaces waited is theirs to know.
-        past = [Usage(at=one.at, counts=one.counts, waiting=0) for one in past]
-        current = Usage(at=current.at, counts=current.counts, waiting=0)
+        past = [UsageOfMoment(at=one.at, counts=one.counts, waiting=0) for one in past]
+        current = UsageOfMoment(at=current.at, counts=current.counts, waiting=0)
     return {
         "chart": charts.draw([*past, current], now),
         "chart_class": name,
@@ -185,7 +185,7 @@ def _use(request: HttpRequest, census: Census, now: datetime) -> dict[str, Any]:
 # Why pods wait -------------------------------------------------------------------------------------------------------
 
 
-def _waiting(person: Person) -> Sequence[Waiting]:
+def _waiting(person: Person) -> Sequence[WaitingGroup]:
     columns = ("namespace", "name", "created_at", "cause")
     rows: Iterable[tuple[str, str, datetime, str]] = (
         person.seen(QueuedPod.objects.all()).order_by("created_at").values_list(*columns)[:SORTED]

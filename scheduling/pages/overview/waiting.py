@@ -30,7 +30,7 @@ class WaitingPod:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Waiting:
+class WaitingGroup:
     """The pods that wait for one thing, the oldest first."""
 
     topic: Topic
@@ -54,12 +54,12 @@ class Waiting:
         return brief(self.pods[0].cause)
 
 
-def by_topic(pods: Iterable[WaitingPod]) -> Sequence[Waiting]:
+def by_topic(pods: Iterable[WaitingPod]) -> Sequence[WaitingGroup]:
     """What most pods wait for comes first; those that wait for their turn last."""
     found: dict[str, list[WaitingPod]] = {}
     for pod in sorted(pods, key=lambda one: (one.since, one.namespace, one.name)):
         found.setdefault(topic_of(pod.cause).key, []).append(pod)
-    groups = [Waiting(topic=TOPICS[key], pods=tuple(members)) for key, members in found.items()]
+    groups = [WaitingGroup(topic=TOPICS[key], pods=tuple(members)) for key, members in found.items()]
     return sorted(groups, key=lambda group: (group.topic.key == "turn", -group.count, group.pods[0].since))
 
 

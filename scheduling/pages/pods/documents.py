@@ -40,7 +40,7 @@ _GO = re.compile(r"json: cannot unmarshal (\w+) into field \S+ of type (\w+)")
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class DocumentProblem:
     """One thing that is wrong. field: the API's path in the object, "" for all of it."""
 
     kind: str
@@ -55,7 +55,7 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Document:
+class PodDocument:
     """One object with the text it was read from. before: the lines above that text."""
 
     kind: Kind
@@ -63,17 +63,17 @@ class Document:
     text: str
     before: int
 
-    def problem(self, path: str, message: str) -> Problem:
+    def problem(self, path: str, message: str) -> DocumentProblem:
         line, column = place_of(self.text, path)
-        return Problem(self.kind.kind, path, message, line + self.before, column)
+        return DocumentProblem(self.kind.kind, path, message, line + self.before, column)
 
 
 @dataclass(slots=True)
 class Reading:
     """What a text says. `documents` in the order of the text, those that could be read."""
 
-    documents: list[Document] = field(default_factory=list)
-    problems: list[Problem] = field(default_factory=list)
+    documents: list[PodDocument] = field(default_factory=list)
+    problems: list[DocumentProblem] = field(default_factory=list)
 
     @property
     def objects(self) -> list[ApiObject]:
@@ -88,11 +88,13 @@ def read(text: str, *, namespace: str = "") -> Reading:
     """namespace: of objects that name none."""
     found = Reading()
     if len(text) > LONGEST:
-        found.problems.append(Problem("", "", f"The text is too long: at most {LONGEST // 1024} KiB are read.", 1, 1))
+        found.problems.append(
+            DocumentProblem("", "", f"The text is too long: at most {LONGEST // 1024} KiB are read.", 1, 1)
+        )
         return found
     parts = [(before, part) for before, part in _parts(text) if not _is_blank(part)]
     if len(parts) > MOST:
-        found.problems.append(Problem("", "", f"At most {MOST} documents are read at a time.", 1, 1))
+        found.problems.append(DocumentProblem("", "", f"At most {MOST} documents are read at a time.", 1, 1))
         return found
     for before, part in parts:
         _read_one(part, before, namespace, found)
@@ -118,22 +120,22 @@ def _read_one(part: str, before: int, namespace: str, found: Reading) -> None:
         value = read_yaml(part)
     except YamlProblem as problem:
         at = problem.finding
-        found.problems.append(Problem("", "", at["message"], at["line"] + before, at["column"]))
+        found.problems.append(DocumentProblem("", "", at["message"], at["line"] + before, at["column"]))
         return
     served = _served(value)
     if isinstance(served, str):
         line, column = place_of(part, "kind" if isinstance(value, dict) and "kind" in value else "")
-        found.problems.append(Problem("", "kind", served, line + before, column))
+        found.problems.append(DocumentProblem("", "kind", served, line + before, column))
         return
     try:
         decoded: Any = decode_document(served, value, strictness="Strict").object
     except ApiError as refusal:
-        unread = Document(kind=served.kind, object=ApiObject(), text=part, before=before)
+        unread = PodDocument(kind=served.kind, object=ApiObject(), text=part, before=before)
         found.problems.extend(_decoding(unread, refusal.message))
         return
     if namespace and not decoded.metadata.namespace:
         decoded = structs.replace(decoded, metadata=structs.replace(decoded.metadata, namespace=namespace))
-    found.documents.append(Document(kind=served.kind, object=decoded, text=part, before=before))
+    found.documents.append(PodDocument(kind=served.kind, object=decoded, text=part, before=before))
 
 
 def _served(value: Any) -> Served | str:
@@ -153,7 +155,7 @@ def _served(value: Any) -> Served | str:
     return f"{f'A {name} cannot be made here. ' if name else ''}Write the kind: {wanted} or {kinds[-1].kind}."
 
 
-def _decoding(document: Document, message: str) -> Iterator[Problem]:
+def _decoding(document: PodDocument, message: str) -> Iterator[DocumentProblem]:
     """What the decoder says, one by one where it says several things."""
     rest = _PREFIX.sub("", message)
     for part in re.split(r", (?=unknown field|duplicate field|json: |\S+: parsing time)", rest):
@@ -200,7 +202,7 @@ def rehearse(found: Reading, person: Person) -> None:
             found.problems.extend(_try(document, person))
 
 
-def _forbidden(document: Document, person: Person) -> Problem | None:
+def _forbidden(document: PodDocument, person: Person) -> DocumentProblem | None:
     namespace = document.object.metadata.namespace
     if not namespace:
         return document.problem("metadata", "Name a namespace here, or choose one above.")
@@ -209,7 +211,7 @@ def _forbidden(document: Document, person: Person) -> Problem | None:
     return None
 
 
-def _try(document: Document, person: Person) -> list[Problem]:
+def _try(document: PodDocument, person: Person) -> list[DocumentProblem]:
     namespace = document.object.metadata.namespace
     try:
         verbs.create(document.kind, document.object, namespace=namespace, identity=person.identity, dry_run=True)
@@ -218,7 +220,7 @@ def _try(document: Document, person: Person) -> list[Problem]:
     return []
 
 
-def create_all(documents: Sequence[Document], person: Person) -> tuple[list[ApiObject], list[Problem]]:
+def create_all(documents: Sequence[PodDocument], person: Person) -> tuple[list[ApiObject], list[DocumentProblem]]:
     """Create templates, then claims, then pods, up to the first that is refused: (what was made, why it stopped)."""
     made: list[ApiObject] = []
     for document in _in_order(documents):
@@ -236,11 +238,11 @@ def create_all(documents: Sequence[Document], person: Person) -> tuple[list[ApiO
     return made, []
 
 
-def _in_order(documents: Iterable[Document]) -> list[Document]:
+def _in_order(documents: Iterable[PodDocument]) -> list[PodDocument]:
     return sorted(documents, key=lambda one: RESOURCES.index(one.kind.resource))
 
 
-def refused(document: Document, refusal: ApiError) -> Iterator[Problem]:
+def refused(document: PodDocument, refusal: ApiError) -> Iterator[DocumentProblem]:
     """What the API says against a document, cause by cause."""
     causes = (refusal.details or {}).get("causes") or []
     for cause in causes:

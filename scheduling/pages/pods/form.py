@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from scheduling.pages.classes.manifest import dump
-from scheduling.pages.pods.documents import Problem
+from scheduling.pages.pods.documents import DocumentProblem
 
 #: How the pod's entry for its devices, and the request in the claim, are called.
 ENTRY, REQUEST = "devices", "device"
@@ -129,7 +129,7 @@ def missing(form: PodForm) -> dict[str, str]:
     return found
 
 
-def by_field(form: PodForm, problems: Iterable[Problem]) -> dict[str, list[str]]:
+def by_field(form: PodForm, problems: Iterable[DocumentProblem]) -> dict[str, list[str]]:
     """Messages by field of the form; "" for those that concern no single one."""
     found: dict[str, list[str]] = {}
     for problem in sorted(problems, key=lambda one: one.kind != "Pod"):

@@ -30,7 +30,7 @@ DRAWN = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class DeviceMark:
     """A device as a small mark: `wanted` where it is one of those that are asked for."""
 
     name: str
@@ -47,7 +47,7 @@ class HeldLine:
     node: str  # "" where the pool is not one node's
     devices: tuple[str, ...]
     holders: tuple[Holder, ...]
-    marks: tuple[Mark, ...]
+    marks: tuple[DeviceMark, ...]
     free_again: str
 
     @property
@@ -56,7 +56,7 @@ class HeldLine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
+class HeldDevices:
     """lines: the first so many, `more` are left out; count: devices in all."""
 
     lines: tuple[HeldLine, ...]
@@ -69,10 +69,10 @@ class Held:
         return any(line.free_again for line in self.lines)
 
 
-NOBODY = Held(lines=(), more=0, count=0)
+NOBODY = HeldDevices(lines=(), more=0, count=0)
 
 
-def read_held(keys: Collection[DeviceKey], person: Person, *, now: datetime | None = None) -> Held:
+def read_held(keys: Collection[DeviceKey], person: Person, *, now: datetime | None = None) -> HeldDevices:
     """Those who hold most devices first. Two queries, whatever the number of devices."""
     if not keys:
         return NOBODY
@@ -96,7 +96,7 @@ def read_held(keys: Collection[DeviceKey], person: Person, *, now: datetime | No
         )
         for (pool, by), devices in shown
     )
-    return Held(lines=lines, more=len(ordered) - len(shown), count=len(keys))
+    return HeldDevices(lines=lines, more=len(ordered) - len(shown), count=len(keys))
 
 
 def _uids(holders: Iterable[Holder]) -> tuple[str, ...]:
@@ -134,9 +134,9 @@ def _end(pod: Pod | None) -> datetime | None:
     return started + timedelta(seconds=pod.spec.active_deadline_seconds) if started else None
 
 
-def _marks(snapshot: DeviceSnapshot, pool: PoolKey, wanted: Sequence[str]) -> tuple[Mark, ...]:
+def _marks(snapshot: DeviceSnapshot, pool: PoolKey, wanted: Sequence[str]) -> tuple[DeviceMark, ...]:
     state = snapshot.pools.get(pool)
     names = sorted((one.name for one in state.candidates), key=natural) if state is not None else []
     if len(names) > DRAWN:
         names = list(wanted)[:DRAWN]
-    return tuple(Mark(name, snapshot.state((*pool, name)), name in wanted) for name in names)
+    return tuple(DeviceMark(name, snapshot.state((*pool, name)), name in wanted) for name in names)

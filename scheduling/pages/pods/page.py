@@ -37,11 +37,11 @@ from scheduling.pages.pods.views import STATES, state_of
 from scheduling.pages.pods.why import read_why, waits, what_if_url
 from scheduling.pages.whatif.query import changes_of, joined
 from scheduling.resources import PODS, decoded, kind
-from scheduling.simulation_departures import ClaimFate, Deletion, Started, what_if_gone
+from scheduling.simulation_departures import ClaimFate, PodDeletion, StartedPod, what_if_gone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tab:
+class PodTab:
     """One part of the page. number: what stands beside the word, "" for nothing."""
 
     name: str
@@ -102,16 +102,16 @@ def show_pod(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
     return render(request, "pods/page.html", context)
 
 
-def _tabs(wanted: str, *, waiting: bool, claims: int, moments: int) -> list[Tab]:
-    found = [Tab(name="why", word="Why it waits")] if waiting else []
+def _tabs(wanted: str, *, waiting: bool, claims: int, moments: int) -> list[PodTab]:
+    found = [PodTab(name="why", word="Why it waits")] if waiting else []
     found += [
-        Tab(name="claims", word="Claims and containers" if not waiting else "Claims", number=str(claims or "")),
-        Tab(name="events", word="Events", number=str(moments)),
-        Tab(name="logs", word="Logs"),
-        Tab(name="yaml", word="YAML"),
+        PodTab(name="claims", word="Claims and containers" if not waiting else "Claims", number=str(claims or "")),
+        PodTab(name="events", word="Events", number=str(moments)),
+        PodTab(name="logs", word="Logs"),
+        PodTab(name="yaml", word="YAML"),
     ]
     chosen = wanted if wanted in {tab.name for tab in found} else found[0].name
-    return [Tab(name=tab.name, word=tab.word, number=tab.number, current=tab.name == chosen) for tab in found]
+    return [PodTab(name=tab.name, word=tab.word, number=tab.number, current=tab.name == chosen) for tab in found]
 
 
 def _topics(namespace: str, name: str, *, waiting: bool) -> str:
@@ -197,7 +197,7 @@ def _delete(pod: Pod, uid: str, person: Person) -> str:
     return ""
 
 
-def preview_of(pod: Pod, found: Deletion, person: Person) -> Preview:
+def preview_of(pod: Pod, found: PodDeletion, person: Person) -> Preview:
     """found: what would follow, of which the person is told what they may see."""
     grace = kind(PODS).grace_seconds(pod)
     lines = [("Frees", _frees(found))]
@@ -215,7 +215,7 @@ def preview_of(pod: Pod, found: Deletion, person: Person) -> Preview:
     return Preview(lines=tuple(lines), grace=grace)
 
 
-def _frees(found: Deletion) -> str:
+def _frees(found: PodDeletion) -> str:
     if not found.frees:
         holds = any(fate.claim.status.allocation for fate in found.claims)
         return "Nothing: others use its claims." if holds else "Nothing. It holds no devices."
@@ -241,7 +241,7 @@ def _keeps(fate: ClaimFate) -> str:
     return f"Claim {name}, without devices until a pod uses it again." if fate.frees else f"Claim {name}."
 
 
-def _starts(seen: list[Started], found: Deletion) -> str:
+def _starts(seen: list[StartedPod], found: PodDeletion) -> str:
     """What a person may know of those that would start."""
     hidden = len(found.started) - len(seen)
     parts = [f"{one.namespace}/{one.name} on {one.node}" for one in seen[:NAMED]]

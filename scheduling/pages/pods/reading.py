@@ -15,7 +15,7 @@ from manciple.store import objects
 from manciple.wire.machinery import Event
 from scheduling.event_recorder import cause_in
 from scheduling.messages import brief, sentence
-from scheduling.pod_claims import Reference, references
+from scheduling.pod_claims import ClaimReference, references
 from scheduling.resources import CLAIMS, EVENTS, decoded, kind
 
 
@@ -69,7 +69,7 @@ def read_claims(pod: Pod) -> tuple[ClaimLine, ...]:
     return tuple(_claim(pod, one, found.get(one.claim or ""), templates[one.entry]) for one in wanted)
 
 
-def _claim(pod: Pod, reference: Reference, claim: ResourceClaim | None, template: str) -> ClaimLine:
+def _claim(pod: Pod, reference: ClaimReference, claim: ResourceClaim | None, template: str) -> ClaimLine:
     if claim is None:
         state = "Does not exist" if reference.claim else "Not created yet"
         return ClaimLine(entry=reference.entry, name=reference.claim or "", template=template, state=state, requests=0)

@@ -19,7 +19,7 @@ from django.views.decorators.http import require_safe
 
 from claims.models import Pod as PodRow
 from claims.models import Reservation
-from manciple.pages.lists import Column, Filter, ListQuery, Page, Table, parameter, state_tabs
+from manciple.pages.lists import Filter, ListColumn, ListQuery, PageOfRows, Table, parameter, state_tabs
 from manciple.pages.people import Person, person_of
 from manciple.store.tail import latest_revision
 from scheduling.causes import decode
@@ -101,12 +101,12 @@ class PodLine:
 
 #: What the list tells of a pod. Its rows are sorted by the database: `sort` is a field of theirs.
 COLUMNS = (
-    Column[PodLine](title="Pod", sort="name"),
-    Column[PodLine](title="Namespace", sort="namespace"),
-    Column[PodLine](title="Status"),
-    Column[PodLine](title="Node", sort="node_name"),
-    Column[PodLine](title="Devices", css="num"),
-    Column[PodLine](title="Why it waits"),
+    ListColumn[PodLine](title="Pod", sort="name"),
+    ListColumn[PodLine](title="Namespace", sort="namespace"),
+    ListColumn[PodLine](title="Status"),
+    ListColumn[PodLine](title="Node", sort="node_name"),
+    ListColumn[PodLine](title="Devices", css="num"),
+    ListColumn[PodLine](title="Why it waits"),
 )
 
 
@@ -134,7 +134,7 @@ def list_pods(request: HttpRequest) -> HttpResponse:
 def _table(
     query: PodQuery, chosen: QuerySet[PodRow], counts: Mapping[str, int], seen: QuerySet[PodRow]
 ) -> Table[PodLine]:
-    page = Page(counts.get(query.state, 0) if query.state else sum(counts.values()), PAGE, query.page)
+    page = PageOfRows(counts.get(query.state, 0) if query.state else sum(counts.values()), PAGE, query.page)
     rows = _ordered(chosen.filter(CONDITIONS[query.state]) if query.state else chosen, query.sort)
     namespaces = seen.order_by("namespace").values_list("namespace", flat=True).distinct()
     return Table(

@@ -17,16 +17,16 @@ from scheduling.explanations.documents import Explanation
 from scheduling.explanations.report import Report
 from scheduling.messages import clause
 from scheduling.next_steps import next_step
-from scheduling.pages.funnels import LeftOut, NodeTable, Section, held_devices, node_table, sections
-from scheduling.pages.pods.holders import NOBODY, Held, read_held
+from scheduling.pages.funnels import FunnelNodes, FunnelSection, LeftOut, held_devices, node_table, sections
+from scheduling.pages.pods.holders import NOBODY, HeldDevices, read_held
 from scheduling.pages.pods.reading import ClaimLine
 from scheduling.pages.whatif.query import as_query, in_words, joined, meant
-from scheduling.simulation import Answer, Question, simulate
+from scheduling.simulation import Question, SimulationAnswer, simulate
 from scheduling.simulation_workload import Changes, Workload, entry_of, of_pod
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class PodVerdict:
     """The sentence at the top. `try_url`, `try_word`: the rehearsal that is offered, or the way back from one."""
 
     good: bool
@@ -42,10 +42,10 @@ class Verdict:
 class Why:
     """All of it. held: who has the devices that the decisive request accepts."""
 
-    verdict: Verdict
-    sections: tuple[Section, ...]
-    nodes: NodeTable | None
-    held: Held
+    verdict: PodVerdict
+    sections: tuple[FunnelSection, ...]
+    nodes: FunnelNodes | None
+    held: HeldDevices
 
 
 def waits(explained: Explanation) -> bool:
@@ -72,18 +72,18 @@ def read_why(explained: Explanation, claims: tuple[ClaimLine, ...], person: Pers
     )
 
 
-def _held(report: Report | None, person: Person) -> Held:
+def _held(report: Report | None, person: Person) -> HeldDevices:
     if report is None:
         return NOBODY
     return read_held({(one.key.driver, one.key.name, one.name) for one in held_devices(report)}, person)
 
 
-def _verdict(explained: Explanation, claims: tuple[ClaimLine, ...]) -> Verdict:
+def _verdict(explained: Explanation, claims: tuple[ClaimLine, ...]) -> PodVerdict:
     if explained.state == "Schedulable":
-        return Verdict(good=True, title="A node fits; the pod is being scheduled.", text="", next_step="")
+        return PodVerdict(good=True, title="A node fits; the pod is being scheduled.", text="", next_step="")
     hints = explained.report.hints if explained.report else ()
     word, url = _offered(explained.report, claims)
-    return Verdict(
+    return PodVerdict(
         good=False,
         title=f"It waits because {explained.reason}.",
         text=" ".join(hints),
@@ -107,7 +107,7 @@ def _offered(report: Report | None, claims: tuple[ClaimLine, ...]) -> tuple[str,
 # A rehearsal ---------------------------------------------------------------------------------------------------------
 
 
-def _rehearsed(pod: Pod, changes: Changes) -> tuple[Workload, Answer, Changes] | None:
+def _rehearsed(pod: Pod, changes: Changes) -> tuple[Workload, SimulationAnswer, Changes] | None:
     """None where there is nothing to rehearse: nothing is changed, or a claim is not there."""
     try:
         workload = of_pod(pod)
@@ -119,14 +119,14 @@ def _rehearsed(pod: Pod, changes: Changes) -> tuple[Workload, Answer, Changes] |
     return workload, simulate(Question(workload=workload, changes=changed, with_first=True)), changed
 
 
-def _rehearsal_verdict(pod: Pod, workload: Workload, answer: Answer, changes: Changes) -> Verdict:
+def _rehearsal_verdict(pod: Pod, workload: Workload, answer: SimulationAnswer, changes: Changes) -> PodVerdict:
     words = in_words(changes, requests=sum(len(one.spec.devices.requests) for one in workload.claims.values()))
     tried = f"{words[:1].upper()}{words[1:]}"
     back = {"try_word": "Back to as written", "try_url": "?tab=why", "rehearsed": True}
     if answer.placed:
         placed = answer.placed[0]
         devices = joined([f"`{one.device}`" for one in placed.devices])
-        return Verdict(
+        return PodVerdict(
             good=True,
             title=f"{tried} it would start now on `{placed.node}`{f', with {devices}' if devices else ''}.",
             text="A rehearsal: nothing has changed in the cluster.",
@@ -134,7 +134,7 @@ def _rehearsal_verdict(pod: Pod, workload: Workload, answer: Answer, changes: Ch
             **back,  # type: ignore[arg-type]  # words and a flag
         )
     cause = answer.cause
-    return Verdict(
+    return PodVerdict(
         good=False,
         title=f"{tried} it would still wait{f' because {clause(cause)}' if cause else ''}.",
         text="A rehearsal: nothing has changed in the cluster.",

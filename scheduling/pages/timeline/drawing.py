@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from manciple.pages import links
 from manciple.pages.durations import clock, duration
 from scheduling.pages.timeline.query import Window
-from scheduling.pages.timeline.reading import STEPS, DeviceKey, Holding
+from scheduling.pages.timeline.reading import STEPS, DeviceKey, HeldSpan
 
 #: The narrowest that a bar is drawn, in percent.
 NARROWEST = 0.15
@@ -26,12 +26,12 @@ _MARKS = 9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bar:
+class TimelineBar:
     """Devices that one claim held, as it is drawn."""
 
     left: float
     width: float
-    holding: Holding
+    holding: HeldSpan
     url: str  # "" where nothing is left to lead to
     label: str
     seconds: float
@@ -53,7 +53,7 @@ class Lane:
     name: str
     note: str
     url: str
-    bars: tuple[Bar, ...]
+    bars: tuple[TimelineBar, ...]
     rows: int = 1
     hidden: int = 0  # holdings that found no row
     area: str = ""  # an SVG path
@@ -63,14 +63,14 @@ class Lane:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mark:
+class AxisMark:
     """One label of the time axis."""
 
     place: float
     text: str
 
 
-def axis(window: Window) -> list[Mark]:
+def axis(window: Window) -> list[AxisMark]:
     """Marks at round times (UTC), few enough to be read."""
     length = window.end - window.begin
     step = next((one for one in _STEPS_OF_AXIS if length / one <= _MARKS), _STEPS_OF_AXIS[-1])
@@ -78,7 +78,7 @@ def axis(window: Window) -> list[Mark]:
     at = midnight + step * -(-(window.begin - midnight) // step)
     marks = []
     while at < window.end:
-        marks.append(Mark(place=window.place(at), text=_mark(at, step, length)))
+        marks.append(AxisMark(place=window.place(at), text=_mark(at, step, length)))
         at += step
     return marks
 
@@ -89,12 +89,12 @@ def _mark(at: datetime, step: timedelta, length: timedelta) -> str:
     return f"{at:%a} {at.day}" if (at.hour, at.minute) == (0, 0) else f"{at:%H:%M}"
 
 
-def bar(one: Holding, window: Window, *, living: Collection[str], what: str) -> Bar:
+def bar(one: HeldSpan, window: Window, *, living: Collection[str], what: str) -> TimelineBar:
     """living: uids of claims that still exist, which a bar can lead to. what: whose lane it is in."""
     left = window.place(one.began)
     right = window.place(one.ended or window.end)
     width = max(right - left, NARROWEST)
-    return Bar(
+    return TimelineBar(
         left=min(left, 100 - width),
         width=width,
         holding=one,
@@ -104,7 +104,7 @@ def bar(one: Holding, window: Window, *, living: Collection[str], what: str) -> 
     )
 
 
-def describe(one: Holding, window: Window, *, what: str) -> str:
+def describe(one: HeldSpan, window: Window, *, what: str) -> str:
     """What a screen reader says of a bar, and a tip shows."""
     who = f"{one.namespace}/{', '.join(one.pods) or one.claim}" if one.known else "another namespace"
     some = f"{one.devices} devices" if one.devices > 1 else what
@@ -117,14 +117,14 @@ def describe(one: Holding, window: Window, *, what: str) -> str:
 
 def device_lanes(
     keys: Sequence[DeviceKey],
-    holdings: Iterable[Holding],
+    holdings: Iterable[HeldSpan],
     window: Window,
     *,
     nodes: Mapping[tuple[str, str], str],
     living: Collection[str],
 ) -> list[Lane]:
     """A lane for each device, in the order of `keys`. Shares of one device lie in rows under each other."""
-    found: dict[str | DeviceKey, list[Holding]] = defaultdict(list)
+    found: dict[str | DeviceKey, list[HeldSpan]] = defaultdict(list)
     for one in holdings:
         found[one.group].append(one)
     lanes = []
@@ -144,7 +144,7 @@ def device_lanes(
 
 def group_lanes(
     names: Sequence[str],
-    holdings: Iterable[Holding],
+    holdings: Iterable[HeldSpan],
     levels: Mapping[str, Sequence[int]],
     window: Window,
     *,
@@ -152,7 +152,7 @@ def group_lanes(
     living: Collection[str],
 ) -> list[Lane]:
     """A lane for each class or namespace: how many devices were held, and the holdings under it."""
-    found: dict[str | DeviceKey, list[Holding]] = defaultdict(list)
+    found: dict[str | DeviceKey, list[HeldSpan]] = defaultdict(list)
     for one in holdings:
         found[one.group].append(one)
     page_of = links.class_url if by == "class" else links.namespace_url
@@ -172,7 +172,7 @@ def group_lanes(
     return lanes
 
 
-def pack(bars: Iterable[Bar], *, most: int) -> tuple[tuple[Bar, ...], int, int]:
+def pack(bars: Iterable[TimelineBar], *, most: int) -> tuple[tuple[TimelineBar, ...], int, int]:
     """Bars in as few rows as they fit into without covering each other: (bars, rows, how many found no row)."""
     ends: list[float] = []
     placed, hidden = [], 0
@@ -188,7 +188,7 @@ def pack(bars: Iterable[Bar], *, most: int) -> tuple[tuple[Bar, ...], int, int]:
     return tuple(placed), max(len(ends), 1), hidden
 
 
-def _in_row(one: Bar, row: int) -> Bar:
+def _in_row(one: TimelineBar, row: int) -> TimelineBar:
     return replace(one, row=row)
 
 

@@ -32,7 +32,7 @@ DeviceKey = tuple[str, str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Holding:
+class HeldSpan:
     """Devices that one claim held together. namespace "": somebody whose namespace the person does not see."""
 
     group: str | DeviceKey
@@ -118,14 +118,14 @@ class Timeline:
 
     # What is drawn -------------------------------------------------------------------------------------------------
 
-    def of_devices(self, keys: Collection[DeviceKey]) -> list[Holding]:
+    def of_devices(self, keys: Collection[DeviceKey]) -> list[HeldSpan]:
         """The latest holdings of those devices."""
         wanted = set(keys)
         names = {"pool__in": {key[1] for key in wanted}, "device__in": {key[2] for key in wanted}}
         found = [one for one in self._held_now(self._now.filter(**names)) if one.group in wanted]
         rows = self._past.filter(driver__in={key[0] for key in wanted}, **names).order_by("-ended_at")
         for *key, namespace, claim, uid, pods, began, ended in rows.values_list(*_PAST)[: BARS + 1]:
-            one = Holding(
+            one = HeldSpan(
                 group=(key[0], key[1], key[2]), namespace=namespace, claim=claim, claim_uid=uid, pods=tuple(pods),
                 began=began, ended=ended,
             )  # fmt: skip
@@ -133,10 +133,10 @@ class Timeline:
                 found.append(self._seen(one))
         return found
 
-    def of_groups(self, names: Collection[str]) -> list[Holding]:
+    def of_groups(self, names: Collection[str]) -> list[HeldSpan]:
         """The latest holdings of those classes or namespaces; what a claim held together is one."""
         wanted = set(names)
-        together: Counter[Holding] = Counter()
+        together: Counter[HeldSpan] = Counter()
         for one in self._held_now(self._now):
             if one.group in wanted:
                 together[one] += 1
@@ -148,14 +148,14 @@ class Timeline:
         for column, namespace, claim, uid, pods, began, ended in rows.order_by("-ended_at").values_list(*columns)[
             :ROWS
         ]:
-            one = Holding(
+            one = HeldSpan(
                 group=self._group_of(column), namespace=namespace, claim=claim, claim_uid=uid, pods=tuple(pods),
                 began=began, ended=ended,
             )  # fmt: skip
             one = self._seen(one)
             if one.group in wanted:
                 together[one] += 1
-        return [Holding(**{**_fields(one), "devices": number}) for one, number in together.items()]
+        return [HeldSpan(**{**_fields(one), "devices": number}) for one, number in together.items()]
 
     def levels(self, names: Collection[str]) -> dict[str, list[int]]:
         """For each group how many devices were held at the end of each of the STEPS steps of the window."""
@@ -180,24 +180,24 @@ class Timeline:
         """The group of a row by its class or namespace."""
         return value if self._query.by == "class" or self._person.sees(value) else ""
 
-    def _held_now(self, rows: QuerySet[Any]) -> Iterator[Holding]:
+    def _held_now(self, rows: QuerySet[Any]) -> Iterator[HeldSpan]:
         pods = _reserved_for()
         columns = ("driver", "pool", "device", "device_class", "namespace", "claim__name", "claim_id", "began_at")
         for driver, pool, device, device_class, namespace, claim, uid, began in rows.values_list(*columns):
             group: str | DeviceKey = (driver, pool, device)
             if self._query.by != "device":
                 group = self._group_of(device_class if self._query.by == "class" else namespace)
-            one = Holding(
+            one = HeldSpan(
                 group=group, namespace=namespace, claim=claim, claim_uid=uid, pods=tuple(pods.get(uid, ())),
                 began=began, ended=None,
             )  # fmt: skip
             yield self._seen(one)
 
-    def _seen(self, holding: Holding) -> Holding:
+    def _seen(self, holding: HeldSpan) -> HeldSpan:
         """Without names where the person does not see the namespace."""
         if self._person.sees(holding.namespace):
             return holding
-        return Holding(group=holding.group, began=holding.began, ended=holding.ended)
+        return HeldSpan(group=holding.group, began=holding.began, ended=holding.ended)
 
     # For the export --------------------------------------------------------------------------------------------------
 
@@ -223,8 +223,8 @@ EXPORTED = (
 _PAST = ("driver", "pool", "device", "namespace", "claim", "claim_uid", "pods", "began_at", "ended_at")
 
 
-def _fields(one: Holding) -> dict[str, Any]:
-    return {name: getattr(one, name) for name in Holding.__dataclass_fields__}
+def _fields(one: HeldSpan) -> dict[str, Any]:
+    return {name: getattr(one, name) for name in HeldSpan.__dataclass_fields__}
 
 
 def _running(changes: Counter[int]) -> Iterator[int]:

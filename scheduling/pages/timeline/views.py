@@ -27,7 +27,7 @@ from manciple.store.tail import latest_revision
 from manciple.wire.validation import natural
 from scheduling.pages.timeline import drawing
 from scheduling.pages.timeline.query import GROUPINGS, RANGES, TimelineQuery, Window
-from scheduling.pages.timeline.reading import BARS, Holding, Timeline
+from scheduling.pages.timeline.reading import BARS, HeldSpan, Timeline
 from scheduling.resources import CLASSES, NAMESPACES, kind
 
 #: Lanes on one page.
@@ -118,16 +118,16 @@ def _page(query: TimelineQuery, total: int, size: int) -> dict[str, Any]:
     }
 
 
-def _latest(holdings: list[Holding]) -> list[Holding]:
+def _latest(holdings: list[HeldSpan]) -> list[HeldSpan]:
     """What is held now, and the latest of the past, as many as are drawn."""
     return sorted(holdings, key=lambda one: (one.ended is None, one.ended or one.began), reverse=True)[: BARS + 1]
 
 
-def _drawn(lanes: list[drawing.Lane], holdings: list[Holding]) -> dict[str, Any]:
+def _drawn(lanes: list[drawing.Lane], holdings: list[HeldSpan]) -> dict[str, Any]:
     return {"lanes": lanes, "capped": len(holdings) > BARS, "bars": BARS}
 
 
-def _living(holdings: list[Holding]) -> set[str]:
+def _living(holdings: list[HeldSpan]) -> set[str]:
     """Those of the claims that still exist."""
     uids = {one.claim_uid for one in holdings if one.claim_uid}
     return set(Claim.objects.filter(uid__in=uids).values_list("uid", flat=True)) if uids else set()

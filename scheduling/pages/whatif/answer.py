@@ -13,11 +13,11 @@ from manciple.pages.people import Person
 from manciple.wire.validation import natural
 from scheduling.messages import clause
 from scheduling.next_steps import next_step
-from scheduling.pages.funnels import LeftOut, NodeTable, Section, node_table, sections
-from scheduling.pages.pods.holders import Mark
+from scheduling.pages.funnels import FunnelNodes, FunnelSection, LeftOut, node_table, sections
+from scheduling.pages.pods.holders import DeviceMark
 from scheduling.pages.pods.why import left_out_of
 from scheduling.pages.whatif.query import Asked
-from scheduling.simulation import Answer, Missing, Placed
+from scheduling.simulation import Missing, Placed, SimulationAnswer
 from scheduling.simulation_departures import Departure
 from scheduling.simulation_rehearsal import is_imagined, spoken
 from scheduling.simulation_workload import IMAGINED
@@ -27,7 +27,7 @@ NODES, REPLICAS, DRAWN = 60, 200, 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodeLine:
+class LandingNode:
     """One node with the replicas that land there. marks: its devices, those that they get are `wanted`."""
 
     name: str
@@ -35,13 +35,13 @@ class NodeLine:
     number: int  # of the new node
     replicas: int
     devices: int
-    marks: tuple[Mark, ...]
+    marks: tuple[DeviceMark, ...]
     first: tuple[tuple[int, str], ...]  # (number of the replica, its devices in words)
     more: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Leaving:
+class MustLeave:
     """Who would have to leave, as far as the person may know: (namespace, claim, pods); hidden: how many others."""
 
     node: str
@@ -60,16 +60,16 @@ class Result:
     next_step: str
     fits: str
     left: int
-    nodes: tuple[NodeLine, ...]
+    nodes: tuple[LandingNode, ...]
     more_nodes: int
-    sections: tuple[Section, ...]
-    table: NodeTable | None
-    leaving: Leaving | None
+    sections: tuple[FunnelSection, ...]
+    table: FunnelNodes | None
+    leaving: MustLeave | None
     missing: Missing | None
     missing_url: str
 
 
-def read_answer(answer: Answer, asked: Asked, person: Person) -> Result:
+def read_answer(answer: SimulationAnswer, asked: Asked, person: Person) -> Result:
     """One query, where nothing changed."""
     lines = _node_lines(answer.placed)
     report = answer.report
@@ -91,7 +91,7 @@ def read_answer(answer: Answer, asked: Asked, person: Person) -> Result:
     )
 
 
-def _title(answer: Answer) -> str:
+def _title(answer: SimulationAnswer) -> str:
     wanted, fits = answer.replicas, answer.fits
     if not answer.counted_all and fits < wanted:
         return f"{fits} of {wanted} were placed before the time for a rehearsal was over."
@@ -109,7 +109,7 @@ def _title(answer: Answer) -> str:
     )
 
 
-def _because(answer: Answer) -> str:
+def _because(answer: SimulationAnswer) -> str:
     return f" because {spoken(clause(answer.cause))}" if answer.cause else ""
 
 
@@ -118,7 +118,7 @@ def _nodes(placed: Sequence[Placed]) -> str:
     return f"{count} node{'' if count == 1 else 's'}"
 
 
-def _text(answer: Answer) -> str:
+def _text(answer: SimulationAnswer) -> str:
     if answer.left or not answer.counted_all:
         return "A rehearsal: nothing has changed in the cluster."
     more = answer.fits - answer.replicas
@@ -129,7 +129,7 @@ def _text(answer: Answer) -> str:
 # Where they land -----------------------------------------------------------------------------------------------------
 
 
-def _node_lines(placed: Sequence[Placed]) -> tuple[NodeLine, ...]:
+def _node_lines(placed: Sequence[Placed]) -> tuple[LandingNode, ...]:
     """The nodes in the order in which they are used."""
     by_node: dict[str, list[Placed]] = {}
     for one in placed:
@@ -139,10 +139,10 @@ def _node_lines(placed: Sequence[Placed]) -> tuple[NodeLine, ...]:
     return tuple(_node_line(name, found, drawing.get(name, ())) for name, found in by_node.items())
 
 
-def _node_line(name: str, found: Sequence[Placed], marks: tuple[Mark, ...]) -> NodeLine:
+def _node_line(name: str, found: Sequence[Placed], marks: tuple[DeviceMark, ...]) -> LandingNode:
     model, imagined, number = name.partition(IMAGINED)
     shown = found[: max(REPLICAS // NODES, 3)]
-    return NodeLine(
+    return LandingNode(
         name=name if not imagined else f"new node {number}",
         model=model if imagined else "",
         number=int(number) if imagined else 0,
@@ -154,7 +154,7 @@ def _node_line(name: str, found: Sequence[Placed], marks: tuple[Mark, ...]) -> N
     )
 
 
-def _drawn(names: Sequence[str], placed: Sequence[Placed]) -> Mapping[str, tuple[Mark, ...]]:
+def _drawn(names: Sequence[str], placed: Sequence[Placed]) -> Mapping[str, tuple[DeviceMark, ...]]:
     """node -> its devices as marks. A new node has those of its model, all of them free."""
     snapshot = read_devices()
     wanted_drivers = {device.driver for one in placed for device in one.devices}
@@ -169,11 +169,11 @@ def _drawn(names: Sequence[str], placed: Sequence[Placed]) -> Mapping[str, tuple
         model, imagined, _ = name.partition(IMAGINED)
         devices = sorted(known.get(model, ()), key=lambda one: natural(one.address))
         states = {one: DeviceState.FREE if imagined else snapshot.state_of(one) for one in devices}
-        found[name] = _marks(Mark(one.name, state, (name, *one.key) in given) for one, state in states.items())
+        found[name] = _marks(DeviceMark(one.name, state, (name, *one.key) in given) for one, state in states.items())
     return found
 
 
-def _marks(marks: Iterable[Mark]) -> tuple[Mark, ...]:
+def _marks(marks: Iterable[DeviceMark]) -> tuple[DeviceMark, ...]:
     """Those that are given stand first where there are more than can be drawn."""
     found = tuple(marks)
     return found if len(found) <= DRAWN else tuple(mark for mark in found if mark.wanted)[:DRAWN]
@@ -182,9 +182,9 @@ def _marks(marks: Iterable[Mark]) -> tuple[Mark, ...]:
 # What would help -----------------------------------------------------------------------------------------------------
 
 
-def _leaving(departure: Departure, person: Person) -> Leaving:
+def _leaving(departure: Departure, person: Person) -> MustLeave:
     seen = [holder for holder in departure.holders if person.sees(holder.key[0])]
-    return Leaving(
+    return MustLeave(
         node=departure.node,
         holders=tuple((*holder.key, tuple(pod.metadata.name for pod in holder.pods)) for holder in seen),
         hidden=len(departure.holders) - len(seen),

@@ -27,7 +27,7 @@ MOST_DEVICES = 32
 _WITHOUT = re.compile(r"(?P<request>[^/]+/[^/:]+):(?P<number>[1-9]\d{0,2})")
 
 
-class Query(Protocol):
+class QueryValues(Protocol):
     """Django's QueryDict, as far as it is read here."""
 
     def __iter__(self) -> Iterator[str]: ...
@@ -35,7 +35,7 @@ class Query(Protocol):
     def getlist(self, key: str, /) -> list[str]: ...
 
 
-def changes_of(query: Query) -> Changes:
+def changes_of(query: QueryValues) -> Changes:
     """See the module's docstring."""
     tolerated = query.getlist("tolerate")
     return Changes(
@@ -110,7 +110,7 @@ def _without(texts: Iterable[str]) -> Iterator[tuple[str, int]]:
             yield found["request"], int(found["number"]) - 1
 
 
-def _named(query: Query, prefix: str) -> Iterator[tuple[str, str]]:
+def _named(query: QueryValues, prefix: str) -> Iterator[tuple[str, str]]:
     for name in query:
         if name.startswith(prefix):
             yield name.removeprefix(prefix), query.get(name, "").strip()

@@ -23,8 +23,8 @@ from manciple.wire.errors import ApiError
 from scheduling.pages.pods import documents as pod_documents
 from scheduling.pages.whatif.answer import read_answer
 from scheduling.pages.whatif.progress import Run, Stopped, progress
-from scheduling.pages.whatif.query import SUBJECTS, Asked, Query, changes_of, in_words, meant
-from scheduling.simulation import MOST_NODES, MOST_REPLICAS, Answer, simulate
+from scheduling.pages.whatif.query import SUBJECTS, Asked, QueryValues, changes_of, in_words, meant
+from scheduling.simulation import MOST_NODES, MOST_REPLICAS, SimulationAnswer, simulate
 from scheduling.simulation_workload import Changes, NotRehearsable, of_documents
 
 #: Nodes and classes that are offered.
@@ -72,7 +72,7 @@ def _run(request: HttpRequest, person: Person) -> Run:
     return person.name, named[:64]
 
 
-def _simulated(asked: Asked, run: Run) -> Answer:
+def _simulated(asked: Asked, run: Run) -> SimulationAnswer:
     """Raises: ApiError, Stopped."""
     if not run[1]:
         return simulate(asked.question)
@@ -87,7 +87,7 @@ def _simulated(asked: Asked, run: Run) -> Answer:
 
 
 def _asked(request: HttpRequest, person: Person) -> Asked:
-    query: Query = request.POST if request.method == "POST" else request.GET
+    query: QueryValues = request.POST if request.method == "POST" else request.GET
     options: dict[str, Any] = {
         "replicas": _number(query.get("replicas", ""), 1, 1, MOST_REPLICAS),
         "nodes": _number(query.get("nodes", ""), 0, 0, MOST_NODES),
@@ -206,7 +206,7 @@ def _options_of(entry: str, claim: ResourceClaim, changes: Changes) -> list[Requ
     return found
 
 
-def _result(asked: Asked, answer: Answer, person: Person) -> dict[str, Any]:
+def _result(asked: Asked, answer: SimulationAnswer, person: Person) -> dict[str, Any]:
     """What the answer says, as the page draws it."""
     claims = asked.workload.claims if asked.workload else {}
     requests = sum(len(one.spec.devices.requests) for one in claims.values())

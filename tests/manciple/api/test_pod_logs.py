@@ -13,7 +13,7 @@ import pytest
 
 from manciple.api import tokens
 from nodeagent import https
-from nodeagent.https import Answer, Endpoint, Request
+from nodeagent.https import Endpoint, HttpsAnswer, Request
 from tests.manciple.api.server import ApiServer
 from tests.services import free_port
 
@@ -26,18 +26,18 @@ TIMEOUT = 60.0
 class FakeAgent:
     """Answers as told. ended: one item for each stream that ended."""
 
-    answer: Callable[[Request], Answer] = lambda _: Answer(body="hello\n")
+    answer: Callable[[Request], HttpsAnswer] = lambda _: HttpsAnswer(body="hello\n")
     requests: list[Request] = field(default_factory=list)
     ended: queue.SimpleQueue[str] = field(default_factory=queue.SimpleQueue)
     port: int = 0
     fingerprint: str = ""
 
-    def respond(self, request: Request) -> Answer:
+    def respond(self, request: Request) -> HttpsAnswer:
         self.requests.append(request)
         return self.answer(request)
 
-    def stream(self, request: Request) -> Answer:
-        return Answer(body=self._pieces(request))
+    def stream(self, request: Request) -> HttpsAnswer:
+        return HttpsAnswer(body=self._pieces(request))
 
     def _pieces(self, request: Request) -> Iterator[bytes]:
         yield b"one\n"
@@ -167,7 +167,7 @@ def test_a_log_that_breaks_off_does_not_look_complete(http: httpx.Client, bound:
         yield b"one\n"
         raise OSError("the disk is gone")
 
-    bound.answer = lambda _: Answer(body=broken())
+    bound.answer = lambda _: HttpsAnswer(body=broken())
     with pytest.raises(httpx.RemoteProtocolError):
         http.get(f"{PODS}/p/log")
 
@@ -283,7 +283,7 @@ SAID = {
 @pytest.mark.parametrize("case", SAID)
 def test_what_the_agent_refuses_becomes_a_status(http: httpx.Client, bound: FakeAgent, case: str) -> None:
     code, text, answered, reason, message = SAID[case]
-    bound.answer = lambda _: Answer(code=code, body=text)
+    bound.answer = lambda _: HttpsAnswer(code=code, body=text)
     answer = http.get(f"{PODS}/p/log")
     assert (answer.status_code, answer.json()["reason"]) == (answered, reason)
     assert message in answer.json()["message"]

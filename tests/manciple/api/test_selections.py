@@ -6,12 +6,12 @@ import json
 
 import pytest
 
-from manciple.api.watch import Selection
+from manciple.api.watch import WatchSelection
 from manciple.store.records import EventRecord, EventType
 from manciple.wire.selectors import parse_field_selector, parse_label_selector
 
 RED, BLUE = {"team": "red"}, {"team": "blue"}
-SELECTION = Selection(resource="pods", namespace="default", labels=parse_label_selector("team=red"))
+SELECTION = WatchSelection(resource="pods", namespace="default", labels=parse_label_selector("team=red"))
 
 
 def record(
@@ -56,6 +56,6 @@ def test_an_event_is_seen_as_it_concerns_the_selection(event: EventRecord, seen:
 
 
 def test_fields_select_as_labels_do() -> None:
-    bound = Selection(resource="pods", fields=parse_field_selector("spec.nodeName=n1"))
+    bound = WatchSelection(resource="pods", fields=parse_field_selector("spec.nodeName=n1"))
     event = record("MODIFIED", before={}, now={}, fields={"spec.nodeName": "n1"})
     assert bound.sees(event) == "ADDED"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from manciple.live import topics
-from manciple.live.topics import Change, Relay
+from manciple.live.topics import Relay, TopicChange
 from manciple.store.tail import EventRecord
 
 RESOURCE = "things.example.com"
@@ -31,20 +31,20 @@ def record(revision: int, name: str = "a", resource: str = RESOURCE) -> EventRec
 
 def test_every_listener_hears_the_topics_of_a_batch_once() -> None:
     relay = Relay(10)
-    first: list[Change] = []
-    second: list[Change] = []
+    first: list[TopicChange] = []
+    second: list[TopicChange] = []
     relay.join(first.append, after=10)
     relay.join(second.append, after=10)
     relay.receive([record(11, "a"), record(12, "b"), record(13, "a")])
-    assert first == second == [Change(13, frozenset({"thing:a", "thing:b"}))]
+    assert first == second == [TopicChange(13, frozenset({"thing:a", "thing:b"}))]
 
 
 def test_a_batch_that_no_page_shows_still_moves_the_revision() -> None:
     relay = Relay(10)
-    heard: list[Change] = []
+    heard: list[TopicChange] = []
     relay.join(heard.append, after=10)
     relay.receive([record(11, resource="leases")])
-    assert heard == [Change(11, frozenset())]
+    assert heard == [TopicChange(11, frozenset())]
 
 
 def test_a_page_that_comes_back_hears_what_it_missed() -> None:
@@ -52,7 +52,7 @@ def test_a_page_that_comes_back_hears_what_it_missed() -> None:
     relay.receive([record(11, "a")])
     relay.receive([record(12, "b")])
     relay.receive([record(13, "c")])
-    assert relay.join(lambda _: None, after=11) == Change(13, frozenset({"thing:b", "thing:c"}))
+    assert relay.join(lambda _: None, after=11) == TopicChange(13, frozenset({"thing:b", "thing:c"}))
 
 
 @pytest.mark.parametrize("after", [-1, 9, 99], ids=["it never had one", "too old", "of another database"])
@@ -74,7 +74,7 @@ def test_changes_are_forgotten_in_order_and_pages_older_than_that_fetch_everythi
 
 def test_a_page_that_left_hears_nothing_more() -> None:
     relay = Relay(10)
-    heard: list[Change] = []
+    heard: list[TopicChange] = []
     relay.join(heard.append, after=10)
     relay.leave(heard.append)
     relay.receive([record(11)])
@@ -87,7 +87,7 @@ def test_topics_that_fail_cost_the_others_nothing(monkeypatch: pytest.MonkeyPatc
 
     topics.register("broken.example.com", fail)
     relay = Relay(10)
-    heard: list[Change] = []
+    heard: list[TopicChange] = []
     relay.join(heard.append, after=10)
     relay.receive([record(11, resource="broken.example.com"), record(12, "b")])
-    assert heard == [Change(12, frozenset({"thing:b"}))]
+    assert heard == [TopicChange(12, frozenset({"thing:b"}))]

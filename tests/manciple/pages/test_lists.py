@@ -8,7 +8,7 @@ import pytest
 from django.template import Context, Engine, Template
 from django.test import RequestFactory
 
-from manciple.pages.lists import Column, Filter, ListQuery, Page, Table, parameter, sorted_by, state_tabs
+from manciple.pages.lists import Filter, ListColumn, ListQuery, PageOfRows, Table, parameter, sorted_by, state_tabs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,9 +19,9 @@ class FruitQuery(ListQuery):
 
 
 COLUMNS = (
-    Column[str](title="Name", sort="name", key=lambda fruit: fruit),
-    Column[str](title="Length", css="num", sort="length", key=len),
-    Column[str](title="Taste"),
+    ListColumn[str](title="Name", sort="name", key=lambda fruit: fruit),
+    ListColumn[str](title="Length", css="num", sort="length", key=len),
+    ListColumn[str](title="Taste"),
 )
 
 
@@ -31,7 +31,7 @@ def asked(query: str = "") -> FruitQuery:
 
 def table(query: str = "", *, total: int = 0) -> Table[str]:
     found = asked(query)
-    page = Page(total, 10, found.page)
+    page = PageOfRows(total, 10, found.page)
     filters = (Filter("q", "Name", found.text),)
     return Table(
         id="fruit", topics="", title="Fruits", query=found, columns=COLUMNS, rows=(), page=page, filters=filters
@@ -83,7 +83,7 @@ PAGES = {(0, 1): (1, 0), (7, 1): (1, 7), (10, 1): (1, 10), (25, 2): (11, 20), (2
 @pytest.mark.parametrize("case", PAGES)
 def test_past_the_end_stands_the_last_page(case: tuple[int, int]) -> None:
     total, number = case
-    page = Page(total, 10, number)
+    page = PageOfRows(total, 10, number)
     assert (page.first, page.last) == PAGES[case]
 
 

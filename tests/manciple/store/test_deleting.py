@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from manciple.store import objects, tail
-from manciple.store.objects import Deletion, Sources
+from manciple.store.objects import DeletionAnswer, Sources
 from manciple.wire.base import ApiObject
 from manciple.wire.errors import Conflict, NotFound
 from tests.manciple.store.kinds import NOTES, SHELVES, note, shelf
@@ -24,12 +24,12 @@ def create(obj: ApiObject) -> ApiObject:
         return writer.create(NOTES, obj)
 
 
-def delete(*, sources: Sources = NOON, **options: Any) -> Deletion:
+def delete(*, sources: Sources = NOON, **options: Any) -> DeletionAnswer:
     with objects.writing(sources=sources) as writer:
         return writer.delete(NOTES, "home", "a", **options)
 
 
-def grace_of(deletion: Deletion) -> tuple[str | None, int | None]:
+def grace_of(deletion: DeletionAnswer) -> tuple[str | None, int | None]:
     meta = deletion.object.metadata
     return (meta.deletion_timestamp, meta.deletion_grace_period_seconds)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from nodeagent.cdi import CdiFolder, ContainerEdits, Device, Spec, file_name
+from nodeagent.cdi import CdiDevice, CdiFolder, ContainerEdits, Spec, file_name
 from nodeagent.cdi.files import SpecRefused
 from nodeagent.disk import Disk
 from tests.nodeagent.cdi.checks import problems_of
@@ -22,7 +22,7 @@ ENV = ContainerEdits(env=("A=1",))
 
 
 def spec(*devices: str, kind: str = KIND) -> Spec:
-    return Spec.of(kind, tuple(Device(name=name, container_edits=ENV) for name in devices))
+    return Spec.of(kind, tuple(CdiDevice(name=name, container_edits=ENV) for name in devices))
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ REFUSED = {
     "no devices": (spec(), "breaks the rules: devices: is empty"),
     "a name twice": (spec(f"{UID}-a", f"{UID}-a"), "is used 2 times"),
     "a device without edits": (
-        Spec.of(KIND, (Device(name=f"{UID}-a", container_edits=ContainerEdits()),)),
+        Spec.of(KIND, (CdiDevice(name=f"{UID}-a", container_edits=ContainerEdits()),)),
         r"devices\[0\].containerEdits: is empty",
     ),
     "another driver's kind": (spec(f"{UID}-a", kind="k8s.nic.example.com/claim"), f"it must be {KIND}"),

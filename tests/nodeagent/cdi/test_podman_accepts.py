@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeagent.cdi import CdiFolder, ContainerEdits, Device, DeviceNode, Spec, file_name, qualified_name
+from nodeagent.cdi import CdiDevice, CdiFolder, ContainerEdits, DeviceNode, Spec, file_name, qualified_name
 from nodeagent.cdi.files import kind_of
 from nodeagent.cdi.spec import Hook, Mount
 from nodeagent.disk import Disk
@@ -118,7 +118,7 @@ def podman_run(rootfs: Path, device: str, script: str) -> subprocess.CompletedPr
 def test_podman_accepts_the_lowest_version_that_the_fields_need(rootfs: Path, driver: str, name: str) -> None:
     case = CASES[name]
     uid = ("c" if case.letter else "0") + uuid.uuid4().hex
-    spec = Spec.of(kind_of(driver), (Device(name=f"{uid}-x", container_edits=case.edits),), edits=case.common)
+    spec = Spec.of(kind_of(driver), (CdiDevice(name=f"{uid}-x", container_edits=case.edits),), edits=case.common)
     assert spec.cdi_version == case.version
 
     CdiFolder(DYNAMIC, Disk()).write(driver, uid, spec)
@@ -130,7 +130,7 @@ def test_podman_accepts_the_lowest_version_that_the_fields_need(rootfs: Path, dr
 def test_podman_refuses_what_we_call_invalid(rootfs: Path, driver: str) -> None:
     """The same file with one rule broken: the rule is not ours alone."""
     uid = f"c{uuid.uuid4().hex}"
-    device = Device(name=f"{uid}-x", container_edits=ContainerEdits(env=("A=1",)))
+    device = CdiDevice(name=f"{uid}-x", container_edits=ContainerEdits(env=("A=1",)))
     spec = Spec.of(kind_of(driver), (device,))
     folder = CdiFolder(DYNAMIC, Disk())
     folder.write(driver, uid, spec)

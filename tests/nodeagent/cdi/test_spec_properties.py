@@ -13,8 +13,8 @@ from nodeagent.cdi.files import parse_spec
 from nodeagent.cdi.spec import (
     HOOK_NAMES,
     VERSIONS,
+    CdiDevice,
     ContainerEdits,
-    Device,
     DeviceNode,
     Hook,
     IntelRdt,
@@ -80,7 +80,7 @@ EDITS = st.builds(
 ANNOTATIONS = st.dictionaries(PART.filter(lambda key: len(key) < 60), TEXT, max_size=2)
 DEVICES = st.lists(
     st.builds(
-        Device, name=NAME, container_edits=EDITS.filter(lambda e: e != ContainerEdits()), annotations=ANNOTATIONS
+        CdiDevice, name=NAME, container_edits=EDITS.filter(lambda e: e != ContainerEdits()), annotations=ANNOTATIONS
     ),
     min_size=1,
     max_size=3,

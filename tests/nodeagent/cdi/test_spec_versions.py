@@ -6,8 +6,8 @@ import pytest
 from msgspec.structs import replace
 
 from nodeagent.cdi.spec import (
+    CdiDevice,
     ContainerEdits,
-    Device,
     DeviceNode,
     Hook,
     IntelRdt,
@@ -18,10 +18,10 @@ from nodeagent.cdi.spec import (
     qualified_name,
 )
 
-PLAIN = Device(name="gpu-0", container_edits=ContainerEdits(env=("A=1",)))
+PLAIN = CdiDevice(name="gpu-0", container_edits=ContainerEdits(env=("A=1",)))
 
 
-def device(**edits: object) -> Device:
+def device(**edits: object) -> CdiDevice:
     return replace(PLAIN, container_edits=ContainerEdits(**edits))  # type: ignore[arg-type]
 
 

@@ -11,8 +11,8 @@ import msgspec
 
 from inventory.kinds.devices import Device
 from nodeagent.drivers.attributes import plain
-from nodeagent.drivers.nvml import NvmlDriver, Roots, read_settings
-from nodeagent.drivers.nvml.binding import Call, Player, read_recording
+from nodeagent.drivers.nvml import NvmlDriver, NvmlRoots, read_settings
+from nodeagent.drivers.nvml.binding import NvmlCall, Player, read_recording
 from tests.nodeagent.objects import NODE
 
 RECORDINGS = Path(__file__).parent / "recordings"
@@ -24,18 +24,18 @@ VERSION = "535.104.05"
 TOOLS = ("nvidia-smi", "nvidia-cuda-mps-control")
 
 
-def recorded(name: str) -> tuple[Call, ...]:
+def recorded(name: str) -> tuple[NvmlCall, ...]:
     return read_recording(RECORDINGS / f"{name}.json").calls
 
 
-def changed(calls: Sequence[Call], call: str, *args: int | str, **fields: Any) -> tuple[Call, ...]:
+def changed(calls: Sequence[NvmlCall], call: str, *args: int | str, **fields: Any) -> tuple[NvmlCall, ...]:
     """`calls` with another answer to one of them."""
-    new = Call(call=call, args=args, **fields)
+    new = NvmlCall(call=call, args=args, **fields)
     assert any((old.call, old.args) == (call, args) for old in calls), f"{call}{args} is not in the recording"
     return tuple(new if (old.call, old.args) == (call, args) else old for old in calls)
 
 
-def driver_of(calls: Sequence[Call], *, roots: Roots | None = None, **settings: Any) -> NvmlDriver:
+def driver_of(calls: Sequence[NvmlCall], *, roots: NvmlRoots | None = None, **settings: Any) -> NvmlDriver:
     return NvmlDriver(NODE, Player(calls), read_settings(settings), roots=roots)
 
 
@@ -52,7 +52,7 @@ def event(type_: int, data: int = 0, *, gpu: str = GPU0, gi: int = 0xFFFFFFFF, c
     return {"device": gpu, "eventType": type_, "eventData": data, "gpuInstanceId": gi, "computeInstanceId": ci}
 
 
-def with_events(calls: Sequence[Call], *events: dict[str, Any] | int) -> tuple[Call, ...]:
+def with_events(calls: Sequence[NvmlCall], *events: dict[str, Any] | int) -> tuple[NvmlCall, ...]:
     """`calls` with these events one after the other, then none. A number is an error."""
     waits = [call for call in calls if call.call == "nvmlEventSetWait_v2"]
     (quiet,) = waits
@@ -69,7 +69,7 @@ class GpuFiles:
     """What the driver of NVIDIA has on a machine: /dev, /proc and the root under which it is installed."""
 
     def __init__(self, folder: Path, *, version: str = VERSION) -> None:
-        self.roots = Roots(
+        self.roots = NvmlRoots(
             sys=folder / "sys", dev=folder / "dev", proc=folder / "proc", driver=folder / "run/nvidia/driver"
         )
         for name in ("nvidia0", "nvidia1", "nvidia2", "nvidiactl", "nvidia-uvm", "nvidia-uvm-tools"):

@@ -11,7 +11,7 @@ import pytest
 
 from nodeagent.drivers.nvml import NvmlDriver, read_settings
 from nodeagent.drivers.nvml import health as health_module
-from nodeagent.drivers.nvml.binding import TIMEOUT, WAIT, Call, NvmlError, Player
+from nodeagent.drivers.nvml.binding import TIMEOUT, WAIT, NvmlCall, NvmlError, Player
 from nodeagent.drivers.nvml.health import DOUBLE_BIT, XID
 from tests.nodeagent.nvml.machines import GPU0, changed, driver_of, event, published, recorded, with_events
 from tests.nodeagent.objects import NODE
@@ -30,7 +30,7 @@ def impatience(monkeypatch: pytest.MonkeyPatch) -> None:
 class Quiet(Player):
     """Says when its recorded machine has told all: it was asked for an event and had none left."""
 
-    def __init__(self, calls: Iterable[Call]) -> None:
+    def __init__(self, calls: Iterable[NvmlCall]) -> None:
         super().__init__(calls)
         self.reached = threading.Event()
 
@@ -44,7 +44,7 @@ class Quiet(Player):
 
 
 @contextmanager
-def watching(calls: Sequence[Call], **settings: Any) -> Iterator[NvmlDriver]:
+def watching(calls: Sequence[NvmlCall], **settings: Any) -> Iterator[NvmlDriver]:
     """A driver that has heard all events of its recorded machine."""
     machine = Quiet(calls)
     driver = NvmlDriver(NODE, machine, read_settings(settings))
@@ -121,7 +121,7 @@ def test_an_event_of_the_whole_gpu_concerns_all_its_partitions() -> None:
 def test_a_gpu_that_is_lost_is_withdrawn_and_unhealthy_for_those_who_have_it() -> None:
     calls = recorded("h100")
     first = next(call for call in calls if (call.call, call.args) == ("nvmlDeviceGetUUID", (GPU0,)))
-    lost = Call(call="nvmlDeviceGetUUID", args=(GPU0,), error=15)
+    lost = NvmlCall(call="nvmlDeviceGetUUID", args=(GPU0,), error=15)
     calls = tuple(one for call in calls for one in ((call, lost) if call is first else (call,)))
     driver = driver_of(calls)
     assert list(published(driver)) == ["gpu-0", "gpu-1"]
@@ -134,14 +134,14 @@ def test_a_gpu_that_is_lost_is_withdrawn_and_unhealthy_for_those_who_have_it() -
 
 def test_an_error_instead_of_an_event_makes_it_look_at_the_gpus_again() -> None:
     lost = [
-        Call(call="nvmlDeviceGetUUID", args=(GPU0,), answer="GPU-0"),
-        Call(call="nvmlDeviceGetUUID", args=(GPU0,), error=15),
+        NvmlCall(call="nvmlDeviceGetUUID", args=(GPU0,), answer="GPU-0"),
+        NvmlCall(call="nvmlDeviceGetUUID", args=(GPU0,), error=15),
     ]
     calls = [call for call in recorded("h100") if (call.call, call.args) != ("nvmlDeviceGetUUID", (GPU0,))]
     calls = [*lost, *with_events(calls, 15)]
     only = [call for call in calls if call.args[:1] != (GPU1,) and call.args != (1,)]
     gone = threading.Event()
-    driver = driver_of([*(Call(call=c.call, answer=1) if c.call == "nvmlDeviceGetCount" else c for c in only)])
+    driver = driver_of([*(NvmlCall(call=c.call, answer=1) if c.call == "nvmlDeviceGetCount" else c for c in only)])
     driver.subscribe(lambda: gone.set() if not published(driver) else None)
     try:
         assert gone.wait(PATIENCE)
@@ -158,7 +158,7 @@ def test_the_health_of_a_gpu_that_reports_no_events_is_unknown() -> None:
 
 
 def test_nothing_is_known_of_the_gpus_while_nvml_does_not_answer() -> None:
-    calls = [*recorded("t4"), Call(call="nvmlDeviceGetCount", error=1)]
+    calls = [*recorded("t4"), NvmlCall(call="nvmlDeviceGetCount", error=1)]
     driver = driver_of(calls)
     driver.look()
     assert published(driver) == {}

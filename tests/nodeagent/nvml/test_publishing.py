@@ -11,7 +11,7 @@ from inventory.kinds.devices import ResourceSlice
 from inventory.kinds.slice_rules import validate_slice
 from manciple.wire.base import OwnerReference
 from nodeagent.catalog import DriverEntry, create_driver
-from nodeagent.drivers.nvml.binding import Call
+from nodeagent.drivers.nvml.binding import NvmlCall
 from nodeagent.publish import slices_of
 from tests.nodeagent.nvml.machines import (
     GPU0,
@@ -171,7 +171,7 @@ def test_a_gpu_that_does_not_answer_does_not_hide_the_others() -> None:
 
 # A machine without NVML.
 
-NO_LIBRARY = (Call(call="nvmlInit", error=12),)
+NO_LIBRARY = (NvmlCall(call="nvmlInit", error=12),)
 
 
 def test_without_nvml_the_pool_is_empty_and_the_log_says_why(caplog: pytest.LogCaptureFixture) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from nodeagent.drivers.simulated import SimulatedDriver
 from nodeagent.plugins.protocol import PluginInfo
-from nodeagent.plugins.registration import Refused, accept, find_sockets
+from nodeagent.plugins.registration import RegistrationRefused, accept, find_sockets
 from tests.nodeagent.objects import DRIVER, NODE
 from tests.nodeagent.plugins.conftest import PluginNode
 from tests.nodeagent.plugins.plugin import NAME, TIMEOUT, Plugin
@@ -40,7 +40,7 @@ def info(**fields: object) -> PluginInfo:
     ],
 )
 def test_a_plugin_that_cannot_be_worked_with_is_told_why(given: PluginInfo, said: str) -> None:
-    with pytest.raises(Refused, match=said):
+    with pytest.raises(RegistrationRefused, match=said):
         accept(given, Path("/reg.sock"))
 
 

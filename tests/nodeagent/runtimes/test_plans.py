@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from claims.kinds.pods import Pod
-from nodeagent.lifecycle import Plan, plan
+from nodeagent.lifecycle import ContainerPlan, plan
 from nodeagent.runtimes.protocol import ContainerRun
 from tests.nodeagent.objects import pod
 
@@ -33,12 +33,12 @@ def run(name: str, *, exit_code: int | None = None, attempt: int = 0, **fields: 
     )
 
 
-def planned(spec: dict[str, Any], *runs: ContainerRun) -> Plan:
+def planned(spec: dict[str, Any], *runs: ContainerRun) -> ContainerPlan:
     document = pod("p", spec={"containers": [{"name": "main"}], **spec})
     return plan(msgspec.convert(document, Pod), {one.name: one for one in runs}, now=NOW)
 
 
-def starts(found: Plan) -> list[tuple[str, int]]:
+def starts(found: ContainerPlan) -> list[tuple[str, int]]:
     return [(start.container.name, start.attempt) for start in found.starts]
 
 

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from nodeagent import https
-from nodeagent.https import Answer, Endpoint, Request
+from nodeagent.https import Endpoint, HttpsAnswer, Request
 from tests.nodeagent.server.served import TIMEOUT, client, unverified
 
 
@@ -24,14 +24,14 @@ class Door:
         self.requests: list[Request] = []
         self.ended: queue.SimpleQueue[str] = queue.SimpleQueue()
 
-    def respond(self, request: Request) -> Answer:
+    def respond(self, request: Request) -> HttpsAnswer:
         self.requests.append(request)
         match request.path:
             case ("stream",):
-                return Answer(body=self._stream(request))
+                return HttpsAnswer(body=self._stream(request))
             case ("broken",):
-                return Answer(body=self._broken())
-        return Answer(code=200, body="hello")
+                return HttpsAnswer(body=self._broken())
+        return HttpsAnswer(code=200, body="hello")
 
     def _stream(self, request: Request) -> Iterator[bytes]:
         yield b"first\n"
@@ -158,7 +158,7 @@ def test_old_versions_of_tls_are_not_spoken(served: Endpoint) -> None:
 
 def test_an_address_that_is_taken_is_an_error(served: Endpoint, certificate: https.Certificate) -> None:
     with pytest.raises(OSError, match="in use"):
-        Endpoint("127.0.0.1", served.port, certificate.context(), lambda _: Answer(body=""))
+        Endpoint("127.0.0.1", served.port, certificate.context(), lambda _: HttpsAnswer(body=""))
 
 
 # Certificates.

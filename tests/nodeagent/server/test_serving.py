@@ -22,7 +22,7 @@ from nodeagent.disk import Disk
 from nodeagent.failures import ListenFailed
 from nodeagent.options import configuration, parser
 from nodeagent.registration import CERTIFICATE_ANNOTATION
-from nodeagent.routes import Health, Unhealthy
+from nodeagent.routes import AgentHealth, Unhealthy
 from tests.e2e.processes import wait_for
 from tests.nodeagent.objects import NODE, claim, container, pod
 from tests.nodeagent.server.served import ReviewingApi, agent_of, client, port_of, running
@@ -156,7 +156,7 @@ def test_only_what_fails_is_named_failed() -> None:
     def fail() -> None:
         raise Unhealthy("because")
 
-    assert Health({"a": lambda: None, "b": fail}).answer(verbose=False) == (
+    assert AgentHealth({"a": lambda: None, "b": fail}).answer(verbose=False) == (
         500,
         "[+]ping ok\n[+]a ok\n[-]b failed: because\nhealthz check failed\n",
     )

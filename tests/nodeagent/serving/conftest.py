@@ -12,7 +12,7 @@ import pytest
 from nodeagent.client import Client
 from nodeagent.disk import Disk
 from nodeagent.drivers.protocol import Driver
-from nodeagent.serving.plugin import Plugin, PluginConfig
+from nodeagent.serving.plugin import PluginConfig, ServedPlugin
 from tests.nodeagent.fake_api import FakeApi
 from tests.nodeagent.machine import RecordingDriver
 from tests.nodeagent.objects import NODE, Document, claim
@@ -28,7 +28,7 @@ class Node:
     folder: Path
     api: FakeApi = field(default_factory=FakeApi)
     driver: RecordingDriver = field(default_factory=RecordingDriver)
-    plugins: list[Plugin] = field(default_factory=list)
+    plugins: list[ServedPlugin] = field(default_factory=list)
     kubelets: list[Kubelet] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -47,7 +47,7 @@ class Node:
     def cdi_dir(self) -> Path:
         return self.folder / "cdi"
 
-    def plugin(self, driver: Driver | None = None, *, disk: Disk | None = None, **config: Any) -> Plugin:
+    def plugin(self, driver: Driver | None = None, *, disk: Disk | None = None, **config: Any) -> ServedPlugin:
         """Not started."""
         made = PluginConfig(
             node_name=NODE,
@@ -57,7 +57,7 @@ class Node:
             **{"settle_seconds": 0.05, **config},
         )
         client = Client("http://api", token="secret", transport=self.api)
-        self.plugins.append(Plugin(driver or self.driver, made, client, disk=disk))
+        self.plugins.append(ServedPlugin(driver or self.driver, made, client, disk=disk))
         return self.plugins[-1]
 
     def serve(self, driver: Driver | None = None, **options: Any) -> Kubelet:
@@ -66,7 +66,7 @@ class Node:
         plugin.start()
         return self.kubelet(plugin)
 
-    def kubelet(self, plugin: Plugin) -> Kubelet:
+    def kubelet(self, plugin: ServedPlugin) -> Kubelet:
         self.kubelets.append(Kubelet(plugin.endpoints.registration))
         return self.kubelets[-1]
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from nodeagent.drivers.sysfs import Roots
+from nodeagent.drivers.sysfs import SysfsRoots
 
 
 class Tree:
     """A machine without devices; each method adds one, as the kernel would show it."""
 
     def __init__(self, folder: Path) -> None:
-        self.roots = Roots(sys=folder / "sys", dev=folder / "dev", proc=folder / "proc", pci_ids=folder / "pci.ids")
+        self.roots = SysfsRoots(
+            sys=folder / "sys", dev=folder / "dev", proc=folder / "proc", pci_ids=folder / "pci.ids"
+        )
         for place in ("sys/devices", "sys/bus/pci/devices", "sys/class/net", "sys/class/block", "sys/block", "dev"):
             (folder / place).mkdir(parents=True)
         self._number = 0

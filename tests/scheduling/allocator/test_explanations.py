@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from inventory.kinds.devices import ResourceSlice
-from scheduling.allocator import Allocated, Failed, Inventory, Unallocatable, overall
+from scheduling.allocator import Allocated, AllocationFailed, Inventory, Unallocatable, overall
 from scheduling.allocator.outcome import cause_of
 from scheduling.causes import Fault, Misconfigured, OfDevices
 from scheduling.messages import clause, message
@@ -320,7 +320,7 @@ def test_the_request_that_is_furthest_from_being_met_comes_first() -> None:
 
 def test_an_invalid_pool_is_said_where_nothing_else_fits() -> None:
     outcome = answer(make_inventory(make_slice("d-0", "d-0")), make_claim())
-    assert outcome == Failed(
+    assert outcome == AllocationFailed(
         cause=Misconfigured(Fault.POOL, "invalid resource pools were encountered"), fatal_for_pod=False
     )
 

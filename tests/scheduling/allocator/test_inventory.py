@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from scheduling.allocator import Allocated, Failed, Inventory, NodeView, Unallocatable, allocate
+from scheduling.allocator import Allocated, AllocationFailed, Inventory, NodeView, Unallocatable, allocate
 from tests.scheduling.allocator.cases import (
     NODE,
     answer,
@@ -58,7 +58,7 @@ def test_a_snapshot_does_not_see_what_happens_later() -> None:
     inventory.remove_slice("pool-1")
     inventory.remove_class("gpu")
     assert names(allocate(before, [make_claim()], NODE)) == [["d-0"]]
-    assert isinstance(answer(inventory, make_claim()), Failed)
+    assert isinstance(answer(inventory, make_claim()), AllocationFailed)
 
 
 def test_a_new_version_of_a_slice_replaces_the_old_one() -> None:

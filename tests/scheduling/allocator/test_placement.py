@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from claims.kinds.resource_claims import ResourceClaim
 from scheduling.allocator import (
     Allocated,
-    Failed,
+    AllocationFailed,
     Fit,
     Inventory,
+    NodePlacement,
     NodeView,
-    Placement,
     Snapshot,
     Unallocatable,
     Undecided,
@@ -45,7 +45,7 @@ def _cluster(*sizes: int) -> tuple[Inventory, tuple[NodeView, ...]]:
     return make_inventory(*slices), nodes
 
 
-def _where(placement: Placement) -> str:
+def _where(placement: NodePlacement) -> str:
     assert placement.node is not None
     return placement.node.name
 
@@ -83,7 +83,7 @@ def test_an_error_on_one_node_holds_the_pod_though_another_node_would_do() -> No
     for order in (nodes, nodes[::-1], list(nodes)):
         for _ in range(3):
             placement = place(inventory.snapshot(), [make_claim()], order)
-            assert isinstance(placement.outcome, Failed)
+            assert isinstance(placement.outcome, AllocationFailed)
             assert "node-1/odd: CEL runtime error: no such key: group" in placement.outcome.error
 
 

@@ -16,11 +16,11 @@ from inventory.kinds.devices import ResourceSlice
 from manciple.wire.codec import decode_value
 from scheduling.allocator import (
     Allocated,
-    Failed,
+    AllocationFailed,
     Inventory,
+    NodePlacement,
     NodeView,
     Outcome,
-    Placement,
     Snapshot,
     Unallocatable,
     allocate,
@@ -57,7 +57,7 @@ def _best(snapshot: Snapshot, wanted: list[ResourceClaim], nodes: tuple[NodeView
     fitting: list[tuple[int, int, str, Outcome]] = []
     for node in nodes:
         outcome = allocate(snapshot, wanted, node)
-        if isinstance(outcome, Failed) and outcome.fatal_for_pod:
+        if isinstance(outcome, AllocationFailed) and outcome.fatal_for_pod:
             return "", outcome
         if isinstance(outcome, Allocated):
             passed = sum(_passed_over(claim, outcome, at) for at, claim in enumerate(wanted))
@@ -74,7 +74,7 @@ def _told(outcome: Outcome) -> AnyCause | None:
     return None if isinstance(outcome, Allocated) else outcome.cause
 
 
-def _agrees(placement: Placement, best: tuple[str, Outcome | None]) -> None:
+def _agrees(placement: NodePlacement, best: tuple[str, Outcome | None]) -> None:
     name, outcome = best
     assert (placement.node.name if placement.node else "") == name
     if isinstance(outcome, Allocated):

@@ -7,7 +7,7 @@ from collections import Counter
 from functools import cache
 from typing import Any
 
-from scheduling.cel import CompileError, Features, compile_new_selector, compile_selector
+from scheduling.cel import CelFeatures, CompileError, compile_new_selector, compile_selector
 from tests.conformance import read
 from tests.scheduling.cel.devices import verdict, view
 
@@ -53,7 +53,7 @@ def stored_answer(row: Row) -> Row:
 
 def new_answer(row: Row) -> Row:
     """What validation of a new object says."""
-    features = Features(
+    features = CelFeatures(
         consumable_capacity=bool(row["features"].get("consumableCapacity")),
         list_type_attributes=bool(row["features"].get("listTypeAttributes")),
     )

@@ -9,11 +9,11 @@ import pytest
 
 from inventory.kinds.devices import Device, DeviceAttribute
 from scheduling.cel import (
+    CelFeatures,
     CompileError,
     DeviceReference,
     DeviceView,
     EvaluationError,
-    Features,
     compile_new_selector,
     compile_selector,
     projection,
@@ -76,12 +76,12 @@ def test_a_refusal_is_kept_but_each_caller_gets_an_error_of_its_own() -> None:
 
 def test_new_expressions_may_use_only_what_the_features_allow() -> None:
     shared, listed = "device.allowMultipleAllocations", f'device.attributes["{DRIVER}"].x.includes(1)'
-    compile_new_selector(shared, Features(consumable_capacity=True))
-    compile_new_selector(listed, Features(list_type_attributes=True))
+    compile_new_selector(shared, CelFeatures(consumable_capacity=True))
+    compile_new_selector(listed, CelFeatures(list_type_attributes=True))
     for expression in (shared, listed):
         compile_selector(expression)
         with pytest.raises(CompileError):
-            compile_new_selector(expression, Features())
+            compile_new_selector(expression, CelFeatures())
 
 
 def test_what_could_become_too_dear_is_told_and_counted_and_stopped() -> None:

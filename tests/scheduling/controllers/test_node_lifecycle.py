@@ -13,7 +13,7 @@ from manciple.store import history
 from manciple.wire.base import ObjectMeta
 from manciple.wire.machinery import Lease, LeaseSpec
 from scheduling.controllers import node_lifecycle
-from scheduling.controllers.node_lifecycle import LEASE_NAMESPACE, Signs, eviction_time, judged
+from scheduling.controllers.node_lifecycle import LEASE_NAMESPACE, SignsOfLife, eviction_time, judged
 from scheduling.resources import LEASES, NODES, kind
 from tests.builders import CREATED, make_node, make_pod, stored
 from tests.scheduling.cluster import Cluster, with_spec
@@ -25,14 +25,14 @@ def after(seconds: float) -> datetime:
     return START + timedelta(seconds=seconds)
 
 
-def heard(*, renewed: float | None = None, reported: float | None = 0) -> Signs:
+def heard(*, renewed: float | None = None, reported: float | None = 0) -> SignsOfLife:
     """Seconds after START at which the server saw the Lease renewed and the conditions reported."""
     times = [None if seconds is None else after(seconds) for seconds in (renewed, reported)]
-    return Signs(renewed_at=times[0], reported_at=times[1])
+    return SignsOfLife(renewed_at=times[0], reported_at=times[1])
 
 
-def never() -> Signs:
-    return Signs()
+def never() -> SignsOfLife:
+    return SignsOfLife()
 
 
 def starting() -> Node:
@@ -58,7 +58,7 @@ UNREACHABLE = {f"unreachable:{effect}" for effect in BOTH}
 NOT_READY = {f"not-ready:{effect}" for effect in BOTH}
 
 #: (node, when it was heard of, seconds after its birth) -> (Ready, taints)
-HEALTH: dict[str, tuple[Node, Signs, float, tuple[str, set[str]]]] = {
+HEALTH: dict[str, tuple[Node, SignsOfLife, float, tuple[str, set[str]]]] = {
     "heard of just now": (stored(make_node()), heard(), 5, ("True", set())),
     "silent for as long as the grace": (stored(make_node()), heard(), 40, ("True", set())),
     "silent for longer": (stored(make_node()), heard(), 41, ("Unknown", UNREACHABLE)),

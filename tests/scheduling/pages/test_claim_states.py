@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from scheduling.controllers.reservations import FINALIZER
-from scheduling.pages.claims.states import PATIENCE, Facts, User, fate_of, judge
+from scheduling.pages.claims.states import PATIENCE, ClaimFacts, User, fate_of, judge
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 LONG_AGO = NOW - timedelta(hours=3)
@@ -18,13 +18,13 @@ def user(fate: str, **fields: Any) -> User:
     return User(resource="pods", name="web", uid="u-1", fate=fate, **fields)
 
 
-def held(*users: User, **fields: Any) -> Facts:
-    return Facts(allocated=True, allocated_at=fields.pop("since", NOW), users=users, nodes=("node-1",), **fields)
+def held(*users: User, **fields: Any) -> ClaimFacts:
+    return ClaimFacts(allocated=True, allocated_at=fields.pop("since", NOW), users=users, nodes=("node-1",), **fields)
 
 
 #: what is so -> (facts, state, why it is stuck)
-CASES: dict[str, tuple[Facts, str, str]] = {
-    "nothing was given yet": (Facts(allocated=False), "pending", ""),
+CASES: dict[str, tuple[ClaimFacts, str, str]] = {
+    "nothing was given yet": (ClaimFacts(allocated=False), "pending", ""),
     "its pod starts": (held(user("preparing")), "preparing", ""),
     "its pod runs": (held(user("running")), "allocated", ""),
     "one of its pods runs": (held(user("preparing"), user("running")), "allocated", ""),
@@ -44,7 +44,7 @@ CASES: dict[str, tuple[Facts, str, str]] = {
     "it was deleted a moment ago": (held(deleted_at=NOW, finalizers=(FINALIZER,)), "deleting", ""),
     "it was deleted long ago": (held(deleted_at=LONG_AGO, finalizers=(FINALIZER,)), "stuck", "controller"),
     "somebody's finalizer holds it": (
-        Facts(allocated=False, deleted_at=NOW, finalizers=("example.org/report",)), "stuck", "finalizer",
+        ClaimFacts(allocated=False, deleted_at=NOW, finalizers=("example.org/report",)), "stuck", "finalizer",
     ),
 }  # fmt: skip
 

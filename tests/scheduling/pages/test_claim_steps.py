@@ -9,9 +9,9 @@ from msgspec import structs
 from claims.kinds.resource_claims import AllocatedDeviceStatus, ResourceClaim
 from manciple.wire.base import Condition, ObjectMeta, ObjectReference
 from manciple.wire.machinery import Event
-from scheduling.causes import CannotAllocate, InUse, NoNodeFits, encode
+from scheduling.causes import CannotAllocate, DevicesInUse, NoNodeFits, encode
 from scheduling.event_recorder import CAUSE
-from scheduling.pages.claims.steps import Past, Revision, changes, steps
+from scheduling.pages.claims.steps import ClaimRevision, Past, changes, steps
 from tests.builders import DRIVER, make_allocation, make_claim, make_consumer, make_result, stored
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -33,10 +33,10 @@ def deleted(one: ResourceClaim) -> ResourceClaim:
 def test_a_life_is_told_from_its_revisions() -> None:
     held = claim(allocation=GIVEN, reserved_for=[make_consumer("web")])
     life = [
-        Revision(at=at(0), claim=claim(), first=True),
-        Revision(at=at(1), claim=held),
-        Revision(at=at(9), claim=deleted(held)),
-        Revision(at=at(12), claim=deleted(claim())),
+        ClaimRevision(at=at(0), claim=claim(), first=True),
+        ClaimRevision(at=at(1), claim=held),
+        ClaimRevision(at=at(9), claim=deleted(held)),
+        ClaimRevision(at=at(12), claim=deleted(claim())),
     ]
     told = [(step.at, step.text) for step in steps(life[-1].claim, life, [], [])]
     assert told == [
@@ -52,13 +52,13 @@ def test_a_life_is_told_from_its_revisions() -> None:
 def test_what_was_pruned_is_told_by_the_claim_itself() -> None:
     allocation = structs.replace(GIVEN, allocation_timestamp="2026-11-20T12:00:03Z")
     now = claim(allocation=allocation)
-    told = [(step.at, step.text) for step in steps(now, [Revision(at=at(5000), claim=now)], [], [])]
+    told = [(step.at, step.text) for step in steps(now, [ClaimRevision(at=at(5000), claim=now)], [], [])]
     assert told == [(at(-1), "Created"), (at(3), "Allocated gpu-0, gpu-1 of node-1")]
 
 
 def test_an_earlier_life_is_told_from_the_history() -> None:
     past = Past(began=at(1), ended=at(60), devices=("gpu-0", "gpu-1", "gpu-2", "gpu-3", "gpu-4"))
-    told = [step.text for step in steps(claim(), [Revision(at=at(5000), claim=claim())], [], [past])]
+    told = [step.text for step in steps(claim(), [ClaimRevision(at=at(5000), claim=claim())], [], [past])]
     five = "gpu-0, gpu-1, gpu-2, gpu-3 and 1 more"
     assert told == ["Created", f"Allocated {five}", f"Gave back {five}"]
 
@@ -87,12 +87,12 @@ def test_events_say_whose_they_are_and_how_often() -> None:
         first_timestamp="2026-11-20T12:00:04Z",
         last_timestamp="2026-11-20T12:40:00Z",
     )
-    step = steps(claim(), [Revision(at=at(0), claim=claim(), first=True)], [event], [])[-1]
+    step = steps(claim(), [ClaimRevision(at=at(0), claim=claim(), first=True)], [event], [])[-1]
     assert (step.text, step.about, step.times, step.last, step.warns) == ("device lost", "pod web", 219, at(2400), True)
 
 
 def test_a_pod_that_waits_says_only_for_what() -> None:
-    short = InUse(claim="default/training", request="gpu", wanted=1, before=2, left=0, most=0)
+    short = DevicesInUse(claim="default/training", request="gpu", wanted=1, before=2, left=0, most=0)
     cause = NoNodeFits(nodes=3, refused=((CannotAllocate(), 3),), because=short)
     meta = ObjectMeta(annotations={CAUSE: encode(cause)})
     event = Event(metadata=meta, reason="FailedScheduling", first_timestamp="2026-11-20T12:00:04Z")

@@ -6,7 +6,7 @@ import pytest
 
 from claims.devices.published import Published, read_slice
 from inventory.kinds.devices import Device, DeviceAttribute, DeviceCapacity
-from scheduling.cel import Features, compile_selector
+from scheduling.cel import CelFeatures, compile_selector
 from scheduling.judging import JudgedDevices
 from scheduling.pages.classes import diagnostics
 from scheduling.pages.classes.attributes import domains, examples
@@ -14,13 +14,13 @@ from scheduling.pages.classes.document import cel_table
 from scheduling.pages.classes.form import guarded
 from scheduling.pages.classes.manifest import MINUS, difference, lines_changed
 from scheduling.pages.classes.map import WIDTH, draw
-from scheduling.pages.classes.users import Asking
+from scheduling.pages.classes.users import ClassRequest
 from scheduling.pages.classes.verdicts import judge
 from scheduling.pages.classes.workbench import Cost, guard_of, impact
 from tests.builders import make_slice
 
 DRIVER = "gpu.example.com"
-ALL = Features(consumable_capacity=True, list_type_attributes=True)
+ALL = CelFeatures(consumable_capacity=True, list_type_attributes=True)
 
 
 def device(index: int, memory: str = "80Gi") -> Device:
@@ -189,15 +189,15 @@ def test_the_sentence_counts_what_each_claim_would_see(
     before: list[str] | None, after: list[str], held: int, sentence: str
 ) -> None:
     waiting = [
-        Asking("a", "plain", {"gpu": ((),)}),
-        Asking("a", "odd", {"gpu": ((ODD,),)}),
-        Asking("a", "none", {"gpu": (("false",),)}),
+        ClassRequest("a", "plain", {"gpu": ((),)}),
+        ClassRequest("a", "odd", {"gpu": ((ODD,),)}),
+        ClassRequest("a", "none", {"gpu": (("false",),)}),
     ]
     assert impact("gpu", before=before, after=after, devices=PUBLISHED, waiting=waiting, held=held).sentence == sentence
 
 
 def test_of_a_claim_with_several_requests_the_one_that_loses_counts() -> None:
-    claim = Asking("a", "both", {"gpu": ((LARGE,), (ODD,))})
+    claim = ClassRequest("a", "both", {"gpu": ((LARGE,), (ODD,))})
     (effect,) = impact("gpu", before=[], after=[LARGE], devices=PUBLISHED, waiting=[claim], held=0).fewer
     assert (effect.before, effect.after) == (4, 1)
 

@@ -8,7 +8,7 @@ from django.test import Client
 
 from manciple.store import objects
 from scheduling import event_recorder
-from scheduling.event_recorder import Note
+from scheduling.event_recorder import EventNote
 from scheduling.pages.events import views as events
 from tests.builders import make_namespace, make_node, make_pod
 from tests.scheduling.cluster import Cluster
@@ -25,7 +25,7 @@ def say(
 ) -> None:
     """An event about a pod, which need not be there, or a node (`node-...`)."""
     what = make_node(about) if about.startswith("node-") else make_pod(about, namespace=namespace)
-    note = Note(
+    note = EventNote(
         regarding=what, type="Warning" if warning else "Normal", reason=reason, message=message, component="tests"
     )
     with objects.writing() as writer:

@@ -20,7 +20,7 @@ from manciple.wire.base import ObjectMeta
 from manciple.wire.machinery import Lease, LeaseSpec
 from scheduling.controllers import node_lifecycle
 from scheduling.controllers.node_lifecycle import GRACE
-from scheduling.pages.nodes.changes import Change, changed, effects
+from scheduling.pages.nodes.changes import NodeChange, changed, effects
 from scheduling.pages.nodes.reading import PodsThere, allocated, nanos, state_of
 from tests.builders import (
     CREATED,
@@ -268,25 +268,25 @@ def test_a_change_that_changes_nothing_says_so(admin: Client, cluster: Cluster) 
     assert "Nothing: the node is like that already." in words(admin, "/nodes/node-1?change=uncordon")
 
 
-def _evicted(change: Change, **pod: object) -> list[float]:
+def _evicted(change: NodeChange, **pod: object) -> list[float]:
     node = stored(make_node())
     there = PodsThere((stored(make_pod("web", node="node-1", **pod)),), {})  # type: ignore[arg-type]
     return [one.seconds for one in effects(node, changed(node, change, START), there, (), now=START).leaving]
 
 
 LEAVING: dict[str, tuple[Callable[[], list[float]], list[float]]] = {
-    "not tolerated": (lambda: _evicted(Change(what="taint", key="a", effect="NoExecute")), [0.0]),
-    "only new pods are kept off": (lambda: _evicted(Change(what="taint", key="a", effect="NoSchedule")), []),
+    "not tolerated": (lambda: _evicted(NodeChange(what="taint", key="a", effect="NoExecute")), [0.0]),
+    "only new pods are kept off": (lambda: _evicted(NodeChange(what="taint", key="a", effect="NoSchedule")), []),
     "borne for half a minute": (
         lambda: _evicted(
-            Change(what="taint", key="a", effect="NoExecute"),
+            NodeChange(what="taint", key="a", effect="NoExecute"),
             tolerations=(Toleration(key="a", operator="Exists", toleration_seconds=30),),
         ),
         [30.0],
     ),
     "going already": (
         lambda: _evicted(
-            Change(what="taint", key="a", effect="NoExecute"), meta={"deletion_timestamp": "2026-01-01T00:00:00Z"}
+            NodeChange(what="taint", key="a", effect="NoExecute"), meta={"deletion_timestamp": "2026-01-01T00:00:00Z"}
         ),
         [],
     ),
@@ -303,7 +303,7 @@ def test_a_taint_replaces_that_of_its_key_and_effect() -> None:
     node = stored(
         make_node(taints=[Taint(key="a", value="1", effect="NoSchedule"), Taint(key="a", effect="NoExecute")])
     )
-    after = changed(node, Change(what="taint", key="a", value="2", effect="NoSchedule"), START)
+    after = changed(node, NodeChange(what="taint", key="a", value="2", effect="NoSchedule"), START)
     assert [(one.value, one.effect) for one in after.spec.taints] == [("", "NoExecute"), ("2", "NoSchedule")]
 
 

@@ -7,14 +7,14 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from scheduling.pages import charts
-from scheduling.usage import Usage
+from scheduling.usage import UsageOfMoment
 
 NOW = datetime(2026, 11, 21, 10, 20, tzinfo=UTC)
 
 
-def sample(minutes_ago: int, *, held: int = 0, free: int = 0, waiting: int = 0, **others: int) -> Usage:
+def sample(minutes_ago: int, *, held: int = 0, free: int = 0, waiting: int = 0, **others: int) -> UsageOfMoment:
     counts = {"reserved": held, "free": free, **others}
-    return Usage(at=NOW - timedelta(minutes=minutes_ago), counts=counts, waiting=waiting)
+    return UsageOfMoment(at=NOW - timedelta(minutes=minutes_ago), counts=counts, waiting=waiting)
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,11 @@ import pytest
 from scheduling.pages.overview.health import (
     DriverSign,
     HealthLine,
+    HealthSigns,
     NodeSign,
     ProcessSign,
     QueueSign,
     ShortPool,
-    Signs,
     lines,
     need_a_look,
     size,
@@ -27,7 +27,7 @@ def ago(seconds: float) -> datetime:
     return NOW - timedelta(seconds=seconds)
 
 
-WELL = Signs(
+WELL = HealthSigns(
     now=NOW,
     nodes=[NodeSign(name="a", ready=True, heard=ago(4)), NodeSign(name="b", ready=True, heard=ago(2))],
     drivers=[DriverSign(name="gpu.example.com", pools=2)],
@@ -42,7 +42,7 @@ WELL = Signs(
 )
 
 
-def line(name: str, signs: Signs) -> HealthLine:
+def line(name: str, signs: HealthSigns) -> HealthLine:
     (found,) = (one for one in lines(signs) if one.name == name)
     return found
 

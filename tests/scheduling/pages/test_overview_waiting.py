@@ -8,7 +8,7 @@ import pytest
 from msgspec import structs
 
 from scheduling import causes
-from scheduling.causes import AnyCause, CannotAllocate, InUse, NoNodeFits, Refusal, decode
+from scheduling.causes import AnyCause, CannotAllocate, DevicesInUse, NodeRefusal, NoNodeFits, decode
 from scheduling.messages import brief
 from scheduling.models import QueuedPod
 from scheduling.next_steps import TOPICS, topic_of
@@ -108,8 +108,8 @@ def test_there_is_no_node(cluster: Cluster) -> None:
     assert _cause("web") == "no-nodes"
 
 
-NO_CPU = NoNodeFits(nodes=2, refused=((Refusal("NodeResourcesFit", "cpu", resolvable=True), 2),))
-HELD = InUse(claim="a/b", request="gpu", wanted=1, before=2, left=0, most=0)
+NO_CPU = NoNodeFits(nodes=2, refused=((NodeRefusal("NodeResourcesFit", "cpu", resolvable=True), 2),))
+HELD = DevicesInUse(claim="a/b", request="gpu", wanted=1, before=2, left=0, most=0)
 NO_DEVICES = NoNodeFits(nodes=1, refused=((CannotAllocate(), 1),), because=HELD)
 
 
@@ -119,10 +119,13 @@ NO_DEVICES = NoNodeFits(nodes=1, refused=((CannotAllocate(), 1),), because=HELD)
         (None, "turn"),
         (causes.Gated(), "gated"),
         (NO_CPU, "room"),
-        (NoNodeFits(nodes=1, refused=((Refusal("NodeResourcesFit", "pods"), 1),)), "room"),
-        (NoNodeFits(nodes=2, refused=((Refusal("NodeName"), 1), (Refusal("NodeResourcesFit", "cpu"), 1))), "room"),
-        (NoNodeFits(nodes=2, refused=((Refusal("DynamicResources"), 2),)), "claim-elsewhere"),
-        (NoNodeFits(nodes=2, refused=((Refusal("TaintToleration", "k", "v"), 2),)), "nodes"),
+        (NoNodeFits(nodes=1, refused=((NodeRefusal("NodeResourcesFit", "pods"), 1),)), "room"),
+        (
+            NoNodeFits(nodes=2, refused=((NodeRefusal("NodeName"), 1), (NodeRefusal("NodeResourcesFit", "cpu"), 1))),
+            "room",
+        ),
+        (NoNodeFits(nodes=2, refused=((NodeRefusal("DynamicResources"), 2),)), "claim-elsewhere"),
+        (NoNodeFits(nodes=2, refused=((NodeRefusal("TaintToleration", "k", "v"), 2),)), "nodes"),
         (NoNodeFits(nodes=2, because=causes.ClaimInUse()), "claim-busy"),
         (NoNodeFits(nodes=9, refused=((CannotAllocate(), 9),), because=structs.replace(HELD, nodes=(4, 9))), "held"),
         (causes.Interrupted("overtaken"), "retry"),

@@ -6,18 +6,18 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from scheduling.pages.timeline.drawing import ROWS, Bar, area, axis, bar, device_lanes, pack
+from scheduling.pages.timeline.drawing import ROWS, TimelineBar, area, axis, bar, device_lanes, pack
 from scheduling.pages.timeline.query import TimelineQuery, Window
-from scheduling.pages.timeline.reading import STEPS, Holding
+from scheduling.pages.timeline.reading import STEPS, HeldSpan
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 DAY = Window(begin=NOW - timedelta(hours=24), end=NOW, now=NOW)
 KEY = ("gpu.example.com", "node-1", "gpu-0")
 
 
-def holding(begin: float, end: float | None, *, namespace: str = "team", devices: int = 1) -> Holding:
+def holding(begin: float, end: float | None, *, namespace: str = "team", devices: int = 1) -> HeldSpan:
     """Hours before now."""
-    return Holding(
+    return HeldSpan(
         group=KEY,
         namespace=namespace,
         claim="training" if namespace else "",
@@ -29,7 +29,7 @@ def holding(begin: float, end: float | None, *, namespace: str = "team", devices
     )
 
 
-def drawn(one: Holding, *, living: bool = True) -> Bar:
+def drawn(one: HeldSpan, *, living: bool = True) -> TimelineBar:
     return bar(one, DAY, living={"u-1"} if living else set(), what="gpu-0")
 
 

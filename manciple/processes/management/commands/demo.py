@@ -16,10 +16,10 @@ from django.core.management.base import BaseCommand, CommandError
 
 from manciple.pages.people import NAMESPACE_GROUP
 from manciple.processes.demolab import filling
-from manciple.processes.demolab.hardware import Heartbeat
+from manciple.processes.demolab.hardware import LeaseRenewal
 from manciple.processes.home import write_private
 from manciple.processes.listeners import Address, AddressInUse
-from manciple.processes.system import Options, Started, System
+from manciple.processes.system import Options, StartedSystem, System
 
 #: Who else may sign in: name -> the namespace they work in, "" for somebody who may look at everything.
 PEOPLE = {"visitor": "", "nora": "nlp-lab"}
@@ -57,7 +57,7 @@ class Command(BaseCommand):
             self._serve(options)
 
     def _serve(self, options: dict[str, Any]) -> None:
-        heartbeat = Heartbeat()
+        heartbeat = LeaseRenewal()
         heartbeat.start()
         try:
             api, web = Address.parse(options["api"]), Address.parse(options["web"])
@@ -72,7 +72,7 @@ class Command(BaseCommand):
         self.stdout.write(line)
         self.stdout.flush()
 
-    def _tell(self, started: Started) -> None:
+    def _tell(self, started: StartedSystem) -> None:
         self._say(
             f"\nDashboard  {started.web_url}\nSign in    {started.user} / {started.password}\n"
             f"API        {started.api_url}\n\nStop with Ctrl-C."

@@ -10,7 +10,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
 from manciple.processes.listeners import Address, AddressInUse
-from manciple.processes.system import Options, Started, System
+from manciple.processes.system import Options, StartedSystem, System
 
 EXAMPLE = "docs/examples/two-pods.yaml"
 
@@ -59,7 +59,7 @@ class Command(BaseCommand):
         self.stdout.write(line)
         self.stdout.flush()
 
-    def _tell(self, started: Started) -> None:
+    def _tell(self, started: StartedSystem) -> None:
         self._say(
             f"""
 Manciple is ready.

@@ -13,7 +13,7 @@ from claims.devices.pools import PoolState
 from claims.devices.published import CandidateDevice, DevicePool, candidate_of, gather, read_slice
 from manciple.wire.validation import natural
 from scheduling.pages.devices.groups import group_lines
-from scheduling.pages.devices.lines import Line, line_of
+from scheduling.pages.devices.lines import GridLine, line_of
 from scheduling.pages.devices.tiles import draw_lines, draw_tile, label
 from tests.builders import DRIVER, make_device, make_device_taint, make_slice
 
@@ -38,7 +38,7 @@ def pool_of(candidates: list[CandidateDevice]) -> DevicePool:
     return gather((driver, name), [replace(read_slice(published), candidates=tuple(candidates))])
 
 
-def line(candidates: list[CandidateDevice], held: dict[str, list[Holder]], *, name: str = "node-1") -> Line:
+def line(candidates: list[CandidateDevice], held: dict[str, list[Holder]], *, name: str = "node-1") -> GridLine:
     tiles = [tile_of(one, tuple(held.get(one.name, ()))) for one in candidates]
     return line_of(name, name, tiles, [])
 

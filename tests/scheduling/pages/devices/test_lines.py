@@ -15,7 +15,7 @@ from claims.devices.cache import read_devices
 from claims.devices.pools import DeviceSnapshot
 from claims.kinds.pods import PodStatus
 from manciple.store import follower
-from scheduling.pages.devices.lines import Line, line_named, lines_of
+from scheduling.pages.devices.lines import GridLine, line_named, lines_of
 from tests.builders import make_claim, make_device, make_device_taint, make_node, make_slice
 from tests.claims.devices.scene import DRIVER, hold, publish, put, remove, run
 
@@ -33,7 +33,7 @@ def seen(snapshot: DeviceSnapshot) -> dict[str, Any]:
     }
 
 
-def line(name: str) -> Line:
+def line(name: str) -> GridLine:
     found = line_named(read_devices(), name)
     assert found is not None
     return found
