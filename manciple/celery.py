@@ -55,10 +55,10 @@ class Dispatching(bootsteps.StartStopStep):  # type: ignore[misc]  # as above
         self._dispatcher: Any = None
 
     def start(self, worker: Any) -> None:  # noqa: ARG002 - Celery's signature
-        from scheduling import dispatch  # noqa: PLC0415 - as above
+        from scheduling import tasks  # noqa: PLC0415 - as above
 
-        claim = dispatch.claim_among_processes if app.conf.broker_url.startswith("redis") else dispatch.claim_alone
-        self._dispatcher = dispatch.Dispatcher(send, claim)
+        claim = tasks.claim_among_processes if app.conf.broker_url.startswith("redis") else tasks.claim_alone
+        self._dispatcher = tasks.Dispatcher(send, claim)
         self._dispatcher.start()
 
     def stop(self, worker: Any) -> None:  # noqa: ARG002

@@ -3,7 +3,7 @@
 A worker fetches few messages that it cannot begin yet (Celery's prefetch), whatever their queue. Those of the sweeps
 are acknowledged when they are handed over, not when they begin: they take up none of these places, and however long a
 sweep runs, the messages that schedule go on coming in. At most one message a controller is on its way
-(`scheduling.wakeups`), so what waits here is short; losing it with the process costs one interval.
+(`scheduling.coordination`), so what waits here is short; losing it with the process costs one interval.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from datetime import datetime, timedelta
 from django.db import DatabaseError, InterfaceError, transaction
 
 from manciple.store.per_process import PerProcess
-from scheduling.controllers.followers import utc_now
+from scheduling.coordination import utc_now
 from scheduling.models import Heartbeat
 
 log = logging.getLogger(__name__)

@@ -13,8 +13,8 @@ A row's way (the whole of it; `settle` and `feed` are the only ones who move a r
     tried, fault                      -> backoff
     tried, database away              -> as before
 
-Workers share one cursor into the log, and take turns (`scheduling.turns`), so that one at a time tries pods. Nothing
-here decides correctness: a pod that two workers try is bound once, by the commit.
+Workers share one cursor into the log, and take turns (`scheduling.coordination`), so that one at a time tries pods.
+Nothing here decides correctness: a pod that two workers try is bound once, by the commit.
 
 Locks are taken in the order revision counter (by the commit), cursor, queue rows.
 """

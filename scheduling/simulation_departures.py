@@ -21,7 +21,7 @@ from inventory.models import Pool
 from manciple.store import objects
 from scheduling.allocator import Deadline, NodeView, place
 from scheduling.controllers.reservations import is_done
-from scheduling.cycle import decide
+from scheduling.controllers.scheduler import decide
 from scheduling.explanations.current import apart
 from scheduling.explanations.report import NodeReport, Report
 from scheduling.plans import Placement

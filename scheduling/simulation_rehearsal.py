@@ -23,7 +23,7 @@ from inventory.kinds.devices import ResourceSlice
 from inventory.kinds.nodes import Node
 from manciple.wire.base import ApiObject
 from scheduling.causes import Hold, NodeRefusal
-from scheduling.cycle import decide
+from scheduling.controllers.scheduler import decide
 from scheduling.explanations.current import Apart
 from scheduling.plans import Placement, PodRefusal
 from scheduling.resources import CLAIMS, NODES, SLICES

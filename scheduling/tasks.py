@@ -1,23 +1,55 @@
-"""The controllers as Celery tasks. A message only says "reconcile": it carries nothing, and losing one loses nothing.
+"""The controllers as Celery tasks, and the dispatcher that turns "revision N exists" into their messages.
 
 Every controller that is declared (`scheduling.controllers`) gets a task, which may run in any number of workers at
 once; of a singleton's, all but one return at once. What they came for is not lost: they leave word, and the one at work
-asks for itself again when it is done.
+asks for itself again when it is done. A message only says "reconcile": it carries nothing, and losing one loses
+nothing.
+
+The dispatcher is a thread of each Celery worker process (`manciple.celery` starts it). It hears the announcements, asks
+the log what happened to the resources that wake somebody, and sends each concerned controller one message. Then it
+rests, so that a burst of commits becomes few messages: a moment where little happens, longer the more there was, so
+that workers gather what waits into one cycle and one commit. Of what wakes nobody (a renewed Lease, an Event) it does
+not even hear. Of several processes the first to claim a stretch of the log sends for it. The committing thread only
+hands over a number; a broker that cannot be reached, or a dispatcher that dies, costs a log line at most, and the
+periodic runs make up for it.
 """
 
 from __future__ import annotations
 
+import logging
+import threading
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from celery import Celery, Task
 from celery.signals import worker_process_shutdown
 from celery.utils import uuid
+from django.db import DatabaseError, InterfaceError, connection
+from kombu.exceptions import KombuError
 
-from scheduling import heartbeats, turns, wakeups
+from manciple.store import announce, tail
+from manciple.store.follower import since
+from manciple.store.tail import Sketch, Stretch
+from scheduling import coordination, heartbeats, hints
 from scheduling.controllers import node_lifecycle, scheduler
-from scheduling.controllers.declaration import Controller, Queue, controllers, task_name
-from scheduling.controllers.followers import utc_now
-from scheduling.looked_after import looked_after
+from scheduling.controllers.declaration import (
+    ANY,
+    BOUND,
+    DELETED,
+    DELETING,
+    FINISHED,
+    MODIFIED,
+    Change,
+    Controller,
+    Queue,
+    controllers,
+    task_name,
+)
+from scheduling.coordination import Tasks, looked_after, utc_now
+from scheduling.models import Cursor
+from scheduling.resources import EVENTS, LEASES
+
+log = logging.getLogger(__name__)
 
 #: How often a controller that was asked again runs on one message.
 MOST_IN_A_ROW = 20
@@ -29,12 +61,12 @@ def work(controller: Controller) -> bool:
         if not controller.singleton:
             return _reconcile(controller)
         for _attempt in range(2):
-            with turns.alone(controller.name) as ours:
+            with coordination.alone(controller.name) as ours:
                 unfinished = ours and _reconcile(controller)
             if ours:
-                return unfinished or wakeups.pending().asked_again(controller.name)
+                return unfinished or coordination.wakeups().asked_again(controller.name)
             # Whoever is at work asks after us when it has let go; if it just did both, the second attempt succeeds.
-            wakeups.pending().ask_again(controller.name)
+            coordination.wakeups().ask_again(controller.name)
         return False
 
 
@@ -45,14 +77,14 @@ def _reconcile(controller: Controller) -> bool:
 
 
 class ControllerTask(Task):  # type: ignore[misc]  # Celery is untyped
-    """Sends at most one message at a time, whoever asks (see `scheduling.wakeups`)."""
+    """Sends at most one message at a time, whoever asks (see `scheduling.coordination`)."""
 
     abstract = True
     controller: Controller
 
     def run(self) -> None:
         message = self.request.id or ""
-        if message and not wakeups.pending().leave(self.controller.name, message):
+        if message and not coordination.wakeups().leave(self.controller.name, message):
             return
         # Whoever waits for scheduling need not wait for another message; a sweep lets the others have its thread.
         turns_in_a_row = MOST_IN_A_ROW if self.controller.queue is Queue.SCHEDULING else 1
@@ -61,13 +93,13 @@ class ControllerTask(Task):  # type: ignore[misc]  # Celery is untyped
 
     def apply_async(self, args: Any = None, kwargs: Any = None, task_id: str | None = None, **options: Any) -> Any:
         message, controller = task_id or uuid(), self.controller
-        if not wakeups.pending().enter(controller.name, message, controller.pending_for):
+        if not coordination.wakeups().enter(controller.name, message, controller.pending_for):
             return None
         options.setdefault("expires", controller.pending_for)
         try:
             return super().apply_async(args, kwargs, task_id=message, **options)
         except BaseException:
-            wakeups.pending().leave(controller.name, message)
+            coordination.wakeups().leave(controller.name, message)
             raise
 
 
@@ -98,4 +130,173 @@ def forget_process() -> None:
     scheduler.worker.forget()
     node_lifecycle.known.forget()
     looked_after.forget()
-    wakeups.pending.forget()
+    coordination.wakeups.forget()
+
+
+# Wake-ups -------------------------------------------------------------------------------------------------------------
+
+
+#: Seconds between two questions to the log, the least and the most: at most one message for a controller in each.
+RESTING_TIME = (0.01, 0.3)
+#: Changes that the last question may find before the next rest grows (a pod on its way to a node is five), and seconds
+#: of rest for each beyond: from some 250 changes a second on, rests are long.
+FEW_CHANGES = 10
+REST_FOR_A_CHANGE = 0.004
+#: Name of the row that says how far wake-ups were sent, where several processes dispatch.
+CURSOR = "dispatch"
+#: Seconds of waiting after the database or the broker failed.
+RETRY_AFTER = 1.0
+#: What owns nothing and is in nobody's way: that such an object went is no deletion like any other.
+TRANSIENT = frozenset({EVENTS, LEASES})
+#: Changes that are told apart; when there are more, every controller that anything wakes is sent a message.
+MOST_CHANGES = 2000
+
+Send = Callable[[str], None]
+
+
+def change_of(sketch: Sketch) -> Change:
+    """(resource, what happened to it)."""
+    change: str = sketch.type
+    if change == MODIFIED:
+        if sketch.deleting:
+            change = DELETING
+        if sketch.fields.get("status.phase") in hints.FINISHED_PHASES:
+            change = FINISHED
+        elif change == MODIFIED and sketch.fields.get("spec.nodeName"):
+            change = BOUND
+    return sketch.resource, change
+
+
+class WakeTable:
+    """Which changes wake which controllers, as these declare it."""
+
+    def __init__(self, declared: Iterable[Controller]) -> None:
+        self._declared = tuple(declared)
+        #: the names of those that anything wakes
+        self.woken = [one.name for one in self._declared if one.wakes_on]
+        #: the resources that somebody cares for
+        self.resources = frozenset(resource for one in self._declared for resource, _ in one.wakes_on) - {ANY}
+
+    def concerned(self, changes: Collection[Change]) -> list[str]:
+        """The names of the controllers that these changes concern."""
+        told = set(changes)
+        if any(change == DELETED and resource not in TRANSIENT for resource, change in changes):
+            told.add((ANY, DELETED))
+        found = [one for one in self._declared if one.wakes_on & told]
+        covered = frozenset[str]().union(*(one.covers for one in found))
+        return [one.name for one in found if one.name not in covered]
+
+    def read(self, position: int) -> Stretch[Sketch]:
+        """What happened after `position` that may concern somebody. Raises: Expired."""
+        return tail.sketches_after(position, resources=self.resources, limit=MOST_CHANGES)
+
+    def concerned_by(self, stretch: Stretch[Sketch]) -> list[str]:
+        """The same for a stretch of the log, without those that look at it by themselves."""
+        if stretch.more:
+            return self.woken
+        changes: dict[Tasks, set[Change]] = {}
+        for sketch in stretch.changes:
+            changes.setdefault(looked_after.by(sketch.revision), set()).add(change_of(sketch))
+        wanted = {name for looking, found in changes.items() for name in self.concerned(found) if name not in looking}
+        return [one.name for one in self._declared if one.name in wanted]
+
+
+def claim_alone(_revision: int) -> bool:
+    """Of the only dispatcher there is."""
+    return True
+
+
+def claim_among_processes(revision: int) -> bool:
+    """Whether this process is the one to send for the log up to `revision`."""
+    if Cursor.objects.filter(name=CURSOR, revision__lt=revision).update(revision=revision):
+        return True
+    _, created = Cursor.objects.get_or_create(name=CURSOR, defaults={"revision": revision})
+    return created
+
+
+class Dispatcher:
+    """The thread. `send(task name)` puts one message on its way; `claim(revision)` says whether to send up to there."""
+
+    def __init__(
+        self,
+        send: Send,
+        claim: Callable[[int], bool] = claim_alone,
+        declared: Iterable[Controller] | None = None,
+    ) -> None:
+        self._send = send
+        self._claim = claim
+        self._declared = tuple(controllers() if declared is None else declared)
+        self._table = WakeTable(self._declared)
+        self._news = threading.Condition()
+        self._heard = True  # of something that was not looked at yet; at the start, of everything
+        self._rest = RESTING_TIME[0]
+        self._stopping = False
+        self._thread: threading.Thread | None = None
+        self._unsubscribe: Callable[[], None] = lambda: None
+
+    def start(self) -> None:
+        """Wake everybody once (something may have been left undone), then whom changes concern."""
+        self._stopping = False
+        self._unsubscribe = announce.subscribe(self._hear, ignoring=TRANSIENT - self._table.resources)
+        self._thread = threading.Thread(target=self._run, name="dispatch", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._unsubscribe()
+        with self._news:
+            self._stopping = True
+            self._news.notify_all()
+        if self._thread is not None:
+            self._thread.join(RETRY_AFTER * 2)
+
+    def _hear(self, _revision: int = 0) -> None:
+        with self._news:
+            self._heard = True
+            self._news.notify_all()
+
+    def _run(self) -> None:
+        position: int | None = None
+        while self._wait():
+            try:
+                position = self._look(position)
+            except (DatabaseError, InterfaceError, KombuError, OSError):
+                log.exception("could not send wake-ups")
+                connection.close()
+                self._hear()
+                self._pause(RETRY_AFTER)
+            self._pause(self._rest)
+        connection.close()
+
+    def _wait(self) -> bool:
+        """Wait until there is something to look at; False when it is time to stop."""
+        with self._news:
+            self._news.wait_for(lambda: self._stopping or self._heard)
+            self._heard = False
+        return not self._stopping
+
+    def _pause(self, seconds: float) -> None:
+        with self._news:
+            self._news.wait_for(lambda: self._stopping, timeout=seconds)
+
+    def _look(self, position: int | None) -> int:
+        """Send the wake-ups for what came after `position`; returns the new one."""
+        stretch = since(position, self._table.read)
+        if stretch is None:
+            latest = tail.latest_revision()
+            self._wake(one.name for one in self._declared)
+            return latest
+        least, most = RESTING_TIME
+        self._rest = min(max(least, REST_FOR_A_CHANGE * (len(stretch.changes) - FEW_CHANGES)), most)
+        if stretch.changes and self._claim(stretch.changes[-1].revision):
+            self._wake(self._table.concerned_by(stretch))
+        return stretch.revision
+
+    def _wake(self, names: Iterable[str]) -> None:
+        for name in names:
+            self._send(task_name(name))
+
+
+def concerned_after(position: int) -> list[str]:
+    """The controllers to wake for what came after `position`, by name."""
+    table = WakeTable(controllers())
+    return table.concerned_by(table.read(position))

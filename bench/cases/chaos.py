@@ -27,7 +27,7 @@ from cases.installation import Installation, installed
 from cases.storm import Storm, Victim, strikes
 from manciple.store import tail
 from manciple.wire.codec import encode
-from scheduling.controllers.followers import utc_now
+from scheduling.coordination import utc_now
 from scheduling.invariants import ClusterFacts, gather
 from scheduling.management.commands.check_invariants import persisting
 from scheduling.models import QueuedPod

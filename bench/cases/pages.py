@@ -20,8 +20,8 @@ from cases.figures import Figure, quantile
 from cases.installation import Installation, installed
 from manciple.store import objects
 from scheduling.controllers.claims import FOLLOWER
-from scheduling.controllers.followers import utc_now
-from scheduling.cycle import SchedulingWorker
+from scheduling.controllers.scheduler import SchedulingWorker
+from scheduling.coordination import utc_now
 from scheduling.resources import CLAIMS, kind
 from tests.builders import DRIVER
 

@@ -15,8 +15,8 @@ from cases import cluster
 from cases.figures import Figure
 from claims.models import AllocatedDevice, Pod
 from scheduling.controllers import claims
-from scheduling.controllers.followers import utc_now
-from scheduling.cycle import SchedulingWorker
+from scheduling.controllers.scheduler import SchedulingWorker
+from scheduling.coordination import utc_now
 
 
 def _timed(step: Callable[[], Any]) -> float:

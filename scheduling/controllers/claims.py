@@ -32,10 +32,9 @@ from manciple.wire.validation import claim_generate_name
 from scheduling import event_recorder
 from scheduling.controllers import scheduler
 from scheduling.controllers.declaration import ADDED, DELETED, MODIFIED, Controller, Queue, batches
-from scheduling.controllers.followers import CursorFollower, utc_now
 from scheduling.controllers.reservations import is_done
+from scheduling.coordination import NOBODY, CursorFollower, looked_after, utc_now
 from scheduling.hints import FINISHED_PHASES
-from scheduling.looked_after import NOBODY, looked_after
 from scheduling.pod_claims import (
     POD_CLAIM_ANNOTATION,
     can_be_reserved,
@@ -251,7 +250,7 @@ FOLLOWER = CursorFollower(
 
 def reconcile(now: datetime) -> int:
     """Make the claims that new pods ask for by template, and place these pods at once."""
-    return FOLLOWER.follow() + scheduler.place(now)
+    return FOLLOWER.follow() + scheduler.schedule(now)
 
 
 CONTROLLER = Controller(

@@ -35,7 +35,7 @@ from manciple.store.records import EventRecord
 from manciple.wire.identity import controller
 from manciple.wire.validation import ORPHAN_FINALIZER
 from scheduling.controllers.declaration import DELETED, DELETING, FINISHED, Controller, Queue, batches
-from scheduling.controllers.followers import CursorFollower
+from scheduling.coordination import CursorFollower
 from scheduling.hints import FINISHED_PHASES
 from scheduling.pod_claims import claim_names, controller_of
 from scheduling.resources import CLAIMS, PODS, Key, decoded, key_of, kind

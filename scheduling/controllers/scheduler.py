@@ -1,20 +1,283 @@
-"""The scheduler as a controller: places the pods that are ready, with the one scheduling worker of this process."""
+"""The scheduler: a batch of waiting pods in, bound pods out. All of its cycle on this page, by extension point.
+
+    1. the state is brought up to date with the log, the queue fed from it      (PreEnqueue, queueing hints)
+    2. a batch of the pods that are ready is taken up, by priority, then age
+    3. for each pod, on the state with what the batch has decided so far:
+       3a. its claims exist, are usable, their classes exist                     PreFilter
+       3b. nodes are asked for everything but new devices                        Filter (scheduling.nodes, policy)
+       3c. new devices are searched on the nodes that are left                   Filter, Score (scheduling.allocator)
+       3d. if nothing fits: is an idle allocation of its own in the way?         PostFilter
+       3e. what was found is assumed, so that the next pod does not find it      Reserve
+    4. the batch is written in one transaction                                   PreBind, Bind (scheduling.commit)
+    5. all assumptions are dropped: the log brings back what was written         Unreserve
+
+Steps 3 to 5 touch nothing outside the worker but the database, in step 4. A crash anywhere, or a database that goes
+away, leaves every pod where it was. A fault in one pod costs only that pod: it rests before it is tried again.
+"""
 
 from __future__ import annotations
 
+import logging
+import math
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
+from typing import cast
 
+from django.conf import settings
+
+from claims.kinds.pods import Pod
+from claims.kinds.resource_claims import ResourceClaim
+from manciple.store.follower import Follower
 from manciple.store.per_process import PerProcess
-from scheduling import heartbeats, hints
+from scheduling import coordination, heartbeats, hints, policy, queue
+from scheduling.allocator import (
+    Allocated,
+    AllocationFailed,
+    Deadline,
+    Features,
+    Fit,
+    NodeView,
+    Unallocatable,
+    Undecided,
+    most_packed,
+    overall,
+    place,
+)
+from scheduling.capture import ClusterState
+from scheduling.causes import CannotAllocate, Hold, Interrupted, NoNodeFits, OfNode, OfPod, Reason, claim_key, counted
+from scheduling.commit import commit
 from scheduling.controllers.declaration import ADDED, DELETING, FINISHED, Controller, Queue
-from scheduling.controllers.followers import utc_now
-from scheduling.cycle import SchedulingWorker
+from scheduling.coordination import utc_now
+from scheduling.nodes import FilterResult
+from scheduling.plans import SCHEDULER_ERROR, SCHEDULING_GATED, UNSCHEDULABLE, Decision, Placement, PodRefusal
+from scheduling.queue import Done, Outcome, Retry
 from scheduling.resources import CLAIMS, PODS
 
+log = logging.getLogger(__name__)
+
+#: Pods in one transaction.
+BATCH = 128
+
+Clock = Callable[[], datetime]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CycleReport:
+    """What one call did: pods taken, how many of them left the queue, and how many of these found a node."""
+
+    taken: int
+    settled: int
+    placed: int
+
+
+class SchedulingWorker:
+    """The worker of this process, and its warm state.
+
+    `run` may be called from several threads: one works, a call that finds it working only makes it look once more.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._following = Follower(lambda: ClusterState(Features.from_gates(settings.FEATURE_GATES)))
+        self._turn = threading.Lock()
+        self._asked = threading.Event()
+
+    def run(self) -> CycleReport:
+        """Schedule the pods that are ready, and again while somebody has asked meanwhile.
+
+        Who becomes ready meanwhile has somebody who asks for it.
+        """
+        taken = settled = placed = 0
+        self._asked.set()
+        while self._asked.is_set() and self._turn.acquire(blocking=False):
+            try:
+                with coordination.turn() as ours:
+                    self._asked.clear()
+                    if not ours:
+                        break  # another worker has the turn; who finds it busy for so long is asked again soon
+                    more = True
+                    while more:
+                        outcomes = self._cycle()
+                        more = len(outcomes) >= BATCH or any(_is_for_now(outcome) for outcome in outcomes)
+                        taken += len(outcomes)
+                        done = [outcome for outcome in outcomes if isinstance(outcome, Done)]
+                        settled += len(done)
+                        placed += sum(one.placed for one in done)
+            finally:
+                self._turn.release()
+        return CycleReport(taken=taken, settled=settled, placed=placed)
+
+    def sweep(self) -> int:
+        """Flush pods that waited for long, and make the queue's rows match the pods there are."""
+        if not self._turn.acquire(timeout=coordination.PATIENCE):
+            return 0  # busy scheduling; the next sweep comes soon
+        try:
+            with self._following.view() as state:
+                changed = queue.sweep(state, self._clock())
+        finally:
+            self._turn.release()
+        if self._asked.is_set():
+            # Somebody asked for a run meanwhile and went away, trusting whoever works to do it.
+            self.run()
+        return changed
+
+    def _cycle(self) -> list[Outcome]:
+        with self._following.view() as state:  # step 1
+            state.begin()
+            outcomes = self._schedule_batch(state)
+        if any(isinstance(outcome, Retry) and outcome.broken for outcome in outcomes):
+            self._following.forget()  # whatever broke, what is known may not be what is written
+        return outcomes
+
+    def _schedule_batch(self, state: ClusterState) -> list[Outcome]:
+        """Steps 2 to 5."""
+        queue.feed(state, self._clock())
+        uids = queue.ready(BATCH, self._clock())
+        if not uids:
+            return []
+        revision = state.revision
+        decisions, undecided = _decisions(state, uids)
+        try:
+            return commit(state, decisions, undecided=undecided, revision=revision, now=self._clock())
+        finally:
+            state.drop_assumptions()
+
+
+def _decisions(state: ClusterState, uids: Iterable[str]) -> tuple[list[Decision], list[Outcome]]:
+    """Step 3: (what was decided, how it ends for the pods about which nothing could be)."""
+    decisions: list[Decision] = []
+    undecided: list[Outcome] = []
+    for uid in uids:
+        pod = state.pending.get(uid)
+        if pod is None:
+            undecided.append(Done(uid=uid))
+            continue
+        try:
+            decisions.append(decide(state, pod))
+        except Exception as error:
+            name = f"{pod.metadata.namespace}/{pod.metadata.name}"
+            log.exception("nothing could be decided about pod %s; it is tried again after a rest", name)
+            undecided.append(Retry(uid=uid, cause=Interrupted(f"internal error: {error}"), broken=True))
+    return decisions, undecided
+
+
+def _is_for_now(outcome: Outcome) -> bool:
+    """Whether the pod is tried again without a rest."""
+    return isinstance(outcome, Retry) and outcome.at_once
+
+
+def decide(state: ClusterState, pod: Pod) -> Decision:
+    """Step 3 for one pod; a placement is assumed."""
+    claims = state.pre_filter(pod)
+    if isinstance(claims, Hold):
+        return _refused_outright(state, pod, claims)
+    allocated = [claim for claim in claims if claim.status.allocation is not None]
+    wanting = [claim for claim in claims if claim.status.allocation is None]
+    filtered = state.nodes.filter(pod, allocated)
+    if not filtered.fitting:
+        return _refused_by_nodes(state, pod, filtered, {})
+    if not wanting:
+        return _reserve(state, Placement(pod=pod, node=_quietest(state, pod, filtered.fitting), claims=claims))
+    placed = place(state.snapshot(), wanting, filtered.fitting, score=_score(state, pod), deadline=filter_deadline())
+    match placed.outcome:
+        case Allocated(results=results) if placed.node is not None:
+            given = {claim.metadata.uid: result for claim, result in zip(wanting, results, strict=True)}
+            return _reserve(state, Placement(pod=pod, node=placed.node.name, claims=claims, allocations=given))
+        case AllocationFailed(cause=cause, fatal_for_pod=True):
+            return PodRefusal(pod=pod, hold=Hold(reasons=Reason.ERROR, cause=cause), condition=SCHEDULER_ERROR)
+    return _refused_by_nodes(state, pod, filtered, placed.refusals)
+
+
+def filter_deadline() -> Deadline:
+    """When the search for one pod's devices is given up; never where the gate is off (Kubernetes' filterTimeout)."""
+    gated = settings.FEATURE_GATES.get("DRASchedulerFilterTimeout", True)
+    return Deadline.after(settings.SCHEDULER_FILTER_TIMEOUT if gated else math.inf)
+
+
+def _reserve(state: ClusterState, placement: Placement) -> Placement:
+    state.assume(placement)
+    return placement
+
+
+# Score ---------------------------------------------------------------------------------------------------------------
+
+
+def _score(state: ClusterState, pod: Pod) -> Callable[[Fit], float]:
+    """What the pod would rather; then the node with the fewest free devices, so that others stay whole."""
+    needs = policy.needs_of(pod)
+    if state.nodes.is_indifferent(needs):
+        return most_packed
+    return lambda fit: state.nodes.preference(needs, fit.node.name) * 1_000_000 - fit.free
+
+
+def _quietest(state: ClusterState, pod: Pod, fitting: tuple[NodeView, ...]) -> str:
+    """Without new devices to place: what the pod would rather; then the node with the fewest pods, first by name."""
+    needs, nodes = policy.needs_of(pod), state.nodes
+    if nodes.is_indifferent(needs):
+        return min(fitting, key=lambda node: (nodes.pods_on(node.name), node.name)).name
+    return min((-nodes.preference(needs, node.name), nodes.pods_on(node.name), node.name) for node in fitting)[2]
+
+
+# Refusals ------------------------------------------------------------------------------------------------------------
+
+
+def _refused_outright(state: ClusterState, pod: Pod, hold: Hold) -> PodRefusal:
+    """PreFilter said no: the reason stands in place of the nodes' reasons."""
+    if Reason.GATED in hold.reasons:
+        return PodRefusal(pod=pod, hold=hold, condition=SCHEDULING_GATED)
+    cause = NoNodeFits(nodes=len(state.nodes), because=cast("OfPod", hold.cause))
+    return PodRefusal(pod=pod, hold=Hold(reasons=hold.reasons, awaited=hold.awaited, cause=cause))
+
+
+#: Which of the queue's reasons a filter's refusal is.
+REASON_OF_PLUGIN = {"NodeResourcesFit": Reason.RESOURCES, "DynamicResources": Reason.CLAIM_ELSEWHERE}
+
+
+def _refused_by_nodes(
+    state: ClusterState,
+    pod: Pod,
+    filtered: FilterResult,
+    refusals: Mapping[str, Unallocatable | AllocationFailed | Undecided],
+) -> PodRefusal:
+    """No node was left: for each, why; and PostFilter's remedy, if there is one."""
+    reasons = Reason.NODE if not len(state.nodes) else Reason(0)
+    told: list[Sequence[OfNode]] = [*filtered.refused.values()]
+    for found in filtered.refused.values():
+        for refusal in found:
+            reasons |= REASON_OF_PLUGIN.get(refusal.plugin, Reason.NODE)
+    for outcome in refusals.values():
+        told.append([CannotAllocate() if isinstance(outcome, Unallocatable) else outcome.cause])
+        reasons |= Reason.ERROR if isinstance(outcome, Undecided) else Reason.DEVICES
+    idle = _post_filter(pod, filtered)
+    cause = NoNodeFits(
+        nodes=len(state.nodes),
+        refused=counted(told),
+        because=overall([one for one in refusals.values() if isinstance(one, Unallocatable)]),
+        deallocated=idle is not None,
+    )
+    awaited = frozenset(claim_key(claim.metadata.namespace, claim.metadata.name) for claim in filtered.elsewhere)
+    hold = Hold(reasons=reasons, awaited=awaited, cause=cause)
+    return PodRefusal(pod=pod, hold=hold, condition=UNSCHEDULABLE, deallocate=idle)
+
+
+def _post_filter(pod: Pod, filtered: FilterResult) -> ResourceClaim | None:
+    """An allocated claim that keeps nodes away and that nobody but this pod could be using."""
+    for claim in filtered.elsewhere:
+        if all(consumer.uid == pod.metadata.uid for consumer in claim.status.reserved_for):
+            return claim
+    return None
+
+
+# As a controller ------------------------------------------------------------------------------------------------------
+
+
+#: the one scheduling worker of this process
 worker = PerProcess(lambda: SchedulingWorker(utc_now))
 
 
-def place(_now: datetime) -> int:
+def schedule(_now: datetime) -> int:
     """Place the pods that are ready. Returns how many found a node."""
     report = worker().run()
     heartbeats.heart().did(attempts=report.taken, placed=report.placed)
@@ -29,7 +292,7 @@ def sweep_queue(_now: datetime) -> int:
 CONTROLLER = Controller(
     name="schedule",
     does="places the pods that are ready",
-    reconcile=place,
+    reconcile=schedule,
     every=1,  # rests after failed attempts end without an event
     wakes_on=frozenset({*hints.RULES, (PODS, ADDED), (PODS, DELETING), (PODS, FINISHED), (CLAIMS, DELETING)}),
     queue=Queue.SCHEDULING,

@@ -20,7 +20,7 @@ from manciple.wire.machinery import Event, Namespace
 from manciple.wire.registry import Kind, registry
 from scheduling.controllers import claims, garbage, reservations
 from scheduling.controllers.reservations import FINALIZER
-from scheduling.cycle import SchedulingWorker
+from scheduling.controllers.scheduler import SchedulingWorker
 from scheduling.invariants import gather, violations
 from scheduling.models import QueuedPod
 from tests.builders import (

@@ -21,7 +21,7 @@ from scheduling.controllers.declaration import (
     task_name,
     task_routes,
 )
-from scheduling.dispatch import WakeTable
+from scheduling.tasks import WakeTable
 
 ONE_FILE = """
 from datetime import datetime

@@ -14,9 +14,10 @@ from pytest_django.fixtures import Settings
 from claims.kinds.pods import Affinity, NodeAffinity, Pod, PreferredSchedulingTerm
 from inventory.kinds.nodes import Taint
 from manciple.store.pruning import prune
-from scheduling import commit, cycle, queue
+from scheduling import commit, queue
 from scheduling.capture import ClusterState
-from scheduling.cycle import SchedulingWorker
+from scheduling.controllers import scheduler
+from scheduling.controllers.scheduler import SchedulingWorker
 from scheduling.nodes import NodeTable
 from tests.builders import (
     make_allocation,
@@ -191,7 +192,7 @@ def test_the_warm_state_ends_where_a_fresh_capture_does(cluster: Cluster) -> Non
     cluster.create(make_pod("next", claims={"gpu": "next"}))
     warm.advance()
     fresh = ClusterState.captured()
-    assert cycle.decide(warm, cluster.pod("next")) == cycle.decide(fresh, cluster.pod("next"))
+    assert scheduler.decide(warm, cluster.pod("next")) == scheduler.decide(fresh, cluster.pod("next"))
     assert warm.pending.keys() == fresh.pending.keys()
 
 
@@ -200,10 +201,10 @@ def test_dropped_assumptions_leave_no_trace(cluster: Cluster) -> None:
     cluster.create(make_claim("training"))
     cluster.create(make_pod("web", claims={"gpu": "training"}))
     state = ClusterState.captured()
-    first = cycle.decide(state, cluster.pod("web"))
+    first = scheduler.decide(state, cluster.pod("web"))
     assert state.candidate(cluster.pod("web").metadata.uid) is None
     state.drop_assumptions()
-    assert cycle.decide(state, cluster.pod("web")) == first
+    assert scheduler.decide(state, cluster.pod("web")) == first
 
 
 def test_an_outage_of_the_database_leaves_the_pods_to_be_tried_at_once(
@@ -238,7 +239,7 @@ def broken_for(name: str, step: Callable[..., Any], pod_of: Callable[..., Pod]) 
 
 #: what breaks, and which of its arguments is the pod
 FAULTS: dict[str, tuple[object, str, Callable[..., Pod]]] = {
-    "while it is decided": (cycle, "decide", lambda _state, pod: pod),
+    "while it is decided": (scheduler, "decide", lambda _state, pod: pod),
     "while it is written": (commit._Batch, "_bind", lambda _batch, pod, _placement: pod),
 }
 
@@ -361,6 +362,6 @@ def test_a_search_that_runs_out_of_time_says_so_and_is_tried_again(cluster: Clus
 
 def test_without_the_gate_a_search_has_no_deadline(settings: Settings) -> None:
     settings.SCHEDULER_FILTER_TIMEOUT = 0.0
-    assert cycle.filter_deadline().has_passed
+    assert scheduler.filter_deadline().has_passed
     settings.FEATURE_GATES = {"DRASchedulerFilterTimeout": False}
-    assert not cycle.filter_deadline().has_passed
+    assert not scheduler.filter_deadline().has_passed

@@ -13,9 +13,9 @@ from manciple.store import announce
 from manciple.store.tail import Sketch
 from manciple.wire.base import ObjectMeta
 from manciple.wire.machinery import Lease
-from scheduling import dispatch, tasks
+from scheduling import tasks
 from scheduling.controllers.declaration import controllers, task_name
-from scheduling.dispatch import Dispatcher, WakeTable, change_of
+from scheduling.tasks import Dispatcher, WakeTable, change_of
 from tests.builders import make_claim, make_node, make_pod, make_template
 from tests.scheduling.cluster import Cluster, with_spec
 
@@ -171,7 +171,7 @@ def test_a_lease_that_is_renewed_is_nothing_to_claim() -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_a_broker_that_is_down_neither_fails_nor_delays_a_commit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dispatch, "RETRY_AFTER", 0.01)
+    monkeypatch.setattr(tasks, "RETRY_AFTER", 0.01)
     down, attempts = threading.Event(), Sent()
     down.set()
 

@@ -9,8 +9,8 @@ from manciple.store.tail import latest_revision
 from manciple.wire.errors import AlreadyExists
 from scheduling import tasks
 from scheduling.controllers import claims
-from scheduling.dispatch import concerned_after
-from scheduling.looked_after import LookedAfter
+from scheduling.coordination import LookedAfter
+from scheduling.tasks import concerned_after
 from tests.builders import make_pod, make_template
 from tests.scheduling.cluster import Cluster, kind_of
 

@@ -13,9 +13,9 @@ from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim
 from inventory.kinds.nodes import Taint
 from manciple.store import objects
-from scheduling import commit, cycle, queue
+from scheduling import commit, queue
 from scheduling.capture import ClusterState
-from scheduling.controllers import claims, reservations
+from scheduling.controllers import claims, reservations, scheduler
 from scheduling.models import Cursor, QueuedPod
 from tests.builders import make_allocation, make_claim, make_pod, make_result, make_selectors, make_template
 from tests.scheduling.cluster import Cluster, with_spec
@@ -77,8 +77,8 @@ def test_workers_that_decided_on_the_same_state_conflict_on_one_pod_only(cluster
     first, second = ClusterState.captured(), ClusterState.captured()
     queue.feed(first, cluster.now)
     pods = {pod.metadata.name: pod for pod in cluster.all(Pod)}
-    here = [cycle.decide(first, pods["one"])]
-    there = [cycle.decide(second, pods["two"]), cycle.decide(second, pods["plain"])]
+    here = [scheduler.decide(first, pods["one"])]
+    there = [scheduler.decide(second, pods["two"]), scheduler.decide(second, pods["plain"])]
     commit.commit(first, here, revision=first.revision, now=cluster.now)
     outcomes = commit.commit(second, there, revision=second.revision, now=cluster.now)
 
@@ -93,7 +93,7 @@ def test_a_pod_that_another_worker_bound_is_bound_once(cluster: Cluster) -> None
     cluster.create(make_claim("training"))
     cluster.create(make_pod("web", claims={"gpu": "training"}))
     first, second = ClusterState.captured(), ClusterState.captured()
-    decisions = [[cycle.decide(state, cluster.pod("web"))] for state in (first, second)]
+    decisions = [[scheduler.decide(state, cluster.pod("web"))] for state in (first, second)]
     for state, decided in zip((first, second), decisions, strict=True):
         commit.commit(state, decided, revision=state.revision, now=cluster.now)
     assert len(cluster.claim("training").status.reserved_for) == 1
@@ -137,7 +137,7 @@ def test_a_placement_is_checked_against_what_happened_meanwhile(cluster: Cluster
     cluster.create(make_claim("training"))
     pod = cluster.create(make_pod("web", claims={"gpu": "training"}))
     state = ClusterState.captured()
-    decision = cycle.decide(state, cluster.pod("web"))
+    decision = scheduler.decide(state, cluster.pod("web"))
     change(cluster)
     commit.commit(state, [decision], revision=state.revision, now=cluster.now)
 
@@ -156,8 +156,8 @@ def crashing(*_args: object, **_kwargs: object) -> None:
 #: where the worker dies
 CRASHES: dict[str, tuple[object, str]] = {
     "after the queue was fed": (queue, "ready"),
-    "after the pods were taken up": (cycle, "decide"),
-    "before the batch is committed": (cycle, "commit"),
+    "after the pods were taken up": (scheduler, "decide"),
+    "before the batch is committed": (scheduler, "commit"),
     "in the middle of the commit": (queue, "settle"),
 }
 
@@ -232,7 +232,7 @@ def test_a_batch_that_the_database_refuses_is_committed_pod_by_pod(
         cluster.create(make_pod(name, claims={"gpu": name}))
     state = ClusterState.captured()
     queue.feed(state, cluster.now)
-    decisions = [cycle.decide(state, cluster.pod(name)) for name in ("one", "two")]
+    decisions = [scheduler.decide(state, cluster.pod(name)) for name in ("one", "two")]
     cluster.create_allocated(make_claim("thief"), make_allocation(make_result("gpu-0")))
     monkeypatch.setattr(commit, "stale", lambda *_args: "")
     outcomes = commit.commit(state, decisions, revision=state.revision, now=cluster.now)

@@ -11,7 +11,7 @@ import pytest
 from celery import Celery
 from django.db import connection
 
-from scheduling import tasks, turns, wakeups
+from scheduling import coordination, tasks
 from scheduling.controllers.declaration import Controller, Queue
 from tests.scheduling.cluster import Cluster
 
@@ -43,19 +43,19 @@ def elsewhere(held: Callable[[], object]) -> Iterator[None]:
 
 
 def test_who_comes_second_returns_at_once() -> None:
-    with elsewhere(lambda: turns.alone("prune")):
-        with turns.alone("prune") as ours:
+    with elsewhere(lambda: coordination.alone("prune")):
+        with coordination.alone("prune") as ours:
             assert not ours
-        with turns.alone("sweep_nodes") as another:
+        with coordination.alone("sweep_nodes") as another:
             assert another
-    with turns.alone("prune") as ours:
+    with coordination.alone("prune") as ours:
         assert ours
 
 
 def test_the_scheduling_turn_is_waited_for_no_longer_than_allowed() -> None:
-    with elsewhere(turns.turn), turns.turn(patience=0.05) as ours:
+    with elsewhere(coordination.turn), coordination.turn(patience=0.05) as ours:
         assert ours is (connection.vendor != "postgresql")
-    with turns.turn(patience=0.05) as ours:
+    with coordination.turn(patience=0.05) as ours:
         assert ours
 
 
@@ -64,7 +64,7 @@ def test_a_worker_that_does_not_get_the_turn_leaves_the_pods_to_who_has_it(monke
     def taken() -> Iterator[bool]:
         yield False
 
-    monkeypatch.setattr(turns, "turn", taken)
+    monkeypatch.setattr(coordination, "turn", taken)
     report = Cluster().worker.run()
     assert (report.taken, report.placed) == (0, 0)
 
@@ -73,7 +73,7 @@ def test_a_holder_that_dies_hands_the_lock_on() -> None:
     """The connection ends without an unlock: what becomes of a worker that is killed."""
     if connection.vendor != "postgresql":
         return  # the lock is the process's there, and dies with it
-    held = turns.alone("prune")
+    held = coordination.alone("prune")
 
     def die() -> None:
         assert held.__enter__()
@@ -82,7 +82,7 @@ def test_a_holder_that_dies_hands_the_lock_on() -> None:
     thread = threading.Thread(target=die)
     thread.start()
     thread.join(30)
-    with turns.alone("prune") as ours:
+    with coordination.alone("prune") as ours:
         assert ours
 
 
@@ -113,7 +113,7 @@ def test_what_a_second_run_came_for_is_done_by_a_further_one() -> None:
     go_on.set()
     thread.join(30)
     assert again == [True]
-    assert not wakeups.pending().asked_again("one-at-a-time")
+    assert not coordination.wakeups().asked_again("one-at-a-time")
 
 
 #: how often there is still more to do, by queue -> how often one message makes it run, and whether another is sent

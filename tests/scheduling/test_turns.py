@@ -8,12 +8,12 @@ from collections.abc import Callable
 import pytest
 from django.db import connection
 
-from scheduling import queue, turns
+from scheduling import coordination, queue
 from scheduling.capture import ClusterState
 from scheduling.causes import Interrupted
-from scheduling.dispatch import claim_among_processes
 from scheduling.models import QueuedPod
 from scheduling.queue import MOST_AT_ONCE, Retry
+from scheduling.tasks import claim_among_processes
 from tests.builders import make_pod
 from tests.scheduling.cluster import Cluster
 
@@ -37,14 +37,14 @@ def test_a_turn_ends_before_the_next_begins() -> None:
     held, release, order = threading.Event(), threading.Event(), list[str]()
 
     def first() -> None:
-        with turns.turn():
+        with coordination.turn():
             held.set()
             release.wait(60)
             order.append("first")
 
     def second() -> None:
         held.wait(60)
-        with turns.turn():
+        with coordination.turn():
             order.append("second")
 
     threads = [in_another_thread(first), in_another_thread(second)]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 import redis
 
-from scheduling.wakeups import LocalWakeups, SharedWakeups, Wakeups
+from scheduling.coordination import LocalWakeups, SharedWakeups, Wakeups
 from tests.services import Server
 
 Lapse = Callable[[], None]

@@ -31,8 +31,8 @@ from manciple.wire.identity import SYSTEM
 from manciple.wire.registry import Kind, registry
 from scheduling import event_recorder, messages
 from scheduling.capacity import ClassCount, read_census
-from scheduling.controllers.followers import utc_now
-from scheduling.cycle import SchedulingWorker
+from scheduling.controllers.scheduler import SchedulingWorker
+from scheduling.coordination import utc_now
 from scheduling.event_recorder import EventNote
 from scheduling.models import QueuedPod, UsageSample
 from scheduling.usage import ALL, minute_of, nonzero

@@ -15,7 +15,7 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
-from scheduling.controllers.followers import utc_now
+from scheduling.coordination import utc_now
 from scheduling.invariants import gather, violations
 
 #: Seconds between two looks.

@@ -8,7 +8,7 @@ import pytest
 from django.db import OperationalError
 
 from manciple.store.records import EventRecord
-from scheduling.controllers.followers import CursorFollower
+from scheduling.coordination import CursorFollower
 from scheduling.models import Cursor
 from tests.builders import make_pod
 from tests.scheduling.cluster import Cluster

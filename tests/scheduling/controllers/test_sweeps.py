@@ -16,7 +16,7 @@ from manciple.store import history, objects
 from manciple.store.records import EventRecord
 from manciple.wire.machinery import Event
 from scheduling.controllers import claims, namespaces, podgc, pruning, reservations
-from scheduling.controllers.followers import CursorFollower
+from scheduling.coordination import CursorFollower
 from scheduling.resources import EVENTS, kind
 from tests.builders import NAMESPACE, make_allocation, make_claim, make_namespace, make_node, make_pod, make_template
 from tests.scheduling.cluster import Cluster, kind_of, with_spec

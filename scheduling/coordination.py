@@ -1,0 +1,319 @@
+"""How workers avoid doing work twice: turns, wake-ups that coalesce, revisions that need none, and places in the log.
+
+A courtesy throughout, not a safeguard: what may be written is decided by each commit, and what is lost here costs a run
+that finds nothing, or waits for the periodic one.
+
+- `turn` and `alone` are locks among workers that share a PostgreSQL: advisory locks of the database's session, which
+  end with the connection, so a worker that dies hands on what it held. Nobody waits without limit, and who does not
+  get a lock loses nothing: the holder is asked again. `turn` is for scheduling: two workers that decide at once would
+  choose the same devices. On SQLite all workers are threads of one process, which runs one scheduling worker, so
+  everybody has it. `alone` is for singletons.
+- Wake-ups: at most one message for each controller is on its way. Who sends notes the message first (`enter`); who
+  takes a message up crosses it out (`leave`) before it begins, so what happens from then on is worth another message. A
+  note ends by itself after a while, because messages may be lost: then a second one may be sent, and whichever of them
+  is not the last noted does nothing. Where several processes share a Redis, the notes stand there; else in the memory
+  of the process. Redis away means that nothing coalesces: nothing else depends on it.
+- `looked_after`: which revisions need no wake-up, because the controller of this process that writes them looks at them
+  itself. It notes its writes before they are committed; the dispatcher of the same process (`scheduling.tasks`) asks.
+- `CursorFollower` reads the log on behalf of a controller, from where its last reader stopped. The cursor is a row that
+  moves on when what lies before it has been looked at. The controller is a singleton (`scheduling.tasks`), so one
+  process reads at a time. Should a second one ever read beside it, because the first lost the connection that holds its
+  lock, both look at the same events, which is harmless: looking is idempotent, and the cursor never moves back.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import zlib
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from typing import Protocol
+
+import redis
+from django.conf import settings
+from django.db import InterfaceError, OperationalError, transaction
+
+from manciple.store import bulk, tail
+from manciple.store.follower import since
+from manciple.store.objects import Writer
+from manciple.store.per_process import PerProcess
+from manciple.store.records import EventRecord
+from scheduling.models import Cursor
+
+log = logging.getLogger(__name__)
+
+# Turns ----------------------------------------------------------------------------------------------------------------
+
+
+#: Any number that nobody else locks in this database.
+KEY = 0x6D616E63
+#: Seconds to wait for the scheduling turn; who does not get it in that time leaves it to the periodic run, which comes
+#: every second.
+PATIENCE = 1.0
+
+_local: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
+
+
+@contextmanager
+def turn(*, patience: float = PATIENCE) -> Iterator[bool]:
+    """Wait up to `patience` seconds until no other worker schedules. Yields whether that is so."""
+    if not bulk.on_postgresql():
+        yield True
+        return
+    with _advisory("turn", patience=patience) as ours:
+        yield ours
+
+
+@contextmanager
+def alone(name: str) -> Iterator[bool]:
+    """Yields whether nobody else is within `alone(name)` now; never waits."""
+    if bulk.on_postgresql():
+        with _advisory(name) as ours:
+            yield ours
+        return
+    lock = _local[name]
+    ours = lock.acquire(blocking=False)
+    try:
+        yield ours
+    finally:
+        if ours:
+            lock.release()
+
+
+@contextmanager
+def _advisory(name: str, *, patience: float = 0.0) -> Iterator[bool]:
+    key = [KEY, zlib.crc32(name.encode()) - 2**31]
+    ours = bulk.fetch("SELECT pg_try_advisory_lock(%s, %s)", key)[0][0] or (patience > 0 and _wait(key, patience))
+    try:
+        yield ours
+    finally:
+        if ours:
+            # A connection that is gone has handed it on already.
+            with suppress(InterfaceError, OperationalError):
+                bulk.execute("SELECT pg_advisory_unlock(%s, %s)", key)
+
+
+def _wait(key: list[int], patience: float) -> bool:
+    """The lock outlives the transaction, which is there for the time limit."""
+    try:
+        with transaction.atomic():
+            bulk.execute("SELECT set_config('lock_timeout', %s, true)", [f"{patience * 1000:.0f}ms"])
+            bulk.execute("SELECT pg_advisory_lock(%s, %s)", key)
+    except OperationalError as error:
+        if getattr(error.__cause__, "sqlstate", "") == "55P03":  # lock_not_available: the time is over
+            return False
+        raise
+    return True
+
+
+# Wake-ups -------------------------------------------------------------------------------------------------------------
+
+
+#: Seconds that Redis may take to answer.
+TIMEOUT = 2.0
+#: Seconds for which it is remembered that somebody found a controller at work.
+REMEMBERED = 60
+
+
+class Wakeups(Protocol):
+    """The messages on their way, by controller."""
+
+    def enter(self, name: str, message: str, seconds: float) -> bool:
+        """Note `message`, for so long; False where another one is on its way."""
+
+    def leave(self, name: str, message: str) -> bool:
+        """`message` is taken up; False where a newer one is on its way, which will do."""
+
+    def ask_again(self, name: str) -> None:
+        """Whoever is at work for `name` shall look again."""
+
+    def asked_again(self, name: str) -> bool:
+        """Whether somebody said so since the last call."""
+
+
+class LocalWakeups:
+    """Of one process."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._guard = threading.Lock()
+        #: name -> (message, until when)
+        self._pending: dict[str, tuple[str, float]] = {}
+        self._again: set[str] = set()
+
+    def enter(self, name: str, message: str, seconds: float) -> bool:
+        with self._guard:
+            if self._waiting(name):
+                return False
+            self._pending[name] = (message, self._clock() + seconds)
+            return True
+
+    def leave(self, name: str, message: str) -> bool:
+        with self._guard:
+            waiting = self._waiting(name)
+            if waiting == message:
+                del self._pending[name]
+            return waiting in ("", message)
+
+    def ask_again(self, name: str) -> None:
+        with self._guard:
+            self._again.add(name)
+
+    def asked_again(self, name: str) -> bool:
+        with self._guard:
+            asked = name in self._again
+            self._again.discard(name)
+            return asked
+
+    def _waiting(self, name: str) -> str:
+        message, until = self._pending.get(name, ("", 0.0))
+        return message if until > self._clock() else ""
+
+
+#: KEYS: the note; ARGV: the message. In one step, so that a newer note is never crossed out.
+_LEAVE = """
+local waiting = redis.call('GET', KEYS[1])
+if waiting == ARGV[1] then redis.call('DEL', KEYS[1]) end
+return (not waiting or waiting == ARGV[1]) and 1 or 0
+"""
+
+
+class SharedWakeups:
+    """Of all processes that use one Redis."""
+
+    def __init__(self, url: str) -> None:
+        self._client = redis.Redis.from_url(
+            url, socket_timeout=TIMEOUT, socket_connect_timeout=TIMEOUT, decode_responses=True
+        )
+        self._leave = self._client.register_script(_LEAVE)
+
+    def enter(self, name: str, message: str, seconds: float) -> bool:
+        def note() -> bool:
+            return bool(self._client.set(f"manciple.pending.{name}", message, nx=True, px=int(seconds * 1000)))
+
+        return self._answer(note, otherwise=True)
+
+    def leave(self, name: str, message: str) -> bool:
+        return self._answer(
+            lambda: bool(self._leave(keys=[f"manciple.pending.{name}"], args=[message])), otherwise=True
+        )
+
+    def ask_again(self, name: str) -> None:
+        self._answer(lambda: bool(self._client.set(f"manciple.again.{name}", "1", ex=REMEMBERED)), otherwise=False)
+
+    def asked_again(self, name: str) -> bool:
+        return self._answer(lambda: bool(self._client.delete(f"manciple.again.{name}")), otherwise=False)
+
+    def _answer(self, ask: Callable[[], bool], *, otherwise: bool) -> bool:
+        try:
+            return ask()
+        except redis.RedisError as error:
+            log.warning("wake-ups do not coalesce: %s", error)
+            return otherwise
+
+
+def _of_settings() -> Wakeups:
+    url: str = settings.REDIS_URL
+    return SharedWakeups(url) if url else LocalWakeups()
+
+
+#: of this process
+wakeups = PerProcess(_of_settings)
+
+
+# Revisions that need no wake-up ---------------------------------------------------------------------------------------
+
+
+#: Transactions remembered; a dispatcher asks within milliseconds.
+TRANSACTIONS_REMEMBERED = 256
+
+#: the names of controllers
+Tasks = frozenset[str]
+NOBODY: Tasks = frozenset()
+
+
+class LookedAfter:
+    """Stretches of the log, newest last, each with the controllers that need not be woken for it."""
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._stretches: deque[tuple[int, int, Tasks]] = deque(maxlen=TRANSACTIONS_REMEMBERED)
+
+    def by(self, revision: int) -> Tasks:
+        """The controllers that look at `revision` without being told."""
+        with self._guard:
+            return next((tasks for first, last, tasks in self._stretches if first <= revision <= last), NOBODY)
+
+    @contextmanager
+    def noted(self, writer: Writer, tasks: Tasks) -> Iterator[None]:
+        """What `writer` writes within is looked after by `tasks`, unless it ends with an exception."""
+        before = writer.revision
+        yield
+        if writer.revision > before:
+            with self._guard:
+                self._stretches.append((before + 1, writer.revision, tasks))
+
+    def forget(self) -> None:
+        with self._guard:
+            self._stretches.clear()
+
+
+#: of this process
+looked_after = LookedAfter()
+
+
+# Places in the log ----------------------------------------------------------------------------------------------------
+
+
+#: Events looked at in one step.
+BATCH = 500
+
+Clock = Callable[[], datetime]
+
+
+def utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CursorFollower:
+    """A controller's reader of the log."""
+
+    name: str
+    resources: frozenset[str]
+    #: looks at what these events point to; returns how many objects it changed
+    look: Callable[[Sequence[EventRecord]], int]
+    #: looks at everything: at the first start, and when the log was pruned past the cursor
+    sweep: Callable[[datetime], int]
+
+    def follow(self, clock: Clock = utc_now) -> int:
+        """Look at all that has happened since the last time, up to now. Returns how many objects were changed.
+
+        What happens meanwhile, its own writes included, is left for the next time: where much happens, a batch then
+        has much in it.
+        """
+        changed, reached, latest = 0, self._position(), tail.latest_revision()
+        while reached < latest:
+            reached, count = self._step(reached, clock())
+            Cursor.objects.filter(name=self.name, revision__lt=reached).update(revision=reached)
+            changed += count
+        return changed
+
+    def _position(self) -> int:
+        cursor, _ = Cursor.objects.get_or_create(name=self.name)
+        return cursor.revision
+
+    def _step(self, position: int, now: datetime) -> tuple[int, int]:
+        """(how far the log is looked at now, how many objects changed)."""
+        read = partial(tail.stretch_after, resources=self.resources, limit=BATCH)
+        stretch = since(position or None, read)
+        if stretch is None:
+            latest = tail.latest_revision()
+            return latest, self.sweep(now)
+        return stretch.revision, self.look(stretch.changes) if stretch.changes else 0
