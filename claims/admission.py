@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from claims.kinds.resource_claims import DeviceRequest, ResourceClaim, ResourceClaimTemplate
-from manciple.store import rules
+from manciple.store import hooks
+from manciple.store.hooks import Write
 from manciple.store.objects import Writer
-from manciple.store.rules import Write
 from manciple.wire.errors import FieldError, Invalid, forbidden
 from manciple.wire.registry import registry
 
@@ -21,7 +21,7 @@ REFUSAL = f"admin access to devices requires the `{ADMIN_ACCESS_LABEL}: true` la
 
 
 def register() -> None:
-    rules.register(
+    hooks.register_rule(
         check_admin_access,
         operations={"CREATE", "UPDATE"},
         resources={"resourceclaims.resource.k8s.io", "resourceclaimtemplates.resource.k8s.io"},

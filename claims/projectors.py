@@ -22,7 +22,7 @@ from claims.kinds.pods import Pod as PodObject
 from claims.kinds.resource_claims import DeviceRequestAllocationResult, ResourceClaim, class_of
 from claims.models import AllocatedDevice, Claim, DeviceKey, PastAllocation, Pod, Reservation
 from inventory.projectors import as_json, differences
-from manciple.store import bulk, projectors
+from manciple.store import bulk, hooks
 from manciple.store.records import Change
 from manciple.wire.errors import Conflict
 
@@ -137,8 +137,8 @@ class PodRow(NamedTuple):
 
 
 def register() -> None:
-    projectors.register(CLAIMS, project_claims, clear=_clear_claims)
-    projectors.register(PODS, project_pods, clear=lambda: bulk.clear(Pod))
+    hooks.register_projector(CLAIMS, project_claims, clear=_clear_claims)
+    hooks.register_projector(PODS, project_pods, clear=lambda: bulk.clear(Pod))
 
 
 def claim_row(obj: ResourceClaim) -> ClaimIndexRow:

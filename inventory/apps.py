@@ -4,7 +4,7 @@ from django.apps import AppConfig
 
 from inventory.kinds.registration import KINDS
 from inventory.kinds.shared_values import shared
-from manciple.store.local_log import LOG
+from manciple.store.follower import LOG
 from manciple.wire.registry import registry
 
 

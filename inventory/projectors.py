@@ -17,7 +17,7 @@ from inventory.kinds.devices import DeviceClass as DeviceClassObject
 from inventory.kinds.devices import ResourceSlice
 from inventory.kinds.nodes import Node as NodeObject
 from inventory.models import Device, DeviceClass, Node, Pool, PublishedSlice
-from manciple.store import bulk, objects, projectors
+from manciple.store import bulk, hooks, objects
 from manciple.store.records import Change
 from manciple.wire.registry import registry
 
@@ -31,9 +31,9 @@ _encoder = msgspec.json.Encoder()
 
 
 def register() -> None:
-    projectors.register(CLASSES, project_classes, clear=lambda: bulk.clear(DeviceClass))
-    projectors.register(NODES, project_nodes, clear=lambda: bulk.clear(Node))
-    projectors.register(SLICES, project_slices, clear=_clear_slices)
+    hooks.register_projector(CLASSES, project_classes, clear=lambda: bulk.clear(DeviceClass))
+    hooks.register_projector(NODES, project_nodes, clear=lambda: bulk.clear(Node))
+    hooks.register_projector(SLICES, project_slices, clear=_clear_slices)
 
 
 def as_json(value: Any) -> str:

@@ -1,24 +1,159 @@
-"""The Celery application. Tasks carry no objects: a message only says "reconcile", the database is the truth.
+"""The Celery application, its broker within one process, and the threads of its workers.
 
-What it knows of the controllers (tasks, routes, beat's schedule) is made of their declarations once Django is ready.
-Every worker, the embedded one too, runs a dispatcher beside its tasks: it turns commits into wake-ups.
+Tasks carry no objects: a message only says "reconcile", the database is the truth. What Celery knows of the controllers
+(tasks, routes, beat's schedule) is made of their declarations once Django is ready. Every worker, the embedded one too,
+runs a dispatcher beside its tasks: it turns commits into wake-ups.
+
+Within one process messages pass between its threads, and whoever waits for one is woken by it. kombu's own transport
+for that asks again and again, a hundred times a second if messages are not to lie there: a third of what a resting
+system would cost.
+
+A worker has some threads for each queue, so that sweeps never occupy those that schedule, nor the other way. It fetches
+few messages that it cannot begin yet (Celery's prefetch), whatever their queue. Those of the sweeps are acknowledged
+when they are handed over, not when they begin: they take up none of these places, and however long a sweep runs, the
+messages that schedule go on coming in. At most one message a controller is on its way (`scheduling.coordination`), so
+what waits here is short; losing it with the process costs one interval.
 """
 
 from __future__ import annotations
 
 import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from queue import Empty
 from typing import Any
 
 from celery import Celery, bootsteps
+from celery.concurrency.base import apply_target
+from celery.concurrency.thread import ApplyResult
+from celery.concurrency.thread import TaskPool as ThreadTaskPool
 from celery.signals import import_modules
 from kombu.entity import Queue as BrokerQueue
+from kombu.transport import TRANSPORT_ALIASES, memory
 
-from manciple import in_process_broker
 from scheduling.controllers.declaration import Queue
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "manciple.settings")
 
-in_process_broker.register()
+# The broker -----------------------------------------------------------------------------------------------------------
+
+
+#: What broker URLs begin with.
+SCHEME = "in-process"
+#: Seconds after which somebody who waits looks again, whatever he has heard.
+LONGEST_WAIT = 1.0
+
+
+class _News:
+    """Counts what has happened that could end a wait, so that nobody who looked before it waits for the next."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._count = 0
+
+    def tell(self) -> None:
+        with self._changed:
+            self._count += 1
+            self._changed.notify_all()
+
+    def count(self) -> int:
+        with self._changed:
+            return self._count
+
+    def wait_beyond(self, count: int, seconds: float) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._count != count, seconds)
+
+
+_news = _News()
+
+
+class InProcessChannel(memory.Channel):
+    """Tells of every message, and of every one that is done with: there may be room for another."""
+
+    def _put(self, queue: str, message: Any, **more: Any) -> None:
+        super()._put(queue, message, **more)  # type: ignore[no-untyped-call]  # kombu tells few types
+        _news.tell()
+
+    def basic_ack(self, delivery_tag: Any, multiple: bool = False) -> None:
+        super().basic_ack(delivery_tag, multiple)  # type: ignore[no-untyped-call]  # as above
+        _news.tell()
+
+
+class Transport(memory.Transport):
+    """Waits for messages without asking for them."""
+
+    InProcessChannel = InProcessChannel
+    driver_type = driver_name = SCHEME
+
+    def drain_events(self, connection: Any, timeout: Any = None, **more: Any) -> None:  # noqa: ARG002 - kombu's signature
+        """Deliver one message. Raises: TimeoutError where none comes within `timeout` seconds."""
+        began = time.monotonic()
+        while True:
+            heard = _news.count()
+            try:
+                self.cycle.get(self._deliver, timeout=timeout)  # type: ignore[union-attr]  # made by the constructor
+            except Empty:
+                left = LONGEST_WAIT if timeout is None else timeout - (time.monotonic() - began)
+                if left <= 0:
+                    raise TimeoutError from None
+                _news.wait_beyond(heard, min(left, LONGEST_WAIT))
+            else:
+                return
+
+
+TRANSPORT_ALIASES[SCHEME] = f"{__name__}:Transport"  # so broker URLs may name it
+
+# The threads ----------------------------------------------------------------------------------------------------------
+
+
+#: Beside the worker's concurrency, which is the number of threads that schedule.
+SWEEPING_THREADS = 2
+
+Accept = Callable[[int, float], None]
+
+
+class TaskPool(ThreadTaskPool):  # type: ignore[misc]  # Celery is untyped
+    """Celery's threads, and a few of their own for the sweeps."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._sweeping = ThreadPoolExecutor(SWEEPING_THREADS, thread_name_prefix="sweeping")
+
+    def on_stop(self) -> None:
+        self._sweeping.shutdown(cancel_futures=True)
+        super().on_stop()
+
+    def on_apply(
+        self,
+        target: Callable[..., Any],
+        args: Sequence[Any] = (),
+        kwargs: Any = None,
+        callback: Callable[..., Any] | None = None,
+        accept_callback: Accept | None = None,
+        **_: Any,
+    ) -> ApplyResult:
+        executor: ThreadPoolExecutor = self.executor
+        if _queue_of(args) == Queue.SWEEPS:
+            executor = self._sweeping
+            if accept_callback is not None:
+                accept_callback(os.getpid(), time.monotonic())
+                accept_callback = None
+        return ApplyResult(executor.submit(apply_target, target, args, kwargs, callback, accept_callback))
+
+
+def _queue_of(args: Sequence[Any]) -> str | None:
+    """args: (task, id, request, ...), as `celery.worker.request.Request.execute_using_pool` hands them over."""
+    _task, _id, request, *_ = args
+    queue: str | None = request["delivery_info"].get("routing_key")
+    return queue
+
+
+# The application ------------------------------------------------------------------------------------------------------
+
+
 app = Celery("manciple")
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.conf.task_queues = [BrokerQueue(queue.value) for queue in Queue]

@@ -1,6 +1,6 @@
 """Namespaces: those that are there from the first moment, what they ask of those who write, and how one ends.
 
-They must exist, must not be on their way out, and some may never go: rules of the writer (`manciple.store.rules`),
+They must exist, must not be on their way out, and some may never go: rules of the writer (`manciple.store.hooks`),
 asked inside the transaction, so a namespace that is found alive here cannot be emptied before the object is in it.
 
 A deleted namespace stays, Terminating, until nothing is left in it: a finalizer (`FINALIZER`) holds it from the moment
@@ -19,10 +19,10 @@ from itertools import islice
 
 from msgspec import structs
 
-from manciple.store import objects, rules
+from manciple.store import hooks, objects
+from manciple.store.hooks import Write
 from manciple.store.objects import Writer
 from manciple.store.records import Stored
-from manciple.store.rules import Write
 from manciple.wire import codec
 from manciple.wire.base import ApiObject, ObjectMeta
 from manciple.wire.errors import Conflict, Forbidden, NotFound
@@ -54,8 +54,8 @@ IMMORTAL_NAMESPACES = frozenset({"default", "kube-system", "kube-public"})
 
 
 def register() -> None:
-    rules.register(check_namespace, operations={"CREATE"})
-    rules.register(keep_immortal, operations={"DELETE"}, resources={NAMESPACES})
+    hooks.register_rule(check_namespace, operations={"CREATE"})
+    hooks.register_rule(keep_immortal, operations={"DELETE"}, resources={NAMESPACES})
 
 
 def check_namespace(writer: Writer, write: Write) -> None:

@@ -24,8 +24,8 @@ from msgspec import structs
 from manciple.api import namespaces
 from manciple.api.requests import ListOptions, propagation_of
 from manciple.store import objects, tail
+from manciple.store.hooks import Write
 from manciple.store.records import DeletionAnswer, Page, Stored
-from manciple.store.rules import Write
 from manciple.wire.apply import tracked
 from manciple.wire.base import ApiObject, timestamp
 from manciple.wire.errors import ApiError, BadRequest, Conflict, Expired, FieldError, Invalid, NotFound, invalid
@@ -290,7 +290,7 @@ def register_check(check: Callable[[Write], None]) -> None:
 
     The first stage of admission, before the transaction: a check may take its time, and what it has read may have
     changed by the time of the write. A rule that has to hold belongs to the second stage, inside the transaction
-    (`manciple.store.rules`), where all of ours are; policies will stand here. Registering one twice asks it once.
+    (`manciple.store.hooks`), where all of ours are; policies will stand here. Registering one twice asks it once.
     """
     if check not in _checks:
         _checks.append(check)

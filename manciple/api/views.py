@@ -22,19 +22,20 @@ from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
 from rest_framework.views import APIView
 
-from manciple.api import patches, requests, reviews, shapes, subresources, verbs
+from manciple.api import answers, patches, requests, reviews, subresources, verbs
 from manciple.api.answers import (
     BODY_LIMIT,
+    Form,
     body_too_large,
     document_answer,
     json_answer,
     success,
     unknown_path,
     unsupported_method,
+    wanted_form,
     warning_header,
 )
 from manciple.api.requests import ResourcePath
-from manciple.api.shapes import Form, wanted_form
 from manciple.api.subresources import Computed, Connected
 from manciple.api.tokens import identity_of
 from manciple.store.records import DeletionAnswer
@@ -133,7 +134,7 @@ class ResourceView(ApiView):
     def _list(self, request: Request, form: Form) -> HttpResponse:
         wanted = requests.list_options(self.kind, request.GET)
         page = verbs.list_page(self.kind, namespace=self.where.namespace, options=wanted)
-        return _finished(shapes.list_text(self.served, page, form, now=time.time()), form)
+        return _finished(answers.list_text(self.served, page, form, now=time.time()), form)
 
     def post(self, request: Request, **_: Any) -> HttpResponse:
         below = subresources.find(self.kind, self.where.subresource)
@@ -242,7 +243,7 @@ class ResourceView(ApiView):
             identity=identity_of(request),
             options=wanted,
         )
-        return _finished(shapes.list_text(self.served, page, form, now=time.time()), form)
+        return _finished(answers.list_text(self.served, page, form, now=time.time()), form)
 
     def _need_object(self) -> None:
         below = self.where.subresource
@@ -299,11 +300,11 @@ def _form(request: Request) -> Form:
 
 
 def _shaped(served: Served, text: str, form: Form, *, code: int = 200, warnings: Any = ()) -> HttpResponse:
-    return _finished(shapes.object_text(served, text, form, now=time.time()), form, code=code, warnings=warnings)
+    return _finished(answers.object_text(served, text, form, now=time.time()), form, code=code, warnings=warnings)
 
 
 def _finished(text: str, form: Form, *, code: int = 200, warnings: Any = ()) -> HttpResponse:
-    body, content_type = shapes.in_media(text, form)
+    body, content_type = answers.in_media(text, form)
     answer = HttpResponse(body, status=code, content_type=content_type)
     if told := warning_header(warnings):
         answer.headers["Warning"] = told

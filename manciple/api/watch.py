@@ -23,10 +23,9 @@ from dataclasses import dataclass, replace
 
 import orjson
 
-from manciple.api import requests, shapes
-from manciple.api.answers import status_of, unknown_path
+from manciple.api import answers, requests
+from manciple.api.answers import Form, status_of, unknown_path, wanted_form
 from manciple.api.requests import ListOptions, ResourcePath, list_options, truth
-from manciple.api.shapes import Form, wanted_form
 from manciple.api.streams import (
     Hub,
     Receive,
@@ -282,10 +281,10 @@ class _Stream:
     def _shape(self, text: str) -> bytes:
         headed, self._headed = not self._headed, True  # only the first Table of a stream names the columns
         request = self._request
-        return shapes.object_text(request.served, text, request.form, now=time.time(), headed=headed).encode()
+        return answers.object_text(request.served, text, request.form, now=time.time(), headed=headed).encode()
 
     def _bookmark(self, annotations: dict[str, str]) -> bytes:
-        text = shapes.bookmark_text(
+        text = answers.bookmark_text(
             self._request.served, self._request.form, revision=self._sent, annotations=annotations
         )
         return _frame("BOOKMARK", text.encode())

@@ -114,7 +114,7 @@ class SimulatedNodes:
         return Agent(config, create_drivers(self._drivers[name], node_name=name))
 
 
-# A Celery worker and beat as threads of this process, on the broker within it (`manciple.in_process_broker`). The bare
+# A Celery worker and beat as threads of this process, on the broker within it (`manciple.celery`). The bare
 # WorkController is used rather than `celery worker`'s, which installs signal handlers and so needs the main thread.
 class EmbeddedWorker:
     """Starts with `start()`, ends with `stop()`; one a process, because Celery keeps its stop flag in a module."""

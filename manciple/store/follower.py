@@ -1,7 +1,7 @@
 """Following the cluster: list what there is, then apply what happens since. Everybody who does so does it here.
 
 A `Source` can list a resource as of a revision and tell what happened after one: the log of this database
-(`manciple.store.local_log`), or an API server with its list and watch. A `View` is what somebody makes of the objects.
+(`LocalLog`), or an API server with its list and watch. A `View` is what somebody makes of the objects.
 A `Follower` keeps one view for a process and brings it up to date when it is asked for (`with follower.view() as ...`):
 one query where nothing happened.
 
@@ -15,6 +15,10 @@ The races, all of them:
 - One thread at a time has the view.
 
 Who needs no view keeps a place in the log, and asks what happened `since`.
+
+However many views a process keeps of the local log, it holds each object's decoded form once, for as long as one of
+them does: an object is decoded again only when nobody has it any more. What repeats from object to object (the
+attributes of devices) may be shared beyond that: an app registers how (`LocalLog.share`).
 """
 
 from __future__ import annotations
@@ -25,15 +29,85 @@ import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import ClassVar, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from weakref import WeakValueDictionary
 
-from manciple.store.local_log import LOG
+from manciple.store import bulk, records, rows, tail
 from manciple.store.records import Written
 from manciple.store.tail import Stretch
 from manciple.wire.base import ApiObject
 from manciple.wire.errors import Expired
+from manciple.wire.registry import Kind, registry
 
 log = logging.getLogger(__name__)
+
+# The log of this database ---------------------------------------------------------------------------------------------
+
+
+#: Events read at a time.
+BATCH = 2000
+#: Documents in memory at a time, of a listing.
+CHUNK = 200
+
+#: of a kind's own type
+Share = Callable[[Any], ApiObject]
+
+
+class LocalLog:
+    """The log of this database as a source, for one process."""
+
+    def __init__(self) -> None:
+        self._sharing: dict[str, Share] = {}
+        #: the document's hash -> its value; the revision in it vouches that it is the one
+        self._decoded: WeakValueDictionary[int, ApiObject] = WeakValueDictionary()
+
+    def share(self, resource: str, share: Share) -> None:
+        """`share` gives an equal object, made of parts that others have too; called for each that is decoded."""
+        self._sharing[resource] = share
+
+    def list(self, resource: str) -> tuple[int, Iterator[ApiObject]]:
+        revision, latest = rows.latest_writes(resource)
+        return revision, self._read(registry.by_resource(resource), revision, latest)
+
+    def changes(self, resources: Sequence[str], after: int) -> Stretch[Written]:
+        stretch = tail.stretch_after(after, resources=resources, limit=BATCH)
+        written = [
+            Written(
+                record.revision,
+                record.type,
+                record.resource,
+                self._value(registry.by_resource(record.resource), record.revision, record.text),
+            )
+            for record in stretch.changes
+        ]
+        return Stretch(written, stretch.revision, stretch.more)
+
+    def _read(self, kind: Kind, revision: int, latest: Sequence[int]) -> Iterator[ApiObject]:
+        """Documents never change under their revision; one that is missing was superseded, and pruned since."""
+        for chunk in bulk.chunks(latest, CHUNK):
+            texts = rows.texts(chunk)
+            if len(texts) < len(chunk):
+                raise tail.expired(revision, tail.floor())
+            for number in chunk:
+                yield self._value(kind, number, texts.pop(number))
+
+    def _value(self, kind: Kind, revision: int, text: str) -> ApiObject:
+        known = self._decoded.get(hash(text))
+        if known is not None and known.metadata.resource_version == str(revision) and isinstance(known, kind.type):
+            return known
+        found = records.decode(kind, text)
+        if (share := self._sharing.get(kind.resource)) is not None:
+            found = share(found)
+        self._decoded[hash(text)] = found
+        return found
+
+
+#: of this process
+LOG = LocalLog()
+
+
+# Views and who follows ------------------------------------------------------------------------------------------------
+
 
 #: Listings that may come to nothing in a row, because the log is pruned faster than they are made.
 ATTEMPTS = 5

@@ -1,6 +1,6 @@
 """The one writer: it collects the writes of a transaction in memory and stores them at the transaction's end.
 
-Writes take their revisions from memory; reads see them. Before each, the rules are asked (`manciple.store.rules`). At
+Writes take their revisions from memory; reads see them. Before each, the rules are asked (`manciple.store.hooks`). At
 the end, in one pass: events, objects, owner links, index rows (projectors), the counter. Who opens the transaction,
 and whose writes share one, is `manciple.store.transactions`' business.
 """
@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from random import SystemRandom
 from typing import Any
 
-from manciple.store import bulk, metadata, persistence, projectors, records, rows, rules
+from manciple.store import bulk, hooks, metadata, persistence, records, rows
 from manciple.store.persistence import Current, NetChange, NewEvent
 from manciple.store.records import Change, Committed, DeletionAnswer, EventType, Propagation, StoreSelector, Written
 from manciple.wire.base import ApiObject
@@ -274,11 +274,11 @@ class Writer:
         return True
 
     def _check(
-        self, operation: rules.Operation, kind: Kind, *, new: Any = None, old: Any = None, subresource: str = ""
+        self, operation: hooks.Operation, kind: Kind, *, new: Any = None, old: Any = None, subresource: str = ""
     ) -> None:
         """Ask the rules. Raises: ApiError."""
-        if rules.concerned(operation, kind.resource):
-            write = rules.Write(
+        if hooks.rules_for(operation, kind.resource):
+            write = hooks.Write(
                 operation=operation,
                 kind=kind,
                 new=new,
@@ -287,7 +287,7 @@ class Writer:
                 identity=self.identity,
                 dry_run=self._dry_run,
             )
-            rules.check(self, write)
+            hooks.check_rules(self, write)
 
     def _existing(self, kind: Kind, namespace: str, name: str) -> Current:
         current = self._current(kind, namespace, name)
@@ -386,4 +386,4 @@ def _project(changes: Iterable[NetChange]) -> None:
         told = Change(type=change.type, object=change.current.object, previous=previous)
         by_resource.setdefault(change.kind.resource, []).append(told)
     for resource, told_changes in by_resource.items():
-        projectors.project(resource, told_changes)
+        hooks.project(resource, told_changes)

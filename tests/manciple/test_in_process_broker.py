@@ -13,15 +13,14 @@ from kombu.entity import Exchange, Queue
 from kombu.messaging import Consumer, Producer
 from kombu.transport.memory import Channel as MemoryChannel
 
-from manciple import in_process_broker
+from manciple import celery
 
 QUEUE = Queue("test-broker", Exchange("test-broker"), routing_key="test-broker")
 
 
 @pytest.fixture
 def connection() -> Iterator[Connection]:
-    in_process_broker.register()
-    with Connection(f"{in_process_broker.SCHEME}://localhost/") as made:
+    with Connection(f"{celery.SCHEME}://localhost/") as made:
         yield made
     MemoryChannel.queues.pop(QUEUE.name, None)
 
@@ -67,15 +66,15 @@ def test_messages_arrive_in_their_order_as_they_are_sent(connection: Connection)
 def test_whoever_waits_is_woken_and_does_not_ask_meanwhile(
     connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(in_process_broker, "LONGEST_WAIT", 600.0)
+    monkeypatch.setattr(celery, "LONGEST_WAIT", 600.0)
     asked: list[float] = []
-    real: Any = in_process_broker.InProcessChannel._get
+    real: Any = celery.InProcessChannel._get
 
     def counted(self: MemoryChannel, queue: str, timeout: float | None = None) -> object:
         asked.append(time.monotonic())
         return real(self, queue, timeout)
 
-    monkeypatch.setattr(in_process_broker.InProcessChannel, "_get", counted)
+    monkeypatch.setattr(celery.InProcessChannel, "_get", counted)
     with Reader(connection, last="only") as reader:
         threading.Event().wait(0.3)
         Producer(connection.clone()).publish(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from manciple.worker_pool import SWEEPING_THREADS, TaskPool
+from manciple.celery import SWEEPING_THREADS, TaskPool
 from scheduling.controllers.declaration import Queue
 
 

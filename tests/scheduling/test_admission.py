@@ -10,7 +10,7 @@ from msgspec import structs
 from claims.admission import ADMIN_ACCESS_LABEL, check_admin_access
 from claims.kinds.resource_claims import ResourceClaim, ResourceClaimTemplate
 from manciple.store import objects
-from manciple.store.rules import Operation, Write
+from manciple.store.hooks import Operation, Write
 from manciple.wire.errors import Invalid
 from manciple.wire.identity import Identity
 from tests.builders import make_allocation, make_claim, make_pod, make_request, make_result, make_template

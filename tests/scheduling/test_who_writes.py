@@ -8,9 +8,9 @@ import pytest
 from msgspec import structs
 
 from claims.kinds.resource_claims import ResourceClaim
-from manciple.store import rules
+from manciple.store import hooks
+from manciple.store.hooks import Write
 from manciple.store.objects import Writer
-from manciple.store.rules import Write
 from manciple.wire.errors import Forbidden
 from manciple.wire.identity import SCHEDULER, SYSTEM
 from scheduling.controllers import podgc
@@ -31,9 +31,9 @@ def seen() -> Iterator[list[Seen]]:
         if write.identity is not SYSTEM:
             found.append((write.operation, write.kind.resource, write.identity.name))
 
-    rules.register(watch, operations={"CREATE", "UPDATE", "DELETE"})
+    hooks.register_rule(watch, operations={"CREATE", "UPDATE", "DELETE"})
     yield found
-    rules.unregister(watch)
+    hooks.unregister_rule(watch)
 
 
 @pytest.fixture
@@ -43,9 +43,9 @@ def quota() -> Iterator[None]:
     def refuse(_writer: Writer, write: Write) -> None:
         raise Forbidden(f'exceeded quota, says "{write.identity.name}"')
 
-    rules.register(refuse, operations={"CREATE"}, resources={CLAIMS})
+    hooks.register_rule(refuse, operations={"CREATE"}, resources={CLAIMS})
     yield
-    rules.unregister(refuse)
+    hooks.unregister_rule(refuse)
 
 
 def test_a_pods_way_is_written_by_the_claim_controller_and_the_scheduler(cluster: Cluster, seen: list[Seen]) -> None:

@@ -9,7 +9,7 @@ from msgspec import structs
 
 from manciple.api import verbs
 from manciple.store import objects
-from manciple.store.rules import Write
+from manciple.store.hooks import Write
 from manciple.wire import codec
 from manciple.wire.errors import Conflict, Forbidden
 from manciple.wire.identity import Identity

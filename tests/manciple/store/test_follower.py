@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from manciple.store import follower, objects, tail
-from manciple.store.follower import Follower, View, since
-from manciple.store.local_log import LOG, LocalLog
+from manciple.store.follower import LOG, Follower, LocalLog, View, since
 from manciple.store.pruning import prune
 from manciple.store.records import Written
 from manciple.store.tail import Stretch
@@ -123,7 +122,7 @@ def test_where_nothing_happened_it_costs_one_query() -> None:
 
 @pytest.mark.parametrize("batch", [1, 2, 3])
 def test_a_long_way_is_gone_in_batches(batch: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("manciple.store.local_log.BATCH", batch)
+    monkeypatch.setattr("manciple.store.follower.BATCH", batch)
     following = Follower(Names)
     with following.view():
         for name in "abcd":
@@ -263,8 +262,8 @@ def test_whoever_joins_whenever_ends_where_a_fresh_listing_does(
     first: list[tuple[str, str]], meanwhile: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """meanwhile: what happens while followers read."""
-    monkeypatch.setattr("manciple.store.local_log.BATCH", 2)
-    monkeypatch.setattr("manciple.store.local_log.CHUNK", 2)
+    monkeypatch.setattr("manciple.store.follower.BATCH", 2)
+    monkeypatch.setattr("manciple.store.follower.CHUNK", 2)
     with put_back():
         History(iter(meanwhile)).run(first)
 

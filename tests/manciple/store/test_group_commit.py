@@ -13,7 +13,7 @@ from django.db import IntegrityError, OperationalError, connection, connections,
 from django.test.utils import CaptureQueriesContext
 from msgspec import structs
 
-from manciple.store import announce, objects, persistence, projectors, tail, transactions
+from manciple.store import announce, hooks, objects, persistence, tail, transactions
 from manciple.store.objects import Read, Writer
 from manciple.store.persistence import Locked
 from manciple.store.rows import Reference
@@ -160,14 +160,14 @@ def test_each_writes_under_its_own_name(crowd: Crowd) -> None:
 def test_what_the_database_refuses_costs_only_the_one_whom_it_concerns(
     crowd: Crowd, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = projectors.project
+    real = hooks.project
 
     def refuse(resource: str, changes: Any) -> None:
         if any(change.object.metadata.name == "bad" for change in changes):
             raise IntegrityError("UNIQUE constraint failed")
         real(resource, changes)
 
-    monkeypatch.setattr(projectors, "project", refuse)
+    monkeypatch.setattr(hooks, "project", refuse)
     good, bad, other = [crowd.wait_in_line(creating(name)) for name in ("good", "bad", "other")]
     crowd.go()
     assert isinstance(bad.exception(), IntegrityError)

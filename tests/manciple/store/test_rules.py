@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from manciple.store import objects, rules
+from manciple.store import hooks, objects
+from manciple.store.hooks import Write
 from manciple.store.objects import Writer
-from manciple.store.rules import Write
 from manciple.wire.errors import Forbidden
 from manciple.wire.identity import SYSTEM, Identity
 from tests.manciple.store.kinds import NOTES, SHELVES, Note, note, shelf
@@ -18,7 +18,7 @@ from tests.manciple.store.kinds import NOTES, SHELVES, Note, note, shelf
 pytestmark = pytest.mark.django_db
 
 ALICE = Identity("alice")
-ALL: set[rules.Operation] = {"CREATE", "UPDATE", "DELETE"}
+ALL: set[hooks.Operation] = {"CREATE", "UPDATE", "DELETE"}
 
 
 @pytest.fixture
@@ -29,9 +29,9 @@ def asked() -> Iterator[list[Write]]:
     def watch(_writer: Writer, write: Write) -> None:
         seen.append(write)
 
-    rules.register(watch, operations=ALL, resources={NOTES.resource})
+    hooks.register_rule(watch, operations=ALL, resources={NOTES.resource})
     yield seen
-    rules.unregister(watch)
+    hooks.unregister_rule(watch)
 
 
 def relabelled(obj: Note, **labels: str) -> Note:
@@ -99,11 +99,11 @@ def quota() -> Iterator[None]:
         if write.new.spec.text == "bad":
             raise Forbidden("and then refused")
 
-    rules.register(charge, operations={"CREATE"}, resources={NOTES.resource})
+    hooks.register_rule(charge, operations={"CREATE"}, resources={NOTES.resource})
     with objects.writing() as writer:
         writer.create(SHELVES, shelf("quota"))
     yield
-    rules.unregister(charge)
+    hooks.unregister_rule(charge)
 
 
 def width() -> int:
@@ -133,7 +133,7 @@ def test_a_rule_that_is_registered_again_is_asked_once(asked: list[Write]) -> No
         asked.append(write)
 
     for _ in range(3):
-        rules.register(watch, operations={"CREATE"}, resources={NOTES.resource})
+        hooks.register_rule(watch, operations={"CREATE"}, resources={NOTES.resource})
     objects.write(lambda writer: writer.create(NOTES, note("a")))
-    rules.unregister(watch)
+    hooks.unregister_rule(watch)
     assert len(asked) == 2

@@ -9,7 +9,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from msgspec import structs
 
-from manciple.store import announce, objects, projectors, rows, tail
+from manciple.store import announce, hooks, objects, rows, tail
 from manciple.store.objects import Sources
 from manciple.store.records import Change
 from manciple.wire.base import ApiObject
@@ -176,9 +176,9 @@ def test_the_cost_of_a_transaction_does_not_grow_with_its_writes() -> None:
 def seen() -> Iterator[list[Change]]:
     """The changes of notes, as a projector sees them."""
     changes: list[Change] = []
-    projectors.register(NOTES.resource, changes.extend, clear=changes.clear)
+    hooks.register_projector(NOTES.resource, changes.extend, clear=changes.clear)
     yield changes
-    projectors.unregister(NOTES.resource)
+    hooks.unregister_projector(NOTES.resource)
 
 
 def told(changes: Sequence[Change]) -> list[tuple[str, str, bool]]:
@@ -212,12 +212,12 @@ def test_a_projector_may_refuse_and_nothing_is_written() -> None:
             writer.create(SHELVES, shelf("s"))
             writer.create(NOTES, note("a"))
 
-    projectors.register(NOTES.resource, refuse, clear=lambda: None)
+    hooks.register_projector(NOTES.resource, refuse, clear=lambda: None)
     try:
         with pytest.raises(Conflict):
             write()
     finally:
-        projectors.unregister(NOTES.resource)
+        hooks.unregister_projector(NOTES.resource)
     assert objects.get(SHELVES, "", "s") is None
     assert tail.read_after(0) == []
 

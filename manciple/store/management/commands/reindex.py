@@ -6,7 +6,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand
 
-from manciple.store.projectors import reindex
+from manciple.store.hooks import reindex
 
 
 class Command(BaseCommand):

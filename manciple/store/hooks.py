@@ -1,0 +1,165 @@
+"""What the apps hook into every write: rules, which are asked before it, and projectors, which index what it did.
+
+A rule is the second stage of admission, inside the writer's transaction. It is asked for every creation, update and
+deletion, whoever writes and by whatever path (REST, pages, controllers, scheduler), just before the write is taken up.
+It is told who writes. The transaction holds the store's lock, so what a rule reads through the writer is current and
+stays so until the commit: it can count and charge without a race. It may itself write; when the write that it was asked
+for is undone, so is that. It refuses by raising an ApiError. Checks that are slow, or that need nothing but the object,
+belong before the transaction (`manciple.api.verbs.register_check`).
+
+A projector keeps the index rows of a resource. `project(changes)` runs inside the writing transaction, once a
+transaction and resource, with what the transaction did to each object altogether (deletions first). It may raise an
+ApiError, which undoes the whole transaction. `clear()` removes every row that `project` could have written, so that
+`manage.py reindex` can start from nothing.
+
+`reindex` rebuilds everything that is derived from documents, owner links included. It runs in one transaction under the
+counter's lock: nobody writes meanwhile, and readers see the old rows until the new ones are complete.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from manciple.store import bulk, persistence, records, rows
+from manciple.store.models import OwnerLink
+from manciple.store.records import Change
+from manciple.wire.base import ApiObject
+from manciple.wire.identity import Identity
+from manciple.wire.registry import Kind, registry
+
+if TYPE_CHECKING:  # the writer asks the rules
+    from manciple.store.writer import Writer
+
+# Rules ----------------------------------------------------------------------------------------------------------------
+
+
+Operation = Literal["CREATE", "UPDATE", "DELETE"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Write:
+    """One write, about to be done. `new` is None on DELETE, `old` on CREATE; `subresource` is "" for the object."""
+
+    operation: Operation
+    kind: Kind
+    new: Any = None
+    old: Any = None
+    subresource: str = ""
+    identity: Identity
+    dry_run: bool = False
+
+
+Rule = Callable[["Writer", Write], None]
+
+
+@dataclass(frozen=True, slots=True)
+class _RegisteredRule:
+    rule: Rule
+    operations: frozenset[Operation]
+    resources: frozenset[str] | None  # None: of every kind
+
+
+_rules: list[_RegisteredRule] = []
+#: (operation, resource) -> the rules that are asked; filled as it is needed
+_rules_for: dict[tuple[Operation, str], tuple[Rule, ...]] = {}
+
+
+def register_rule(rule: Rule, *, operations: Collection[Operation], resources: Collection[str] | None = None) -> None:
+    """Ask `rule` before these writes from now on, after those registered before it; again replaces what was said."""
+    unregister_rule(rule)
+    _rules.append(_RegisteredRule(rule, frozenset(operations), None if resources is None else frozenset(resources)))
+
+
+def unregister_rule(rule: Rule) -> None:
+    _rules[:] = [known for known in _rules if known.rule is not rule]
+    _rules_for.clear()
+
+
+def check_rules(writer: Writer, write: Write) -> None:
+    """Raises: ApiError, from the first rule that refuses."""
+    for rule in rules_for(write.operation, write.kind.resource):
+        rule(writer, write)
+
+
+def rules_for(operation: Operation, resource: str) -> tuple[Rule, ...]:
+    """The rules that are asked before such a write."""
+    key = (operation, resource)
+    found = _rules_for.get(key)
+    if found is None:
+        found = _rules_for[key] = tuple(
+            known.rule
+            for known in _rules
+            if operation in known.operations and (known.resources is None or resource in known.resources)
+        )
+    return found
+
+
+# Projectors -----------------------------------------------------------------------------------------------------------
+
+
+Project = Callable[[Sequence[Change]], None]
+Clear = Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Projector:
+    resource: str
+    project: Project
+    clear: Clear
+
+
+_projectors: dict[str, Projector] = {}
+
+
+def register_projector(resource: str, project: Project, *, clear: Clear) -> None:
+    """Let `project` index `resource`. Raises: ValueError when another function does so already."""
+    known = _projectors.get(resource)
+    if known is not None and known.project is not project:
+        raise ValueError(f"{resource} has a projector already")
+    _projectors[resource] = Projector(resource, project, clear)
+
+
+def unregister_projector(resource: str) -> None:
+    _projectors.pop(resource, None)
+
+
+def projectors() -> Iterator[Projector]:
+    return iter(tuple(_projectors.values()))
+
+
+def project(resource: str, changes: Sequence[Change]) -> None:
+    """Index `changes`, where anybody asked for it."""
+    projector = _projectors.get(resource)
+    if projector is not None and changes:
+        projector.project(changes)
+
+
+#: Objects decoded at a time.
+BATCH = 500
+
+
+def reindex() -> dict[str, int]:
+    """Returns how many objects of each resource were read."""
+    with persistence.locked_counter():
+        bulk.clear(OwnerLink)
+        for projector in projectors():
+            projector.clear()
+        return {kind.resource: _reindex_kind(kind) for kind in registry}
+
+
+def _reindex_kind(kind: Kind) -> int:
+    total = 0
+    for batch in bulk.chunks(_live(kind), BATCH):
+        persistence.link([(kind, obj) for obj in batch])
+        project(kind.resource, [Change(type="ADDED", object=obj, previous=None) for obj in batch])
+        total += len(batch)
+    return total
+
+
+def _live(kind: Kind) -> Iterator[ApiObject]:
+    _, found = rows.live(kind.resource, namespace="", limit=0, with_text=False)
+    for chunk in bulk.chunks(found, BATCH):
+        texts = rows.texts(row.revision for row in chunk)
+        yield from (records.decode(kind, texts[row.revision]) for row in chunk)
