@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from django import forms
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.http import Http404, HttpRequest, HttpResponse
@@ -19,6 +20,7 @@ from msgspec import structs
 from claims.admission import ADMIN_ACCESS_LABEL
 from manciple.api import verbs
 from manciple.pages import links
+from manciple.pages.forms import PageForm, code_input
 from manciple.pages.lists import ListColumn, ListQuery, Table, parameter, sorted_by
 from manciple.pages.people import demand_edit, demand_sight, person_of
 from manciple.pages.posting import posted_from
@@ -33,6 +35,10 @@ from scheduling.resources import NAMESPACES, kind
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamespaceQuery(ListQuery):
     text: str = parameter("q")
+
+
+class NewNamespaceForm(PageForm):
+    name = forms.CharField(required=False, widget=code_input("new-namespace", required=True))
 
 
 #: What the list tells of a namespace.
@@ -54,11 +60,15 @@ def list_namespaces(request: HttpRequest) -> HttpResponse:
 
 def _create(request: HttpRequest) -> HttpResponse:
     person = demand_edit(request, "make namespaces")
-    name = request.POST.get("name", "").strip()
-    try:
-        verbs.create(kind(NAMESPACES), Namespace(metadata=ObjectMeta(name=name)), identity=person.identity)
-    except ApiError as refusal:
-        return _draw_list(request, typed=name, complaint=_explained(refusal, name))
+    form = NewNamespaceForm(request.POST)
+    if form.is_valid():
+        name = form.cleaned_data["name"]
+        try:
+            verbs.create(kind(NAMESPACES), Namespace(metadata=ObjectMeta(name=name)), identity=person.identity)
+        except ApiError as refusal:
+            form.add_error("name", _explained(refusal, name))
+    if form.errors:
+        return _draw_list(request, form)
     messages.success(request, f"Namespace {name} is there.")
     return redirect(links.namespace_url(name))
 
@@ -71,7 +81,7 @@ def _explained(refusal: ApiError, name: str) -> str:
     return f"Invalid name: {said}"
 
 
-def _draw_list(request: HttpRequest, *, typed: str = "", complaint: str = "") -> HttpResponse:
+def _draw_list(request: HttpRequest, form: NewNamespaceForm | None = None) -> HttpResponse:
     revision, person = latest_revision(), person_of(request)
     query = NamespaceQuery.read(request)
     found = read_namespaces(person)
@@ -91,10 +101,9 @@ def _draw_list(request: HttpRequest, *, typed: str = "", complaint: str = "") ->
         "table": table,
         "total": len(found),
         "may_edit": person.may_edit(),
-        "typed": typed,
-        "complaint": complaint,
+        "form": form or NewNamespaceForm(),
     }
-    return render(request, "namespaces/list.html", context, status=422 if complaint else 200)
+    return render(request, "namespaces/list.html", context, status=422 if form else 200)
 
 
 @login_required

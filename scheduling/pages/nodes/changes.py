@@ -6,11 +6,13 @@ What a change would do to pods is reckoned with the scheduler's own rules (`sche
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Literal
 
+from django import forms
+from django.core.exceptions import NON_FIELD_ERRORS
 from msgspec import structs
 
 from claims.kinds.pods import Pod
@@ -18,6 +20,7 @@ from claims.models import Pod as PodRow
 from inventory.kinds.node_rules import TAINT_EFFECTS
 from inventory.kinds.nodes import Node, Taint
 from manciple.api import verbs
+from manciple.pages.forms import PageForm, code_input
 from manciple.store import objects
 from manciple.wire.base import timestamp
 from manciple.wire.errors import ApiError
@@ -102,35 +105,51 @@ def changed(node: Node, change: NodeChange, now: datetime) -> Node:
     return structs.replace(node, spec=structs.replace(spec, taints=(*others, added)))
 
 
-def write(name: str, change: NodeChange, *, identity: Identity, dry_run: bool = False) -> None:
-    """Make the change through the API. Raises: ApiError."""
-    now = datetime.now(UTC)
-    verbs.modify(kind(NODES), lambda node: changed(node, change, now), name=name, identity=identity, dry_run=dry_run)
+class NodeChangeForm(PageForm):
+    """The change as it is typed. errors: what is against it, the refusal of a dry run included."""
 
+    ids = "t-%s"
+    key = forms.CharField(required=False, widget=code_input("maintenance", required=True))
+    value = forms.CharField(required=False, widget=code_input("may be empty"))
+    effect = forms.CharField(required=False)
 
-def complaints(name: str, change: NodeChange, *, identity: Identity) -> dict[str, str]:
-    """What the API has against the change, by field ("key", "value", "effect", "" for the whole)."""
-    if change.what in ("taint", "untaint") and change.key in OURS:
-        return {"key": "The node lifecycle controller sets and removes this taint by what the node reports."}
-    if change.what == "taint" and not change.key:
-        return {"key": "A taint needs a key, for example `maintenance`."}
-    if change.what == "taint" and change.effect not in TAINT_EFFECTS:
-        return {"effect": f"Choose one of {', '.join(TAINT_EFFECTS)}."}
-    try:
-        write(name, change, identity=identity, dry_run=True)
-    except ApiError as refusal:
-        return by_field(refusal)
-    return {}
+    def __init__(self, name: str, change: NodeChange, *, identity: Identity, asks: bool = False) -> None:
+        """asks: nothing is typed yet."""
+        super().__init__(None if asks else asdict(change))
+        self.name, self.change, self.identity = name, change, identity
 
+    @property
+    def ready(self) -> bool:
+        return self.is_bound and self.is_valid()
 
-def by_field(refusal: ApiError) -> dict[str, str]:
-    """The causes of a refusal at the fields of the form that they are about."""
-    causes: Sequence[Mapping[str, Any]] = (refusal.details or {}).get("causes") or [{"message": refusal.message}]
-    found: dict[str, str] = {}
-    for cause in causes:
-        field = str(cause.get("field", "")).rpartition(".")[2]
-        found.setdefault(field if field in ("key", "value", "effect") else "", str(cause.get("message", "")))
-    return found
+    def clean(self) -> None:
+        what, key = self.change.what, self.change.key
+        if what in ("taint", "untaint") and key in OURS:
+            self.add_error("key", "The node lifecycle controller sets and removes this taint by what the node reports.")
+        elif what == "taint" and not key:
+            self.add_error("key", "A taint needs a key, for example `maintenance`.")
+        elif what == "taint" and self.change.effect not in TAINT_EFFECTS:
+            self.add_error("effect", f"Choose one of {', '.join(TAINT_EFFECTS)}.")
+        else:
+            self.write(dry_run=True)
+
+    def write(self, *, dry_run: bool = False) -> None:
+        """Make the change through the API; what it says against it stands at the field that it is about."""
+        now = datetime.now(UTC)
+        try:
+            verbs.modify(
+                kind(NODES),
+                lambda node: changed(node, self.change, now),
+                name=self.name,
+                identity=self.identity,
+                dry_run=dry_run,
+            )
+        except ApiError as refusal:
+            for cause in (refusal.details or {}).get("causes") or [{"message": refusal.message}]:
+                end = str(cause.get("field", "")).rpartition(".")[2]
+                field = end if end in self.fields else NON_FIELD_ERRORS
+                if not self.has_error(field):
+                    self.add_error(field, str(cause.get("message", "")))
 
 
 # The rehearsal -------------------------------------------------------------------------------------------------------

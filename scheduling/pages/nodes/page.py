@@ -25,13 +25,11 @@ from claims.devices.holdings import Holder
 from claims.devices.published import DeviceKey, DevicePool
 from claims.devices.states import DeviceState
 from claims.kinds.pods import Pod
-from inventory.kinds.node_rules import TAINT_EFFECTS
 from manciple.pages import links
 from manciple.pages.people import Person, demand_edit, person_of
 from manciple.pages.posting import posted_from
 from manciple.store import history, objects
 from manciple.store.tail import latest_revision
-from manciple.wire.errors import ApiError
 from manciple.wire.machinery import Event
 from manciple.wire.selectors import parse_field_selector
 from manciple.wire.validation import natural
@@ -41,17 +39,7 @@ from scheduling.pages.devices.lines import GridLine, line_named
 from scheduling.pages.devices.sight import line_for
 from scheduling.pages.devices.tiles import label
 from scheduling.pages.devices.words import STATES, bar_of
-from scheduling.pages.nodes.changes import (
-    DONE,
-    EFFECT_MEANINGS,
-    Effects,
-    NodeChange,
-    by_field,
-    complaints,
-    read_change,
-    rehearse,
-    write,
-)
+from scheduling.pages.nodes.changes import DONE, EFFECT_MEANINGS, Effects, NodeChangeForm, read_change, rehearse
 from scheduling.pages.nodes.reading import Known, PodsThere, allocated, pods_on, pools_on, read_node
 from scheduling.resources import EVENTS, NODES, SLICES, decoded, kind
 
@@ -109,9 +97,11 @@ class NodePool:
 def show_node(request: HttpRequest, name: str) -> HttpResponse:
     """The page; with `?change=` what that would do."""
     change = read_change(request.GET)
-    if change is not None:
-        demand_edit(request, "change nodes")
-    return _draw(request, name, change=change)
+    if change is None:
+        return _draw(request, name)
+    asks = change.what == "taint" and not (change.key or change.value or change.effect)
+    person = demand_edit(request, "change nodes")
+    return _draw(request, name, NodeChangeForm(name, change, identity=person.identity, asks=asks))
 
 
 @login_required
@@ -122,21 +112,16 @@ def change_node(request: HttpRequest, name: str) -> HttpResponse:
     change = read_change(request.POST)
     if change is None or objects.get(kind(NODES), "", name) is None:
         raise Http404(f"Node {name} does not exist.")
-    wrong = complaints(name, change, identity=person.identity)
-    if not wrong:
-        try:
-            write(name, change, identity=person.identity)
-        except ApiError as refusal:
-            wrong = by_field(refusal)
-    if wrong:
-        return _draw(request, name, change=change, wrong=wrong)
+    form = NodeChangeForm(name, change, identity=person.identity)
+    if form.is_valid():
+        form.write()
+    if form.errors:
+        return _draw(request, name, form)
     messages.success(request, DONE[change.what](name, change))
     return redirect(links.node_url(name))
 
 
-def _draw(
-    request: HttpRequest, name: str, *, change: NodeChange | None, wrong: dict[str, str] | None = None
-) -> HttpResponse:
+def _draw(request: HttpRequest, name: str, form: NodeChangeForm | None = None) -> HttpResponse:
     revision, now, person = latest_revision(), datetime.now(UTC), person_of(request)
     known = read_node(name, now)
     if known is None:
@@ -146,30 +131,18 @@ def _draw(
         "place": "nodes",
         "revision": revision,
         "may_edit": person.may_edit(),
-        "change": change,
     }
-    if change is not None:
-        context |= _rehearsal(known, change, there, person, now=now, wrong=wrong)
-        context["frees"] = _frees(context["effects"], context["claims"])
-    return render(request, "nodes/page.html", context, status=422 if wrong else 200)
-
-
-def _rehearsal(
-    known: Known, change: NodeChange, there: PodsThere, person: Person, *, now: datetime, wrong: dict[str, str] | None
-) -> dict[str, Any]:
-    """What the change would do; or the taint's form, empty or with what is wrong with it."""
-    asks = change.what == "taint" and not (change.key or change.value or change.effect)
-    if wrong is None:
-        wrong = {} if asks else complaints(known.name, change, identity=person.identity)
-    ready = not asks and not wrong
-    effects = rehearse(known.node, change, there, now=now) if ready else None
-    return {
-        "wrong": wrong,
-        "whole": wrong.get("", ""),
-        "effects": effects,
-        "named": NAMED,
-        "effect_meanings": [(effect, EFFECT_MEANINGS[effect]) for effect in TAINT_EFFECTS],
-    }
+    if form is not None:
+        effects = rehearse(known.node, form.change, there, now=now) if form.ready else None
+        context |= {
+            "form": form,
+            "change": form.change,
+            "effects": effects,
+            "frees": _frees(effects, context["claims"]),
+            "named": NAMED,
+            "effect_meanings": EFFECT_MEANINGS,
+        }
+    return render(request, "nodes/page.html", context, status=422 if request.method == "POST" else 200)
 
 
 def _frees(effects: Effects | None, claims: Iterable[HeldClaim]) -> int:
