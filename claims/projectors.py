@@ -21,7 +21,6 @@ from django.db import IntegrityError
 from claims.kinds.pods import Pod as PodObject
 from claims.kinds.resource_claims import DeviceRequestAllocationResult, ResourceClaim, class_of
 from claims.models import AllocatedDevice, Claim, DeviceKey, PastAllocation, Pod, Reservation
-from inventory.projectors import as_json, differences
 from manciple.store import bulk, hooks
 from manciple.store.records import Change
 from manciple.wire.errors import Conflict
@@ -61,7 +60,7 @@ def _freed(change: Change, rows_of: Callable[[Any], Sequence[Any]]) -> Iterator[
     ended = datetime.now(UTC)
     began = before.status.allocation.allocation_timestamp or before.metadata.creation_timestamp
     began_at = min(datetime.fromisoformat(began), ended) if began else ended
-    pods = as_json(_pods(before))
+    pods = bulk.as_json(_pods(before))
     meta = before.metadata
     for row in freed:
         yield (
@@ -178,7 +177,7 @@ def _device_row(obj: ResourceClaim, result: DeviceRequestAllocationResult) -> Al
         result.device,
         admin_access,
         share_id,
-        as_json(result.consumed_capacity),
+        bulk.as_json(result.consumed_capacity),
         not admin_access and not share_id,
         class_of(obj.spec.devices.requests, result.request),
     )
@@ -193,7 +192,7 @@ def pod_row(obj: PodObject) -> PodRow:
         obj.spec.node_name,
         obj.status.phase,
         meta.deletion_timestamp is not None,
-        as_json(claim_names(obj)),
+        bulk.as_json(claim_names(obj)),
     )
 
 
@@ -207,11 +206,11 @@ def claim_names(pod: PodObject) -> tuple[str, ...]:
 
 
 def project_pods(changes: Sequence[Change]) -> None:
-    _bring_in_line(Pod, PodRow._fields, *differences(changes, pod_row))
+    _bring_in_line(Pod, PodRow._fields, *hooks.differences(changes, pod_row))
 
 
 def project_claims(changes: Sequence[Change]) -> None:
-    _bring_in_line(Claim, ClaimIndexRow._fields, *differences(changes, claim_row))
+    _bring_in_line(Claim, ClaimIndexRow._fields, *hooks.differences(changes, claim_row))
     released, reserved = _several(changes, reservation_rows)
     bulk.delete(Reservation, ["claim_id"], released)
     bulk.insert(Reservation, ReservationRow._fields, reserved)

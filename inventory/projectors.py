@@ -8,10 +8,8 @@ them announces.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
-
-import msgspec
 
 from inventory.kinds.devices import DeviceClass as DeviceClassObject
 from inventory.kinds.devices import ResourceSlice
@@ -27,27 +25,11 @@ SLICES = "resourceslices.resource.k8s.io"
 
 PoolKey = tuple[str, str]  # (driver, pool name)
 
-_encoder = msgspec.json.Encoder()
-
 
 def register() -> None:
     hooks.register_projector(CLASSES, project_classes, clear=lambda: bulk.clear(DeviceClass))
     hooks.register_projector(NODES, project_nodes, clear=lambda: bulk.clear(Node))
     hooks.register_projector(SLICES, project_slices, clear=_clear_slices)
-
-
-def as_json(value: Any) -> str:
-    """JSON for a column that the database can look into. PostgreSQL's cannot hold NUL: it shows as U+FFFD there."""
-    text = _encoder.encode(value).decode()
-    return text if "\\u0000" not in text else _encoder.encode(_without_nul(msgspec.json.decode(text))).decode()
-
-
-def _without_nul(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {_without_nul(key): _without_nul(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_without_nul(item) for item in value]
-    return value.replace("\0", "\ufffd") if isinstance(value, str) else value
 
 
 # Classes and nodes ---------------------------------------------------------------------------------------------------
@@ -75,7 +57,7 @@ class NodeIndexRow(NamedTuple):
 def class_row(obj: DeviceClassObject) -> ClassIndexRow:
     spec, meta = obj.spec, obj.metadata
     return ClassIndexRow(
-        meta.uid, meta.name, as_json(spec.selectors), as_json(spec.config), spec.extended_resource_name or ""
+        meta.uid, meta.name, bulk.as_json(spec.selectors), bulk.as_json(spec.config), spec.extended_resource_name or ""
     )
 
 
@@ -86,35 +68,23 @@ def node_row(obj: NodeObject) -> NodeIndexRow:
         obj.metadata.name,
         ready,
         obj.spec.unschedulable,
-        as_json(obj.metadata.labels),
-        as_json(obj.spec.taints),
-        as_json(obj.status.capacity),
-        as_json(obj.status.allocatable),
+        bulk.as_json(obj.metadata.labels),
+        bulk.as_json(obj.spec.taints),
+        bulk.as_json(obj.status.capacity),
+        bulk.as_json(obj.status.allocatable),
     )
 
 
 def project_classes(changes: Sequence[Change]) -> None:
-    removed, written = differences(changes, class_row)
+    removed, written = hooks.differences(changes, class_row)
     bulk.delete(DeviceClass, ["uid"], [(row.uid,) for row in removed])
     bulk.insert(DeviceClass, ClassIndexRow._fields, written)
 
 
 def project_nodes(changes: Sequence[Change]) -> None:
-    removed, written = differences(changes, node_row)
+    removed, written = hooks.differences(changes, node_row)
     bulk.delete(Node, ["uid"], [(row.uid,) for row in removed])
     bulk.insert(Node, NodeIndexRow._fields, written)
-
-
-def differences(changes: Sequence[Change], row_of: Callable[[Any], Any]) -> tuple[list[Any], list[Any]]:
-    """(rows to remove, rows to write) of kinds with one row an object; a row that stays as it is is in neither."""
-    removed, written = [], []
-    for change in changes:
-        old = None if change.previous is None else row_of(change.previous)
-        new = None if change.type == "DELETED" else row_of(change.object)
-        if old != new:
-            removed.extend([] if old is None else [old])
-            written.extend([] if new is None else [new])
-    return removed, written
 
 
 # Slices, pools and devices -------------------------------------------------------------------------------------------
@@ -181,9 +151,9 @@ def device_rows(obj: ResourceSlice) -> Iterator[PublishedDeviceRow]:
             position,
             obj.metadata.name,
             device.node_name or spec.node_name or "",
-            as_json(device.attributes),
-            as_json(device.capacity),
-            as_json(device.taints),
+            bulk.as_json(device.attributes),
+            bulk.as_json(device.capacity),
+            bulk.as_json(device.taints),
             bool(device.allow_multiple_allocations),
         )
 

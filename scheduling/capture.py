@@ -28,12 +28,11 @@ from manciple.wire.base import ApiObject
 from scheduling import hints, pod_claims
 from scheduling.allocator import Features, Inventory, Snapshot
 from scheduling.causes import Hold
-from scheduling.controllers.reservations import is_done
 from scheduling.hints import About, News
 from scheduling.messages import SCHEDULER_NAME
 from scheduling.nodes import NodeTable
 from scheduling.plans import Drift, Placement
-from scheduling.pod_claims import consumer, is_reserved_for
+from scheduling.pod_claims import consumer, is_done, is_reserved_for
 from scheduling.queue import Candidate
 from scheduling.resources import CLAIMS, CLASSES, NODES, PODS, SLICES, Key, key_of
 

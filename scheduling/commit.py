@@ -33,11 +33,11 @@ from manciple.wire.identity import SCHEDULER
 from scheduling import event_recorder, messages, queue
 from scheduling.capture import ClusterState
 from scheduling.causes import Interrupted
-from scheduling.controllers.reservations import FINALIZER, deallocated, is_done
+from scheduling.controllers.reservations import FINALIZER, deallocated
 from scheduling.coordination import looked_after
 from scheduling.event_recorder import EventNote
 from scheduling.plans import SCHEDULING_GATED, Decision, Placement, PodRefusal, not_scheduled, scheduled, stale
-from scheduling.pod_claims import can_be_reserved, consumer, is_reserved_for
+from scheduling.pod_claims import can_be_reserved, consumer, is_done, is_reserved_for
 from scheduling.queue import Done, Outcome, Parked, Retry
 from scheduling.resources import CLAIMS, EVENTS, NAMESPACES, PODS, ObjectT, key_of, kind
 

@@ -30,9 +30,9 @@ from manciple.store.records import EventRecord, Stored
 from manciple.wire.quantity import Quantity
 from manciple.wire.registry import registry
 from manciple.wire.selectors import node_selector_matches
-from scheduling.controllers.reservations import FINALIZER, decide, is_done, is_idle
+from scheduling.controllers.reservations import FINALIZER, decide, is_idle
 from scheduling.plans import POD_SCHEDULED, condition_of
-from scheduling.pod_claims import claim_names, is_reserved_for
+from scheduling.pod_claims import claim_names, is_done, is_reserved_for
 from scheduling.resources import CLAIMS, NODES, PODS, SLICES, listed
 
 DeviceKey = tuple[str, str, str]  # (driver, pool, device)

@@ -1,4 +1,4 @@
-"""Which claims a pod uses, and whether they let it be scheduled: PreEnqueue and PreFilter as pure functions.
+"""Which claims a pod uses, for how long, and whether they let it be scheduled (PreEnqueue and PreFilter).
 
 An entry of spec.resourceClaims names a claim, or a template; the claim made from a template stands in
 status.resourceClaimStatuses, and must belong to the pod. Upstream: dynamic-resource-allocation/resourceclaim/claim.go
@@ -16,6 +16,7 @@ from manciple.wire.base import ObjectMeta, OwnerReference
 from manciple.wire.validation import claim_generate_name
 from scheduling import causes
 from scheduling.causes import Hold, Reason, claim_key, class_key
+from scheduling.hints import FINISHED_PHASES
 
 #: Says for which entry of the pod's spec.resourceClaims a claim was made.
 POD_CLAIM_ANNOTATION = "resource.kubernetes.io/pod-claim-name"
@@ -55,6 +56,13 @@ def _reference(entry: PodResourceClaim, made: dict[str, str | None]) -> ClaimRef
 def claim_names(pod: Pod) -> tuple[str, ...]:
     """The names of the claims that exist for the pod, as far as it tells, without repeats."""
     return tuple(dict.fromkeys(reference.claim for reference in references(pod) if reference.claim))
+
+
+def is_done(pod: Pod) -> bool:
+    """Whether it is certain that no container of `pod` runs or ever will."""
+    if pod.status.phase in FINISHED_PHASES:
+        return True
+    return pod.metadata.deletion_timestamp is not None and not pod.spec.node_name
 
 
 def controller_of(meta: ObjectMeta) -> tuple[str, str] | None:

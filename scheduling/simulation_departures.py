@@ -20,12 +20,11 @@ from claims.models import AllocatedDevice
 from inventory.models import Pool
 from manciple.store import objects
 from scheduling.allocator import Deadline, NodeView, place
-from scheduling.controllers.reservations import is_done
 from scheduling.controllers.scheduler import decide
 from scheduling.explanations.current import apart
 from scheduling.explanations.report import NodeReport, Report
 from scheduling.plans import Placement
-from scheduling.pod_claims import claim_names, is_for_pod
+from scheduling.pod_claims import claim_names, is_done, is_for_pod
 from scheduling.resources import CLAIMS, PODS, decoded, kind
 from scheduling.simulation_rehearsal import Overlay, Rehearsal, ReplicaAsking
 

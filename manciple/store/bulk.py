@@ -13,6 +13,7 @@ from datetime import datetime
 from itertools import islice
 from typing import Any, TypeVar
 
+import msgspec
 from django.db import connection, models
 
 #: Below this many rows COPY costs more than it saves.
@@ -24,6 +25,8 @@ T = TypeVar("T")
 Row = Sequence[Any]
 Query = tuple[str, Sequence[Any]]  # (statement, parameters)
 ModelClass = type[models.Model]
+
+_encoder = msgspec.json.Encoder()
 
 
 def chunks(values: Iterable[T], size: int) -> Iterator[list[T]]:
@@ -186,3 +189,17 @@ def _among(model: ModelClass, by: Sequence[str], keys: Iterable[Row]) -> Iterato
     for chunk in chunks(dict.fromkeys(map(tuple, keys)), PARAMETERS // len(by)):
         given, parameters = given_table(by, chunk)
         yield given, f"FROM given CROSS JOIN {table} t WHERE {match}", parameters
+
+
+def as_json(value: Any) -> str:
+    """JSON for a column that the database can look into. PostgreSQL's cannot hold NUL: it shows as U+FFFD there."""
+    text = _encoder.encode(value).decode()
+    return text if "\\u0000" not in text else _encoder.encode(_without_nul(msgspec.json.decode(text))).decode()
+
+
+def _without_nul(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {_without_nul(key): _without_nul(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_without_nul(item) for item in value]
+    return value.replace("\0", "\ufffd") if isinstance(value, str) else value

@@ -136,6 +136,18 @@ def project(resource: str, changes: Sequence[Change]) -> None:
         projector.project(changes)
 
 
+def differences(changes: Sequence[Change], row_of: Callable[[Any], Any]) -> tuple[list[Any], list[Any]]:
+    """(rows to remove, rows to write) of kinds with one row an object; a row that stays as it is is in neither."""
+    removed, written = [], []
+    for change in changes:
+        old = None if change.previous is None else row_of(change.previous)
+        new = None if change.type == "DELETED" else row_of(change.object)
+        if old != new:
+            removed.extend([] if old is None else [old])
+            written.extend([] if new is None else [new])
+    return removed, written
+
+
 #: Objects decoded at a time.
 BATCH = 500
 

@@ -59,7 +59,7 @@ def build_results(problem: AllocationProblem, solution: Solution) -> tuple[Alloc
 
 def _device_result(problem: AllocationProblem, claim: ClaimPlan, taken: Taken) -> DeviceRequestAllocationResult:
     device, plan = problem.devices.device(taken.position), taken.request.plan
-    result = exclusive_result(plan, device, conditions=problem.snapshot.features.binding_conditions)
+    result = plan.exclusive_result(device, conditions=problem.snapshot.features.binding_conditions)
     if taken.consumed is None and not plan.admin:
         return result
     consumed = taken.consumed
@@ -68,21 +68,6 @@ def _device_result(problem: AllocationProblem, claim: ClaimPlan, taken: Taken) -
         admin_access=True if plan.admin else None,
         share_id=_share_id(claim, plan, device) if consumed is not None else None,
         consumed_capacity={name: amount.canonical() for name, amount in (consumed or {}).items()},
-    )
-
-
-def exclusive_result(plan: RequestPlan, device: PublishedDevice, *, conditions: bool) -> DeviceRequestAllocationResult:
-    """A device that the request has for itself. conditions: whether binding conditions are copied."""
-    published = device.published
-    return DeviceRequestAllocationResult(
-        request=plan.full_name,
-        driver=device.key.driver,
-        pool=device.key.name,
-        device=published.name,
-        tolerations=plan.tolerations,
-        binding_conditions=published.binding_conditions if conditions else (),
-        binding_failure_conditions=published.binding_failure_conditions if conditions else (),
-        skip_node_operations=device.slice.skip_node_operations,
     )
 
 

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from claims.kinds.resource_claims import (
     DeviceConstraint,
     DeviceRequest,
+    DeviceRequestAllocationResult,
     DeviceSubRequest,
     ExactDeviceRequest,
     ResourceClaim,
@@ -211,6 +212,20 @@ class RequestPlan:
 
     def tolerates(self, taint: DeviceTaint) -> bool:
         return any(_tolerates(toleration, taint) for toleration in self.tolerations)
+
+    def exclusive_result(self, device: PublishedDevice, *, conditions: bool) -> DeviceRequestAllocationResult:
+        """A device that the request has for itself. conditions: whether binding conditions are copied."""
+        published = device.published
+        return DeviceRequestAllocationResult(
+            request=self.full_name,
+            driver=device.key.driver,
+            pool=device.key.name,
+            device=published.name,
+            tolerations=self.tolerations,
+            binding_conditions=published.binding_conditions if conditions else (),
+            binding_failure_conditions=published.binding_failure_conditions if conditions else (),
+            skip_node_operations=device.slice.skip_node_operations,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -30,7 +30,6 @@ from inventory.kinds.nodes import NodeSelector
 from scheduling.allocator.allocation import (
     claim_configuration,
     class_configuration,
-    exclusive_result,
     node_selector,
     read_claims,
 )
@@ -211,7 +210,7 @@ def direct_results(
         for position in positions:
             device = devices.device(position)
             given[want.claim].append(device)
-            entries[want.claim].append(exclusive_result(want.plan, device, conditions=conditions))
+            entries[want.claim].append(want.plan.exclusive_result(device, conditions=conditions))
     results = []
     for at, claim in enumerate(claims):
         selector = _selector(given[at], index, number)

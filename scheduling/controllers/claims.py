@@ -32,7 +32,6 @@ from manciple.wire.validation import claim_generate_name
 from scheduling import event_recorder
 from scheduling.controllers import scheduler
 from scheduling.controllers.declaration import ADDED, DELETED, MODIFIED, Controller, Queue, batches
-from scheduling.controllers.reservations import is_done
 from scheduling.coordination import NOBODY, CursorFollower, looked_after, utc_now
 from scheduling.hints import FINISHED_PHASES
 from scheduling.pod_claims import (
@@ -41,6 +40,7 @@ from scheduling.pod_claims import (
     claim_for,
     consumer,
     controller_of,
+    is_done,
     is_for_pod,
     is_reserved_for,
     references,

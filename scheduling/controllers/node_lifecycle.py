@@ -39,10 +39,10 @@ from manciple.wire.base import ObjectMeta, timestamp
 from manciple.wire.identity import controller
 from scheduling import event_recorder
 from scheduling.controllers.declaration import DELETING, MODIFIED, Controller, batches
-from scheduling.controllers.reservations import is_done
 from scheduling.coordination import looked_after
 from scheduling.event_recorder import EventNote
 from scheduling.hints import FINISHED_PHASES
+from scheduling.pod_claims import is_done
 from scheduling.policy import tolerates
 from scheduling.resources import EVENTS, LEASES, NODES, PODS, Key, decoded, key_of, kind
 

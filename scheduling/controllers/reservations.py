@@ -37,7 +37,7 @@ from manciple.wire.validation import ORPHAN_FINALIZER
 from scheduling.controllers.declaration import DELETED, DELETING, FINISHED, Controller, Queue, batches
 from scheduling.coordination import CursorFollower
 from scheduling.hints import FINISHED_PHASES
-from scheduling.pod_claims import claim_names, controller_of
+from scheduling.pod_claims import claim_names, controller_of, is_done
 from scheduling.resources import CLAIMS, PODS, Key, decoded, key_of, kind
 
 #: resourceapi.Finalizer: the claim may not go while its devices are given out.
@@ -45,13 +45,6 @@ FINALIZER = "resource.kubernetes.io/delete-protection"
 
 #: name, in the claim's namespace -> the pod
 FindPod = Callable[[str], Pod | None]
-
-
-def is_done(pod: Pod) -> bool:
-    """Whether it is certain that no container of `pod` runs or ever will."""
-    if pod.status.phase in FINISHED_PHASES:
-        return True
-    return pod.metadata.deletion_timestamp is not None and not pod.spec.node_name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

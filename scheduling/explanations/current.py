@@ -26,11 +26,10 @@ from manciple.wire.errors import NotFound
 from scheduling.allocator import Features
 from scheduling.capture import ClusterState
 from scheduling.causes import Hold
-from scheduling.controllers.reservations import is_done
 from scheduling.explanations.documents import GROUP, KIND, VERSION, Explanation, document
 from scheduling.explanations.report import Report, report
 from scheduling.messages import SCHEDULER_NAME
-from scheduling.pod_claims import claim_names
+from scheduling.pod_claims import claim_names, is_done
 from scheduling.resources import CLAIMS, PODS, decoded, kind
 
 _ObjectT = TypeVar("_ObjectT", bound=ApiObject)

@@ -27,10 +27,10 @@ from manciple.store import objects
 from manciple.store.tail import latest_revision
 from manciple.wire.errors import ApiError
 from manciple.wire.machinery import DeleteOptions, Preconditions
-from scheduling.controllers.reservations import is_done
 from scheduling.pages.claims.actions import ActionEffect, in_words
 from scheduling.pages.claims.reading import ClaimRow, read_claims
 from scheduling.pages.claims.sheet import asked, document_yaml
+from scheduling.pod_claims import is_done
 from scheduling.resources import PODS, TEMPLATES, Key, decoded, kind
 
 #: Pods and claims that a template's page lists.
