@@ -14,7 +14,7 @@ from typing import ClassVar
 
 from django.db import models
 
-from manciple.store import bulk
+from manciple.store import sql
 
 #: Lengths as the API limits them: DNS subdomains, driver names, DNS labels, uids.
 NAME, DRIVER, LABEL, UID = 253, 63, 63, 36
@@ -61,12 +61,12 @@ class AllocatedDeviceQuerySet(models.QuerySet["AllocatedDevice"]):
     def holders_of(self, devices: Iterable[DeviceKey]) -> dict[DeviceKey, tuple[str, str, str]]:
         """Who holds those of `devices` that are held exclusively: (namespace, claim name, claim uid). Two queries."""
         columns = ["driver", "pool", "device", "claim_id", "exclusive"]
-        found = bulk.select(AllocatedDevice, columns, ["driver", "pool", "device"], devices)
+        found = sql.select(AllocatedDevice, columns, ["driver", "pool", "device"], devices)
         held = {(driver, pool, device): uid for driver, pool, device, uid, exclusive in found if exclusive}
         wanted = [(uid,) for uid in sorted(set(held.values()))]
         claims = {
             uid: (namespace, name, uid)
-            for uid, namespace, name in bulk.select(Claim, ["uid", "namespace", "name"], ["uid"], wanted)
+            for uid, namespace, name in sql.select(Claim, ["uid", "namespace", "name"], ["uid"], wanted)
         }
         return {key: claims[uid] for key, uid in held.items()}
 

@@ -21,7 +21,7 @@ from django.db import IntegrityError
 from claims.kinds.pods import Pod as PodObject
 from claims.kinds.resource_claims import DeviceRequestAllocationResult, ResourceClaim, class_of
 from claims.models import AllocatedDevice, Claim, DeviceKey, PastAllocation, Pod, Reservation
-from manciple.store import bulk, hooks
+from manciple.store import hooks, sql
 from manciple.store.records import Change
 from manciple.wire.errors import Conflict
 
@@ -41,7 +41,7 @@ def keep_history(changes: Sequence[Change], rows_of: Callable[[Any], Sequence[An
     """Note the devices that `changes` to claims free. rows_of: a claim -> the rows of its allocated devices."""
     rows = [row for change in changes for row in _freed(change, rows_of)]
     if rows:
-        bulk.insert(PastAllocation, _COLUMNS, rows)
+        sql.insert(PastAllocation, _COLUMNS, rows)
 
 
 def prune_history(now: datetime) -> int:
@@ -60,7 +60,7 @@ def _freed(change: Change, rows_of: Callable[[Any], Sequence[Any]]) -> Iterator[
     ended = datetime.now(UTC)
     began = before.status.allocation.allocation_timestamp or before.metadata.creation_timestamp
     began_at = min(datetime.fromisoformat(began), ended) if began else ended
-    pods = bulk.as_json(_pods(before))
+    pods = sql.as_json(_pods(before))
     meta = before.metadata
     for row in freed:
         yield (
@@ -137,7 +137,7 @@ class PodRow(NamedTuple):
 
 def register() -> None:
     hooks.register_projector(CLAIMS, project_claims, clear=_clear_claims)
-    hooks.register_projector(PODS, project_pods, clear=lambda: bulk.clear(Pod))
+    hooks.register_projector(PODS, project_pods, clear=lambda: sql.clear(Pod))
 
 
 def claim_row(obj: ResourceClaim) -> ClaimIndexRow:
@@ -177,7 +177,7 @@ def _device_row(obj: ResourceClaim, result: DeviceRequestAllocationResult) -> Al
         result.device,
         admin_access,
         share_id,
-        bulk.as_json(result.consumed_capacity),
+        sql.as_json(result.consumed_capacity),
         not admin_access and not share_id,
         class_of(obj.spec.devices.requests, result.request),
     )
@@ -192,7 +192,7 @@ def pod_row(obj: PodObject) -> PodRow:
         obj.spec.node_name,
         obj.status.phase,
         meta.deletion_timestamp is not None,
-        bulk.as_json(claim_names(obj)),
+        sql.as_json(claim_names(obj)),
     )
 
 
@@ -212,10 +212,10 @@ def project_pods(changes: Sequence[Change]) -> None:
 def project_claims(changes: Sequence[Change]) -> None:
     _bring_in_line(Claim, ClaimIndexRow._fields, *hooks.differences(changes, claim_row))
     released, reserved = _several(changes, reservation_rows)
-    bulk.delete(Reservation, ["claim_id"], released)
-    bulk.insert(Reservation, ReservationRow._fields, reserved)
+    sql.delete(Reservation, ["claim_id"], released)
+    sql.insert(Reservation, ReservationRow._fields, reserved)
     freed, given = _several(changes, device_rows)
-    bulk.delete(AllocatedDevice, ["claim_id"], freed)
+    sql.delete(AllocatedDevice, ["claim_id"], freed)
     keep_history(changes, device_rows)
     _give(given, names={change.object.metadata.uid: change.object.metadata for change in changes})
 
@@ -225,9 +225,9 @@ def _bring_in_line(
 ) -> None:
     """Write rows that begin with uid, namespace and name. One that comes again has changed in the other columns."""
     before, after = {row.uid for row in removed}, {row.uid for row in written}
-    bulk.delete(model, ["uid"], [(uid,) for uid in before - after])
-    bulk.insert(model, columns, [row for row in written if row.uid not in before])
-    bulk.update(model, "uid", columns[3:], [(row.uid, *row[3:]) for row in written if row.uid in before])
+    sql.delete(model, ["uid"], [(uid,) for uid in before - after])
+    sql.insert(model, columns, [row for row in written if row.uid not in before])
+    sql.update(model, "uid", columns[3:], [(row.uid, *row[3:]) for row in written if row.uid in before])
 
 
 def _several(changes: Sequence[Change], rows_of: Any) -> tuple[list[tuple[str]], list[Any]]:
@@ -254,9 +254,9 @@ def _give(rows: Sequence[AllocatedDeviceRow], *, names: dict[str, Any]) -> None:
             raise DeviceTaken.by(given[row.key], claim=meta.name, device=row.key)
         given[row.key] = f"{meta.namespace}/{meta.name}"
     try:
-        bulk.insert(AllocatedDevice, AllocatedDeviceRow._fields, rows)
+        sql.insert(AllocatedDevice, AllocatedDeviceRow._fields, rows)
         if exclusive:
-            bulk.await_answers()
+            sql.await_answers()
     except IntegrityError as error:
         raise DeviceTaken(_refusal(row.key for row in exclusive)) from error
 
@@ -267,4 +267,4 @@ def _refusal(devices: Iterable[DeviceKey]) -> str:
 
 def _clear_claims() -> None:
     for model in (AllocatedDevice, Reservation, Claim):
-        bulk.clear(model)
+        sql.clear(model)

@@ -15,7 +15,7 @@ from inventory.kinds.devices import DeviceClass as DeviceClassObject
 from inventory.kinds.devices import ResourceSlice
 from inventory.kinds.nodes import Node as NodeObject
 from inventory.models import Device, DeviceClass, Node, Pool, PublishedSlice
-from manciple.store import bulk, hooks, objects
+from manciple.store import hooks, objects, sql
 from manciple.store.records import Change
 from manciple.wire.registry import registry
 
@@ -27,8 +27,8 @@ PoolKey = tuple[str, str]  # (driver, pool name)
 
 
 def register() -> None:
-    hooks.register_projector(CLASSES, project_classes, clear=lambda: bulk.clear(DeviceClass))
-    hooks.register_projector(NODES, project_nodes, clear=lambda: bulk.clear(Node))
+    hooks.register_projector(CLASSES, project_classes, clear=lambda: sql.clear(DeviceClass))
+    hooks.register_projector(NODES, project_nodes, clear=lambda: sql.clear(Node))
     hooks.register_projector(SLICES, project_slices, clear=_clear_slices)
 
 
@@ -57,7 +57,7 @@ class NodeIndexRow(NamedTuple):
 def class_row(obj: DeviceClassObject) -> ClassIndexRow:
     spec, meta = obj.spec, obj.metadata
     return ClassIndexRow(
-        meta.uid, meta.name, bulk.as_json(spec.selectors), bulk.as_json(spec.config), spec.extended_resource_name or ""
+        meta.uid, meta.name, sql.as_json(spec.selectors), sql.as_json(spec.config), spec.extended_resource_name or ""
     )
 
 
@@ -68,23 +68,23 @@ def node_row(obj: NodeObject) -> NodeIndexRow:
         obj.metadata.name,
         ready,
         obj.spec.unschedulable,
-        bulk.as_json(obj.metadata.labels),
-        bulk.as_json(obj.spec.taints),
-        bulk.as_json(obj.status.capacity),
-        bulk.as_json(obj.status.allocatable),
+        sql.as_json(obj.metadata.labels),
+        sql.as_json(obj.spec.taints),
+        sql.as_json(obj.status.capacity),
+        sql.as_json(obj.status.allocatable),
     )
 
 
 def project_classes(changes: Sequence[Change]) -> None:
     removed, written = hooks.differences(changes, class_row)
-    bulk.delete(DeviceClass, ["uid"], [(row.uid,) for row in removed])
-    bulk.insert(DeviceClass, ClassIndexRow._fields, written)
+    sql.delete(DeviceClass, ["uid"], [(row.uid,) for row in removed])
+    sql.insert(DeviceClass, ClassIndexRow._fields, written)
 
 
 def project_nodes(changes: Sequence[Change]) -> None:
     removed, written = hooks.differences(changes, node_row)
-    bulk.delete(Node, ["uid"], [(row.uid,) for row in removed])
-    bulk.insert(Node, NodeIndexRow._fields, written)
+    sql.delete(Node, ["uid"], [(row.uid,) for row in removed])
+    sql.insert(Node, NodeIndexRow._fields, written)
 
 
 # Slices, pools and devices -------------------------------------------------------------------------------------------
@@ -151,9 +151,9 @@ def device_rows(obj: ResourceSlice) -> Iterator[PublishedDeviceRow]:
             position,
             obj.metadata.name,
             device.node_name or spec.node_name or "",
-            bulk.as_json(device.attributes),
-            bulk.as_json(device.capacity),
-            bulk.as_json(device.taints),
+            sql.as_json(device.attributes),
+            sql.as_json(device.capacity),
+            sql.as_json(device.taints),
             bool(device.allow_multiple_allocations),
         )
 
@@ -187,8 +187,8 @@ def project_slices(changes: Sequence[Change]) -> None:
     live: dict[str, Any] = {c.object.metadata.name: c.object for c in changes if c.type != "DELETED"}
     touched = {slice_row(obj).key for c in changes for obj in (c.object, c.previous) if isinstance(obj, ResourceSlice)}
     before = _current_slices(touched)
-    bulk.delete(PublishedSlice, ["name"], names)
-    bulk.insert(PublishedSlice, SliceRow._fields, [slice_row(obj) for obj in live.values()])
+    sql.delete(PublishedSlice, ["name"], names)
+    sql.insert(PublishedSlice, SliceRow._fields, [slice_row(obj) for obj in live.values()])
     after = _current_slices(touched)
     _write_pools(touched, after)
     _write_devices(changes, before={row.name for row in _all(before)}, after={row.name for row in _all(after)})
@@ -202,15 +202,15 @@ def _all(pools: dict[PoolKey, list[SliceRow]]) -> Iterator[SliceRow]:
 def _current_slices(keys: Iterable[PoolKey]) -> dict[PoolKey, list[SliceRow]]:
     """The slices that count, of each pool that has any."""
     pools: dict[PoolKey, list[SliceRow]] = {}
-    for values in bulk.select(PublishedSlice, SliceRow._fields, ["driver", "pool"], keys):
+    for values in sql.select(PublishedSlice, SliceRow._fields, ["driver", "pool"], keys):
         row = SliceRow(*values)
         pools.setdefault(row.key, []).append(row)
     return {key: newest(slices) for key, slices in pools.items()}
 
 
 def _write_pools(touched: Iterable[PoolKey], current: dict[PoolKey, list[SliceRow]]) -> None:
-    bulk.delete(Pool, ["driver", "name"], touched)
-    bulk.insert(Pool, PoolRow._fields, [gather_pool(slices) for slices in current.values()])
+    sql.delete(Pool, ["driver", "name"], touched)
+    sql.insert(Pool, PoolRow._fields, [gather_pool(slices) for slices in current.values()])
 
 
 def _write_devices(changes: Sequence[Change], *, before: set[str], after: set[str]) -> None:
@@ -218,11 +218,11 @@ def _write_devices(changes: Sequence[Change], *, before: set[str], after: set[st
     live: dict[str, Any] = {c.object.metadata.name: c.object for c in changes if c.type != "DELETED"}
     unchanged = {change.object.metadata.name for change in changes if _same_devices(change)}
     stale = (before - after) | ({change.object.metadata.name for change in changes} - unchanged)
-    bulk.delete(Device, ["slice_name"], [(name,) for name in stale & before])
+    sql.delete(Device, ["slice_name"], [(name,) for name in stale & before])
     wanted = after - (before - stale)
     again = _read_slices(wanted - live.keys())
     fresh = [live[name] for name in sorted(wanted & live.keys())]
-    bulk.insert(Device, PublishedDeviceRow._fields, [row for obj in (*fresh, *again) for row in device_rows(obj)])
+    sql.insert(Device, PublishedDeviceRow._fields, [row for obj in (*fresh, *again) for row in device_rows(obj)])
 
 
 def _same_devices(change: Change) -> bool:
@@ -249,4 +249,4 @@ def _read_slices(names: Iterable[str]) -> list[Any]:
 
 def _clear_slices() -> None:
     for model in (PublishedSlice, Pool, Device):
-        bulk.clear(model)
+        sql.clear(model)

@@ -39,7 +39,7 @@ import redis
 from django.conf import settings
 from django.db import InterfaceError, OperationalError, transaction
 
-from manciple.store import bulk, tail
+from manciple.store import sql, tail
 from manciple.store.follower import since
 from manciple.store.objects import Writer
 from manciple.store.per_process import PerProcess
@@ -63,7 +63,7 @@ _local: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
 @contextmanager
 def turn(*, patience: float = PATIENCE) -> Iterator[bool]:
     """Wait up to `patience` seconds until no other worker schedules. Yields whether that is so."""
-    if not bulk.on_postgresql():
+    if not sql.on_postgresql():
         yield True
         return
     with _advisory("turn", patience=patience) as ours:
@@ -73,7 +73,7 @@ def turn(*, patience: float = PATIENCE) -> Iterator[bool]:
 @contextmanager
 def alone(name: str) -> Iterator[bool]:
     """Yields whether nobody else is within `alone(name)` now; never waits."""
-    if bulk.on_postgresql():
+    if sql.on_postgresql():
         with _advisory(name) as ours:
             yield ours
         return
@@ -89,22 +89,22 @@ def alone(name: str) -> Iterator[bool]:
 @contextmanager
 def _advisory(name: str, *, patience: float = 0.0) -> Iterator[bool]:
     key = [KEY, zlib.crc32(name.encode()) - 2**31]
-    ours = bulk.fetch("SELECT pg_try_advisory_lock(%s, %s)", key)[0][0] or (patience > 0 and _wait(key, patience))
+    ours = sql.fetch("SELECT pg_try_advisory_lock(%s, %s)", key)[0][0] or (patience > 0 and _wait(key, patience))
     try:
         yield ours
     finally:
         if ours:
             # A connection that is gone has handed it on already.
             with suppress(InterfaceError, OperationalError):
-                bulk.execute("SELECT pg_advisory_unlock(%s, %s)", key)
+                sql.execute("SELECT pg_advisory_unlock(%s, %s)", key)
 
 
 def _wait(key: list[int], patience: float) -> bool:
     """The lock outlives the transaction, which is there for the time limit."""
     try:
         with transaction.atomic():
-            bulk.execute("SELECT set_config('lock_timeout', %s, true)", [f"{patience * 1000:.0f}ms"])
-            bulk.execute("SELECT pg_advisory_lock(%s, %s)", key)
+            sql.execute("SELECT set_config('lock_timeout', %s, true)", [f"{patience * 1000:.0f}ms"])
+            sql.execute("SELECT pg_advisory_lock(%s, %s)", key)
     except OperationalError as error:
         if getattr(error.__cause__, "sqlstate", "") == "55P03":  # lock_not_available: the time is over
             return False

@@ -31,7 +31,7 @@ from typing import Any, Protocol
 from django.db import transaction
 from django.db.models import F, Q
 
-from manciple.store import bulk, tail
+from manciple.store import sql, tail
 from manciple.store.follower import since
 from manciple.store.tail import Stretch
 from scheduling import causes, hints
@@ -222,7 +222,7 @@ _CHANGING = ("generation", "state", "attempts", "not_before", "held_by", "awaite
 
 def _store(rows: Sequence[QueuedPod]) -> None:
     """Write what may have changed of `rows`. (Django's bulk_update spends more on the statement than all else here.)"""
-    bulk.update(QueuedPod, "uid", _CHANGING, [_values(row, ("uid", *_CHANGING)) for row in rows])
+    sql.update(QueuedPod, "uid", _CHANGING, [_values(row, ("uid", *_CHANGING)) for row in rows])
 
 
 def _missed(revision: int) -> Wakes | None:
@@ -270,7 +270,7 @@ def _enter(view: ClusterView, uids: Iterable[str], now: datetime) -> None:
         for candidate in candidates
         if candidate.uid not in present
     ]
-    bulk.insert(QueuedPod, _COLUMNS, [_values(row, _COLUMNS) for row in new])
+    sql.insert(QueuedPod, _COLUMNS, [_values(row, _COLUMNS) for row in new])
 
 
 _COLUMNS = tuple(field.attname for field in QueuedPod._meta.concrete_fields)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 
-from manciple.store import bulk, objects
+from manciple.store import objects, sql
 from manciple.wire.base import ApiObject
 from manciple.wire.machinery import Lease, LeaseSpec
 from manciple.wire.registry import registry
@@ -33,7 +33,7 @@ BATCH = 100
 
 def create(made: Iterable[ApiObject]) -> None:
     """Store new objects of any kinds."""
-    for chunk in bulk.chunks(made, BATCH):
+    for chunk in sql.chunks(made, BATCH):
         with objects.writing() as writer:
             for obj in chunk:
                 kind = registry.find_kind(obj.api_version, obj.kind)

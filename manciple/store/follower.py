@@ -32,7 +32,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
-from manciple.store import bulk, records, rows, tail
+from manciple.store import records, sql, tail
 from manciple.store.records import Written
 from manciple.store.tail import Stretch
 from manciple.wire.base import ApiObject
@@ -66,7 +66,7 @@ class LocalLog:
         self._sharing[resource] = share
 
     def list(self, resource: str) -> tuple[int, Iterator[ApiObject]]:
-        revision, latest = rows.latest_writes(resource)
+        revision, latest = sql.latest_writes(resource)
         return revision, self._read(registry.by_resource(resource), revision, latest)
 
     def changes(self, resources: Sequence[str], after: int) -> Stretch[Written]:
@@ -84,8 +84,8 @@ class LocalLog:
 
     def _read(self, kind: Kind, revision: int, latest: Sequence[int]) -> Iterator[ApiObject]:
         """Documents never change under their revision; one that is missing was superseded, and pruned since."""
-        for chunk in bulk.chunks(latest, CHUNK):
-            texts = rows.texts(chunk)
+        for chunk in sql.chunks(latest, CHUNK):
+            texts = sql.texts(chunk)
             if len(texts) < len(chunk):
                 raise tail.expired(revision, tail.floor())
             for number in chunk:

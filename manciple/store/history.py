@@ -14,9 +14,9 @@ from typing import Any
 
 from django.db import connection
 
-from manciple.store import records, rows
-from manciple.store.bulk import PARAMETERS, chunks, fetch
+from manciple.store import records, sql
 from manciple.store.models import Event, StoredObject
+from manciple.store.sql import PARAMETERS, chunks, fetch
 from manciple.wire.registry import Kind
 
 # One object -----------------------------------------------------------------------------------------------------------
@@ -63,7 +63,7 @@ def touched_lately(uids: Collection[str], *, within: timedelta) -> frozenset[str
     places = ", ".join(["%s"] * len(uids))
     statement = f"SELECT DISTINCT uid FROM store_event WHERE revision > %s AND created_at > %s AND uid IN ({places})"  # noqa: S608 - placeholders only
     since = connection.ops.adapt_datetimefield_value(datetime.now(UTC) - within)
-    found = fetch(statement, [rows.counter()[0] - LATELY, since, *uids])
+    found = fetch(statement, [sql.counter()[0] - LATELY, since, *uids])
     return frozenset(uid for (uid,) in found)
 
 

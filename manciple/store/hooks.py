@@ -22,7 +22,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from manciple.store import bulk, persistence, records, rows
+from manciple.store import persistence, records, sql
 from manciple.store.models import OwnerLink
 from manciple.store.records import Change
 from manciple.wire.base import ApiObject
@@ -155,7 +155,7 @@ BATCH = 500
 def reindex() -> dict[str, int]:
     """Returns how many objects of each resource were read."""
     with persistence.locked_counter():
-        bulk.clear(OwnerLink)
+        sql.clear(OwnerLink)
         for projector in projectors():
             projector.clear()
         return {kind.resource: _reindex_kind(kind) for kind in registry}
@@ -163,7 +163,7 @@ def reindex() -> dict[str, int]:
 
 def _reindex_kind(kind: Kind) -> int:
     total = 0
-    for batch in bulk.chunks(_live(kind), BATCH):
+    for batch in sql.chunks(_live(kind), BATCH):
         persistence.link([(kind, obj) for obj in batch])
         project(kind.resource, [Change(type="ADDED", object=obj, previous=None) for obj in batch])
         total += len(batch)
@@ -171,7 +171,7 @@ def _reindex_kind(kind: Kind) -> int:
 
 
 def _live(kind: Kind) -> Iterator[ApiObject]:
-    _, found = rows.live(kind.resource, namespace="", limit=0, with_text=False)
-    for chunk in bulk.chunks(found, BATCH):
-        texts = rows.texts(row.revision for row in chunk)
+    _, found = sql.live(kind.resource, namespace="", limit=0, with_text=False)
+    for chunk in sql.chunks(found, BATCH):
+        texts = sql.texts(row.revision for row in chunk)
         yield from (records.decode(kind, texts[row.revision]) for row in chunk)

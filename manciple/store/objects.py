@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from manciple.store import records, rows
+from manciple.store import records, sql
 from manciple.store.persistence import Current
 from manciple.store.records import DeletionAnswer, Page, Stored, StoreSelector, decode
 from manciple.store.transactions import Read, write, writing
@@ -71,7 +71,7 @@ class Query(NamedTuple):
     def selective(self) -> bool:
         return self.labels is not None or self.fields is not None
 
-    def matches(self, row: rows.LatestRow) -> bool:
+    def matches(self, row: sql.LatestRow) -> bool:
         if self.labels is not None and not self.labels.matches(records.load(row.labels)):
             return False
         return self.fields is None or self.fields.matches(records.load(row.fields))
@@ -100,18 +100,18 @@ def list(
 
 def _first_page(query: Query) -> Page:
     resource, limit = query.kind.resource, query.limit
-    revision, found = rows.live(resource, namespace=query.namespace, limit=limit + 1 if limit else 0, with_text=True)
+    revision, found = sql.live(resource, namespace=query.namespace, limit=limit + 1 if limit else 0, with_text=True)
     shown = found[:limit] if limit else found
     items = tuple(row.stored(resource, row.text or "") for row in shown)
     if len(shown) == len(found):
         return Page(items=items, revision=revision, continue_token="", remaining=None)
     # Counted a moment later than the page was read, so an estimate, as upstream's is.
-    remaining = rows.count(resource, namespace=query.namespace) - len(items)
+    remaining = sql.count(resource, namespace=query.namespace) - len(items)
     return _unfinished(revision, items, remaining=max(remaining, 1))
 
 
 def _selected_page(query: Query) -> Page:
-    revision, found = rows.live(query.kind.resource, namespace=query.namespace, limit=0, with_text=False)
+    revision, found = sql.live(query.kind.resource, namespace=query.namespace, limit=0, with_text=False)
     matching = [row for row in found if query.matches(row)]
     items = _read(query, matching)
     if len(items) == len(matching):
@@ -122,11 +122,11 @@ def _selected_page(query: Query) -> Page:
 def _later_page(query: Query, token: Continue) -> Page:
     enough = query.limit + 1 if query.limit and not query.selective else 0
     resource, namespace = query.kind.resource, query.namespace
-    found = rows.as_of(resource, token.revision, namespace=namespace, after=token.key, limit=enough)
+    found = sql.as_of(resource, token.revision, namespace=namespace, after=token.key, limit=enough)
     matching = [row for row in found if query.matches(row)] if query.selective else found
     items = _read(query, matching)
     # Pruning moves the floor before it removes anything: asked after reading, the floor vouches for what was read.
-    if token.revision < rows.counter()[1]:
+    if token.revision < sql.counter()[1]:
         raise _expired()
     if len(items) == len(matching):
         return Page(items=items, revision=token.revision, continue_token="", remaining=None)
@@ -140,10 +140,10 @@ def _unfinished(revision: int, items: tuple[Stored, ...], *, remaining: int) -> 
     return Page(items=items, revision=revision, continue_token=token, remaining=remaining or None)
 
 
-def _read(query: Query, found: Sequence[rows.LatestRow]) -> tuple[Stored, ...]:
+def _read(query: Query, found: Sequence[sql.LatestRow]) -> tuple[Stored, ...]:
     """As many of `found` as fit on the page, with their documents."""
     shown = found[: query.limit] if query.limit else found
-    texts = rows.texts(row.revision for row in shown)
+    texts = sql.texts(row.revision for row in shown)
     # A document can only be missing when pruning has overtaken this list.
     if len(texts) < len(shown):
         raise _expired()
@@ -181,18 +181,18 @@ __all__ = [
 
 def get(kind: Kind, namespace: str, name: str) -> Stored | None:
     """The live object of that key; `namespace` is "" for cluster kinds."""
-    row = rows.by_key(kind.resource, namespace, name)
+    row = sql.by_key(kind.resource, namespace, name)
     return None if row is None else row.stored(kind.resource, row.text or "")
 
 
 def get_by_uid(kind: Kind, uid: str) -> Stored | None:
-    row = rows.by_uid(kind.resource, uid)
+    row = sql.by_uid(kind.resource, uid)
     return None if row is None else row.stored(kind.resource, row.text or "")
 
 
 def get_many(kind: Kind, keys: Iterable[tuple[str, str]]) -> tuple[Stored, ...]:
     """Those of `keys` (namespace, name) that live, in no order; one query for hundreds."""
-    return tuple(row.stored(kind.resource, row.text or "") for row in rows.by_keys(kind.resource, keys))
+    return tuple(row.stored(kind.resource, row.text or "") for row in sql.by_keys(kind.resource, keys))
 
 
 def cached(kind: Kind, namespace: str, name: str) -> ApiObject | None:

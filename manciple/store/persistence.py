@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from django.db import connection, transaction
 from django.db.models import QuerySet
 
-from manciple.store import bulk, records, rows
+from manciple.store import records, sql
 from manciple.store.metadata import collector_duty
 from manciple.store.models import Event, OwnerLink, StoredObject
 from manciple.store.records import EventType
@@ -39,7 +39,7 @@ _LINK_COLUMNS = ("object_id", "owner_uid", "resolvable", "gone", "controller", "
 
 def unlink(uids: Iterable[str]) -> None:
     """Forget the owner references of these objects."""
-    bulk.delete(OwnerLink, ["object_id"], [(uid,) for uid in uids])
+    sql.delete(OwnerLink, ["object_id"], [(uid,) for uid in uids])
 
 
 def link(dependents: Sequence[tuple[Kind, ApiObject]]) -> None:
@@ -61,15 +61,15 @@ def link(dependents: Sequence[tuple[Kind, ApiObject]]) -> None:
         )
         for uid, owner, key in pairs
     ]
-    bulk.insert(OwnerLink, _LINK_COLUMNS, found)
+    sql.insert(OwnerLink, _LINK_COLUMNS, found)
 
 
 def mark_gone(uids: Iterable[str]) -> None:
     """These objects are deleted: links to them lead nowhere."""
-    for chunk in bulk.chunks(uids, bulk.PARAMETERS):
+    for chunk in sql.chunks(uids, sql.PARAMETERS):
         places = ", ".join(["%s"] * len(chunk))
         statement = f"UPDATE store_ownerlink SET gone = TRUE WHERE resolvable AND owner_uid IN ({places})"  # noqa: S608
-        bulk.execute(statement, chunk)
+        sql.execute(statement, chunk)
 
 
 def owner_key(kind: Kind, dependent: ApiObject, owner: OwnerReference) -> Key | None:
@@ -97,7 +97,7 @@ def _owner_kind(owner: OwnerReference) -> Kind | None:
 
 def _living(uids: Iterable[str]) -> dict[str, Key]:
     columns = ["uid", "resource", "namespace", "name"]
-    found = bulk.select(StoredObject, columns, ["uid"], [(uid,) for uid in uids])
+    found = sql.select(StoredObject, columns, ["uid"], [(uid,) for uid in uids])
     return {uid: (resource, namespace, name) for uid, resource, namespace, name in found}
 
 
@@ -207,11 +207,11 @@ class Locked(NamedTuple):
     revision: int
     floor: int
     #: of the objects that were asked for, those that exist
-    found: dict[rows.Key, rows.LatestRow]
+    found: dict[sql.Key, sql.LatestRow]
 
 
 @contextmanager
-def locked_counter(references: Sequence[rows.Reference] = ()) -> Iterator[Locked]:
+def locked_counter(references: Sequence[sql.Reference] = ()) -> Iterator[Locked]:
     """A transaction that holds the counter's lock, and has read `references` since."""
     # Inside somebody's transaction the database lock is held already: waiting for a turn could only deadlock.
     in_turn = connection.vendor == "sqlite" and not connection.in_atomic_block
@@ -219,28 +219,28 @@ def locked_counter(references: Sequence[rows.Reference] = ()) -> Iterator[Locked
         yield _lock(references)
 
 
-def _lock(references: Sequence[rows.Reference]) -> Locked:
+def _lock(references: Sequence[sql.Reference]) -> Locked:
     statement = "SELECT current, floor FROM store_revision WHERE id = 1"
     if connection.features.has_select_for_update:
         statement += " FOR UPDATE"
     # Each statement sees what is committed when it begins: the second begins once the first has the lock.
-    queries = [(statement, ()), *rows.references_queries(references)]
-    counter, *answers = bulk.fetch_together(queries)
+    queries = [(statement, ()), *sql.references_queries(references)]
+    counter, *answers = sql.fetch_together(queries)
     if not counter:
         # The first write of all. Two may get here at once: the second waits for the first's row, then reads it.
         insert = "INSERT INTO store_revision (id, current, floor) VALUES (1, %s, 0) ON CONFLICT DO NOTHING"
-        bulk.execute(insert, [rows.FIRST_REVISION])
-        counter, *answers = bulk.fetch_together(queries)
+        sql.execute(insert, [sql.FIRST_REVISION])
+        counter, *answers = sql.fetch_together(queries)
     ((revision, floor),) = counter
-    return Locked(revision, floor, rows.references_found(answers))
+    return Locked(revision, floor, sql.references_found(answers))
 
 
 def move_counter(revision: int) -> None:
-    bulk.execute("UPDATE store_revision SET current = %s WHERE id = 1", [revision])
+    sql.execute("UPDATE store_revision SET current = %s WHERE id = 1", [revision])
 
 
 def move_floor(revision: int) -> None:
-    bulk.execute("UPDATE store_revision SET floor = %s WHERE id = 1", [revision])
+    sql.execute("UPDATE store_revision SET floor = %s WHERE id = 1", [revision])
 
 
 _EVENT_COLUMNS = (
@@ -263,7 +263,7 @@ _OBJECT_COLUMNS = ("uid", "resource", "namespace", "name", "event_id", "propagat
 
 
 def append_events(events: Sequence[NewEvent], now: datetime) -> None:
-    bulk.insert(Event, _EVENT_COLUMNS, [_event_row(event, now) for event in events])
+    sql.insert(Event, _EVENT_COLUMNS, [_event_row(event, now) for event in events])
 
 
 def _event_row(event: NewEvent, created_at: datetime) -> tuple[Any, ...]:
@@ -291,10 +291,10 @@ def store_objects(changes: Sequence[NetChange]) -> None:
     deleted = [change for change in changes if change.type == "DELETED"]
     added = [change for change in changes if change.type == "ADDED"]
     modified = [change for change in changes if change.type == "MODIFIED"]
-    bulk.delete(StoredObject, ["uid"], [(change.current.uid,) for change in deleted])
-    bulk.insert(StoredObject, _OBJECT_COLUMNS, [_object_row(change) for change in added])
+    sql.delete(StoredObject, ["uid"], [(change.current.uid,) for change in deleted])
+    sql.insert(StoredObject, _OBJECT_COLUMNS, [_object_row(change) for change in added])
     moved = [(c.current.uid, c.current.revision, collector_duty(c.current.object.metadata)) for c in modified]
-    bulk.update(StoredObject, "uid", ["event_id", "propagation"], moved)
+    sql.update(StoredObject, "uid", ["event_id", "propagation"], moved)
     _relink(added=added, modified=modified, deleted=deleted)
 
 
@@ -321,6 +321,6 @@ def _owners(current: Current | None) -> tuple[OwnerReference, ...]:
     return () if current is None else current.object.metadata.owner_references
 
 
-def as_current(kind: Kind, row: rows.LatestRow) -> Current:
+def as_current(kind: Kind, row: sql.LatestRow) -> Current:
     """A row that was read with its document."""
     return Current(records.decode(kind, row.text or ""), row.revision, row.labels, row.fields)

@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 
 from django.db import connection
 
-from manciple.store import bulk, persistence, rows
+from manciple.store import persistence, sql
 
 #: How long events stay readable, and how many at most.
 RETENTION = timedelta(hours=1)
@@ -41,9 +41,9 @@ def prune(*, older_than: timedelta = RETENTION, keep: int = KEEP, now: datetime 
 
 def _target(*, cutoff: datetime, keep: int) -> int:
     """The newest revision that may fall below the floor."""
-    current, floor = rows.counter()
+    current, floor = sql.counter()
     statement = "SELECT revision FROM store_event WHERE revision > %s AND created_at >= %s ORDER BY revision LIMIT 1"
-    found = bulk.fetch(statement, [floor, connection.ops.adapt_datetimefield_value(cutoff)])
+    found = sql.fetch(statement, [floor, connection.ops.adapt_datetimefield_value(cutoff)])
     by_age = found[0][0] - 1 if found else current
     return max(by_age, current - keep)
 
@@ -56,4 +56,4 @@ def _prune_step(target: int) -> int | None:
         following = min(locked.floor + STEP, target)
         persistence.move_floor(following)
         step = [locked.floor, following]
-        return bulk.execute(_SUPERSEDED, step) + bulk.execute(_DELETIONS, step)
+        return sql.execute(_SUPERSEDED, step) + sql.execute(_DELETIONS, step)

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from django.db import DatabaseError, InterfaceError, connection
 
-from manciple.store import announce, bulk, records, rows
+from manciple.store import announce, records, sql
 from manciple.store.records import EventRecord, EventType
 from manciple.wire.errors import Expired
 
@@ -66,12 +66,12 @@ class Stretch(Generic[Item]):
 
 
 def latest_revision() -> int:
-    return rows.counter()[0]
+    return sql.counter()[0]
 
 
 def floor() -> int:
     """The revision below which the log is pruned."""
-    return rows.counter()[1]
+    return sql.counter()[1]
 
 
 def expired(revision: int, lowest: int) -> Expired:
@@ -129,8 +129,8 @@ def _read(
     columns: str, conditions: str, revision: int, resources: Collection[str], limit: int
 ) -> Stretch[tuple[Any, ...]]:
     statement = _READ.format(columns=columns, conditions=conditions)
-    found = bulk.fetch(statement, [revision, *resources, limit])
-    latest, lowest = found[0][:2] if found else (rows.FIRST_REVISION, 0)
+    found = sql.fetch(statement, [revision, *resources, limit])
+    latest, lowest = found[0][:2] if found else (sql.FIRST_REVISION, 0)
     # Pruning moves the floor before it removes anything, and a statement sees one state: the floor vouches for it.
     if revision < lowest:
         raise expired(revision, lowest)

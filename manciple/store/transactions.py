@@ -37,7 +37,7 @@ from typing import Generic, TypeVar, cast
 
 from django.db import Error, InterfaceError, OperationalError, connection, transaction
 
-from manciple.store import announce, persistence, records, rows
+from manciple.store import announce, persistence, records, sql
 from manciple.store.per_process import PerProcess
 from manciple.store.persistence import Current
 from manciple.store.writer import WORLD, Key, Sources, Wanted, Writer, references_to
@@ -83,7 +83,7 @@ def writing(
             writer.preload(reads)
             yield writer
     elif dry_run:
-        with _opened(Writer(rows.counter()[0], sources, identity=identity or SYSTEM, dry_run=True)) as writer:
+        with _opened(Writer(sql.counter()[0], sources, identity=identity or SYSTEM, dry_run=True)) as writer:
             writer.preload(reads)
             yield writer
     else:

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from random import SystemRandom
 from typing import Any
 
-from manciple.store import bulk, hooks, metadata, persistence, records, rows
+from manciple.store import hooks, metadata, persistence, records, sql
 from manciple.store.persistence import Current, NetChange, NewEvent
 from manciple.store.records import Change, Committed, DeletionAnswer, EventType, Propagation, StoreSelector, Written
 from manciple.wire.base import ApiObject
@@ -24,7 +24,7 @@ from manciple.wire.identity import SYSTEM, Identity
 from manciple.wire.registry import Kind
 from manciple.wire.validation import generate_name
 
-Key = rows.Key
+Key = sql.Key
 #: Objects to be read: for each its kind, and what the caller has read of it before.
 Wanted = Mapping[Key, tuple[Kind, Current | None]]
 
@@ -123,7 +123,7 @@ class Writer:
             current = self._known[key]
             if current is not None and key[0] == kind.resource and current.uid == uid:
                 return current.object
-        row = rows.by_uid(kind.resource, uid)
+        row = sql.by_uid(kind.resource, uid)
         if row is None:
             return None
         found = self._remember(kind, row)
@@ -136,10 +136,10 @@ class Writer:
     def preload(self, wanted: Wanted) -> None:
         """Read all of these in one query; a document that the caller has read is not, where it is current still."""
         missing = {key: entry for key, entry in wanted.items() if key not in self._known}
-        queries = rows.references_queries(references_to(missing))
-        self.adopt(missing, rows.references_found(bulk.fetch_together(queries)) if queries else {})
+        queries = sql.references_queries(references_to(missing))
+        self.adopt(missing, sql.references_found(sql.fetch_together(queries)) if queries else {})
 
-    def adopt(self, wanted: Wanted, found: Mapping[Key, rows.LatestRow]) -> None:
+    def adopt(self, wanted: Wanted, found: Mapping[Key, sql.LatestRow]) -> None:
         """Take over what was found of `wanted` in this transaction."""
         for key, (kind, current) in wanted.items():
             row = found.get(key)
@@ -164,7 +164,7 @@ class Writer:
         fields: StoreSelector | None = None,
     ) -> tuple[ApiObject, ...]:
         """The matching objects as this transaction sees them, ordered by (namespace, name)."""
-        _, found = rows.live(kind.resource, namespace=namespace, limit=0, with_text=False)
+        _, found = sql.live(kind.resource, namespace=namespace, limit=0, with_text=False)
         matching = [row.key for row in found if _matches(row.labels, row.fields, labels, fields)]
         self.load(kind, matching)
         written = {key[1:] for key, _ in self._journal if key[0] == kind.resource and namespace in ("", key[1])}
@@ -266,7 +266,7 @@ class Writer:
             return False
         changes = self._net_changes()
         # Many rows go faster by COPY, which a pipeline cannot carry; a few cost nothing but the way there and back.
-        with bulk.pipelined() if len(self._events) < bulk.COPY_FROM else nullcontext():
+        with sql.pipelined() if len(self._events) < sql.COPY_FROM else nullcontext():
             persistence.append_events(self._events, self._sources.now())
             persistence.store_objects(changes)
             _project(changes)
@@ -298,11 +298,11 @@ class Writer:
     def _current(self, kind: Kind, namespace: str, name: str) -> Current | None:
         key = (kind.resource, namespace, name)
         if key not in self._known:
-            row = rows.by_key(*key)
+            row = sql.by_key(*key)
             self._known[key] = None if row is None else persistence.as_current(kind, row)
         return self._known[key]
 
-    def _remember(self, kind: Kind, row: rows.LatestRow) -> Current | None:
+    def _remember(self, kind: Kind, row: sql.LatestRow) -> Current | None:
         """What is known of the row's key; the row, unless this transaction knows better."""
         key = (kind.resource, *row.key)
         if key not in self._known:
@@ -363,7 +363,7 @@ def to_read(*keys: tuple[Kind, Iterable[tuple[str, str]]]) -> Wanted:
     return {(kind.resource, *key): (kind, None) for kind, those in keys for key in those}
 
 
-def references_to(wanted: Wanted) -> list[rows.Reference]:
+def references_to(wanted: Wanted) -> list[sql.Reference]:
     return [(*key, _version(current)) for key, (_, current) in wanted.items()]
 
 

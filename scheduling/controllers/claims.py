@@ -23,7 +23,7 @@ from msgspec import structs
 from claims import models
 from claims.kinds.pods import Pod, PodResourceClaim, PodResourceClaimStatus
 from claims.kinds.resource_claims import ResourceClaim, ResourceClaimTemplate
-from manciple.store import bulk, objects, persistence
+from manciple.store import objects, persistence, sql
 from manciple.store.objects import Writer
 from manciple.store.records import EventRecord
 from manciple.wire.errors import ApiError, Invalid, NotFound
@@ -86,7 +86,7 @@ def _wanting(namespace: str = "") -> Iterator[Key]:
     if namespace:
         starting = starting.filter(namespace=namespace)
     keys = list(starting.order_by("namespace", "name").values_list("namespace", "name"))
-    for chunk in bulk.chunks(keys, READ_AT_ONCE):
+    for chunk in sql.chunks(keys, READ_AT_ONCE):
         pods = (decoded(stored, Pod) for stored in objects.get_many(kind(PODS), chunk))
         yield from (key_of(pod) for pod in pods if wants_attention(pod))
 

@@ -24,7 +24,7 @@ from importlib import import_module
 from pkgutil import iter_modules
 from typing import Any, TypeVar
 
-from manciple.store import bulk
+from manciple.store import sql
 from scheduling import hints
 
 ADDED, MODIFIED, DELETED = hints.ADDED, hints.MODIFIED, hints.DELETED
@@ -83,7 +83,7 @@ T = TypeVar("T")
 def batches(values: Iterable[T], size: int) -> Iterator[list[T]]:
     """`values`, so many at a time; before the next come, it rests for as long as the last ones took."""
     began = None
-    for batch in bulk.chunks(values, size):
+    for batch in sql.chunks(values, size):
         if began is not None:
             time.sleep(min(time.monotonic() - began, LONGEST_REST))
         began = time.monotonic()

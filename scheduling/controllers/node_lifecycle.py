@@ -32,7 +32,7 @@ from msgspec import structs
 from claims import models
 from claims.kinds.pods import Pod, PodCondition, Toleration
 from inventory.kinds.nodes import Node, NodeCondition, NodeSpec, NodeStatus, Taint
-from manciple.store import bulk, history, objects
+from manciple.store import history, objects, sql
 from manciple.store.objects import Writer
 from manciple.wire import codec
 from manciple.wire.base import ObjectMeta, timestamp
@@ -194,7 +194,7 @@ class Resident:
 def residents_of(nodes: Collection[str]) -> list[Resident]:
     """The pods on these nodes that have not ended and are not on their way out. A query for each thousand nodes."""
     columns = ("uid", "namespace", "name", "node_name", "phase", "deleting")
-    found = bulk.select(models.Pod, columns, ["node_name"], [(name,) for name in nodes])
+    found = sql.select(models.Pod, columns, ["node_name"], [(name,) for name in nodes])
     return [Resident(*rest) for *rest, phase, deleting in found if not deleting and phase not in FINISHED_PHASES]
 
 

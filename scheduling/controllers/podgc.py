@@ -21,7 +21,7 @@ from claims import models
 from claims.kinds.pods import Pod
 from inventory.kinds.nodes import Node
 from inventory.models import Node as NodeRow
-from manciple.store import bulk, objects
+from manciple.store import objects, sql
 from manciple.store.objects import Writer
 from manciple.wire.errors import NotFound
 from manciple.wire.identity import controller
@@ -51,7 +51,7 @@ def sweep(now: datetime) -> int:
 
 def _lost(now: datetime) -> Iterator[Key]:
     """The candidates that are lost by what can be read without a lock; the transaction decides."""
-    for chunk in bulk.chunks(_candidates(), BATCH):
+    for chunk in sql.chunks(_candidates(), BATCH):
         pods = [decoded(stored, Pod) for stored in objects.get_many(kind(PODS), chunk)]
         names = {("", pod.spec.node_name) for pod in pods}
         nodes = [decoded(stored, Node) for stored in objects.get_many(kind(NODES), names)]

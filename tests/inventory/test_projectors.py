@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from inventory.kinds.devices import ResourceSlice
 from inventory.kinds.registration import DEVICE_CLASS, NODE, RESOURCE_SLICE
 from inventory.models import Device, DeviceClass, Node, Pool, PublishedSlice
-from manciple.store import bulk, objects
+from manciple.store import objects, sql
 from manciple.store.models import Event, StoredObject
 from tests.builders import DRIVER, make_class, make_device, make_device_taint, make_devices, make_node, make_slice
 from tests.examples import some
@@ -229,7 +229,7 @@ def test_whatever_was_published_the_rows_are_those_of_a_rebuild(
     transactions: list[tuple[list[ResourceSlice], set[str]]],
 ) -> None:
     for model in (PublishedSlice, Pool, Device, StoredObject, Event):
-        bulk.clear(model)
+        sql.clear(model)
     for published, withdrawn in transactions:
         with objects.writing() as writer:
             for name in sorted(withdrawn):

@@ -22,7 +22,7 @@ from manciple.api.namespaces import ensure_namespaces
 from manciple.processes.demolab import hardware, jobs
 from manciple.processes.demolab.hardware import A100_MIG, Document, Machine
 from manciple.processes.demolab.jobs import CLASS_AND_USE, TEAMS, Job, Planner
-from manciple.store import bulk, objects
+from manciple.store import objects, sql
 from manciple.store.objects import Sources, Writer
 from manciple.wire import codec
 from manciple.wire.base import ApiObject, timestamp
@@ -101,7 +101,7 @@ class Filling:
             fixed.extend(hardware.slices(machine, since=timestamp(lab.now - timedelta(hours=5, minutes=12))))
         self._write(fixed, at=founded)
         # One by one the log tells when each step was; in the large laboratory that would take too long.
-        for chunk in bulk.chunks(sorted(lab.jobs, key=lambda job: job.age, reverse=True), 1 if lab.odd else BATCH):
+        for chunk in sql.chunks(sorted(lab.jobs, key=lambda job: job.age, reverse=True), 1 if lab.odd else BATCH):
             self._jobs(chunk)
         if lab.odd:
             self._odd()
@@ -117,7 +117,7 @@ class Filling:
         return base + "".join(self._lab.random.choices("bcdfghjklmnpqrstvwxz2456789", k=5))
 
     def _write(self, made: Iterable[Document], *, at: datetime) -> None:
-        for chunk in bulk.chunks(made, BATCH):
+        for chunk in sql.chunks(made, BATCH):
             with objects.writing(identity=SYSTEM, sources=self._sources) as writer:
                 for document in chunk:
                     self._create(writer, document, at=at)

@@ -20,7 +20,7 @@ from claims.models import AllocatedDevice, Claim, Pod
 from inventory.models import Device, DeviceClass, Node, PublishedSlice
 from manciple.pages import links
 from manciple.pages.people import Person, person_of
-from manciple.store import rows
+from manciple.store import sql
 from scheduling.resources import NAMESPACES, TEMPLATES
 
 #: Of each kind, the first so many.
@@ -222,12 +222,12 @@ def _drivers(sought: Sought, _person: Person) -> tuple[list[Hit], bool]:
 
 
 def _namespaces(sought: Sought, person: Person) -> tuple[list[Hit], bool]:
-    _, stored = rows.live(NAMESPACES, namespace="", limit=0, with_text=False)
+    _, stored = sql.live(NAMESPACES, namespace="", limit=0, with_text=False)
     return _best(sought, ((row.name, "", links.namespace_url(row.name)) for row in stored if person.sees(row.name)))
 
 
 def _templates(sought: Sought, person: Person) -> tuple[list[Hit], bool]:
-    _, stored = rows.live(TEMPLATES, namespace="", limit=0, with_text=False)
+    _, stored = sql.live(TEMPLATES, namespace="", limit=0, with_text=False)
     return _best(
         sought,
         (

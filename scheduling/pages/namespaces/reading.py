@@ -13,7 +13,7 @@ from claims.admission import is_admin_namespace
 from claims.models import AllocatedDevice, Claim, Pod
 from manciple.api.namespaces import IMMORTAL_NAMESPACES
 from manciple.pages.people import Person
-from manciple.store import objects, rows
+from manciple.store import objects, sql
 from manciple.store.records import Stored
 from manciple.wire.registry import registry
 from scheduling.causes import decode
@@ -165,7 +165,7 @@ def _causes(found: QuerySet[QueuedPod]) -> dict[str, Counter[Topic]]:
 def contents(name: str, *, without: Collection[str] = ()) -> list[tuple[str, int]]:
     """(kind, how many objects of it) that would go with the namespace, those with most first."""
     found = [
-        (one.kind, rows.count(one.resource, namespace=name))
+        (one.kind, sql.count(one.resource, namespace=name))
         for one in registry
         if one.namespaced and one.kind not in without
     ]

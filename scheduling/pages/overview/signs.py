@@ -13,7 +13,7 @@ from claims.devices.pools import DeviceSnapshot
 from claims.devices.states import DeviceState
 from inventory.models import Node
 from manciple.pages.people import Person
-from manciple.store import bulk, history, rows
+from manciple.store import history, sql
 from manciple.store.history import last_change
 from scheduling.controllers.node_lifecycle import LEASE_NAMESPACE
 from scheduling.heartbeats import SILENT_AFTER
@@ -47,7 +47,7 @@ def read_signs(snapshot: DeviceSnapshot, person: Person, *, now: datetime) -> He
         silent_after=SILENT_AFTER,
         revision=revision,
         floor=floor,
-        database="PostgreSQL" if bulk.on_postgresql() else "SQLite",
+        database="PostgreSQL" if sql.on_postgresql() else "SQLite",
         database_size=_database_size(),
         ping=ping,
         whole=person.namespaces is None,
@@ -56,7 +56,7 @@ def read_signs(snapshot: DeviceSnapshot, person: Person, *, now: datetime) -> He
 
 def _timed_counter() -> tuple[tuple[int, int], float]:
     began = time.perf_counter()
-    return rows.counter(), time.perf_counter() - began
+    return sql.counter(), time.perf_counter() - began
 
 
 def _nodes() -> list[NodeSign]:
@@ -116,8 +116,8 @@ def _queue(person: Person) -> QueueSign:
 
 
 def _database_size() -> int:
-    if bulk.on_postgresql():
-        return int(bulk.fetch("SELECT pg_database_size(current_database())")[0][0])
+    if sql.on_postgresql():
+        return int(sql.fetch("SELECT pg_database_size(current_database())")[0][0])
     with connection.cursor() as cursor:
         cursor.execute("SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()")
         return int(cursor.fetchone()[0])

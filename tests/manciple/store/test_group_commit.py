@@ -16,7 +16,7 @@ from msgspec import structs
 from manciple.store import announce, hooks, objects, persistence, tail, transactions
 from manciple.store.objects import Read, Writer
 from manciple.store.persistence import Locked
-from manciple.store.rows import Reference
+from manciple.store.sql import Reference
 from manciple.wire.base import ObjectMeta
 from manciple.wire.errors import AlreadyExists, BadRequest, Conflict
 from manciple.wire.identity import Identity

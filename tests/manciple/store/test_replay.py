@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
-from manciple.store import bulk, garbage, objects, tail
+from manciple.store import garbage, objects, sql, tail
 from manciple.store.metadata import with_meta
 from manciple.store.models import Event, OwnerLink, Revision, StoredObject
 from manciple.store.pruning import prune
@@ -76,7 +76,7 @@ def current() -> State:
 
 def start_over() -> None:
     for model in (OwnerLink, StoredObject, Event, Revision):
-        bulk.clear(model)
+        sql.clear(model)
 
 
 @settings(

@@ -9,7 +9,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from msgspec import structs
 
-from manciple.store import announce, hooks, objects, rows, tail
+from manciple.store import announce, hooks, objects, sql, tail
 from manciple.store.objects import Sources
 from manciple.store.records import Change
 from manciple.wire.base import ApiObject
@@ -122,7 +122,7 @@ def test_loading_many_saves_the_queries_of_getting_each() -> None:
 
 
 def test_more_are_listed_than_one_query_reads() -> None:
-    count = rows.CHUNK + 1
+    count = sql.CHUNK + 1
     with objects.writing() as writer:
         for number in range(count):
             writer.create(NOTES, note(f"note-{number}"))

@@ -16,7 +16,7 @@ from django.test import Client
 
 from claims.models import PastAllocation
 from manciple.pages.people import Person
-from manciple.store import bulk
+from manciple.store import sql
 from scheduling.pages.timeline.query import TimelineQuery
 from scheduling.pages.timeline.reading import STEPS, Timeline
 from scheduling.pages.timeline.views import HEADER, safe
@@ -204,7 +204,7 @@ def test_a_cell_with_commas_and_quotes_is_quoted(pages: Client) -> None:
 def test_more_rows_than_are_drawn_are_read_in_good_time(pages: Client) -> None:
     columns = [field.attname for field in PastAllocation._meta.concrete_fields if not field.primary_key]
     step, row = timedelta(hours=700) / 20_000, vars(past())
-    bulk.insert(
+    sql.insert(
         PastAllocation,
         columns,
         [

@@ -6,7 +6,7 @@ import pytest
 from django.db import IntegrityError, connection, transaction
 from django.test.utils import CaptureQueriesContext
 
-from manciple.store import bulk, objects
+from manciple.store import objects, sql
 from manciple.store.models import OwnerLink
 from tests.manciple.store.kinds import NOTES, note
 
@@ -21,58 +21,58 @@ def link(object_id: str) -> tuple[str, str, bool, bool, bool, bool]:
 
 
 def test_queries_that_are_asked_together_are_answered_in_their_order() -> None:
-    bulk.insert(OwnerLink, COLUMNS, [link("a"), link("b")])
+    sql.insert(OwnerLink, COLUMNS, [link("a"), link("b")])
     asked = [("SELECT 1", ()), (COUNT, ()), ("SELECT object_id FROM store_ownerlink WHERE object_id = %s", ["b"])]
-    assert bulk.fetch_together(asked) == [[(1,)], [(2,)], [("b",)]]
+    assert sql.fetch_together(asked) == [[(1,)], [(2,)], [("b",)]]
 
 
 def test_a_read_in_between_sees_what_was_written_before() -> None:
-    with transaction.atomic(), bulk.pipelined():
-        bulk.insert(OwnerLink, COLUMNS, [link("a")])
-        assert bulk.fetch(COUNT) == [(1,)]
-        bulk.insert(OwnerLink, COLUMNS, [link("b")])
-    assert bulk.fetch(COUNT) == [(2,)]
+    with transaction.atomic(), sql.pipelined():
+        sql.insert(OwnerLink, COLUMNS, [link("a")])
+        assert sql.fetch(COUNT) == [(1,)]
+        sql.insert(OwnerLink, COLUMNS, [link("b")])
+    assert sql.fetch(COUNT) == [(2,)]
 
 
 def test_many_rows_travel_with_the_others() -> None:
-    many = bulk.COPY_FROM * 2
-    with transaction.atomic(), bulk.pipelined():
-        bulk.insert(OwnerLink, COLUMNS, [link(str(number)) for number in range(many)])
-    assert bulk.fetch(COUNT) == [(many,)]
+    many = sql.COPY_FROM * 2
+    with transaction.atomic(), sql.pipelined():
+        sql.insert(OwnerLink, COLUMNS, [link(str(number)) for number in range(many)])
+    assert sql.fetch(COUNT) == [(many,)]
 
 
 def insert_twice(*others: str) -> None:
     """A row whose key is there already, and others after it."""
     row = {"id": 1, **dict(zip(COLUMNS, link("a"), strict=True))}
-    bulk.insert(OwnerLink, tuple(row), [tuple(row.values())])
-    bulk.insert(OwnerLink, COLUMNS, [link(other) for other in others])
+    sql.insert(OwnerLink, tuple(row), [tuple(row.values())])
+    sql.insert(OwnerLink, COLUMNS, [link(other) for other in others])
 
 
 def refused_in_a_pipeline() -> None:
-    with transaction.atomic(), bulk.pipelined():
+    with transaction.atomic(), sql.pipelined():
         insert_twice("b", "c")
 
 
 def refused_when_asked() -> None:
     with transaction.atomic():
         insert_twice()
-        bulk.await_answers()
+        sql.await_answers()
 
 
 def test_what_the_database_refuses_undoes_the_transaction_and_the_connection_goes_on() -> None:
     insert_twice()
     with pytest.raises(IntegrityError):
         refused_in_a_pipeline()
-    assert bulk.fetch(COUNT) == [(1,)]
+    assert sql.fetch(COUNT) == [(1,)]
 
 
 def test_whoever_awaits_the_answers_hears_of_a_refusal_at_once() -> None:
     insert_twice()
-    with transaction.atomic(), bulk.pipelined():
+    with transaction.atomic(), sql.pipelined():
         with pytest.raises(IntegrityError):
             refused_when_asked()
-        bulk.insert(OwnerLink, COLUMNS, [link("b")])
-    assert bulk.fetch(COUNT) == [(2,)]
+        sql.insert(OwnerLink, COLUMNS, [link("b")])
+    assert sql.fetch(COUNT) == [(2,)]
 
 
 def test_a_write_costs_three_round_trips(monkeypatch: pytest.MonkeyPatch) -> None:
