@@ -3,7 +3,7 @@
 The devices stand in the index tables of an in-memory database (625 nodes with 8 GPUs each, 4 models); a signed-in
 administrator asks through Django's client, as the page does:
 
-    first look      the page, when this process has not read the devices yet
+    first view      the page, when this process has not read the devices yet
     page            the same, later
     keystroke       the answer to an expression that was not asked before: verdicts, counts, cost, diff, impact, HTML
     keystroke, errors   the same where every device raises an error
@@ -111,7 +111,7 @@ def figures(client: Client) -> Iterator[Figure]:
     attribute = f'device.attributes["{DRIVER}"]'
     good = f'{attribute}.model == "H200" && {attribute}.index < 1000 + NUMBER'
     bad = f"{attribute}.nothing == NUMBER"
-    yield Figure(name="first look, 5,000 devices read", value=took(lambda: page("/classes/c/class-1")), unit="ms")
+    yield Figure(name="first view, 5,000 devices read", value=took(lambda: page("/classes/c/class-1")), unit="ms")
     yield Figure(
         name="page", value=median(took(lambda: page("/classes/c/class-1")) for _ in range(5)), unit="ms", budget=300
     )

@@ -82,7 +82,7 @@ async def ask(
 ) -> AsyncIterator[AsyncIterator[bytes]]:
     """GET `path` of an agent: the pieces of its answer.
 
-    endless: the answer may go on for ever, with long pauses. trusting: whoever answers is believed to be the agent.
+    endless: the answer may go on for ever, with long pauses. trusting: the certificate is not verified.
     Raises: ApiError in words for the person who asked.
     """
     if not trusting and not agent.fingerprint:

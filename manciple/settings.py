@@ -223,8 +223,8 @@ USE_I18N = False
 SESSION_COOKIE_SAMESITE = "Lax"
 CSRF_COOKIE_SAMESITE = "Lax"
 #: Browsers send such cookies over TLS alone. The embedded dashboard is plain HTTP on loopback. Whether a request came
-#: over TLS is known from the listener, or from the proxy on this machine (uvicorn believes X-Forwarded-Proto from the
-#: addresses in FORWARDED_ALLOW_IPS alone; SECURE_PROXY_SSL_HEADER would believe it from anybody).
+#: over TLS is known from the listener, or from the proxy on this machine (uvicorn trusts X-Forwarded-Proto from the
+#: addresses in FORWARDED_ALLOW_IPS alone; SECURE_PROXY_SSL_HEADER would trust it from anybody).
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = switch("MANCIPLE_SECURE_COOKIES", default=PRODUCTION)
 SECURE_CONTENT_TYPE_NOSNIFF = True
 X_FRAME_OPTIONS = "DENY"

@@ -319,7 +319,7 @@ class Client:
 
 
 def _trust(server: str, ca_file: Path | None) -> ssl.SSLContext | bool:
-    """Whose certificates to believe; reading the system's takes long enough not to do it for plain http."""
+    """Whose certificates to trust; reading the system's takes long enough not to do it for plain http."""
     if not server.startswith("https:"):
         return False
     return ssl.create_default_context(cafile=str(ca_file) if ca_file else None)

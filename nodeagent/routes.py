@@ -85,7 +85,7 @@ def may_read_logs(user: UserInfo) -> bool:
 
 #: Returns when all is well; raises Unhealthy otherwise.
 Check = Callable[[], None]
-#: Seconds for which the answer about the disk stands: anybody may ask, and each look writes.
+#: Seconds for which the answer about the disk stands: anybody may ask, and each check writes.
 DISK_SECONDS = 5.0
 
 

@@ -18,7 +18,7 @@ that finds nothing, or waits for the periodic one.
 - `CursorFollower` reads the log on behalf of a controller, from where its last reader stopped. The cursor is a row that
   moves on when what lies before it has been looked at. The controller is a singleton (`scheduling.tasks`), so one
   process reads at a time. Should a second one ever read beside it, because the first lost the connection that holds its
-  lock, both look at the same events, which is harmless: looking is idempotent, and the cursor never moves back.
+  lock, both handle the same events, which is harmless: handling is idempotent, and the cursor never moves back.
 """
 
 from __future__ import annotations
@@ -288,7 +288,7 @@ class CursorFollower:
     name: str
     resources: frozenset[str]
     #: looks at what these events point to; returns how many objects it changed
-    look: Callable[[Sequence[EventRecord]], int]
+    handle: Callable[[Sequence[EventRecord]], int]
     #: looks at everything: at the first start, and when the log was pruned past the cursor
     sweep: Callable[[datetime], int]
 
@@ -316,4 +316,4 @@ class CursorFollower:
         if stretch is None:
             latest = tail.latest_revision()
             return latest, self.sweep(now)
-        return stretch.revision, self.look(stretch.changes) if stretch.changes else 0
+        return stretch.revision, self.handle(stretch.changes) if stretch.changes else 0

@@ -34,8 +34,8 @@ SILENT_AFTER = timedelta(seconds=30)
 #: One that was not seen for this long is forgotten.
 FORGOTTEN_AFTER = timedelta(minutes=10)
 
-#: Counted: looks (tasks run), failed (tasks that raised), attempts (pods tried), placed (pods that found a node).
-LOOKS, FAILED, ATTEMPTS, PLACED = "looks", "failed", "attempts", "placed"
+#: Counted: tasks (that ran), failed (tasks that raised), attempts (pods tried), placed (pods that found a node).
+TASKS, FAILED, ATTEMPTS, PLACED = "tasks", "failed", "attempts", "placed"
 
 Monotonic = Callable[[], float]
 Now = Callable[[], datetime]
@@ -62,15 +62,15 @@ class Heart:
         self._past: deque[_Stretch] = deque()
 
     @contextmanager
-    def look(self) -> Iterator[None]:
+    def running(self) -> Iterator[None]:
         """Around one task."""
         try:
             yield
         except BaseException:
-            self.did(**{LOOKS: 1, FAILED: 1})
+            self.did(**{TASKS: 1, FAILED: 1})
             self.beat()
             raise
-        self.did(**{LOOKS: 1})
+        self.did(**{TASKS: 1})
         self.beat()
 
     def did(self, **counts: int) -> None:
@@ -108,7 +108,7 @@ class Heart:
         total: Counter[str] = Counter()
         for stretch in self._past:
             total.update(stretch.done)
-        return {name: total[name] for name in (LOOKS, FAILED, ATTEMPTS, PLACED)}
+        return {name: total[name] for name in (TASKS, FAILED, ATTEMPTS, PLACED)}
 
     def _write(self, lately: dict[str, int], *, first: bool) -> None:
         values = {"kind": self.kind, "started_at": self._started, "seen_at": self._now(), "lately": lately}

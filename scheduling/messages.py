@@ -152,7 +152,7 @@ def clause(cause: AnyCause, *, names_claim: bool = False) -> str:
         case NoNodeFits(because=because):
             return _nodes(cause) if because is None else clause(because, names_claim=names_claim)
         case causes.Misconfigured(error=error):
-            return f"there is an error to mend: {' '.join(error.split())}"
+            return f"there is an error to fix: {' '.join(error.split())}"
     plainer = _PLAINER.get(type(cause))
     return plainer.format(cause) if plainer else message(cause)
 
@@ -242,7 +242,7 @@ def _not_visible(cause: TooFew, subject: str) -> str:
 
 def _not_selected(cause: NotSelected, subject: str) -> str:
     who, verb = (f"class `{cause.class_name}` of {subject}", "select") if cause.by_class else (subject, "accept")
-    pool = f"the {f'{cause.before} devices' if cause.before > 1 else 'one device'} {_offered(cause)}"
+    pool = f"the {f'{cause.before} devices' if cause.before > 1 else 'one device'} {_candidates(cause)}"
     none = f"{who} {verb}s none of {pool}" if cause.before > 1 else f"{who} does not {verb} {pool}"
     text = _leaves(cause, of=f"{who} {verb}s {{}} of {pool}", none=none)
     if cause.operand is None:
@@ -250,7 +250,7 @@ def _not_selected(cause: NotSelected, subject: str) -> str:
     return f"{text}: {_operand(cause.operand, cause.before - cause.left, some_left=bool(cause.left))}"
 
 
-def _offered(cause: NotSelected) -> str:
+def _candidates(cause: NotSelected) -> str:
     """Which devices were left before the selector."""
     if cause.of_class and not cause.by_class:
         return f"of class `{cause.class_name}`"

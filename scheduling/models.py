@@ -81,7 +81,7 @@ class Heartbeat(models.Model):
     kind = models.CharField(max_length=32)  # "worker"
     started_at = models.DateTimeField()
     seen_at = models.DateTimeField()
-    #: what it did in the minute before `seen_at`: {"looks": 61, "attempts": 4, "placed": 3, "failed": 0}
+    #: what it did in the minute before `seen_at`: {"tasks": 61, "attempts": 4, "placed": 3, "failed": 0}
     lately = models.JSONField()
 
     def __str__(self) -> str:

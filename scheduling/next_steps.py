@@ -35,14 +35,14 @@ class Topic:
 
 #: key, title, next step
 TOPICS = {key: Topic(key, title, step) for key, title, step in (
-    ("pool", "A pool cannot be used", "Look at the driver on that node: it has to publish its slices whole."),
+    ("pool", "A pool cannot be used", "Check the driver on that node: it has to publish every slice of its pool."),
     ("no-devices", "No device is published", "Start a node agent with a driver for these devices."),
     ("too-few", "Fewer devices exist than are asked for", "Ask for fewer devices, or add some."),
-    ("tainted", "The devices are tainted", "Add a toleration to the request, or have the taint taken away."),
+    ("tainted", "The devices are tainted", "Add a toleration to the request, or have the taint removed."),
     ("one-node", "Too few free devices on one node",
-     "Ask for fewer on one node, or wait until one node is given enough back."),
-    ("few-free", "Too few matching devices are free", "Wait until more are given back, or ask for fewer."),
-    ("held", "Every matching device is held", "Wait until one is given back, accept other devices, or add some."),
+     "Ask for fewer on one node, or wait until enough are released on one node."),
+    ("few-free", "Too few matching devices are free", "Wait until more are released, or ask for fewer."),
+    ("held", "Every matching device is held", "Wait until one is released, accept other devices, or add some."),
     ("size", "The devices are too small", "Ask for less, or add devices that are larger."),
     ("selector", "The selectors leave too few devices", "Loosen the selector that refuses them."),
     ("elsewhere", "The devices are on other nodes",
@@ -52,19 +52,19 @@ TOPICS = {key: Topic(key, title, step) for key, title, step in (
     ("class-missing", "A DeviceClass does not exist",
      "Create that DeviceClass, or name one that exists (`kubectl get deviceclasses`)."),
     ("claim-missing", "A claim does not exist",
-     "Create the claim, or name one that exists. One from a template is made within seconds."),
+     "Create the claim, or name one that exists. One from a template is created within seconds."),
     ("claim-busy", "A claim cannot be used now", "Wait until the claim can be used, or give the pod another one."),
     ("claim-elsewhere", "A claim is allocated on another node",
      "Let the pod run where its claim is allocated, or give it another claim."),
     ("room", "Nodes are full", "Ask for less, or wait until pods on a node end."),
-    ("error", "A selector fails", "Mend the expression; the page of its class shows what it selects."),
-    ("claim-wrong", "A claim cannot be met as it is written", "Mend the claim."),
+    ("error", "A selector fails", "Fix the expression; the page of its class shows what it selects."),
+    ("claim-wrong", "A claim cannot be met as it is written", "Fix the claim."),
     ("stopped", "The search for devices was stopped",
      "It is tried again. Fewer devices or constraints in one claim make it easier."),
     ("no-nodes", "There is no node", "Start a node agent, or register a Node."),
     ("gated", "Scheduling gates hold them",
-     "Whoever set the gates takes them off `spec.schedulingGates` when the pod may start."),
-    ("nodes", "No node takes them", "The pod's page says what speaks against each node."),
+     "Whoever set the gates removes them from `spec.schedulingGates` when the pod may start."),
+    ("nodes", "No node takes them", "The pod's page shows why each node was rejected."),
     ("retry", "The last attempt failed", "Nothing: the scheduler tries them again."),
     ("turn", "Waiting for their turn", "Nothing: the scheduler tries them next."),
 )}  # fmt: skip
@@ -129,18 +129,18 @@ def _topic_of_few(cause: TooFew) -> str:
 
 #: What to do about the refusals of a plugin.
 _NEXT_OF_PLUGIN = {
-    "NodeUnschedulable": "Let a node take pods again (`kubectl uncordon NODE`), or add one.",
+    "NodeUnschedulable": "Uncordon a node (`kubectl uncordon NODE`), or add one.",
     "NodeName": "Name a node that exists in `spec.nodeName`, or leave the choice to the scheduler.",
-    "TaintToleration": "Add a toleration to the pod, or take the taint off a node.",
+    "TaintToleration": "Add a toleration to the pod, or remove the taint from a node.",
     "NodeAffinity": "Change the pod's nodeSelector or node affinity, or label a node as it asks.",
 }
 _NEXT_OF_FAULT = {
-    Fault.NO_SUCH_KEY: 'Let the selector ask first whether the device has it (`"NAME" in device.attributes["DOMAIN"]'
+    Fault.NO_SUCH_KEY: 'Let the selector check first whether the device has it (`"NAME" in device.attributes["DOMAIN"]'
     " && ...`).",
     Fault.RUNTIME: "Change the selector so that it can be answered for every device that reaches it.",
-    Fault.COMPILE: "Mend the expression; the page of the class shows at once which devices it selects.",
-    Fault.FEATURE: "Leave the field out, or have the feature gate switched on.",
-    Fault.POOL: "Look at the driver of the pool: it has to publish it whole.",
+    Fault.COMPILE: "Fix the expression; the page of the class shows at once which devices it selects.",
+    Fault.FEATURE: "Remove the field, or have the feature gate enabled.",
+    Fault.POOL: "Check the driver of the pool: it has to publish the complete pool.",
 }
 
 
@@ -177,13 +177,13 @@ def _plugin(one: OfNode) -> str:
 def _next_of_few(cause: TooFew) -> str:
     if cause.worst_pool is not None:
         whole = "slices that are missing" if cause.worst_pool.trouble == "incomplete" else "pool without the fault"
-        return f"Look at driver `{cause.worst_pool.driver}`: it has to publish the {whole}."
+        return f"Check driver `{cause.worst_pool.driver}`: it has to publish the {whole}."
     match cause:
         case NotSelected():
             simple = cause.operand is not None and not cause.by_class and not cause.left
             return (simple and cause.operand and _instead(cause.operand)) or _loosen(cause)
         case causes.Tainted():
-            return f"Add a toleration for `{cause.taints[0][0]}` to the request, or have the taint taken away."
+            return f"Add a toleration for `{cause.taints[0][0]}` to the request, or have the taint removed."
         case causes.TooFewPublished():
             return ""
     return TOPICS[_TOPIC_OF[type(cause)]].next_step
@@ -196,8 +196,8 @@ def _instead(operand: RefusingOperand) -> str:
     if operand.operator in ("<", "<=") and operand.least:
         return f"Allow {operand.least} or more, or add devices that have less `{operand.subject}`."
     if operand.operator == "==" and operand.values:
-        offered = f"`{operand.subject} == {operand.values[0][0]}`"
-        return f"Ask for what there is, such as {offered}, or add devices with {operand.limit}."
+        instead = f"`{operand.subject} == {operand.values[0][0]}`"
+        return f"Ask for what there is, such as {instead}, or add devices with {operand.limit}."
     return ""
 
 

@@ -1,7 +1,7 @@
 """What would have to leave: the cheapest set of holders on one node whose going lets one more replica in.
 
 Holders are allocated claims with the pods that they are reserved for. On every node that could take the replica if it
-were empty, all holders leave at first, and come back one after the other as long as the replica still fits, the dearest
+were empty, all holders leave at first, and come back one after the other as long as the replica still fits, the highest
 first; also each holder is tried alone. This is how kube-scheduler looks for victims (preemption.SelectVictimsOnNode),
 but here nobody is asked to leave.
 
@@ -149,9 +149,9 @@ def _on_node(rehearsal: Rehearsal, node: NodeView, holders: Sequence[HoldingClai
         for holder in holders:
             if _fits_without(rehearsal, asked, node, [holder]):
                 yield Departure(node=node.name, holders=(holder,))
-        for dearest_first in (_by_priority_and_size(holders), _by_priority_and_size(holders, small_first=True)):
+        for ordered in (_by_priority_and_size(holders), _by_priority_and_size(holders, small_first=True)):
             leaving = list(holders)
-            for holder in dearest_first:
+            for holder in ordered:
                 others = [one for one in leaving if one is not holder]
                 if others and _fits_without(rehearsal, asked, node, others):
                     leaving = others

@@ -57,7 +57,7 @@ MOST_IN_A_ROW = 20
 
 def work(controller: Controller) -> bool:
     """Let it reconcile once, which is a sign of life. Returns whether it should be asked again soon."""
-    with heartbeats.heart().look():
+    with heartbeats.heart().running():
         if not controller.singleton:
             return _reconcile(controller)
         for _attempt in range(2):

@@ -16,8 +16,8 @@ from typing import Protocol
 #: Seconds between two kills, and from a kill to the start: at least and at most.
 PAUSE = (1.0, 3.0)
 AWAY = (0.0, 3.0)
-#: Seconds between two looks for processes that ended by themselves, and until such a one is started again.
-LOOK_EVERY = 0.1
+#: Seconds between two checks for processes that ended by themselves, and until such a one is started again.
+POLL_EVERY = 0.1
 RESTARTED_AFTER = 0.5
 
 
@@ -79,7 +79,7 @@ class Storm:
     async def supervise(self) -> None:
         """Start whoever ends by itself, until cancelled."""
         while True:
-            await asyncio.sleep(LOOK_EVERY)
+            await asyncio.sleep(POLL_EVERY)
             for name, victim in self._victims.items():
                 if not self._busy[name].locked() and not victim.running:
                     await self._revive(name, victim)

@@ -22,7 +22,7 @@ class DeviceState(StrEnum):
     BLOCKED = "blocked"
     #: its driver or an administrator keeps claims without a toleration away
     TAINTED = "taint"
-    #: its driver says that it is broken, and keeps claims away
+    #: its driver reports a fault, and keeps claims away
     UNHEALTHY = "bad"
     #: nobody publishes it now, or its pool is published in part
     UNPUBLISHED = "gone"

@@ -325,7 +325,7 @@ class GRPCAction(Value):
 
 
 class ProbeHandler(Value):
-    """How a probe looks. Exactly one field is set."""
+    """The action of a probe. Exactly one field is set."""
 
     exec: Annotated[ExecAction | None, pb(1)] = None
     http_get: Annotated[HTTPGetAction | None, pb(2)] = None
@@ -353,7 +353,7 @@ class SleepAction(Value):
 
 
 class LifecycleHandler(Value):
-    """What runs at a turn of a container's life. Exactly one field is set."""
+    """What runs after a container starts or before it stops. Exactly one field is set."""
 
     exec: Annotated[ExecAction | None, pb(1)] = None
     http_get: Annotated[HTTPGetAction | None, pb(2)] = None

@@ -37,7 +37,7 @@ PACKAGE = "io.k8s.api.core.v1"
 
 
 class PreferredSchedulingTerm(Value):
-    """A wish with its weight, 1 to 100."""
+    """A preference with its weight, 1 to 100."""
 
     weight: Annotated[Int32, pb(1)] = always(0)
     preference: Annotated[NodeSelectorTerm, pb(2)] = NodeSelectorTerm()
@@ -62,7 +62,7 @@ class PodAffinityTerm(Value):
 
 
 class WeightedPodAffinityTerm(Value):
-    """A wish with its weight, 1 to 100."""
+    """A preference with its weight, 1 to 100."""
 
     weight: Annotated[Int32, pb(1)] = always(0)
     pod_affinity_term: Annotated[PodAffinityTerm, pb(2)] = PodAffinityTerm()
@@ -210,7 +210,7 @@ class ContainerUser(Value):
 
 
 class ResourceHealth(Value):
-    """Whether a device is well. `health`: Healthy, Unhealthy or Unknown."""
+    """Whether a device is healthy. `health`: Healthy, Unhealthy or Unknown."""
 
     resource_id: Annotated[str, pb(1)] = msgspec.field(default="", name="resourceID")
     health: Annotated[str, pb(2)] = ""
@@ -225,7 +225,7 @@ class ResourceStatus(Value):
 
 
 class ContainerStatus(Value):
-    """What was observed of one container."""
+    """The observed state of one container."""
 
     name: Annotated[str, pb(1)] = ""
     state: Annotated[ContainerState, pb(2)] = ContainerState()
@@ -307,7 +307,7 @@ class PodVolumeHealth(Value):
 
 
 class PodStatus(Value):
-    """What was observed of a pod.
+    """The observed state of a pod.
 
     phase: Pending, Running, Succeeded, Failed or Unknown. resource_claim_statuses: the claims made from templates.
     """
@@ -406,7 +406,7 @@ class EvictionResponder(Value):
 
 
 class PodSpec(Value):
-    """What a pod is to be.
+    """The desired state of a pod.
 
     node_name: the node it is bound to; set once. node_selector: labels that the node must have. scheduler_name: who
     binds it. priority: higher goes first. overhead: what running the pod costs besides its containers.

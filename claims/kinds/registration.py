@@ -303,7 +303,7 @@ def selectable_pod(pod: Pod) -> Mapping[str, str]:
 
 def what_pods_ask(pod: Pod) -> PodSpec:
     """What a pod's generation counts the changes of. Binding it to a node is not one: conditions that were written for
-    the first generation stay current, and `kubectl wait` believes them (upstream: pods run at generation 1)."""
+    the first generation stay current, and `kubectl wait` trusts them (upstream: pods run at generation 1)."""
     return structs.replace(pod.spec, node_name="")
 
 

@@ -243,7 +243,7 @@ class ResourceClaimSpec(Value):
 class ResourceClaimStatus(Value):
     """What was given, who may use it, and what the drivers report about it.
 
-    reserved_for: who may use the devices; at most 256. An allocated claim that is reserved for nobody is given up.
+    reserved_for: who may use the devices; at most 256. An allocated claim that is reserved for nobody is deallocated.
     """
 
     allocation: Annotated[AllocationResult | None, pb(1)] = None

@@ -61,7 +61,7 @@ class DeviceClassConfiguration(DeviceConfiguration):
 class DeviceClassSpec(Value):
     """Which devices belong to the class, and how they are configured.
 
-    selectors: all must hold; at most 32. config: passed to the drivers, not looked at while allocating; at most 32.
+    selectors: all must hold; at most 32. config: passed to the drivers, ignored by the allocator; at most 32.
     extended_resource_name: the name by which containers may request these devices among their resources.
     """
 
@@ -71,7 +71,7 @@ class DeviceClassSpec(Value):
 
 
 class DeviceClass(ApiObject):
-    """What an administrator offers for claiming: selectors and configuration under one name. Cluster scoped."""
+    """Devices that claims can request by name: selectors and configuration, set by an administrator. Cluster scoped."""
 
     spec: Annotated[DeviceClassSpec, pb(2)] = always(DeviceClassSpec())
 
@@ -99,7 +99,7 @@ class DeviceToleration(Value):
 
     key: of the taint; an empty one with Exists tolerates every taint. operator: Equal (the default) or Exists.
     value: of the taint, for Equal. effect: of the taint; an empty one stands for every effect.
-    toleration_seconds: how long NoExecute is borne after the taint was added; None means forever, zero
+    toleration_seconds: how long NoExecute is tolerated after the taint was added; None means forever, zero
     and below means not at all.
     """
 
@@ -129,7 +129,7 @@ class DeviceTaintRuleSpec(Value):
 
 
 class DeviceTaintRuleStatus(Value):
-    """How far the eviction of pods has come. Condition `EvictionInProgress` tells."""
+    """The progress of the eviction of pods, in condition `EvictionInProgress`."""
 
     conditions: Annotated[tuple[Condition, ...], pb(1, merge_key="type")] = ()
 
@@ -147,9 +147,9 @@ class DeviceTaintRule(ApiObject):
 class DeviceAttribute(Value):
     """A property of a device. Exactly one field is set.
 
-    int_value: a number. bool_value: a truth. string_value: a text of at most 64 bytes.
+    int_value: a number. bool_value: a boolean. string_value: a string of at most 64 bytes.
     version_value: a semantic version (semver.org 2.0.0) of at most 64 bytes.
-    int_values: several numbers. bool_values: several truths. string_values: several texts.
+    int_values: several numbers. bool_values: several booleans. string_values: several strings.
     version_values: several semantic versions.
     """
 

@@ -68,7 +68,7 @@ class NodePodPreemptionPolicy(Value):
 
 
 class NodeSpec(Value):
-    """What is wanted of a node. `unschedulable`: no new pods (cordoned)."""
+    """The desired state of a node. `unschedulable`: no new pods (cordoned)."""
 
     pod_cidr: Annotated[str, pb(1)] = msgspec.field(default="", name="podCIDR")
     pod_cidrs: Annotated[tuple[str, ...], pb(7, merge_key=MERGE_SCALARS)] = msgspec.field(default=(), name="podCIDRs")
@@ -176,7 +176,7 @@ class NodeFeatures(Value):
 
 
 class NodeStatus(Value):
-    """What was observed of a node. `allocatable`: what pods may use of `capacity`, by resource name."""
+    """The observed state of a node. `allocatable`: what pods may use of `capacity`, by resource name."""
 
     capacity: Annotated[dict[str, QuantityText], pb(1, encoding="quantity")] = {}
     allocatable: Annotated[dict[str, QuantityText], pb(2, encoding="quantity")] = {}

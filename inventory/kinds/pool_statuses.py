@@ -77,7 +77,7 @@ class ResourcePoolStatusRequestStatus(Value):
 
 
 class ResourcePoolStatusRequest(ApiObject):
-    """Asks how the pools of a driver stand; answered once. Cluster scoped."""
+    """Asks for the status of a driver's pools; answered once. Cluster scoped."""
 
     spec: Annotated[ResourcePoolStatusRequestSpec, pb(2)] = always(ResourcePoolStatusRequestSpec())
     status: Annotated[ResourcePoolStatusRequestStatus | None, pb(3)] = None

@@ -143,7 +143,7 @@ DEVICE_CLASS = Kind(
     columns=DEFAULT_COLUMNS,
     generation_of=lambda device_class: device_class.spec,
     served_versions=CLASS_VERSIONS,
-    description="What an administrator offers for claiming: device selectors and configuration under one name.",
+    description="Devices that claims can request by name: selectors and configuration, set by an administrator.",
 )
 
 

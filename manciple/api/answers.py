@@ -94,7 +94,7 @@ class _Clause:
 
 
 def wanted_form(accept: str, query: Mapping[str, str]) -> Form:
-    """The form to answer in. Raises: NotAcceptable when none of the accepted ones is offered."""
+    """The form to answer in. Raises: NotAcceptable when none of the accepted ones is served."""
     media, shape, shape_version = _negotiate(accept)
     return Form(
         shape=shape,
@@ -120,12 +120,12 @@ def _negotiate(accept: str) -> tuple[Media, Shape, str]:
         shape = _SHAPES.get(clause.parameters.get("as", ""))
         version = clause.parameters.get("v", "v1")
         group = clause.parameters.get("g", "meta.k8s.io")
-        offered = _MEDIA.get(clause.media)
-        if offered is None or shape is None:
+        media = _MEDIA.get(clause.media)
+        if media is None or shape is None:
             continue
         if shape and (group != "meta.k8s.io" or version not in _SHAPE_VERSIONS):
             continue
-        return offered, shape, version if shape else "v1"
+        return media, shape, version if shape else "v1"
     raise NotAcceptable(
         "only the following media types are accepted: application/json, application/yaml, "
         "application/vnd.kubernetes.protobuf"

@@ -202,7 +202,7 @@ def _legacy_line(line: DiscoveredResource) -> dict[str, Any]:
 
 
 def wants_aggregated(accept: str) -> bool:
-    """Whether the client understands the aggregated form in its v2; older forms are not offered."""
+    """Whether the client understands the aggregated form in its v2; older forms are not served."""
     return any(
         {"as=APIGroupDiscoveryList", "v=v2"} <= {part.strip() for part in clause.split(";")}
         for clause in accept.split(",")

@@ -1,7 +1,7 @@
 """The database, or a lock in it, is not to be had for the moment: which errors say so, and how they are answered.
 
 A client is told 503 with Retry-After and comes back (client-go by itself). A commit whose outcome nobody knows is 504
-Timeout without it, as upstream answers a request that it gave up waiting for: the client must look before it repeats a
+Timeout without it, as upstream answers a request that it gave up waiting for: the client must check before it repeats a
 create. Nothing here tells anybody what the database said, which may name hosts and users; the log does.
 Source: apimachinery/pkg/api/errors (NewServiceUnavailable, NewTimeoutError), postgresql.org/docs "Error Codes".
 """
@@ -38,7 +38,7 @@ def unavailable(error: BaseException) -> ApiError | None:
     if any(isinstance(one, OutcomeUnknown) for one in chain):
         return GatewayTimeout(
             "the connection to the database was lost while the change was committed: it may have been made or not; "
-            "look before you repeat it",
+            "check before you retry",
             details={},
         )
     if any(map(_is_outage, chain)):

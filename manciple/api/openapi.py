@@ -91,13 +91,13 @@ _DELETES = (
 )
 _LISTS = (
     Parameter("allowWatchBookmarks", "query", "boolean", "Send BOOKMARK events."),
-    Parameter("continue", "query", "string", "Where to go on with a list, as the page before told."),
+    Parameter("continue", "query", "string", "The continue token of the previous page."),
     Parameter("fieldSelector", "query", "string", "Restrict the result by fields."),
     Parameter("labelSelector", "query", "string", "Restrict the result by labels."),
-    Parameter("limit", "query", "integer", "The most objects that one answer may hold."),
-    Parameter("resourceVersion", "query", "string", "Which revision the answer may not be older than."),
+    Parameter("limit", "query", "integer", "The maximum number of objects in one response."),
+    Parameter("resourceVersion", "query", "string", "The response may not be older than this revision."),
     Parameter("resourceVersionMatch", "query", "string", "Exact or NotOlderThan."),
-    Parameter("sendInitialEvents", "query", "boolean", "Begin a watch with the state, ended by a bookmark."),
+    Parameter("sendInitialEvents", "query", "boolean", "Start the watch with the current state, ended by a bookmark."),
     Parameter("timeoutSeconds", "query", "integer", "How long a watch lasts."),
     Parameter("watch", "query", "boolean", "Stream changes instead of listing."),
     _PRETTY,

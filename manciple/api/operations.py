@@ -108,7 +108,7 @@ class OpenApiV2View(ApiView):
             content_type = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
             return HttpResponse(openapi.version_2_protobuf(), content_type=content_type)
         if accept and "json" not in accept and "*/*" not in accept:
-            raise NotAcceptable("only application/json and gnostic protobuf are offered here")
+            raise NotAcceptable("only application/json and gnostic protobuf are served here")
         return HttpResponse(openapi.version_2_json(), content_type="application/json")
 
 

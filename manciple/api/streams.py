@@ -73,7 +73,7 @@ class Watcher:
         self._queue: list[SharedEvent] = []
         self._ready = asyncio.Event()
 
-    def offer(self, event: SharedEvent) -> None:
+    def enqueue(self, event: SharedEvent) -> None:
         """Called by the hub. A full queue closes the watch: its client has lost touch."""
         if self.closed:
             return
@@ -86,7 +86,7 @@ class Watcher:
 
     @property
     def waiting(self) -> int:
-        """Events that were offered and not taken yet."""
+        """Events that were queued and not taken yet."""
         return len(self._queue)
 
     def close(self) -> None:
@@ -117,7 +117,7 @@ class Hub:
         self._watchers: defaultdict[str, set[Watcher]] = defaultdict(set)
         self._started: asyncio.Task[None] | None = None
         self._unsubscribe: Callable[[], None] | None = None
-        #: every event up to this revision was offered to the watchers
+        #: every event up to this revision was queued for the watchers
         self.position = 0
         #: the server stops: whatever is streamed ends
         self.stopping = asyncio.Event()
@@ -179,7 +179,7 @@ class Hub:
             if watchers:
                 event = SharedEvent(record)
                 for watcher in watchers:
-                    watcher.offer(event)
+                    watcher.enqueue(event)
             self.position = record.revision
 
 
@@ -296,6 +296,6 @@ def _cut_off(scope: Scope) -> ApiError:
     if scope["method"] in _READING:
         return unavailable_for("the server is shutting down: try again")
     return GatewayTimeout(
-        "the server shut down before it could answer: the change may have been made or not; look before you repeat it",
+        "the server shut down before it could answer: the change may have been made or not; check before you retry",
         details={},
     )

@@ -99,7 +99,7 @@ CREATED_BY_UPDATE = frozenset({"leases.coordination.k8s.io", "events", "events.e
 #: Kinds whose updates must name the resourceVersion they replace (upstream: AllowUnconditionalUpdate is false).
 CONDITIONAL = frozenset({"leases.coordination.k8s.io"})
 
-#: The Leases of nodes are renewed every ten seconds and believed for forty: seconds for which a renewal may wait for
+#: The Leases of nodes are renewed every ten seconds and valid for forty: seconds for which a renewal may wait for
 #: others to share its commit with.
 NODE_LEASES = ("leases.coordination.k8s.io", "kube-node-lease")
 PATIENCE_OF_NODES = 0.25

@@ -79,7 +79,7 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):
 
 
 def _after(query: bytes) -> int:
-    """The revision of the picture that the page shows; -1 where it does not say."""
+    """The revision of what the page shows; -1 where it does not say."""
     given = parse_qs(query.decode()).get("after", ["-1"])[0]
     return int(given) if given.isdigit() else -1
 

@@ -168,6 +168,6 @@ def _fill(caches: Sequence[Callable[[], object]]) -> None:
         for fill in caches:
             fill()
     except Error as error:
-        log.warning("The first page will be slow: what it is drawn from could not be read yet: %s", error)
+        log.warning("The first page will be slow: the devices could not be read yet: %s", error)
     finally:
         connections.close_all()

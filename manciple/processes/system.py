@@ -278,7 +278,7 @@ class System:
     def _prepare_accounts(self, server: accounts.Server, nodes: list[str]) -> tuple[str, str]:
         accounts.write_kubeconfigs(self._home, server=server, nodes=nodes)
         if self._options.demo and build_demo():
-            self._say("Made the demo: classes of the simulated devices, and template one-gpu in namespace demo")
+            self._say("Created the demo: classes of the simulated devices, and template one-gpu in namespace demo")
         return accounts.sign_in(self._home)
 
     @contextlib.contextmanager

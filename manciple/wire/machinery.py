@@ -31,7 +31,7 @@ PACKAGE = "io.k8s.apimachinery.pkg.apis.meta.v1"
 
 
 class NamespaceSpec(Value):
-    """`finalizers`: who must let go before the namespace can vanish."""
+    """`finalizers`: must be removed before the namespace is deleted."""
 
     SCHEMA: ClassVar = "io.k8s.api.core.v1.NamespaceSpec"
 
@@ -39,7 +39,7 @@ class NamespaceSpec(Value):
 
 
 class NamespaceCondition(Value):
-    """What holds up the end of a namespace."""
+    """Why the deletion of a namespace is held up."""
 
     SCHEMA: ClassVar = "io.k8s.api.core.v1.NamespaceCondition"
 
@@ -122,7 +122,7 @@ class LeaseSpec(Value):
 
 
 class Lease(ApiObject):
-    """coordination.k8s.io/v1: a sign of life that must be renewed. Namespaced."""
+    """coordination.k8s.io/v1: a lock or sign of life that its holder must renew. Namespaced."""
 
     SCHEMA: ClassVar = "io.k8s.api.coordination.v1.Lease"
 
@@ -130,7 +130,7 @@ class Lease(ApiObject):
 
 
 class ListMeta(Value):
-    """What a list says of itself. `continue_`: where the next page starts; empty on the last one."""
+    """Metadata of a list. `continue_`: where the next page starts; empty on the last one."""
 
     self_link: Annotated[str, pb(1)] = ""
     resource_version: Annotated[str, pb(2)] = ""
@@ -473,7 +473,7 @@ LEASE = Kind(
         ),
         AGE_COLUMN,
     ),
-    description="A sign of life that must be renewed.",
+    description="A lock or sign of life that its holder must renew.",
 )
 
 KINDS: tuple[Kind, ...] = (NAMESPACE, EVENT, LEASE)

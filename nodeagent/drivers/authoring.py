@@ -71,7 +71,7 @@ class NodeDriver(ABC):
 
     @abstractmethod
     def devices(self) -> Sequence[Device]:
-        """What this node offers now, in the order in which the scheduler tries them."""
+        """What this node publishes now, in the order in which the scheduler tries them."""
 
     @abstractmethod
     def edits(self, given: Given) -> cdi.ContainerEdits:

@@ -98,7 +98,7 @@ class Driver(ClaimDriver, Protocol):
     """A driver whose devices the agent publishes."""
 
     def pools(self) -> Sequence[Pool]:
-        """Everything that this node offers now."""
+        """Everything that this node publishes now."""
 
     def subscribe(self, changed: Callable[[], None]) -> None:
         """Call `changed`, from any thread, whenever `pools()` or `health()` would answer differently."""

@@ -154,7 +154,7 @@ class Injector:
             self._faults = _with(self._faults, operation, replace(wrong, fail=wrong.fail - 1))
             return wrong.reason
 
-    def look(self) -> None:
+    def rescan(self) -> None:
         """Take over what the control file says, if it says something else."""
         if self._control is not None and self._take_over(self._control):
             self._changed()
@@ -189,7 +189,7 @@ def _stamp_of(path: Path) -> _Stamp | None:
 def _watch(injector: weakref.ref[Injector]) -> None:
     """Look at the control file for as long as anybody has the injector."""
     while (found := injector()) is not None:
-        found.look()
+        found.rescan()
         del found
         time.sleep(LOOK_SECONDS)
 

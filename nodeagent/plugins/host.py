@@ -139,19 +139,19 @@ class PluginHost:
         self._stopped.set()
         if self._thread.is_alive():
             self._thread.join()
-        self._registrar.look({})
+        self._registrar.reconcile({})
 
     def _run(self) -> None:
         while not self._stopped.is_set():
             try:
-                self.look()
+                self.reconcile()
             except Exception:  # a fault with one driver must not end the search for the others
                 log.exception("looking for drivers in %s", self._folder)
             self._stopped.wait(POLL_SECONDS)
 
-    def look(self) -> None:
+    def reconcile(self) -> None:
         """Once: register what is new, drop what has gone, notice health that nobody vouches for any more."""
-        self._registrar.look(find_sockets(self._folder / REGISTRY_FOLDER))
+        self._registrar.reconcile(find_sockets(self._folder / REGISTRY_FOLDER))
         ran_out = [driver.name for driver in self._all() if driver.health_ran_out()]
         if ran_out:
             self._registry.announce()

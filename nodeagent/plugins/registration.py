@@ -170,7 +170,7 @@ class _Candidate(Generic[Admission]):
 
 
 class Registrar(Generic[Admission]):
-    """One thread calls `look`. clock: monotonic seconds.
+    """One thread calls `reconcile`. clock: monotonic seconds.
 
     register: registers the plugin at a socket, raises Refused or CallFailed; dismiss: undoes that.
     """
@@ -188,7 +188,7 @@ class Registrar(Generic[Admission]):
         self._lock = threading.Lock()
         self._candidates: dict[Path, _Candidate[Admission]] = {}
 
-    def look(self, sockets: Mapping[Path, SocketIdentity]) -> None:
+    def reconcile(self, sockets: Mapping[Path, SocketIdentity]) -> None:
         """Bring the registrations in step with the sockets that are there. Returns at once."""
         with self._lock:
             gone = [path for path, one in self._candidates.items() if sockets.get(path) != one.identity]

@@ -1,7 +1,7 @@
 """What a container runtime is to the agent, and what it is asked to start.
 
 Containers outlive the agent: after a restart the runtime still knows them. The agent asks for the state, compares it
-with what the pod wants, and acts; it keeps no picture of its own.
+with what the pod wants, and acts; it keeps no state of its own.
 """
 
 from __future__ import annotations

@@ -153,7 +153,7 @@ class SliceKeeper:
         for thread in self._threads:
             thread.start()
 
-    def look(self) -> None:
+    def reconcile(self) -> None:
         """The pools may be different now."""
         self._queue.add(_KEY)
 
@@ -262,7 +262,7 @@ class ServedPlugin:
         except OSError:
             self.stop()
             raise
-        self._driver.subscribe(self._slices.look)
+        self._driver.subscribe(self._slices.reconcile)
         self._driver.subscribe(self._health.changed)
         self._slices.start()
         log.info("driver %s: serving at %s", self._driver.name, self.endpoints.service)

@@ -32,10 +32,10 @@ from scheduling.cel import CompileError, DeviceReference, EvaluationError, Selec
 from scheduling.cel.errors import NoSuchKey
 
 #: device -> what is looked at; None where that cannot be told apart so simply
-Look = Callable[[Device], Hashable | None]
+Projection = Callable[[Device], Hashable | None]
 
 
-def looking_at(references: Iterable[DeviceReference] | None, driver: str) -> Look | None:
+def projection_of(references: Iterable[DeviceReference] | None, driver: str) -> Projection | None:
     """None where the expression looks at whole maps, or in a way that cannot be told. driver: the devices' own."""
     if references is None:
         return None
@@ -52,7 +52,7 @@ def looking_at(references: Iterable[DeviceReference] | None, driver: str) -> Loo
         elif one.field != "driver":
             return None
 
-    def look(device: Device) -> Hashable | None:
+    def project(device: Device) -> Hashable | None:
         seen: list[Hashable] = [driver, bool(device.allow_multiple_allocations) if shares else False]
         for is_attribute, full, short in names:
             values = device.attributes if is_attribute else device.capacity
@@ -64,7 +64,7 @@ def looking_at(references: Iterable[DeviceReference] | None, driver: str) -> Loo
             seen.append(value)
         return tuple(seen)
 
-    return look
+    return project
 
 
 #: Kinds of devices of which an expression's verdict is kept.
@@ -153,10 +153,10 @@ def _evaluate(content: SliceContent, compiled: Selector, missing: int, verdicts:
     if known is None:
         make_room(shared)
         known = shared[compiled.expression] = {}
-    look = looking_at(compiled.references, content.key.driver)
+    project = projection_of(compiled.references, content.key.driver)
     for position in bits(missing):
         device = content.devices[position]
-        seen = look(device.published) if look is not None and device.readable else None
+        seen = project(device.published) if project is not None and device.readable else None
         verdict = None if seen is None else known.get(seen)
         if verdict is None:
             verdict = _verdict(compiled, device)

@@ -16,7 +16,7 @@ from typing import Any
 
 from scheduling.allocator.pools import Generation, bits
 from scheduling.allocator.published import PoolKey, PublishedDevice
-from scheduling.allocator.requests import Look, RequestPlan, SelectorRef, looking_at
+from scheduling.allocator.requests import Projection, RequestPlan, SelectorRef, projection_of
 from scheduling.cel import CompileError, DeviceView, Selector, compile_selector
 from scheduling.cel.clauses import Clause, extremes, first_false, shown
 
@@ -90,16 +90,16 @@ class _Views:
 
     def __init__(self, selector: Selector) -> None:
         self._selector = selector
-        self._looks: dict[str, Look | None] = {}
+        self._projections: dict[str, Projection | None] = {}
         self._known: dict[Hashable, tuple[DeviceView, Clause | None]] = {}
 
     def of(self, device: PublishedDevice) -> tuple[DeviceView, Clause | None]:
         """The view, and the operand that is false on it."""
         driver = device.key.driver
-        if driver not in self._looks:
-            self._looks[driver] = looking_at(self._selector.references, driver)
-        look = self._looks[driver]
-        seen = look(device.published) if look is not None and device.readable else None
+        if driver not in self._projections:
+            self._projections[driver] = projection_of(self._selector.references, driver)
+        project = self._projections[driver]
+        seen = project(device.published) if project is not None and device.readable else None
         known = self._known.get(seen) if seen is not None else None
         if known is None:
             view = device.view

@@ -47,7 +47,7 @@ class CounterLedger:
             self._left[key] += nanos
 
     def state(self) -> tuple[tuple[CounterKey, int], ...]:
-        """A hashable picture of what is left."""
+        """A hashable snapshot of what is left."""
         return tuple(self._left.items())
 
     def _needs(self, position: int) -> dict[CounterKey, int]:

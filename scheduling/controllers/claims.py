@@ -61,7 +61,7 @@ LOOKING = frozenset({"sync_claims", "schedule"})
 COMPONENT = "resource_claim"
 
 
-def look(records: Sequence[EventRecord]) -> int:
+def handle(records: Sequence[EventRecord]) -> int:
     """Look at the pods that `records` point to: new ones, owners of deleted claims, those that wait for a template."""
     keys: dict[Key, None] = {}
     for record in records:
@@ -244,7 +244,7 @@ def _complain(writer: Writer, pod: Pod, error: ApiError) -> None:
 
 
 FOLLOWER = CursorFollower(
-    name="claims", resources=frozenset({PODS, CLAIMS, TEMPLATES}), look=look, sweep=partial(sweep, most=math.inf)
+    name="claims", resources=frozenset({PODS, CLAIMS, TEMPLATES}), handle=handle, sweep=partial(sweep, most=math.inf)
 )
 
 

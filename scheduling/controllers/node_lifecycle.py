@@ -173,8 +173,8 @@ def _tolerations(pod: Pod) -> list[Toleration]:
 
 #: Documents read in one sweep; the rest is read by the next ones.
 MOST_READ = 2000
-#: How long what a pod tolerates is believed.
-BELIEVED_FOR = timedelta(minutes=5)
+#: How long what a pod tolerates is cached.
+CACHED_FOR = timedelta(minutes=5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +228,7 @@ class Residents:
 
     def _knows(self, one: Resident, node: Node, now: datetime) -> bool:
         stay = self._stays.get(one.uid)
-        return stay is not None and stay.taints == node.spec.taints and now - stay.read_at < BELIEVED_FOR
+        return stay is not None and stay.taints == node.spec.taints and now - stay.read_at < CACHED_FOR
 
     def _read(self, residents: Sequence[Resident], nodes: Mapping[str, Node], now: datetime) -> None:
         wanted = {one.uid: one for one in residents}

@@ -116,7 +116,7 @@ MOST = 2000
 IDLE_AFTER = timedelta(seconds=60)
 
 
-def look(records: Sequence[EventRecord]) -> int:
+def handle(records: Sequence[EventRecord]) -> int:
     """Look at the claims that `records` point to."""
     keys: dict[Key, None] = {}
     for record in records:
@@ -224,7 +224,7 @@ def _release_one(writer: Writer, claim: ResourceClaim, *, idle: bool) -> bool:
 
 
 FOLLOWER = CursorFollower(
-    name="reservations", resources=frozenset({PODS, CLAIMS}), look=look, sweep=partial(sweep, most=math.inf)
+    name="reservations", resources=frozenset({PODS, CLAIMS}), handle=handle, sweep=partial(sweep, most=math.inf)
 )
 
 

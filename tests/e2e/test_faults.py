@@ -194,7 +194,7 @@ def assert_all_told_the_truth(load: Load, kept: set[str]) -> None:
             if answer.status_code == httpx.codes.SERVICE_UNAVAILABLE:
                 assert_comes_back(answer)
     page = next(answer for answer in load.told["page"] if answer.status_code == httpx.codes.SERVICE_UNAVAILABLE)
-    assert "Not available for the moment" in page.text
+    assert "Temporarily unavailable" in page.text
     made = {name_of(answer) for answer in load.told["write"] if answer.status_code == httpx.codes.CREATED}
     unknown = {name_of(answer) for answer in load.told["write"] if answer.status_code == httpx.codes.GATEWAY_TIMEOUT}
     assert made <= kept, "what was confirmed is there"

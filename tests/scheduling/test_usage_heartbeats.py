@@ -52,20 +52,20 @@ def test_a_heart_beats_at_once_and_then_every_few_seconds(heart: Heart, clock: C
 
 def test_it_tells_what_was_done_in_the_last_minute(heart: Heart, clock: Clock) -> None:
     for _ in range(3):
-        with heart.look():
+        with heart.running():
             heart.did(attempts=4, placed=1)
         clock.seconds += 20
     heart.beat()
-    assert _lately() == {"looks": 2, "failed": 0, "attempts": 8, "placed": 2}
+    assert _lately() == {"tasks": 2, "failed": 0, "attempts": 8, "placed": 2}
     clock.seconds += 300
     heart.beat()
-    assert _lately() == {"looks": 0, "failed": 0, "attempts": 0, "placed": 0}
+    assert _lately() == {"tasks": 0, "failed": 0, "attempts": 0, "placed": 0}
 
 
 def test_a_task_that_fails_is_counted_and_fails_still(heart: Heart) -> None:
-    with pytest.raises(ZeroDivisionError), heart.look():
+    with pytest.raises(ZeroDivisionError), heart.running():
         _ = 1 / 0
-    assert _lately() == {"looks": 1, "failed": 1, "attempts": 0, "placed": 0}
+    assert _lately() == {"tasks": 1, "failed": 1, "attempts": 0, "placed": 0}
 
 
 def test_a_row_that_cannot_be_written_stops_nobody(heart: Heart, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,7 +73,7 @@ def test_a_row_that_cannot_be_written_stops_nobody(heart: Heart, monkeypatch: py
         raise DatabaseError("the disk is full")
 
     monkeypatch.setattr(heart, "_write", broken)
-    with heart.look():
+    with heart.running():
         pass
     assert not Heartbeat.objects.exists()
 
@@ -85,7 +85,7 @@ def test_between_two_beats_a_task_costs_no_query_and_no_time(
     began = time.thread_time()
     with django_assert_num_queries(0):  # type: ignore[operator]  # the fixture is a function
         for _ in range(1000):
-            with heart.look():
+            with heart.running():
                 heart.did(attempts=1, placed=1)
     assert (time.thread_time() - began) / 1000 < 0.0005
 

@@ -6,5 +6,5 @@ the store, so that index rows, events and topics are what they would be if peopl
     hardware    nodes, ResourceSlices, DeviceClasses, as documents; signs of life of nodes that have no agent
     jobs        who runs what where, a plan that fits the hardware, as documents; what is stuck or waits
     filling     writes all of it, and the days before: who held which device, how many at each minute of the last
-    pages       every page that shows it, and their pictures
+    pages       every page that shows it, and their screenshots
 """

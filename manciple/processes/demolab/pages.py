@@ -1,4 +1,4 @@
-"""Every page of the dashboard, with an address that exists in the laboratory: for pictures and for tests of all pages.
+"""Every page of the dashboard, with an address that exists in the laboratory: for screenshots and tests of all pages.
 
 The list comes from the URL conf. A route with parameters needs an example in `EXAMPLES`; where one is missing,
 `every_page` says so, so that a new page cannot be forgotten.
@@ -82,7 +82,7 @@ class PageAddress:
 
     @property
     def name(self) -> str:
-        """As its picture is called."""
+        """The name of its screenshot."""
         return f"{self.route}-{self.label}" if self.label else self.route
 
 
@@ -147,8 +147,8 @@ def find_browser() -> str | None:
     return os.environ.get("MANCIPLE_CHROMIUM") or next((path for path in found if path), None)
 
 
-# Makes PNG pictures of pages small: a page has few colours, so 256 of them in a palette are enough. The browser that
-# took the picture counts the colours and packs the pixels; here they are put into a file.
+# Makes PNG screenshots small: a page has few colours, so 256 of them in a palette are enough. The browser that
+# took the screenshot counts the colours and packs the pixels; here they are put into a file.
 
 _COUNT_AND_PACK = """async (picture) => {
   const image = await createImageBitmap(await (await fetch(`data:image/png;base64,${picture}`)).blob());

@@ -15,7 +15,7 @@ from nodeagent import cdi
 from nodeagent.drivers.attributes import check_name
 from nodeagent.drivers.nvml.binding import Nvml, NvmlBinding, NvmlError
 from nodeagent.drivers.nvml.edits import NvmlRoots, device_edits, driver_mounts, shared_edits
-from nodeagent.drivers.nvml.gpus import Gpu, GpuSystem, Offer, counter_sets, offers
+from nodeagent.drivers.nvml.gpus import Gpu, GpuSystem, PublishedGpu, counter_sets, published_gpus
 from nodeagent.drivers.nvml.health import APPLICATION_XIDS, WHOLE, DeviceTrouble, Monitor, NvmlEvent, memory_troubles
 from nodeagent.drivers.preparing import prepare_claim
 from nodeagent.drivers.protocol import ClaimIdentity, DeviceHealth, Failed, Health, Pool, Prepared
@@ -29,7 +29,7 @@ class NvmlSettings(Value, forbid_unknown_fields=True):
     driver_root: under which NVIDIA's driver is installed; a driver container mounts it at /run/nvidia/driver.
     library_dir: where the driver's libraries go in a container. set_library_path: whether LD_LIBRARY_PATH names it.
     ignored_xids: that leave a GPU healthy, besides those of programs. fatal_xids: programs' that do not.
-    publish_mig_parents: a GPU in MIG mode is offered as a whole too. rescan_seconds: between looks at what there is.
+    publish_mig_parents: a GPU in MIG mode is published as a whole too. rescan_seconds: between scans.
     recording: a file to answer in NVML's place.
     """
 
@@ -83,7 +83,7 @@ class NvmlDriver:
         self._roots = roots or NvmlRoots()
         self._lock = threading.Lock()
         self._system: GpuSystem | NvmlError = NvmlError("nvmlInit", 0, "was not called yet")
-        self._offers: dict[str, Offer] = {}  # by device name, in the order of publication
+        self._by_name: dict[str, PublishedGpu] = {}  # by device name, in the order of publication
         self._known: dict[str, Gpu] = {}  # every device that was ever published by this process
         self._reported: dict[str, DeviceTrouble] = {}  # uuid of a GPU or a MIG device -> what an event said
         self._told: object = None  # what the subscribers were told of last
@@ -96,7 +96,7 @@ class NvmlDriver:
             happened=self._happened,
         )
         self._watched = False
-        self.look()
+        self.rescan()
 
     @property
     def name(self) -> str:
@@ -107,14 +107,14 @@ class NvmlDriver:
         """Why NVML does not answer; empty when it does."""
         return str(self._system) if isinstance(self._system, NvmlError) else ""
 
-    def look(self) -> None:
+    def rescan(self) -> None:
         """See what there is now."""
-        self._monitor.look()
+        self._monitor.rescan()
 
     def pools(self) -> Sequence[Pool]:
         with self._lock:
-            published = list(self._offers.values())
-        devices = tuple(self._tainted(offer) for offer in published)
+            published = list(self._by_name.values())
+        devices = tuple(self._tainted(one) for one in published)
         return (Pool(name=self._pool, devices=devices, shared_counters=counter_sets(published)),)
 
     def prepare(self, claims: Sequence[ResourceClaim]) -> Mapping[str, Prepared | Failed]:
@@ -133,7 +133,7 @@ class NvmlDriver:
 
     def health(self) -> Sequence[DeviceHealth]:
         with self._lock:
-            known, published = dict(self._known), dict(self._offers)
+            known, published = dict(self._known), dict(self._by_name)
         return tuple(self._health(name, gpu, published.get(name)) for name, gpu in known.items())
 
     def subscribe(self, changed: Callable[[], None]) -> None:
@@ -150,19 +150,19 @@ class NvmlDriver:
     # What the monitor tells.
 
     def _seen(self, system: GpuSystem | NvmlError) -> None:
-        found = [] if isinstance(system, NvmlError) else self._offered(system)
+        found = [] if isinstance(system, NvmlError) else self._gpus_of(system)
         with self._lock:
             self._system = system
-            self._offers = {offer.device.name: offer for offer in found}
-            self._known |= {name: offer.gpu for name, offer in self._offers.items()}
+            self._by_name = {one.device.name: one for one in found}
+            self._known |= {name: one.gpu for name, one in self._by_name.items()}
         self._announce()
 
-    def _offered(self, system: GpuSystem) -> list[Offer]:
-        return offers(system, sys=self._roots.sys, mig_parents=self._settings.publish_mig_parents)
+    def _gpus_of(self, system: GpuSystem) -> list[PublishedGpu]:
+        return published_gpus(system, sys=self._roots.sys, mig_parents=self._settings.publish_mig_parents)
 
     def _happened(self, event: NvmlEvent) -> None:
         with self._lock:
-            for uuid in _concerned(event, self._offers.values()):
+            for uuid in _concerned(event, self._by_name.values()):
                 self._reported[uuid] = event.trouble
         self._announce()
 
@@ -176,26 +176,26 @@ class NvmlDriver:
 
     # Health.
 
-    def _trouble(self, offer: Offer) -> DeviceTrouble | None:
-        uuids = [offer.mig.uuid, offer.gpu.uuid] if offer.mig else [offer.gpu.uuid]
+    def _trouble(self, one: PublishedGpu) -> DeviceTrouble | None:
+        uuids = [one.mig.uuid, one.gpu.uuid] if one.mig else [one.gpu.uuid]
         system = self._system
         known = self._reported | ({} if isinstance(system, NvmlError) else memory_troubles(system))
         return next((known[uuid] for uuid in uuids if uuid in known), None)
 
-    def _tainted(self, offer: Offer) -> Device:
+    def _tainted(self, one: PublishedGpu) -> Device:
         """Nobody new is to get a device that is in trouble; who has it sees its health."""
-        trouble = self._trouble(offer)
+        trouble = self._trouble(one)
         if trouble is None:
-            return offer.device
+            return one.device
         taint = DeviceTaint(key=f"{self.name}/{trouble.kind}", value=trouble.value, effect="NoSchedule")
-        return msgspec.structs.replace(offer.device, taints=(taint,))
+        return msgspec.structs.replace(one.device, taints=(taint,))
 
-    def _health(self, device: str, gpu: Gpu, offer: Offer | None) -> DeviceHealth:
+    def _health(self, device: str, gpu: Gpu, one: PublishedGpu | None) -> DeviceHealth:
         if self.unavailable:
             return self._report(device, "Unknown", f"NVML does not answer: {self.unavailable}")
-        if offer is None:
+        if one is None:
             return self._report(device, "Unhealthy", self._why_gone(gpu))
-        if (trouble := self._trouble(offer)) is not None:
+        if (trouble := self._trouble(one)) is not None:
             return self._report(device, "Unhealthy", trouble.message)
         if (reason := self._monitor.unmonitored.get(gpu.uuid)) is not None:
             return self._report(device, "Unknown", f"the GPU reports no events: {reason}")
@@ -221,20 +221,20 @@ class NvmlDriver:
 
     def _edits(self, result: DeviceRequestAllocationResult) -> cdi.ContainerEdits:
         with self._lock:
-            offer = self._offers.get(result.device) if result.pool == self._pool else None
-        if offer is None:
+            one = self._by_name.get(result.device) if result.pool == self._pool else None
+        if one is None:
             raise ValueError(f"device {result.pool}/{result.device} does not exist on this node any more")
-        return device_edits(self._roots, offer.gpu, offer.mig)
+        return device_edits(self._roots, one.gpu, one.mig)
 
 
-def _concerned(event: NvmlEvent, published: Iterable[Offer]) -> Iterator[str]:
+def _concerned(event: NvmlEvent, published: Iterable[PublishedGpu]) -> Iterator[str]:
     """The uuids that an event marks: of the GPU as a whole, or of the MIG devices in the instance that it names."""
     if event.gpu_instance == WHOLE:
         yield event.uuid
         return
-    for offer in published:
-        mig = offer.mig
-        if mig is None or (offer.gpu.uuid, mig.gpu_instance) != (event.uuid, event.gpu_instance):
+    for one in published:
+        mig = one.mig
+        if mig is None or (one.gpu.uuid, mig.gpu_instance) != (event.uuid, event.gpu_instance):
             continue
         if event.compute_instance in (WHOLE, mig.compute_instance):
             yield mig.uuid

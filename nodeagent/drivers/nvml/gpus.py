@@ -236,7 +236,7 @@ _PARTITIONS = "partitions"
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class PublishedGpu:
     """One device that is published, and what it is. mig: None for a whole GPU."""
 
     device: Device
@@ -244,28 +244,28 @@ class Offer:
     mig: Mig | None = None
 
 
-def offers(system: GpuSystem, *, sys: Path, mig_parents: bool) -> list[Offer]:
+def published_gpus(system: GpuSystem, *, sys: Path, mig_parents: bool) -> list[PublishedGpu]:
     """sys: where /sys is. mig_parents: whether a GPU is published beside its MIG devices."""
-    return [offer for gpu in system.gpus for offer in _of_gpu(gpu, system, sys, mig_parents)]
+    return [one for gpu in system.gpus for one in _of_gpu(gpu, system, sys, mig_parents)]
 
 
-def counter_sets(offered: list[Offer]) -> tuple[CounterSet, ...]:
-    """The counters that the offered devices draw from."""
-    wholes = (offer.device for offer in offered if offer.mig is None)  # a whole GPU takes all that there is
+def counter_sets(published: list[PublishedGpu]) -> tuple[CounterSet, ...]:
+    """The counters that the published devices draw from."""
+    wholes = (one.device for one in published if one.mig is None)  # a whole GPU takes all that there is
     uses = (use for device in wholes for use in device.consumes_counters)
     return tuple(CounterSet(name=use.counter_set, counters=use.counters) for use in uses)
 
 
-def _of_gpu(gpu: Gpu, system: GpuSystem, sys: Path, mig_parents: bool) -> Iterator[Offer]:
+def _of_gpu(gpu: Gpu, system: GpuSystem, sys: Path, mig_parents: bool) -> Iterator[PublishedGpu]:
     common = _common(gpu, system, sys)
     if not gpu.mig_enabled:
-        yield Offer(_whole(gpu, common), gpu)
+        yield PublishedGpu(_whole(gpu, common), gpu)
         return
     shared = mig_parents and bool(gpu.migs)
     if mig_parents:
-        yield Offer(_drawing(_whole(gpu, common), gpu, len(gpu.migs) if shared else 0), gpu)
+        yield PublishedGpu(_drawing(_whole(gpu, common), gpu, len(gpu.migs) if shared else 0), gpu)
     for mig in gpu.migs:
-        yield Offer(_drawing(_part(gpu, mig, common), gpu, 1 if shared else 0), gpu, mig)
+        yield PublishedGpu(_drawing(_part(gpu, mig, common), gpu, 1 if shared else 0), gpu, mig)
 
 
 def _common(gpu: Gpu, system: GpuSystem, sys: Path) -> dict[str, DeviceAttribute]:

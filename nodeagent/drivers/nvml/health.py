@@ -131,7 +131,7 @@ class EventSet:
 
 # Keeps NVML open, looks at the GPUs now and then, and listens to NVML's events, in one thread. NVML may not be there
 # yet when the agent starts (a driver container loads it later), and may go away (the driver is updated): what fails is
-# told once in the log, and tried again at the next look.
+# told once in the log, and tried again at the next scan.
 
 log = logging.getLogger(__name__)
 
@@ -142,7 +142,7 @@ _PAUSE_SECONDS = 1.0
 
 
 class Monitor:
-    """seen: called after each look, with what there is or why NVML does not answer. happened: called with each trouble.
+    """seen: called after each scan, with what there is or why NVML does not answer. happened: called with each trouble.
 
     seconds: between looks. ignored: XIDs that leave a GPU healthy.
     """
@@ -184,7 +184,7 @@ class Monitor:
             self._thread.join()
         self._let_go()
 
-    def look(self) -> GpuSystem | NvmlError:
+    def rescan(self) -> GpuSystem | NvmlError:
         """See what there is now, and tell `seen`."""
         try:
             answer: GpuSystem | NvmlError = self._read()
@@ -211,17 +211,17 @@ class Monitor:
     def _run(self) -> None:
         while not self._closed.is_set():
             try:
-                self._attend(self.look())
-            except NvmlError as error:  # the next look tells which GPU it is
+                self._attend(self.rescan())
+            except NvmlError as error:  # the next scan tells which GPU it is
                 log.warning("NVML's events: %s; looking at the GPUs", error)
                 self._free_events()
                 self._closed.wait(_PAUSE_SECONDS)
-            except Exception:  # whatever a strange driver makes fail, the next look may work
+            except Exception:  # whatever a strange driver makes fail, the next scan may work
                 log.exception("the GPUs could not be looked at; trying again in %.0f s", self._seconds)
                 self._closed.wait(self._seconds)
 
     def _attend(self, system: GpuSystem | NvmlError) -> None:
-        """Until the next look is due. Raises: NvmlError."""
+        """Until the next scan is due. Raises: NvmlError."""
         due = time.monotonic() + self._seconds
         if isinstance(system, NvmlError) or not system.gpus:
             self._closed.wait(self._seconds)
@@ -238,9 +238,9 @@ class Monitor:
     def _complain(self, answer: GpuSystem | NvmlError) -> None:
         """Once for each thing that is wrong, and not again while it stays so."""
         if isinstance(answer, NvmlError):
-            complaint = f"NVML does not answer, no GPU is offered: {answer}"
+            complaint = f"NVML does not answer, no GPU is published: {answer}"
         else:
-            lost = (f"GPU {index} is not offered: {reason}" for index, reason in answer.unreadable.items())
+            lost = (f"GPU {index} is not published: {reason}" for index, reason in answer.unreadable.items())
             complaint = "; ".join(lost) or ("" if answer.gpus else "NVML knows no GPU on this machine")
         if complaint and complaint != self._complaint:
             log.error("%s; looking again every %.0f s", complaint, self._seconds)

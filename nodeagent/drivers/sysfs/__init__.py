@@ -1,7 +1,7 @@
 """Publishes the devices that a machine has: PCI functions, network interfaces, disks, loop devices, kvm, tun, fuse.
 
 `scan` finds them and tells which of them the machine needs itself; `found` is how one is published, which of them the
-owner offers, and what keeps two claims off the same hardware; `driver` notices what comes and goes.
+owner wants published, and what keeps two claims off the same hardware; `driver` notices what comes and goes.
 """
 
 from __future__ import annotations

@@ -59,10 +59,10 @@ _BURST_SECONDS = 0.5
 
 
 class Poller:
-    """Calls `look` from a thread of its own until it is closed."""
+    """Calls `rescan` from a thread of its own until it is closed."""
 
-    def __init__(self, look: Callable[[], object], *, seconds: float, events: socket.socket | None) -> None:
-        self._look = look
+    def __init__(self, rescan: Callable[[], object], *, seconds: float, events: socket.socket | None) -> None:
+        self._rescan = rescan
         self._seconds = seconds
         self._events = events
         self._wake, self._woken = socket.socketpair()
@@ -86,9 +86,9 @@ class Poller:
             try:
                 self._wait()
                 if not self._closed.is_set():
-                    self._look()
-            except Exception:  # whatever a strange machine makes fail, the next look may work
-                log.exception("the machine's devices could not be looked at; trying again")
+                    self._rescan()
+            except Exception:  # whatever a strange machine makes fail, the next scan may work
+                log.exception("the machine's devices could not be scanned; trying again")
                 self._closed.wait(self._seconds)
 
     def _wait(self) -> None:
@@ -115,7 +115,7 @@ def kernel_events() -> socket.socket | None:
         events = socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM, _KOBJECT_UEVENT)
         events.bind((0, _KERNEL_GROUP))
     except OSError as error:
-        log.info("the kernel's device events cannot be had (%s); looking at intervals only", error)
+        log.info("the kernel's device events cannot be had (%s); scanning at intervals only", error)
         return None
     events.setblocking(False)
     return events
@@ -146,7 +146,7 @@ class SysfsDriver:
         self._subscribers: list[Callable[[], None]] = []
         self._watch: Poller | None = None
         self._view = _View({}, (), ())
-        self._view = self._look()
+        self._view = self._scan()
 
     @property
     def name(self) -> str:
@@ -185,7 +185,7 @@ class SysfsDriver:
     def rescan(self) -> bool:
         """Look at the machine; returns whether something has changed, after telling the subscribers."""
         with self._lock:
-            before, self._view = self._view, self._look()
+            before, self._view = self._view, self._scan()
             same = before == self._view
         if not same:
             for changed in self._subscribers:
@@ -198,12 +198,12 @@ class SysfsDriver:
             self._watch.close()
             self._watch = None
 
-    def _look(self) -> _View:
+    def _scan(self) -> _View:
         chosen = [found for found in scan(self._roots, self._pci_names) if self._settings.chooses(found)]
         given = {name for devices in self._given.values() for name in devices}
         chosen += self._moved(given - {found.device_name for found in chosen})
-        offered = [f for f in chosen if f.device_name in given or self._settings.may_be_given(f)]
-        devices, counters = publish(offered)
+        published = [f for f in chosen if f.device_name in given or self._settings.may_be_given(f)]
+        devices, counters = publish(published)
         self._known |= {device.name for device in devices}
         return _View({found.device_name: found for found in chosen}, devices, counters)
 

@@ -1,4 +1,4 @@
-"""One device of the machine as it was found: whether it is offered, and how it is published."""
+"""One device of the machine as it was found: whether it is published, and how it is published."""
 
 from __future__ import annotations
 
@@ -83,18 +83,18 @@ def device_name(kind: Kind, name: str) -> str:
 
 
 # A PCI function and what hangs on it, disks and interfaces, are the same hardware: nobody may get both. Where both are
-# offered, the function's shared counter holds one unit for each of them. Each takes one, the function takes all: it is
-# given only while none of them is, and none of them while it is. Source: KEP-4815.
+# published, the function's shared counter holds one unit for each of them. Each takes one, the function takes all: it
+# is given only while none of them is, and none of them while it is. Source: KEP-4815.
 
 _UNITS = "units"
 
 
-def publish(offered: Sequence[FoundDevice]) -> tuple[tuple[Device, ...], tuple[CounterSet, ...]]:
+def publish(found_devices: Sequence[FoundDevice]) -> tuple[tuple[Device, ...], tuple[CounterSet, ...]]:
     """The devices as they are published, and the counters that they draw from."""
-    parts = Tally(found.function for found in offered if found.function and found.kind != "pci")
-    shared = [found for found in offered if found.kind == "pci" and parts[found.function]]
+    parts = Tally(found.function for found in found_devices if found.function and found.kind != "pci")
+    shared = [found for found in found_devices if found.kind == "pci" and parts[found.function]]
     sets = {found.function: _counter_set(found, parts[found.function]) for found in shared}
-    devices = tuple(_consuming(found, sets.get(found.function)) for found in offered)
+    devices = tuple(_consuming(found, sets.get(found.function)) for found in found_devices)
     return devices, tuple(sets.values())
 
 
@@ -111,9 +111,9 @@ def _consuming(found: FoundDevice, counters: CounterSet | None) -> Device:
 
 
 # What the drivers file may say of the sysfs driver. A rule is a set of patterns as of a shell (`loop[4-7]`, `mlx*`); a
-# device matches when each of them fits. A device is offered when its kind is asked for, some rule of `include` matches
-# (or there is none), no rule of `exclude` does, and the machine does not use it itself (or some rule of `offerInUse`
-# matches).
+# device matches when each of them fits. A device is published when its kind is asked for, some rule of `include`
+# matches (or there is none), no rule of `exclude` does, and the machine does not use it itself (or some rule of
+# `offerInUse` matches).
 
 DEFAULT_NAME = "sysfs.manciple.dev"
 
@@ -174,7 +174,7 @@ class SysfsSettings(Value, forbid_unknown_fields=True):
     move_interfaces: bool = False
 
     def chooses(self, found: FoundDevice) -> bool:
-        """Whether its owner wants the device offered, in use or not."""
+        """Whether its owner wants the device published, in use or not."""
         facts = found.facts
         return (
             found.kind in self.kinds

@@ -120,9 +120,9 @@ def _take(names: PciNames, line: str, above: str) -> str:
     return id_
 
 
-# What the machine itself uses: mounted disks, swap, the interface of the default route. A device in use is not offered
-# unless its owner asks for it: whoever got it would take it from under the machine. Source: proc(5) for mountinfo,
-# swaps and net/route; kernel Documentation/ABI/testing/sysfs-block (holders).
+# What the machine itself uses: mounted disks, swap, the interface of the default route. A device in use is not
+# published unless its owner asks for it: whoever got it would take it from under the machine. Source: proc(5) for
+# mountinfo, swaps and net/route; kernel Documentation/ABI/testing/sysfs-block (holders).
 
 #: Bits of the flags in /proc/net/route: the route is up and leads through a gateway.
 _UP = 0x1

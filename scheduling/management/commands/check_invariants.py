@@ -25,7 +25,7 @@ LOOK_AGAIN = 0.5
 class Command(BaseCommand):
     """See the module's docstring."""
 
-    help = "Check that no device is given twice, and the other promises, against the database."
+    help = "Check the invariants against the database: no device is allocated twice, and the others."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--patience", type=float, default=10.0, help="seconds that a violation may take to heal")

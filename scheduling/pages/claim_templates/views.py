@@ -151,16 +151,16 @@ def effect_of_deletion(use: TemplateUse) -> ActionEffect:
     if use.claims:
         many, several = len(use.claims), len(use.claims) > 1
         stay = (
-            "claims made from it stay, with what they hold"
+            "claims created from it stay, with what they hold"
             if several
-            else "claim made from it stays, with what it holds"
+            else "claim created from it stays, with what it holds"
         )
         changes.append(f"{many} {stay}.")
     changes += [
         f"Pod {name} has no claim from it yet, and would wait until the template is back." for name in use.unmade
     ]
-    changes.append("A pod that is made later and names it waits until there is a template of that name again.")
-    return ActionEffect(summary="It goes at once.", changes=tuple(changes))
+    changes.append("A pod that is created later and names it waits until a template of that name exists again.")
+    return ActionEffect(summary="It is removed immediately.", changes=tuple(changes))
 
 
 def read_uses(person: Person, *, namespace: str = "") -> dict[Key, TemplateUse]:

@@ -30,12 +30,12 @@ def effect_of_deletion(claim: ResourceClaim, line: ClaimRow) -> ActionEffect:
     """What `kubectl delete` would do to it now."""
     living = [user.name for user in line.users if not user.is_over]
     changes = [_devices(claim, line, freed="are free for others" if not living else "stay held until then")]
-    changes += [f"Pod {name} uses it now and goes on; the claim goes when that pod has ended." for name in living]
-    changes += [f"Pod {name} waits for it, and would wait for ever: it names this claim." for name in line.wanted_by]
+    changes += [f"Pod {name} uses it now and goes on; the claim is removed when that pod has ended." for name in living]
+    changes += [f"Pod {name} waits for it, and would wait forever: it names this claim." for name in line.wanted_by]
     others = line.facts.foreign_finalizers or tuple(name for name in claim.metadata.finalizers if name != FINALIZER)
-    changes += [f"Finalizer {name} holds it until whoever set it takes it off." for name in others]
+    changes += [f"Finalizer {name} holds it until its owner removes it." for name in others]
     waits = bool(living or others)
-    summary = "It is marked for deletion, and goes later." if waits else "It goes at once."
+    summary = "It is marked for deletion, and removed later." if waits else "It is removed immediately."
     return ActionEffect(summary=summary, changes=tuple(change for change in changes if change))
 
 
@@ -47,7 +47,7 @@ def effect_of_release(claim: ResourceClaim, line: ClaimRow) -> ActionEffect:
     ]
     changes += [f"Finalizer {name} is removed." for name in removed_finalizers(claim)]
     if claim.metadata.deletion_timestamp is not None:
-        changes.append("The claim is deleted already, so it goes.")
+        changes.append("The claim is already deleted, so it is removed.")
     refused = "" if line.state in ("stuck", "unused", "deleting") else in_use(line.name).message
     summary, warning = _release_in_words(claim, line)
     return ActionEffect(
@@ -61,12 +61,12 @@ def _release_in_words(claim: ResourceClaim, line: ClaimRow) -> tuple[str, str]:
         others = [name for name in removed_finalizers(claim) if name != FINALIZER]
         who = f"whoever set finalizer {others[0]}" if others else "its controllers"
         return (
-            f"{line.name} goes without waiting for {who}.",
+            f"{line.name} is removed without waiting for {who}.",
             f"What {who} wanted to do before the claim goes is not done. Do this only where that controller is gone.",
         )
     node = line.nodes[0] if line.nodes else "its node"
     return (
-        f"{line.name} gives up what it holds without asking {node}.",
+        f"{line.name} releases what it holds without asking {node}.",
         f"{node if line.nodes else 'Its node'} may still use what it held: what runs there is not stopped, and two "
         "pods may then share a device that neither expects to share. Do this only where the machine is off, or "
         "where you have seen that nothing runs on it.",
@@ -125,9 +125,9 @@ def in_use(name: str) -> ApiError:
 def in_words(refusal: ApiError, *, what: str = "claim") -> str:
     """What the API says, with what to do next."""
     if refusal.reason == "Conflict":
-        return f"Nothing was changed: {refusal.message}. Look at the {what} as it is now."
+        return f"Nothing was changed: {refusal.message}. Review the {what} as it is now."
     if refusal.reason == "NotFound":
-        return f"Nothing was changed: the {what} is gone already."
+        return f"Nothing was changed: the {what} no longer exists."
     return f"Nothing was changed: {refusal.message}"
 
 

@@ -65,7 +65,7 @@ def advise(
         return Advice(
             title="The node cannot prepare its devices.",
             text=_said(complaint),
-            next_step="See to what is named here; the node tries again by itself.",
+            next_step="Fix what is named here; the node retries by itself.",
             alarming=True,
         )
     if verdict.state == "pending" and explained is not None:
@@ -73,7 +73,7 @@ def advise(
     if verdict.state == "unused":
         return Advice(
             title=f"{_it_holds(devices)}, and no pod is reserved for it.",
-            next_step="Create a pod that names the claim. Without one, its devices are taken back after a minute.",
+            next_step="Create a pod that names the claim. Without one, its devices are released after a minute.",
         )
     if verdict.state == "allocated" and not any(user.is_pod for user in facts.users):
         return _of_foreign(facts, devices)
@@ -86,7 +86,7 @@ def _of_foreign(facts: ClaimFacts, devices: int) -> Advice:
     return Advice(
         title=f"{_it_holds(devices)} for {facts.users[0].title}, and no pod uses it.",
         text=f"Only whoever reserved it knows when that is done, and takes it out of `status.reservedFor`.{since}",
-        next_step="Ask them. Where it is done and forgotten, take it out yourself; the devices come back then.",
+        next_step="Ask them. If the work is done, remove the entry yourself; that releases the devices.",
     )
 
 
@@ -119,9 +119,8 @@ def _pod_gone(facts: ClaimFacts, devices: int) -> tuple[str, str, str]:
     other = " Another pod of that name is there now." if user.fate == "replaced" else ""
     return (
         f"{_it_holds(devices)} for a pod that {what}.",
-        f"It is reserved for pod {user.name}, uid {user.uid}.{other} The claim controller"
-        " takes such a reservation back.",
-        "Check that a worker runs; the overview shows when each was heard of last.",
+        f"It is reserved for pod {user.name}, uid {user.uid}.{other} The claim controller removes such a reservation.",
+        "Check that a worker runs; the overview shows when each last reported.",
     )
 
 
@@ -132,7 +131,7 @@ def _pod_stays(facts: ClaimFacts, devices: int) -> tuple[str, str, str]:
         f"{_it_holds(devices)} for a pod that does not end.",
         f"Pod {user.name} should have ended{late}. {_place(facts).capitalize()} has not confirmed that its containers"
         " ended and its devices are unprepared.",
-        f"Look at the agent and the drivers on {user.node or 'its node'}.",
+        f"Check the agent and the drivers on {user.node or 'its node'}.",
     )
 
 
@@ -141,7 +140,7 @@ def _node_gone(facts: ClaimFacts, devices: int) -> tuple[str, str, str]:
     return (
         f"{_it_holds(devices)} on node {node}, which no longer exists.",
         "Nobody can unprepare them there.",
-        "Delete the pods that are bound to that node; the claim controller takes the devices back then.",
+        "Delete the pods that are bound to that node; the claim controller then releases the devices.",
     )
 
 
@@ -159,25 +158,25 @@ def _finalizer(facts: ClaimFacts, _devices: int) -> tuple[str, str, str]:
     name = facts.foreign_finalizers[0]
     return (
         f"It is deleted, and finalizer `{name}` holds it.",
-        f"Deletion was asked for {_ago(facts.deleted_at)}. The finalizer is removed by {holder_of(name)}.",
-        "Look at that controller. Where it is gone for good, preview the forced release.",
+        f"Deletion was requested {_ago(facts.deleted_at)}. The finalizer is removed by {holder_of(name)}.",
+        "Check that controller. If it is gone for good, preview the forced release.",
     )
 
 
 def _controller(facts: ClaimFacts, devices: int) -> tuple[str, str, str]:
     return (
         "It is deleted, nobody uses it, and it is still there.",
-        f"Deletion was asked for {_ago(facts.deleted_at)}, and {_it_holds(devices).lower()}. The claim controller lets"
-        " such a claim go at once.",
-        "Check that a worker runs; the overview shows when each was heard of last.",
+        f"Deletion was requested {_ago(facts.deleted_at)}, and {_it_holds(devices).lower()}. The claim controller"
+        " removes such a claim at once.",
+        "Check that a worker runs; the overview shows when each last reported.",
     )
 
 
 def _leaked(facts: ClaimFacts, devices: int) -> tuple[str, str, str]:
     since = f"since {clock(facts.allocated_at)}" if facts.allocated_at else "for a while"
     if FINALIZER in facts.finalizers:
-        why = "The claim controller takes such devices back after a minute."
-        step = "Check that a worker runs; the overview shows when each was heard of last."
+        why = "The claim controller releases such devices after a minute."
+        step = "Check that a worker runs; the overview shows when each last reported."
     else:
         why = f"It lacks the finalizer `{FINALIZER}`, so the claim controller leaves its allocation alone."
         step = "Delete the claim; nobody uses it."

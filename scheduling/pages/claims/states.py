@@ -156,7 +156,7 @@ def _held_back(facts: ClaimFacts, now: datetime) -> ClaimVerdict | None:
         return None
     if facts.foreign_finalizers:
         return _is_stuck("finalizer", f"Finalizer {facts.foreign_finalizers[0]} holds it")
-    return _is_stuck("controller", "No controller lets it go") if now > facts.deleted_at + MOMENT else None
+    return _is_stuck("controller", "No controller removes it") if now > facts.deleted_at + MOMENT else None
 
 
 def _node_silent(facts: ClaimFacts, _now: datetime) -> ClaimVerdict | None:
@@ -168,7 +168,7 @@ def _node_silent(facts: ClaimFacts, _now: datetime) -> ClaimVerdict | None:
 def _leaked(facts: ClaimFacts, now: datetime) -> ClaimVerdict | None:
     if not facts.allocated or facts.users or facts.allocated_at is None or now <= facts.allocated_at + FORGOTTEN:
         return None
-    return _is_stuck("leaked", "Nobody uses it, and nobody takes it back")
+    return _is_stuck("leaked", "Nobody uses it, and nobody releases it")
 
 
 def _is_stuck(cause: str, note: str) -> ClaimVerdict:

@@ -113,7 +113,7 @@ def changes(before: ResourceClaim | None, after: ResourceClaim) -> Iterator[tupl
     if added := [name for uid, name in now.items() if uid not in was and uid not in others]:
         yield f"Reserved for pod {_listed(added)}" if len(added) == 1 else f"Reserved for pods {_listed(added)}", False
     if before and before.metadata.deletion_timestamp is None and after.metadata.deletion_timestamp is not None:
-        yield "Deletion asked for", False
+        yield "Deletion requested", False
     if removed := [name for uid, name in was.items() if uid not in now]:
         yield f"Reservation of {_listed(removed)} removed", False
     if had is not None and has is None:

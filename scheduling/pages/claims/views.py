@@ -66,7 +66,7 @@ def _urgency(line: ClaimRow) -> tuple[int, float, str]:
 COLUMNS = (
     ListColumn[ClaimRow](title="Claim", sort="name", key=lambda line: natural(line.name)),
     ListColumn[ClaimRow](title="State"),
-    ListColumn[ClaimRow](title="Why, or for whom", css="wide"),
+    ListColumn[ClaimRow](title="Details", css="wide"),
     ListColumn[ClaimRow](title="Devices", css="num not-phone", sort="devices", key=lambda line: line.devices),
     ListColumn[ClaimRow](
         title="Node", css="not-phone", sort="node", key=lambda line: [natural(one) for one in line.nodes]
@@ -167,7 +167,11 @@ def delete_claim(request: HttpRequest, namespace: str, name: str) -> HttpRespons
         gone = claim_actions.delete(person.identity, namespace, name, uid=request.POST.get("uid", ""))
     except ApiError as refusal:
         return _refused(request, sheet, refusal)
-    said = f"Deleted claim {name}." if gone else f"Claim {name} is being deleted; it goes when nobody uses it any more."
+    said = (
+        f"Deleted claim {name}."
+        if gone
+        else f"Claim {name} is being deleted; it is removed when nobody uses it any more."
+    )
     messages.success(request, said)
     return redirect("claims") if gone else redirect(links.claim_url(namespace, name))
 

@@ -40,7 +40,7 @@ def of_expression(expression: str, features: CelFeatures) -> list[Finding]:
     if selector.exceeds_cost_limit:
         cost = f"{selector.estimated_max_cost:,} of {COST_LIMIT:,}"
         message = f"It may cost too much on the worst device: {cost}."
-        return [_at(1, 1, message, hint="Look at fewer attributes, or at shorter lists.")]
+        return [_at(1, 1, message, hint="Use fewer attributes or shorter lists.")]
     return []
 
 
@@ -57,7 +57,7 @@ def _in_words(expression: str, line: int, column: int, text: str) -> Finding:
     if found := _OVERLOAD.search(text):
         return _overload(expression, line, column, found[1], found[2])
     if found := _UNDECLARED.search(text):
-        return _at(line, column, f"{found[1]} is not known here.", hint="An expression looks at `device`.")
+        return _at(line, column, f"{found[1]} is not known here.", hint="An expression reads `device`.")
     if found := _FIELD.search(text):
         hint = "It has driver, attributes, capacity and allowMultipleAllocations."
         return _at(line, column, f"device has no field {found[1]}.", hint=hint)

@@ -86,8 +86,8 @@ def save_yaml(request: HttpRequest, name: str) -> HttpResponse:
 # What the editor completes -------------------------------------------------------------------------------------------
 
 
-#: Values of one attribute that are offered.
-OFFERED = 50
+#: Values of one attribute that are suggested.
+COMPLETED = 50
 
 Option = dict[str, str]
 
@@ -137,11 +137,11 @@ def _table(devices: JudgedDevices) -> dict[str, list[Option]]:
     table |= _values("device.driver", [f'"{name}"' for name in drivers(devices)])
     for domain in domains(devices):
         for field in sorted({one.field for one in domain.properties}):
-            offered = table.setdefault(f'device.{field}["', [])
-            offered.append({"label": domain.name, "apply": f'{domain.name}"].', "detail": _count(domain.properties)})
+            entries = table.setdefault(f'device.{field}["', [])
+            entries.append({"label": domain.name, "apply": f'{domain.name}"].', "detail": _count(domain.properties)})
         for one in domain.properties:
-            offered = table.setdefault(f'device.{one.field}["{one.domain}"].', [])
-            offered.append({"label": one.name, "detail": one.summary if one.type == "quantity" else one.type})
+            entries = table.setdefault(f'device.{one.field}["{one.domain}"].', [])
+            entries.append({"label": one.name, "detail": one.summary if one.type == "quantity" else one.type})
             table |= _of_property(one)
     return table
 
@@ -157,7 +157,7 @@ def _of_property(one: ClassProperty) -> dict[str, list[Option]]:
         table[f"{one.text}."] = [
             {"label": name.partition("(")[0], "apply": name, "detail": detail} for name, detail in methods
         ]
-    values = [shown(value) for value in one.values[:OFFERED]]
+    values = [shown(value) for value in one.values[:COMPLETED]]
     if one.type not in ("semver", "quantity"):
         return table | _values(one.text, values)
     for method in ("isGreaterThan", "isLessThan", "compareTo"):

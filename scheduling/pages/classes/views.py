@@ -48,7 +48,14 @@ from scheduling.pages.classes.form import (
 )
 from scheduling.pages.classes.manifest import manifest, versions
 from scheduling.pages.classes.verdicts import ClassVerdicts, judge
-from scheduling.pages.classes.workbench import class_kind, expressions_of, guard_of, look, palette, published_devices
+from scheduling.pages.classes.workbench import (
+    class_kind,
+    evaluate,
+    expressions_of,
+    guard_of,
+    palette,
+    published_devices,
+)
 from scheduling.pages.devices.words import bar_of, how_many, in_words
 
 TABS = ("workbench", "yaml", "history")
@@ -170,7 +177,7 @@ def edit_class(request: HttpRequest, name: str) -> HttpResponse:
 @login_required
 @require_POST
 def check_class(request: HttpRequest) -> HttpResponse:
-    """The workbench for the form as it stands; nothing is saved. Where those who may only look send it."""
+    """The workbench for the form as it stands; nothing is saved. Where those with read-only access send it."""
     form = from_post(request.POST)
     return show_bench(request, pressed(form, request.POST) or form, existing=_edited(request))
 
@@ -180,7 +187,7 @@ def check_class(request: HttpRequest) -> HttpResponse:
 def show_verdicts(request: HttpRequest) -> HttpResponse:
     """What the page shows around its editors for the form as it stands."""
     person = person_of(request)
-    bench = look(from_post(request.POST), existing=_edited(request), person=person)
+    bench = evaluate(from_post(request.POST), existing=_edited(request), person=person)
     return render(request, "classes/answer.html", {"bench": bench, "may_edit": person.may_edit()})
 
 
@@ -204,7 +211,7 @@ def show_bench(
     """The page. errors: what the API said on an attempt to save."""
     revision = latest_revision()
     person = person_of(request)
-    bench = look(form, existing=existing, person=person, errors=errors)
+    bench = evaluate(form, existing=existing, person=person, errors=errors)
     context = head(request, existing, "workbench") | palette(published_devices())
     context |= {
         "bench": bench,

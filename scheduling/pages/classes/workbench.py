@@ -128,7 +128,7 @@ class Cost:
 
 @dataclass(frozen=True, kw_only=True)
 class Bench:
-    """One look at a form."""
+    """A form, evaluated."""
 
     form: ClassForm
     existing: DeviceClass | None
@@ -239,7 +239,9 @@ def guard_of(expression: str, error: str) -> str:
     return ""
 
 
-def look(form: ClassForm, *, existing: DeviceClass | None, person: Person, errors: FormErrors | None = None) -> Bench:
+def evaluate(
+    form: ClassForm, *, existing: DeviceClass | None, person: Person, errors: FormErrors | None = None
+) -> Bench:
     """errors: what the API said on an attempt to save; otherwise the rules are asked, as far as the form is filled."""
     began = time.perf_counter()
     snapshot = read_devices()

@@ -22,7 +22,7 @@ from scheduling.pages.devices.words import STATES
 
 #: Attributes with fewer values tell nothing apart, those with more are names.
 FEWEST_VALUES, MOST_VALUES = 2, 12
-#: Attributes that are offered as a filter.
+#: Attributes that can be a filter.
 MOST_ATTRIBUTES = 8
 #: They have choices of their own.
 _SHOWN_ELSEWHERE = {"productName", "model"}

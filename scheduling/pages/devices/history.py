@@ -1,6 +1,6 @@
 """Who held a device, from when to when: a strip of the last days, and the entries behind it.
 
-What ended is kept in `PastAllocation`, what is held now is on the shelf. The strip is pure: spans in, marks out.
+What ended is kept in `PastAllocation`, what is held now is in the cache. The strip is pure: spans in, marks out.
 """
 
 from __future__ import annotations

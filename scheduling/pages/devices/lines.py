@@ -203,9 +203,9 @@ def _tiles_of(state: PoolState) -> dict[str, list[Unit]]:
 
 
 def _trouble(tiles: Iterable[Unit], pools: Iterable[DevicePool]) -> str:
-    """What is wrong with a line, for who looks at its name."""
+    """What is wrong with a line, for the title of its name."""
     said = [
-        f"{len(pool.slices)} of {pool.expected} slices of {pool.key[0]} are there, so its devices are not offered."
+        f"{len(pool.slices)} of {pool.expected} slices of {pool.key[0]} are published; its devices are not allocatable."
         for pool in pools
         if not pool.complete
     ]

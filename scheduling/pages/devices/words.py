@@ -28,8 +28,8 @@ MEANINGS: Mapping[str, str] = {
     DeviceState.PREPARING: "A claim holds it for a pod that is on its node and does not run yet.",
     DeviceState.PARTLY_SHARED: "Some of it is held and some of it is left.",
     DeviceState.BLOCKED: "Others hold the hardware that it needs; it is free again when they are done.",
-    DeviceState.TAINTED: "Its driver or an administrator fenced it off; claims need a toleration.",
-    DeviceState.UNHEALTHY: "Its driver says that it is broken; claims need a toleration.",
+    DeviceState.TAINTED: "Its driver or an administrator tainted it; claims need a toleration.",
+    DeviceState.UNHEALTHY: "Its driver reports a fault; claims need a toleration.",
     DeviceState.UNPUBLISHED: "Its driver does not publish it now, or publishes its pool in part.",
 }
 

@@ -206,8 +206,8 @@ def _pools_short(driver: DriverFigures) -> Iterable[DriverTrouble]:
     nodes = _nodes_of(short)
     devices = _count(sum(1 for pool in short for _ in pool.candidates), "device is", "devices are")
     yield DriverTrouble(
-        f"{_count(len(short), 'pool is', 'pools are')} incomplete; {devices} not offered.",
-        "Restart the driver there; it publishes every slice of its pool anew. If it stays so, read its log.",
+        f"{_count(len(short), 'pool is', 'pools are')} incomplete; {devices} not allocatable.",
+        "Restart the driver there; it publishes every slice of its pool again. If that does not help, read its log.",
         nodes,
     )
 
@@ -218,7 +218,7 @@ def _machines(driver: DriverFigures, ready: Mapping[str, bool]) -> Iterable[Driv
     if lost:
         yield DriverTrouble(
             f"{_count(len(lost), 'node', 'nodes')} it publishes for {'is' if len(lost) == 1 else 'are'} not ready.",
-            "Look at the agent of the node; its devices are given out again when it is back.",
+            "Check the agent of the node; its devices are allocated again when it is back.",
             lost,
         )
     if gone:
@@ -240,7 +240,7 @@ def _fenced(driver: DriverFigures) -> Iterable[DriverTrouble]:
     for key, count in keys.most_common():
         yield DriverTrouble(
             f"{_count(count, 'device is', 'devices are')} reported unhealthy: `{key}`.",
-            "Repair or replace the hardware; the driver takes the taint off when it is well again.",
+            "Repair or replace the hardware; the driver removes the taint when it is healthy again.",
             tuple(sorted(filter(None, nodes[key]), key=natural)),
         )
 
@@ -250,7 +250,7 @@ def _withdrawn(driver: DriverFigures) -> Iterable[DriverTrouble]:
     if held:
         yield DriverTrouble(
             f"{_count(held, 'device is', 'devices are')} held by claims and no longer published.",
-            "Look whether the driver still runs there. The claims keep them until their pods are gone.",
+            "Check whether the driver still runs there. The claims keep them until their pods are gone.",
         )
 
 

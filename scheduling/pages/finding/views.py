@@ -113,8 +113,8 @@ def search(text: str, person: Person) -> list[HitSection]:
     """Everything that fits, by kind; the kind with the best match first."""
     sought = Sought(text)
     sections = []
-    for title, look in KINDS:
-        found, more = look(sought, person)
+    for title, search in KINDS:
+        found, more = search(sought, person)
         if found:
             sections.append(HitSection(title, tuple(found), more))
     return sorted(sections, key=lambda section: section.best)
@@ -150,7 +150,7 @@ def _first(found: QuerySet[Any], *order: str) -> tuple[list[Any], bool]:
 
 
 def _namespaced(model: type[Model], url: Callable[[str, str], str]) -> Search:
-    def look(sought: Sought, person: Person) -> tuple[list[Hit], bool]:
+    def search(sought: Sought, person: Person) -> tuple[list[Hit], bool]:
         place, name = sought.parts
         seen = person.seen(model._default_manager.all())
         taken, more = _first(
@@ -158,7 +158,7 @@ def _namespaced(model: type[Model], url: Callable[[str, str], str]) -> Search:
         )
         return [_namespaced_row(sought, row, url) for row in taken], more
 
-    return look
+    return search
 
 
 def _namespaced_row(sought: Sought, row: Any, url: Callable[[str, str], str]) -> Hit:
@@ -167,13 +167,13 @@ def _namespaced_row(sought: Sought, row: Any, url: Callable[[str, str], str]) ->
 
 
 def _cluster_wide(model: type[Model], url: Callable[[str], str]) -> Search:
-    def look(sought: Sought, _person: Person) -> tuple[list[Hit], bool]:
+    def search(sought: Sought, _person: Person) -> tuple[list[Hit], bool]:
         if sought.parts[0]:
             return [], False
         taken, more = _first(_ranked(model._default_manager.all(), sought.text), "name")
         return [_found(sought, row.rank, row.name, url(row.name), "") for row in taken], more
 
-    return look
+    return search
 
 
 def _devices(sought: Sought, _person: Person) -> tuple[list[Hit], bool]:

@@ -59,7 +59,7 @@ def list_namespaces(request: HttpRequest) -> HttpResponse:
 
 
 def _create(request: HttpRequest) -> HttpResponse:
-    person = demand_edit(request, "make namespaces")
+    person = demand_edit(request, "create namespaces")
     form = NewNamespaceForm(request.POST)
     if form.is_valid():
         name = form.cleaned_data["name"]
@@ -69,7 +69,7 @@ def _create(request: HttpRequest) -> HttpResponse:
             form.add_error("name", _explained(refusal, name))
     if form.errors:
         return _draw_list(request, form)
-    messages.success(request, f"Namespace {name} is there.")
+    messages.success(request, f"Created namespace {name}.")
     return redirect(links.namespace_url(name))
 
 
@@ -168,7 +168,7 @@ def delete_namespace(request: HttpRequest, name: str) -> HttpResponse:
     if deletion.gone or not read_namespaces(person, name=name):
         messages.success(request, f"Namespace {name} is deleted.")
         return redirect("namespaces")
-    messages.success(request, f"Namespace {name} is being emptied; it goes when its pods have ended.")
+    messages.success(request, f"Namespace {name} is being emptied; it is removed when its pods have ended.")
     return redirect(links.namespace_url(name))
 
 

@@ -198,23 +198,26 @@ def _facts(known: Known, there: PodsThere, person: Person) -> dict[str, Any]:
 def _troubles(known: Known, pools: Iterable[DevicePool]) -> list[tuple[str, str]]:
     """(what is wrong, what to do)."""
     found = []
-    look = f"Look at the agent on the machine: `systemctl status manciple-agent@{known.name}`."
+    check = f"Check the agent on the machine: `systemctl status manciple-agent@{known.name}`."
     if known.state == "Silent":
         found.append(
             (
-                f"Nothing is heard of {known.name}.",
-                f"Its pods are evicted when their tolerations end, after 5 min unless they say otherwise. {look}",
+                f"{known.name} has stopped reporting.",
+                f"Its pods are evicted when their tolerations end, after 5 min unless they say otherwise. {check}",
             )
         )
     conditions = {one.type: one for one in known.node.status.conditions}
     if known.state == "Not ready":
         said = conditions["Ready"].message or conditions["Ready"].reason
-        found.append((f"{known.name} says that it is not ready{f': {said}' if said else ''}.", look))
+        found.append((f"{known.name} reports that it is not ready{f': {said}' if said else ''}.", check))
     for type_ in PRESSURES:
         one = conditions.get(type_)
         if one is not None and one.status == "True":
             found.append(
-                (f"{type_}: {one.message or one.reason}", "New pods stay away until it is over; those here go on.")
+                (
+                    f"{type_}: {one.message or one.reason}",
+                    "No new pods are placed here until it is resolved; running pods continue.",
+                )
             )
     for pool in pools:
         if not pool.complete:
@@ -225,7 +228,7 @@ def _troubles(known: Known, pools: Iterable[DevicePool]) -> list[tuple[str, str]
 def _short(pool: DevicePool) -> str:
     count = sum(1 for _ in pool.candidates)
     devices = "its device is" if count == 1 else f"its {count} devices are"
-    return f"{len(pool.slices)} of {pool.expected} slices of {pool.key[0]} are there; {devices} not offered."
+    return f"{len(pool.slices)} of {pool.expected} slices of {pool.key[0]} are published; {devices} not allocatable."
 
 
 def _pools(pools: Iterable[DevicePool]) -> list[NodePool]:

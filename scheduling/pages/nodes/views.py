@@ -1,6 +1,6 @@
 """The nodes: how each one is, what it publishes and what of it is given out.
 
-`/nodes` lists them, those that need a look under tabs of their own; `?q=`, `?state=`, `?l=` (a label selector) and
+`/nodes` lists them, those that need attention under tabs of their own; `?q=`, `?state=`, `?l=` (a label selector) and
 `?page=` say which are shown. A lease that is renewed changes nothing on the page: only falling silent and coming back
 do, and these change the Node.
 """

@@ -1,4 +1,4 @@
-"""Whether the cluster's parts are well, in one line each; and of each that needs a look, what to do. Pure.
+"""Whether the cluster's parts are healthy, in one line each; and of each that needs attention, what to do. Pure.
 
 What is read for it is gathered in `scheduling.pages.overview.signs`.
 """
@@ -15,7 +15,7 @@ from manciple.pages.durations import clock, duration
 OK, WARN, ERR = "ok", "warn", "err"
 #: Of many things in the same trouble, so many are named.
 NAMED = 3
-#: The clock of the periodic looks leaves a sample of usage now and then; one that is later than this is missed.
+#: Celery beat asks for a sample of usage now and then; one that is later than this is missed.
 LATE = timedelta(minutes=2)
 
 
@@ -46,7 +46,7 @@ class HealthLine:
     @property
     def word(self) -> str:
         """The mark, for who cannot see it."""
-        return {OK: "Well", WARN: "Needs a look", ERR: "Broken"}[self.severity]
+        return {OK: "Healthy", WARN: "Needs attention", ERR: "Broken"}[self.severity]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +85,7 @@ class ProcessSign:
 
     name: str
     seen: datetime
-    looks: int = 0
+    tasks: int = 0
     failed: int = 0
     attempts: int = 0
     placed: int = 0
@@ -126,7 +126,7 @@ def lines(signs: HealthSigns) -> list[HealthLine]:
     return [*found, _scheduler(signs), _workers(signs), _beat(signs), _log(signs), _database(signs)]
 
 
-def need_a_look(found: Iterable[HealthLine]) -> int:
+def needing_attention(found: Iterable[HealthLine]) -> int:
     return sum(line.severity != OK for line in found)
 
 
@@ -169,16 +169,16 @@ def _driver(driver: DriverSign, now: datetime) -> HealthLine:
     whole = driver.pools - len(driver.short)
     troubles = [_short(pool, now) for pool in driver.short[:NAMED]]
     if len(driver.short) > NAMED:
-        rest = f"{len(driver.short) - NAMED} more of its pools are not whole."
+        rest = f"{len(driver.short) - NAMED} more of its pools are incomplete."
         troubles.append(Warning(what=rest, step="The driver's page names them.", url=links.driver_url(driver.name)))
     if driver.unhealthy:
-        what = "1 device is broken" if driver.unhealthy == 1 else f"{driver.unhealthy} devices are broken"
+        what = "1 device is unhealthy" if driver.unhealthy == 1 else f"{driver.unhealthy} devices are unhealthy"
         troubles.append(
             Warning(what=f"It says that {what}.", step="See which, and who holds them.", url="/devices?state=bad")
         )
     return HealthLine(
         name=f"Driver {driver.name}",
-        note="every pool is whole" if not driver.short else "not every pool is whole",
+        note="every pool is complete" if not driver.short else "some pools are incomplete",
         value=f"{whole} of {driver.pools}",
         url=links.driver_url(driver.name),
         severity=WARN if troubles else OK,
@@ -191,9 +191,9 @@ def _short(pool: ShortPool, now: datetime) -> Warning:
     devices = "its device is" if pool.devices == 1 else f"its {pool.devices} devices are"
     if missing > 0:
         count = "a slice" if missing == 1 else f"{missing} slices"
-        what = f"Pool `{pool.name}` is {count} short; {devices} not offered."
+        what = f"Pool `{pool.name}` is {count} short; {devices} not allocatable."
     else:
-        what = f"Pool `{pool.name}` has {-missing} more slices than it announces; {devices} not offered."
+        what = f"Pool `{pool.name}` has {-missing} more slices than it announces; {devices} not allocatable."
     if pool.changed:
         what += f" Its slices last changed at {clock(pool.changed, now=now)}."
     step = f"Read the driver's log on {pool.node}." if pool.node else "Read the driver's log."
@@ -215,7 +215,7 @@ def _scheduler(signs: HealthSigns) -> HealthLine:
         since = f" since {clock(last, now=signs.now)}" if last else ""
         troubles.append(
             Warning(
-                what=f"No worker has looked at the queue{since}, so no pod is placed.",
+                what=f"No worker has processed the queue{since}, so no pod is placed.",
                 step="Start a worker: `celery -A manciple worker`.",
             )
         )
@@ -262,12 +262,12 @@ def _beat(signs: HealthSigns) -> HealthLine:
     """The clock is seen by what only it asks for: the samples of usage."""
     late = signs.sampled is not None and signs.now - signs.sampled > signs.sampled_every + LATE
     trouble = Warning(
-        what=f"Nothing has been asked for on time since {clock(signs.sampled, now=signs.now)}.",
-        step="Start the clock: `celery -A manciple beat`. Only what events ask for is done until then.",
+        what=f"Periodic tasks have not started on time since {clock(signs.sampled, now=signs.now)}.",
+        step="Start celery beat: `celery -A manciple beat`. Until then only events trigger work.",
     )
     last = f"last sample {clock(signs.sampled, now=signs.now)}" if signs.sampled else "no sample yet"
     return HealthLine(
-        name="Periodic looks",
+        name="Periodic tasks",
         note=last,
         severity=WARN if late else OK,
         value="late" if late else "on time" if signs.sampled else "",
@@ -281,7 +281,7 @@ def _beat(signs: HealthSigns) -> HealthLine:
 def _log(signs: HealthSigns) -> HealthLine:
     return HealthLine(
         name="Event log",
-        note=f"reaches back to revision {signs.floor:,}" if signs.floor else "whole, nothing is pruned",
+        note=f"reaches back to revision {signs.floor:,}" if signs.floor else "complete, nothing is pruned",
         value=f"revision {signs.revision:,}",
     )
 

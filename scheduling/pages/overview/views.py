@@ -27,7 +27,7 @@ from scheduling.pages import charts
 from scheduling.pages.devices.lines import lines_of
 from scheduling.pages.devices.words import STATES, bar_of, how_many, in_words
 from scheduling.pages.events.views import latest
-from scheduling.pages.overview.health import lines, need_a_look
+from scheduling.pages.overview.health import lines, needing_attention
 from scheduling.pages.overview.signs import read_signs
 from scheduling.pages.overview.waiting import WaitingGroup, WaitingPod, by_topic
 from scheduling.usage import ALL, UsageOfMoment, minute_of, nonzero, samples_since
@@ -89,7 +89,7 @@ def show_overview(request: HttpRequest) -> HttpResponse:
         "oldest": signs.queue.oldest,
         "events": latest(person, shown=EVENTS),
         "health": health,
-        "need_a_look": need_a_look(health),
+        "needing_attention": needing_attention(health),
         "sees_all": whole,
     }
     return render(request, "overview/page.html", context | _use(request, census, now))

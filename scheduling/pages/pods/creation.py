@@ -52,7 +52,7 @@ def new_pod(request: HttpRequest) -> HttpResponse:
         if not reading.problems:
             return _made(request, made)
         if made:
-            messages.warning(request, f"Only {_named(made)} {'was' if len(made) == 1 else 'were'} made.")
+            messages.warning(request, f"Only {_named(made)} {'was' if len(made) == 1 else 'were'} created.")
     status = 422 if reading.problems else 200
     if from_form:
         return _show(request, person, form=form, errors=by_field(form, reading.problems), status=status)

@@ -152,7 +152,7 @@ def _served(value: Any) -> Served | str:
     if known is not None:
         return f"A {name} has apiVersion {known.api_version}."
     wanted = ", ".join(one.kind for one in kinds[:-1])
-    return f"{f'A {name} cannot be made here. ' if name else ''}Write the kind: {wanted} or {kinds[-1].kind}."
+    return f"{f'A {name} cannot be created here. ' if name else ''}Write the kind: {wanted} or {kinds[-1].kind}."
 
 
 def _decoding(document: PodDocument, message: str) -> Iterator[DocumentProblem]:
@@ -168,9 +168,9 @@ def _plain(text: str, path: str) -> str:
     """The decoder's words as a person would say them."""
     last = path.rpartition(".")[2]
     if text.startswith("unknown field"):
-        return f"{last} is not a field of this; see what may stand here with Ctrl-Space."
+        return f"{last} is not a field of this; Ctrl-Space lists the fields that are allowed here."
     if text.startswith("duplicate field"):
-        return f"{last} stands here twice."
+        return f"{last} is set twice here."
     if found := _GO.search(text):
         return f"{last or 'This'} must be of type {found[2]}, not {found[1]}."
     return f"{text[:1].upper()}{text[1:]}{'' if text.endswith('.') else '.'}"
@@ -196,7 +196,7 @@ def rehearse(found: Reading, person: Person) -> None:
         if problem := _forbidden(document, person):
             found.problems.append(problem)
         elif meta.name and key in seen:
-            found.problems.append(document.problem("metadata.name", f"{meta.name} stands above already."))
+            found.problems.append(document.problem("metadata.name", f"{meta.name} is already defined above."))
         else:
             seen.add(key)
             found.problems.extend(_try(document, person))
@@ -265,7 +265,7 @@ def refused(document: PodDocument, refusal: ApiError) -> Iterator[DocumentProble
 
 #: How deep the keys are told, and how much of a description.
 DEEPEST, LONGEST_TEXT = 9, 160
-#: Names of one kind that are offered.
+#: Names of one kind that are suggested.
 NAMES = 500
 
 Option = dict[str, str]

@@ -231,7 +231,7 @@ def _frees(found: PodDeletion) -> str:
 def _removes(gone: list[ClaimFate]) -> str:
     names = named([fate.claim.metadata.name for fate in gone])
     count = len(gone)
-    return f"{'The claim' if count == 1 else f'{count} claims'} made for it: {names}."
+    return f"{'The claim' if count == 1 else f'{count} claims'} created for it: {names}."
 
 
 def _keeps(fate: ClaimFate) -> str:

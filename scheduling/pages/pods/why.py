@@ -82,7 +82,7 @@ def _verdict(explained: Explanation, claims: tuple[ClaimLine, ...]) -> PodVerdic
     if explained.state == "Schedulable":
         return PodVerdict(good=True, title="A node fits; the pod is being scheduled.", text="", next_step="")
     hints = explained.report.hints if explained.report else ()
-    word, url = _offered(explained.report, claims)
+    word, url = _rehearsal(explained.report, claims)
     return PodVerdict(
         good=False,
         title=f"It waits because {explained.reason}.",
@@ -93,7 +93,7 @@ def _verdict(explained: Explanation, claims: tuple[ClaimLine, ...]) -> PodVerdic
     )
 
 
-def _offered(report: Report | None, claims: tuple[ClaimLine, ...]) -> tuple[str, str]:
+def _rehearsal(report: Report | None, claims: tuple[ClaimLine, ...]) -> tuple[str, str]:
     """(word, address) of the rehearsal that would succeed, where the explanation found one."""
     entries = {claim.name: claim.entry for claim in claims}
     for one in report.loosenings if report else ():

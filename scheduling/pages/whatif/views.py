@@ -27,8 +27,8 @@ from scheduling.pages.whatif.query import SUBJECTS, Asked, QueryValues, changes_
 from scheduling.simulation import MOST_NODES, MOST_REPLICAS, SimulationAnswer, simulate
 from scheduling.simulation_workload import Changes, NotRehearsable, of_documents
 
-#: Nodes and classes that are offered.
-OFFERED = 1_000
+#: Nodes and classes that are listed.
+LISTED = 1_000
 
 
 @login_required
@@ -161,12 +161,12 @@ class RequestOption:
 def _form(asked: Asked) -> dict[str, Any]:
     """The form as it was asked."""
     requests = tuple(_request_options(asked)) if asked.workload else ()
-    nodes = list(Node.objects.order_by("name").values_list("name", flat=True)[:OFFERED])
+    nodes = list(Node.objects.order_by("name").values_list("name", flat=True)[:LISTED])
     return {
         "asked": asked,
         "requests": requests,
         "several": len(requests) > 1,
-        "classes": list(DeviceClass.objects.order_by("name").values_list("name", flat=True)[:OFFERED]),
+        "classes": list(DeviceClass.objects.order_by("name").values_list("name", flat=True)[:LISTED]),
         "shapes": nodes,
         "most_replicas": MOST_REPLICAS,
         "most_nodes": MOST_NODES,

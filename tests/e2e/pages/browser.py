@@ -50,7 +50,7 @@ def launched() -> Iterator[Browser]:
 
 def sign_in(page: Page, web: str, user: str, password: str) -> None:
     page.goto(f"{web}/login")
-    page.get_by_label("Name").fill(user)
+    page.get_by_label("Username").fill(user)
     page.get_by_label("Password").fill(password)
     page.get_by_role("button", name="Sign in").click()
     page.wait_for_url(lambda url: "/login" not in url)

@@ -70,13 +70,13 @@ def test_claims_come_and_change_by_themselves_and_lead_to_their_sheet(crowd: Han
     crowd.remove("Pod", "large", "demo")
     expect(row).to_have_count(0)
     # The sheet's own address answers still: it says that the claim is gone.
-    expect(page.get_by_text("is not there")).to_be_visible()
+    expect(page.get_by_text("not found")).to_be_visible()
 
 
 def test_a_filter_is_applied_as_it_is_typed_and_stands_in_the_address(crowd: Hands, page: Page, up: Up) -> None:
     page.goto(f"{up.web}/claims")
     page.get_by_label("Name, namespace, pod or node").press_sequentially("nobody")
-    expect(page.get_by_text("No claim is like that")).to_be_visible()
+    expect(page.get_by_text("No matching claim")).to_be_visible()
     expect(page).to_have_url(re.compile("q=nobody"))
     expect(page.get_by_label("Name, namespace, pod or node")).to_be_focused()
     page.get_by_role("link", name="Show all claims").click()
@@ -90,7 +90,7 @@ def test_deleting_is_previewed_in_a_dialog_and_can_be_cancelled(crowd: Hands, pa
     delete = page.get_by_role("link", name="Delete, with preview")
     delete.click()
     dialog = page.get_by_role("dialog", name="Delete spare?")
-    expect(dialog).to_contain_text("It goes at once.")
+    expect(dialog).to_contain_text("It is removed immediately.")
     expect(dialog).to_contain_text("It holds no device.")
     page.keyboard.press("Escape")
     expect(dialog).to_have_count(0)

@@ -76,7 +76,7 @@ def test_without_script_the_page_filters_groups_and_opens_a_device(chromium: Bro
     expect(plain.get_by_role("heading", name="Nodes")).to_be_visible()
     plain.locator(".tile").first.click()
     expect(plain.locator("#panel")).to_contain_text("No claim holds it.")
-    plain.get_by_role("link", name="All about this device").click()
+    plain.get_by_role("link", name="Device details").click()
     expect(plain.get_by_role("heading", level=1)).to_have_text("gpu-0")
     context.close()
 
@@ -130,7 +130,7 @@ def test_a_device_page_tells_its_holder_and_remembers_it(page: Page, up: Up, han
     hands.wait_pods("Ready", "demo", "trainer")
     page.goto(f"{up.web}/devices?state=reserved")
     page.locator('.tile[data-s="reserved"]').first.click()
-    page.get_by_role("link", name="All about this device").click()
+    page.get_by_role("link", name="Device details").click()
     holders = page.locator("#holders")
     expect(holders).to_contain_text("Free again: unknown")
     expect(page.locator("#device")).to_contain_text("k8s.gpu.example.com-claim_")

@@ -89,7 +89,7 @@ def test_leaving_a_pod_that_was_checked_and_not_created_asks_first(page: Page, u
     page.get_by_role("link", name="From YAML").click()
     expect(page.get_by_label("Name", exact=True)).to_have_value("half-done")
     assert asked == ["beforeunload"]
-    page.get_by_role("button", name="Go on as YAML").click()
+    page.get_by_role("button", name="Continue as YAML").click()
     editor = page.get_by_role("textbox", name="YAML", exact=True)
     expect(editor).to_contain_text("half-done")
     editor.click()

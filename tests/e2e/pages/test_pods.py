@@ -117,7 +117,7 @@ def test_deleting_previews_its_effect_can_be_cancelled_and_then_happens(crowd: H
     page.get_by_role("link", name="Delete, with preview").click()
     expect(dialog).to_contain_text("8 devices: gpu-0")
     expect(dialog).to_contain_text("demo/eval on node-")
-    dialog.get_by_role("link", name="Keep it").click()
+    dialog.get_by_role("link", name="Cancel").click()
     expect(dialog).to_be_hidden()
     page.get_by_role("link", name="Delete, with preview").click()
     dialog.get_by_role("button", name="Delete pod").click()

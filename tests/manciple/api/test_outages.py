@@ -210,7 +210,7 @@ def test_a_page_that_cannot_be_read_says_so_in_plain_words(visitor: Client, path
         answer = visitor.get(path)
     assert (answer.status_code, answer.headers["Retry-After"]) == (503, "1")
     assert answer.headers["Content-Type"].startswith("text/html")
-    assert "Not available for the moment" in answer.content.decode()
+    assert "Temporarily unavailable" in answer.content.decode()
 
 
 def test_signing_in_during_an_outage_is_503(db: None) -> None:

@@ -245,7 +245,7 @@ def test_a_client_that_does_not_keep_up_is_let_go() -> None:
     async def overflow() -> tuple[bool, int]:
         watcher = streams.Watcher("pods", limit=2)
         for _ in range(3):
-            watcher.offer(streams.SharedEvent(record=None))  # type: ignore[arg-type]
+            watcher.enqueue(streams.SharedEvent(record=None))  # type: ignore[arg-type]
         return watcher.closed, watcher.waiting
 
     assert asyncio.run(overflow()) == (True, 0)

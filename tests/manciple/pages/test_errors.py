@@ -20,7 +20,7 @@ def test_what_is_not_there_can_be_looked_for(visitor: Client) -> None:
     answer = visitor.get("/pods/lab/no-such-pod")
     shown = answer.content.decode()
     assert answer.status_code == 404
-    assert "Nothing that you may see is at this address." in shown
+    assert "There is nothing at this address that you can see." in shown
     assert 'action="/find"' in shown
 
 
@@ -34,7 +34,7 @@ def test_what_is_not_allowed_says_who_may(visitor: Client) -> None:
 
 def test_an_error_of_the_server_promises_nothing() -> None:
     shown = " ".join(render_to_string("500.html").split())
-    assert "look first whether it was saved" in shown
+    assert "check first whether it was saved" in shown
     assert "Nothing was changed" not in shown
 
 

@@ -125,7 +125,7 @@ def test_a_gpu_that_is_lost_is_withdrawn_and_unhealthy_for_those_who_have_it() -
     calls = tuple(one for call in calls for one in ((call, lost) if call is first else (call,)))
     driver = driver_of(calls)
     assert list(published(driver)) == ["gpu-0", "gpu-1"]
-    driver.look()
+    driver.rescan()
     assert list(published(driver)) == ["gpu-1"]
     assert health(driver)["gpu-0"] == (
         "Unhealthy: the GPU does not answer: nvmlDeviceGetUUID: NVML error 15, as recorded"
@@ -160,7 +160,7 @@ def test_the_health_of_a_gpu_that_reports_no_events_is_unknown() -> None:
 def test_nothing_is_known_of_the_gpus_while_nvml_does_not_answer() -> None:
     calls = [*recorded("t4"), NvmlCall(call="nvmlDeviceGetCount", error=1)]
     driver = driver_of(calls)
-    driver.look()
+    driver.rescan()
     assert published(driver) == {}
     assert health(driver)["gpu-0"].startswith("Unknown: NVML does not answer: nvmlDeviceGetCount")
 

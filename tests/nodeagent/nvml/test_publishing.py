@@ -177,10 +177,10 @@ NO_LIBRARY = (NvmlCall(call="nvmlInit", error=12),)
 def test_without_nvml_the_pool_is_empty_and_the_log_says_why(caplog: pytest.LogCaptureFixture) -> None:
     driver = driver_of(NO_LIBRARY)
     assert published(driver) == {}
-    driver.look()
+    driver.rescan()
     complaints = [record.message for record in caplog.records]
     assert complaints == [
-        "NVML does not answer, no GPU is offered: nvmlInit: NVML error 12, as recorded; looking again every 30 s"
+        "NVML does not answer, no GPU is published: nvmlInit: NVML error 12, as recorded; looking again every 30 s"
     ]
 
 
@@ -195,7 +195,7 @@ def test_an_agent_that_requires_nvml_does_not_start_without_it(tmp_path: Path) -
 def test_gpus_are_published_once_nvml_answers() -> None:
     driver = driver_of((*NO_LIBRARY, *recorded("t4")))
     assert published(driver) == {}
-    driver.look()
+    driver.rescan()
     assert list(published(driver)) == ["gpu-0"]
 
 

@@ -207,7 +207,7 @@ def test_a_plugin_that_went_while_it_was_being_asked_is_not_kept(node: PluginNod
     plugin.wait_for(lambda: plugin.asked)
     plugin.socket.unlink()
     assert agent.plugins is not None
-    agent.plugins.look()
+    agent.plugins.reconcile()
     left = threading.Event()
     agent.registry.subscribe(lambda: left.set() if plugin.statuses and not agent.registry.get(NAME) else None)
     plugin.hold.set()

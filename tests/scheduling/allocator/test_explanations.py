@@ -79,7 +79,7 @@ def _give(inventory: Inventory, count: int, *, to: str = "alice", on: str = "nod
             request(),
             "request `r` wants 1 device, and every published device is in a pool that cannot be used: "
             "pool `gpu.example.com/pool-1` is incomplete (1 of 2 slices of generation 1)",
-            "Look at driver `gpu.example.com`: it has to publish the slices that are missing.",
+            "Check driver `gpu.example.com`: it has to publish the slices that are missing.",
             id="an incomplete pool",
         ),
         pytest.param(
@@ -127,7 +127,7 @@ def _give(inventory: Inventory, count: int, *, to: str = "alice", on: str = "nod
             "pool `gpu.example.com/pool-2` is incomplete (1 of 2 slices of generation 1), and "
             "request `r` accepts none of the 3 devices that node `node-1` sees: "
             '`model == "C"` refuses all 3; they have "A" (2) and "B" (1)',
-            "Look at driver `gpu.example.com`: it has to publish the slices that are missing.",
+            "Check driver `gpu.example.com`: it has to publish the slices that are missing.",
             id="a selector that only a device of an incomplete pool matches",
         ),
         pytest.param(
@@ -181,7 +181,7 @@ def test_what_a_person_reads(published: tuple[ResourceSlice, ...], wanted: Json,
 def test_devices_that_others_hold(held: int, wanted: Json, cause: str) -> None:
     inventory = make_inventory(CARDS)
     _give(inventory, held)
-    waiting = "Wait until one is given back, accept other devices, or add some."
+    waiting = "Wait until one is released, accept other devices, or add some."
     found = _because(inventory, wanted)
     assert (clause(found), next_step(found)) == (cause, waiting)
 
@@ -195,7 +195,7 @@ def test_taints_are_named() -> None:
     inventory.apply_taint_rule(make_rule("repair"))
     found = _because(inventory, request(count=2))
     assert clause(found) == "request `r` accepts only 3 devices and all 3 are tainted (`broken:NoSchedule`)"
-    assert next_step(found) == "Add a toleration for `broken` to the request, or have the taint taken away."
+    assert next_step(found) == "Add a toleration for `broken` to the request, or have the taint removed."
 
 
 def test_what_several_nodes_have_is_added_up_and_shared_devices_count_once() -> None:

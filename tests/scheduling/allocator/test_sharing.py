@@ -13,7 +13,7 @@ from inventory.kinds.devices import Device, ResourceSlice
 from manciple.wire.codec import decode_text, decode_value
 from scheduling.allocator import Inventory, NodeView, place, requests
 from scheduling.allocator.published import PublishedDevice
-from scheduling.allocator.requests import looking_at
+from scheduling.allocator.requests import projection_of
 from scheduling.cel import DeviceView, EvaluationError, Selector, compile_selector
 from tests.examples import some
 from tests.scheduling.allocator.cases import GPU, Json, answer, device, make_claim, make_inventory, make_slice, request
@@ -92,11 +92,11 @@ def test_an_expression_is_evaluated_once_for_devices_that_differ_elsewhere(monke
 
 
 def test_a_name_with_and_without_its_domain_is_not_told_apart_simply() -> None:
-    look = looking_at(compile_selector(EXPRESSIONS[0]).references, GPU)
-    assert look is not None
+    project = projection_of(compile_selector(EXPRESSIONS[0]).references, GPU)
+    assert project is not None
     both = {"attributes": {"model": {"string": "A"}, f"{GPU}/model": {"string": "B"}}}
-    assert look(decode_value(Device, both)) is None
-    assert looking_at(compile_selector(EXPRESSIONS[1]).references, GPU) is None
+    assert project(decode_value(Device, both)) is None
+    assert projection_of(compile_selector(EXPRESSIONS[1]).references, GPU) is None
 
 
 def test_an_inventory_keeps_within_its_memory() -> None:

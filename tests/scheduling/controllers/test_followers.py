@@ -17,13 +17,13 @@ from tests.scheduling.cluster import Cluster
 def test_what_an_outage_kept_from_being_looked_at_is_looked_at_by_the_next(cluster: Cluster) -> None:
     looked_at = list[str]()
 
-    def look(records: Sequence[EventRecord]) -> int:
+    def handle(records: Sequence[EventRecord]) -> int:
         looked_at.append(records[0].name)
         if len(looked_at) == 1:
             raise OperationalError("server closed the connection unexpectedly")
         return 1
 
-    follower = CursorFollower(name="test", resources=frozenset({"pods"}), look=look, sweep=lambda _now: 0)
+    follower = CursorFollower(name="test", resources=frozenset({"pods"}), handle=handle, sweep=lambda _now: 0)
     follower.follow(cluster.clock)
     before = Cursor.objects.get(name="test").revision
     cluster.create(make_pod("web"))

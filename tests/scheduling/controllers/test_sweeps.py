@@ -150,7 +150,7 @@ def test_a_terminating_namespace_goes_when_its_pods_have_gone(cluster: Cluster) 
 
 
 def follower(seen: list[str]) -> CursorFollower:
-    def look(records: Sequence[EventRecord]) -> int:
+    def handle(records: Sequence[EventRecord]) -> int:
         seen.extend(record.name for record in records)
         return 0
 
@@ -158,7 +158,7 @@ def follower(seen: list[str]) -> CursorFollower:
         seen.append("everything")
         return 0
 
-    return CursorFollower(name="test", resources=frozenset({"pods"}), look=look, sweep=sweep)
+    return CursorFollower(name="test", resources=frozenset({"pods"}), handle=handle, sweep=sweep)
 
 
 def test_a_follower_sees_everything_first_then_each_event_once(cluster: Cluster) -> None:
@@ -182,13 +182,13 @@ def test_a_second_reader_of_a_cursor_looks_again_and_never_moves_it_back(cluster
     one.follow(cluster.clock)
     cluster.create(make_pod("b"))
 
-    def look_slowly(records: Sequence[EventRecord]) -> int:
+    def handle_slowly(records: Sequence[EventRecord]) -> int:
         cluster.create(make_pod("c"))
         one.follow(cluster.clock)
         seen.append(f"slowly {records[0].name}")
         return 0
 
-    replace(one, look=look_slowly).follow(cluster.clock)
+    replace(one, handle=handle_slowly).follow(cluster.clock)
     assert seen == ["everything", "b", "c", "slowly b"]
     one.follow(cluster.clock)
     assert seen == ["everything", "b", "c", "slowly b"], "what the other one looked at is not looked at again"
@@ -197,14 +197,14 @@ def test_a_second_reader_of_a_cursor_looks_again_and_never_moves_it_back(cluster
 def test_what_comes_while_a_follower_looks_is_looked_at_the_next_time(cluster: Cluster) -> None:
     seen: list[str] = []
 
-    def look(records: Sequence[EventRecord]) -> int:
+    def handle(records: Sequence[EventRecord]) -> int:
         names = [record.name for record in records]
         seen.extend(names)
         if "a" in names:
             cluster.create(make_pod("meanwhile"))
         return 0
 
-    one = replace(follower(seen), look=look)
+    one = replace(follower(seen), handle=handle)
     cluster.create(make_node())
     one.follow(cluster.clock)
     cluster.create(make_pod("a"))

@@ -149,9 +149,9 @@ def test_a_selector_that_fails_is_named_with_the_device(api: Api, cluster: Clust
     cluster.with_gpus("node-1")
     _wait(cluster, expressions=[f'device.attributes["{DRIVER}"].nothing == 1'])
     found = _explained(api)
-    assert found["reason"].startswith("There is an error to mend: claim default/web: selector #0 on device")
+    assert found["reason"].startswith("There is an error to fix: claim default/web: selector #0 on device")
     assert "no such key: nothing" in found["reason"]
-    assert found["nextStep"].startswith("Let the selector ask first")
+    assert found["nextStep"].startswith("Let the selector check first")
 
 
 def test_nodes_that_do_not_take_the_pod_say_why_and_what_they_could_give(api: Api, cluster: Cluster) -> None:
@@ -161,7 +161,7 @@ def test_nodes_that_do_not_take_the_pod_say_why_and_what_they_could_give(api: Ap
     _wait(cluster)
     found = _explained(api)
     assert found["reason"] == "None of the 2 nodes takes it: 2 nodes were unschedulable."
-    assert found["nextStep"].startswith("Let a node take pods again")
+    assert found["nextStep"].startswith("Uncordon a node")
     assert found["hints"] == [
         "`node-1`, `node-2` could give the devices now, but the pod may not run there: node(s) were unschedulable."
     ]

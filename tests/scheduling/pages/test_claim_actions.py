@@ -33,9 +33,9 @@ def test_deleting_says_first_what_it_would_do(pages: Client, cluster: Cluster) -
     cluster.with_gpus("node-1", each=2)
     uid = runs(cluster, "web", count=2).metadata.uid
     text = words(pages, "/claims/default/web/delete")
-    assert "It is marked for deletion, and goes later." in text
+    assert "It is marked for deletion, and removed later." in text
     assert "Its 2 devices node-1/gpu-0, node-1/gpu-1 stay held until then." in text
-    assert "Pod web uses it now and goes on; the claim goes when that pod has ended." in text
+    assert "Pod web uses it now and goes on; the claim is removed when that pod has ended." in text
     assert cluster.claim("web").metadata.deletion_timestamp is None
     answer = pages.post("/claims/default/web/delete", {"uid": uid}, follow=True)
     assert "Claim web is being deleted" in answer.content.decode()
@@ -44,7 +44,7 @@ def test_deleting_says_first_what_it_would_do(pages: Client, cluster: Cluster) -
 
 def test_a_claim_that_nobody_uses_goes_at_once(pages: Client, cluster: Cluster) -> None:
     uid = cluster.create(make_claim("spare")).metadata.uid
-    assert "It goes at once. It holds no device." in words(pages, "/claims/default/spare/delete")
+    assert "It is removed immediately. It holds no device." in words(pages, "/claims/default/spare/delete")
     assert pages.post("/claims/default/spare/delete", {"uid": uid}).headers["Location"] == "/claims"
     assert cluster.find(ResourceClaim, "spare") is None
 
@@ -79,7 +79,7 @@ def test_a_stuck_claim_can_be_released_by_force(pages: Client, cluster: Cluster)
     claim = cluster.claim("web")
     assert claim.status.reserved_for, "nobody ran the claim controller yet"
     text = words(pages, "/claims/default/web/release")
-    assert "web gives up what it holds without asking node-1." in text
+    assert "web releases what it holds without asking node-1." in text
     assert "Its 2 devices node-1/gpu-0, node-1/gpu-1 are free at once, for whoever waits." in text
     assert "The reservation for pod web is removed." in text
     assert "Finalizer resource.kubernetes.io/delete-protection is removed." in text
@@ -95,10 +95,10 @@ def test_a_stuck_claim_can_be_released_by_force(pages: Client, cluster: Cluster)
 
 def test_a_deleted_claim_that_is_released_by_force_goes(pages: Client, cluster: Cluster) -> None:
     made = is_held_by_a_finalizer(cluster, "web")
-    assert "Finalizer example.org/report is removed. The claim is deleted already, so it goes." in words(
+    assert "Finalizer example.org/report is removed. The claim is already deleted, so it is removed." in words(
         pages, "/claims/default/web/release"
     )
-    assert "web goes without waiting for whoever set finalizer example.org/report." in words(
+    assert "web is removed without waiting for whoever set finalizer example.org/report." in words(
         pages, "/claims/default/web/release"
     )
     answer = pages.post("/claims/default/web/release", {"uid": made.metadata.uid}, follow=True)
@@ -142,7 +142,7 @@ def test_a_template_is_deleted_after_a_preview(pages: Client, cluster: Cluster) 
     cluster.settle()
     cluster.create(make_pod("late", templates={"gpu": "one-gpu"}))
     text = words(pages, "/templates/default/one-gpu/delete")
-    assert "1 claim made from it stays, with what it holds." in text
+    assert "1 claim created from it stays, with what it holds." in text
     assert "Pod late has no claim from it yet, and would wait until the template is back." in text
     assert browser("vera").post("/templates/default/one-gpu/delete").status_code == 403
     assert pages.post("/templates/default/one-gpu/delete", {"uid": uid}).headers["Location"] == "/templates"

@@ -43,7 +43,7 @@ def test_a_life_is_told_from_its_revisions() -> None:
         (at(-1), "Created"),
         (at(1), "Allocated gpu-0, gpu-1 of node-1"),
         (at(1), "Reserved for pod web"),
-        (at(9), "Deletion asked for"),
+        (at(9), "Deletion requested"),
         (at(12), "Reservation of web removed"),
         (at(12), "Gave back gpu-0, gpu-1 of node-1"),
     ]

@@ -115,7 +115,7 @@ def test_a_claim_that_waits_says_why_and_what_next(pages: Client, cluster: Clust
     runs(cluster, "second")
     text = words(pages, "/claims/default/second")
     assert "It waits because request gpu accepts only 1 device and it is held." in text
-    assert "Next Wait until one is given back" in text
+    assert "Next Wait until one is released" in text
     assert "Nobody yet; second waits for it." in text
     shown = pages.get("/claims/default/second").content.decode()
     assert 'href="/what-if?claim=default/second"' in shown
@@ -142,7 +142,7 @@ def test_the_sheet_stands_beside_the_list(pages: Client, cluster: Cluster) -> No
     text = words(pages, "/claims?at=default/web")
     assert "From claim to file" not in text
     assert "Claim web Pod web Node node-1 Device gpu-0 CDI 1 file" in text
-    assert "default/nothing is not there" in words(pages, "/claims?at=default/nothing")
+    assert "default/nothing not found" in words(pages, "/claims?at=default/nothing")
 
 
 def test_the_object_is_shown_as_yaml(pages: Client, cluster: Cluster) -> None:
@@ -229,7 +229,7 @@ def test_a_person_of_one_namespace_learns_nothing_of_others(pages: Client, clust
     assert "mine" not in words(theirs, "/claims")
     assert "secret" in words(theirs, "/claims?state=pending")
     assert "default" not in words(theirs, "/claims")
-    assert "is not there" in words(theirs, "/claims?at=default/mine")
+    assert "not found" in words(theirs, "/claims?at=default/mine")
     assert theirs.get("/claims/default/mine").status_code == 404
     mine = browser("mia", groups=("namespace:default",))
     assert "secret" not in words(mine, "/claims?q=secret")

@@ -237,7 +237,7 @@ def test_a_class_is_saved_with_its_extended_resource_name(admin: Client, shelf: 
 def test_an_extended_resource_name_is_judged_before_saving(admin: Client, shelf: Cluster, name: str) -> None:
     said = _judged(admin, LARGE, editing="", name="big", extended=name)
     assert "must be a valid extended resource name" in said
-    assert "Cannot save yet A field needs another value." in said
+    assert "Cannot save yet A field is invalid." in said
     assert admin.post("/classes/new", {"name": "big", "selector": LARGE, "extended": name}).status_code == 422
 
 
@@ -304,7 +304,7 @@ def test_deleting_a_class_says_first_who_would_wait(admin: Client, shelf: Cluste
     shelf.create(make_claim("waits", requests=[make_request(count=9)]))
     said = _words(admin.get(f"/classes/c/{CLASS}/delete"))
     assert "1 could not be allocated any more: default/waits" in said
-    assert "Keep it" in said
+    assert "Cancel" in said
     assert admin.post(f"/classes/c/{CLASS}/delete").headers["Location"] == "/classes"
     assert objects.get(class_kind(), "", CLASS) is None
     assert admin.get(f"/classes/c/{CLASS}").status_code == 404

@@ -44,7 +44,7 @@ def test_a_driver_that_is_well(viewer: Client, cluster: Cluster) -> None:
     cluster.create_allocated(make_claim("training"), make_allocation(make_result("gpu-1")))
     assert "gpu.example.com 2 2 complete 3 free of 4" in words(viewer, "/drivers")
     text = words(viewer, PAGE)
-    assert "Nothing shows that it is unwell" in text
+    assert "No problems found" in text
     assert "2 nodes 2 pools generation 1 3 of 4 devices free" in text
     assert "index 0, 1" in text
     assert f"{CLASS} 4 devices" in text
@@ -57,7 +57,7 @@ def test_incomplete_pools_come_first_with_what_is_missing(viewer: Client, cluste
     cluster.create(make_slice(node="node-9", slices=3, generation=4))
     assert "1 of 2 incomplete" in words(viewer, "/drivers")
     text = words(viewer, PAGE)
-    assert "1 pool is incomplete; 2 devices are not offered." in text
+    assert "1 pool is incomplete; 2 devices are not allocatable." in text
     assert "Next Restart the driver there" in text
     assert "1 of 3 slices of generation 4 are there" in text
     assert text.index("node-9 node-9") < text.index("node-1 node-1")

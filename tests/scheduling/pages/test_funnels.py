@@ -71,9 +71,9 @@ def test_each_selector_of_a_class_with_several_is_told_by_what_it_asks(cluster: 
 def test_a_pod_whose_class_does_not_exist_says_that_nothing_was_counted(cluster: Cluster) -> None:
     cluster.create(make_node("node-1"))
     shown = page_of_pod(cluster)
-    assert "No device was looked at What is said above comes first." in shown
+    assert "No device was considered Resolve the cause above first." in shown
 
 
 def test_a_pod_that_runs_is_not_said_to_wait_for_anything(cluster: Cluster) -> None:
     cluster.with_gpus("node-1")
-    assert "No device was looked at" not in page_of_pod(cluster)
+    assert "No device was considered" not in page_of_pod(cluster)

@@ -86,7 +86,7 @@ def test_the_number_of_queries_does_not_grow_with_the_namespaces(viewer: Client,
 
 def test_a_new_namespace_is_made_and_opened(admin: Client, cluster: Cluster) -> None:
     assert admin.post("/namespaces", {"name": "fresh"}).headers["Location"] == "/namespaces/fresh"
-    assert "Namespace fresh is there." in words(admin, "/namespaces/fresh")
+    assert "Created namespace fresh." in words(admin, "/namespaces/fresh")
     assert "fresh" in cluster.all_namespaces()
 
 

@@ -75,7 +75,7 @@ def test_an_incomplete_pool_says_what_is_missing(viewer: Client, cluster: Cluste
     cluster.create(make_slice(slices=2, generation=7))
     assert "1 of 2 slices gpu.example.com, generation 7" in words(viewer, "/nodes")
     page = words(viewer, "/nodes/node-1")
-    assert "1 of 2 slices of gpu.example.com are there; its 2 devices are not offered." in page
+    assert "1 of 2 slices of gpu.example.com are published; its 2 devices are not allocatable." in page
 
 
 FILTERS = {
@@ -147,7 +147,7 @@ def test_a_node_that_the_controller_gave_up_is_silent_with_the_time(viewer: Clie
     node_lifecycle.sweep(datetime.now(UTC) + timedelta(seconds=90))
     assert "Silent silent since" in words(viewer, "/nodes")
     page = words(viewer, "/nodes/node-1")
-    assert "Nothing is heard of node-1." in page
+    assert "node-1 has stopped reporting." in page
     assert "systemctl status manciple-agent@node-1" in page
 
 
@@ -167,7 +167,7 @@ def test_the_page_of_a_node_tells_facts_devices_claims_and_pods(viewer: Client, 
     text = words(viewer, "/nodes/node-1")
     assert "https://10.0.0.7:10250" in text
     assert "training default gpu-0 web Pending Preparing" in text
-    assert "What is prepared stands in the agent's checkpoint" in text
+    assert "What is prepared is recorded in the agent's checkpoint" in text
     assert "kubectl drain node-1 --ignore-daemonsets" in text
     assert "kubernetes.io/hostname=node-1" in text
     assert "kind: Node" in text
@@ -265,7 +265,7 @@ def test_what_is_wrong_with_a_taint_stands_at_its_field(admin: Client, cluster: 
 
 def test_a_change_that_changes_nothing_says_so(admin: Client, cluster: Cluster) -> None:
     cluster.create(make_node())
-    assert "Nothing: the node is like that already." in words(admin, "/nodes/node-1?change=uncordon")
+    assert "No change: the node is in that state already." in words(admin, "/nodes/node-1?change=uncordon")
 
 
 def _evicted(change: NodeChange, **pod: object) -> list[float]:
@@ -359,4 +359,4 @@ def test_conditions_of_pressure_are_told_with_what_happens(viewer: Client, clust
     cluster.create(make_slice(devices=make_devices(1)))
     text = words(viewer, "/nodes/node-1")
     assert "DiskPressure: the state directory cannot be written" in text
-    assert "New pods stay away until it is over" in text
+    assert "No new pods are placed here until it is resolved" in text

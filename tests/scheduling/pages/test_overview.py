@@ -127,7 +127,7 @@ def test_waiting_pods_are_grouped_by_cause_with_the_next_step(pages: Client, clu
     assert "Why pods wait 6 pods, oldest" in waiting
     assert "5 Every matching device is held" in waiting
     assert "accepts only 1 device and it is held." in waiting
-    assert "Next Wait until one is given back" in waiting
+    assert "Next Wait until one is released" in waiting
     assert "late-0, late-1, late-2, and 2 more" in waiting
     assert "1 A DeviceClass does not exist" in waiting
     assert 'href="/pods?reason=held"' in html(pages)
@@ -182,13 +182,13 @@ def test_health_tells_of_nodes_drivers_and_workers(pages: Client, cluster: Clust
     cluster.create(make_node("node-2", ready=False))
     cluster.create(make_slice(node="node-2", slices=2))
     health = text(pages, part="health")
-    assert "4 need a look" in health
+    assert "4 need attention" in health
     assert "Node node-2 is silent. Next Start its agent on that machine" in health
-    assert "Pool node-2 is a slice short; its 2 devices are not offered. Its slices last changed at" in health
-    assert "No worker has looked at the queue" in health
+    assert "Pool node-2 is a slice short; its 2 devices are not allocatable. Its slices last changed at" in health
+    assert "No worker has processed the queue" in health
     tasks.run("schedule")
     health = text(pages, part="health")
-    assert "2 need a look" in health
+    assert "2 need attention" in health
     assert f"{heartbeats.name_of_process()} seen 0 s ago" in health
     heartbeats.stop()
 

@@ -16,7 +16,7 @@ from scheduling.pages.overview.health import (
     QueueSign,
     ShortPool,
     lines,
-    need_a_look,
+    needing_attention,
     size,
 )
 
@@ -31,7 +31,7 @@ WELL = HealthSigns(
     now=NOW,
     nodes=[NodeSign(name="a", ready=True, heard=ago(4)), NodeSign(name="b", ready=True, heard=ago(2))],
     drivers=[DriverSign(name="gpu.example.com", pools=2)],
-    processes=[ProcessSign(name="host-1", seen=ago(2), looks=60, attempts=9, placed=8)],
+    processes=[ProcessSign(name="host-1", seen=ago(2), tasks=60, attempts=9, placed=8)],
     queue=QueueSign(length=3, oldest=ago(3700)),
     sampled=ago(30),
     revision=81233,
@@ -47,15 +47,15 @@ def line(name: str, signs: HealthSigns) -> HealthLine:
     return found
 
 
-def test_when_all_is_well_nothing_needs_a_look() -> None:
-    assert need_a_look(lines(WELL)) == 0
+def test_when_all_is_well_nothing_needs_attention() -> None:
+    assert needing_attention(lines(WELL)) == 0
     told = {one.name: (one.value, one.note) for one in lines(WELL)}
     assert told == {
         "Node agents": ("2 of 2", "each reported in the last 5 s"),
-        "Driver gpu.example.com": ("2 of 2", "every pool is whole"),
+        "Driver gpu.example.com": ("2 of 2", "every pool is complete"),
         "Scheduler": ("8/min", "9 attempts in the last minute, queue 3, oldest 1 h 1 min"),
         "Workers": ("1 of 1", "host-1 seen 2 s ago"),
-        "Periodic looks": ("on time", "last sample 10:20:00"),
+        "Periodic tasks": ("on time", "last sample 10:20:00"),
         "Event log": ("revision 81,233", "reaches back to revision 70,000"),
         "Database": ("0.4 ms", "PostgreSQL, 34 MiB"),
     }
@@ -79,8 +79,8 @@ def test_a_node_that_reports_trouble_is_told_from_a_silent_one() -> None:
 @pytest.mark.parametrize(
     ("seen", "words"),
     [
-        (1, "Pool `gpu-b04` is a slice short; its 8 devices are not offered. Its slices last changed at 10:11:00."),
-        (4, "Pool `gpu-b04` has 2 more slices than it announces; its 8 devices are not offered."),
+        (1, "Pool `gpu-b04` is a slice short; its 8 devices are not allocatable. Its slices last changed at 10:11:00."),
+        (4, "Pool `gpu-b04` has 2 more slices than it announces; its 8 devices are not allocatable."),
     ],
 )
 def test_a_pool_that_is_not_whole_says_since_when(seen: int, words: str) -> None:
@@ -94,24 +94,27 @@ def test_a_pool_that_is_not_whole_says_since_when(seen: int, words: str) -> None
 
 def test_broken_devices_lead_to_themselves() -> None:
     found = line("Driver d", replace(WELL, drivers=[DriverSign(name="d", pools=1, unhealthy=1)]))
-    assert (found.troubles[0].what, found.troubles[0].url) == ("It says that 1 device is broken.", "/devices?state=bad")
+    assert (found.troubles[0].what, found.troubles[0].url) == (
+        "It says that 1 device is unhealthy.",
+        "/devices?state=bad",
+    )
 
 
 def test_without_a_worker_nothing_is_placed() -> None:
     nobody = replace(WELL, processes=[ProcessSign(name="host-1", seen=ago(90))])
     scheduler, workers = line("Scheduler", nobody), line("Workers", nobody)
     assert (scheduler.severity, workers.severity) == ("err", "err")
-    assert scheduler.troubles[0].what == "No worker has looked at the queue since 10:19:00, so no pod is placed."
+    assert scheduler.troubles[0].what == "No worker has processed the queue since 10:19:00, so no pod is placed."
     assert workers.troubles[0].what == "Process `host-1` was last seen 1 min ago."
     never = line("Scheduler", replace(WELL, processes=[]))
-    assert never.troubles[0].what == "No worker has looked at the queue, so no pod is placed."
+    assert never.troubles[0].what == "No worker has processed the queue, so no pod is placed."
 
 
 def test_tasks_that_fail_and_a_clock_that_stands_still_are_told() -> None:
     failing = replace(WELL, processes=[ProcessSign(name="host-1", seen=ago(1), failed=2)], sampled=ago(600))
     assert line("Workers", failing).troubles[0].what == "2 tasks failed in the last minute."
-    assert line("Periodic looks", failing).troubles[0].what == "Nothing has been asked for on time since 10:10:30."
-    assert need_a_look(lines(failing)) == 2
+    assert line("Periodic tasks", failing).troubles[0].what == "Periodic tasks have not started on time since 10:10:30."
+    assert needing_attention(lines(failing)) == 2
 
 
 def test_who_sees_one_namespace_learns_no_rates_of_others() -> None:

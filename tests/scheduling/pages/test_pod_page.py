@@ -91,7 +91,7 @@ def test_when_devices_come_free_is_told_only_where_the_holder_says_so(cluster: C
     _pair(cluster)
     alice = _client("alice")
     assert "Unknown" in _text(alice, "/pods/default/waits")
-    assert "Nobody has said when they will let go" in _text(alice, "/pods/default/waits")
+    assert "no deadline known" in _text(alice, "/pods/default/waits")
     pod = with_spec(cluster.pod("holds"), active_deadline_seconds=7_200)
     started = structs.replace(pod.status, start_time=cluster.now.strftime("%Y-%m-%dT%H:%M:%SZ"))
     cluster.update(structs.replace(pod, status=started))
@@ -105,7 +105,7 @@ def test_the_preview_says_what_would_follow(cluster: Cluster) -> None:
     _pair(cluster)
     text = _text(_client("ann", "default"), "/pods/default/holds/delete")
     assert "Frees 2 devices: gpu-0, gpu-1 of node-1." in text
-    assert "Removes The claim made for it: holds-gpu-" in text
+    assert "Removes The claim created for it: holds-gpu-" in text
     assert "Then default/waits on node-1 would start." in text
     assert cluster.find(Pod, "holds") is not None
 

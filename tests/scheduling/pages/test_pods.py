@@ -69,7 +69,7 @@ def test_a_waiting_pod_says_why_and_who_holds_the_devices(pages: Client, cluster
     _waits(cluster, "second")
     text = _text(pages, "/pods/default/second")
     assert "It waits because request gpu accepts only 2 devices and both are held." in text
-    assert "Next Wait until one is given back" in text
+    assert "Next Wait until one is released" in text
     assert "Free0all 2 held" in text
     assert "Who holds the 2" in text
     assert "node-1 gpu-0, gpu-1 first default" in text

@@ -17,14 +17,14 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         actions = parser.add_subparsers(dest="action", required=True)
-        issue = actions.add_parser("issue", help="print a new token; it is shown this once")
+        issue = actions.add_parser("issue", help="print a new token; it is shown only once")
         issue.add_argument("name")
         issue.add_argument("--group", action="append", default=[], help="may be given several times")
         issue.add_argument("--hours", type=float, help="lifetime; without it, until revoked")
-        actions.add_parser("list", help="who holds tokens, and when they were last used")
-        revoke = actions.add_parser("revoke", help="end a name's tokens")
+        actions.add_parser("list", help="list the tokens and when each was last used")
+        revoke = actions.add_parser("revoke", help="revoke a name's tokens")
         revoke.add_argument("name")
-        revoke.add_argument("--digest", default="", help="only the token whose listed digest starts so")
+        revoke.add_argument("--digest", default="", help="only the token whose listed digest starts with this")
 
     def handle(self, *_args: Any, **options: Any) -> None:
         {"issue": self._issue, "list": self._list, "revoke": self._revoke}[options["action"]](options)

@@ -21,11 +21,11 @@ from manciple.processes.home import Home
 class Command(BaseCommand):
     """Writes HOME/kubeconfig, HOME/kubeconfig-user and HOME/nodes/NODE/kubeconfig."""
 
-    help = "Make the namespaces, the administrator, and kubeconfig files for admin, user and the nodes named."
+    help = "Create the namespaces, the administrator, and kubeconfig files for admin, user and the named nodes."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--server", required=True, metavar="URL", help="the API's URL, as clients reach it")
-        parser.add_argument("--node", action="append", default=[], metavar="NAME", help="a node to make a token for")
+        parser.add_argument("--node", action="append", default=[], metavar="NAME", help="a node to create a token for")
         parser.add_argument("--ca", type=Path, metavar="FILE", help="the authority's certificate (default HOME/ca.crt)")
 
     def handle(self, *_args: Any, **options: Any) -> None:

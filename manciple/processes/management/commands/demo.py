@@ -1,4 +1,4 @@
-"""`manage.py demo`: fills an empty home with a believable laboratory, to try the pages and to take pictures of them."""
+"""`manage.py demo`: fills an empty home with a realistic laboratory, to try the pages and take screenshots."""
 
 from __future__ import annotations
 
@@ -28,12 +28,14 @@ PEOPLE = {"visitor": "", "nora": "nlp-lab"}
 class Command(BaseCommand):
     """Fills, and with --serve runs the system on what was filled in, without nodes of its own."""
 
-    help = "Fill an empty home with a believable laboratory: nodes, devices, jobs, and pods that wait for real reasons."
+    help = "Fill an empty home with a realistic laboratory: nodes, devices, jobs, and pods that wait for real reasons."
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--size", choices=filling.SIZES, default="lab", help="40 nodes, or 625 with 5,000 devices")
-        parser.add_argument("--seed", type=int, default=1, help="another number, another laboratory (default 1)")
+        parser.add_argument(
+            "--seed", type=int, default=1, help="seed of the laboratory: another number gives another one (default 1)"
+        )
         parser.add_argument(
             "--serve", action="store_true", help="then run the API, the dashboard and the workers on it"
         )

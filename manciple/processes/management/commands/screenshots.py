@@ -1,4 +1,4 @@
-"""`manage.py screenshots` (`make screenshots`): pictures of every page, light and dark, from the demo's laboratory."""
+"""`manage.py screenshots` (`make screenshots`): every page, light and dark, from the demo's laboratory."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SETTLED = 400
 class Command(BaseCommand):
     """Fills a temporary home, serves it, and opens every page in Chromium."""
 
-    help = "Take pictures of every page, from the demo's laboratory, into docs/screenshots."
+    help = "Take screenshots of every page, from the demo's laboratory, into docs/screenshots."
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -70,7 +70,7 @@ class _Camera:
         self._desk = browser.new_context(viewport=DESKTOP, color_scheme=scheme, reduced_motion="reduce")
         self._page = self._desk.new_page()
         self._page.goto(f"{web}/login")
-        self._page.get_by_label("Name").fill("admin")
+        self._page.get_by_label("Username").fill("admin")
         self._page.get_by_label("Password").fill(password)
         self._page.get_by_role("button", name="Sign in").click()
         self._page.wait_for_url(lambda url: "/login" not in url)
@@ -82,7 +82,7 @@ class _Camera:
         self._darkroom = self._desk.new_page()  # blank
 
     def take(self, page: PageAddress) -> str:
-        """The picture's name; "" where the address is no page but a part of one."""
+        """The screenshot's name; "" where the address is no page but a part of one."""
         answer = self._desk.request.get(self._web + page.path, max_redirects=0)  # what leads elsewhere is no page
         if not answer.ok or not is_document(answer.headers.get("content-type", ""), answer.text()):
             return ""

@@ -31,10 +31,12 @@ class Command(BaseCommand):
             "--web", default="", metavar="HOST:PORT", help="where the dashboard listens, behind a proxy"
         )
         parser.add_argument(
-            "--tls-cert", type=Path, metavar="FILE", help="certificate chain; made in HOME where absent"
+            "--tls-cert", type=Path, metavar="FILE", help="certificate chain; created in HOME if absent"
         )
         parser.add_argument("--tls-key", type=Path, metavar="FILE", help="its key")
-        parser.add_argument("--host", action="append", default=[], help="a name the made certificate is valid for")
+        parser.add_argument(
+            "--host", action="append", default=[], help="a name that the created certificate is valid for"
+        )
 
     def handle(self, *_args: Any, **options: Any) -> None:
         tls = _tls(options["tls_cert"], options["tls_key"], hosts=options["host"])

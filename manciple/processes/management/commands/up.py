@@ -33,7 +33,7 @@ class Command(BaseCommand):
             help="simulated nodes with a GPU in partitions and shared network interfaces (default 1)",
         )
         parser.add_argument(
-            "--no-demo", action="store_true", help="do not make the demo classes, namespace and template"
+            "--no-demo", action="store_true", help="do not create the demo classes, namespace and template"
         )
         # --home DIR is taken by manage.py before the settings are read; it stands here for --help.
         parser.add_argument("--home", metavar="DIR", help="where everything is kept (default ./var)")

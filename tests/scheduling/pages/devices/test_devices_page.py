@@ -209,7 +209,7 @@ def test_held_devices_of_others_have_no_runs_and_own_ones_have_names(secret: Non
 
 def test_the_history_of_others_has_times_and_no_names(secret: None) -> None:
     shown = text(page(signed_in("limited", "lab"), f"/devices/d/{DRIVER}/node-1/gpu-2"))
-    assert "not yours to see another namespace" in shown
+    assert "not visible to you another namespace" in shown
     assert "covert-past" in text(page(signed_in("everything"), f"/devices/d/{DRIVER}/node-1/gpu-2"))
 
 

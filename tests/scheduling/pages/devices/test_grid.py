@@ -70,7 +70,7 @@ TAINTED = {"taints": (make_device_taint("example.com/maintenance"),)}
         "two claims share it",
         "it is tainted",
         "it is tainted while held",
-        "its driver says that it is broken",
+        "its driver reports a fault",
         "NVIDIA's driver reports an XID while it is held",
         "a taint that only informs keeps nobody away",
         "its pool is incomplete",
