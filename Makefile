@@ -10,6 +10,7 @@ unexport PYTHONDONTWRITEBYTECODE
 run: .venv/.runtime
 	@$(PYTHON) manage.py up $(ARGS)
 
+# All tests, TEST_WORKERS parts of them at a time (tests/parts.py); what ARGS names, in one process.
 test: .venv/.tests
 	@bin/test $(ARGS)
 
