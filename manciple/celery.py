@@ -85,7 +85,7 @@ class InProcessChannel(memory.Channel):
 class Transport(memory.Transport):
     """Waits for messages without asking for them."""
 
-    InProcessChannel = InProcessChannel
+    Channel = InProcessChannel
     driver_type = driver_name = SCHEME
 
     def drain_events(self, connection: Any, timeout: Any = None, **more: Any) -> None:  # noqa: ARG002 - kombu's signature

@@ -81,7 +81,7 @@ def test_whoever_waits_is_woken_and_does_not_ask_meanwhile(
             "only", exchange=QUEUE.exchange, routing_key=QUEUE.routing_key, declare=[QUEUE]
         )
     assert reader.taken == ["only"]
-    assert len(asked) <= 3
+    assert 1 <= len(asked) <= 3
 
 
 def test_who_waits_for_nothing_is_told_after_the_time(connection: Connection) -> None:

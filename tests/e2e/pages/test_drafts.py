@@ -97,7 +97,7 @@ def test_leaving_a_pod_that_was_checked_and_not_created_asks_first(page: Page, u
     expect(editor).to_contain_text("half-done")
     assert asked == ["beforeunload"] * 2
     page.get_by_role("link", name="Cancel").click()
-    expect(page.get_by_role("heading", name="Pods", exact=True)).to_be_visible()
+    expect(page.get_by_role("heading", name="Pods", exact=True, level=1)).to_be_visible()
     assert asked == ["beforeunload"] * 2
 
 
