@@ -9,8 +9,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
+from msgspec.structs import replace
 
 from claims.devices.holdings import Holder, Holders, level_of, state_of
 from claims.devices.published import CandidateDevice, DeviceKey, DevicePool, Draw, Keyed, charge, fits, nanos
@@ -38,20 +41,31 @@ class Part:
     holders: tuple[Holder, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unit(Keyed):
+class Unit(Keyed, msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One piece of hardware as a person counts: a device, or a card and what it is cut into.
 
-    key: of the device that stands for it. candidates: every published device that it is made of; none where it is held
-    though nobody publishes it.
+    stands: the device that stands for it; its key where it is held though nobody publishes it. card: every device that
+    a card is made of. A page of a large cluster keeps one for each device, so it holds little, and nothing that leads
+    back to it (`gc=False`).
     """
 
-    key: DeviceKey
+    stands: CandidateDevice | DeviceKey
     state: DeviceState
     holders: tuple[Holder, ...]
-    candidates: tuple[CandidateDevice, ...] = ()
+    card: tuple[CandidateDevice, ...] = ()
     parts: tuple[Part, ...] = ()
     level: int = 0  # percent in use, of a shared device
+
+    @property
+    def key(self) -> DeviceKey:
+        return self.stands if isinstance(self.stands, tuple) else self.stands.key
+
+    @property
+    def candidates(self) -> tuple[CandidateDevice, ...]:
+        """Every published device that it is made of."""
+        if self.card or isinstance(self.stands, tuple):
+            return self.card
+        return (self.stands,)
 
     @property
     def namespace(self) -> str:
@@ -64,17 +78,18 @@ class Unit(Keyed):
     @property
     def cut(self) -> bool:
         """Whether it is a card: hardware that is published in partitions."""
-        return len(self.candidates) > 1
+        return len(self.card) > 1
 
     @property
     def gauge(self) -> bool:
         """Whether it is a network interface, which stands beside the others."""
-        return len(self.candidates) == 1 and self.candidates[0].gauge
+        return not self.card and not isinstance(self.stands, tuple) and self.stands.gauge
 
     @property
     def model(self) -> str:
-        model = self.candidates[0].model if self.candidates else self.key[0]
-        return f"{model}, partitioned" if self.cut else model
+        if self.card:
+            return f"{self.card[0].model}, partitioned"
+        return self.stands[0] if isinstance(self.stands, tuple) else self.stands.model
 
 
 class Now(Protocol):
@@ -144,25 +159,24 @@ def unit_of(unit: CandidateDevice | Card, now: Now) -> Unit:
         return _cut(unit, now)
     holders = now.holders.get(unit.key, ())
     level = level_of(unit, holders)
-    return Unit(key=unit.key, state=now.state_of(unit), holders=holders, candidates=(unit,), level=level)
+    return Unit(stands=unit, state=now.state_of(unit), holders=holders, level=level)
 
 
 def _cut(card: Card, now: Now) -> Unit:
     holders, whole = now.holders, card.whole
     if not now.complete:
         held = tuple(one for candidate in card.candidates for one in holders.get(candidate.key, ()))
-        key = card.candidates[0].key
-        return Unit(key=key, state=DeviceState.UNPUBLISHED, holders=held, candidates=card.candidates)
+        return Unit(stands=card.candidates[0], state=DeviceState.UNPUBLISHED, holders=held, card=card.candidates)
     held_partitions = [candidate for candidate in card.partitions if candidate.key in holders]
     if whole is not None and (whole.key in holders or not (held_partitions or card.together)):
-        return replace(unit_of(whole, now), candidates=card.candidates)
+        return replace(unit_of(whole, now), card=card.candidates)
     left = now.left.get(card.counter_set, {})
     shown = card.partitions if card.together else (*held_partitions, *_still_to_be_had(card, holders, left))
     parts = _parts(card, shown, now)
     everybody = tuple(dict.fromkeys(holder for part in parts for holder in part.holders))
-    key = whole.key if whole is not None else card.partitions[0].key
+    stands = whole if whole is not None else card.partitions[0]
     state = _card_state(parts, everybody)
-    return Unit(key=key, state=state, holders=everybody, candidates=card.candidates, parts=parts)
+    return Unit(stands=stands, state=state, holders=everybody, card=card.candidates, parts=parts)
 
 
 def _still_to_be_had(card: Card, holders: Holders, left: Mapping[str, int]) -> list[CandidateDevice]:

@@ -64,7 +64,7 @@ class PoolState:
         """In published order; devices that are held though nobody publishes them come last."""
         known = {one.key for one in self.candidates}
         unpublished = (
-            Unit(key=key, state=DeviceState.UNPUBLISHED, holders=self.holders[key])
+            Unit(stands=key, state=DeviceState.UNPUBLISHED, holders=self.holders[key])
             for key in sorted(self.holders.keys() - known)
         )
         return (*(unit_of(one, self) for one in self.layout), *unpublished)
@@ -133,7 +133,7 @@ class DeviceSnapshot:
         return DeviceState.UNPUBLISHED if pool is None else pool.state(device)
 
     def state_of(self, candidate: CandidateDevice) -> DeviceState:
-        return self.pools[candidate.key[:2]].state_of(candidate)
+        return self.pools[candidate.home].state_of(candidate)
 
 
 Key = TypeVar("Key")

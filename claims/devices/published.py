@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
+import msgspec
+
 from claims.devices.states import DeviceState
 from inventory.kinds.devices import (
     HARD_EFFECTS,
@@ -46,7 +48,10 @@ class Keyed:
     """What is known by the key of a device."""
 
     __slots__ = ()
-    key: DeviceKey
+
+    @property
+    def key(self) -> DeviceKey:
+        raise NotImplementedError
 
     @property
     def name(self) -> str:
@@ -66,21 +71,26 @@ class Keyed:
         return "/".join(self.key)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, weakref_slot=True)
-class CandidateDevice(Keyed):
-    """One published device. Compared by identity.
+class CandidateDevice(Keyed, msgspec.Struct, frozen=True, kw_only=True, eq=False, gc=False):
+    """One published device. Compared by identity; nothing that it holds leads back to it (`gc=False`).
 
-    node: empty where it is not one node's. fence: TAINTED or UNHEALTHY where claims are kept away.
+    home: its pool. node: empty where it is not one node's. fence: TAINTED or UNHEALTHY where claims are kept away.
     draws: what it takes of its pool's counters.
     """
 
-    key: DeviceKey
+    home: PoolKey
     node: str
     model: str
     fence: DeviceState | None
     gauge: bool
     draws: Draw
     device: Device
+
+    @property
+    def key(self) -> DeviceKey:
+        """Made when it is asked for: a large cluster's would take as much as the devices' states."""
+        driver, pool = self.home
+        return driver, pool, self.device.name
 
     @property
     def facts(self) -> Iterable[tuple[str, str]]:
@@ -171,15 +181,15 @@ class Published:
 
 def read_slice(published: ResourceSlice) -> DeviceSlice:
     spec = published.spec
+    pool = (spec.driver, spec.pool.name)
     return DeviceSlice(
         name=published.metadata.name,
-        pool=(spec.driver, spec.pool.name),
+        pool=pool,
         generation=spec.pool.generation,
         expected=spec.pool.resource_slice_count,
         node=spec.node_name or "",
         candidates=tuple(
-            candidate_of(spec.driver, spec.pool.name, device, node=device.node_name or spec.node_name or "")
-            for device in spec.devices
+            candidate_of(pool, device, node=device.node_name or spec.node_name or "") for device in spec.devices
         ),
         counters={one.name: _amounts(one) for one in spec.shared_counters},
         published=published,
@@ -194,11 +204,11 @@ def gather(key: PoolKey, slices: Iterable[DeviceSlice]) -> DevicePool:
     return DevicePool(key=key, generation=highest, expected=current[0].expected if current else 1, slices=current)
 
 
-def candidate_of(driver: str, pool: str, device: Device, *, node: str = "") -> CandidateDevice:
+def candidate_of(pool: PoolKey, device: Device, *, node: str = "") -> CandidateDevice:
     return CandidateDevice(
-        key=(driver, pool, device.name),
+        home=pool,
         node=node,
-        model=_model(driver, device),
+        model=_model(pool[0], device),
         fence=fence_of(device.taints),
         gauge=_is_gauge(device),
         draws={one.counter_set: _amounts(one) for one in device.consumes_counters} or _NO_DRAW,

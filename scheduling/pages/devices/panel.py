@@ -247,7 +247,7 @@ def _amount(amount: int, like: str) -> str:
 
 def _counters(snapshot: DeviceSnapshot, candidate: CandidateDevice) -> Iterator[tuple[str, str, str, str, bool]]:
     """(counter set, counter, what the device draws, what is left, whether that is too little)."""
-    left = snapshot.pools[candidate.key[:2]].left
+    left = snapshot.pools[candidate.home].left
     for one in candidate.device.consumes_counters:
         for name, counter in sorted(one.counters.items()):
             rest = left.get(one.counter_set, {}).get(name, 0)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
+from msgspec import structs
+
 from claims.devices.cards import Part, Unit
 from claims.devices.holdings import Holder
 from manciple.pages.people import Person
@@ -32,7 +34,7 @@ def holders_for(person: Person, holders: Iterable[Holder]) -> tuple[Holder, ...]
 
 def _tile(tile: Unit, sees: Sees) -> Unit:
     parts = tuple(_part(part, sees) for part in tile.parts)
-    return replace(tile, holders=_holders(tile.holders, sees), parts=parts)
+    return structs.replace(tile, holders=_holders(tile.holders, sees), parts=parts)
 
 
 def _part(part: Part, sees: Sees) -> Part:

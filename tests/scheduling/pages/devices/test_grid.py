@@ -19,7 +19,7 @@ from tests.builders import DRIVER, make_device, make_device_taint, make_slice
 
 
 def candidate(name: str = "gpu-0", *, node: str = "node-1", driver: str = DRIVER, **fields: Any) -> CandidateDevice:
-    return candidate_of(driver, node, make_device(name, **fields), node=node)
+    return candidate_of((driver, node), make_device(name, **fields), node=node)
 
 
 def holder(claim: str = "c1", *, pods: tuple[str, ...] = ("p1",), shared: bool = False, **fields: Any) -> Holder:
