@@ -1,7 +1,7 @@
 """The WebSocket of an open page: says which parts of it are out of date.
 
 Server to browser: {"revision": N, "topics": [...]}; {"revision": N, "everything": true} after too long an absence.
-Browser to server: nothing; it reconnects with `?after=REVISION` of the picture it shows.
+Browser to server: nothing; it reconnects with `?after=REVISION` of the page it shows.
 """
 
 from __future__ import annotations
