@@ -275,6 +275,7 @@ class History:
         self._meanwhile = meanwhile
         self._followers: list[Follower[Names]] = []
         self._looking = False
+        self._calm = False
         self._written = 0
         self._backup: str | None = None
 
@@ -303,7 +304,8 @@ class History:
             {"look": self._look, "join": self._join, "restore": self._restore}.get(what, lambda: None)()
 
     def _disturb(self) -> None:
-        self._happen(*next(self._meanwhile, ("nothing", "")))
+        if not self._calm:
+            self._happen(*next(self._meanwhile, ("nothing", "")))
 
     def _join(self) -> None:
         self._followers.append(Follower(Names, source=Disturbed(self._disturb)))
@@ -319,14 +321,18 @@ class History:
         self._looking = False
 
     def _restore(self) -> None:
-        """Back to the last backup, or make one. Whoever is ahead of it notices before it has caught up with them."""
+        """Back to the last backup, or make one. Whoever is ahead of it notices before it has caught up with them: later
+        nobody could, as a revision that was given again tells nothing of what it had been.
+        """
         if self._backup is None:
             self._backup = transaction.savepoint()
             return
         self._look()
         transaction.savepoint_rollback(self._backup)
         self._backup = None
+        self._calm = True
         self._look()
+        self._calm = False
 
 
 # Decoded once --------------------------------------------------------------------------------------------------------
