@@ -72,6 +72,7 @@ INSTALLED_APPS = [
     "channels",
     "django_htmx",
     "manciple.store",
+    "manciple.access",
     "manciple.api",
     "manciple.live",
     "manciple.pages",

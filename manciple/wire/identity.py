@@ -16,10 +16,20 @@ SYSTEM_NAMESPACE = "kube-system"
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A name ("admin", "system:node:n1") and the groups it belongs to ("system:masters", "system:authenticated")."""
+    """A name ("admin", "system:node:n1") and the groups it belongs to ("system:masters", "system:authenticated").
+
+    uid: of the service account, where it is one. extra: what else its credential says, each key once, such as the node
+    that a token is bound to.
+    """
 
     name: str
     groups: tuple[str, ...] = ()
+    uid: str = ""
+    extra: tuple[tuple[str, tuple[str, ...]], ...] = ()
+
+    def extras(self, key: str) -> tuple[str, ...]:
+        """The values of one extra; () where the credential does not say."""
+        return next((values for known, values in self.extra if known == key), ())
 
     @property
     def is_authenticated(self) -> bool:

@@ -1,0 +1,49 @@
+"""Who may do what: the one place that is asked before every read, write, watch, stream, page and computed answer.
+
+The authorizers are asked in the order of registration. The first that allows ends it; one that has no opinion passes
+the question on; what each has to say against it becomes the reason of the refusal, as with kube-apiserver's union of
+Node and RBAC. For members of `system:masters` none is asked.
+
+    demand(identity, Attributes(verb="create", resource="pods", namespace="team-a"))   # raises Forbidden
+    decide(identity, wanted).allowed                                                   # where only the answer matters
+
+Authorizers read the database (through followers, warm): call from a thread that may.
+Source: apiserver/pkg/authorization/union/union.go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from manciple.access.attributes import Attributes, Decision, refusal
+from manciple.wire.identity import MASTERS, Identity
+
+#: (who, what) -> the decision; not allowed means "no opinion", with what there is to say against it
+Authorizer = Callable[[Identity, Attributes], Decision]
+
+_authorizers: dict[str, Authorizer] = {}
+
+
+def register_authorizer(name: str, authorizer: Authorizer) -> None:
+    """Ask `authorizer` after those registered before; the same name replaces what was said."""
+    _authorizers[name] = authorizer
+
+
+def decide(identity: Identity, wanted: Attributes) -> Decision:
+    if MASTERS in identity.groups:
+        return Decision(True, f'member of "{MASTERS}"')
+    reasons = []
+    for authorizer in _authorizers.values():
+        decision = authorizer(identity, wanted)
+        if decision.allowed:
+            return decision
+        if decision.reason:
+            reasons.append(decision.reason)
+    return Decision(False, "; ".join(reasons))
+
+
+def demand(identity: Identity, wanted: Attributes) -> None:
+    """Raises: Forbidden."""
+    decision = decide(identity, wanted)
+    if not decision.allowed:
+        raise refusal(identity, wanted, decision.reason)
