@@ -271,8 +271,9 @@ def unknown_path(subresource: str = "") -> NotFound:
     return NotFound(f"{message}: it does not serve {subresource}" if subresource else message, details={})
 
 
-def unsupported_method() -> MethodNotAllowed:
-    return MethodNotAllowed("the server does not allow this method on the requested resource")
+def unsupported_method(why: str = "") -> MethodNotAllowed:
+    message = "the server does not allow this method on the requested resource"
+    return MethodNotAllowed(f"{message}: {why}" if why else message)
 
 
 def body_too_large() -> TooLarge:

@@ -2,6 +2,7 @@
 
 from django.apps import AppConfig
 
+from manciple.wire.extensions import CUSTOM_RESOURCE_DEFINITION
 from manciple.wire.machinery import KINDS
 from manciple.wire.registry import registry
 
@@ -14,6 +15,6 @@ class ApiConfig(AppConfig):
         # Models can be imported from here on only.
         from manciple.api import namespaces  # noqa: PLC0415
 
-        for kind in KINDS:
+        for kind in (*KINDS, CUSTOM_RESOURCE_DEFINITION):
             registry.register(kind)
         namespaces.register()

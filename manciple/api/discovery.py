@@ -56,9 +56,6 @@ def version() -> dict[str, str]:
 # Resources ------------------------------------------------------------------------------------------------------------
 
 
-VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
-#: Kinds without one of the verbs: whole namespaces and their contents are not deleted by collection.
-WITHOUT_VERBS = {"namespaces": ("deletecollection",)}
 SUBRESOURCE_VERBS = {"status": ("get", "patch", "update"), "finalize": ("update",)}
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 
@@ -105,13 +102,12 @@ def _review(kind: Kind) -> DiscoveredResource:
 
 def _lines(one: Served) -> Iterator[DiscoveredResource]:
     kind = one.kind
-    without = WITHOUT_VERBS.get(kind.plural, ())
     yield DiscoveredResource(
         name=kind.plural,
         kind=kind.kind,
         singular=kind.singular or kind.kind.lower(),
         namespaced=kind.namespaced,
-        verbs=tuple(verb for verb in VERBS if verb not in without),
+        verbs=kind.verbs,
         short_names=kind.short_names,
         categories=kind.categories,
     )

@@ -142,6 +142,7 @@ class ResourceView(ApiView):
             return self._connect(request, below)
         if self.where.name or (self.kind.namespaced and not self.where.namespace):
             raise unsupported_method()
+        self._need_verb("create")
         form = _form(request)
         wanted = requests.write_options(request.GET, operation="Create")
         decoded = self._decoded(request, wanted.strictness)
@@ -167,7 +168,7 @@ class ResourceView(ApiView):
         return document_answer(status, code=201)
 
     def put(self, request: Request, **_: Any) -> HttpResponse:
-        self._need_object()
+        self._need_object("update")
         form = _form(request)
         wanted = requests.write_options(request.GET, operation="Update")
         decoded = self._decoded(request, wanted.strictness)
@@ -184,7 +185,7 @@ class ResourceView(ApiView):
         return self._object(written.object, form, code=201 if written.created else 200, warnings=decoded.warnings)
 
     def patch(self, request: Request, **_: Any) -> HttpResponse:
-        self._need_object()
+        self._need_object("patch")
         form = _form(request)
         media = patches.media_type(request.content_type or "")
         applying = media == patches.APPLY_PATCH
@@ -210,6 +211,7 @@ class ResourceView(ApiView):
     def delete(self, request: Request, **_: Any) -> HttpResponse:
         if self.where.subresource:
             raise unsupported_method()
+        self._need_verb("delete" if self.where.name else "deletecollection")
         form = _form(request)
         wanted = requests.delete_options(
             requests.decode_delete_options(body_of(request), request.content_type or ""), request.GET
@@ -233,7 +235,7 @@ class ResourceView(ApiView):
         return self._object(deletion.object, form, code=code)
 
     def _delete_collection(self, request: Request, wanted: DeleteOptions, form: Form) -> HttpResponse:
-        if (self.kind.namespaced and not self.where.namespace) or self.kind.resource == "namespaces":
+        if self.kind.namespaced and not self.where.namespace:
             raise unsupported_method()
         selected = requests.list_options(self.kind, request.GET)
         page = verbs.delete_all(
@@ -245,10 +247,16 @@ class ResourceView(ApiView):
         )
         return _finished(answers.list_text(self.served, page, form, now=time.time()), form)
 
-    def _need_object(self) -> None:
+    def _need_object(self, verb: str) -> None:
         below = self.where.subresource
         if not self.where.name or subresources.find(self.kind, below):
             raise unsupported_method()
+        self._need_verb(verb)
+
+    def _need_verb(self, verb: str) -> None:
+        """Raises: MethodNotAllowed where no client may do that with the kind."""
+        if verb not in self.kind.verbs:
+            raise unsupported_method(self.kind.without_verbs)
 
     def _decoded(self, request: Request, strictness: codec.Strictness) -> codec.Decoded:
         return requests.decode_object(

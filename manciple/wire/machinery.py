@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from manciple.wire.base import ApiObject, Int32, Int64, ObjectReference, TimeText, Value, always, pb, status_metadata
 from manciple.wire.errors import FieldError, immutable, invalid, required
-from manciple.wire.registry import Column, Kind, Subresource
+from manciple.wire.registry import VERBS, Column, Kind, Subresource
 from manciple.wire.tables import AGE_COLUMN, NAME_COLUMN, age
 from manciple.wire.validation import (
     SPEC,
@@ -291,6 +291,7 @@ NAMESPACE = Kind(
     singular="namespace",
     short_names=("ns",),
     namespaced=False,
+    verbs=tuple(verb for verb in VERBS if verb != "deletecollection"),
     type=Namespace,
     prepare_create=create_namespace,
     prepare_update=update_namespace,

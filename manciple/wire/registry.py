@@ -19,6 +19,9 @@ import orjson
 from manciple.wire.base import ApiObject
 from manciple.wire.errors import FieldError
 
+#: What clients may do with the objects of a kind, in the order in which discovery lists it.
+VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
+
 #: new object (create), or (new, old) (update); returns the object as it will be stored.
 PrepareCreate = Callable[[Any], Any]
 PrepareUpdate = Callable[[Any, Any], Any]
@@ -76,6 +79,10 @@ class Kind:
     short_names: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
     namespaced: bool = True
+    #: which of `VERBS` clients may use; reading is always among them
+    verbs: tuple[str, ...] = VERBS
+    #: what a client who tries one of the others is told besides that it cannot
+    without_verbs: str = ""
     type: type[ApiObject]
     prepare_create: PrepareCreate = lambda new: new
     prepare_update: PrepareUpdate = lambda new, _old: new

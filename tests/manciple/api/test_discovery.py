@@ -56,6 +56,27 @@ def test_resources_say_what_can_be_done_with_them(api: Api) -> None:
     assert "namespaces/finalize" in lines
 
 
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+
+
+def test_there_are_no_custom_resources_and_none_can_be_defined(api: Api) -> None:
+    (line,) = resources(api, "/apis/apiextensions.k8s.io/v1").values()
+    assert (line["name"], line["verbs"]) == ("customresourcedefinitions", ["get", "list", "watch"])
+    listed = api.get(DEFINITIONS).json
+    assert (listed["kind"], listed["items"]) == ("CustomResourceDefinitionList", [])
+    body = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": "a.b.c"}}
+    refusals = [
+        api.post(DEFINITIONS, body),
+        api.put(f"{DEFINITIONS}/a.b.c", body),
+        api.delete(f"{DEFINITIONS}/a.b.c"),
+        api.delete(DEFINITIONS),
+    ]
+    assert {answer.code for answer in refusals} == {405}
+    assert {answer.json["message"].partition(": ")[2] for answer in refusals} == {
+        "this server has no custom resources, so definitions of them cannot be created"
+    }
+
+
 def test_every_served_version_lists_its_resources(api: Api) -> None:
     for version in ("v1", "v1beta1", "v1beta2"):
         lines = resources(api, f"/apis/resource.k8s.io/{version}")

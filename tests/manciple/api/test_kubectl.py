@@ -65,6 +65,13 @@ def test_unknown_fields_are_refused(kubectl: Kubectl) -> None:
     assert "not found" in kubectl("get", "resourceclaim", "gpu", check=False)
 
 
+def test_a_kind_that_is_not_served_is_said_to_be_missing_and_nothing_else(kubectl: Kubectl) -> None:
+    job = "apiVersion: batch/v1\nkind: Job\nmetadata: {name: train}\n"
+    told = kubectl("apply", "-f", "-", stdin=job, check=False)
+    assert 'no matches for kind "Job" in version "batch/v1"' in told
+    assert "validate=false" not in told
+
+
 def test_unknown_fields_are_warned_of(kubectl: Kubectl) -> None:
     colourful = POD.replace("image: busybox", "image: busybox, colour: red")
     told = kubectl("create", "--validate=warn", "-f", "-", stdin=colourful, check=False)
