@@ -33,8 +33,9 @@ from inventory.kinds.node_rules import (
     validate_node_selector_term,
     validate_resource_list,
 )
-from manciple.wire.base import LabelSelector, ObjectMeta
+from manciple.wire.base import ObjectMeta
 from manciple.wire.errors import FieldError, duplicate, forbidden, immutable, invalid, not_supported, required
+from manciple.wire.selectors import validate_label_selector
 from manciple.wire.validation import (
     SPEC,
     STATUS,
@@ -112,28 +113,6 @@ def _validate_pod_affinity_term(term: PodAffinityTerm, path: Path) -> Errors:
     if not term.topology_key:
         found.append(required(path.child("topologyKey"), "can not be empty"))
     return found + each(check_label_key(term.topology_key), path.child("topologyKey"), term.topology_key)
-
-
-def validate_label_selector(selector: LabelSelector | None, path: Path) -> Errors:
-    """metav1.LabelSelector (upstream: ValidateLabelSelector)."""
-    if selector is None:
-        return []
-    found = validate_labels(selector.match_labels, path.child("matchLabels"))
-    for position, requirement in enumerate(selector.match_expressions):
-        at = path.child("matchExpressions").at(position)
-        values = at.child("values")
-        found += each(check_label_key(requirement.key), at.child("key"), requirement.key)
-        if requirement.operator in ("In", "NotIn"):
-            missing = required(values, "must be specified when `operator` is 'In' or 'NotIn'")
-            found += [] if requirement.values else [missing]
-        elif requirement.operator in ("Exists", "DoesNotExist"):
-            extra = forbidden(values, "may not be specified when `operator` is 'Exists' or 'DoesNotExist'")
-            found += [extra] if requirement.values else []
-        else:
-            found.append(invalid(at.child("operator"), requirement.operator, "not a valid selector operator"))
-        for index, value in enumerate(requirement.values):
-            found += each(check_label_value(value), values.at(index), value)
-    return found
 
 
 def validate_tolerations(tolerations: Sequence[Toleration], path: Path) -> Errors:

@@ -2,7 +2,14 @@
 
 from django.apps import AppConfig
 
+from manciple.access.kinds.roles import KINDS
+from manciple.wire.registry import registry
+
 
 class AccessConfig(AppConfig):
     name = "manciple.access"
     label = "access"
+
+    def ready(self) -> None:
+        for kind in KINDS:
+            registry.register(kind)

@@ -21,6 +21,7 @@ from typing import Any
 
 from msgspec import structs
 
+from manciple.access.kinds import roles
 from manciple.api import namespaces
 from manciple.api.requests import ListOptions, propagation_of
 from manciple.store import objects, tail
@@ -95,7 +96,9 @@ def _at_exactly(kind: Kind, page: Page, wanted: int) -> Page:
 #: How often an update is worked out anew because somebody else wrote in between (upstream: patches retry 5 times).
 ATTEMPTS = 5
 #: Kinds that a PUT creates where they are missing (upstream: AllowCreateOnUpdate).
-CREATED_BY_UPDATE = frozenset({"leases.coordination.k8s.io", "events", "events.events.k8s.io"})
+CREATED_BY_UPDATE = frozenset(
+    {"leases.coordination.k8s.io", "events", "events.events.k8s.io", *(kind.resource for kind in roles.KINDS)}
+)
 #: Kinds whose updates must name the resourceVersion they replace (upstream: AllowUnconditionalUpdate is false).
 CONDITIONAL = frozenset({"leases.coordination.k8s.io"})
 

@@ -22,6 +22,7 @@ from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
 from rest_framework.views import APIView
 
+from manciple.access.kinds import roles
 from manciple.api import answers, patches, requests, reviews, subresources, verbs
 from manciple.api.answers import (
     BODY_LIMIT,
@@ -64,7 +65,16 @@ def answer_api_first(get_response: GetResponse) -> GetResponse:
 
 
 #: Kinds whose DELETE answers a Status once the object is gone; the others answer the object (ReturnDeletedObject).
-ANSWERED_BY_STATUS = frozenset({"namespaces", "nodes", "events", "events.events.k8s.io", "leases.coordination.k8s.io"})
+ANSWERED_BY_STATUS = frozenset(
+    {
+        "namespaces",
+        "nodes",
+        "events",
+        "events.events.k8s.io",
+        "leases.coordination.k8s.io",
+        *(kind.resource for kind in roles.KINDS),
+    }
+)
 
 
 class _OurNegotiation(BaseContentNegotiation):

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Protocol
 
-from manciple.wire.validation import check_label_key, check_label_value
+from manciple.wire.errors import forbidden, invalid, required
+from manciple.wire.validation import Errors, Path, check_label_key, check_label_value, each, validate_labels
 
 _TOKEN = re.compile(r"\s*(?:(==|!=|[=!,()<>])|([^\s=!,()<>]+))")
 _INTEGER = re.compile(r"[+-]?[0-9]+")
@@ -257,6 +258,28 @@ def as_label_selector(selector: LabelSelectorLike | None) -> ParsedLabelSelector
             raise ValueError(f'"{expression.operator}" is not a valid label selector operator')
         equal.append(Requirement(expression.key, expression.operator, tuple(expression.values)))
     return ParsedLabelSelector(tuple(equal))
+
+
+def validate_label_selector(selector: LabelSelectorLike | None, path: Path) -> Errors:
+    """metav1.LabelSelector (upstream: ValidateLabelSelector)."""
+    if selector is None:
+        return []
+    found = validate_labels(selector.match_labels, path.child("matchLabels"))
+    for position, requirement in enumerate(selector.match_expressions):
+        at = path.child("matchExpressions").at(position)
+        values = at.child("values")
+        found += each(check_label_key(requirement.key), at.child("key"), requirement.key)
+        if requirement.operator in ("In", "NotIn"):
+            missing = required(values, "must be specified when `operator` is 'In' or 'NotIn'")
+            found += [] if requirement.values else [missing]
+        elif requirement.operator in ("Exists", "DoesNotExist"):
+            extra = forbidden(values, "may not be specified when `operator` is 'Exists' or 'DoesNotExist'")
+            found += [extra] if requirement.values else []
+        else:
+            found.append(invalid(at.child("operator"), requirement.operator, "not a valid selector operator"))
+        for index, value in enumerate(requirement.values):
+            found += each(check_label_value(value), values.at(index), value)
+    return found
 
 
 # NodeSelector --------------------------------------------------------------------------------------------------------

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from django.http import HttpResponse
@@ -59,19 +61,19 @@ class Api:
         self._token = token
 
     def get(self, path: str, *, accept: str = JSON) -> Answer:
-        return self._send("get", path, accept=accept)
+        return self.send("get", path, accept=accept)
 
     def post(self, path: str, body: Any, *, content_type: str = JSON) -> Answer:
-        return self._send("post", path, body=body, content_type=content_type)
+        return self.send("post", path, body=body, content_type=content_type)
 
     def put(self, path: str, body: Any) -> Answer:
-        return self._send("put", path, body=body)
+        return self.send("put", path, body=body)
 
     def patch(self, path: str, body: Any, *, content_type: str = MERGE) -> Answer:
-        return self._send("patch", path, body=body, content_type=content_type)
+        return self.send("patch", path, body=body, content_type=content_type)
 
     def delete(self, path: str, body: Any = None) -> Answer:
-        return self._send("delete", path, body=body)
+        return self.send("delete", path, body=body)
 
     def made(self, path: str, body: Any) -> Any:
         """The object that a POST made."""
@@ -79,10 +81,18 @@ class Api:
         assert answer.code == 201, answer.text
         return answer.json
 
-    def _send(
-        self, method: str, path: str, *, body: Any = None, content_type: str = JSON, accept: str = JSON
+    def send(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: Any = None,
+        content_type: str = JSON,
+        accept: str = JSON,
+        extra: Mapping[str, str] = MappingProxyType({}),
     ) -> Answer:
-        headers = {"Accept": accept}
+        """`extra`: headers beyond those that every request has."""
+        headers = {"Accept": accept, **extra}
         if self._token:
             headers["Authorization"] = f"Bearer {self._token}"
         content = b"" if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
