@@ -51,6 +51,8 @@ class Announcer:
         self._guard = threading.Lock()
         self._news = threading.Condition(self._guard)
         self._unpublished: _Unpublished | None = None
+        #: resource -> the newest revision that was announced of it; of "", where the resources were not told
+        self._newest: dict[str, int] = {}
         self._threads: dict[str, threading.Thread] = {}
         self._stopping = threading.Event()
         #: set while the listener hears Redis
@@ -80,6 +82,14 @@ class Announcer:
             self._start("publish", self._publish)
             self._news.notify_all()
 
+    def newest(self, resources: Collection[str]) -> int:
+        """The newest revision that was announced of any of `resources`; 0 for none."""
+        if self._redis_url and "listen" not in self._threads:
+            with self._guard:
+                self._start("listen", self._listen)
+        newest = self._newest
+        return max([newest.get("", 0), *(newest.get(resource, 0) for resource in resources)])
+
     def stop(self) -> None:
         """End the threads; used where a process (or a test) gives its announcer up."""
         self._stopping.set()
@@ -98,6 +108,8 @@ class Announcer:
         """resources: those that were written; none where that is not known."""
         with self._guard:
             callbacks = tuple(self._callbacks.values())
+            for resource in resources or ("",):
+                self._newest[resource] = max(self._newest.get(resource, 0), revision)
         for callback, ignoring in callbacks:
             if resources and resources <= ignoring:
                 continue
@@ -165,6 +177,14 @@ def subscribe(callback: Callback, *, ignoring: Collection[str] = ()) -> Callable
     Callbacks must be quick. A call may be missing (Redis was away) and never is the only way to learn of a revision.
     """
     return _announcer().subscribe(callback, ignoring=ignoring)
+
+
+def newest(resources: Collection[str]) -> int:
+    """The newest revision that this process was told of any of `resources`; 0 for none. Costs no query.
+
+    An announcement may be late or lost: who relies on them must look at the log now and then (`tail.POLL_INTERVAL`).
+    """
+    return _announcer().newest(resources)
 
 
 def announce(revision: int, resources: Collection[str] = ()) -> None:

@@ -120,6 +120,41 @@ def test_where_nothing_happened_it_costs_one_query() -> None:
     assert len(queries) == 1
 
 
+@pytest.mark.django_db(transaction=True)
+def test_who_trusts_the_announcements_pays_nothing_where_none_came() -> None:
+    put("a")
+    following = Follower(Names)
+    with following.view(within=60):
+        pass
+    with CaptureQueriesContext(connection) as queries, following.view(within=60):
+        pass
+    assert len(queries) == 0
+    put("b")
+    with following.view(within=60) as view:
+        assert view.objects == listed()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_no_announcement_told_is_found_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    following = Follower(Names)
+    monkeypatch.setattr("manciple.store.announce.newest", lambda _resources: 0)
+    with following.view(within=60):
+        pass
+    put("a")
+    with following.view(within=60) as view:
+        assert view.objects == {}
+    with following.view(within=1e-9) as view:
+        assert view.objects == listed()
+
+
+def test_inside_a_transaction_the_database_is_asked_whatever_was_announced() -> None:
+    following = Follower(Names)
+    with following.view(within=60):
+        put("a")
+    with following.view(within=60) as view:
+        assert view.objects == listed()
+
+
 @pytest.mark.parametrize("batch", [1, 2, 3])
 def test_a_long_way_is_gone_in_batches(batch: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("manciple.store.follower.BATCH", batch)
