@@ -1,22 +1,31 @@
 """Calling the agent of a node, as an API server calls a kubelet.
 
-Address and port stand in the Node's status. The certificate is the agent's own; its SHA-256 stands in an annotation of
-the Node, which only the node and administrators write, and is compared before the token is shown.
+Address and port stand in the Node's status, where whoever writes it may put any: `manciple.access.addresses` says which
+of them are connected to. The certificate is the agent's own; its SHA-256 stands in an annotation of the Node, which
+only the node and administrators write, and is compared before the token is shown. The token is good for nobody but who
+holds the key of the certificate that was shown: so a client that does not care who answers
+(insecureSkipTLSVerifyBackend) may be told lies, and whoever tells them learns nothing that opens the true agent. (A
+kubelet knows the API server by its client certificate, which has the same property.) Redirects are not followed, an
+answer that neither ends nor is meant to go on is cut off, and no content encoding is undone.
 Source: kubernetes pkg/kubelet/client/kubelet_client.go.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import ssl
+import time
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
 import httpx
 
 from inventory.kinds.nodes import Node
+from manciple.access import addresses
+from manciple.access.addresses import AddressRefused
 from manciple.api import tokens
 from manciple.store import objects
 from manciple.wire import codec
@@ -30,10 +39,16 @@ PREFERRED = ("InternalIP", "ExternalIP", "InternalDNS", "ExternalDNS", "Hostname
 CONNECT_TIMEOUT, READ_TIMEOUT = 10.0, 60.0
 #: Bytes of an error's text that are read.
 ERROR_LIMIT = 50_000
+#: An answer that does not go on for ever ends within so many seconds and bytes.
+ANSWER_SECONDS, ANSWER_BYTES = 900.0, 1 << 30
 
 
 class _WrongCertificate(Exception):
     """Somebody else answers where the agent should."""
+
+
+class AnswerTooLong(Exception):
+    """The agent sends more, or for longer, than what was asked for can be."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,8 +61,7 @@ class AgentAddress:
     fingerprint: str
 
     def url(self, path: str) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"https://{host}:{self.port}{path}"
+        return f"https://{addresses.in_url(self.host)}:{self.port}{path}"
 
 
 def locate(name: str) -> AgentAddress:
@@ -82,46 +96,91 @@ async def ask(
 ) -> AsyncIterator[AsyncIterator[bytes]]:
     """GET `path` of an agent: the pieces of its answer.
 
-    endless: the answer may go on for ever, with long pauses. trusting: the certificate is not verified.
-    Raises: ApiError in words for the person who asked.
+    endless: the answer may go on for ever, with long pauses. trusting: whoever answers is believed.
+    Raises: ApiError in words for the person who asked; AnswerTooLong, from the pieces.
     """
     if not trusting and not agent.fingerprint:
         raise ApiError(
             f'node "{agent.node}" does not tell by which certificate its agent is known (annotation '
             f"{CERTIFICATE_ANNOTATION}); start a current agent, or ask with insecureSkipTLSVerifyBackend=true"
         )
-    url = agent.url(path)
+    address = await _permitted(agent)
+    fingerprint = await _shown(agent, address) if trusting else agent.fingerprint
     timeout = httpx.Timeout(READ_TIMEOUT, connect=CONNECT_TIMEOUT, read=None if endless else READ_TIMEOUT)
-    async with httpx.AsyncClient(verify=_unverified(), timeout=timeout, trust_env=False) as client:
+    async with httpx.AsyncClient(
+        verify=_unverified(), timeout=timeout, trust_env=False, follow_redirects=False
+    ) as client:
         request = client.build_request(
             "GET",
-            url,
+            f"https://{addresses.in_url(address)}:{agent.port}{path}",
             params=query,
-            headers={"Authorization": f"Bearer {tokens.issue_for_node(agent.node)}"},
-            extensions={} if trusting else {"trace": _Pin(agent.fingerprint)},
+            headers={
+                "Host": f"{addresses.in_url(agent.host)}:{agent.port}",
+                "Authorization": f"Bearer {tokens.issue_for_node(agent.node, certificate=fingerprint)}",
+                "Accept-Encoding": "identity",
+            },
+            extensions={"trace": _Pin(fingerprint), "sni_hostname": agent.host},
         )
-        response = await _sent(client, request, agent, url)
+        response = await _sent(client, request, agent, agent.url(path))
         try:
             if response.status_code != httpx.codes.OK:
                 raise _refusal(agent, response.status_code, await _text(response))
-            yield response.aiter_raw()
+            yield response.aiter_raw() if endless else _bounded(response.aiter_raw())
         finally:
             await response.aclose()
+
+
+async def _permitted(agent: AgentAddress) -> str:
+    """The address to connect to. Raises: ApiError."""
+    try:
+        return (await addresses.resolve_async(agent.host, agent.port))[0]
+    except AddressRefused as error:
+        raise BadRequest(
+            f'the agent of node "{agent.node}" is not asked: the Node tells the address {agent.host}: {error}'
+        ) from error
+
+
+async def _shown(agent: AgentAddress, address: str) -> str:
+    """The SHA-256 of the certificate that whoever answers at `address` presents. Raises: ApiError."""
+    opening = asyncio.open_connection(address, agent.port, ssl=_unverified(), server_hostname=agent.host)
+    try:
+        _, writer = await asyncio.wait_for(opening, CONNECT_TIMEOUT)
+    except OSError as error:  # also of TLS, and of time
+        raise _unreachable(agent, agent.url("/"), error) from error
+    shown = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+    writer.close()
+    with suppress(OSError):
+        await writer.wait_closed()
+    return hashlib.sha256(shown or b"").hexdigest()
+
+
+async def _bounded(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Raises: AnswerTooLong."""
+    deadline, size = time.monotonic() + ANSWER_SECONDS, 0
+    async for piece in pieces:
+        size += len(piece)
+        if size > ANSWER_BYTES or time.monotonic() > deadline:
+            raise AnswerTooLong(f"more than {ANSWER_BYTES} bytes or {ANSWER_SECONDS:.0f} s")
+        yield piece
 
 
 async def _sent(client: httpx.AsyncClient, request: httpx.Request, agent: AgentAddress, url: str) -> httpx.Response:
     try:
         return await client.send(request, stream=True)
     except httpx.HTTPError as error:
-        raise ApiError(
-            f'Get "{url}": {error or type(error).__name__}; the agent of node "{agent.node}" does not answer: '
-            f"see that it runs, and that this server can reach {agent.host} port {agent.port}"
-        ) from error
+        raise _unreachable(agent, url, error) from error
     except _WrongCertificate as error:
         raise ApiError(
             f'Get "{url}": tls: another certificate than that of the agent of node "{agent.node}" was shown; restart '
             f"the agent if its certificate was replaced, otherwise find out who listens there"
         ) from error
+
+
+def _unreachable(agent: AgentAddress, url: str, error: Exception) -> ApiError:
+    return ApiError(
+        f'Get "{url}": {error or type(error).__name__}; the agent of node "{agent.node}" does not answer: '
+        f"see that it runs, and that this server can reach {agent.host} port {agent.port}"
+    )
 
 
 class _Pin:

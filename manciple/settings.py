@@ -7,6 +7,7 @@ MANCIPLE_DATABASE_URL (postgresql://...) and MANCIPLE_REDIS_URL (redis://...).
 from __future__ import annotations
 
 import os
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 from socket import gethostname
 from typing import Any
@@ -203,6 +204,24 @@ REQUEST_QUEUE = int(os.environ.get("MANCIPLE_REQUEST_QUEUE", "1000"))
 #: Seconds after which the search for one pod's devices is given up and tried again later (gate
 #: DRASchedulerFilterTimeout; filterTimeout of Kubernetes' DynamicResources plugin).
 SCHEDULER_FILTER_TIMEOUT = float(os.environ.get("MANCIPLE_FILTER_TIMEOUT", "10"))
+
+#: Whether the API server connects to loopback and to its own machine's addresses where a Node or a webhook names one.
+#: Embedded, the agents run beside it; in production such an address is an attempt to reach what only it can reach.
+LOCAL_CONNECTIONS = switch("MANCIPLE_LOCAL_CONNECTIONS", default=not PRODUCTION)
+
+
+def networks(name: str) -> tuple[IPv4Network | IPv6Network, ...]:
+    """Networks in CIDR notation, separated by commas. Raises: ImproperlyConfigured."""
+    try:
+        return tuple(ip_network(one.strip()) for one in os.environ.get(name, "").split(",") if one.strip())
+    except ValueError as error:
+        raise ImproperlyConfigured(
+            f"{name} must be networks such as 10.0.0.0/8, separated by commas: {error}"
+        ) from None
+
+
+#: Networks into which the API server connects for nobody: where the database stands, for example.
+FORBIDDEN_NETWORKS = networks("MANCIPLE_FORBIDDEN_NETWORKS")
 
 #: Feature gates by their Kubernetes names; what is not named here has its Kubernetes 1.36 default.
 FEATURE_GATES: dict[str, bool] = {}

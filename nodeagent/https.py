@@ -301,12 +301,15 @@ class AgentServer:
         self._folder = folder
         self._hosts = hosts
         self._endpoint: Endpoint | None = None
+        #: the SHA-256 of the certificate in use, "" before the start
+        self.fingerprint = ""
 
     def start(self) -> Serving:
         """Raises: ListenFailed saying what to do."""
         address = self._address
         try:
             certificate = ensure_certificate(self._folder, self._hosts)
+            self.fingerprint = certificate.fingerprint
             self._endpoint = Endpoint(address.host, address.port, certificate.context(), self._respond)
         except OSError as error:
             raise ListenFailed(

@@ -46,11 +46,17 @@ API_AUDIENCE = "https://kubernetes.default.svc"
 
 
 class TokenReviewer:
-    """Thread-safe. `clock`: monotonic seconds."""
+    """Thread-safe. certificate: the SHA-256 of this agent's. clock: monotonic seconds.
 
-    def __init__(self, client: Client, *, node: str, clock: Callable[[], float] = time.monotonic) -> None:
+    A token of the API server is for who shows that certificate: one that somebody else was shown is refused here.
+    """
+
+    def __init__(
+        self, client: Client, *, node: str, certificate: Callable[[], str], clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._client = client
-        self._audiences = (f"system:node:{node}", API_AUDIENCE)
+        self._node = node
+        self._certificate = certificate
         self._clock = clock
         self._lock = threading.Lock()
         self._memory: dict[bytes, tuple[UserInfo, float]] = {}
@@ -61,9 +67,10 @@ class TokenReviewer:
         known = self._memory.get(digest)
         if known is not None and known[1] > self._clock():
             return known[0]
-        asked = TokenReview(spec=TokenReviewSpec(token=token, audiences=self._audiences))
+        audiences = (f"system:node:{self._node}:{self._certificate()}", API_AUDIENCE)
+        asked = TokenReview(spec=TokenReviewSpec(token=token, audiences=audiences))
         status = self._client.create(TOKEN_REVIEWS, asked).status
-        if not status.authenticated or not set(status.audiences) & set(self._audiences):
+        if not status.authenticated or not set(status.audiences) & set(audiences):
             return None
         self._remember(digest, status.user)
         return status.user
@@ -342,11 +349,12 @@ def make_server(
         "checkpoint": writable(config.state_dir / "claims", disk),
         "lease": lease_renewed(lambda: registration.renewed_at, within=LEASE_DURATION),
     }
+    hosts = tuple(dict.fromkeys((config.node_name, config.node_ip, config.listen.host)))
     routes = Routes(
         health=AgentHealth(checks),
         metrics=metrics.text,
         logs=Logs(pods, runtime, clock=clock),
-        reviewer=TokenReviewer(client, node=config.node_name),
+        reviewer=TokenReviewer(client, node=config.node_name, certificate=lambda: server.fingerprint),
     )
-    hosts = tuple(dict.fromkeys((config.node_name, config.node_ip, config.listen.host)))
-    return AgentServer(config.listen, routes.respond, folder=config.state_dir / "serving", hosts=hosts)
+    server = AgentServer(config.listen, routes.respond, folder=config.state_dir / "serving", hosts=hosts)
+    return server

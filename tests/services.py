@@ -231,6 +231,7 @@ def assert_pass_on_postgresql(server: Server, tests: Sequence[str]) -> None:
     # This is a test run of its own: what pytest told this process does not concern it.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     environment["MANCIPLE_DATABASE_URL"] = server.url
+    environment["MANCIPLE_LOCAL_CONNECTIONS"] = "1"  # the tests' agents run on this machine
     environment["MANCIPLE_SECRET_KEY"] = "for the test run only, forty characters long"
     answer = subprocess.run(
         command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=RERUN_TIMEOUT, check=False

@@ -6,7 +6,8 @@ nothing and cost every request. `identify` runs once a request, so what it learn
 
 The tokens with which this API server calls the agents of nodes are signed instead, for one node, good for a minute.
 Every process of an installation has the same signing key, so any of them can tell the agent (by TokenReview) that
-another one's token is good. Nothing is stored, and a token opens nothing but the agent of the node that it names.
+another one's token is good. Nothing is stored, and a token opens nothing but the agent of the node that it names, with
+the certificate that it was shown behind: whoever got it in the agent's place cannot use it.
 
 Sessions are for the pages and mean nothing to the API, so no request to it needs CSRF protection. Nobody without a
 token gets in, discovery included; only health and version answer anybody.
@@ -130,14 +131,14 @@ API_SERVER = Identity("system:kube-apiserver", (AUTHENTICATED,))
 _SALT = "manciple.api.tokens"
 
 
-def audience_of(node: str) -> str:
-    """The name under which the agent of `node` asks about tokens."""
-    return f"system:node:{node}"
+def audience_of(node: str, *, certificate: str) -> str:
+    """The name under which the agent of `node` asks about tokens. certificate: the SHA-256 of its own."""
+    return f"system:node:{node}:{certificate}"
 
 
-def issue_for_node(node: str) -> str:
-    """A token to show to the agent of `node`."""
-    return signing.dumps(audience_of(node), salt=_SALT)
+def issue_for_node(node: str, *, certificate: str) -> str:
+    """A token to show to the agent of `node` after it has shown `certificate` (its SHA-256)."""
+    return signing.dumps(audience_of(node, certificate=certificate), salt=_SALT)
 
 
 def audience(token: str) -> str | None:

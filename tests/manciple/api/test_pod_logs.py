@@ -113,7 +113,7 @@ def test_the_log_comes_from_the_agent_of_the_pods_node(http: httpx.Client, bound
     (request,) = bound.requests
     assert request.path == ("containerLogs", "default", "p", "main")
     assert request.query == {}
-    assert tokens.audience(request.token) == "system:node:alpha"
+    assert tokens.audience(request.token) == f"system:node:alpha:{bound.fingerprint}"
 
 
 def test_the_options_are_handed_on(http: httpx.Client, bound: FakeAgent) -> None:
@@ -314,6 +314,70 @@ def test_whoever_answers_is_believed_where_the_client_wants_that(http: httpx.Cli
     make_pod(http)
     answer = http.get(f"{PODS}/p/log", params={"insecureSkipTLSVerifyBackend": "true"})
     assert (answer.status_code, answer.text) == (200, "hello\n")
+    # What it was shown is good behind its own certificate, and not behind that of the node's agent.
+    assert tokens.audience(agent.requests[0].token) == f"system:node:alpha:{agent.fingerprint}"
+
+
+def test_nobody_answers_where_anybody_would_be_believed(http: httpx.Client) -> None:
+    port = free_port()
+    make_node(http, port=port, fingerprint="")
+    make_pod(http)
+    answer = http.get(f"{PODS}/p/log", params={"insecureSkipTLSVerifyBackend": "true"})
+    assert (answer.status_code, answer.json()["reason"]) == (500, "InternalError")
+    assert f"can reach 127.0.0.1 port {port}" in answer.json()["message"]
+
+
+# What a Node may not make the API server do.
+
+ELSEWHERE = {
+    "169.254.169.254": "169.254.169.254 is a link-local address",
+    "0.0.0.0": "0.0.0.0 is an unspecified address",
+    "224.0.0.1": "224.0.0.1 is a multicast address",
+    "::ffff:169.254.169.254": "is a link-local address",
+    "no..name": "no such host: no..name",
+}
+
+
+@pytest.mark.parametrize("trusting", ["false", "true"])
+@pytest.mark.parametrize("address", ELSEWHERE)
+def test_an_address_that_is_no_nodes_is_not_connected_to(http: httpx.Client, address: str, trusting: str) -> None:
+    make_node(http, port=443, fingerprint="ab", addresses=(("InternalIP", address),))
+    make_pod(http)
+    answer = http.get(f"{PODS}/p/log", params={"insecureSkipTLSVerifyBackend": trusting})
+    assert (answer.status_code, answer.json()["reason"]) == (400, "BadRequest")
+    assert 'the agent of node "alpha" is not asked' in answer.json()["message"]
+    assert ELSEWHERE[address] in answer.json()["message"]
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "localhost", "::1"])
+def test_in_production_the_api_server_does_not_connect_to_itself(
+    http: httpx.Client, agent: FakeAgent, settings: Any, address: str
+) -> None:
+    settings.LOCAL_CONNECTIONS = False
+    make_node(http, port=agent.port, fingerprint=agent.fingerprint, addresses=(("InternalIP", address),))
+    make_pod(http)
+    answer = http.get(f"{PODS}/p/log")
+    assert (answer.status_code, agent.requests) == (400, [])
+    assert "set MANCIPLE_LOCAL_CONNECTIONS=1 where it is meant" in answer.json()["message"]
+
+
+@pytest.mark.parametrize("code", [301, 302, 307, 308])
+def test_redirects_are_not_followed(http: httpx.Client, bound: FakeAgent, code: int) -> None:
+    location = f"text/plain\r\nLocation: https://127.0.0.1:{bound.port}/healthz"
+    bound.answer = lambda _: HttpsAnswer(code=code, body="elsewhere", content_type=location)
+    answer = http.get(f"{PODS}/p/log")
+    assert answer.status_code == 500
+    assert f"answered {code}: elsewhere" in answer.json()["message"]
+    assert len(bound.requests) == 1
+
+
+def test_an_answer_without_end_is_cut_off(
+    http: httpx.Client, bound: FakeAgent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("inventory.agents.ANSWER_BYTES", 1_000_000)
+    bound.answer = lambda request: HttpsAnswer(body=(b"x" * 65536 for _ in iter(request.hung_up.is_set, True)))
+    with pytest.raises(httpx.RemoteProtocolError):
+        http.get(f"{PODS}/p/log")
 
 
 UNREACHABLE: dict[str, tuple[int, str, tuple[tuple[str, str], ...] | None, str]] = {

@@ -12,7 +12,8 @@ from tests.manciple.api.requests import Api
 
 PATH = "/apis/authentication.k8s.io/v1/tokenreviews"
 API = "https://kubernetes.default.svc"
-NODE = ("system:node:alpha", API)
+AGENT = "system:node:alpha:c0ffee"
+NODE = (AGENT, API)
 
 
 def review(token: str, *audiences: str) -> dict[str, object]:
@@ -34,7 +35,7 @@ def test_the_token_of_a_user_is_told_with_name_and_groups(node: Api) -> None:
     }
 
 
-@pytest.mark.parametrize("audiences", [(), ("system:node:alpha",), NODE])
+@pytest.mark.parametrize("audiences", [(), (AGENT,), NODE])
 def test_a_token_that_nobody_holds_is_not_authenticated(node: Api, audiences: tuple[str, ...]) -> None:
     assert node.made(PATH, review("abc", *audiences))["status"]["error"] == "invalid bearer token"
     assert "authenticated" not in node.made(PATH, review("abc", *audiences))["status"]
@@ -46,45 +47,45 @@ def test_an_expired_token_is_not_authenticated(node: Api) -> None:
 
 
 def test_the_api_server_is_known_to_the_agent_of_the_node_that_its_token_names(node: Api) -> None:
-    status = node.made(PATH, review(tokens.issue_for_node("alpha"), *NODE))["status"]
+    status = node.made(PATH, review(tokens.issue_for_node("alpha", certificate="c0ffee"), *NODE))["status"]
     assert status["authenticated"]
     assert status["user"]["username"] == "system:kube-apiserver"
-    assert status["audiences"] == ["system:node:alpha"]
+    assert status["audiences"] == [AGENT]
 
 
-@pytest.mark.parametrize("audiences", [(), ("system:node:beta",), (API,)])
-def test_a_token_for_one_node_is_worth_nothing_elsewhere(node: Api, audiences: tuple[str, ...]) -> None:
-    status = node.made(PATH, review(tokens.issue_for_node("alpha"), *audiences))["status"]
+@pytest.mark.parametrize("audiences", [(), ("system:node:beta:c0ffee",), ("system:node:alpha:facade",), (API,)])
+def test_a_token_for_one_agent_is_worth_nothing_elsewhere(node: Api, audiences: tuple[str, ...]) -> None:
+    status = node.made(PATH, review(tokens.issue_for_node("alpha", certificate="c0ffee"), *audiences))["status"]
     assert "authenticated" not in status
-    assert "token audiences [system:node:alpha] is invalid for the target audiences" in status["error"]
+    assert f"token audiences [{AGENT}] is invalid for the target audiences" in status["error"]
 
 
 def test_a_token_for_a_node_does_not_open_the_api(api: Api) -> None:
-    assert Api(tokens.issue_for_node("alpha")).get("/api/v1/namespaces").code == 401
+    assert Api(tokens.issue_for_node("alpha", certificate="c0ffee")).get("/api/v1/namespaces").code == 401
     assert api.get("/api/v1/namespaces").code == 200
 
 
 def test_a_token_for_a_node_expires(node: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    token = tokens.issue_for_node("alpha")
+    token = tokens.issue_for_node("alpha", certificate="c0ffee")
     assert node.made(PATH, review(token, *NODE))["status"]["authenticated"]
     monkeypatch.setattr(tokens, "NODE_LIFETIME", -1)
     assert "authenticated" not in node.made(PATH, review(token, *NODE))["status"]
 
 
 def test_a_token_for_a_node_that_was_changed_is_not_believed() -> None:
-    token = tokens.issue_for_node("alpha")
-    assert tokens.audience(token) == "system:node:alpha"
+    token = tokens.issue_for_node("alpha", certificate="c0ffee")
+    assert tokens.audience(token) == AGENT
     payload, stamp, signature = token.split(":")
-    other = tokens.issue_for_node("beta").split(":")[0]
+    other = tokens.issue_for_node("beta", certificate="c0ffee").split(":")[0]
     assert tokens.audience(f"{other}:{stamp}:{signature}") is None
     assert tokens.audience(f"{payload}:{stamp}:{signature[::-1]}") is None
 
 
 def test_a_token_is_good_in_every_process_with_the_same_key_and_in_no_other() -> None:
-    token = tokens.issue_for_node("alpha")
+    token = tokens.issue_for_node("alpha", certificate="c0ffee")
     with override_settings(SECRET_KEY="another cluster's"):
         assert tokens.audience(token) is None
-    assert tokens.audience(token) == "system:node:alpha"
+    assert tokens.audience(token) == AGENT
 
 
 def test_a_user_may_not_ask(api: Api) -> None:
