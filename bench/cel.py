@@ -15,8 +15,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from manciple.cel.kubernetes import parse_amount, parse_semver
 from scheduling.cel import DeviceView, EvaluationError, compile_selector
-from scheduling.cel.kubernetes import parse_amount, parse_semver
 
 _GPU = 'device.attributes["gpu.example.com"]'
 CASES = {

@@ -25,11 +25,11 @@ from claims.kinds.resource_claims import (
     ResourceClaim,
 )
 from inventory.kinds.devices import Device, DeviceClass, DeviceSelector, DeviceTaint, DeviceToleration
+from manciple.cel.errors import NoSuchKey
 from scheduling.allocator.pools import Generation, bits
 from scheduling.allocator.published import Features, PublishedDevice, SliceContent, VerdictMasks, make_room
 from scheduling.causes import Fault, Misconfigured
 from scheduling.cel import CompileError, DeviceReference, EvaluationError, Selector, compile_selector
-from scheduling.cel.errors import NoSuchKey
 
 #: device -> what is looked at; None where that cannot be told apart so simply
 Projection = Callable[[Device], Hashable | None]

@@ -3,13 +3,14 @@
     selector = compile_selector('device.attributes["gpu.example.com"].memory >= 16')   # raises CompileError
     selector.matches(DeviceView.of("gpu.example.com", device))                         # raises EvaluationError
 
-An expression is parsed (`parser`), typed against the declared functions and judged (`checker`), priced
-(`estimate`) and made runnable once; the result is kept by its text. Nothing here imports Django.
+The language itself is `manciple.cel`; here are its environment for devices (`environment`, `device`), the compiled
+selectors, kept by their text (`selector`), the fast evaluator (`compiler`) and what tells why a selector refuses
+(`clauses`). Nothing here imports Django.
 """
 
+from manciple.cel.errors import CelError, CompileError, CostLimitExceeded, EvaluationError
 from scheduling.cel.device import DeviceView, is_readable
-from scheduling.cel.errors import CelError, CompileError, CostLimitExceeded, EvaluationError
-from scheduling.cel.functions import CelFeatures
+from scheduling.cel.environment import CelFeatures
 from scheduling.cel.selector import (
     COST_LIMIT,
     DeviceReference,

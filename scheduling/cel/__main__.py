@@ -23,9 +23,9 @@ from typing import Any, Literal
 import msgspec
 
 from inventory.kinds.devices import Device
+from manciple.cel.errors import CompileError
 from scheduling.cel.device import DeviceView
-from scheduling.cel.errors import CompileError
-from scheduling.cel.functions import CelFeatures
+from scheduling.cel.environment import CelFeatures
 from scheduling.cel.selector import Selector, compile_new_selector, compile_selector
 
 

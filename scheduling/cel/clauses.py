@@ -19,17 +19,18 @@ from functools import cmp_to_key, lru_cache
 from operator import attrgetter
 from typing import Any
 
+from manciple.cel.checker import CheckedTree, check
+from manciple.cel.errors import CompileError, CostLimitExceeded, EvaluationError
+from manciple.cel.interpreter import plan
+from manciple.cel.kubernetes import Amount, Semver
+from manciple.cel.parser import parse
+from manciple.cel.steps import Frame, Step
+from manciple.cel.tree import Call, Ident, Literal, Node, walk
+from manciple.cel.values import Uint
 from manciple.wire.quantity import NANO, Format, Quantity
-from scheduling.cel.checker import CheckedTree, check
 from scheduling.cel.device import DeviceView
-from scheduling.cel.errors import CompileError, CostLimitExceeded, EvaluationError
-from scheduling.cel.functions import stored_environment
-from scheduling.cel.interpreter import Frame, Step, plan
-from scheduling.cel.kubernetes import Amount, Semver
-from scheduling.cel.parser import parse
+from scheduling.cel.environment import stored_environment
 from scheduling.cel.selector import COST_LIMIT, Selector, compile_selector, device_references
-from scheduling.cel.tree import Call, Ident, Literal, Node, walk
-from scheduling.cel.values import Uint
 
 _TOKEN = re.compile(
     r"""(?P<comment>//[^\n]*)
@@ -122,7 +123,7 @@ class Comparison:
     def value(self, device: DeviceView) -> Any:
         """What the device has, as a run-time value; None where it has nothing there."""
         try:
-            value = self._value(Frame(device, COST_LIMIT))
+            value = self._value(Frame({"device": device}, COST_LIMIT))
         except CostLimitExceeded:
             return None
         return None if isinstance(value, EvaluationError) else value

@@ -24,12 +24,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from scheduling.cel import codegen, functions
-from scheduling.cel.checker import CheckedTree
-from scheduling.cel.codegen import COMPARISONS, FunctionWriter, TooLong, comparison, is_comparable
-from scheduling.cel.costs import AMPLIFYING
-from scheduling.cel.device import FIELDS, DeviceView
-from scheduling.cel.tree import (
+from manciple.cel import codegen, functions
+from manciple.cel.checker import CheckedTree
+from manciple.cel.codegen import COMPARISONS, FunctionWriter, TooLong, comparison, is_comparable
+from manciple.cel.costs import AMPLIFYING
+from manciple.cel.tree import (
     Call,
     Comprehension,
     Ident,
@@ -44,8 +43,9 @@ from scheduling.cel.tree import (
     narrowed,
     walk,
 )
-from scheduling.cel.types import STRING, CelType, TypeKind
-from scheduling.cel.values import TypeValue
+from manciple.cel.types import STRING, CelType, TypeKind
+from manciple.cel.values import TypeValue
+from scheduling.cel.device import FIELDS, DeviceView
 
 #: Longer inline expressions are cut by variables; Python's parser limits how deep parentheses nest.
 INLINE_DEPTH = 12
@@ -227,7 +227,7 @@ class _Compiler:
         if shortcut is not None:
             return shortcut
         exact = all(is_exact(self._tree.types[operand]) for operand in operands)
-        bound = functions.bind(function, reference.overloads, exact=exact)
+        bound = functions.bind(self._tree.environment, function, reference.overloads, exact=exact)
         return f"{self.writer.constant(bound)}({', '.join(self._all(operands))})"
 
     def _is_in_nothing(self, node: Call, operands: tuple[Node, ...]) -> bool:

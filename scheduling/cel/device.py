@@ -12,10 +12,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from inventory.kinds.devices import Device, DeviceAttribute
-from scheduling.cel.kubernetes import Semver, parse_amount, parse_semver
-from scheduling.cel.values import CelMap, DomainMap
+from manciple.cel.kubernetes import Semver, parse_amount, parse_semver
+from manciple.cel.types import CelType, TypeKind
+from manciple.cel.values import CelMap, DomainMap, EnvironmentValue
 
 UNLIMITED = 2**63 - 1
+DEVICE = CelType(TypeKind.STRUCT, "kubernetes.DRADevice")
 
 #: What expressions call the fields of a device -> what `DeviceView` calls them. Past dyn() any key may be asked for.
 FIELDS = {
@@ -26,10 +28,13 @@ FIELDS = {
 }
 
 
-class DeviceView:
+class DeviceView(EnvironmentValue):
     """One device, wrapped once and read by any number of expressions and threads. Not changed after it is made."""
 
     __slots__ = ("allow_multiple_allocations", "attributes", "capacity", "driver", "fault")
+
+    TYPE = DEVICE
+    FIELDS = FIELDS
 
     driver: str
     #: domain -> identifier -> value
@@ -128,29 +133,3 @@ def _version(text: str) -> Semver:
         return parse_semver(text)
     except ValueError as error:
         raise ValueError(f"parse semantic version: {error}") from None
-
-
-#: Path from `device` -> the greatest size of what lies there: the API's limits on names, texts and counts. A path's
-#: steps are field names, `@keys`, `@values` and `@items`. An attribute is a text of 64 bytes or a list of 48 values.
-#: Source: the declarations in dynamic-resource-allocation/cel/compile.go; limits from k8s.io/api/resource/v1.
-_SIZES: Mapping[tuple[str, ...], int] = {
-    (): UNLIMITED,
-    ("driver",): 63,
-    ("allowMultipleAllocations",): 1,
-    **{(field,): 32 for field in ("attributes", "capacity")},
-    **{(field, "@keys"): 63 for field in ("attributes", "capacity")},
-    **{(field, "@values"): 32 for field in ("attributes", "capacity")},
-    **{(field, "@values", "@keys"): 32 for field in ("attributes", "capacity")},
-    ("attributes", "@values", "@values"): 64,
-    ("capacity", "@values", "@values"): UNLIMITED,
-}
-
-
-def greatest_size(path: tuple[str, ...]) -> int | None:
-    """None where nothing is declared of it. Any attribute has the same limit, whatever its name."""
-    if not path or path[0] != "device":
-        return None
-    steps = tuple("@values" if step == "@items" else step for step in path[1:])
-    if steps[:2] == ("attributes", "@values") and not steps[-1].startswith("@"):
-        steps = (*steps[:-1], "@values")
-    return _SIZES.get(steps)

@@ -12,18 +12,19 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from scheduling.cel.checker import CheckedTree, check, validate
+from manciple.cel.checker import CheckedTree, check, validate
+from manciple.cel.errors import CompileError, CostLimitExceeded, EvaluationError, compile_error
+from manciple.cel.estimate import estimate_cost
+from manciple.cel.interpreter import plan
+from manciple.cel.operators import type_name
+from manciple.cel.parser import parse
+from manciple.cel.steps import Frame, Step
+from manciple.cel.tree import Call, Comprehension, Ident, Literal, Node, Select, children, walk
+from manciple.cel.types import BOOL
+from manciple.cel.values import CelMap
 from scheduling.cel.compiler import compile_tree
 from scheduling.cel.device import DeviceView
-from scheduling.cel.errors import CompileError, CostLimitExceeded, EvaluationError, compile_error
-from scheduling.cel.estimate import estimate_cost
-from scheduling.cel.functions import ALL_FEATURES, CelFeatures, Environment, environment_of
-from scheduling.cel.interpreter import Frame, Step, plan
-from scheduling.cel.operators import type_name
-from scheduling.cel.parser import parse
-from scheduling.cel.tree import Call, Comprehension, Ident, Literal, Node, Select, children, walk
-from scheduling.cel.types import BOOL
-from scheduling.cel.values import CelMap
+from scheduling.cel.environment import ALL_FEATURES, CelFeatures, attribute_type, environment_of
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -174,7 +175,7 @@ class Selector:
         """As matches(), counting the cost, with the error as a value."""
         if device.fault:
             return Outcome(matches=False, error=EvaluationError(device.fault), cost=0)
-        frame = Frame(device, COST_LIMIT)
+        frame = Frame({"device": device}, COST_LIMIT)
         try:
             value = self._step(frame)
         except CostLimitExceeded as error:
@@ -221,7 +222,7 @@ def compile_new_selector(expression: str, features: CelFeatures) -> Selector:
 @lru_cache(maxsize=CACHE_SIZE)
 def _compiled(expression: str, features: CelFeatures) -> Selector | CompileError:
     try:
-        return _compile(expression, environment_of(features))
+        return _compile(expression, features)
     except CompileError as error:
         return error
     except RecursionError:
@@ -230,12 +231,12 @@ def _compiled(expression: str, features: CelFeatures) -> Selector | CompileError
         )
 
 
-def _compile(expression: str, environment: Environment) -> Selector:
-    tree, problems = check(parse(expression), environment)
+def _compile(expression: str, features: CelFeatures) -> Selector:
+    tree, problems = check(parse(expression), environment_of(features))
     problems = problems or validate(tree)
     if problems:
         raise compile_error(expression, problems)
-    if tree.output_type not in (BOOL, tree.environment.attribute):
+    if tree.output_type not in (BOOL, attribute_type(features)):
         raise CompileError(f"must evaluate to {BOOL} or the unknown type, not {tree.output_type}")
     step = plan(tree)
     cost = estimate_cost(tree).max

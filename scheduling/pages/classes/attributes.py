@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any
 
+from manciple.cel.kubernetes import Amount, Semver
 from scheduling.cel.clauses import extremes, shown
-from scheduling.cel.kubernetes import Amount, Semver
 from scheduling.judging import JudgedDevices
 
 #: Different values of one attribute that are remembered.

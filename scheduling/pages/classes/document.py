@@ -22,7 +22,7 @@ from manciple.pages.people import demand_edit
 from manciple.pages.posting import posted_from
 from manciple.wire.errors import ApiError
 from scheduling.cel.clauses import shown
-from scheduling.cel.functions import stored_environment
+from scheduling.cel.environment import stored_environment
 from scheduling.judging import JudgedDevices
 from scheduling.pages.classes import diagnostics
 from scheduling.pages.classes.attributes import ClassProperty, domains, drivers

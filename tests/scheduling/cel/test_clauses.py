@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from manciple.cel.kubernetes import parse_amount, parse_semver
 from scheduling.cel import compile_selector
 from scheduling.cel.clauses import Clause, clause_of, extremes, first_false, operands, shown
-from scheduling.cel.kubernetes import parse_amount, parse_semver
 from tests.scheduling.cel.devices import gpu
 
 ATTRIBUTES = 'device.attributes["gpu.example.com"]'

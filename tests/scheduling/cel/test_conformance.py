@@ -163,7 +163,7 @@ def test_both_evaluators_agree_on_every_row() -> None:
 
 def test_the_declared_environment_is_the_references() -> None:
     environment = json.loads(read("cel_environment.json"))["stored"]
-    from scheduling.cel.functions import all_functions, stored_environment
+    from scheduling.cel.environment import stored_environment
 
     declared = {
         (
@@ -173,7 +173,7 @@ def test_the_declared_environment_is_the_references() -> None:
             _written(overload.result),
             overload.is_member,
         )
-        for overloads in all_functions().values()
+        for overloads in stored_environment().functions.values()
         for overload in overloads
     }
     expected = {
@@ -182,9 +182,9 @@ def test_the_declared_environment_is_the_references() -> None:
         for overload in function["overloads"]
     }
     assert declared == expected
-    assert {name: str(type_) for name, type_ in stored_environment().device_fields.items()} == environment[
-        "deviceFields"
-    ]
+    assert {
+        name: str(type_) for name, type_ in stored_environment().structs["kubernetes.DRADevice"].items()
+    } == environment["deviceFields"]
 
 
 def _written(type_: Any) -> str:

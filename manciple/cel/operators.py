@@ -2,7 +2,7 @@
 
 Values of different types are unequal, except that numbers compare by value. Kubernetes' own types refuse: a quantity
 or a version equals nothing but its like, and asking is an error (cel-go: Equal of the left operand decides). 64-bit
-overflow is an error. Both evaluators read what lies at a place (fields of the device, entries of maps, elements of
+overflow is an error. Both evaluators read what lies at a place (fields of values, entries of maps, elements of
 lists) through `lookup`: what is not there is an error of the language; behind an optional it is an absent value.
 """
 
@@ -12,20 +12,20 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from scheduling.cel import types
-from scheduling.cel.device import FIELDS, DeviceView
-from scheduling.cel.errors import EvaluationError
-from scheduling.cel.kubernetes import Amount, IpAddress, Network, Semver, Url
-from scheduling.cel.text import NamedFormat
-from scheduling.cel.times import Duration, Timestamp
-from scheduling.cel.types import CelType, TypeKind
-from scheduling.cel.values import (
+from manciple.cel import types
+from manciple.cel.errors import EvaluationError
+from manciple.cel.kubernetes import Amount, IpAddress, Network, Semver, Url
+from manciple.cel.text import NamedFormat
+from manciple.cel.times import Duration, Timestamp
+from manciple.cel.types import CelType, TypeKind
+from manciple.cel.values import (
     MAX_INT,
     MAX_UINT,
     MIN_INT,
     NONE,
     CelMap,
     DomainMap,
+    EnvironmentValue,
     Optional,
     TypeValue,
     Uint,
@@ -71,7 +71,7 @@ _TYPES: dict[type, tuple[CelType, str]] = {
 def type_of(value: Any) -> CelType:
     """The type of a value, without parameters."""
     known = _TYPES.get(type(value))
-    return known[0] if known else types.DEVICE
+    return known[0] if known else value.TYPE  # of an EnvironmentValue
 
 
 def type_name(value: Any) -> str:
@@ -349,10 +349,10 @@ def lookup(operand: Any, key: Any) -> Any:
     """`operand.key` or `operand[key]`. Raises: EvaluationError when nothing is there."""
     if type(operand) is Optional:
         return lookup_optional(operand, key)
-    if type(operand) is DeviceView:
-        return _device_field(operand, key)
     if isinstance(operand, CelMap | list):
         return index(operand, key)
+    if isinstance(operand, EnvironmentValue):
+        return _field(operand, key)
     raise no_such_key(key)
 
 
@@ -360,8 +360,8 @@ def lookup_optional(operand: Any, key: Any) -> Optional:
     """`operand.?key` or `operand[?key]`."""
     if type(operand) is Optional:
         return lookup_optional(operand.value, key) if operand.present else NONE
-    if type(operand) is DeviceView:
-        return optional(_device_field(operand, key)) if _is_device_field(key) else NONE
+    if isinstance(operand, EnvironmentValue):
+        return optional(_field(operand, key)) if _is_field(operand, key) else NONE
     if isinstance(operand, CelMap):
         try:
             return optional(index(operand, key))
@@ -377,19 +377,19 @@ def is_present(operand: Any, name: str) -> bool:
     """has(operand.name)."""
     if type(operand) is Optional:
         return operand.present and is_present(operand.value, name)
-    if type(operand) is DeviceView:
-        return _is_device_field(name)
+    if isinstance(operand, EnvironmentValue):
+        return _is_field(operand, name)
     return isinstance(operand, CelMap) and has_key(operand, name)
 
 
-def _is_device_field(key: Any) -> bool:
-    return isinstance(key, str) and key in FIELDS
+def _is_field(value: EnvironmentValue, key: Any) -> bool:
+    return isinstance(key, str) and key in value.FIELDS
 
 
-def _device_field(device: DeviceView, key: Any) -> Any:
-    if not _is_device_field(key):
+def _field(value: EnvironmentValue, key: Any) -> Any:
+    if not _is_field(value, key):
         raise no_such_key(key)
-    return getattr(device, FIELDS[key])
+    return getattr(value, value.FIELDS[key])
 
 
 def rounds(container: Any, variables: int) -> Iterable[tuple[Any, ...]]:

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from scheduling.cel.collections import insert_into
-from scheduling.cel.errors import CostLimitExceeded, EvaluationError
-from scheduling.cel.functions import WRAPPERS
-from scheduling.cel.operators import (
+from manciple.cel.collections import insert_into
+from manciple.cel.errors import CostLimitExceeded, EvaluationError
+from manciple.cel.functions import WRAPPERS
+from manciple.cel.operators import (
     equals,
     greater,
     greater_equal,
@@ -25,8 +25,8 @@ from scheduling.cel.operators import (
     lookup_optional,
     rounds,
 )
-from scheduling.cel.types import INT, STRING, CelType
-from scheduling.cel.values import CelMap, Optional, Uint, map_key, no_such_overload
+from manciple.cel.types import INT, STRING, CelType
+from manciple.cel.values import CelMap, Optional, Uint, map_key, no_such_overload
 
 #: How deep statements of one function may nest.
 MAX_NESTING = 14

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias, TypeVar
 
-from scheduling.cel.types import CelType
+from manciple.cel.types import CelType
 
 #: Deeper nesting is refused; cel-go's parser has the same limit.
 MAX_DEPTH = 250

@@ -17,9 +17,9 @@ from typing import Any, NoReturn, TypeVar
 from lark import Lark, Token, Transformer, v_args
 from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken, VisitError
 
-from scheduling.cel.errors import CompileError, CompileFinding, compile_error
-from scheduling.cel.macros import MacroError, expand
-from scheduling.cel.tree import (
+from manciple.cel.errors import CompileError, CompileFinding, compile_error
+from manciple.cel.macros import MacroError, expand
+from manciple.cel.tree import (
     MAX_DEPTH,
     Call,
     Entry,
@@ -35,8 +35,8 @@ from scheduling.cel.tree import (
     qualified_name,
     walk,
 )
-from scheduling.cel.types import BOOL, BYTES, DOUBLE, INT, NULL, STRING, UINT, CelType
-from scheduling.cel.values import Uint
+from manciple.cel.types import BOOL, BYTES, DOUBLE, INT, NULL, STRING, UINT, CelType
+from manciple.cel.values import Uint
 
 MIN_INT = -(2**63)
 MAX_INT = 2**63 - 1

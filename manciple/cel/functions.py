@@ -1,10 +1,8 @@
-"""What an expression may name, and what its calls do: functions, variables, fields and types of the environment.
+"""What an expression may name, and what its calls do: functions, names and types.
 
-`overloads.txt` lists the functions of Kubernetes' base environment at compatibility version 1.36 plus the device
-environment's own `includes`. Two things vary. Stored expressions are checked against everything any release allowed;
-new ones only against what the enabled features allow: without list-typed attributes an attribute has the type `any`
-and there is no `includes`, without consumable capacity there is no `device.allowMultipleAllocations`.
-Source: dynamic-resource-allocation/cel/compile.go and apiserver/pkg/cel/environment.
+`overloads.txt` lists the functions of Kubernetes' base environment at compatibility version 1.36. An `Environment` is
+that and what one use adds: its variables, its structures, functions of its own (`scheduling.cel.environment` for device
+selectors, `manciple.admission.environment` for policies). Source: apiserver/pkg/cel/environment.
 
 `bind` gives the Python function of a call. Operators decide by the values' types themselves. Other functions are
 guarded where the checker left a type open: the first overload that takes the values is used, and where none does the
@@ -15,27 +13,25 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache, lru_cache
+from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
-from scheduling.cel import collections, conversions, kubernetes, operators, text, times, types
-from scheduling.cel.errors import EvaluationError
-from scheduling.cel.kubernetes import Amount, Semver
-from scheduling.cel.operators import is_a, type_name, type_of
-from scheduling.cel.types import (
-    ANY,
+from manciple.cel import collections, conversions, kubernetes, operators, text, times, types
+from manciple.cel.costs import CostRule
+from manciple.cel.errors import EvaluationError
+from manciple.cel.kubernetes import Amount, Semver
+from manciple.cel.operators import is_a, type_name, type_of
+from manciple.cel.types import (
     BOOL,
     BYTES,
-    DEVICE,
     DOUBLE,
     DURATION,
     DYN,
     INT,
     NULL,
     NULLABLE,
-    QUANTITY,
     STRING,
     TIMESTAMP,
     UINT,
@@ -48,7 +44,9 @@ from scheduling.cel.types import (
     type_of_type,
     wrapper_of,
 )
-from scheduling.cel.values import TypeValue, Uint
+from manciple.cel.values import TypeValue, Uint
+
+Function: TypeAlias = Callable[..., Any]
 
 _LINE = re.compile(r"(\S+) (\S+) (\.?)\((.*)\) -> (.*)")
 
@@ -66,51 +64,33 @@ class Overload:
 
 
 @dataclass(frozen=True)
-class CelFeatures:
-    """Which feature gates are on, by their Kubernetes names without the DRA prefix."""
-
-    consumable_capacity: bool = False
-    list_type_attributes: bool = False
-
-
-@dataclass(frozen=True)
 class Environment:
+    """What expressions of one use may name beside the base functions, and what that is when they are evaluated."""
+
     functions: Mapping[str, tuple[Overload, ...]]
     #: the type of every name an expression may use
     idents: Mapping[str, CelType]
-    device_fields: Mapping[str, CelType]
-    #: the type of an attribute's value
-    attribute: CelType
+    #: the fields of structures, by the structure's name
+    structs: Mapping[str, Mapping[str, CelType]] = field(default_factory=dict)
+    #: what the environment's own overloads do, by their ids
+    implementations: Mapping[str, Function] = field(default_factory=dict)
+    #: what calls of the environment's own functions cost, by function; 1 where they are not told
+    costs: Mapping[str, CostRule] = field(default_factory=dict)
+    #: path from a variable -> the greatest size of what lies there; None where nothing is declared of it
+    greatest_size: Callable[[tuple[str, ...]], int | None] = lambda _path: None
 
-
-#: Stored expressions are checked against everything any release allowed.
-ALL_FEATURES = CelFeatures(consumable_capacity=True, list_type_attributes=True)
-
-
-def stored_environment() -> Environment:
-    return environment_of(ALL_FEATURES)
-
-
-@lru_cache(maxsize=4)
-def environment_of(features: CelFeatures) -> Environment:
-    attribute = DYN if features.list_type_attributes else ANY
-    fields = {
-        "driver": STRING,
-        "attributes": map_of(STRING, map_of(STRING, attribute)),
-        "capacity": map_of(STRING, map_of(STRING, QUANTITY)),
-    }
-    if features.consumable_capacity:
-        fields["allowMultipleAllocations"] = BOOL
-    functions = dict(all_functions())
-    if not features.list_type_attributes:
-        del functions["includes"]
-    return Environment(functions, {**_type_names(), "device": DEVICE}, fields, attribute)
+    def fields_of(self, struct: CelType) -> Mapping[str, CelType]:
+        return self.structs.get(struct.name, {})
 
 
 @cache
-def all_functions() -> Mapping[str, tuple[Overload, ...]]:
+def base_functions() -> Mapping[str, tuple[Overload, ...]]:
+    return declared(Path(__file__).with_name("overloads.txt").read_text(encoding="utf-8"))
+
+
+def declared(text: str) -> Mapping[str, tuple[Overload, ...]]:
+    """Functions from their declarations, one overload a line: `includes dra_includes_dyn_dyn .(dyn, dyn) -> bool`."""
     functions: dict[str, list[Overload]] = {}
-    text = Path(__file__).with_name("overloads.txt").read_text(encoding="utf-8")
     for line in text.splitlines():
         if not line.startswith("#"):
             overload = _overload(line)
@@ -142,7 +122,8 @@ WRAPPERS = {
 }
 
 
-def _type_names() -> dict[str, CelType]:
+@cache
+def type_names() -> dict[str, CelType]:
     """Types are values: `int` has the type type(int)."""
     plain = {type_.name: type_ for type_ in (BOOL, INT, UINT, DOUBLE, STRING, BYTES, NULL, TIMESTAMP, DURATION)}
     generic = {
@@ -152,7 +133,6 @@ def _type_names() -> dict[str, CelType]:
         "optional_type": CelType(TypeKind.OPAQUE, "optional_type", (DYN,)),
         "net.IP": CelType(TypeKind.OPAQUE, "net.IP"),
         "net.CIDR": CelType(TypeKind.OPAQUE, "net.CIDR"),
-        "kubernetes.DRADevice": DEVICE,
     }
     structs = {
         name: parse_type(name)
@@ -161,8 +141,6 @@ def _type_names() -> dict[str, CelType]:
     wrappers = {name: wrapper_of(type_) for name, type_ in WRAPPERS.items()}
     return {name: type_of_type(type_) for name, type_ in {**plain, **generic, **structs, **wrappers}.items()}
 
-
-Function = Callable[..., Any]
 
 #: Functions that look at the types of their operands themselves, by name.
 OPERATORS: Mapping[str, Function] = {
@@ -195,7 +173,7 @@ _BY_OVERLOAD: Mapping[str, Function] = {
 }
 
 
-def bind(function: str, overload_ids: Sequence[str], *, exact: bool) -> Function:
+def bind(environment: Environment, function: str, overload_ids: Sequence[str], *, exact: bool) -> Function:
     """The function to call with the evaluated operands.
 
     exact: the checker knows the operands' types, so that nothing needs to be looked at. Raises: EvaluationError from
@@ -203,15 +181,18 @@ def bind(function: str, overload_ids: Sequence[str], *, exact: bool) -> Function
     """
     if function in OPERATORS:
         return OPERATORS[function]
-    declared = all_functions()[function]
-    chosen = [overload for overload in declared if overload.id in overload_ids]
+    known = environment.functions[function]
+    chosen = [overload for overload in known if overload.id in overload_ids]
     may_be_null = any(argument.kind in NULLABLE for overload in chosen for argument in overload.args)
-    if len(chosen) == 1 and exact and not may_be_null and chosen[0].id in _BY_OVERLOAD:
-        return _BY_OVERLOAD[chosen[0].id]
-    if len(chosen) == 1 and chosen[0].id in _BY_OVERLOAD:
-        return _guarded(chosen[0], _BY_OVERLOAD[chosen[0].id])
+    only = _implementation(environment, chosen[0]) if len(chosen) == 1 else None
+    if only is not None:
+        return only if exact and not may_be_null else _guarded(chosen[0], only)
     # Several candidates are tried among all overloads of the name, as upstream's dispatch by name does.
-    return _dispatcher(function, chosen if len(chosen) == 1 else declared)
+    return _dispatcher(environment, function, chosen if len(chosen) == 1 else known)
+
+
+def _implementation(environment: Environment, overload: Overload) -> Function | None:
+    return _BY_OVERLOAD.get(overload.id) or environment.implementations.get(overload.id)
 
 
 #: Types whose values are told by their class alone.
@@ -229,7 +210,7 @@ _CLASSES = {
 
 def _guarded(overload: Overload, implementation: Function) -> Function:
     """The one overload there is, asked for by class where that tells the types."""
-    slow = _dispatcher(overload.function, (overload,))
+    slow = _trying(overload.function, [(overload, implementation)])
     classes = tuple(_CLASSES.get(type_) for type_ in overload.args)
     if None in classes or len(classes) > len(_GUARDS):
         return slow
@@ -255,11 +236,14 @@ def _guard_two(implementation: Function, slow: Function, wanted: type, second: t
 _GUARDS: tuple[Callable[..., Function], ...] = (_guard_one, _guard_two)
 
 
-def _dispatcher(function: str, overloads: Sequence[Overload]) -> Function:
-    callable_ = [(overload, _BY_OVERLOAD[overload.id]) for overload in overloads if overload.id in _BY_OVERLOAD]
+def _dispatcher(environment: Environment, function: str, overloads: Sequence[Overload]) -> Function:
+    found = [(overload, _implementation(environment, overload)) for overload in overloads]
+    return _trying(function, [(overload, callable_) for overload, callable_ in found if callable_ is not None])
 
+
+def _trying(function: str, overloads: Sequence[tuple[Overload, Function]]) -> Function:
     def dispatch(*values: Any) -> Any:
-        for overload, implementation in callable_:
+        for overload, implementation in overloads:
             if len(overload.args) == len(values) and all(map(is_a, values, overload.args)):
                 return implementation(*values)
         raise EvaluationError(f"no such overload: {function}({', '.join(map(type_name, values))})")

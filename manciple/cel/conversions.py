@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from scheduling.cel.errors import EvaluationError
-from scheduling.cel.operators import bounded_int, bounded_uint, type_name
-from scheduling.cel.times import SECOND, Duration, Timestamp, parse_duration, parse_timestamp
-from scheduling.cel.values import MAX_INT, MAX_UINT, MIN_INT, CelMap, TypeValue, Uint, key_value
+from manciple.cel.errors import EvaluationError
+from manciple.cel.operators import bounded_int, bounded_uint, type_name
+from manciple.cel.times import SECOND, Duration, Timestamp, parse_duration, parse_timestamp
+from manciple.cel.values import MAX_INT, MAX_UINT, MIN_INT, CelMap, TypeValue, Uint, key_value
 
 _INT = re.compile(r"[+-]?[0-9]+", re.ASCII)
 _UINT = re.compile(r"[0-9]+", re.ASCII)

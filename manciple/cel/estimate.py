@@ -1,7 +1,7 @@
-"""What an expression can cost at most, worked out from the checked tree and the declared sizes of a device.
+"""What an expression can cost at most, worked out from the checked tree and the sizes that its environment declares.
 
-A walk over the tree adds up costs and follows sizes: of literals, of the device's maps and texts (by the path from
-`device`), of iteration variables and of results of calls. What a call itself costs is in `costs`. Nodes are visited
+A walk over the tree adds up costs and follows sizes: of literals, of what variables hold (by the path from the
+variable), of iteration variables and of results of calls. What a call itself costs is in `costs`. Nodes are visited
 once, because macros may share them. Source: cel-go checker/cost.go.
 """
 
@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from scheduling.cel.checker import CheckedTree
-from scheduling.cel.costs import (
+from manciple.cel.checker import CheckedTree
+from manciple.cel.costs import (
     LIST_CREATE,
     MAP_CREATE,
     MAX,
@@ -22,11 +22,10 @@ from scheduling.cel.costs import (
     CallEstimate,
     Operand,
     Range,
-    estimate_call,
     fixed,
-    size_at,
+    rule_of,
 )
-from scheduling.cel.tree import (
+from manciple.cel.tree import (
     ACCUMULATOR,
     Call,
     Comprehension,
@@ -38,13 +37,13 @@ from scheduling.cel.tree import (
     Select,
     StructLiteral,
 )
-from scheduling.cel.types import DURATION, TIMESTAMP, CelType, TypeKind, is_optional
+from manciple.cel.types import DURATION, TIMESTAMP, CelType, TypeKind, is_optional
 
 Path: TypeAlias = tuple[str, ...]
 
 
 def estimate_cost(tree: CheckedTree) -> Range:
-    """The least and the greatest cost of evaluating the expression on any device."""
+    """The least and the greatest cost of evaluating the expression, whatever its variables are."""
     return _Estimator(tree).cost(tree.root)
 
 
@@ -131,7 +130,7 @@ class _Estimator:
         best: Range | None = None
         size: Range | None = None
         for overload in reference.overloads:
-            estimated = estimate_call(reference.function, overload, known)
+            estimated = rule_of(reference.function, overload, self._tree.environment.costs).estimate(known)
             cost = _with_operands(overload, estimated, costs)
             best = cost if best is None else best | cost
             size = self._result_size(node, overload, estimated, size)
@@ -144,7 +143,8 @@ class _Estimator:
         if path and path[0] == ACCUMULATOR:
             path = ()
         literal = node.value if isinstance(node, Literal) else None
-        return Operand(self._tree.types[node], path, self._size(node), literal)
+        elements = self._declared((*path, "@items")) if path else None
+        return Operand(self._tree.types[node], path, self._size(node), literal, elements)
 
     def _result_size(self, node: Call, overload: str, estimated: CallEstimate, size: Range | None) -> Range | None:
         if estimated.size is not None:
@@ -253,7 +253,7 @@ class _Estimator:
         known = self._sizes.get(node) or _literal_size(node)
         if known is not None:
             return known
-        declared = size_at(self._path(node))
+        declared = self._declared(self._path(node))
         if declared is not None:
             self._sizes[node] = declared
             return declared
@@ -261,6 +261,11 @@ class _Estimator:
             return ONE
         variable = self._variable(node.name) if isinstance(node, Ident) else None
         return variable.size if variable else None
+
+    def _declared(self, path: Path) -> Range | None:
+        """The size of what lies at a path from a variable, None where nothing is declared of it."""
+        greatest = self._tree.environment.greatest_size(path)
+        return None if greatest is None else Range(0, greatest)
 
     def _entry_sizes(self, node: Node) -> _EntrySizes | None:
         if node in self._entries:

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from scheduling.cel.errors import CompileFinding
-from scheduling.cel.tree import (
+from manciple.cel.errors import CompileFinding
+from manciple.cel.tree import (
     ACCUMULATOR,
     Call,
     Comprehension,
@@ -22,7 +22,7 @@ from scheduling.cel.tree import (
     Node,
     Select,
 )
-from scheduling.cel.types import BOOL, INT
+from manciple.cel.types import BOOL, INT
 
 Expansion = Callable[[Call], Node]
 

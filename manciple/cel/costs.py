@@ -14,11 +14,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
 
-from scheduling.cel.device import greatest_size
-from scheduling.cel.kubernetes import IpAddress, Network
-from scheduling.cel.text import NamedFormat
-from scheduling.cel.types import BYTES, CIDR, COMPARABLE, FORMAT, IP, QUANTITY, SEMVER, STRING, URL, CelType
-from scheduling.cel.values import CelMap, Strict, key_value
+from manciple.cel.kubernetes import IpAddress, Network
+from manciple.cel.text import NamedFormat
+from manciple.cel.types import BYTES, CIDR, COMPARABLE, FORMAT, IP, QUANTITY, SEMVER, STRING, URL, CelType
+from manciple.cel.values import CelMap, Strict, key_value
 
 MAX = 2**64 - 1
 #: cel-go common/cost.go
@@ -27,10 +26,9 @@ MAP_CREATE = 30
 STRUCT_CREATE = 40
 _TRAVERSAL = 0.1
 _REGEX_LENGTH = 0.25
-#: apiserver/pkg/cel: MaxNameFormatRegexSize, MaxFormatSize; resource.k8s.io: values of a list-typed attribute
+#: apiserver/pkg/cel: MaxNameFormatRegexSize, MaxFormatSize
 _FORMAT_REGEX_SIZE = 128
 _FORMAT_NAME_SIZE = 64
-_INCLUDES_MAX = 48
 #: Functions whose results may be far larger than what they cost.
 AMPLIFYING = frozenset(("_+_", "flatten", "format", "getQuery", "lists.range", "replace", "strings.quote"))
 
@@ -82,6 +80,8 @@ class Operand:
     computed_size: Range | None
     #: the value of a literal
     literal: object = None
+    #: declared for the elements of what lies at `path`
+    element_size: Range | None = None
 
     @property
     def size(self) -> Range:
@@ -102,29 +102,16 @@ Counting: TypeAlias = Callable[[Sequence[Any], Any], int]
 
 
 @dataclass(frozen=True, slots=True)
-class _Rule:
+class CostRule:
+    """What a call costs, beside what its operands cost: at most, beforehand; and once values are known."""
+
     estimate: Callable[[Operands], CallEstimate]
     count: Counting
 
 
-def estimate_call(function: str, overload: str, operands: Operands) -> CallEstimate:
-    """The call's own cost, without its arguments'."""
-    return _rule(function, overload).estimate(operands)
-
-
-def call_cost(function: str, overload: str) -> Counting:
-    """How the calls of a function are counted. overload: empty where run-time types choose it."""
-    return _rule(function, overload).count
-
-
-def _rule(function: str, overload: str) -> _Rule:
-    return _RULES.get(overload) or _RULES.get(function) or _PLAIN
-
-
-def size_at(path: tuple[str, ...]) -> Range | None:
-    """The size of what lies at a path from `device`, None where nothing is declared of it."""
-    greatest = greatest_size(path)
-    return None if greatest is None else Range(0, greatest)
+def rule_of(function: str, overload: str, more: Mapping[str, CostRule]) -> CostRule:
+    """The rule of a call. overload: empty where run-time types choose it. more: the environment's, by function."""
+    return _RULES.get(overload) or _RULES.get(function) or more.get(function) or PLAIN
 
 
 # Estimates -----------------------------------------------------------------------------------------------------------
@@ -146,8 +133,7 @@ def _transformed(operands: Operands) -> CallEstimate:
 def _element(operand: Operand) -> Operand | None:
     if not operand.type.params:
         return None
-    path = (*operand.path, "@items") if operand.path else ()
-    return Operand(operand.type.params[0], path, size_at(path))
+    return Operand(operand.type.params[0], (), operand.element_size)
 
 
 def _scan(operands: Operands) -> CallEstimate:
@@ -334,76 +320,75 @@ def _count_all_compared(args: Sequence[Any], _result: Any) -> int:
 # The table -----------------------------------------------------------------------------------------------------------
 
 
-def _same(rule: _Rule, *names: str) -> dict[str, _Rule]:
+def _same(rule: CostRule, *names: str) -> dict[str, CostRule]:
     return dict.fromkeys(names, rule)
 
 
-def _in_network(*, is_network: bool, is_text: bool) -> _Rule:
+def _in_network(*, is_network: bool, is_text: bool) -> CostRule:
     known = _traversal(_ADDRESS_BYTES + _ADDRESS_BYTES)
     if is_network:
         known += _traversal(_ADDRESS_BYTES) + ONE
-    return _Rule(
+    return CostRule(
         lambda operands: CallEstimate(known + _traversal(operands[1].size) if is_text else known),
         lambda args, _result: _count_in_network(args, is_network=is_network, is_text=is_text),
     )
 
 
-def _converting(resize: Callable[[Range], Range]) -> _Rule:
+def _converting(resize: Callable[[Range], Range]) -> CostRule:
     def estimate(operands: Operands) -> CallEstimate:
         made = resize(operands[0].size)
         return CallEstimate(_traversal(operands[0].size), Range(made.min % 2**64, made.max % 2**64))
 
-    return _Rule(estimate, _count_read)
+    return CostRule(estimate, _count_read)
 
 
-def _sorting(type_name: str) -> _Rule:
-    return _Rule(partial(_compare_all, is_text=type_name in ("string", "bytes")), _count_all_compared)
+def _sorting(type_name: str) -> CostRule:
+    return CostRule(partial(_compare_all, is_text=type_name in ("string", "bytes")), _count_all_compared)
 
 
-def _sets(factor: int) -> _Rule:
-    return _Rule(
+def _sets(factor: int) -> CostRule:
+    return CostRule(
         lambda operands: CallEstimate((operands[0].size * operands[1].size).times(factor) + ONE),
         lambda args, _result: size_of(args[0]) * size_of(args[1]) * factor + 1,
     )
 
 
-_PLAIN = _Rule(lambda _operands: CallEstimate(ONE), _count_one)
-_AFFIX = _Rule(partial(_read, position=1), _count_read)
-_FLATTEN = _Rule(_flatten, _count_flattening)
-_FIND = _Rule(lambda operands: CallEstimate(_search(operands), Range(0, operands[0].size.max)), _count_search)
+PLAIN = CostRule(lambda _operands: CallEstimate(ONE), _count_one)
+_AFFIX = CostRule(partial(_read, position=1), _count_read)
+_FLATTEN = CostRule(_flatten, _count_flattening)
+_FIND = CostRule(lambda operands: CallEstimate(_search(operands), Range(0, operands[0].size.max)), _count_search)
 _ORDERS = ("less", "less_equals", "greater", "greater_equals")
-_RULES: Mapping[str, _Rule] = {
+_RULES: Mapping[str, CostRule] = {
     # Kubernetes' functions
     **_same(
-        _Rule(_scan, lambda args, _result: _traversed(args[0])),
+        CostRule(_scan, lambda args, _result: _traversed(args[0])),
         *("isSorted", "sum", "max", "min", "indexOf", "lastIndexOf"),
     ),
-    **_same(_Rule(_transformed, _count_read), "url", "lowerAscii", "upperAscii", "substring", "trim"),
+    **_same(CostRule(_transformed, _count_read), "url", "lowerAscii", "upperAscii", "substring", "trim"),
     **_same(
-        _Rule(_read, _count_read),
+        CostRule(_read, _count_read),
         *("cidr", "isIP", "isCIDR", "ip", "quantity", "isQuantity", "semver", "isSemver", "string_format"),
     ),
-    "cidr_ip": _PLAIN,
-    "ip.isCanonical": _Rule(partial(_read, times=2), _count_read_twice),
-    "replace": _Rule(_replace, _count_read_twice),
-    "split": _Rule(_split, _count_read_twice),
-    "join": _Rule(_join, lambda _args, result: _share(size_of(result), 2 * _TRAVERSAL)),
+    "cidr_ip": PLAIN,
+    "ip.isCanonical": CostRule(partial(_read, times=2), _count_read_twice),
+    "replace": CostRule(_replace, _count_read_twice),
+    "split": CostRule(_split, _count_read_twice),
+    "join": CostRule(_join, lambda _args, result: _share(size_of(result), 2 * _TRAVERSAL)),
     **_same(_FIND, "find", "findAll"),
     "containsIP": _in_network(is_network=False, is_text=False),
     "cidr_contains_ip_string": _in_network(is_network=False, is_text=True),
     "containsCIDR": _in_network(is_network=True, is_text=False),
     "cidr_contains_cidr_string": _in_network(is_network=True, is_text=True),
-    "validate": _Rule(
+    "validate": CostRule(
         lambda operands: CallEstimate(_traversal(operands[1].size).times(_FORMAT_REGEX_SIZE * _REGEX_LENGTH)),
         _count_validation,
     ),
-    "includes": _Rule(lambda _operands: CallEstimate(Range(0, _INCLUDES_MAX)), _count_one),
     # cel-go's lists and sets
-    "list_slice": _Rule(_slice, _count_new_list),
-    "lists_range": _Rule(lambda operands: _new_list(fixed(_literal_int(operands[0], MAX))), _count_range),
-    "list_reverse": _Rule(lambda operands: _new_list(operands[0].size), _count_new_list),
+    "list_slice": CostRule(_slice, _count_new_list),
+    "lists_range": CostRule(lambda operands: _new_list(fixed(_literal_int(operands[0], MAX))), _count_range),
+    "list_reverse": CostRule(lambda operands: _new_list(operands[0].size), _count_new_list),
     **_same(_FLATTEN, "list_flatten", "list_flatten_int"),
-    "list_distinct": _Rule(_compare_all, _count_all_compared),
+    "list_distinct": CostRule(_compare_all, _count_all_compared),
     **{f"list_{name}_sort": _sorting(name) for name in COMPARABLE},
     **{f"list_{name}_sortByAssociatedKeys": _sorting(name) for name in COMPARABLE},
     **_same(_sets(1), "list_sets_contains_list", "list_sets_intersects_list"),
@@ -413,18 +398,20 @@ _RULES: Mapping[str, _Rule] = {
     "bytes_to_string": _converting(lambda size: Range(size.min // 4, size.max)),
     "strings_quote": _converting(lambda size: Range(size.min + 2, size.max * 2 + 2)),
     **_same(_AFFIX, "starts_with_string", "ends_with_string"),
-    "in_list": _Rule(lambda operands: CallEstimate(operands[1].size.times(1)), lambda args, _result: size_of(args[1])),
-    "matches_string": _Rule(lambda operands: CallEstimate(_search(operands)), _count_search),
-    "contains_string": _Rule(
+    "in_list": CostRule(
+        lambda operands: CallEstimate(operands[1].size.times(1)), lambda args, _result: size_of(args[1])
+    ),
+    "matches_string": CostRule(lambda operands: CallEstimate(_search(operands)), _count_search),
+    "contains_string": CostRule(
         lambda operands: CallEstimate(_traversal(operands[0].size) * _traversal(operands[1].size)),
         lambda args, _result: _share(size_of(args[0])) * _share(size_of(args[1])),
     ),
-    "conditional": _Rule(lambda operands: CallEstimate(ZERO, operands[1].size | operands[2].size), _count_one),
-    **_same(_Rule(_concatenation, _count_concatenation), "add_string", "add_bytes"),
-    "add_list": _Rule(partial(_concatenation, copied=False), _count_one),
+    "conditional": CostRule(lambda operands: CallEstimate(ZERO, operands[1].size | operands[2].size), _count_one),
+    **_same(CostRule(_concatenation, _count_concatenation), "add_string", "add_bytes"),
+    "add_list": CostRule(partial(_concatenation, copied=False), _count_one),
     **_same(
-        _Rule(_comparison, _count_comparison),
+        CostRule(_comparison, _count_comparison),
         *("not_equals", *(f"{order}_{type_}" for order in _ORDERS for type_ in ("string", "bytes"))),
     ),
-    "equals": _Rule(_equality, _count_equality),
+    "equals": CostRule(_equality, _count_equality),
 }

@@ -7,12 +7,12 @@ in cel-go; booleans stand as `BoolKey`, because Python takes True for 1.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
-from scheduling.cel.errors import CostLimitExceeded, EvaluationError, NoSuchKey
-from scheduling.cel.types import CelType
+from manciple.cel.errors import CostLimitExceeded, EvaluationError, NoSuchKey
+from manciple.cel.types import CelType
 
 MIN_INT = -(2**63)
 MAX_INT = 2**63 - 1
@@ -84,6 +84,16 @@ class TypeValue:
         return self.type.name
 
 
+class EnvironmentValue:
+    """A value of a type that an environment declares, such as a device: opaque but for its `FIELDS`."""
+
+    __slots__ = ()
+
+    TYPE: ClassVar[CelType]
+    #: what expressions call its fields -> what Python calls them
+    FIELDS: ClassVar[Mapping[str, str]] = {}
+
+
 class Strict:
     """A value of one of Kubernetes' own types: it can be compared with its like only, and asking else is an error."""
 
@@ -144,7 +154,7 @@ MAX_SIZE = 8_000_000
 
 
 def guard_size(size: int) -> None:
-    """Raises: CostLimitExceeded before memory is taken for a value that no device selector needs."""
+    """Raises: CostLimitExceeded before memory is taken for a value that no expression needs."""
     if size > MAX_SIZE:
         raise CostLimitExceeded
 

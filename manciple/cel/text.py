@@ -16,10 +16,10 @@ from typing import Any
 
 import re2
 
+from manciple.cel.errors import EvaluationError
+from manciple.cel.kubernetes import parse_url
+from manciple.cel.values import NONE, Optional, Strict, guard_size, optional
 from manciple.wire import validation
-from scheduling.cel.errors import EvaluationError
-from scheduling.cel.kubernetes import parse_url
-from scheduling.cel.values import NONE, Optional, Strict, guard_size, optional
 
 _UUID = re.compile(r"(?i)[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{12}")
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)

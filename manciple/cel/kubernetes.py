@@ -20,9 +20,9 @@ from functools import lru_cache
 from typing import Any, TypeAlias
 from urllib.parse import quote, unquote, unquote_plus
 
+from manciple.cel.errors import EvaluationError
+from manciple.cel.values import MAX_INT, MIN_INT, CelMap, Strict, is_valid, or_error, three_way
 from manciple.wire.quantity import NANO, Quantity
-from scheduling.cel.errors import EvaluationError
-from scheduling.cel.values import MAX_INT, MIN_INT, CelMap, Strict, is_valid, or_error, three_way
 
 _PARTS = re.compile(r"[+-]?0*([0-9]*)(?:\.([0-9]*))?(.*)")
 _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}

@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from scheduling.cel.errors import EvaluationError
+from manciple.cel.errors import EvaluationError
 
 SECOND = 10**9
 _UNITS = {

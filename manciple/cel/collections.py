@@ -10,11 +10,11 @@ from functools import cmp_to_key
 from itertools import pairwise
 from typing import Any
 
-from scheduling.cel.errors import EvaluationError
-from scheduling.cel.operators import add, compare, contains, equals, type_of
-from scheduling.cel.times import Duration, Timestamp
-from scheduling.cel.types import COMPARABLE
-from scheduling.cel.values import (
+from manciple.cel.errors import EvaluationError
+from manciple.cel.operators import add, compare, contains, equals, type_of
+from manciple.cel.times import Duration, Timestamp
+from manciple.cel.types import COMPARABLE
+from manciple.cel.values import (
     NONE,
     CelMap,
     Optional,
@@ -27,8 +27,6 @@ from scheduling.cel.values import (
     optional,
 )
 
-#: includes() takes no list longer than a list-typed attribute can be.
-INCLUDES_MAX = 48
 _ZEROS = {"int": 0, "uint": Uint(0), "double": 0.0, "duration": Duration(0)}
 
 
@@ -127,17 +125,6 @@ def holds_all(items: list[Any], wanted: list[Any]) -> bool:
     return all(contains(item, items) for item in wanted)
 
 
-def includes(target: Any, wanted: Any) -> bool:
-    """True when the value, or one of the list's values, is `wanted`. Raises: EvaluationError for too long a list."""
-    if type(target) is not list:
-        return contains(wanted, [target])
-    if contains(wanted, target[:INCLUDES_MAX]):
-        return True
-    if len(target) > INCLUDES_MAX:
-        raise EvaluationError(f"'includes' function cannot be applied to lists longer than {INCLUDES_MAX} values")
-    return False
-
-
 def append(items: Any, more: Any) -> Any:
     """Addition to an accumulator, which nobody else can see: a list grows in place."""
     if type(items) is list and type(more) is list:
@@ -217,7 +204,6 @@ IMPLEMENTATIONS: Mapping[str, Callable[..., Any]] = {
     "list_sets_contains_list": holds_all,
     "list_sets_equivalent_list": lambda left, right: holds_all(left, right) and holds_all(right, left),
     "list_sets_intersects_list": lambda left, right: any(contains(item, right) for item in left),
-    "dra_includes_dyn_dyn": includes,
     "@mapInsert_map_key_value": insert,
     "@mapInsert_map_map": insert,
     "optional_of": optional,

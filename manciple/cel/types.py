@@ -66,7 +66,6 @@ URL = CelType(TypeKind.STRUCT, "kubernetes.URL")
 FORMAT = CelType(TypeKind.STRUCT, "kubernetes.NamedFormat")
 IP = CelType(TypeKind.OPAQUE, "net.IP")
 CIDR = CelType(TypeKind.OPAQUE, "net.CIDR")
-DEVICE = CelType(TypeKind.STRUCT, "kubernetes.DRADevice")
 
 #: The names of the types whose lists can be sorted.
 COMPARABLE = (*(type_.name for type_ in (INT, UINT, DOUBLE, BOOL, DURATION, TIMESTAMP, STRING, BYTES)),)

@@ -1,9 +1,9 @@
-"""Evaluates a checked tree step by step and counts what each step costs.
+"""Makes a checked tree into steps, which evaluate it and count what that costs.
 
 This is the evaluator that is always right: it keeps to cel-go's order of steps, so that actual costs agree and an
 expression that would run away stops at the limit. `plan` turns every node into a `Step` once; conversions of constants
-are done there, and constant patterns are compiled. A `Step` is a function from a `Frame` (the device, the variables,
-the meter) to a value. Errors are values here, because operands of && and || absorb them and because cel-go evaluates
+are done there, and constant patterns are compiled. A `Step` is a function from a `Frame` (the variables, the meter)
+to a value. Errors are values here, because operands of && and || absorb them and because cel-go evaluates
 (and counts) the other operands of a call whose first one failed.
 
 How cel-go counts, as far as it is not in `costs`: a name costs 1 and each selection or index on it 1; so does a
@@ -14,21 +14,33 @@ selection costs only when something is there. Source: cel-go interpreter/{planne
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import Any
 
-from scheduling.cel import functions
-from scheduling.cel.checker import CheckedTree
-from scheduling.cel.codegen import add_element, add_entry, zero_of
-from scheduling.cel.collections import append, insert_into
-from scheduling.cel.costs import AMPLIFYING, LIST_CREATE, MAP_CREATE, STRUCT_CREATE, call_cost, size_of
-from scheduling.cel.device import DeviceView
-from scheduling.cel.errors import CompileError, CostLimitExceeded, EvaluationError
-from scheduling.cel.operators import contains, is_present, lookup, lookup_optional, rounds
-from scheduling.cel.text import compiled
-from scheduling.cel.tree import (
-    ACCUMULATOR,
+from manciple.cel import functions
+from manciple.cel.checker import CheckedTree
+from manciple.cel.codegen import add_element, add_entry, zero_of
+from manciple.cel.collections import append, insert_into
+from manciple.cel.costs import LIST_CREATE, MAP_CREATE, STRUCT_CREATE, rule_of
+from manciple.cel.errors import CompileError, EvaluationError
+from manciple.cel.operators import contains, is_present
+from manciple.cel.steps import (
+    Frame,
+    NodePlan,
+    Step,
+    aggregate,
+    binding,
+    calling,
+    constant,
+    folding,
+    optional_qualified,
+    path_plan,
+    qualified,
+    then,
+    variable,
+)
+from manciple.cel.text import compiled
+from manciple.cel.tree import (
     Call,
     Comprehension,
     Ident,
@@ -40,203 +52,8 @@ from scheduling.cel.tree import (
     StructLiteral,
     extends_accumulator,
 )
-from scheduling.cel.types import TypeKind
-from scheduling.cel.values import CelMap, Optional, TypeValue, Uint, no_such_overload
-
-#: How many elements and code points one evaluation may build with AMPLIFYING functions.
-BUILD_LIMIT = 10_000_000
-
-
-class Frame:
-    """One evaluation: whose device, which variables, how much it has cost.
-
-    Beside the cost, what calls build is counted: upstream adds lists lazily and lets some functions blow texts up for
-    little, which here would take memory and time that the cost does not show.
-    """
-
-    __slots__ = ("built", "cost", "device", "limit", "variables")
-
-    def __init__(self, device: DeviceView, limit: int) -> None:
-        self.device = device
-        self.limit = limit
-        self.cost = 0
-        self.built = 0
-        self.variables: dict[str, Any] = {}
-
-    def spend(self, cost: int) -> None:
-        """Raises: CostLimitExceeded, through everything."""
-        self.cost += cost
-        if self.cost > self.limit:
-            raise CostLimitExceeded
-
-    def build(self, size: int) -> None:
-        """Counts the elements or code points of something new. Raises: CostLimitExceeded."""
-        self.built += size
-        if self.built > BUILD_LIMIT:
-            raise CostLimitExceeded
-
-
-Step: TypeAlias = Callable[[Frame], Any]
-
-
-@dataclass(frozen=True, slots=True)
-class NodePlan:
-    """How to evaluate a node. `path`: without the cost of the name a plain path begins with, or None for no path."""
-
-    run: Step
-    path: Step | None = None
-    is_constant: bool = False
-    value: Any = None
-
-
-def constant(value: Any) -> NodePlan:
-    return NodePlan(lambda _frame: value, is_constant=True, value=value)
-
-
-def path_plan(path: Step) -> NodePlan:
-    def run(frame: Frame) -> Any:
-        value = path(frame)
-        frame.spend(1)
-        return value
-
-    return NodePlan(run, path=path)
-
-
-def variable(frame: Frame, name: str) -> Any:
-    value = frame.variables[name]
-    if isinstance(value, Pending):
-        value = frame.variables[name] = value.step(frame)
-    return value
-
-
-@dataclass(frozen=True, slots=True)
-class Pending:
-    """A bound variable that nobody has asked for yet."""
-
-    step: Step
-
-
-def binding(name: str, init: Step, result: Step) -> Step:
-    def run(frame: Frame) -> Any:
-        outer = frame.variables
-        # The value is worked out where it was written, among the variables of outside.
-        value = Pending(lambda _frame: within(frame, outer, init))
-        return within(frame, {**outer, name: value}, result)
-
-    return run
-
-
-def within(frame: Frame, variables: dict[str, Any], step: Step) -> Any:
-    outer, frame.variables = frame.variables, variables
-    try:
-        return step(frame)
-    finally:
-        frame.variables = outer
-
-
-def folding(names: Sequence[str], *, source: Step, init: Step, condition: Step, step: Step, result: Step) -> Step:
-    def fold(frame: Frame, pairs: Iterable[tuple[Any, ...]]) -> Any:
-        variables = frame.variables
-        variables[ACCUMULATOR] = init(frame)
-        for values in pairs:
-            variables.update(zip(names, values, strict=True))
-            if condition(frame) is not True:
-                break
-            variables[ACCUMULATOR] = step(frame)
-        return result(frame)
-
-    def go_through(container: Any, frame: Frame) -> Any:
-        pairs = attempted(rounds, container, len(names))
-        if isinstance(pairs, EvaluationError):
-            return pairs
-        return within(frame, dict(frame.variables), lambda inner: fold(inner, pairs))
-
-    return then(source, go_through)
-
-
-def attempted(function: Callable[..., Any], *args: Any) -> Any:
-    """The result, or the error of the language as a value. Raises: CostLimitExceeded, through everything."""
-    try:
-        return function(*args)
-    except CostLimitExceeded:
-        raise
-    except EvaluationError as error:
-        return error
-
-
-def then(step: Step, use: Callable[[Any, Frame], Any]) -> Step:
-    """A step whose value is made use of; its error stays the error."""
-
-    def run(frame: Frame) -> Any:
-        value = step(frame)
-        return value if isinstance(value, EvaluationError) else use(value, frame)
-
-    return run
-
-
-def aggregate(build: Step, plans: Sequence[NodePlan], cost: int) -> NodePlan:
-    if all(planned.is_constant for planned in plans):
-        value = attempted(build, Frame(DeviceView(driver=""), limit=0))
-        if isinstance(value, EvaluationError):
-            return constant(value)
-        # Accumulators grow in place: every evaluation gets a list of its own.
-        return NodePlan(lambda _frame: type(value)(value), is_constant=True, value=value)
-
-    def run(frame: Frame) -> Any:
-        value = attempted(build, frame)
-        frame.spend(cost)
-        return value
-
-    return NodePlan(run)
-
-
-def calling(name: str, overload: str, function: functions.Function, steps: Sequence[Step], *, in_order: bool) -> Step:
-    """A call. in_order: operands behind a failed one are not evaluated, and then the call itself costs nothing."""
-    cost = call_cost(name, overload)
-    grows, is_range = name in AMPLIFYING, overload == "lists_range"
-
-    def run(frame: Frame) -> Any:
-        values: list[Any] = []
-        failure: EvaluationError | None = None
-        for step in steps:
-            value = step(frame)
-            values.append(value)
-            if isinstance(value, EvaluationError):
-                failure = failure or value
-                if in_order:
-                    break
-        if failure is not None:
-            if len(values) == len(steps):
-                frame.spend(cost(values, failure))
-            return failure
-        if is_range:  # counted before it takes the memory
-            frame.spend(cost(values, None))
-        result = attempted(function, *values)
-        if grows:
-            frame.build(size_of(result))
-        if not is_range:
-            frame.spend(cost(values, result))
-        return result
-
-    return run
-
-
-def qualified(operand: Any, key: Any, frame: Frame) -> Any:
-    """`operand.key` or `operand[key]`: an error, a value, or an optional where the operand is one."""
-    if type(operand) is Optional:
-        return optional_qualified(operand, key, frame)
-    frame.spend(1)
-    try:
-        return lookup(operand, key)
-    except EvaluationError as error:
-        return error
-
-
-def optional_qualified(operand: Any, key: Any, frame: Frame) -> Any:
-    found = attempted(lookup_optional, operand, key)
-    if isinstance(found, EvaluationError) or found.present:
-        frame.spend(1)
-    return found
+from manciple.cel.types import TypeKind
+from manciple.cel.values import CelMap, Optional, TypeValue, Uint, no_such_overload
 
 
 def plan(tree: CheckedTree) -> Step:
@@ -271,7 +88,7 @@ class _Planner:
         type_ = self._tree.types[node]
         if type_.kind is TypeKind.TYPE:
             return constant(TypeValue(type_.params[0]))
-        return path_plan(lambda frame: frame.device)
+        return path_plan(lambda frame: frame.variables[name])
 
     # paths
 
@@ -325,7 +142,7 @@ class _Planner:
         if membership is not None:
             return membership
         plans = [self.plan(operand) for operand in self._tree.operands(node)]
-        function = functions.bind(reference.function, reference.overloads, exact=False)
+        function = functions.bind(self._tree.environment, reference.function, reference.overloads, exact=False)
         chosen = reference.overloads[0] if len(reference.overloads) == 1 else ""
         overload = {"_==_": "equals", "_!=_": "not_equals"}.get(reference.function, chosen)
         if reference.function in _CONVERSIONS and len(plans) == 1 and plans[0].is_constant:
@@ -333,9 +150,11 @@ class _Planner:
         by_name = not overload and reference.function not in functions.OPERATORS
         in_order = len(plans) > _BINARY or by_name or _precompiled(reference.function, plans)
         steps = [planned.run for planned in plans]
+        name = reference.function
         if extends_accumulator(node):
-            return NodePlan(calling("", overload, _IN_PLACE[reference.function], steps, in_order=in_order))
-        return NodePlan(calling(reference.function, overload, function, steps, in_order=in_order))
+            name, function = "", _IN_PLACE[name]
+        cost = rule_of(name, overload, self._tree.environment.costs).count
+        return NodePlan(calling(name, overload, function, steps, cost=cost, in_order=in_order))
 
     def _membership(self, node: Call) -> NodePlan | None:
         """Being in a constant list of plain values, which costs nothing; None for anything else."""

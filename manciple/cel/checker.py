@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from scheduling.cel.conversions import (
+from manciple.cel.conversions import (
     REFUSALS,
     FormatClause,
     TemplateError,
@@ -20,10 +20,10 @@ from scheduling.cel.conversions import (
     string_to_duration,
     string_to_timestamp,
 )
-from scheduling.cel.errors import CompileFinding, EvaluationError
-from scheduling.cel.functions import WRAPPERS, Environment, Overload
-from scheduling.cel.text import compiled
-from scheduling.cel.tree import (
+from manciple.cel.errors import CompileFinding, EvaluationError
+from manciple.cel.functions import WRAPPERS, Environment, Overload
+from manciple.cel.text import compiled
+from manciple.cel.tree import (
     Call,
     Comprehension,
     Ident,
@@ -38,9 +38,8 @@ from scheduling.cel.tree import (
     qualified_name,
     walk,
 )
-from scheduling.cel.types import (
+from manciple.cel.types import (
     BOOL,
-    DEVICE,
     DYN,
     ERROR,
     INT,
@@ -168,7 +167,7 @@ class _Checker:
         if owner.kind is TypeKind.MAP:
             return owner.params[1]
         if owner.kind is TypeKind.STRUCT:
-            found = self.environment.device_fields.get(name) if owner == DEVICE else None
+            found = self.environment.fields_of(owner).get(name)
             return found or self._problem(node, f"undefined field '{name}'")
         if owner.kind is TypeKind.PARAM:
             self.bindings.assignable(DYN, owner)
@@ -299,8 +298,7 @@ class _Checker:
 
     def _init(self, node: StructLiteral, name: str, found: CelType, offset: int) -> None:
         wanted = WRAPPERS.get(node.name) if name == "value" else None
-        if node.name == DEVICE.name:
-            wanted = self.environment.device_fields.get(name)
+        wanted = wanted or self.environment.structs.get(node.name, {}).get(name)
         if wanted is None:
             self.problems.append(CompileFinding(offset, f"undefined field '{name}'"))
         elif not self.bindings.assignable(wanted, found):
