@@ -9,18 +9,12 @@ from typing import Annotated, ClassVar
 
 import msgspec
 
-from manciple.wire.base import Int32, Int64, QuantityText, Value, always, pb
+from manciple.wire.base import Int32, Int64, LocalObjectReference, QuantityText, Value, always, pb
 
 # References -----------------------------------------------------------------------------------------------------------
 
 
 PACKAGE = "io.k8s.api.core.v1"
-
-
-class LocalObjectReference(Value):
-    """An object of the pod's namespace."""
-
-    name: Annotated[str, pb(1)] = ""
 
 
 class TypedLocalObjectReference(Value):

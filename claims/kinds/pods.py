@@ -12,7 +12,6 @@ import msgspec
 from claims.kinds.containers import (
     Container,
     EphemeralContainer,
-    LocalObjectReference,
     PodSecurityContext,
     ResourceRequirements,
 )
@@ -23,6 +22,7 @@ from manciple.wire.base import (
     Int32,
     Int64,
     LabelSelector,
+    LocalObjectReference,
     QuantityText,
     TimeText,
     Value,

@@ -11,13 +11,22 @@ import msgspec
 
 from claims.kinds.containers import (
     KeyToPath,
-    LocalObjectReference,
     ObjectFieldSelector,
     ResourceFieldSelector,
     TypedLocalObjectReference,
     TypedObjectReference,
 )
-from manciple.wire.base import Int32, Int64, LabelSelector, ObjectMeta, QuantityText, Value, always, pb
+from manciple.wire.base import (
+    Int32,
+    Int64,
+    LabelSelector,
+    LocalObjectReference,
+    ObjectMeta,
+    QuantityText,
+    Value,
+    always,
+    pb,
+)
 
 PACKAGE = "io.k8s.api.core.v1"
 

@@ -2,7 +2,7 @@
 
 from django.apps import AppConfig
 
-from manciple.access.kinds.roles import KINDS
+from manciple.access.kinds.registration import KINDS
 from manciple.wire.registry import registry
 
 

@@ -219,6 +219,14 @@ class ObjectReference(Value):
     field_path: Annotated[str, pb(7)] = ""
 
 
+class LocalObjectReference(Value):
+    """core/v1 LocalObjectReference: an object of the same namespace."""
+
+    SCHEMA: ClassVar = "io.k8s.api.core.v1.LocalObjectReference"
+
+    name: Annotated[str, pb(1)] = ""
+
+
 def status_metadata(new: ObjectMeta, old: ObjectMeta) -> ObjectMeta:
     """The metadata after a write of a status: all as it was, but the revision and uid that the writer expects stay
     those of the request, so that the store can refuse a stale one (upstream: ResetObjectMetaForStatus).

@@ -45,6 +45,9 @@ V = TypeVar("V")
 #: what is left for msgspec to find wrong: integers out of range
 _OUT_OF_RANGE = re.compile(r"Expected (?P<what>`int`.*) - at `\$\.(?P<path>.*)`")
 
+_BASE64 = re.compile(r"[A-Za-z0-9+/]*={0,2}")
+_BASE64_BEGINNING = re.compile(r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]*)")
+
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
@@ -334,6 +337,17 @@ def _quantity(raw: Any, path: str, findings: Findings) -> Any:
     return format(Decimal(str(raw)), "f") if isinstance(raw, float) else str(raw)
 
 
+def _base64(raw: Any, path: str, findings: Findings) -> Any:
+    """As Go reads it: padded, in lines or not."""
+    if not isinstance(raw, str):
+        return findings.mismatch(raw, path, "[]uint8")
+    text = raw.replace("\r", "").replace("\n", "") if "\n" in raw or "\r" in raw else raw
+    if len(text) % 4 or not _BASE64.fullmatch(text):
+        ends = _BASE64_BEGINNING.match(text)
+        return findings.note(f"illegal base64 data at input byte {ends.end() if ends else 0}")
+    return text
+
+
 def _time(micro: bool) -> Normalizer:
     canonical = len("2006-01-02T15:04:05.000000Z") if micro else len("2006-01-02T15:04:05Z")
 
@@ -357,6 +371,7 @@ _PLAIN: dict[type, Normalizer] = {
 }
 _SCALARS: dict[str, Normalizer] = {
     "intOrString": _int_or_string,
+    "bytes": _base64,
     "quantity": _quantity,
     "time": _time(micro=False),
     "microTime": _time(micro=True),
