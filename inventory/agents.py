@@ -26,7 +26,7 @@ import httpx
 from inventory.kinds.nodes import Node
 from manciple.access import addresses
 from manciple.access.addresses import AddressRefused
-from manciple.api import tokens
+from manciple.access.authentication import agent_tokens
 from manciple.store import objects
 from manciple.wire import codec
 from manciple.wire.errors import ApiError, BadRequest, NotFound
@@ -116,7 +116,7 @@ async def ask(
             params=query,
             headers={
                 "Host": f"{addresses.in_url(agent.host)}:{agent.port}",
-                "Authorization": f"Bearer {tokens.issue_for_node(agent.node, certificate=fingerprint)}",
+                "Authorization": f"Bearer {agent_tokens.issue_for_node(agent.node, certificate=fingerprint)}",
                 "Accept-Encoding": "identity",
             },
             extensions={"trace": _Pin(fingerprint), "sni_hostname": agent.host},

@@ -266,8 +266,8 @@ CONTENT_SECURITY_POLICY: dict[str, Any] = {
 DATA_UPLOAD_MAX_MEMORY_SIZE = 3 * 1024 * 1024
 
 REST_FRAMEWORK = {
-    "DEFAULT_AUTHENTICATION_CLASSES": ["manciple.api.tokens.BearerToken"],
-    "DEFAULT_PERMISSION_CLASSES": ["manciple.api.tokens.KnownIdentity"],
+    "DEFAULT_AUTHENTICATION_CLASSES": ["manciple.api.authentication.ShownCredentials"],
+    "DEFAULT_PERMISSION_CLASSES": ["manciple.api.authentication.KnownIdentity"],
     "UNAUTHENTICATED_USER": None,
     "EXCEPTION_HANDLER": "manciple.api.answers.handle_exception",
 }

@@ -101,7 +101,7 @@ def redis_server() -> Iterator[services.Server]:
 
 #: What a process keeps of its database: module -> the function that forgets it.
 MEMORIES = {
-    "manciple.api.tokens": "forget",
+    "manciple.access.authentication.tokens": "forget",
     "manciple.store.follower": "forget",
     "manciple.store.transactions": "forget",
     "scheduling.pages.overview.signs": "forget",

@@ -13,3 +13,8 @@ class AccessConfig(AppConfig):
     def ready(self) -> None:
         for kind in KINDS:
             registry.register(kind)
+        # Models can be imported from here on only.
+        from manciple.access.authentication import agent_tokens, chain, tokens  # noqa: PLC0415
+
+        chain.register_token_authenticator("agents", agent_tokens.AgentTokens())
+        chain.register_token_authenticator("issued", tokens.IssuedTokens())

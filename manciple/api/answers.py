@@ -29,7 +29,7 @@ from django.http import Http404, HttpResponse
 from rest_framework import exceptions as drf
 
 from manciple.api import faults
-from manciple.api.tokens import CHALLENGE
+from manciple.api.authentication import CHALLENGE
 from manciple.store.records import Page
 from manciple.wire import codec, tables
 from manciple.wire.errors import (

@@ -4,9 +4,9 @@ Threads come in lanes, so that what is slow in one holds up nothing in another: 
 not stop the API, a flood of the API does not let the Leases of nodes expire, and probes are always answered. Each lane
 has a bounded queue; where it is full the answer is 429, at once.
 
-Nobody's megabytes are read: a request without a token is refused by its head alone, and one with a token that has to be
-looked up first, if it announces a long body. Short bodies, which are nearly all, are read first, and their token is
-looked up in the thread that serves them: one trip, one look-up. Bodies are read whole before a thread is taken, so a
+Nobody's megabytes are read: a request without a credential is refused by its head alone, and one with a token that has
+to be looked up first, if it announces a long body. Short bodies, which are nearly all, are read first, and their token
+is looked up in the thread that serves them: one trip, one look-up. Bodies are read whole before a thread is taken, so a
 slow client holds none.
 
 Django runs as WSGI in these threads: a request comes with its whole body and leaves as a whole answer, so it costs one
@@ -27,10 +27,10 @@ from typing import Any
 from a2wsgi.wsgi import build_environ
 from django.conf import settings
 
-from manciple.api import tokens
+from manciple.access.authentication import chain
 from manciple.api.answers import BODY_LIMIT, body_too_large, status_of
-from manciple.api.streams import Receive, Scope, Send, begin_refusal, in_reader, refuse
-from manciple.api.tokens import IDENTITY, bearer
+from manciple.api.authentication import CERTIFICATE, IDENTITY
+from manciple.api.streams import Receive, Scope, Send, begin_refusal, in_reader, refuse, shown_in
 from manciple.wire.errors import ApiError, TooManyRequests, Unauthorized
 
 # Threads --------------------------------------------------------------------------------------------------------------
@@ -96,6 +96,7 @@ class ThreadedWsgi:
         environ: Any = build_environ(scope, readable)
         environ["CONTENT_LENGTH"] = str(len(body))
         environ[IDENTITY] = scope.get(IDENTITY)
+        environ[CERTIFICATE] = scope.get(CERTIFICATE)
         answer = _Answer()
         chunks = self._application(environ, answer.start)
         try:
@@ -177,20 +178,18 @@ def _is_below(path: str, roots: tuple[str, ...]) -> bool:
 
 
 async def _recognise(scope: Scope) -> None:
-    """Notes in the scope whose token the request shows, as far as that must or can be known before it is read.
+    """Notes in the scope whose request this is, as far as that must or can be known before it is read.
 
     Raises: Unauthorized; what the database raises.
     """
     if not _is_below(scope["path"], _TOKEN_NEEDED):
         return
-    token = bearer(b",".join(_header(scope, b"authorization")).decode("latin-1"))
-    if not token:
+    shown = shown_in(scope)
+    identity = chain.remembered(shown)
+    if identity is None and not shown.bearer:
         raise Unauthorized("Unauthorized")
-    identity = tokens.remembered(token)
     if identity is None and _is_long(scope):
-        identity = await in_reader(lambda: tokens.identify(token))
-        if identity is None:
-            raise Unauthorized("Unauthorized")
+        identity = await in_reader(lambda: chain.identify(shown))
     scope[IDENTITY] = identity
 
 

@@ -14,10 +14,11 @@ from typing import Any
 
 from msgspec import structs
 
-from manciple.api import tokens
+from manciple.access.authentication import chain
+from manciple.access.authentication.chain import API_AUDIENCES
 from manciple.api.requests import virtual_kind
 from manciple.wire.base import Value
-from manciple.wire.errors import BadRequest, Forbidden
+from manciple.wire.errors import BadRequest, Forbidden, Unauthorized
 from manciple.wire.identity import MASTERS, NODES, Identity
 from manciple.wire.registry import Kind
 from manciple.wire.reviews import (
@@ -86,10 +87,6 @@ def _rules(identity: Identity) -> SubjectRulesReviewStatus:
 # Tokens ---------------------------------------------------------------------------------------------------------------
 
 
-#: The audience of ordinary tokens, and of a question that names none (upstream: the issuer of service accounts).
-API_AUDIENCE = "https://kubernetes.default.svc"
-
-
 def review_token(spec: TokenReviewSpec, asker: Identity) -> TokenReviewStatus:
     """Raises: Forbidden for whoever may not ask; BadRequest without a token."""
     if not {MASTERS, NODES} & set(asker.groups):
@@ -104,20 +101,11 @@ def review_token(spec: TokenReviewSpec, asker: Identity) -> TokenReviewStatus:
 
 
 def _status(spec: TokenReviewSpec) -> TokenReviewStatus:
-    wanted = spec.audiences or (API_AUDIENCE,)
-    identity, audience = _identify(spec.token)
-    if identity is None:
+    try:
+        found = chain.identify_token(spec.token, audiences=spec.audiences or API_AUDIENCES)
+    except Unauthorized as error:
+        return TokenReviewStatus(error=error.message)
+    if found is None:
         return TokenReviewStatus(error="invalid bearer token")
-    if audience not in wanted:
-        return TokenReviewStatus(
-            error=f"token audiences [{audience}] is invalid for the target audiences [{' '.join(wanted)}]"
-        )
-    user = UserInfo(username=identity.name, groups=identity.groups)
-    return TokenReviewStatus(authenticated=True, user=user, audiences=(audience,))
-
-
-def _identify(token: str) -> tuple[Identity | None, str]:
-    """Whose token it is, and for whom it is good."""
-    if (audience := tokens.audience(token)) is not None:
-        return tokens.API_SERVER, audience
-    return tokens.identify(token), API_AUDIENCE
+    user = UserInfo(username=found.identity.name, groups=found.identity.groups)
+    return TokenReviewStatus(authenticated=True, user=user, audiences=found.audiences)

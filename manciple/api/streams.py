@@ -27,14 +27,17 @@ from urllib.parse import parse_qsl
 
 from django.db import close_old_connections
 
-from manciple.api import tokens
+from manciple.access.authentication import chain
+from manciple.access.authentication.chain import Shown
+from manciple.api import authentication
 from manciple.api.answers import error_answer
+from manciple.api.authentication import CERTIFICATE
 from manciple.api.faults import unavailable_for
-from manciple.api.tokens import bearer, identify_headers
 from manciple.store import tail
 from manciple.store.records import EventRecord
 from manciple.store.tail import Tail
 from manciple.wire.errors import ApiError, GatewayTimeout, Unauthorized
+from manciple.wire.identity import Identity
 
 # The fan-out of the log -----------------------------------------------------------------------------------------------
 
@@ -203,16 +206,24 @@ Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 Found = TypeVar("Found")
 
 
-async def authenticate(headers: dict[str, str]) -> None:
+async def authenticate(scope: Scope) -> Identity:
     """Raises: Unauthorized; ServiceUnavailable while the server stops: what is opened now would be cut off."""
     refuse_when_stopping()
-    known = tokens.remembered(bearer(headers.get("authorization", "")))
+    shown = shown_in(scope)
+    known = chain.remembered(shown)
     if known is None:
-        identity = await in_reader(lambda: identify_headers(headers))
+        identity = await in_reader(lambda: authentication.identify(shown))
     else:
-        identity = identify_headers(headers, known=known)
+        identity = authentication.identify(shown, known=known)
     if identity is None:
         raise Unauthorized("Unauthorized")
+    return identity
+
+
+def shown_in(scope: Scope) -> Shown:
+    """What the request of this scope shows of its sender."""
+    client = scope.get("client")
+    return Shown(headers=headers_of(scope), certificate=scope.get(CERTIFICATE), address=client[0] if client else "")
 
 
 def stopping() -> bool:

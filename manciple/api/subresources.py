@@ -25,7 +25,6 @@ from manciple.api.streams import (
     Scope,
     Send,
     authenticate,
-    headers_of,
     query_of,
     refuse,
     refuse_when_stopping,
@@ -148,7 +147,7 @@ async def serve(streamed: Streamed, request: StreamRequest, scope: Scope, receiv
     """The ASGI application of all streams but the watches."""
     begun = False
     try:
-        await authenticate(headers_of(scope))
+        await authenticate(scope)
         async with streamed.open(request) as pieces:
             refuse_when_stopping()  # it may have begun meanwhile
             headers = [(b"content-type", streamed.media.encode()), (b"cache-control", b"no-cache, private")]

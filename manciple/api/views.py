@@ -36,9 +36,9 @@ from manciple.api.answers import (
     wanted_form,
     warning_header,
 )
+from manciple.api.authentication import identity_of
 from manciple.api.requests import ResourcePath
 from manciple.api.subresources import Computed, Connected
-from manciple.api.tokens import identity_of
 from manciple.store.records import DeletionAnswer
 from manciple.wire import codec
 from manciple.wire.machinery import DeleteOptions

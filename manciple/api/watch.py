@@ -133,7 +133,7 @@ def is_watch(scope: Scope) -> bool:
 async def watch(scope: Scope, receive: Receive, send: Send) -> None:
     """The ASGI application of all watches."""
     try:
-        await authenticate(headers_of(scope))
+        await authenticate(scope)
         request = read_request(scope)
         hub = Hub.of_running_loop()
         watcher, position = await hub.join(request.selection.resource)

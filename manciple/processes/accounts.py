@@ -12,7 +12,8 @@ from pathlib import Path
 
 from django.contrib.auth import get_user_model
 
-from manciple.api import kubeconfig, tokens
+from manciple.access.authentication import tokens
+from manciple.api import kubeconfig
 from manciple.processes.home import Home, write_private
 
 ADMIN = "admin"

@@ -36,7 +36,7 @@ os.environ["DJANGO_SETTINGS_MODULE"] = "manciple.settings"
 django.setup()
 from django.contrib.auth import get_user_model
 from django.core.management import call_command
-from manciple.api import tokens
+from manciple.access.authentication import tokens
 from manciple.api.namespaces import ensure_namespaces
 
 call_command("migrate", verbosity=0, interactive=False)

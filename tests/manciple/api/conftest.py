@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from manciple.api import tokens
+from manciple.access.authentication import tokens
 from manciple.api.namespaces import ensure_namespaces
 from tests.manciple.api.driver_calls import http, kube, messages
 from tests.manciple.api.requests import Api

@@ -21,7 +21,8 @@ import httpx
 import pytest
 import uvicorn
 
-from manciple.api import certificates, kubeconfig, tokens
+from manciple.access.authentication import tokens
+from manciple.api import certificates, kubeconfig
 from manciple.api.namespaces import ensure_namespaces
 from manciple.api.streams import close_streams
 from manciple.asgi import application

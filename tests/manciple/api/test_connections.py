@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from manciple.api import tokens
+from manciple.access.authentication import tokens
 from manciple.wire import codec, protobuf
 from manciple.wire.reviews import ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec
 from manciple.wire.wireformat import Envelope, write_envelope

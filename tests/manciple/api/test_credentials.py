@@ -13,7 +13,8 @@ import yaml
 from cryptography import x509
 from django.core.management import CommandError, call_command
 
-from manciple.api import certificates, kubeconfig, tokens
+from manciple.access.authentication import tokens
+from manciple.api import certificates, kubeconfig
 
 NOW = datetime(2026, 5, 1, tzinfo=UTC)
 

@@ -6,9 +6,9 @@ from datetime import timedelta
 
 import pytest
 
-from manciple.api import tokens
+from manciple.access.authentication import tokens
+from manciple.access.models import Token
 from manciple.api.answers import warning_header
-from manciple.api.models import Token
 from tests.manciple.api.requests import CLAIMS, NAMESPACES, PODS, Api, claim
 
 OPEN = ["/version", "/version/", "/healthz", "/livez", "/readyz", "/readyz/ping"]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from manciple.api import tokens
-from manciple.api.tokens import acting
+from manciple.access.authentication import tokens
+from manciple.access.impersonation import acting
 from manciple.wire.errors import BadRequest, Forbidden
 from manciple.wire.identity import Identity
 from tests.manciple.api.requests import NAMESPACES

@@ -16,9 +16,10 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from manciple.api import intake, tokens
+from manciple.access.authentication import chain, tokens
+from manciple.api import intake
+from manciple.api.authentication import IDENTITY
 from manciple.api.intake import LINGER_BYTES, SHORT_BODY, Intake, ThreadedWsgi, lane_of
-from manciple.api.tokens import IDENTITY
 from manciple.wire.identity import Identity
 from tests.manciple.api.requests import CLAIMS, LEASES, PODS, claim
 from tests.manciple.api.server import ApiServer
@@ -54,7 +55,7 @@ def test_every_path_has_its_lane(path: str, lane: str) -> None:
 def known(monkeypatch: pytest.MonkeyPatch) -> None:
     """The token "known" is recognised without the database; no other is."""
     monkeypatch.setattr(
-        tokens, "remembered", lambda token: Identity("alice") if token == "known" else None
+        chain, "remembered", lambda shown: Identity("alice") if shown.bearer == "known" else None
     )  # fmt: skip
 
 

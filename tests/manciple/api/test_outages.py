@@ -16,7 +16,8 @@ from django.contrib.auth.models import User
 from django.db import InterfaceError, InternalError, OperationalError, ProgrammingError, connection
 from django.test import Client
 
-from manciple.api import faults, tokens
+from manciple.access.authentication import tokens
+from manciple.api import faults
 from manciple.postgresql import OutcomeUnknown
 from manciple.wire.errors import ApiError
 from manciple.wire.identity import Identity

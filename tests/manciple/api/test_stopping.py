@@ -10,9 +10,9 @@ from typing import Any
 import httpx
 import pytest
 
-from manciple.api import streams, tokens
+from manciple.access.authentication import tokens
+from manciple.api import authentication
 from manciple.api.streams import close_streams, until_stopped
-from manciple.api.tokens import identify_headers
 from tests.manciple.api.requests import CLAIMS, PODS, claim
 from tests.manciple.api.server import ApiServer
 
@@ -41,12 +41,14 @@ def test_a_stream_that_waited_for_the_database_when_the_stop_came_is_refused(
 ) -> None:
     asked, may_go_on = threading.Event(), threading.Event()
 
-    def slowly(headers: Any, **known: Any) -> Any:
+    identify = authentication.identify
+
+    def slowly(shown: Any, **known: Any) -> Any:
         asked.set()
         assert may_go_on.wait(30)
-        return identify_headers(headers, **known)
+        return identify(shown, **known)
 
-    monkeypatch.setattr(streams, "identify_headers", slowly)
+    monkeypatch.setattr(authentication, "identify", slowly)
     tokens.forget()
     answers: list[httpx.Response] = []
     with api_server.client() as client:

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from django.contrib.auth import authenticate
 
-from manciple.api import kubeconfig, tokens
+from manciple.access.authentication import tokens
+from manciple.api import kubeconfig
 from manciple.processes import accounts, home
 from manciple.processes.accounts import Server
 from manciple.processes.home import Home, write_private

@@ -1,4 +1,4 @@
-"""Bearer tokens, of which the database knows only a digest."""
+"""What the database knows of credentials."""
 
 from __future__ import annotations
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from manciple.api import tokens
-from manciple.api.models import Token
+from manciple.access.authentication import tokens
+from manciple.access.models import Token
 
 
 class Command(BaseCommand):
