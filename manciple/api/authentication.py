@@ -13,7 +13,7 @@ from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 
 from manciple.access.authentication import chain
-from manciple.access.authentication.chain import Shown
+from manciple.access.authentication.chain import Credentials
 from manciple.access.impersonation import acting
 from manciple.wire.errors import Unauthorized
 from manciple.wire.identity import Identity
@@ -28,7 +28,7 @@ CERTIFICATE = "manciple.certificate"
 CHALLENGE = 'Bearer realm="manciple"'
 
 
-def identify(shown: Shown, *, known: Identity | None = None) -> Identity | None:
+def identify(shown: Credentials, *, known: Identity | None = None) -> Identity | None:
     """In whose name this request is made; None where it shows no credential.
 
     known: whose request it is, where that was asked before it got here.
@@ -42,7 +42,7 @@ class ShownCredentials(BaseAuthentication):
     """Whatever the chain recognises -> `request.user` is an Identity."""
 
     def authenticate(self, request: Request) -> tuple[Identity, None] | None:
-        shown = Shown(
+        shown = Credentials(
             headers=request.headers,
             certificate=request.META.get(CERTIFICATE),
             address=request.META.get("REMOTE_ADDR", ""),

@@ -28,7 +28,7 @@ from urllib.parse import parse_qsl
 from django.db import close_old_connections
 
 from manciple.access.authentication import chain
-from manciple.access.authentication.chain import Shown
+from manciple.access.authentication.chain import Credentials
 from manciple.api import authentication
 from manciple.api.answers import error_answer
 from manciple.api.authentication import CERTIFICATE
@@ -220,10 +220,12 @@ async def authenticate(scope: Scope) -> Identity:
     return identity
 
 
-def shown_in(scope: Scope) -> Shown:
+def shown_in(scope: Scope) -> Credentials:
     """What the request of this scope shows of its sender."""
     client = scope.get("client")
-    return Shown(headers=headers_of(scope), certificate=scope.get(CERTIFICATE), address=client[0] if client else "")
+    return Credentials(
+        headers=headers_of(scope), certificate=scope.get(CERTIFICATE), address=client[0] if client else ""
+    )
 
 
 def stopping() -> bool:

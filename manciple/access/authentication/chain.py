@@ -1,6 +1,6 @@
 """Whose request this is: the authenticators are asked in turn, and the first that recognises a credential decides.
 
-    identify(Shown(headers=..., certificate=..., address=...))    # -> Identity, None for nobody; raises Unauthorized
+    identify(Credentials(headers=..., certificate=..., address=...))    # -> Identity, None for nobody; raises Unauthorized
 
 Two kinds of authenticators are registered, from `AppConfig.ready()`. One for whole requests (a client certificate, the
 headers of a proxy) is asked first, in the order of registration. One for bearer tokens is told the token, and for whom
@@ -26,7 +26,7 @@ API_AUDIENCES = (API_AUDIENCE,)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shown:
+class Credentials:
     """What a request shows of who sends it.
 
     headers: by names in lower case, or a mapping that does not mind. certificate: the client's as DER, None without
@@ -52,7 +52,7 @@ class Authenticated:
 
 
 #: What a request shows -> whose it is; None where it shows nothing of this kind. Raises: Unauthorized.
-RequestAuthenticator = Callable[[Shown], Identity | None]
+RequestAuthenticator = Callable[[Credentials], Identity | None]
 
 
 class TokenAuthenticator(Protocol):
@@ -90,7 +90,7 @@ def bearer(authorization: str) -> str:
     return token.strip() if scheme.lower() == "bearer" else ""
 
 
-def identify(shown: Shown) -> Identity | None:
+def identify(shown: Credentials) -> Identity | None:
     """Whose request this is; None where it shows nothing. Raises: Unauthorized for what nobody recognises."""
     for ask in _requests.values():
         if (identity := ask(shown)) is not None:
@@ -115,7 +115,7 @@ def identify_token(token: str, *, audiences: Sequence[str] = API_AUDIENCES, addr
     return None
 
 
-def remembered(shown: Shown) -> Identity | None:
+def remembered(shown: Credentials) -> Identity | None:
     """Whose request this is, as far as that is known without asking the database. Raises: Unauthorized."""
     for ask in _requests.values():
         if (identity := ask(shown)) is not None:
