@@ -1,6 +1,6 @@
 """Whose request this is: the authenticators are asked in turn, and the first that recognises a credential decides.
 
-    identify(Credentials(headers=..., certificate=..., address=...))    # -> Identity, None for nobody; raises Unauthorized
+    identify(Credentials(headers=..., certificate=..., address=...))    # -> Identity, or None for nobody
 
 Two kinds of authenticators are registered, from `AppConfig.ready()`. One for whole requests (a client certificate, the
 headers of a proxy) is asked first, in the order of registration. One for bearer tokens is told the token, and for whom
