@@ -39,6 +39,7 @@ from manciple.api.answers import (
 from manciple.api.authentication import identity_of
 from manciple.api.requests import ResourcePath
 from manciple.api.subresources import Computed, Connected
+from manciple.store import hooks
 from manciple.store.records import DeletionAnswer
 from manciple.wire import codec
 from manciple.wire.machinery import DeleteOptions
@@ -107,6 +108,14 @@ def body_of(request: HttpRequest | Request) -> bytes:
 
 class ResourceView(ApiView):
     """get, list, create, update, patch, delete and deletecollection of every registered kind."""
+
+    def dispatch(self, request: Any, *args: Any, **kwargs: Any) -> Any:
+        """The answer, with what the rules warn of."""
+        with hooks.collecting() as told:
+            answer = super().dispatch(request, *args, **kwargs)
+        if warned := warning_header(told.warnings):
+            answer.headers["Warning"] = ", ".join(filter(None, (answer.headers.get("Warning"), warned)))
+        return answer
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         """Raises: Unauthorized before anything else, NotFound for a path that nothing is served at."""

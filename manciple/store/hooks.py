@@ -7,6 +7,11 @@ stays so until the commit: it can count and charge without a race. It may itself
 for is undone, so is that. It refuses by raising an ApiError. Checks that are slow, or that need nothing but the object,
 belong before the transaction (`manciple.api.verbs.register_check`).
 
+Besides yes or no, rules and checks have things to say: warnings for the client (`warn`), annotations for the audit
+trail (`annotate`). Whoever answers a request collects them (`collecting`); a write carries its request's collection
+into the thread that commits it. Said twice is said once, because a work may run twice; said where nobody collects is
+lost.
+
 A projector keeps the index rows of a resource. `project(changes)` runs inside the writing transaction, once a
 transaction and resource, with what the transaction did to each object altogether (deletions first). It may raise an
 ApiError, which undoes the whole transaction. `clear()` removes every row that `project` could have written, so that
@@ -19,7 +24,9 @@ counter's lock: nobody writes meanwhile, and readers see the old rows until the 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from manciple.store import persistence, records, sql
@@ -94,6 +101,64 @@ def rules_for(operation: Operation, resource: str) -> tuple[Rule, ...]:
             if operation in known.operations and (known.resources is None or resource in known.resources)
         )
     return found
+
+
+# What they say --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Remarks:
+    """warnings: in the order in which they were said first. annotations: by key, the last word."""
+
+    annotations: dict[str, str] = field(default_factory=dict)
+    _warnings: dict[str, None] = field(default_factory=dict)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        return tuple(self._warnings)
+
+    def warn(self, text: str) -> None:
+        self._warnings[text] = None
+
+
+_collector: ContextVar[Remarks | None] = ContextVar("remarks", default=None)
+
+
+def collector() -> Remarks | None:
+    """What is said here goes there; None where nobody collects."""
+    return _collector.get()
+
+
+@contextmanager
+def using(remarks: Remarks | None) -> Iterator[None]:
+    """Collect what is said within in `remarks`."""
+    before = _collector.set(remarks)
+    try:
+        yield
+    finally:
+        _collector.reset(before)
+
+
+@contextmanager
+def collecting() -> Iterator[Remarks]:
+    """Collect what is said within."""
+    told = Remarks()
+    with using(told):
+        yield told
+
+
+def warn(text: str) -> None:
+    """Tell the client, who gets it in a Warning header."""
+    told = _collector.get()
+    if told is not None:
+        told.warn(text)
+
+
+def annotate(key: str, text: str) -> None:
+    """Note `text` under `key` in the audit event of the request."""
+    told = _collector.get()
+    if told is not None:
+        told.annotations[key] = text
 
 
 # Projectors -----------------------------------------------------------------------------------------------------------

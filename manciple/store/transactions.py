@@ -37,7 +37,7 @@ from typing import Generic, TypeVar, cast
 
 from django.db import Error, InterfaceError, OperationalError, connection, transaction
 
-from manciple.store import announce, persistence, records, sql
+from manciple.store import announce, hooks, persistence, records, sql
 from manciple.store.per_process import PerProcess
 from manciple.store.persistence import Current
 from manciple.store.writer import WORLD, Key, Sources, Wanted, Writer, references_to
@@ -151,6 +151,8 @@ class _Waiting(Generic[T]):
         self.identity = identity
         self.reads = reads
         self.patient = patience > 0
+        #: of the request that it is for: rules have something to say to its client
+        self.remarks = hooks.collector()
         #: by the monotonic clock
         self.due = time.monotonic() + patience
         self._ended = threading.Event()
@@ -159,7 +161,7 @@ class _Waiting(Generic[T]):
 
     def run(self, writer: Writer) -> None:
         try:
-            with writer.savepoint(identity=self.identity):
+            with hooks.using(self.remarks), writer.savepoint(identity=self.identity):
                 self._result = self.work(writer)
             self._error = None
         except Error:
