@@ -31,6 +31,7 @@ from inventory.kinds.device_rules import (
     CONFIGURATIONS_MAX,
     PARAMETERS_MAX,
     validate_binding_conditions,
+    validate_conditions,
     validate_configuration,
     validate_device_class_name,
     validate_device_name,
@@ -45,14 +46,12 @@ from inventory.kinds.device_rules import (
     validate_uid,
 )
 from inventory.kinds.node_rules import validate_node_selector
-from manciple.wire.base import Condition
 from manciple.wire.errors import FieldError, forbidden, immutable, invalid, not_supported, required, too_long, too_many
 from manciple.wire.validation import (
     SPEC,
     STATUS,
     Path,
     check_dns_label,
-    check_label_key,
     each,
     validate_immutable,
     validate_list,
@@ -208,7 +207,6 @@ HARDWARE_ADDRESS_MAX = 128
 ADDRESSES_MAX = 16
 
 CONFIGURATION_SOURCES = ("FromClaim", "FromClass")
-CONDITION_STATUSES = ("False", "True", "Unknown")
 
 
 def validate_claim(claim: ResourceClaim) -> Errors:
@@ -359,25 +357,6 @@ def _validate_report(device: AllocatedDeviceStatus, path: Path) -> Errors:
     if device.data is not None:
         found += validate_raw(device.data, path.child("data"), maximum=PARAMETERS_MAX)
     return found + _validate_network(device.network_data, path.child("networkData"))
-
-
-def validate_conditions(conditions: Sequence[Condition], path: Path) -> Errors:
-    """metav1.Condition lists (upstream: ValidateConditions)."""
-    return validate_set(conditions, path, _validate_condition, key=lambda condition: condition.type)
-
-
-def _validate_condition(condition: Condition, path: Path) -> Errors:
-    found = each(check_label_key(condition.type), path.child("type"), condition.type)
-    if condition.status not in CONDITION_STATUSES:
-        found.append(not_supported(path.child("status"), condition.status, CONDITION_STATUSES))
-    if condition.observed_generation < 0:
-        message = "must be greater than or equal to zero"
-        found.append(invalid(path.child("observedGeneration"), condition.observed_generation, message))
-    if not condition.last_transition_time:
-        found.append(required(path.child("lastTransitionTime"), "must be set"))
-    if not condition.reason:
-        found.append(required(path.child("reason"), "must be set"))
-    return found
 
 
 def _validate_network(network: NetworkDeviceData | None, path: Path) -> Errors:

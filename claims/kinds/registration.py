@@ -1,4 +1,5 @@
-"""The kinds of the claims, as the API server serves them: ResourceClaim, ResourceClaimTemplate and Pod.
+"""The kinds of the claims, as the API server serves them: ResourceClaim, ResourceClaimTemplate and Pod; PriorityClass
+and ResourceQuota stand in modules of their own.
 
 How claims are stored (defaults, and what an update may take from the client), and the columns of `kubectl get`; how
 pods are stored is in `pod_preparation`. Source: pkg/apis/resource/v1/defaults.go,
@@ -19,6 +20,8 @@ from claims.kinds.containers import Container
 from claims.kinds.conversion import CLAIM_VERSIONS, TEMPLATE_VERSIONS
 from claims.kinds.pod_preparation import TERMINAL_PHASES
 from claims.kinds.pods import ContainerStateTerminated, ContainerStatus, Pod, PodSpec
+from claims.kinds.priority_classes import PRIORITY_CLASS
+from claims.kinds.quotas import RESOURCE_QUOTA
 from claims.kinds.resource_claims import (
     DeviceRequest,
     DeviceSubRequest,
@@ -334,4 +337,4 @@ POD = Kind(
     description="Containers that run together on one node.",
 )
 
-KINDS: tuple[Kind, ...] = (RESOURCE_CLAIM, RESOURCE_CLAIM_TEMPLATE, POD)
+KINDS: tuple[Kind, ...] = (RESOURCE_CLAIM, RESOURCE_CLAIM_TEMPLATE, POD, PRIORITY_CLASS, RESOURCE_QUOTA)

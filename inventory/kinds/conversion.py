@@ -1,4 +1,4 @@
-"""DeviceClass and ResourceSlice between resource.k8s.io/v1 and the older versions that clients still write.
+"""The kinds of resource.k8s.io between the versions that they are stored in and those that clients still write.
 
 v1beta2 has the shape of v1. In v1beta1, whose ResourceSlice stands here, a device's properties stand in `basic`; all
 else of it has the shape of v1. Both directions take a whole object as builtins and return a new one.
@@ -162,6 +162,13 @@ def _without_zero_placement(document: Document) -> Document:
     return map_field(document, ("spec",), cleaned)
 
 
+#: DeviceTaintRule is stored as v1beta2; v1alpha3 has the same shape.
+RULE_VERSIONS: Mapping[str, Conversion] = {
+    "v1alpha3": Conversion(
+        to_storage=lambda document: with_version(document, "resource.k8s.io/v1beta2"),
+        from_storage=lambda document: with_version(document, "resource.k8s.io/v1alpha3"),
+    )
+}
 CLASS_VERSIONS: Mapping[str, Conversion] = {"v1beta2": same_shape("v1beta2"), "v1beta1": same_shape("v1beta1")}
 SLICE_VERSIONS: Mapping[str, Conversion] = {
     "v1beta2": same_shape("v1beta2"),

@@ -21,15 +21,19 @@ from inventory.kinds.devices import (
     DeviceConfiguration,
     DeviceSelector,
     DeviceTaint,
+    DeviceTaintRule,
+    DeviceTaintRuleSpec,
     DeviceToleration,
     OpaqueDeviceConfiguration,
 )
-from manciple.wire.errors import FieldError, duplicate, invalid, not_supported, required, too_long
+from manciple.wire.base import Condition
+from manciple.wire.errors import FieldError, duplicate, invalid, not_supported, required, too_long, too_many
 from manciple.wire.validation import (
     DRIVER_NAME_MAX,
     IDENTIFIER_MAX,
     POOL_NAME_MAX,
     SPEC,
+    STATUS,
     Path,
     check_c_identifier,
     check_dns_label,
@@ -281,6 +285,60 @@ def validate_skipped_operations(operations: Sequence[str], path: Path) -> Errors
         message = "NodePrepareResources cannot be skipped unless NodeUnprepareResources is also skipped"
         found.append(invalid(path, operations, message))
     return found
+
+
+CONDITION_STATUSES = ("False", "True", "Unknown")
+
+
+def validate_conditions(conditions: Sequence[Condition], path: Path) -> Errors:
+    """metav1.Condition lists (upstream: ValidateConditions)."""
+    return validate_set(conditions, path, _validate_condition, key=lambda condition: condition.type)
+
+
+def _validate_condition(condition: Condition, path: Path) -> Errors:
+    found = each(check_label_key(condition.type), path.child("type"), condition.type)
+    if condition.status not in CONDITION_STATUSES:
+        found.append(not_supported(path.child("status"), condition.status, CONDITION_STATUSES))
+    if condition.observed_generation < 0:
+        message = "must be greater than or equal to zero"
+        found.append(invalid(path.child("observedGeneration"), condition.observed_generation, message))
+    if not condition.last_transition_time:
+        found.append(required(path.child("lastTransitionTime"), "must be set"))
+    if not condition.reason:
+        found.append(required(path.child("reason"), "must be set"))
+    return found
+
+
+# Taint rules ----------------------------------------------------------------------------------------------------------
+
+
+#: Conditions in the status of a rule.
+RULE_CONDITIONS_MAX = 8
+
+
+def validate_rule(rule: DeviceTaintRule) -> Errors:
+    return validate_object_meta(rule.metadata, namespaced=False) + _validate_rule_spec(rule.spec, None)
+
+
+def validate_rule_update(new: DeviceTaintRule, old: DeviceTaintRule) -> Errors:
+    return validate_object_meta_update(new.metadata, old.metadata) + _validate_rule_spec(new.spec, old.spec)
+
+
+def validate_rule_status(new: DeviceTaintRule, old: DeviceTaintRule) -> Errors:
+    path, conditions = STATUS.child("conditions"), new.status.conditions
+    found = validate_object_meta_update(new.metadata, old.metadata) + validate_conditions(conditions, path)
+    if len(conditions) > RULE_CONDITIONS_MAX:
+        found.append(too_many(path, len(conditions), RULE_CONDITIONS_MAX))
+    return found
+
+
+def _validate_rule_spec(spec: DeviceTaintRuleSpec, old: DeviceTaintRuleSpec | None) -> Errors:
+    found, selector, path = Errors(), spec.device_selector, SPEC.child("deviceSelector")
+    if selector is not None:
+        found += [] if selector.driver is None else validate_driver_name(selector.driver, path.child("driver"))
+        found += [] if selector.pool is None else validate_pool_name(selector.pool, path.child("pool"))
+        found += [] if selector.device is None else validate_device_name(selector.device, path.child("device"))
+    return found + validate_taint(spec.taint, SPEC.child("taint"), old=None if old is None else old.taint)
 
 
 # Classes --------------------------------------------------------------------------------------------------------------

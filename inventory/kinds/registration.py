@@ -1,4 +1,4 @@
-"""The kinds of the inventory, as the API server serves them: DeviceClass, ResourceSlice and Node.
+"""The kinds of the inventory, as the API server serves them: DeviceClass, ResourceSlice, DeviceTaintRule and Node.
 
 How they are stored (defaults, and what an update may take from the client), and the columns of `kubectl get nodes`.
 Source: pkg/apis/resource/v1/defaults.go, the strategies below pkg/registry, and
@@ -14,12 +14,19 @@ from datetime import UTC, datetime
 from msgspec.structs import replace
 
 from inventory.kinds import device_rules, node_rules, slice_rules
-from inventory.kinds.conversion import CLASS_VERSIONS, SLICE_VERSIONS
-from inventory.kinds.devices import Device, DeviceClass, DeviceTaint, ResourceSlice
+from inventory.kinds.conversion import CLASS_VERSIONS, RULE_VERSIONS, SLICE_VERSIONS
+from inventory.kinds.devices import (
+    Device,
+    DeviceClass,
+    DeviceTaint,
+    DeviceTaintRule,
+    DeviceTaintRuleStatus,
+    ResourceSlice,
+)
 from inventory.kinds.nodes import Node
-from manciple.wire.base import timestamp
+from manciple.wire.base import status_metadata, timestamp
 from manciple.wire.registry import Column, Kind, Subresource
-from manciple.wire.tables import AGE_COLUMN, DEFAULT_COLUMNS, NAME_COLUMN
+from manciple.wire.tables import AGE_COLUMN, DEFAULT_COLUMNS, NAME_COLUMN, age
 
 # How they are stored --------------------------------------------------------------------------------------------------
 
@@ -54,6 +61,34 @@ class SlicePreparation:
 
 def _identity(taint: DeviceTaint) -> tuple[str, str, str]:
     return taint.key, taint.value, taint.effect
+
+
+@dataclass(frozen=True, slots=True)
+class RulePreparation:
+    """A rule's taint without a time gets that of the write; so does one whose effect changes, unless the write says
+    another: what is tolerated for a while is tolerated from then on.
+    """
+
+    now: Callable[[], str]
+
+    def create(self, new: DeviceTaintRule) -> DeviceTaintRule:
+        return replace(self._dated(new, ""), status=DeviceTaintRuleStatus())
+
+    def update(self, new: DeviceTaintRule, old: DeviceTaintRule) -> DeviceTaintRule:
+        before, taint = old.spec.taint, new.spec.taint
+        if taint.effect != before.effect and taint.time_added == before.time_added:
+            new = replace(new, spec=replace(new.spec, taint=replace(taint, time_added=None)))
+        kept = before.time_added if _identity(taint) == _identity(before) else None
+        return replace(self._dated(new, kept or ""), status=old.status)
+
+    def _dated(self, rule: DeviceTaintRule, known: str) -> DeviceTaintRule:
+        if rule.spec.taint.time_added:
+            return rule
+        return replace(rule, spec=replace(rule.spec, taint=replace(rule.spec.taint, time_added=known or self.now())))
+
+
+def update_rule_status(new: DeviceTaintRule, old: DeviceTaintRule) -> DeviceTaintRule:
+    return replace(old, metadata=status_metadata(new.metadata, old.metadata), status=new.status)
 
 
 def create_node(new: Node) -> Node:
@@ -178,6 +213,50 @@ def declare_slice(now: Callable[[], str]) -> Kind:
 
 RESOURCE_SLICE = declare_slice(current_time)
 
+
+def declare_taint_rule(now: Callable[[], str]) -> Kind:
+    """The DeviceTaintRule kind with the clock that dates new taints."""
+    preparing = RulePreparation(now)
+    return Kind(
+        group=GROUP,
+        version="v1beta2",
+        kind="DeviceTaintRule",
+        plural="devicetaintrules",
+        singular="devicetaintrule",
+        namespaced=False,
+        type=DeviceTaintRule,
+        prepare_create=preparing.create,
+        prepare_update=preparing.update,
+        validate_create=device_rules.validate_rule,
+        validate_update=device_rules.validate_rule_update,
+        subresources={
+            "status": Subresource(
+                name="status",
+                prepare_update=update_rule_status,
+                validate_update=device_rules.validate_rule_status,
+            )
+        },
+        columns=(
+            NAME_COLUMN,
+            Column(name="Key", cell=lambda rule, _now: rule.spec.taint.key),
+            Column(name="Value", cell=lambda rule, _now: rule.spec.taint.value),
+            Column(name="Effect", cell=lambda rule, _now: rule.spec.taint.effect),
+            Column(name="TimeAdded", cell=_time_added),
+            AGE_COLUMN,
+        ),
+        generation_of=lambda rule: rule.spec,
+        served_versions=RULE_VERSIONS,
+        description="A taint on every device that the rule's selector names, for as long as the rule exists.",
+    )
+
+
+def _time_added(rule: DeviceTaintRule, now: float) -> str:
+    added = rule.spec.taint.time_added
+    return age(added, now) if added else ""
+
+
+DEVICE_TAINT_RULE = declare_taint_rule(current_time)
+
 NODE = Kind(
     group="",
     version="v1",
@@ -203,4 +282,4 @@ NODE = Kind(
     description="A machine that runs pods, and what it has besides devices.",
 )
 
-KINDS: tuple[Kind, ...] = (DEVICE_CLASS, RESOURCE_SLICE, NODE)
+KINDS: tuple[Kind, ...] = (DEVICE_CLASS, RESOURCE_SLICE, DEVICE_TAINT_RULE, NODE)

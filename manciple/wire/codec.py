@@ -35,6 +35,7 @@ from manciple.wire import documents, protobuf
 from manciple.wire.base import ApiObject, Declaration, Shape, Value, declarations, shape_of, time_text
 from manciple.wire.documents import RepeatedKeys
 from manciple.wire.errors import BadRequest
+from manciple.wire.quantity import Quantity
 from manciple.wire.registry import Kind
 
 Strictness = Literal["Strict", "Warn", "Ignore"]
@@ -285,7 +286,7 @@ def _member(declared: Declaration) -> Normalizer:
 
 def _contained(shape: Shape, encoding: str) -> Normalizer:
     element = _element(shape, encoding)
-    zero = _ZEROS.get(shape.element, {})
+    zero = "0" if encoding == "quantity" else _ZEROS.get(shape.element, {})
 
     def normalize_list(raw: Any, path: str, findings: Findings) -> Any:
         if not isinstance(raw, list | tuple):
@@ -330,11 +331,14 @@ def _int_or_string(raw: Any, path: str, findings: Findings) -> Any:
 
 
 def _quantity(raw: Any, path: str, findings: Findings) -> Any:
-    if isinstance(raw, str):
-        return raw
-    if isinstance(raw, bool) or not isinstance(raw, int | float):
+    if isinstance(raw, bool) or not isinstance(raw, int | float | str):
         return findings.mismatch(raw, path, "Quantity")
-    return format(Decimal(str(raw)), "f") if isinstance(raw, float) else str(raw)
+    text = format(Decimal(str(raw)), "f") if isinstance(raw, float) else str(raw)
+    try:
+        Quantity.parse(text)
+    except ValueError as error:
+        return findings.note(f"{path}: {error}")
+    return text
 
 
 def _base64(raw: Any, path: str, findings: Findings) -> Any:
