@@ -3,6 +3,7 @@
 from django.apps import AppConfig
 
 from claims.kinds.registration import KINDS
+from manciple.access.authorization import register_authorizer
 from manciple.wire.registry import registry
 
 
@@ -13,6 +14,7 @@ class ClaimsConfig(AppConfig):
     def ready(self) -> None:
         # Models can be imported from here on only.
         from claims import admission, projectors  # noqa: PLC0415
+        from claims.access import node_authorizer  # noqa: PLC0415
         from claims.live import ClaimTopics, claim_topics, pod_topics  # noqa: PLC0415
         from claims.pod_logs import POD_LOG  # noqa: PLC0415
         from manciple.api import subresources  # noqa: PLC0415
@@ -22,6 +24,7 @@ class ClaimsConfig(AppConfig):
             registry.register(kind)
         projectors.register()
         admission.register()
+        register_authorizer("node", node_authorizer.authorize)
         subresources.register("pods", POD_LOG)
         claims = ClaimTopics()
         topics.register("resourceclaims.resource.k8s.io", claims)

@@ -1,6 +1,6 @@
 """Who may do what: the one place that is asked before every read, write, watch, stream, page and computed answer.
 
-The authorizers are asked in the order of registration. The first that allows ends it; one that has no opinion passes
+The authorizers are asked in the order of `ORDER`. The first that allows ends it; one that has no opinion passes
 the question on; what each has to say against it becomes the reason of the refusal, as with kube-apiserver's union of
 Node and RBAC. For members of `system:masters` none is asked.
 
@@ -21,12 +21,17 @@ from manciple.wire.identity import MASTERS, Identity
 #: (who, what) -> the decision; not allowed means "no opinion", with what there is to say against it
 Authorizer = Callable[[Identity, Attributes], Decision]
 
+#: Who is asked first, whenever it was registered; others come after these, in the order of registration.
+ORDER = ("node", "rbac")
+
 _authorizers: dict[str, Authorizer] = {}
 
 
 def register_authorizer(name: str, authorizer: Authorizer) -> None:
-    """Ask `authorizer` after those registered before; the same name replaces what was said."""
-    _authorizers[name] = authorizer
+    """Ask `authorizer` as well; the same name replaces what was said."""
+    known = {**_authorizers, name: authorizer}
+    _authorizers.clear()
+    _authorizers.update({one: known.pop(one) for one in ORDER if one in known} | known)
 
 
 def decide(identity: Identity, wanted: Attributes) -> Decision:

@@ -29,6 +29,17 @@ def test_the_first_that_allows_ends_it() -> None:
     assert authorization.decide(ALICE, GET_POD) == Decision(True, "a rule")
 
 
+def test_nodes_are_asked_before_roles_whoever_was_registered_first() -> None:
+    refusing: dict[str, authorization.Authorizer] = {
+        "third": lambda _who, _what: Decision(False, "third"),
+        "rbac": lambda _who, _what: Decision(False, "rbac"),
+        "node": lambda _who, _what: Decision(False, "node"),
+    }
+    for name, authorizer in refusing.items():
+        authorization.register_authorizer(name, authorizer)
+    assert authorization.decide(ALICE, GET_POD).reason == "node; rbac; third"
+
+
 def test_what_each_has_to_say_against_it_is_the_reason() -> None:
     authorization.register_authorizer("node", lambda _who, _what: Decision(False, "no such pod here"))
     authorization.register_authorizer("rbac", lambda _who, _what: Decision(False))

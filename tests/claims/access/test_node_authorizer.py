@@ -1,0 +1,64 @@
+"""What the agent of a node may do: every recorded decision, and what the table of them cannot show."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import pytest
+
+from claims.access.node_authorizer import authorize
+from manciple.access.attributes import Attributes, Decision
+from manciple.store import objects
+from manciple.wire import codec
+from manciple.wire.identity import AUTHENTICATED, NODES, Identity
+from manciple.wire.registry import registry
+from manciple.wire.selectors import parse_field_selector
+from tests import conformance
+
+pytestmark = pytest.mark.django_db
+
+
+def agent(node: str) -> Identity:
+    return Identity(f"system:node:{node}", (NODES, AUTHENTICATED))
+
+
+@cache
+def recorded() -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(conformance.read("node_decisions.json"))
+    return document
+
+
+def build_cluster() -> None:
+    with objects.writing() as writer:
+        for document in recorded()["objects"]:
+            kind = registry.find_kind(document["apiVersion"], document["kind"])
+            assert kind is not None
+            writer.create(kind, codec.decode_value(kind.type, document))
+
+
+def questions() -> Iterator[tuple[Identity, Attributes, Decision]]:
+    for node, verb, group, resource, subresource, namespace, name, fields, allowed, reason in recorded()["decisions"]:
+        wanted = Attributes(
+            verb=verb,
+            group=group,
+            version="v1",
+            resource=resource,
+            subresource=subresource,
+            namespace=namespace,
+            name=name,
+            fields=parse_field_selector(fields),
+        )
+        yield agent(node), wanted, Decision(allowed, reason)
+
+
+def test_every_recorded_decision_is_ours_with_its_reason() -> None:
+    build_cluster()
+    different = [
+        (who.name, wanted, ours, theirs)
+        for who, wanted, theirs in questions()
+        if (ours := authorize(who, wanted)) != theirs
+    ]
+    assert different == []
