@@ -125,6 +125,7 @@ def _run(name: str, options: Options) -> list[Figure]:
         os.environ["DJANGO_SETTINGS_MODULE"] = "manciple.settings"
         os.environ["MANCIPLE_HOME"] = home
         os.environ["MANCIPLE_SECRET_KEY"] = "of a benchmark, forty characters long...."
+        os.environ["MANCIPLE_ENCRYPTION_KEYS"] = "of a benchmark"
         os.environ["MANCIPLE_LOG_LEVEL"] = "WARNING"
         options.postgresql = servers.enter_context(services.postgresql())
         os.environ["MANCIPLE_DATABASE_URL"] = options.postgresql.url

@@ -25,12 +25,18 @@ REDIS_URL = os.environ.get("MANCIPLE_REDIS_URL", "")
 
 #: PostgreSQL or Redis means production: several processes, maybe on several machines, behind TLS.
 PRODUCTION = bool(DATABASE_URL or REDIS_URL)
-#: What deploy/environment.example has in the place of a signing key.
+#: What deploy/environment.example has in the place of a key.
 _EXAMPLE_KEY = "CHANGE-ME-50-RANDOM-CHARACTERS"
 _NEED_KEY = (
     "MANCIPLE_SECRET_KEY must be set where MANCIPLE_DATABASE_URL or MANCIPLE_REDIS_URL is: it signs sessions and what "
     "the API servers show to the nodes' agents, so all processes need the same one. Make one with "
     "`openssl rand -base64 48`, and keep it."
+)
+
+_NEED_ENCRYPTION = (
+    "MANCIPLE_ENCRYPTION_KEYS must be set where MANCIPLE_DATABASE_URL or MANCIPLE_REDIS_URL is: Secrets are encrypted "
+    "in the database, and all processes need the same key. Make one with `openssl rand -base64 48`, and keep it: what "
+    "is encrypted with a lost key is lost."
 )
 
 
@@ -49,6 +55,19 @@ def secret_key() -> str:
     return kept.read_text().strip() if kept.exists() else os.urandom(32).hex()
 
 
+def encryption_keys() -> tuple[str, ...]:
+    """What Secrets are encrypted with in the database, the newest first; embedded from HOME/encryption-keys.
+
+    An embedded command on a home without that file can neither read nor write any (`manage.py up` makes it).
+    Raises: ImproperlyConfigured in production without one.
+    """
+    given = tuple(key for text in os.environ.get("MANCIPLE_ENCRYPTION_KEYS", "").split(",") if (key := text.strip()))
+    if PRODUCTION and (not given or _EXAMPLE_KEY in given):
+        raise ImproperlyConfigured(_NEED_ENCRYPTION)
+    kept = HOME / "encryption-keys"
+    return given or (tuple(kept.read_text().split()) if kept.exists() else ())
+
+
 def switch(name: str, *, default: bool) -> bool:
     """A setting that is on ("1") or off ("0"). Raises: ImproperlyConfigured for anything else."""
     given = os.environ.get(name, "").strip()
@@ -58,6 +77,7 @@ def switch(name: str, *, default: bool) -> bool:
 
 
 SECRET_KEY = secret_key()
+ENCRYPTION_KEYS = encryption_keys()
 DEBUG = False
 #: Names the pages answer to. A page open elsewhere must not reach a dashboard on loopback by a name of its own.
 ALLOWED_HOSTS = os.environ.get("MANCIPLE_ALLOWED_HOSTS", f"localhost,127.0.0.1,[::1],{gethostname()}").split(",")

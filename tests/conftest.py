@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
+from django.conf import settings as django_settings
 from django.core.management.commands import flush
 from django.db import connections
 from hypothesis import HealthCheck, settings
@@ -66,6 +67,12 @@ def _the_database_is_emptied_quickly() -> Iterator[None]:
         patch.setattr(connection.ops, "sql_flush", sql_flush)
         patch.setattr(flush, "emit_post_migrate_signal", lambda *_, **__: None)
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _documents_can_be_encrypted() -> None:
+    """An embedded installation has its key in the home that `manage.py up` makes."""
+    django_settings.ENCRYPTION_KEYS = ("for the test run only",)
 
 
 @pytest.fixture(scope="session", autouse=True)

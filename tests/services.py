@@ -233,6 +233,7 @@ def assert_pass_on_postgresql(server: Server, tests: Sequence[str]) -> None:
     environment["MANCIPLE_DATABASE_URL"] = server.url
     environment["MANCIPLE_LOCAL_CONNECTIONS"] = "1"  # the tests' agents run on this machine
     environment["MANCIPLE_SECRET_KEY"] = "for the test run only, forty characters long"
+    environment["MANCIPLE_ENCRYPTION_KEYS"] = "for the test run only"
     answer = subprocess.run(
         command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=RERUN_TIMEOUT, check=False
     )

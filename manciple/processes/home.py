@@ -36,6 +36,11 @@ class Home:
         return self.path / "secret-key"
 
     @property
+    def encryption_keys(self) -> Path:
+        """What Secrets are encrypted with, one a line, the newest first."""
+        return self.path / "encryption-keys"
+
+    @property
     def cdi(self) -> Path:
         """One folder a node, holding its CDI files."""
         return self.path / "cdi"
@@ -60,14 +65,15 @@ def write_private(path: Path, text: str) -> None:
 
 
 def prepare(path: Path, *, with_key: bool = True) -> Home:
-    """Make the folder and the signing key in it; a home that exists is continued.
+    """Make the folder and the keys in it; a home that exists is continued.
 
-    with_key: False in production, whose key is in the environment of every process.
+    with_key: False in production, whose keys are in the environment of every process.
     """
     home = Home(path.expanduser().resolve())
     (home.path / "static").mkdir(parents=True, exist_ok=True)  # what collectstatic fills; it is looked for at start
-    if home.secret_key.exists():
-        home.secret_key.chmod(0o600)  # it may have come from a copy
-    elif with_key:
-        write_private(home.secret_key, secrets.token_urlsafe(48))
+    for key in (home.secret_key, home.encryption_keys):
+        if key.exists():
+            key.chmod(0o600)  # it may have come from a copy
+        elif with_key:
+            write_private(key, secrets.token_urlsafe(48))
     return home

@@ -51,7 +51,7 @@ class Revised:
 def of_object(uid: str, *, limit: int = LONGEST) -> list[Revised]:
     """The newest `limit` revisions of a live object that the log still has, oldest first. One query."""
     return [
-        Revised(revision=revision, type=type_, at=_moment(at), text=text)
+        Revised(revision=revision, type=type_, at=_moment(at), text=records.plain(text, revision))
         for revision, type_, at, text in fetch(_CHAIN, [uid, limit])
     ]
 
@@ -109,7 +109,10 @@ def newest(
         f"SELECT c.event_id, c.namespace, c.name, e.document FROM ({chosen}) c "  # noqa: S608 - as above
         "JOIN store_event e ON e.revision = c.event_id ORDER BY c.event_id DESC"
     )
-    return tuple(Recent(*values) for values in fetch(statement, [*parameters, str(limit)]))
+    found = fetch(statement, [*parameters, str(limit)])
+    return tuple(
+        Recent(revision, namespace, name, records.plain(text, revision)) for revision, namespace, name, text in found
+    )
 
 
 def namespaces_with(resource: str) -> list[str]:
@@ -170,7 +173,7 @@ def states_at(revisions: Iterable[int]) -> dict[int, PastState]:
         for revision, since, text, previous in rows.values_list(
             "revision", "created_at", "document", "previous_revision"
         ):
-            found[revision] = PastState(since, text, previous)
+            found[revision] = PastState(since, records.plain(text, revision), previous)
     return found
 
 

@@ -102,7 +102,7 @@ def _first_page(query: Query) -> Page:
     resource, limit = query.kind.resource, query.limit
     revision, found = sql.live(resource, namespace=query.namespace, limit=limit + 1 if limit else 0, with_text=True)
     shown = found[:limit] if limit else found
-    items = tuple(row.stored(resource, row.text or "") for row in shown)
+    items = tuple(row.stored(resource, row.text) for row in shown)
     if len(shown) == len(found):
         return Page(items=items, revision=revision, continue_token="", remaining=None)
     # Counted a moment later than the page was read, so an estimate, as upstream's is.
@@ -182,17 +182,17 @@ __all__ = [
 def get(kind: Kind, namespace: str, name: str) -> Stored | None:
     """The live object of that key; `namespace` is "" for cluster kinds."""
     row = sql.by_key(kind.resource, namespace, name)
-    return None if row is None else row.stored(kind.resource, row.text or "")
+    return None if row is None else row.stored(kind.resource, row.text)
 
 
 def get_by_uid(kind: Kind, uid: str) -> Stored | None:
     row = sql.by_uid(kind.resource, uid)
-    return None if row is None else row.stored(kind.resource, row.text or "")
+    return None if row is None else row.stored(kind.resource, row.text)
 
 
 def get_many(kind: Kind, keys: Iterable[tuple[str, str]]) -> tuple[Stored, ...]:
     """Those of `keys` (namespace, name) that live, in no order; one query for hundreds."""
-    return tuple(row.stored(kind.resource, row.text or "") for row in sql.by_keys(kind.resource, keys))
+    return tuple(row.stored(kind.resource, row.text) for row in sql.by_keys(kind.resource, keys))
 
 
 def cached(kind: Kind, namespace: str, name: str) -> ApiObject | None:

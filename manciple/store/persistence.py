@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from django.db import connection, transaction
 from django.db.models import QuerySet
 
-from manciple.store import records, sql
+from manciple.store import records, sealing, sql
 from manciple.store.metadata import collector_duty
 from manciple.store.models import Event, OwnerLink, StoredObject
 from manciple.store.records import EventType
@@ -282,7 +282,7 @@ def _event_row(event: NewEvent, created_at: datetime) -> tuple[Any, ...]:
         event.current.fields,
         previous.labels if previous else None,
         previous.fields if previous else None,
-        event.text,
+        sealing.sealed(event.text, event.revision) if event.kind.confidential else event.text,
     )
 
 
@@ -323,4 +323,4 @@ def _owners(current: Current | None) -> tuple[OwnerReference, ...]:
 
 def as_current(kind: Kind, row: sql.LatestRow) -> Current:
     """A row that was read with its document."""
-    return Current(records.decode(kind, row.text or ""), row.revision, row.labels, row.fields)
+    return Current(records.decode(kind, row.text), row.revision, row.labels, row.fields)

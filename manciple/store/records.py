@@ -17,6 +17,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 import orjson
 
+from manciple.store import sealing
 from manciple.wire import codec
 from manciple.wire.base import ApiObject
 from manciple.wire.registry import Kind
@@ -88,6 +89,11 @@ def encode(obj: ApiObject) -> str:
     return codec.encode(obj).decode()
 
 
+def plain(document: str, revision: int) -> str:
+    """A document out of the database as the API serves it. Raises: Undecipherable."""
+    return document if document.startswith("{") else sealing.opened(document, revision)
+
+
 def decode(kind: Kind, text: str) -> ApiObject:
     """A document of ours back as its typed value."""
     known = cache.by_text(text)
@@ -155,7 +161,7 @@ class Page:
 class EventRecord:
     """One event of the log. On DELETED `text` is the last document, with the deletion's revision in it.
 
-    Labels and fields come as they are stored (JSON text), because most who read the log never look at them.
+    Document, labels and fields come as they are stored, because most who read the log never look at them.
     """
 
     revision: int
@@ -164,11 +170,16 @@ class EventRecord:
     namespace: str
     name: str
     uid: str
-    text: str
+    document: str  # as the database has it
     stored_labels: str = "{}"
     stored_fields: str = "{}"
     stored_previous_labels: str | None = None
     stored_previous_fields: str | None = None
+
+    @cached_property
+    def text(self) -> str:
+        """The document as the API serves it. Raises: Undecipherable."""
+        return plain(self.document, self.revision)
 
     @cached_property
     def labels(self) -> dict[str, str]:

@@ -231,7 +231,7 @@ CHUNK = 500
 
 @dataclass(frozen=True, slots=True)
 class LatestRow:
-    """An object as its latest event tells it; `text` is None where documents were not asked for."""
+    """An object as its latest event tells it; `document` is None where documents were not asked for."""
 
     namespace: str
     name: str
@@ -240,7 +240,12 @@ class LatestRow:
     deleting: bool
     labels: str
     fields: str
-    text: str | None = None
+    document: str | None = None  # as the database has it
+
+    @property
+    def text(self) -> str:
+        """The document as the API serves it; "" where it was not asked for."""
+        return records.plain(self.document, self.revision) if self.document else ""
 
     @property
     def key(self) -> tuple[str, str]:
@@ -329,7 +334,7 @@ def references_queries(references: Iterable[Reference]) -> list[Query]:
 
 
 def references_found(answers: Iterable[Iterable[Sequence[Any]]]) -> dict[Key, LatestRow]:
-    """By key; `row.text` is None where what is known is current."""
+    """By key; `row.document` is None where what is known is current."""
     found: dict[Key, LatestRow] = {}
     for answer in answers:
         for resource, *values in answer:
@@ -388,7 +393,7 @@ def texts(revisions: Iterable[int]) -> dict[int, str]:
     for chunk in chunks(revisions, CHUNK):
         places = ", ".join(["%s"] * len(chunk))
         statement = f"SELECT revision, document FROM store_event WHERE revision IN ({places})"  # noqa: S608
-        found.update((revision, text) for revision, text in fetch(statement, chunk))
+        found.update((revision, records.plain(text, revision)) for revision, text in fetch(statement, chunk))
     return found
 
 

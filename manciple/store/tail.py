@@ -146,7 +146,7 @@ def _places(resources: Collection[str]) -> str:
 
 
 def _record(values: tuple[Any, ...]) -> EventRecord:
-    revision, type_, resource, namespace, name, uid, text, labels, fields, previous_labels, previous_fields = values
+    revision, type_, resource, namespace, name, uid, document, labels, fields, previous_labels, previous_fields = values
     return EventRecord(
         revision=revision,
         type=type_,
@@ -154,7 +154,7 @@ def _record(values: tuple[Any, ...]) -> EventRecord:
         namespace=namespace,
         name=name,
         uid=uid,
-        text=text,
+        document=document,
         stored_labels=labels,
         stored_fields=fields,
         stored_previous_labels=previous_labels,

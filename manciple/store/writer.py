@@ -146,7 +146,7 @@ class Writer:
             if row is None:
                 self._known[key] = None
             else:
-                self._known[key] = current if row.text is None else persistence.as_current(kind, row)
+                self._known[key] = current if row.document is None else persistence.as_current(kind, row)
 
     def draw_names(self, kind: Kind, wanted: Iterable[tuple[str, str]]) -> None:
         """Draw a name for each (namespace, generateName), and see in one query which are free; `create` takes these."""

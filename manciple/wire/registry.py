@@ -98,6 +98,8 @@ class Kind:
     grace_seconds: Callable[[Any], int] = lambda _obj: 0
     #: the other versions under which the kind is served: "v1beta1" -> its conversion; `version` is the one stored
     served_versions: Mapping[str, Conversion] = field(default_factory=dict)
+    #: its documents are encrypted in the database and shown to nobody who may not get the object itself
+    confidential: bool = False
     description: str = ""
 
     @property

@@ -27,7 +27,7 @@ def event(type_: EventType, pools: Iterable[str] = (), uid: str = "u1") -> Event
         namespace="default",
         name="c",
         uid=uid,
-        text=json.dumps({"status": status}),
+        document=json.dumps({"status": status}),
     )
 
 
@@ -61,14 +61,14 @@ def test_pods_touch_their_list_and_themselves_and_claims_their_namespace() -> No
 
 def pod_event(phase: str, *, node: str = "n1", type_: EventType = "MODIFIED") -> EventRecord:
     text = json.dumps({"spec": {"nodeName": node}, "status": {"phase": phase}})
-    return replace(event(type_, uid="p1"), resource="pods", text=text)
+    return replace(event(type_, uid="p1"), resource="pods", document=text)
 
 
 def test_a_pod_that_begins_to_run_touches_the_pools_of_its_claim_and_its_later_news_do_not() -> None:
     topics = ClaimTopics()
     results = [{"driver": "gpu.example.com", "pool": "n1", "device": "gpu-0"}]
     status = {"allocation": {"devices": {"results": results}}, "reservedFor": [{"uid": "p1", "name": "web"}]}
-    topics(replace(event("MODIFIED"), text=json.dumps({"status": status})))
+    topics(replace(event("MODIFIED"), document=json.dumps({"status": status})))
     pool = {"pool:gpu.example.com/n1"}
     assert set(topics.of_pod(pod_event("Pending"))) == pool
     assert set(topics.of_pod(pod_event("Pending"))) == set()

@@ -72,6 +72,7 @@ def installation(tmp_path_factory: pytest.TempPathFactory, postgresql: Server) -
         "MANCIPLE_HOME": str(home),
         "MANCIPLE_DATABASE_URL": database,
         "MANCIPLE_SECRET_KEY": "for the test run only, forty characters long",
+        "MANCIPLE_ENCRYPTION_KEYS": "for the test run only",
         "MANCIPLE_LOCK_TIMEOUT": "0.5",
         "WEB": web,
     }

@@ -102,6 +102,7 @@ def installation(
         "MANCIPLE_DATABASE_URL": new_database(postgresql, "production"),
         "MANCIPLE_REDIS_URL": redis_server.url,
         "MANCIPLE_SECRET_KEY": "for the test run only, forty characters long",
+        "MANCIPLE_ENCRYPTION_KEYS": "for the test run only",
         "MANCIPLE_LOCAL_CONNECTIONS": "1",  # the agents run beside the API server
     }
     made = Installation(home, env)

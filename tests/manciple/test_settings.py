@@ -19,7 +19,8 @@ from tests.e2e.processes import ROOT
 
 POSTGRESQL = {"MANCIPLE_DATABASE_URL": "postgresql://m:p@127.0.0.1/m"}
 REDIS = {"MANCIPLE_REDIS_URL": "redis://127.0.0.1/0"}
-KEY = {"MANCIPLE_SECRET_KEY": "for the test run only, forty characters long"}
+ENCRYPTION = {"MANCIPLE_ENCRYPTION_KEYS": "for the test run only"}
+KEY = {"MANCIPLE_SECRET_KEY": "for the test run only, forty characters long", **ENCRYPTION}
 
 
 @pytest.fixture(autouse=True)
@@ -44,11 +45,15 @@ def test_production_does_not_start_without_a_key_of_its_own(
     home.prepare(tmp_path)  # a key of one machine's home is not the one of the other processes
 
     with pytest.raises(ImproperlyConfigured, match="MANCIPLE_SECRET_KEY must be set"):
-        read(monkeypatch, {**production, "MANCIPLE_SECRET_KEY": key})
+        read(monkeypatch, {**production, **ENCRYPTION, "MANCIPLE_SECRET_KEY": key})
+    with pytest.raises(ImproperlyConfigured, match="MANCIPLE_ENCRYPTION_KEYS must be set"):
+        read(monkeypatch, {**production, **KEY, "MANCIPLE_ENCRYPTION_KEYS": key})
 
 
-def test_the_example_of_the_environment_has_the_key_that_is_refused() -> None:
-    assert "MANCIPLE_SECRET_KEY=CHANGE-ME-50-RANDOM-CHARACTERS\n" in (ROOT / "deploy/environment.example").read_text()
+def test_the_example_of_the_environment_has_the_keys_that_are_refused() -> None:
+    example = (ROOT / "deploy/environment.example").read_text()
+    for name in KEY:
+        assert f"{name}=CHANGE-ME-50-RANDOM-CHARACTERS\n" in example
 
 
 def test_the_processes_of_an_installation_have_the_key_that_they_are_given(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,16 +63,27 @@ def test_the_processes_of_an_installation_have_the_key_that_they_are_given(monke
 def test_an_embedded_system_keeps_its_key_where_its_owner_alone_reads_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    kept = home.prepare(tmp_path).secret_key
-    kept.chmod(0o644)
+    made = home.prepare(tmp_path)
+    for kept in (made.secret_key, made.encryption_keys):
+        kept.chmod(0o644)
     home.prepare(tmp_path)
 
-    assert stat.S_IMODE(kept.stat().st_mode) == 0o600
-    assert read(monkeypatch, {})["SECRET_KEY"] == kept.read_text()
+    for kept in (made.secret_key, made.encryption_keys):
+        assert stat.S_IMODE(kept.stat().st_mode) == 0o600
+    settings = read(monkeypatch, {})
+    assert settings["SECRET_KEY"] == made.secret_key.read_text()
+    assert settings["ENCRYPTION_KEYS"] == (made.encryption_keys.read_text(),)
+
+
+def test_of_several_keys_the_first_is_the_newest(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = {**POSTGRESQL, **KEY, "MANCIPLE_ENCRYPTION_KEYS": "new, old,"}
+    assert read(monkeypatch, given)["ENCRYPTION_KEYS"] == ("new", "old")
 
 
 def test_no_key_is_left_in_the_home_of_a_production_process(tmp_path: Path) -> None:
-    assert not home.prepare(tmp_path, with_key=False).secret_key.exists()
+    made = home.prepare(tmp_path, with_key=False)
+    assert not made.secret_key.exists()
+    assert not made.encryption_keys.exists()
 
 
 @pytest.mark.parametrize(
@@ -116,4 +132,4 @@ def test_a_switch_is_on_or_off(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_keys_that_people_make_are_taken_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     made = secrets.token_urlsafe(48)
-    assert read(monkeypatch, {**REDIS, "MANCIPLE_SECRET_KEY": f" {made}\n"})["SECRET_KEY"] == made
+    assert read(monkeypatch, {**REDIS, **KEY, "MANCIPLE_SECRET_KEY": f" {made}\n"})["SECRET_KEY"] == made

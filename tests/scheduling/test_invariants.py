@@ -198,7 +198,7 @@ class Entry:
     def logged(self) -> EventRecord:
         type_ = cast("EventType", self.type)
         return EventRecord(
-            revision=self.revision, type=type_, resource="pods", namespace="", name="", uid=self.uid, text=self.text
+            revision=self.revision, type=type_, resource="pods", namespace="", name="", uid=self.uid, document=self.text
         )
 
     @property

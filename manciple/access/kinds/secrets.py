@@ -176,6 +176,7 @@ SECRET = Kind(
     validate_create=validate_secret,
     validate_update=validate_secret_update,
     selectable=lambda secret: {"type": secret.type},
+    confidential=True,
     columns=(
         NAME_COLUMN,
         Column(name="Type", description="What programs expect in it", cell=lambda secret, _now: secret.type),

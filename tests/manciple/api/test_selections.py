@@ -29,7 +29,7 @@ def record(
         namespace=namespace,
         name="p",
         uid="u",
-        text="{}",
+        document="{}",
         stored_labels=json.dumps(now),
         stored_fields=json.dumps(fields or {}),
         stored_previous_labels=None if before is None else json.dumps(before),

@@ -25,7 +25,7 @@ def record(revision: int, name: str = "a", resource: str = RESOURCE) -> EventRec
         namespace="",
         name=name,
         uid=name,
-        text="{}",
+        document="{}",
     )
 
 

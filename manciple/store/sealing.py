@@ -1,0 +1,83 @@
+"""Documents of confidential kinds (`Kind.confidential`) are encrypted in the database, and nowhere else.
+
+The log holds them sealed, the newest states and the past ones alike; whoever takes one out of a row opens it: the rows
+of `sql`, `tail` and `history`. Everything above reads and writes plain documents, and what is not confidential costs
+one look at its first character. Labels and selectable fields stand beside the document, unencrypted, as in its key.
+
+A sealed document reads `sealed:KEY:DATA`: KEY tells which of the installation's keys it needs, DATA is base64 of a salt
+and what AES-256-GCM made of the text under a key derived from that salt, so that no key is ever used twice. The
+revision is authenticated with it: a document cannot be moved to another row.
+
+The first of `ENCRYPTION_KEYS` seals, all of them open. Rotation: put a new key in front, restart every process, run
+`manage.py reseal`, take the old one away.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+from functools import lru_cache
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
+from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
+
+_MARK = "sealed:"
+_SALT_BYTES, _NONCE = 32, bytes(12)
+#: Of what a derived key is for.
+_PURPOSE = b"manciple document "
+
+
+class Undecipherable(Exception):
+    """A sealed document that none of the keys opens, or that is not what was sealed."""
+
+
+def sealed(text: str, revision: int) -> str:
+    """What the database holds of a confidential document. Raises: ImproperlyConfigured without a key."""
+    keys = _keys(tuple(settings.ENCRYPTION_KEYS))
+    if not keys:
+        raise ImproperlyConfigured(
+            "there is no key to encrypt with: set MANCIPLE_ENCRYPTION_KEYS (openssl rand -base64 48), the same for all "
+            "processes; `manage.py up` makes one in its home"
+        )
+    name, key = next(iter(keys.items()))
+    salt = os.urandom(_SALT_BYTES)
+    data = salt + AESGCM(_derived(key, salt)).encrypt(_NONCE, text.encode(), str(revision).encode())
+    return f"{_MARK}{name}:{base64.b64encode(data).decode()}"
+
+
+def opened(document: str, revision: int) -> str:
+    """The text of a sealed document that stands in the database at `revision`. Raises: Undecipherable."""
+    _, name, encoded = document.split(":")
+    key = _keys(tuple(settings.ENCRYPTION_KEYS)).get(name)
+    if key is None:
+        raise Undecipherable(
+            f"the document of revision {revision} is encrypted with key {name}, which MANCIPLE_ENCRYPTION_KEYS lacks"
+        )
+    data = base64.b64decode(encoded)
+    salt = data[:_SALT_BYTES]
+    try:
+        return AESGCM(_derived(key, salt)).decrypt(_NONCE, data[_SALT_BYTES:], str(revision).encode()).decode()
+    except InvalidTag:
+        raise Undecipherable(f"the document of revision {revision} is not the one that was encrypted") from None
+
+
+def is_current(document: str) -> bool:
+    """Whether a document of a confidential kind is sealed with the newest key."""
+    newest = next(iter(_keys(tuple(settings.ENCRYPTION_KEYS))), "")
+    return document.startswith(f"{_MARK}{newest}:")
+
+
+@lru_cache(maxsize=4)
+def _keys(given: tuple[str, ...]) -> dict[str, bytes]:
+    """By their names, the newest first."""
+    keys = [hashlib.sha256(text.encode()).digest() for text in given]
+    return {hashlib.sha256(b"name " + key).hexdigest()[:8]: key for key in keys}
+
+
+def _derived(key: bytes, salt: bytes) -> bytes:
+    return HKDFExpand(algorithm=SHA256(), length=32, info=_PURPOSE + salt).derive(key)
