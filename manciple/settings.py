@@ -246,6 +246,11 @@ FORBIDDEN_NETWORKS = networks("MANCIPLE_FORBIDDEN_NETWORKS")
 #: Feature gates by their Kubernetes names; what is not named here has its Kubernetes 1.36 default.
 FEATURE_GATES: dict[str, bool] = {}
 
+#: Days that a token lives unless its owner asks for fewer or more, and the most that may be asked for (0: any number,
+#: and tokens without an end).
+TOKEN_DAYS = float(os.environ.get("MANCIPLE_TOKEN_DAYS", "90"))
+TOKEN_MAX_DAYS = float(os.environ.get("MANCIPLE_TOKEN_MAX_DAYS", "365"))
+
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 8}},
 ]

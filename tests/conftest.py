@@ -108,6 +108,7 @@ def redis_server() -> Iterator[services.Server]:
 
 #: What a process keeps of its database: module -> the function that forgets it.
 MEMORIES = {
+    "manciple.access.authentication.epoch": "forget",
     "manciple.access.authentication.tokens": "forget",
     "manciple.store.follower": "forget",
     "manciple.store.transactions": "forget",

@@ -14,7 +14,9 @@ class AccessConfig(AppConfig):
         for kind in KINDS:
             registry.register(kind)
         # Models can be imported from here on only.
+        from manciple.access import people  # noqa: PLC0415
         from manciple.access.authentication import agent_tokens, chain, tokens  # noqa: PLC0415
 
         chain.register_token_authenticator("agents", agent_tokens.AgentTokens())
         chain.register_token_authenticator("issued", tokens.IssuedTokens())
+        people.watch_changes()

@@ -2,19 +2,43 @@
 
 from __future__ import annotations
 
+from django.conf import settings
 from django.db import models
 
 
+class CredentialEpoch(models.Model):
+    """One row, counted up by whatever makes a credential worth less: see `manciple.access.authentication.epoch`."""
+
+    current = models.BigIntegerField(default=0)
+
+    def __str__(self) -> str:
+        return str(self.current)
+
+
 class Token(models.Model):
-    """One credential of one identity. A name may hold several: an old one is revoked after its successor is in use."""
+    """One bearer token of one identity: a person's, then `person` is set, or that of a machine, with groups of its own.
+
+    A name may hold several: an old one is revoked after its successor is in use.
+    """
 
     name = models.CharField(max_length=253, db_index=True)
+    #: whose groups count, at each use; without a person those of `groups` do
+    person = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, null=True, related_name="tokens")
     groups = models.JSONField(default=list)
+    #: what its owner calls it: "laptop"
+    title = models.CharField(max_length=100, default="", blank=True)
+    description = models.CharField(max_length=1000, default="", blank=True)
+    #: the first characters of the token, by which its owner knows it again; too few to guess the rest by
+    hint = models.CharField(max_length=16, default="")
     #: SHA-256 of the token, as hexadecimal text; the token itself is shown once and kept by nobody here
     digest = models.CharField(max_length=64, unique=True)
     created = models.DateTimeField()
+    #: the name of who made it
+    creator = models.CharField(max_length=253, default="")
     #: within a minute: see `tokens.USE_RESOLUTION`
     last_used = models.DateTimeField(null=True)
+    #: the address from which it was shown then
+    last_address = models.CharField(max_length=64, default="")
     expires = models.DateTimeField(null=True)
 
     def __str__(self) -> str:

@@ -6,17 +6,27 @@ The certificate of the authority stands inline, so that the file can be copied t
 from __future__ import annotations
 
 import base64
+from dataclasses import dataclass
+from typing import Any
 
 import yaml
 
 CLUSTER = "manciple"
 
 
-def render(*, server: str, ca_pem: str, user: str, token: str, namespace: str = "default") -> str:
-    """The file as YAML text. `server` is a URL; `ca_pem` the authority's certificate, "" where the system knows it."""
-    cluster = {"server": server}
-    if ca_pem:
-        cluster["certificate-authority-data"] = base64.b64encode(ca_pem.encode()).decode()
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Server:
+    """What a client must know of the API: its URL, and the authority's certificate, "" where the system knows it."""
+
+    url: str
+    ca_pem: str = ""
+
+
+def render(server: Server, *, user: str, token: str, namespace: str = "default") -> str:
+    """The file as YAML text."""
+    cluster = {"server": server.url}
+    if server.ca_pem:
+        cluster["certificate-authority-data"] = base64.b64encode(server.ca_pem.encode()).decode()
     context = f"{user}@{CLUSTER}"
     document = {
         "apiVersion": "v1",
@@ -32,10 +42,24 @@ def render(*, server: str, ca_pem: str, user: str, token: str, namespace: str = 
 def read_token(text: str) -> str | None:
     """The token of the current context's user; None where the file holds none or is not a kubeconfig."""
     try:
-        document = yaml.safe_load(text)
-        contexts = {entry["name"]: entry["context"] for entry in document["contexts"]}
-        users = {entry["name"]: entry["user"] for entry in document["users"]}
-        token = users[contexts[document["current-context"]]["user"]].get("token")
+        token = _current(text, "user").get("token")
     except (yaml.YAMLError, KeyError, TypeError):
         return None
     return token if isinstance(token, str) else None
+
+
+def read_server(text: str) -> Server | None:
+    """The server of the current context; None where the file names none."""
+    try:
+        cluster = _current(text, "cluster")
+        authority = base64.b64decode(cluster.get("certificate-authority-data", "")).decode()
+        return Server(url=str(cluster["server"]), ca_pem=authority)
+    except (yaml.YAMLError, KeyError, TypeError, ValueError):
+        return None
+
+
+def _current(text: str, part: str) -> Any:
+    """The "user" or the "cluster" of the current context. Raises: KeyError, TypeError, yaml.YAMLError."""
+    document = yaml.safe_load(text)
+    context = {entry["name"]: entry["context"] for entry in document["contexts"]}[document["current-context"]]
+    return {entry["name"]: entry[part] for entry in document[f"{part}s"]}[context[part]]

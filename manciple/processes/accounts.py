@@ -7,25 +7,17 @@ removed database, a revoked token) is written anew.
 from __future__ import annotations
 
 import secrets
-from dataclasses import dataclass
 from pathlib import Path
 
 from django.contrib.auth import get_user_model
 
 from manciple.access.authentication import tokens
 from manciple.api import kubeconfig
+from manciple.api.kubeconfig import Server
 from manciple.processes.home import Home, write_private
 
 ADMIN = "admin"
 USER = "user"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Server:
-    """What a kubeconfig must know of the API."""
-
-    url: str
-    ca_pem: str
 
 
 def sign_in(home: Home) -> tuple[str, str]:
@@ -55,7 +47,7 @@ def write_kubeconfigs(home: Home, *, server: Server, nodes: list[str]) -> None:
 
 def _write(path: Path, *, server: Server, name: str, groups: tuple[str, ...]) -> None:
     token = _kept_token(path, name) or tokens.issue(name, groups)
-    write_private(path, kubeconfig.render(server=server.url, ca_pem=server.ca_pem, user=name, token=token))
+    write_private(path, kubeconfig.render(server, user=name, token=token))
 
 
 def _kept_token(path: Path, name: str) -> str | None:

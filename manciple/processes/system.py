@@ -29,6 +29,7 @@ from django.db import close_old_connections, connections
 
 from inventory.models import Node, Pool
 from manciple.api import certificates, health, verbs
+from manciple.api.kubeconfig import Server
 from manciple.api.namespaces import ensure_namespaces
 from manciple.api.streams import close_streams
 from manciple.asgi import application
@@ -250,7 +251,7 @@ class System:
         web = Address(options.web.host, web_socket.getsockname()[1])
         files = self._prepare_home(api)
         drivers = plan(nodes=options.nodes, mixed_nodes=options.mixed_nodes)
-        server = accounts.Server(url=f"https://{api.url_host}:{api.port}", ca_pem=files.ca_pem)
+        server = Server(url=f"https://{api.url_host}:{api.port}", ca_pem=files.ca_pem)
         user, password = self._prepare_accounts(server, list(drivers))
         told = StartedSystem(
             api_url=server.url,
@@ -275,7 +276,7 @@ class System:
         ensure_namespaces()
         return certificates.ensure(self._home.path, hosts=[api.host, api.url_host])
 
-    def _prepare_accounts(self, server: accounts.Server, nodes: list[str]) -> tuple[str, str]:
+    def _prepare_accounts(self, server: Server, nodes: list[str]) -> tuple[str, str]:
         accounts.write_kubeconfigs(self._home, server=server, nodes=nodes)
         if self._options.demo and build_demo():
             self._say("Created the demo: classes of the simulated devices, and template one-gpu in namespace demo")

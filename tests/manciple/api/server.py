@@ -23,6 +23,7 @@ import uvicorn
 
 from manciple.access.authentication import tokens
 from manciple.api import certificates, kubeconfig
+from manciple.api.kubeconfig import Server
 from manciple.api.namespaces import ensure_namespaces
 from manciple.api.streams import close_streams
 from manciple.asgi import application
@@ -54,7 +55,9 @@ class ApiServer:
         """A kubeconfig file for another identity."""
         path = self.folder / f"kubeconfig-{name.replace(':', '-')}"
         token = tokens.issue(name, groups)
-        path.write_text(kubeconfig.render(server=self.url, ca_pem=self.ca_file.read_text(), user=name, token=token))
+        path.write_text(
+            kubeconfig.render(Server(url=self.url, ca_pem=self.ca_file.read_text()), user=name, token=token)
+        )
         return path
 
 
@@ -121,7 +124,7 @@ def api_server(
     url = f"https://127.0.0.1:{thread.port}"
     token = tokens.issue("admin", ["system:masters"])
     path = tmp_path / "kubeconfig"
-    path.write_text(kubeconfig.render(server=url, ca_pem=server_certificates.ca_pem, user="admin", token=token))
+    path.write_text(kubeconfig.render(Server(url=url, ca_pem=server_certificates.ca_pem), user="admin", token=token))
     try:
         yield ApiServer(
             url=url,

@@ -15,6 +15,7 @@ from django.core.management import CommandError, call_command
 
 from manciple.access.authentication import tokens
 from manciple.api import certificates, kubeconfig
+from manciple.api.kubeconfig import Server
 
 NOW = datetime(2026, 5, 1, tzinfo=UTC)
 
@@ -78,7 +79,7 @@ def test_a_new_authority_signs_a_new_server_certificate(tmp_path: Path) -> None:
 
 
 def test_a_kubeconfig_holds_all_that_a_client_needs() -> None:
-    text = kubeconfig.render(server="https://h:6443", ca_pem="PEM", user="bob", token="t", namespace="team")
+    text = kubeconfig.render(Server(url="https://h:6443", ca_pem="PEM"), user="bob", token="t", namespace="team")
     document = yaml.safe_load(text)
     assert document["clusters"][0]["cluster"] == {"server": "https://h:6443", "certificate-authority-data": "UEVN"}
     assert document["contexts"][0]["context"]["namespace"] == "team"

@@ -288,9 +288,9 @@ def looked_up(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     asked: list[str] = []
     look_up = tokens._look_up
 
-    def noted(digest: str) -> Identity | None:
+    def noted(digest: str, current: int) -> Any:
         asked.append(digest)
-        return look_up(digest)
+        return look_up(digest, current)
 
     monkeypatch.setattr(tokens, "_look_up", noted)
     return asked
@@ -327,7 +327,7 @@ def test_a_stranger_with_a_short_body_is_refused_and_keeps_the_connection(api_se
 
 @pytest.mark.parametrize("size", [100, SHORT_BODY * 2], ids=["short", "long"])
 def test_a_token_is_looked_up_once_a_request(api_server: ApiServer, looked_up: list[str], size: int) -> None:
-    token = tokens.issue("bob", ["system:masters"], lifetime=timedelta(hours=1))  # such a one is not remembered
+    token = tokens.issue("bob", ["system:masters"], lifetime=timedelta(hours=1))
     body = json.dumps(claim(annotations={"a": "x" * size}))
 
     with api_server.client(token=token) as client:

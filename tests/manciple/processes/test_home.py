@@ -10,8 +10,8 @@ from django.contrib.auth import authenticate
 
 from manciple.access.authentication import tokens
 from manciple.api import kubeconfig
+from manciple.api.kubeconfig import Server
 from manciple.processes import accounts, home
-from manciple.processes.accounts import Server
 from manciple.processes.home import Home, write_private
 
 SERVER = Server(url="https://127.0.0.1:6443", ca_pem="-----BEGIN CERTIFICATE-----\n")

@@ -13,6 +13,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand
 
 from manciple.api import certificates
+from manciple.api.kubeconfig import Server
 from manciple.api.namespaces import ensure_namespaces
 from manciple.processes import accounts
 from manciple.processes.home import Home
@@ -32,7 +33,7 @@ class Command(BaseCommand):
         home = Home(Path(settings.HOME))
         ensure_namespaces()
         ca_pem = options["ca"].read_text() if options["ca"] else certificates.ensure(home.path).ca_pem
-        server = accounts.Server(url=options["server"], ca_pem=ca_pem)
+        server = Server(url=options["server"], ca_pem=ca_pem)
         accounts.write_kubeconfigs(home, server=server, nodes=options["node"])
         user, _password = accounts.sign_in(home)
         self.stdout.write(f"kubeconfig: {home.kubeconfig}\nsign in:    {user}, password in {home.admin_password}")

@@ -1,0 +1,73 @@
+"""How every process learns at once that a credential is worth nothing any more, without asking at each request.
+
+The database has one counter. Whatever revokes counts it up in its own transaction (`advance`). A process relies on what
+it read of the counter for `WINDOW` seconds, from the moment at which it asked, and whoever has revoked waits as long
+(`settle`). So when a revocation returns, no process lets the credential in, whether or not any message reached it; and
+a process asks at most 20 times a second, however many requests it serves, and not at all where none comes.
+
+What is remembered of a credential is remembered with the count at which it was looked up, and holds as long as that is
+the current one.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from django.db.models import F
+
+from manciple.access.models import CredentialEpoch
+
+#: Seconds for which a process relies on what it read.
+WINDOW = 0.05
+
+
+class _Known:
+    """What this process read last. asked: when, by the monotonic clock."""
+
+    def __init__(self) -> None:
+        self.count, self.asked = -1, float("-inf")
+
+
+_known = _Known()
+_guard = threading.Lock()
+
+
+def known() -> int | None:
+    """The current count, as far as that is known without the database."""
+    with _guard:
+        return _known.count if time.monotonic() - _known.asked < WINDOW else None
+
+
+def current() -> int:
+    """The current count."""
+    count = known()
+    if count is not None:
+        return count
+    asked = time.monotonic()
+    count = CredentialEpoch.objects.values_list("current", flat=True).filter(pk=1).first() or 0
+    with _guard:
+        if asked > _known.asked:
+            _known.count, _known.asked = count, asked
+    return count
+
+
+def advance() -> None:
+    """Count up, in the transaction of the revocation where there is one. After its commit: `settle`."""
+    row = CredentialEpoch.objects.filter(pk=1)
+    if not row.update(current=F("current") + 1):
+        CredentialEpoch.objects.get_or_create(pk=1)
+        row.update(current=F("current") + 1)
+    forget()
+
+
+def settle() -> None:
+    """Wait until no process relies on what was so before the commit."""
+    forget()
+    time.sleep(WINDOW)
+
+
+def forget() -> None:
+    """Ask again at the next request of this process."""
+    with _guard:
+        _known.count, _known.asked = -1, float("-inf")

@@ -1,0 +1,52 @@
+"""People: who may sign in to the pages, as the API knows them.
+
+A person is a user of Django's, under the same name at the API. Their groups are Django's, but those that the system
+gives meaning to (`system:...`) are nobody's to hand out: an administrator (`is_staff`) is a member of `system:masters`,
+and everybody of `system:authenticated`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib.auth import get_user_model
+from django.contrib.auth.models import Group
+from django.db.models.signals import m2m_changed, post_delete, post_save
+
+from manciple.access.authentication import epoch
+from manciple.wire.identity import AUTHENTICATED, MASTERS, Identity
+
+#: How names begin that belong to the system.
+RESERVED = "system:"
+
+
+def identity_of_user(user: Any) -> Identity:
+    """user: a user of Django's. Reads their groups."""
+    return Identity(user.get_username(), groups_of_user(user))
+
+
+def groups_of_user(user: Any) -> tuple[str, ...]:
+    """The groups of a person, those that everybody is in included."""
+    own = user.groups.order_by("name").values_list("name", flat=True)
+    given = (MASTERS,) if user.is_staff else ()
+    return (*given, *(name for name in own if not name.startswith(RESERVED)), AUTHENTICATED)
+
+
+def watch_changes() -> None:
+    """From now on, whatever takes something away from a person also counts for the tokens that they hold."""
+    user: Any = get_user_model()
+    for signal, sender in (
+        (post_save, user),
+        (post_delete, user),
+        (m2m_changed, user.groups.through),
+        (post_save, Group),
+        (post_delete, Group),
+    ):
+        signal.connect(_note_change, sender=sender)
+
+
+def _note_change(created: bool = False, update_fields: Any = None, action: str = "post_", **_: Any) -> None:
+    """Of what is new nobody remembers anything; signing in writes `last_login` alone."""
+    if created or set(update_fields or ()) == {"last_login"} or not action.startswith("post_"):
+        return
+    epoch.advance()
