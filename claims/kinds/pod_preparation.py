@@ -24,6 +24,7 @@ from claims.kinds.containers import (
     ResourceRequirements,
 )
 from claims.kinds.pods import Pod, PodCondition, PodSpec, PodStatus, Toleration
+from claims.kinds.references import MIRROR
 from claims.kinds.volumes import EmptyDirVolumeSource, Volume, VolumeSource
 from manciple.wire.base import status_metadata
 from manciple.wire.quantity import Quantity
@@ -61,9 +62,12 @@ def with_defaults(spec: PodSpec) -> PodSpec:
     )
 
 
-def with_admission_defaults(spec: PodSpec) -> PodSpec:
-    """What admission adds to a new pod: tolerations for troubled nodes, a service account, a priority."""
-    account = spec.service_account_name or DEFAULT_SERVICE_ACCOUNT
+def with_admission_defaults(spec: PodSpec, *, mirror: bool) -> PodSpec:
+    """What admission adds to a new pod: tolerations for troubled nodes, a service account, a priority.
+
+    mirror: the pod shows one that its node runs by itself, which refers to nothing here.
+    """
+    account = spec.service_account_name or ("" if mirror else DEFAULT_SERVICE_ACCOUNT)
     priority = _or(spec.priority, SYSTEM_PRIORITIES.get(spec.priority_class_name, 0))
     return replace(
         spec,
@@ -193,7 +197,7 @@ _QOS_RESOURCES = ("cpu", "memory")
 
 def create_pod(new: Pod) -> Pod:
     """Pending, of a known quality of service, and visibly gated where it has scheduling gates."""
-    spec = with_admission_defaults(with_defaults(new.spec))
+    spec = with_admission_defaults(with_defaults(new.spec), mirror=MIRROR in new.metadata.annotations)
     status = PodStatus(phase="Pending", qos_class=qos_class(spec), conditions=gate_conditions(spec))
     return replace(new, spec=spec, status=status)
 

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
+from msgspec import structs
+
 from manciple.api import requests, verbs
 from manciple.api.answers import status_of, success
 from manciple.api.requests import ResourcePath, WriteOptions
@@ -30,11 +32,12 @@ from manciple.api.streams import (
     refuse_when_stopping,
 )
 from manciple.store import objects
+from manciple.store.hooks import Write
 from manciple.wire import codec
 from manciple.wire.base import ApiObject, timestamp
-from manciple.wire.errors import Conflict, Invalid, NotFound, not_supported, required
+from manciple.wire.errors import BadRequest, Conflict, Invalid, NotFound, not_supported, required
 from manciple.wire.identity import Identity
-from manciple.wire.machinery import Binding, Eviction
+from manciple.wire.machinery import Binding, DeleteOptions, Eviction
 from manciple.wire.registry import Kind, Served
 
 logger = logging.getLogger(__name__)
@@ -236,7 +239,24 @@ def evict(
 ) -> dict[str, Any]:
     """Delete a pod on behalf of `kubectl drain`; there are no disruption budgets to ask."""
     eviction = _decoded(Eviction, "policy", body, content_type=content_type, options=options)
-    verbs.delete(kind, namespace=where.namespace, name=where.name, identity=identity, options=eviction.delete_options)
+    named = structs.replace(eviction.metadata, namespace=where.namespace, name=where.name)
+    verbs.admit(
+        Write(
+            operation="CREATE",
+            kind=kind,
+            new=structs.replace(eviction, metadata=named),
+            subresource="eviction",
+            identity=identity,
+            dry_run=options.dry_run,
+            verb="create",
+        )
+    )
+    if eviction.metadata.name != where.name:
+        raise BadRequest("name in URL does not match name in Eviction object")
+    wanted = eviction.delete_options or DeleteOptions()
+    if options.dry_run:
+        wanted = structs.replace(wanted, dry_run=("All",))
+    verbs.delete(kind, namespace=where.namespace, name=where.name, identity=identity, options=wanted)
     return success(code=201)
 
 

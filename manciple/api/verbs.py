@@ -14,7 +14,7 @@ gets the Conflict.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -124,9 +124,12 @@ def create(kind: Kind, obj: Any, *, namespace: str = "", identity: Identity, dry
 
     Raises: BadRequest, Invalid, AlreadyExists; NotFound for a missing namespace, Forbidden for one being deleted.
     """
-    prepared = kind.prepare_create(placed(kind, obj, namespace=namespace))
+    asked = placed(kind, obj, namespace=namespace)
+    write = Write(operation="CREATE", kind=kind, new=asked, identity=identity, dry_run=dry_run, verb="create")
+    _ask(_gates, write)
+    prepared = kind.prepare_create(asked)
     refuse_wrong(kind, prepared, kind.validate_create(prepared))
-    _admit(Write(operation="CREATE", kind=kind, new=prepared, identity=identity, dry_run=dry_run))
+    _ask(_checks, replace(write, new=prepared))
     return objects.write(
         lambda writer: writer.create(kind, prepared),
         identity=identity,
@@ -165,6 +168,7 @@ def update(
         subresource=subresource,
         manager=manager,
         dry_run=dry_run,
+        verb="update",
     )
 
 
@@ -179,11 +183,12 @@ def modify(
     manager: str = "",
     dry_run: bool = False,
     sets_managed_fields: bool = False,
+    verb: str = "patch",
 ) -> WriteAnswer:
     """Replace an object by what `change` makes of it. This is how patches and in-process edits are written.
 
     `manager` (the identity where none is named) owns the changed fields, unless `change` sets managedFields itself
-    (`sets_managed_fields`).
+    (`sets_managed_fields`). verb: what checks take the request for, "patch" or "update".
 
     Raises: BadRequest, Invalid, NotFound, Conflict.
     """
@@ -196,6 +201,7 @@ def modify(
         subresource=subresource,
         manager="" if sets_managed_fields else manager or identity.name,
         dry_run=dry_run,
+        verb=verb,
     )
     # Most often this process wrote the object last. What goes wrong on that guess says nothing: read, and try again.
     guess = objects.cached(kind, namespace, name)
@@ -222,26 +228,28 @@ class _Edit:
     subresource: str
     manager: str  # who owns the changed fields; "" where the change itself says so
     dry_run: bool
+    verb: str
 
     def attempt(self, old: Any, *, guessed: bool) -> WriteAnswer:
         """Raises: Conflict where `old` is not what is stored any more, or is a guess that nothing has tested."""
         kind, identity, subresource, dry_run = self.kind, self.identity, self.subresource, self.dry_run
-        new = successor(kind, self.change(old), old, subresource=subresource)
+        write = Write(
+            operation="UPDATE",
+            kind=kind,
+            subresource=subresource,
+            new=self.change(old),
+            old=old,
+            identity=identity,
+            dry_run=dry_run,
+            verb=self.verb,
+        )
+        _ask(_gates, write)
+        new = successor(kind, write.new, old, subresource=subresource)
         if self.manager:
             new = tracked(
                 kind, new, old, manager=self.manager, subresource=subresource, now=timestamp(datetime.now(UTC))
             )
-        _admit(
-            Write(
-                operation="UPDATE",
-                kind=kind,
-                subresource=subresource,
-                new=new,
-                old=old,
-                identity=identity,
-                dry_run=dry_run,
-            )
-        )
+        _ask(_checks, replace(write, new=new))
         if new == old:
             if guessed:
                 raise Conflict.of(kind.resource, self.name)
@@ -259,7 +267,7 @@ def delete(
     options = options or DeleteOptions()
     dry_run = bool(options.dry_run)
     old = current(kind, namespace, name)
-    _admit(Write(operation="DELETE", kind=kind, old=old, identity=identity, dry_run=dry_run))
+    admit(Write(operation="DELETE", kind=kind, old=old, identity=identity, dry_run=dry_run, verb="delete"))
     wanted = options.preconditions or Preconditions()
     revision = wanted.resource_version or ""
     ends_namespace = kind.resource == namespaces.NAMESPACES
@@ -284,25 +292,39 @@ def delete(
     return deletion
 
 
-#: Asked before every write that a client wants, after validation, in the order of registration.
-_checks: list[Callable[[Write], None]] = []
+Check = Callable[[Write], None]
+
+#: Asked before every write that a client wants, in the order of registration: of what the client sent, before it is
+#: prepared and validated; and of what would be stored, after that. The resources of each; None: of every kind.
+_gates: dict[Check, Collection[str] | None] = {}
+_checks: dict[Check, Collection[str] | None] = {}
 
 
-def register_check(check: Callable[[Write], None]) -> None:
+def register_check(check: Check, *, resources: Collection[str] | None = None, first: bool = False) -> None:
     """Ask `check` before every write from now on; it raises an ApiError to refuse, and changes nothing.
 
     The first stage of admission, before the transaction: a check may take its time, and what it has read may have
     changed by the time of the write. A rule that has to hold belongs to the second stage, inside the transaction
     (`manciple.store.hooks`), where all of ours are; policies will stand here. Registering one twice asks it once.
+
+    first: it is shown what the client sent, before that is prepared and validated, and also where nothing would change
+    (upstream: mutating admission). So who may not write an object at all neither learns what is wrong with his document
+    nor is answered with the object.
     """
-    if check not in _checks:
-        _checks.append(check)
+    (_gates if first else _checks)[check] = resources
 
 
-def _admit(write: Write) -> None:
+def admit(write: Write) -> None:
+    """Ask all of them about something that is not stored as it is, such as an eviction. Raises: ApiError."""
+    _ask(_gates, write)
+    _ask(_checks, write)
+
+
+def _ask(checks: Mapping[Check, Collection[str] | None], write: Write) -> None:
     """Raises: ApiError, from the first check that refuses."""
-    for check in _checks:
-        check(write)
+    for check, resources in checks.items():
+        if resources is None or write.kind.resource in resources:
+            check(write)
 
 
 def current(kind: Kind, namespace: str, name: str) -> Any:

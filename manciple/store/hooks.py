@@ -47,7 +47,10 @@ Operation = Literal["CREATE", "UPDATE", "DELETE"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Write:
-    """One write, about to be done. `new` is None on DELETE, `old` on CREATE; `subresource` is "" for the object."""
+    """One write, about to be done. `new` is None on DELETE, `old` on CREATE; `subresource` is "" for the object.
+
+    verb: what the client asked for ("create", "update", "patch", "delete"), where the API's verbs know; else "".
+    """
 
     operation: Operation
     kind: Kind
@@ -56,6 +59,7 @@ class Write:
     subresource: str = ""
     identity: Identity
     dry_run: bool = False
+    verb: str = ""
 
 
 Rule = Callable[["Writer", Write], None]

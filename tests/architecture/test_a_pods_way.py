@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 #: It never grows: who folds modules of the way into one lowers it.
 MOST_MODULES = 89
 #: Asked at every step who it is and whether they may: a subject by itself, which a reader of the way need not open.
-APART = "manciple/access"
+APART = ("manciple/access/", "claims/access/")
 
 
 def test_a_pods_way_goes_through_few_modules(tmp_path: Path) -> None:
@@ -26,7 +26,7 @@ def test_a_pods_way_goes_through_few_modules(tmp_path: Path) -> None:
     modules: list[str] = way["modules"]
     print(f"{len(modules)} modules, {way['changes']} changes of module\n{by_room(modules)}")
     assert {room(one) for one in modules} >= {"claims", "inventory", "manciple/api", "manciple/store", "nodeagent"}
-    assert sum(room(one) != APART for one in modules) <= MOST_MODULES, by_room(modules)
+    assert sum(not one.startswith(APART) for one in modules) <= MOST_MODULES, by_room(modules)
 
 
 def by_room(modules: list[str]) -> str:

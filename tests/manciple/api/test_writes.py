@@ -11,7 +11,7 @@ from manciple.api import verbs
 from manciple.store import objects
 from manciple.store.hooks import Write
 from manciple.wire import codec
-from manciple.wire.errors import Conflict, Forbidden
+from manciple.wire.errors import Conflict, Forbidden, Invalid
 from manciple.wire.identity import Identity
 from manciple.wire.registry import Kind, registry
 from tests.manciple.api.requests import LEASES, Api, lease
@@ -74,7 +74,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Write]:
         if request.new is not None and request.new.spec.holder_identity == "mallory":
             raise Forbidden("not mallory")
 
-    monkeypatch.setattr(verbs, "_checks", list(verbs._checks))
+    monkeypatch.setattr(verbs, "_checks", dict(verbs._checks))
     verbs.register_check(check)
     return requests
 
@@ -94,3 +94,18 @@ def test_what_admission_refuses_is_not_written(kind: Kind, asked: list[Write]) -
     with pytest.raises(Forbidden):
         verbs.modify(kind, lambda old: held_by(old, "mallory"), namespace="default", name="l", identity=ALICE)
     assert verbs.current(kind, "default", "l").spec.holder_identity == "alice"
+
+
+def test_what_a_client_sent_is_shown_before_it_is_validated_and_where_nothing_would_change(
+    kind: Kind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown: list[Write] = []
+    monkeypatch.setattr(verbs, "_gates", {})
+    verbs.register_check(shown.append, resources={kind.resource}, first=True)
+    verbs.register_check(lambda _write: pytest.fail("not of this kind"), resources={"pods"}, first=True)
+    verbs.modify(kind, lambda old: old, namespace="default", name="l", identity=ALICE, verb="update")
+    wrong = codec.decode_value(kind.type, lease("Not A Name"))
+    with pytest.raises(Invalid):
+        verbs.create(kind, wrong, namespace="default", identity=ALICE)
+    assert [(write.operation, write.verb) for write in shown] == [("UPDATE", "update"), ("CREATE", "create")]
+    assert shown[0].new == shown[0].old

@@ -1,0 +1,344 @@
+"""What an agent may write, as far as only the content tells: NodeRestriction.
+
+    nodes             its own, without labels that steer pods, its taints and its owner left alone
+    pods              mirror pods bound to itself, which refer to nothing; deletion, eviction and status of its own
+                      pods, but neither their labels nor which claims are theirs
+    leases            its own
+    resourceslices    created and deleted: its own (updates are the authorizer's, which knows whose the slice is)
+    tokens            of service accounts: bound to one of its pods, for an audience that this pod names
+
+It is asked twice: first of what the agent sent, so that a refusal tells nothing about the object and comes before
+validation (`verbs.register_check`), and again inside the writer's transaction, where the object is the current one.
+Source: plugin/pkg/admission/noderestriction/admission.go and kubelet/pkg/apis/well_known_labels.go, 1.36.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from claims.access.node_authorizer import LEASE_NAMESPACE, node_of
+from claims.kinds.pods import Pod, PodResourceClaimStatus
+from claims.kinds.references import ACCOUNTS, CONFIG_MAPS, MIRROR, SECRETS, of_environment, of_volume
+from inventory.kinds.nodes import Node
+from manciple.access import authorization
+from manciple.access.attributes import Attributes
+from manciple.api import verbs
+from manciple.store import hooks, objects
+from manciple.store.hooks import Write
+from manciple.store.objects import Writer
+from manciple.wire.errors import Forbidden, NotFound
+from manciple.wire.identity import Identity
+from manciple.wire.registry import registry
+
+RESOURCES = frozenset({"nodes", "pods", "leases.coordination.k8s.io", "resourceslices.resource.k8s.io", ACCOUNTS})
+
+#: (resource, namespace, name) -> the object; None where there is none
+Find = Callable[[str, str, str], Any]
+
+
+def register() -> None:
+    verbs.register_check(check, resources=RESOURCES, first=True)
+    hooks.register_rule(restrict_in_transaction, operations={"CREATE", "UPDATE", "DELETE"}, resources=RESOURCES)
+
+
+def check(write: Write) -> None:
+    """Raises: Forbidden, NotFound."""
+    restrict(write, _find_committed)
+
+
+def restrict_in_transaction(writer: Writer, write: Write) -> None:
+    """Raises: Forbidden, NotFound."""
+    restrict(write, lambda resource, namespace, name: writer.get(registry.by_resource(resource), namespace, name))
+
+
+def _find_committed(resource: str, namespace: str, name: str) -> Any:
+    kind = registry.by_resource(resource)
+    stored = objects.get(kind, namespace, name)
+    return None if stored is None else objects.decode(kind, stored.text)
+
+
+def restrict(write: Write, find: Find) -> None:
+    """Refuse what is not the node's to write; whoever is no node's agent is not restricted.
+
+    Raises: Forbidden; NotFound for an object that is needed to judge.
+    """
+    node = node_of(write.identity)
+    if node is None:
+        return
+    if not node:
+        raise _refusal(write, f'could not determine node from user "{write.identity.name}"')
+    why = _RESTRICTIONS[write.kind.resource](node, write, find)
+    if why:
+        raise _refusal(write, why)
+
+
+def _refusal(write: Write, why: str) -> Forbidden:
+    """Upstream: apiserver/pkg/admission/errors.go, NewForbidden."""
+    kind, meta = write.kind, (write.old if write.new is None else write.new).metadata
+    name = meta.name or meta.generate_name or "Unknown"
+    details = {"name": name, "group": kind.group, "kind": kind.plural}
+    return Forbidden(f'{kind.resource} "{name}" is forbidden: {why}', details={k: v for k, v in details.items() if v})
+
+
+def _found(find: Find, resource: str, namespace: str, name: str) -> Any:
+    """Raises: NotFound."""
+    obj = find(resource, namespace, name)
+    if obj is None:
+        raise NotFound.of(resource.removesuffix("s"), name)  # `pod "p" not found`, as informers say it
+    return obj
+
+
+# Pods -----------------------------------------------------------------------------------------------------------------
+
+
+def _pod(node: str, write: Write, find: Find) -> str:
+    """Why not; "" where nothing speaks against it. So are all of these."""
+    match (write.subresource, write.operation):
+        case ("", "CREATE"):
+            return _created_pod(node, write.new, find)
+        case ("", "DELETE"):
+            own = write.old.spec.node_name == node
+            return "" if own else f'node "{node}" can only delete pods with spec.nodeName set to itself'
+        case ("", operation):
+            return f'unexpected operation "{operation}", node "{node}" can only create and delete mirror pods'
+        case ("status", "UPDATE"):
+            return _pod_status(node, write.new, write.old)
+        case ("eviction", "CREATE"):
+            meta = write.new.metadata
+            own = _found(find, "pods", meta.namespace, meta.name).spec.node_name == node
+            return "" if own else f"node {node} can only evict pods with spec.nodeName set to itself"
+    return f"unexpected pod subresource \"{write.subresource}\", only 'status' and 'eviction' are allowed"
+
+
+def _created_pod(node: str, pod: Pod, find: Find) -> str:
+    if MIRROR not in pod.metadata.annotations:
+        return f'pod does not have "{MIRROR}" annotation, node "{node}" can only create mirror pods'
+    if pod.spec.node_name != node:
+        return f'node "{node}" can only create pods with spec.nodeName set to itself'
+    if why := _mirror_owner(node, pod, find):
+        return why
+    named = next(_named_objects(pod), "")
+    return f'node "{node}" can not create pods that reference {named}' if named else ""
+
+
+def _mirror_owner(node: str, pod: Pod, find: Find) -> str:
+    """A mirror pod belongs to its node, and to nobody else."""
+    owners = pod.metadata.owner_references
+    if len(owners) > 1:
+        return f'node "{node}" can only create pods with a single owner reference set to itself'
+    if not owners or (owners[0].api_version, owners[0].kind, owners[0].name) != ("v1", "Node", node):
+        return f'node "{node}" can only create pods with an owner reference set to itself'
+    owner = owners[0]
+    if not owner.controller:
+        return f'node "{node}" can only create pods with a controller owner reference set to itself'
+    if owner.block_owner_deletion:
+        return f'node "{node}" must not set blockOwnerDeletion on an owner reference'
+    uid = _found(find, "nodes", "", node).metadata.uid
+    return "" if owner.uid == uid else f"node {node} UID mismatch: expected {owner.uid} got {uid}"
+
+
+#: Volume sources that read another object of the API -> what that is called.
+_READING_VOLUMES: Mapping[str, str] = {
+    "config_map": "configmaps (via configmap volumes)",
+    "secret": "secrets (via secret volumes)",
+    "csi": "csidrivers (via CSI volumes)",
+    "glusterfs": "endpoints (via glusterFS volumes)",
+    "persistentVolumeClaim": "persistentvolumeclaims",
+    "ephemeral": "persistentvolumeclaims (via ephemeral volumes)",
+    "azureFile": "secrets (via azureFile volumes)",
+}
+_READING_PROJECTIONS: Mapping[str, str] = {
+    "config_map": "configmaps (via projected volumes)",
+    "secret": "secrets (via projected volumes)",
+    "service_account_token": "serviceaccounts (via projected volumes)",
+    "cluster_trust_bundle": "clustertrustbundles",
+    "pod_certificate": "podcertificates",
+}
+
+
+def _named_objects(pod: Pod) -> Iterator[str]:
+    """Other objects of the API that a pod refers to (upstream: pkg/api/pod/util.go, HasAPIObjectReference)."""
+    spec = pod.spec
+    if spec.service_account_name:
+        yield "serviceaccounts"
+    containers = (*spec.init_containers, *spec.containers, *spec.ephemeral_containers)
+    named = {one.resource for container in containers for one in of_environment(container) if one.name}
+    named |= {one.resource for volume in spec.volumes for one in of_volume(volume, "") if one.name}
+    if SECRETS in named or any(one.name for one in spec.image_pull_secrets):
+        yield "secrets"
+    if CONFIG_MAPS in named:
+        yield "configmaps"
+    if spec.resource_claims:
+        yield "resourceclaims"
+    for volume in spec.volumes:
+        yield from _set(volume, _READING_VOLUMES)
+        for source in volume.projected.sources if volume.projected is not None else ():
+            yield from _set(source, _READING_PROJECTIONS)
+
+
+def _set(value: Any, names: Mapping[str, str]) -> Iterator[str]:
+    return (text for name, text in names.items() if getattr(value, name) is not None)
+
+
+def _pod_status(node: str, new: Pod, old: Pod) -> str:
+    if old.spec.node_name != node:
+        return f'node "{node}" can only update pod status for pods with spec.nodeName set to itself'  # noqa: S608
+    if new.metadata.labels != old.metadata.labels:
+        return f'node "{node}" cannot update labels through pod status'
+    if _claims_made(new.status.resource_claim_statuses) != _claims_made(old.status.resource_claim_statuses):
+        return f'node "{node}" cannot update resource claim statues'
+    if new.status.extended_resource_claim_status != old.status.extended_resource_claim_status:
+        return f'node "{node}" cannot update extended resource claim status'
+    return ""
+
+
+def _claims_made(statuses: Iterable[PodResourceClaimStatus]) -> list[tuple[str, str | None]]:
+    return [(status.name, status.resource_claim_name) for status in statuses]
+
+
+# Nodes, Leases, slices ------------------------------------------------------------------------------------------------
+
+#: What of Kubernetes' own labels an agent may set on its Node.
+AGENT_LABELS = frozenset(
+    {
+        "kubernetes.io/hostname",
+        "kubernetes.io/os",
+        "kubernetes.io/arch",
+        "topology.kubernetes.io/zone",
+        "topology.kubernetes.io/region",
+        "failure-domain.beta.kubernetes.io/zone",
+        "failure-domain.beta.kubernetes.io/region",
+        "node.kubernetes.io/instance-type",
+        "beta.kubernetes.io/instance-type",
+        "beta.kubernetes.io/os",
+        "beta.kubernetes.io/arch",
+    }
+)
+AGENT_PREFIXES = ("kubelet.kubernetes.io", "node.kubernetes.io")
+RESTRICTED_PREFIX = "node-restriction.kubernetes.io"
+
+
+def _node(node: str, write: Write, _find: Find) -> str:
+    new, old = write.new, write.old
+    name = (old if new is None else new).metadata.name
+    if name != node:
+        return f'node "{node}" is not allowed to modify node "{name}"'
+    if write.operation == "CREATE":
+        return _created_node(node, new)
+    return _changed_node(node, new, old) if write.operation == "UPDATE" else ""  # no authorizer lets it delete its Node
+
+
+def _created_node(node: str, new: Node) -> str:
+    if new.spec.config_source is not None:
+        return f'node "{node}" is not allowed to create pods with a non-nil configSource'
+    labels = _forbidden_labels(new.metadata.labels, {})
+    return f'node "{node}" is not allowed to set the following labels: {", ".join(labels)}' if labels else ""
+
+
+def _changed_node(node: str, new: Node, old: Node) -> str:
+    if new.spec.config_source not in (None, old.spec.config_source):
+        return f'node "{node}" is not allowed to update configSource to a new non-nil configSource'
+    if new.spec.taints != old.spec.taints:
+        return f'node "{node}" is not allowed to modify taints'
+    if new.metadata.owner_references != old.metadata.owner_references:
+        return f'node "{node}" is not allowed to modify ownerReferences'
+    labels = _forbidden_labels(new.metadata.labels, old.metadata.labels)
+    return f"is not allowed to modify labels: {', '.join(labels)}" if labels else ""
+
+
+def _forbidden_labels(new: Mapping[str, str], old: Mapping[str, str]) -> list[str]:
+    """The labels that differ and are not the agent's to set, sorted."""
+    changed = {key for key in new.keys() | old.keys() if new.get(key) != old.get(key)}
+    return sorted(key for key in changed if not _agent_may_set(key))
+
+
+def _agent_may_set(key: str) -> bool:
+    prefix = key.rpartition("/")[0]
+    if _is_below(prefix, RESTRICTED_PREFIX):
+        return False
+    if not _is_below(prefix, "kubernetes.io") and not _is_below(prefix, "k8s.io"):
+        return True
+    return key in AGENT_LABELS or any(_is_below(prefix, one) for one in AGENT_PREFIXES)
+
+
+def _is_below(prefix: str, domain: str) -> bool:
+    return prefix == domain or prefix.endswith(f".{domain}")
+
+
+def _lease(node: str, write: Write, _find: Find) -> str:
+    meta = (write.old if write.new is None else write.new).metadata
+    if meta.namespace != LEASE_NAMESPACE:
+        return f'can only access leases in the "{LEASE_NAMESPACE}" system namespace'
+    return "" if meta.name == node else "can only access node lease with the same name as the requesting node"
+
+
+def _slice(node: str, write: Write, _find: Find) -> str:
+    if write.operation == "UPDATE":
+        return ""
+    slice_, verb = (write.new, "create") if write.operation == "CREATE" else (write.old, "delete")
+    own = slice_.spec.node_name == node
+    return "" if own else f"can only {verb} ResourceSlice with the same NodeName as the requesting node"
+
+
+# Tokens of service accounts -------------------------------------------------------------------------------------------
+
+
+def _token(node: str, write: Write, find: Find) -> str:
+    """`write.new` is the TokenRequest, named after the service account."""
+    if write.operation != "CREATE" or write.subresource != "token":
+        return ""
+    request, namespace = write.new, write.new.metadata.namespace
+    reference = request.spec.bound_object_ref
+    if reference is None or (reference.api_version, reference.kind) != ("v1", "Pod") or not reference.name:
+        return "node requested token not bound to a pod"
+    if not reference.uid:
+        return "node requested token with a pod binding without a uid"
+    pod = _found(find, "pods", namespace, reference.name)
+    if reference.uid != pod.metadata.uid:
+        return (
+            f"the UID in the bound object reference ({reference.uid}) does not match the UID in record. "
+            "The object might have been deleted and then recreated"
+        )
+    if pod.spec.node_name != node:
+        return "node requested token bound to a pod scheduled on a different node"
+    return _audience(write.identity, request, pod)
+
+
+def _audience(identity: Identity, request: Any, pod: Pod) -> str:
+    """The audience must be one of a token that the pod mounts, or one that the agent may ask for by right."""
+    if len(request.spec.audiences) > 1:
+        return "node may only request 0 or 1 audiences"
+    audience = request.spec.audiences[0] if request.spec.audiences else ""
+    mounted = (
+        source.service_account_token.audience
+        for volume in pod.spec.volumes
+        if volume.projected is not None
+        for source in volume.projected.sources
+        if source.service_account_token is not None
+    )
+    if audience in mounted:
+        return ""
+    meta = request.metadata
+    wanted = Attributes(
+        verb="request-serviceaccounts-token-audience",
+        version="v1",
+        resource=audience,
+        namespace=meta.namespace,
+        name=meta.name,
+    )
+    if authorization.decide(identity, wanted).allowed:
+        return ""
+    return (
+        f'audience "{audience}" not found in pod spec volume, {identity.name} is not authorized to request tokens for '
+        "this audience"
+    )
+
+
+_RESTRICTIONS: Mapping[str, Callable[[str, Write, Find], str]] = {
+    "pods": _pod,
+    "nodes": _node,
+    "leases.coordination.k8s.io": _lease,
+    "resourceslices.resource.k8s.io": _slice,
+    ACCOUNTS: _token,
+}

@@ -1,0 +1,75 @@
+"""What an agent may write: recorded requests of two agents, against our API."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+from manciple.access.authentication import tokens
+from manciple.wire.identity import AUTHENTICATED, NODES
+from tests import conformance
+from tests.manciple.api.conftest import api
+from tests.manciple.api.requests import Answer, Api
+
+__all__ = ["api"]
+
+#: name -> why ours is another answer.
+DIFFERENT: Mapping[str, str] = {"invalid status n1": "a phase that does not exist is refused, whoever reports it"}
+#: Not served yet.
+MISSING = "/token"
+#: What the authorizer refuses is not refused before requests are authorized.
+AUTHORIZERS = 'User "system:node:'
+
+
+@cache
+def recorded() -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(conformance.read("node_requests.json"))
+    return document
+
+
+class Scene:
+    """The recorded objects, and uids in place of those of the record."""
+
+    def __init__(self, api: Api) -> None:
+        self._uids: dict[str, str] = {}
+        for path, body in recorded()["setup"]:
+            answer = api.post(path, body)
+            assert answer.code in (201, 409), answer.text
+        for node in ("n1", "n2"):
+            self._uids[f"UID-{node}"] = api.get(f"/api/v1/nodes/{node}").json["metadata"]["uid"]
+            self._uids[f"UID-p-p-{node}"] = api.get(f"/api/v1/namespaces/team-b/pods/p-{node}").json["metadata"]["uid"]
+            self._uids[f"UID-p-{node}"] = self._uids[f"UID-p-p-{node}"]
+
+    def ask(self, request: Mapping[str, Any]) -> Answer:
+        body = json.dumps(request["body"]) if "body" in request else ""
+        for placeholder, uid in self._uids.items():
+            body = body.replace(f'"{placeholder}"', f'"{uid}"')
+        token = tokens.issue(f"system:node:{request['node']}", [NODES, AUTHENTICATED])
+        return Api(token).send(
+            request["method"],
+            request["path"],
+            body=json.loads(body) if body else None,
+            content_type=request.get("type", "application/json"),
+        )
+
+    def told(self, answer: Answer) -> str:
+        """The message with placeholders in place of our uids."""
+        message = answer.message if answer.code >= 400 else ""
+        for uid in self._uids.values():
+            message = message.replace(uid, "UID")
+        return message
+
+
+def test_every_recorded_request_of_an_agent_is_answered_like_that(api: Api) -> None:
+    scene = Scene(api)
+    different = []
+    for request in recorded()["requests"]:
+        if request["what"] in DIFFERENT or MISSING in request["path"] or AUTHORIZERS in request.get("message", ""):
+            continue
+        answer = scene.ask(request)
+        ours, theirs = (answer.code, scene.told(answer)), (request["code"], request.get("message", ""))
+        if ours != theirs:
+            different.append((request["node"], request["what"], ours, theirs))
+    assert different == []
