@@ -251,9 +251,22 @@ FEATURE_GATES: dict[str, bool] = {}
 TOKEN_DAYS = float(os.environ.get("MANCIPLE_TOKEN_DAYS", "90"))
 TOKEN_MAX_DAYS = float(os.environ.get("MANCIPLE_TOKEN_MAX_DAYS", "365"))
 
-AUTH_PASSWORD_VALIDATORS = [
-    {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 8}},
+#: Where browsers reach the dashboard, and clients the API: for links and kubeconfig files. `manage.py up` and
+#: `manage.py serve` fill in what is not set.
+PAGES_URL = os.environ.get("MANCIPLE_PAGES_URL", "http://127.0.0.1:8000")
+API_URL = os.environ.get("MANCIPLE_API_URL", "")
+
+AUTHENTICATION_BACKENDS = ["manciple.access.passwords.CountedPasswords"]
+_VALIDATION = "django.contrib.auth.password_validation"
+AUTH_PASSWORD_VALIDATORS: list[dict[str, Any]] = [
+    {"NAME": f"{_VALIDATION}.MinimumLengthValidator", "OPTIONS": {"min_length": 8}},
+    {"NAME": f"{_VALIDATION}.UserAttributeSimilarityValidator"},
+    {"NAME": f"{_VALIDATION}.CommonPasswordValidator"},
 ]
+#: Seconds for which a link to set a password is good.
+PASSWORD_RESET_TIMEOUT = round(float(os.environ.get("MANCIPLE_INVITATION_HOURS", "24")) * 3600)
+#: Seconds after signing in at which a person is asked to sign in again.
+SESSION_COOKIE_AGE = round(float(os.environ.get("MANCIPLE_SESSION_HOURS", "168")) * 3600)
 LOGIN_URL = "/login"
 LOGIN_REDIRECT_URL = "/devices"
 
@@ -271,6 +284,11 @@ CSRF_COOKIE_SAMESITE = "Lax"
 #: over TLS is known from the listener, or from the proxy on this machine (uvicorn trusts X-Forwarded-Proto from the
 #: addresses in FORWARDED_ALLOW_IPS alone; SECURE_PROXY_SSL_HEADER would trust it from anybody).
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = switch("MANCIPLE_SECURE_COOKIES", default=PRODUCTION)
+if SESSION_COOKIE_SECURE:
+    # Browsers take a cookie of such a name from this very host alone: another one below the same domain cannot set it.
+    SESSION_COOKIE_NAME, CSRF_COOKIE_NAME = "__Host-sessionid", "__Host-csrftoken"
+#: Seconds for which a browser that came over TLS comes in no other way; 0 does not tell it so.
+SECURE_HSTS_SECONDS = int(os.environ.get("MANCIPLE_HSTS_SECONDS", "31536000" if SESSION_COOKIE_SECURE else "0"))
 SECURE_CONTENT_TYPE_NOSNIFF = True
 X_FRAME_OPTIONS = "DENY"
 #: Pages load nothing from elsewhere and run no inline script. Style attributes carry numbers (`--n: 3`), no rules.

@@ -43,3 +43,29 @@ class Token(models.Model):
 
     def __str__(self) -> str:
         return f"{self.name} ({self.digest[:8]})"
+
+
+class SignInAttempts(models.Model):
+    """Failed attempts to sign in under one key: see `manciple.access.throttle`."""
+
+    key = models.CharField(max_length=120, unique=True)
+    failures = models.PositiveIntegerField()
+    #: when the last one was counted
+    last = models.DateTimeField(db_index=True)
+
+    def __str__(self) -> str:
+        return f"{self.key[:16]}: {self.failures}"
+
+
+class SignIn(models.Model):
+    """One session of a person in a browser."""
+
+    person = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="sign_ins")
+    session_key = models.CharField(max_length=40, unique=True)
+    created = models.DateTimeField()
+    address = models.CharField(max_length=64, default="")
+    #: what the browser calls itself
+    agent = models.CharField(max_length=300, default="")
+
+    def __str__(self) -> str:
+        return f"{self.person_id} from {self.address}"

@@ -1,17 +1,20 @@
 """Who may come in: the dashboard's administrator, and tokens with kubeconfig files for admin, user and nodes.
 
+The administrator sets their password by a link, which is made anew at each start until they have (`first_link`).
+
 Made once; a later start on the same home finds them again. A kubeconfig whose token the database no longer knows (a
 removed database, a revoked token) is written anew.
 """
 
 from __future__ import annotations
 
-import secrets
 from pathlib import Path
 
+from django.conf import settings
 from django.contrib.auth import get_user_model
 
 from manciple.access.authentication import tokens
+from manciple.access.invitations import invite
 from manciple.api import kubeconfig
 from manciple.api.kubeconfig import Server
 from manciple.processes.home import Home, write_private
@@ -20,15 +23,27 @@ ADMIN = "admin"
 USER = "user"
 
 
-def sign_in(home: Home) -> tuple[str, str]:
-    """The administrator's name and password for the dashboard, made at the first start."""
-    users = get_user_model().objects
-    if not home.admin_password.exists():
-        write_private(home.admin_password, secrets.token_urlsafe(9) + "\n")
-    password = home.admin_password.read_text().strip()
-    if not users.filter(username=ADMIN).exists():
-        users.create_superuser(ADMIN, password=password)
-    return ADMIN, password
+def first_link(web_url: str) -> str:
+    """The link by which the dashboard's administrator sets their password; "" where that has happened.
+
+    web_url: where the dashboard is reached.
+    """
+    known = get_user_model().objects.filter(username=ADMIN).first()
+    if known is not None and known.has_usable_password():
+        return ""
+    return web_url.rstrip("/") + invite(ADMIN, administers=True).path
+
+
+def how_to_sign_in(link: str) -> str:
+    """What the person at the terminal is told. link: of `first_link`."""
+    if not link:
+        return f"as {ADMIN}, with the password that was set (forgotten: manage.py invite {ADMIN})"
+    return f"{link}\n             sets the password of {ADMIN}; it works once, within {link_hours():g} hours"
+
+
+def link_hours() -> float:
+    """Hours for which such a link is good."""
+    return settings.PASSWORD_RESET_TIMEOUT / 3600
 
 
 def node_identity(node: str) -> tuple[str, tuple[str, ...]]:

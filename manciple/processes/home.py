@@ -28,10 +28,6 @@ class Home:
         return self.path / "kubeconfig-user"
 
     @property
-    def admin_password(self) -> Path:
-        return self.path / "admin-password"
-
-    @property
     def secret_key(self) -> Path:
         return self.path / "secret-key"
 

@@ -221,8 +221,8 @@ class StartedSystem:
     api_url: str
     web_url: str
     kubeconfig: Path
-    user: str
-    password: str
+    #: by which the administrator sets their password; "" where that has happened
+    first_link: str
 
 
 #: Says one line of progress.
@@ -252,13 +252,14 @@ class System:
         files = self._prepare_home(api)
         drivers = plan(nodes=options.nodes, mixed_nodes=options.mixed_nodes)
         server = Server(url=f"https://{api.url_host}:{api.port}", ca_pem=files.ca_pem)
-        user, password = self._prepare_accounts(server, list(drivers))
+        self._prepare_accounts(server, list(drivers))
+        web_url = f"http://{web.url_host}:{web.port}"
+        settings.PAGES_URL, settings.API_URL = web_url, server.url
         told = StartedSystem(
             api_url=server.url,
-            web_url=f"http://{web.url_host}:{web.port}",
+            web_url=web_url,
             kubeconfig=self._home.kubeconfig,
-            user=user,
-            password=password,
+            first_link=accounts.first_link(web_url),
         )
         self._listeners.add(api_socket, tls=Tls(certificate=files.certificate, key=files.key))
         self._listeners.add(web_socket)
@@ -276,11 +277,10 @@ class System:
         ensure_namespaces()
         return certificates.ensure(self._home.path, hosts=[api.host, api.url_host])
 
-    def _prepare_accounts(self, server: Server, nodes: list[str]) -> tuple[str, str]:
+    def _prepare_accounts(self, server: Server, nodes: list[str]) -> None:
         accounts.write_kubeconfigs(self._home, server=server, nodes=nodes)
         if self._options.demo and build_demo():
             self._say("Created the demo: classes of the simulated devices, and template one-gpu in namespace demo")
-        return accounts.sign_in(self._home)
 
     @contextlib.contextmanager
     def _working(self, nodes: SimulatedNodes) -> Iterator[None]:

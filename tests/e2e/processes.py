@@ -150,8 +150,7 @@ class Up:
             ]
         ).start()
         self.web = self.process.line(r"Dashboard +(http\S+)").group(1)
-        user, password = self.process.line(r"Sign in +(\S+) / (\S+)").groups()
-        self.user, self.password = user, password
+        self.first_link = self.process.line(r"Sign in +(\S+)").group(1)
         self.process.line(r"Stop with Ctrl-C")
         return self
 

@@ -108,7 +108,7 @@ def test_the_dashboard_is_signed_in_to_behind_a_proxy_that_ends_tls(installation
     page = httpx.get(f"{installation.web}/login", headers=proxied)
     field_value = re.search(r'name="csrfmiddlewaretoken" value="([^"]+)"', page.text)
     assert field_value is not None
-    proxied["Cookie"] = f"csrftoken={page.cookies['csrftoken']}"
+    proxied["Cookie"] = f"__Host-csrftoken={page.cookies['__Host-csrftoken']}"
     form = {"csrfmiddlewaretoken": field_value.group(1), "username": "admin", "password": PASSWORD}
 
     answer = httpx.post(f"{installation.web}/login", headers=proxied, data=form)
@@ -146,7 +146,7 @@ class Load:
                     self.note("read", client.get(f"{LEASES}/l-{number}-{written}"))
                     self.note("readiness", client.get("/readyz"))
                     self.note("watch", client.get(f"{WATCH}&timeoutSeconds=1&resourceVersion=0&limit=1"))
-                    self.note("page", client.get("/login", headers={"Cookie": "sessionid=of-nobody-1234567890"}))
+                    self.note("page", client.get("/login", headers={"Cookie": "__Host-sessionid=of-nobody-1234567890"}))
                 except httpx.HTTPError as error:
                     self.broken.append(repr(error))
             written += 1

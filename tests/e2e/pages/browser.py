@@ -65,6 +65,20 @@ def signed_in(browser: Browser, web: str, user: str, password: str) -> Any:
     return state
 
 
+def signed_in_by_link(browser: Browser, link: str, password: str) -> Any:
+    """The same, of somebody who sets their password by a link."""
+    context = new_context(browser)
+    page = context.new_page()
+    page.goto(link)
+    page.get_by_label("New password").fill(password)
+    page.get_by_label("The same again").fill(password)
+    page.get_by_role("button", name="Set password and sign in").click()
+    page.wait_for_url(lambda url: "/welcome" not in url)
+    state = context.storage_state()
+    context.close()
+    return state
+
+
 def new_context(
     browser: Browser,
     *,

@@ -13,7 +13,7 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from tests.e2e.api_client import Hands
-from tests.e2e.pages.browser import GONE, REFUSED, lasting, launched, signed_in, watched_page
+from tests.e2e.pages.browser import GONE, REFUSED, lasting, launched, signed_in_by_link, watched_page
 from tests.e2e.processes import PATIENCE, Up
 
 # Playwright's own five seconds are too few on a busy machine; whoever does not wait for long loses nothing by this.
@@ -37,7 +37,7 @@ def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
 @pytest.fixture(scope="package")
 def admin_state(chromium: Browser, system: Up) -> Any:
     """What a browser keeps in which the administrator is signed in."""
-    return signed_in(chromium, system.web, system.user, system.password)
+    return signed_in_by_link(chromium, system.first_link, "correct horse battery")
 
 
 @pytest.fixture(scope="package")

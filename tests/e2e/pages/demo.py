@@ -69,7 +69,6 @@ def served(home: Path, *, size: str = "lab") -> Iterator[Demo]:
     command = [sys.executable, "manage.py", "demo", "--serve", "--size", size, "--home", str(home)]
     process = Process([*command, "--api", "127.0.0.1:0", "--web", "127.0.0.1:0"]).start()
     web = process.line(r"Dashboard +(http\S+)").group(1)
-    user, password = process.line(r"Sign in +(\S+) / (\S+)").groups()
     api = process.line(r"API +(https\S+)").group(1)
     process.line(r"Stop with Ctrl-C")
     people = dict(line.split() for line in (home / "demo-people").read_text().splitlines())
@@ -81,7 +80,7 @@ def served(home: Path, *, size: str = "lab") -> Iterator[Demo]:
         timeout=30,
     )
     try:
-        yield Demo(home, process, web, client, {user: password, **people})
+        yield Demo(home, process, web, client, people)
     finally:
         client.close()
         assert process.stop() == 0, "\n".join(process.output[-40:])

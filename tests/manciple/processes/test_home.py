@@ -6,7 +6,7 @@ import stat
 from pathlib import Path
 
 import pytest
-from django.contrib.auth import authenticate
+from django.contrib.auth.models import User
 
 from manciple.access.authentication import tokens
 from manciple.api import kubeconfig
@@ -64,10 +64,14 @@ def test_a_token_that_still_holds_is_kept_and_one_that_does_not_is_replaced(tmp_
 
 
 @pytest.mark.django_db
-def test_the_administrator_signs_in_with_the_password_that_is_told(tmp_path: Path) -> None:
-    made = Home(tmp_path)
-    name, password = accounts.sign_in(made)
-    assert accounts.sign_in(made) == (name, password)
-    user = authenticate(username=name, password=password)
-    assert user is not None
-    assert user.is_staff
+def test_the_administrator_is_given_a_link_until_their_password_is_set() -> None:
+    link = accounts.first_link("http://127.0.0.1:8000/")
+    assert link.startswith("http://127.0.0.1:8000/welcome/")
+    assert link in accounts.how_to_sign_in(link)
+    assert accounts.first_link("http://127.0.0.1:8000"), "as long as nobody used it"
+    admin = User.objects.get(username="admin")
+    assert admin.is_staff
+    admin.set_password("correct horse")
+    admin.save()
+    assert accounts.first_link("http://127.0.0.1:8000") == ""
+    assert "as admin" in accounts.how_to_sign_in("")

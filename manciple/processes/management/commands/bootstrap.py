@@ -35,5 +35,5 @@ class Command(BaseCommand):
         ca_pem = options["ca"].read_text() if options["ca"] else certificates.ensure(home.path).ca_pem
         server = Server(url=options["server"], ca_pem=ca_pem)
         accounts.write_kubeconfigs(home, server=server, nodes=options["node"])
-        user, _password = accounts.sign_in(home)
-        self.stdout.write(f"kubeconfig: {home.kubeconfig}\nsign in:    {user}, password in {home.admin_password}")
+        told = accounts.how_to_sign_in(accounts.first_link(settings.PAGES_URL))
+        self.stdout.write(f"kubeconfig: {home.kubeconfig}\nsign in:    {told}")

@@ -15,13 +15,14 @@ from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
 
 from manciple.pages.people import NAMESPACE_GROUP
+from manciple.processes.accounts import ADMIN
 from manciple.processes.demolab import filling
 from manciple.processes.demolab.hardware import LeaseRenewal
 from manciple.processes.home import write_private
 from manciple.processes.listeners import Address, AddressInUse
 from manciple.processes.system import Options, StartedSystem, System
 
-#: Who else may sign in: name -> the namespace they work in, "" for somebody who may look at everything.
+#: Who may sign in beside the administrator: name -> the namespace they work in, "" for who may look at everything.
 PEOPLE = {"visitor": "", "nora": "nlp-lab"}
 
 
@@ -54,7 +55,7 @@ class Command(BaseCommand):
                 raise CommandError(f"{error}. Choose an empty one with --home DIR.") from error
         people = Path(settings.HOME) / "demo-people"
         _make_people(people)
-        self._say(f"Others who may sign in: {', '.join(PEOPLE)}; their passwords are in {people}.")
+        self._say(f"Others who may sign in: {', '.join(PEOPLE)}; all passwords are in {people}.")
         if options["serve"]:
             self._serve(options)
 
@@ -75,20 +76,22 @@ class Command(BaseCommand):
         self.stdout.flush()
 
     def _tell(self, started: StartedSystem) -> None:
+        people = dict(line.split() for line in (Path(settings.HOME) / "demo-people").read_text().splitlines())
         self._say(
-            f"\nDashboard  {started.web_url}\nSign in    {started.user} / {started.password}\n"
+            f"\nDashboard  {started.web_url}\nSign in    {ADMIN} / {people[ADMIN]}\n"
             f"API        {started.api_url}\n\nStop with Ctrl-C."
         )
 
 
 def _make_people(file: Path) -> None:
-    """One who may look at everything and change nothing, and one who sees a single namespace."""
+    """An administrator, one who may look at everything and change nothing, and one who sees a single namespace."""
     users = get_user_model().objects
-    missing = [name for name in PEOPLE if not users.filter(username=name).exists()]
+    missing = [name for name in (ADMIN, *PEOPLE) if not users.filter(username=name).exists()]
     for name in missing:
         password = secrets.token_urlsafe(9)
-        user = users.create_user(name, password=password)
-        if PEOPLE[name]:
+        administers = name == ADMIN
+        user = users.create_user(name, password=password, is_staff=administers, is_superuser=administers)
+        if PEOPLE.get(name):
             group, _ = Group.objects.get_or_create(name=f"{NAMESPACE_GROUP}{PEOPLE[name]}")
             user.groups.add(group)
         known = file.read_text() if file.exists() else ""

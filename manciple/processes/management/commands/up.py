@@ -9,6 +9,7 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
+from manciple.processes.accounts import how_to_sign_in
 from manciple.processes.listeners import Address, AddressInUse
 from manciple.processes.system import Options, StartedSystem, System
 
@@ -65,7 +66,7 @@ class Command(BaseCommand):
 Manciple is ready.
 
   Dashboard  {started.web_url}
-  Sign in    {started.user} / {started.password}
+  Sign in    {how_to_sign_in(started.first_link)}
   API        {started.api_url}
 
 Use kubectl:

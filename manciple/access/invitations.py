@@ -1,0 +1,88 @@
+"""Links by which a person sets a password: at the first sign-in, and when it is forgotten.
+
+A link is good once and for a day (`MANCIPLE_INVITATION_HOURS`): it is signed over the password as it is and the last
+sign-in, so using it, signing in, or setting a password in any other way ends it. Nothing is stored. A newer link does
+not end an older one; whichever is used first ends both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+from django.contrib.auth import get_user_model
+from django.contrib.auth.models import Group
+from django.contrib.auth.tokens import PasswordResetTokenGenerator
+from django.core.exceptions import ValidationError
+from django.db import transaction
+from django.urls import reverse
+from django.utils.encoding import force_bytes
+from django.utils.http import urlsafe_base64_encode
+
+from manciple.access.people import RESERVED
+
+#: The URL's name of the page that a link leads to.
+PAGE = "welcome"
+
+
+class NameRefused(Exception):
+    """Nobody can be invited under that name, or into that group. Its text is for who asked."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Invitation:
+    """path: of the link, below the dashboard's address. new: the person was made for it."""
+
+    person: Any
+    path: str
+    new: bool
+
+
+class _LinkTokens(PasswordResetTokenGenerator):
+    """Django's, for people who may sign in."""
+
+    key_salt = "manciple.access.invitations"
+
+    def check_token(self, user: Any, token: str | None) -> bool:
+        return bool(user is not None and user.is_active and super().check_token(user, token))
+
+
+LINK_TOKENS = _LinkTokens()
+
+
+@transaction.atomic
+def invite(name: str, *, groups: Collection[str] = (), administers: bool | None = None) -> Invitation:
+    """A link for `name`, who is made where they are new. groups: that they are added to.
+
+    administers: None leaves that as it is. Raises: NameRefused.
+    """
+    model: Any = get_user_model()
+    person = model.objects.filter(username=name).first()
+    new = person is None
+    if person is None:
+        person = _make(name)
+    if administers is not None and administers != person.is_staff:
+        person.is_staff = person.is_superuser = administers
+        person.save(update_fields=["is_staff", "is_superuser"])
+    for group in groups:
+        if group.startswith(RESERVED):
+            raise NameRefused(f'Groups that begin with "{RESERVED}" are the system\'s: nobody is added to {group}.')
+        person.groups.add(Group.objects.get_or_create(name=group)[0])
+    return Invitation(person=person, path=link_of(person), new=new)
+
+
+def _make(name: str) -> Any:
+    """Raises: NameRefused."""
+    model: Any = get_user_model()
+    try:
+        model._meta.get_field("username").clean(name, None)
+    except ValidationError as error:
+        raise NameRefused(f"{name!r} is no name: {' '.join(error.messages)}") from error
+    return model.objects.create_user(name)  # without a password: only the link lets them in
+
+
+def link_of(person: Any) -> str:
+    """The path of a new link for a person who exists."""
+    uid = urlsafe_base64_encode(force_bytes(person.pk))
+    return reverse(PAGE, kwargs={"uidb64": uid, "token": LINK_TOKENS.make_token(person)})

@@ -1,0 +1,65 @@
+"""Where people are signed in: a row beside each session, so that its owner can see and end it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import timedelta
+from importlib import import_module
+from typing import Any
+
+from django.conf import settings
+from django.contrib.auth.signals import user_logged_in, user_logged_out
+from django.http import HttpRequest
+from django.utils import timezone
+
+from manciple.access.models import SignIn
+from manciple.access.passwords import address_of
+
+_AGENT_LENGTH = SignIn._meta.get_field("agent").max_length
+
+
+def watch() -> None:
+    """From now on, note who signs in, and where."""
+    user_logged_in.connect(_note)
+    user_logged_out.connect(_forget)
+
+
+def _note(request: HttpRequest, user: Any, **_: Any) -> None:
+    if request.session.session_key is None:
+        request.session.save()
+    SignIn.objects.update_or_create(
+        session_key=request.session.session_key,
+        defaults={
+            "person": user,
+            "created": timezone.now(),
+            "address": address_of(request),
+            "agent": request.headers.get("User-Agent", "")[:_AGENT_LENGTH],
+        },
+    )
+
+
+def _forget(request: HttpRequest, **_: Any) -> None:
+    """Called before the session is emptied."""
+    if key := request.session.session_key:
+        SignIn.objects.filter(session_key=key).delete()
+
+
+def of_person(person: Any) -> list[SignIn]:
+    """Where they are signed in, the newest first."""
+    since = timezone.now() - timedelta(seconds=settings.SESSION_COOKIE_AGE)
+    return list(SignIn.objects.filter(person=person, created__gt=since).order_by("-created"))
+
+
+def end(found: Iterable[SignIn]) -> int:
+    """End these sessions; returns how many."""
+    store: Any = import_module(settings.SESSION_ENGINE).SessionStore
+    ended = list(found)
+    for one in ended:
+        store(one.session_key).delete()
+    SignIn.objects.filter(pk__in=[one.pk for one in ended]).delete()
+    return len(ended)
+
+
+def end_others(person: Any, *, but: str | None) -> int:
+    """End all sessions of a person, except the one with this key."""
+    return end(SignIn.objects.filter(person=person).exclude(session_key=but or ""))

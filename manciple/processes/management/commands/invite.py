@@ -1,0 +1,35 @@
+"""`manage.py invite NAME`: a link by which somebody sets their password, at first or when it is forgotten."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, BooleanOptionalAction
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError
+
+from manciple.access.invitations import NameRefused, invite
+from manciple.processes.accounts import link_hours
+
+
+class Command(BaseCommand):
+    help = "Print a link by which a person sets their password. Who is new is made."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("name", help="as they sign in")
+        parser.add_argument(
+            "--administrator", action=BooleanOptionalAction, help="may do everything (default: as they are)"
+        )
+        parser.add_argument("--group", action="append", default=[], help="to add them to; may be given several times")
+        parser.add_argument(
+            "--url", default=settings.PAGES_URL, help="where the dashboard is reached (default %(default)s)"
+        )
+
+    def handle(self, *_args: Any, **options: Any) -> None:
+        try:
+            made = invite(options["name"], groups=options["group"], administers=options["administrator"])
+        except NameRefused as error:
+            raise CommandError(str(error)) from error
+        self.stdout.write(f"{options['url'].rstrip('/')}{made.path}")
+        who = f"{options['name']} is new" if made.new else f"For {options['name']}"
+        self.stderr.write(f"{who}: the link works once, within {link_hours():g} hours.")

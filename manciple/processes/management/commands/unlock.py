@@ -1,0 +1,22 @@
+"""`manage.py unlock NAME|ADDRESS`: ends a lockout after too many failed attempts to sign in."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from typing import Any
+
+from django.core.management.base import BaseCommand
+
+from manciple.access import throttle
+
+
+class Command(BaseCommand):
+    help = "End the lockout of a name or an address after too many failed attempts to sign in."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("subject", metavar="NAME|ADDRESS")
+
+    def handle(self, *_args: Any, **options: Any) -> None:
+        subject: str = options["subject"]
+        found = throttle.lift(subject)
+        self.stdout.write(f"{subject} may try again" if found else f"nothing was counted against {subject}")
