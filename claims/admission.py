@@ -1,23 +1,36 @@
-"""Who may ask for admin access to devices: only namespaces that an administrator labelled for it.
+"""What the rules of the writer ask of claims and pods.
 
-A rule of the writer: asked where a claim or template is created, also by a controller, and where an allocation with
-admin access is written, also by the scheduler.
-Upstream: pkg/registry/resource/utils.go (AuthorizedForAdmin, AuthorizedForAdminStatus).
+Admin access to devices is for namespaces that an administrator labelled for it: asked where a claim or template is
+created, also by a controller, and where an allocation with admin access is written, also by the scheduler.
+
+The priority of a pod comes from a PriorityClass: the one that it names, else the one that is the default, else it is 0.
+What the pod says itself must be the same: otherwise anybody could go first.
+
+Upstream: pkg/registry/resource/utils.go (AuthorizedForAdmin, AuthorizedForAdminStatus),
+plugin/pkg/admission/priority/admission.go, pkg/registry/scheduling/priorityclass/storage.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
+from msgspec import structs
+
+from claims.kinds.pods import Pod
+from claims.kinds.priority_classes import (
+    DEFAULT_PREEMPTION_POLICY,
+    PRIORITY_CLASS,
+    SYSTEM_CLASSES,
+    PriorityClass,
+)
 from claims.kinds.resource_claims import DeviceRequest, ResourceClaim, ResourceClaimTemplate
-from manciple.store import hooks
+from manciple.store import hooks, objects
 from manciple.store.hooks import Write
 from manciple.store.objects import Writer
-from manciple.wire.errors import FieldError, Invalid, forbidden
+from manciple.wire.errors import FieldError, Forbidden, Invalid, forbidden
+from manciple.wire.identity import SYSTEM
 from manciple.wire.registry import registry
-
-ADMIN_ACCESS_LABEL = "resource.kubernetes.io/admin-access"
-REFUSAL = f"admin access to devices requires the `{ADMIN_ACCESS_LABEL}: true` label on the containing namespace"
 
 
 def register() -> None:
@@ -26,6 +39,16 @@ def register() -> None:
         operations={"CREATE", "UPDATE"},
         resources={"resourceclaims.resource.k8s.io", "resourceclaimtemplates.resource.k8s.io"},
     )
+    hooks.register_rule(resolve_priority, operations={"CREATE"}, resources={"pods"})
+    hooks.register_rule(check_default, operations={"CREATE", "UPDATE"}, resources={PRIORITY_CLASS.resource})
+    hooks.register_rule(keep_system_classes, operations={"DELETE"}, resources={PRIORITY_CLASS.resource})
+
+
+# Admin access ---------------------------------------------------------------------------------------------------------
+
+
+ADMIN_ACCESS_LABEL = "resource.kubernetes.io/admin-access"
+REFUSAL = f"admin access to devices requires the `{ADMIN_ACCESS_LABEL}: true` label on the containing namespace"
 
 
 def check_admin_access(writer: Writer, write: Write) -> None:
@@ -73,3 +96,89 @@ def _labels_of(writer: Writer, namespace: str) -> Mapping[str, str]:
     """The namespace's labels; none when it does not exist."""
     found = writer.get(registry.by_resource("namespaces"), "", namespace)
     return {} if found is None else found.metadata.labels
+
+
+# Priorities -----------------------------------------------------------------------------------------------------------
+
+
+#: The priority of pods where no class is named and none is the default.
+NO_CLASS = PriorityClass(value=0, preemption_policy=DEFAULT_PREEMPTION_POLICY)
+
+
+@dataclass(frozen=True, slots=True)
+class KnownPriorities:
+    """by_name: every class. default: what pods without a class get."""
+
+    by_name: Mapping[str, PriorityClass]
+    default: PriorityClass
+
+    @classmethod
+    def read(cls, classes: Sequence[PriorityClass]) -> KnownPriorities:
+        """Of several defaults, which only a restored database could have, the lowest counts."""
+        defaults = sorted((one for one in classes if one.global_default), key=lambda one: one.value)
+        return cls({one.metadata.name: one for one in classes}, defaults[0] if defaults else NO_CLASS)
+
+
+PRIORITIES = hooks.PolicyCache(PRIORITY_CLASS.resource, KnownPriorities.read)
+
+
+def ensure_priority_classes() -> None:
+    """Make those of the system that are missing."""
+    with objects.writing(identity=SYSTEM) as writer:
+        for one in SYSTEM_CLASSES:
+            if writer.get(PRIORITY_CLASS, "", one.metadata.name) is None:
+                writer.create(PRIORITY_CLASS, PRIORITY_CLASS.prepare_create(one))
+
+
+def resolve_priority(writer: Writer, write: Write) -> Pod:
+    """The new pod with its class, priority and preemption policy. Raises: Forbidden."""
+    pod: Pod = write.new
+    try:
+        return with_priority(pod, PRIORITIES.of(writer))
+    except ValueError as error:
+        name = pod.metadata.name
+        raise Forbidden(f'pods "{name}" is forbidden: {error}', details={"name": name, "kind": "pods"}) from error
+
+
+def with_priority(pod: Pod, known: KnownPriorities) -> Pod:
+    """Raises: ValueError where the pod's class is unknown, or it claims what its class does not give it."""
+    spec = pod.spec
+    wanted = known.by_name.get(spec.priority_class_name) if spec.priority_class_name else known.default
+    if wanted is None:
+        raise ValueError(f"no PriorityClass with name {spec.priority_class_name} was found")
+    for what, given, computed in (
+        ("the integer value of priority", spec.priority, wanted.value),
+        ("the string value of PreemptionPolicy", spec.preemption_policy, wanted.preemption_policy),
+    ):
+        if given is not None and given != computed:
+            raise ValueError(
+                f"{what} ({given}) must not be provided in pod spec; priority admission controller computed {computed} "
+                "from the given PriorityClass name"
+            )
+    resolved = structs.replace(
+        spec,
+        priority_class_name=wanted.metadata.name,
+        priority=wanted.value,
+        preemption_policy=wanted.preemption_policy,
+    )
+    return structs.replace(pod, spec=resolved)
+
+
+def check_default(writer: Writer, write: Write) -> None:
+    """Raises: Forbidden for a second default."""
+    new: PriorityClass = write.new
+    default = PRIORITIES.of(writer).default.metadata.name
+    if new.global_default and default and (write.operation == "CREATE" or default != new.metadata.name):
+        raise _forbidden(new, f"PriorityClass {default} is already marked as default. Only one default can exist")
+
+
+def keep_system_classes(_writer: Writer, write: Write) -> None:
+    """Raises: Forbidden."""
+    if write.old.metadata.name in {one.metadata.name for one in SYSTEM_CLASSES}:
+        raise _forbidden(write.old, "this is a system priority class and cannot be deleted")
+
+
+def _forbidden(one: PriorityClass, why: str) -> Forbidden:
+    name, kind = one.metadata.name, PRIORITY_CLASS
+    details = {"name": name, "group": kind.group, "kind": kind.plural}
+    return Forbidden(f'{kind.resource} "{name}" is forbidden: {why}', details=details)

@@ -110,7 +110,9 @@ def redis_server() -> Iterator[services.Server]:
 MEMORIES = {
     "manciple.access.authentication.epoch": "forget",
     "manciple.access.authentication.tokens": "forget",
+    "manciple.store.announce": "forget",
     "manciple.store.follower": "forget",
+    "manciple.store.hooks": "forget",
     "manciple.store.transactions": "forget",
     "scheduling.pages.overview.signs": "forget",
     "scheduling.tasks": "forget_process",

@@ -1,7 +1,7 @@
 """How pods are stored: defaults of the API and of admission, first status, quality of service, grace of deletion.
 
 Source: pkg/registry/core/pod/strategy.go, pkg/apis/core/helper/qos, pkg/apis/core/v1/defaults.go and
-plugin/pkg/admission/{defaulttolerationseconds,serviceaccount,priority} of Kubernetes 1.36. Everything is a function
+plugin/pkg/admission/{defaulttolerationseconds,serviceaccount} of Kubernetes 1.36. Everything is a function
 from value to value.
 """
 
@@ -38,8 +38,6 @@ DEFAULT_SERVICE_ACCOUNT = "default"
 #: How long a pod stays on a node that is not ready or cannot be reached.
 EVICTION_TOLERATION_SECONDS = 300
 NODE_TROUBLES = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
-#: The priorities that exist without a PriorityClass.
-SYSTEM_PRIORITIES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 
 _FILE_MODE = 0o644
 
@@ -63,19 +61,17 @@ def with_defaults(spec: PodSpec) -> PodSpec:
 
 
 def with_admission_defaults(spec: PodSpec, *, mirror: bool) -> PodSpec:
-    """What admission adds to a new pod: tolerations for troubled nodes, a service account, a priority.
+    """What admission adds to a new pod: tolerations for troubled nodes, a service account. (Its priority is read from
+    its class inside the transaction: `claims.admission`.)
 
     mirror: the pod shows one that its node runs by itself, which refers to nothing here.
     """
     account = spec.service_account_name or ("" if mirror else DEFAULT_SERVICE_ACCOUNT)
-    priority = _or(spec.priority, SYSTEM_PRIORITIES.get(spec.priority_class_name, 0))
     return replace(
         spec,
         tolerations=spec.tolerations + missing_tolerations(spec.tolerations),
         service_account_name=account,
         service_account=account,
-        priority=priority,
-        preemption_policy=_or(spec.preemption_policy, "PreemptLowerPriority"),
     )
 
 
@@ -210,9 +206,14 @@ def gate_conditions(spec: PodSpec) -> tuple[PodCondition, ...]:
 
 
 def update_pod(new: Pod, old: Pod) -> Pod:
-    """The status stays; a pod whose last gate was removed is no longer shown as gated."""
+    """The status and the priority stay; a pod whose last gate was removed is no longer shown as gated."""
     spec = with_defaults(new.spec)
-    spec = replace(spec, tolerations=spec.tolerations + missing_tolerations(spec.tolerations))
+    spec = replace(
+        spec,
+        tolerations=spec.tolerations + missing_tolerations(spec.tolerations),
+        priority=_or(spec.priority, old.spec.priority),
+        preemption_policy=_or(spec.preemption_policy, old.spec.preemption_policy),
+    )
     status = old.status
     if old.spec.scheduling_gates and not spec.scheduling_gates:
         kept = tuple(one for one in status.conditions if one.reason != "SchedulingGated")

@@ -138,5 +138,6 @@ PRIORITY_CLASS = Kind(
     ),
     # Every update of one is of its first generation, as upstream.
     generation_of=lambda _one: None,
+    policy_of=lambda one: (one.value, one.global_default, one.preemption_policy),
     description="A priority that pods can name.",
 )

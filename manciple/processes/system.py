@@ -30,13 +30,13 @@ from django.db import close_old_connections, connections
 from inventory.models import Node, Pool
 from manciple.api import certificates, health, verbs
 from manciple.api.kubeconfig import Server
-from manciple.api.namespaces import ensure_namespaces
 from manciple.api.streams import close_streams
 from manciple.asgi import application
 from manciple.celery import app
 from manciple.processes import accounts
 from manciple.processes.home import Home
 from manciple.processes.listeners import Address, Listeners, Tls, bind, warm
+from manciple.processes.standing import ensure_standing_objects
 from manciple.store import objects
 from manciple.store.tail import Tail
 from manciple.wire import codec
@@ -274,7 +274,7 @@ class System:
         self._say(f"Home is {self._home.path}")
         self._say("Bringing the database up to date")
         call_command("migrate", verbosity=0, interactive=False)
-        ensure_namespaces()
+        ensure_standing_objects()
         return certificates.ensure(self._home.path, hosts=[api.host, api.url_host])
 
     def _prepare_accounts(self, server: Server, nodes: list[str]) -> None:

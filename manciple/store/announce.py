@@ -90,6 +90,10 @@ class Announcer:
         newest = self._newest
         return max([newest.get("", 0), *(newest.get(resource, 0) for resource in resources)])
 
+    def forget(self) -> None:
+        """Nothing was announced yet."""
+        self._newest = {}
+
     def stop(self) -> None:
         """End the threads; used where a process (or a test) gives its announcer up."""
         self._stopping.set()
@@ -185,6 +189,11 @@ def newest(resources: Collection[str]) -> int:
     An announcement may be late or lost: who relies on them must look at the log now and then (`tail.POLL_INTERVAL`).
     """
     return _announcer().newest(resources)
+
+
+def forget() -> None:
+    """Forget what was announced: the process's database is another one from now on."""
+    _announcer().forget()
 
 
 def announce(revision: int, resources: Collection[str] = ()) -> None:

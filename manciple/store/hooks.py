@@ -3,14 +3,17 @@
 A rule is the second stage of admission, inside the writer's transaction. It is asked for every creation, update and
 deletion, whoever writes and by whatever path (REST, pages, controllers, scheduler), just before the write is taken up.
 It is told who writes. The transaction holds the store's lock, so what a rule reads through the writer is current and
-stays so until the commit: it can count and charge without a race. It may itself write; when the write that it was asked
-for is undone, so is that. It refuses by raising an ApiError. Checks that are slow, or that need nothing but the object,
-belong before the transaction (`manciple.api.verbs.register_check`).
+stays so until the commit: it can count and charge without a race. It may itself write, and note what it wants to know
+at the next write (`Writer.note`); when the write that it was asked for is undone, so is that. It refuses by raising an
+ApiError. What it returns is written in place of what it was asked about; None lets that stand. Checks that are slow, or
+that need nothing but the object, belong before the transaction (`manciple.api.verbs.register_check`).
 
 Besides yes or no, rules and checks have things to say: warnings for the client (`warn`), annotations for the audit
 trail (`annotate`). Whoever answers a request collects them (`collecting`); a write carries its request's collection
 into the thread that commits it. Said twice is said once, because a work may run twice; said where nobody collects is
 lost.
+
+A finisher is called once a transaction, before anything is stored: it writes what rules have put together on the way.
 
 A projector keeps the index rows of a resource. `project(changes)` runs inside the writing transaction, once a
 transaction and resource, with what the transaction did to each object altogether (deletions first). It may raise an
@@ -23,11 +26,12 @@ counter's lock: nobody writes meanwhile, and readers see the old rows until the 
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NamedTuple, TypeVar
 
 from manciple.store import persistence, records, sql
 from manciple.store.models import OwnerLink
@@ -62,7 +66,9 @@ class Write:
     verb: str = ""
 
 
-Rule = Callable[["Writer", Write], None]
+#: what is returned is written in place of `write.new`; None lets that stand
+Rule = Callable[["Writer", Write], ApiObject | None]
+Finisher = Callable[["Writer"], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +94,16 @@ def unregister_rule(rule: Rule) -> None:
     _rules_for.clear()
 
 
-def check_rules(writer: Writer, write: Write) -> None:
-    """Raises: ApiError, from the first rule that refuses."""
+def check_rules(writer: Writer, write: Write) -> Any:
+    """`write.new` as the rules leave it, each seeing what the ones before it made.
+
+    Raises: ApiError, from the first rule that refuses.
+    """
     for rule in rules_for(write.operation, write.kind.resource):
-        rule(writer, write)
+        changed = rule(writer, write)
+        if changed is not None:
+            write = replace(write, new=changed)
+    return write.new
 
 
 def rules_for(operation: Operation, resource: str) -> tuple[Rule, ...]:
@@ -105,6 +117,85 @@ def rules_for(operation: Operation, resource: str) -> tuple[Rule, ...]:
             if operation in known.operations and (known.resources is None or resource in known.resources)
         )
     return found
+
+
+_finishers: list[Finisher] = []
+
+
+def register_finisher(finish: Finisher) -> None:
+    """Call `finish` at the end of every transaction that wrote something, before it is stored. Twice is once."""
+    if finish not in _finishers:
+        _finishers.append(finish)
+
+
+def unregister_finisher(finish: Finisher) -> None:
+    _finishers.remove(finish)
+
+
+def finish(writer: Writer) -> None:
+    for finisher in _finishers:
+        finisher(writer)
+
+
+# What rules go by -----------------------------------------------------------------------------------------------------
+
+
+T = TypeVar("T")
+
+
+class _Known(NamedTuple, Generic[T]):
+    """policy: the revision for which `by_namespace` is right."""
+
+    policy: int
+    by_namespace: dict[str, T]
+
+
+class PolicyCache(Generic[T]):
+    """The objects by which other writes are judged, at no cost while none of them changes.
+
+    A limit or a default counts for every write that is committed after it. To look it up anew in each transaction would
+    cost each a query, most often to find that there is none. So the counter's row, which every transaction reads first,
+    names the revision that changed a policy last (`Kind.policy_of`): what was read in a transaction of the same number
+    is current. A transaction that changes a policy itself reads what it needs each time, and leaves nothing behind.
+
+        CLASSES = PolicyCache("priorityclasses.scheduling.k8s.io", by_name)
+
+        def rule(writer, write):
+            classes = CLASSES.of(writer)        # {name: class}, as this transaction sees them
+    """
+
+    #: of this process
+    every: ClassVar[weakref.WeakSet[PolicyCache[Any]]] = weakref.WeakSet()
+
+    def __init__(self, resource: str, read: Callable[[tuple[Any, ...]], T]) -> None:
+        self._resource, self._read = resource, read
+        self._known: _Known[T] = _Known(-1, {})
+        PolicyCache.every.add(self)
+
+    def of(self, writer: Writer, namespace: str = "") -> T:
+        """For the objects in `namespace`; "" for a kind that lives in none, or for all. One query where it is new."""
+        policy = writer.policy
+        if policy is None:
+            return self._listed(writer, namespace)
+        known = self._known
+        if known.policy != policy:
+            # Another thread may do the same: each keeps the one that it has seen itself.
+            known = self._known = _Known(policy, {})
+        if namespace not in known.by_namespace:
+            known.by_namespace[namespace] = self._listed(writer, namespace)
+        return known.by_namespace[namespace]
+
+    def forget(self) -> None:
+        self._known = _Known(-1, {})
+
+    def _listed(self, writer: Writer, namespace: str) -> T:
+        return self._read(writer.list(registry.by_resource(self._resource), namespace=namespace))
+
+
+def forget() -> None:
+    """Drop what rules of this process go by: its database is another one from now on."""
+    for one in tuple(PolicyCache.every):
+        one.forget()
 
 
 # What they say --------------------------------------------------------------------------------------------------------

@@ -28,6 +28,8 @@ class Revision(models.Model):
     current = models.BigIntegerField()
     #: every event above this revision is still in the log; reading from below it is Expired
     floor = models.BigIntegerField()
+    #: the newest revision that changed what rules go by (`Kind.policy_of`)
+    policy = models.BigIntegerField(default=0)
 
 
 class Event(models.Model):

@@ -204,8 +204,7 @@ class NetChange:
 class Locked(NamedTuple):
     """What a transaction knows once it holds the counter's lock."""
 
-    revision: int
-    floor: int
+    counter: sql.RevisionCounter
     #: of the objects that were asked for, those that exist
     found: dict[sql.Key, sql.LatestRow]
 
@@ -220,7 +219,7 @@ def locked_counter(references: Sequence[sql.Reference] = ()) -> Iterator[Locked]
 
 
 def _lock(references: Sequence[sql.Reference]) -> Locked:
-    statement = "SELECT current, floor FROM store_revision WHERE id = 1"
+    statement = sql.COUNTER
     if connection.features.has_select_for_update:
         statement += " FOR UPDATE"
     # Each statement sees what is committed when it begins: the second begins once the first has the lock.
@@ -228,15 +227,17 @@ def _lock(references: Sequence[sql.Reference]) -> Locked:
     counter, *answers = sql.fetch_together(queries)
     if not counter:
         # The first write of all. Two may get here at once: the second waits for the first's row, then reads it.
-        insert = "INSERT INTO store_revision (id, current, floor) VALUES (1, %s, 0) ON CONFLICT DO NOTHING"
+        insert = "INSERT INTO store_revision (id, current, floor, policy) VALUES (1, %s, 0, 0) ON CONFLICT DO NOTHING"
         sql.execute(insert, [sql.FIRST_REVISION])
         counter, *answers = sql.fetch_together(queries)
-    ((revision, floor),) = counter
-    return Locked(revision, floor, sql.references_found(answers))
+    return Locked(sql.RevisionCounter(*counter[0]), sql.references_found(answers))
 
 
-def move_counter(revision: int) -> None:
-    sql.execute("UPDATE store_revision SET current = %s WHERE id = 1", [revision])
+def move_counter(revision: int, *, policy: int | None = None) -> None:
+    """policy: the revision that changed a policy last; None where none did."""
+    changes = "current = %s" if policy is None else "current = %s, policy = %s"
+    moved = [revision] if policy is None else [revision, policy]
+    sql.execute(f"UPDATE store_revision SET {changes} WHERE id = 1", moved)  # noqa: S608 - constants only
 
 
 def move_floor(revision: int) -> None:

@@ -41,7 +41,7 @@ def prune(*, older_than: timedelta = RETENTION, keep: int = KEEP, now: datetime 
 
 def _target(*, cutoff: datetime, keep: int) -> int:
     """The newest revision that may fall below the floor."""
-    current, floor = sql.counter()
+    current, floor, _ = sql.counter()
     statement = "SELECT revision FROM store_event WHERE revision > %s AND created_at >= %s ORDER BY revision LIMIT 1"
     found = sql.fetch(statement, [floor, connection.ops.adapt_datetimefield_value(cutoff)])
     by_age = found[0][0] - 1 if found else current
@@ -51,9 +51,9 @@ def _target(*, cutoff: datetime, keep: int) -> int:
 def _prune_step(target: int) -> int | None:
     """Returns the number of events removed, or None when the floor stands at `target` already."""
     with persistence.locked_counter() as locked:
-        if locked.floor >= target:
+        if locked.counter.floor >= target:
             return None
-        following = min(locked.floor + STEP, target)
+        following = min(locked.counter.floor + STEP, target)
         persistence.move_floor(following)
-        step = [locked.floor, following]
+        step = [locked.counter.floor, following]
         return sql.execute(_SUPERSEDED, step) + sql.execute(_DELETIONS, step)

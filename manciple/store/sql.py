@@ -17,7 +17,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 from django.db import connection, models
@@ -404,7 +404,18 @@ def count(resource: str, *, namespace: str) -> int:
     return total
 
 
-def counter() -> tuple[int, int]:
-    """(current revision, floor)."""
-    found = fetch("SELECT current, floor FROM store_revision WHERE id = 1")
-    return (found[0][0], found[0][1]) if found else (FIRST_REVISION, 0)
+class RevisionCounter(NamedTuple):
+    """The counter's row; see `models.Revision`."""
+
+    current: int
+    floor: int
+    policy: int
+
+
+#: Finds the counter's row.
+COUNTER = "SELECT current, floor, policy FROM store_revision WHERE id = 1"
+
+
+def counter() -> RevisionCounter:
+    found = fetch(COUNTER)
+    return RevisionCounter(*found[0]) if found else RevisionCounter(FIRST_REVISION, 0, 0)

@@ -83,12 +83,12 @@ def writing(
             writer.preload(reads)
             yield writer
     elif dry_run:
-        with _opened(Writer(sql.counter()[0], sources, identity=identity or SYSTEM, dry_run=True)) as writer:
+        with _opened(Writer(sql.counter(), sources, identity=identity or SYSTEM, dry_run=True)) as writer:
             writer.preload(reads)
             yield writer
     else:
         with persistence.locked_counter(references_to(reads)) as locked:
-            with _opened(Writer(locked.revision, sources, identity=identity or SYSTEM)) as writer:
+            with _opened(Writer(locked.counter, sources, identity=identity or SYSTEM)) as writer:
                 writer.adopt(reads, locked.found)
                 yield writer
                 flushed = writer.flush()

@@ -13,7 +13,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from random import SystemRandom
-from typing import Any
+from typing import Any, NamedTuple
 
 from manciple.store import hooks, metadata, persistence, records, sql
 from manciple.store.persistence import Current, NetChange, NewEvent
@@ -46,18 +46,32 @@ class Sources:
 WORLD = Sources()
 
 
+class Mark(NamedTuple):
+    """How far a writer has come: its revision, the numbers of its events and changes, what its rules have noted."""
+
+    revision: int
+    events: int
+    journal: int
+    notes: Mapping[str, Any]
+
+
 class Writer:
     """The reads and writes of one transaction. `writing()` makes it; it may not leave its thread or the block.
 
     A dry run's writer does everything but `flush`.
     """
 
-    def __init__(self, revision: int, sources: Sources, *, identity: Identity = SYSTEM, dry_run: bool = False) -> None:
+    def __init__(
+        self, counter: sql.RevisionCounter, sources: Sources, *, identity: Identity = SYSTEM, dry_run: bool = False
+    ) -> None:
         self._sources = sources
         self._dry_run = dry_run
         #: who writes: what the rules are told
         self.identity = identity
-        self._revision = revision
+        self._revision = counter.current
+        self._policy = counter.policy
+        #: the revisions of this transaction that changed a policy
+        self._policy_changes: list[int] = []
         #: what is known of a key: None means that no such object exists
         self._known: dict[Key, Current | None] = {}
         self._kinds: dict[Key, Kind] = {}
@@ -66,11 +80,18 @@ class Writer:
         self._journal: list[tuple[Key, Current | None]] = []
         #: names drawn beforehand, by (resource, namespace, generateName)
         self._drawn: dict[Key, list[str]] = {}
+        #: what rules note from write to write; replaced, never changed
+        self._notes: Mapping[str, Any] = {}
 
     @property
     def revision(self) -> int:
         """The newest revision, this transaction's own writes included."""
         return self._revision
+
+    @property
+    def policy(self) -> int | None:
+        """The newest revision that changed what rules go by; None where this transaction changes it itself."""
+        return None if self._policy_changes else self._policy
 
     @property
     def written(self) -> tuple[Written, ...]:
@@ -189,8 +210,7 @@ class Writer:
             raise AlreadyExists.of(kind.resource, name)
         sources = self._sources
         fresh = metadata.initialise(kind, obj, name=name, uid=sources.new_uid(), now=sources.now())
-        self._check("CREATE", kind, new=fresh)
-        return self._append(kind, "ADDED", fresh, None)
+        return self._append(kind, "ADDED", self._checked("CREATE", kind, new=fresh), None)
 
     def update(self, kind: Kind, obj: ApiObject, *, subresource: str = "") -> ApiObject:
         """Store the successor of an object; returns it as stored. One that changes nothing is not written.
@@ -207,7 +227,7 @@ class Writer:
         ends = following.metadata.deletion_timestamp is not None and not metadata.held(following.metadata)
         if following == old and not ends:
             return old
-        self._check("UPDATE", kind, new=following, old=old, subresource=subresource)
+        following = self._checked("UPDATE", kind, new=following, old=old, subresource=subresource)
         if ends:
             return self._append(kind, "DELETED", following, current)
         return self._append(kind, "MODIFIED", following, current)
@@ -239,7 +259,7 @@ class Writer:
             )
         if following == old:
             return DeletionAnswer(old, gone=False)
-        self._check("DELETE", kind, old=old)
+        self._checked("DELETE", kind, old=old)
         if metadata.held(following.metadata):
             return DeletionAnswer(self._append(kind, "MODIFIED", following, current), gone=False)
         # What goes at once keeps its last document, as upstream: watchers of such kinds never see it "deleting".
@@ -248,13 +268,22 @@ class Writer:
 
     # The state in memory ---------------------------------------------------------------------------------------------
 
-    def mark(self) -> tuple[int, int, int]:
-        """A savepoint for `rewind`."""
-        return (self._revision, len(self._events), len(self._journal))
+    def note(self, key: str, value: Any) -> None:
+        """Remember `value`, which nobody may change, until the transaction ends or what it comes with is undone."""
+        self._notes = {**self._notes, key: value}
 
-    def rewind(self, mark: tuple[int, int, int]) -> None:
+    def noted(self, key: str, default: Any = None) -> Any:
+        return self._notes.get(key, default)
+
+    def mark(self) -> Mark:
+        """A savepoint for `rewind`."""
+        return Mark(self._revision, len(self._events), len(self._journal), self._notes)
+
+    def rewind(self, mark: Mark) -> None:
         """Forget every write since `mark`."""
-        self._revision, events, journal = mark
+        self._revision, events, journal, self._notes = mark
+        while self._policy_changes and self._policy_changes[-1] > self._revision:
+            self._policy_changes.pop()
         del self._events[events:]
         while len(self._journal) > journal:
             key, before = self._journal.pop()
@@ -264,19 +293,20 @@ class Writer:
         """Send everything to the database; returns whether there was anything."""
         if not self._events:
             return False
-        changes = self._net_changes()
+        hooks.finish(self)
+        changes = self.net_changes()
         # Many rows go faster by COPY, which a pipeline cannot carry; a few cost nothing but the way there and back.
         with sql.pipelined() if len(self._events) < sql.COPY_FROM else nullcontext():
             persistence.append_events(self._events, self._sources.now())
             persistence.store_objects(changes)
             _project(changes)
-            persistence.move_counter(self._revision)
+            persistence.move_counter(self._revision, policy=max(self._policy_changes, default=None))
         return True
 
-    def _check(
+    def _checked(
         self, operation: hooks.Operation, kind: Kind, *, new: Any = None, old: Any = None, subresource: str = ""
-    ) -> None:
-        """Ask the rules. Raises: ApiError."""
+    ) -> Any:
+        """`new` as the rules leave it. Raises: ApiError."""
         if hooks.rules_for(operation, kind.resource):
             write = hooks.Write(
                 operation=operation,
@@ -287,7 +317,8 @@ class Writer:
                 identity=self.identity,
                 dry_run=self._dry_run,
             )
-            hooks.check_rules(self, write)
+            return hooks.check_rules(self, write)
+        return new
 
     def _existing(self, kind: Kind, namespace: str, name: str) -> Current:
         current = self._current(kind, namespace, name)
@@ -323,6 +354,8 @@ class Writer:
 
     def _append(self, kind: Kind, type_: EventType, obj: ApiObject, previous: Current | None) -> ApiObject:
         self._revision += 1
+        if _changes_policy(kind, type_, obj, previous):
+            self._policy_changes.append(self._revision)
         numbered = metadata.with_meta(obj, resource_version=str(self._revision))
         meta = numbered.metadata
         current = Current(
@@ -340,7 +373,8 @@ class Writer:
         self._known[key] = None if type_ == "DELETED" else current
         return numbered
 
-    def _net_changes(self) -> Sequence[NetChange]:
+    def net_changes(self) -> Sequence[NetChange]:
+        """What the transaction has done to each object so far; deletions first."""
         before: dict[Key, Current | None] = {}
         for key, known in self._journal:
             before.setdefault(key, known)
@@ -356,6 +390,12 @@ class Writer:
                 type_: EventType = "MODIFIED" if same else "ADDED"
                 stay.append(NetChange(type=type_, kind=kind, current=new, previous=old if same else None))
         return gone + stay
+
+
+def _changes_policy(kind: Kind, type_: EventType, obj: ApiObject, previous: Current | None) -> bool:
+    if kind.policy_of is None:
+        return False
+    return type_ == "DELETED" or previous is None or kind.policy_of(obj) != kind.policy_of(previous.object)
 
 
 def to_read(*keys: tuple[Kind, Iterable[tuple[str, str]]]) -> Wanted:

@@ -94,6 +94,8 @@ class Kind:
     columns: tuple[Column, ...] = ()
     #: the part whose change increments metadata.generation; None where the kind does not count generations
     generation_of: Callable[[Any], Any] | None = None
+    #: the part by which other writes are judged (a limit, a default); None where the kind judges none
+    policy_of: Callable[[Any], Any] | None = None
     #: seconds a DELETE without grace period waits for the owner to let go; 0 removes at once (pods: by spec and node)
     grace_seconds: Callable[[Any], int] = lambda _obj: 0
     #: the other versions under which the kind is served: "v1beta1" -> its conversion; `version` is the one stored

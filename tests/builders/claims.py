@@ -7,6 +7,7 @@ from typing import Any
 
 from claims.kinds.containers import Container, ContainerResourceClaim, ResourceRequirements
 from claims.kinds.pods import Pod, PodResourceClaim, PodSpec
+from claims.kinds.priority_classes import PriorityClass
 from claims.kinds.resource_claims import (
     AllocationResult,
     DeviceAllocationConfiguration,
@@ -207,4 +208,10 @@ def make_pod(
         kind="Pod",
         metadata=make_meta(name, namespace, **(meta or {})),
         spec=PodSpec(containers=running, resource_claims=entries, node_name=node, **spec),
+    )
+
+
+def make_priority(name: str = "high", value: int = 1000, **fields: Any) -> PriorityClass:
+    return PriorityClass(
+        api_version="scheduling.k8s.io/v1", kind="PriorityClass", metadata=make_meta(name), value=value, **fields
     )

@@ -54,7 +54,7 @@ def test_a_new_pod_is_pending_and_complete() -> None:
         "ClusterFirst",
         "default-scheduler",
     )
-    assert (spec.termination_grace_period_seconds, spec.enable_service_links, spec.priority) == (30, True, 0)
+    assert (spec.termination_grace_period_seconds, spec.enable_service_links) == (30, True)
     assert (spec.service_account_name, spec.service_account) == ("default", "default")
     assert spec.security_context is not None
     container = spec.containers[0]
@@ -65,8 +65,8 @@ def test_a_new_pod_is_pending_and_complete() -> None:
 
 
 def test_what_the_author_said_stays() -> None:
-    spec = made(restart_policy="Never", termination_grace_period_seconds=0, priority=7, service_account_name="bob").spec
-    assert (spec.restart_policy, spec.termination_grace_period_seconds, spec.priority) == ("Never", 0, 7)
+    spec = made(restart_policy="Never", termination_grace_period_seconds=0, service_account_name="bob").spec
+    assert (spec.restart_policy, spec.termination_grace_period_seconds) == ("Never", 0)
     assert spec.service_account == "bob"
 
 

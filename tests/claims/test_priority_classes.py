@@ -8,13 +8,12 @@ import pytest
 from msgspec.structs import replace
 
 from claims.kinds.priority_classes import PRIORITY_CLASS, SYSTEM_CLASSES, PriorityClass
-from tests.builders import make_meta, stored
+from tests import builders
+from tests.builders import stored
 
 
 def make_priority(name: str = "high", value: int = 1000, **fields: Any) -> PriorityClass:
-    prepared: PriorityClass = PRIORITY_CLASS.prepare_create(
-        PriorityClass(metadata=make_meta(name), value=value, **fields)
-    )
+    prepared: PriorityClass = PRIORITY_CLASS.prepare_create(builders.make_priority(name, value, **fields))
     return prepared
 
 

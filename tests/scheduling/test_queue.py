@@ -13,7 +13,7 @@ from scheduling.capture import ClusterState
 from scheduling.causes import Hold, Interrupted, Reason, names_of
 from scheduling.models import Cursor, QueuedPod
 from scheduling.queue import Done, Parked, Retry
-from tests.builders import make_claim, make_container, make_node, make_pod, make_template
+from tests.builders import make_claim, make_container, make_node, make_pod, make_priority, make_template
 from tests.scheduling.cluster import Cluster, with_spec
 
 DEVICES = Hold(reasons=Reason.DEVICES)
@@ -38,7 +38,8 @@ def park(cluster: Cluster, name: str, hold: Hold, state: ClusterState) -> None:
 def test_pods_are_tried_by_priority_then_age(cluster: Cluster) -> None:
     for name in ("old", "middle", "young"):
         cluster.create(make_pod(name))
-    cluster.create(make_pod("urgent", priority=100))
+    cluster.create(make_priority("first", 100))
+    cluster.create(make_pod("urgent", priority_class_name="first"))
     feed(cluster)
     ready = queue.ready(10, cluster.now)
     assert ready == [uid_of(cluster, name) for name in ("urgent", "old", "middle", "young")]

@@ -18,10 +18,10 @@ from uuid import UUID
 
 from claims.devices.published import DeviceKey
 from claims.models import AllocatedDevice, PastAllocation
-from manciple.api.namespaces import ensure_namespaces
 from manciple.processes.demolab import hardware, jobs
 from manciple.processes.demolab.hardware import A100_MIG, Document, Machine
 from manciple.processes.demolab.jobs import CLASS_AND_USE, TEAMS, Job, Planner
+from manciple.processes.standing import ensure_standing_objects
 from manciple.store import objects, sql
 from manciple.store.objects import Sources, Writer
 from manciple.wire import codec
@@ -77,7 +77,7 @@ def fill(lab: Lab) -> None:
     """Raises: NotEmpty."""
     if objects.list(registry.by_resource("nodes"), limit=1).items:
         raise NotEmpty("this home has nodes already")
-    ensure_namespaces()
+    ensure_standing_objects()
     Filling(lab).run()
 
 

@@ -32,7 +32,7 @@ _changed: dict[tuple[str, str, int, int], datetime | None] = {}
 
 
 def read_signs(snapshot: DeviceSnapshot, person: Person, *, now: datetime) -> HealthSigns:
-    (revision, floor), ping = _timed_counter()
+    (revision, floor, _), ping = _timed_counter()
     return HealthSigns(
         now=now,
         nodes=_nodes(),
@@ -54,7 +54,7 @@ def read_signs(snapshot: DeviceSnapshot, person: Person, *, now: datetime) -> He
     )
 
 
-def _timed_counter() -> tuple[tuple[int, int], float]:
+def _timed_counter() -> tuple[sql.RevisionCounter, float]:
     began = time.perf_counter()
     return sql.counter(), time.perf_counter() - began
 

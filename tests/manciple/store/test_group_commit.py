@@ -96,7 +96,7 @@ def counted_transactions(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]
 
     def lock(references: Sequence[Reference]) -> Locked:
         found = real(references)
-        seen.append(found.revision)
+        seen.append(found.counter.current)
         return found
 
     monkeypatch.setattr(persistence, "_lock", lock)

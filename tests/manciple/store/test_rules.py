@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from msgspec import structs
@@ -137,3 +137,74 @@ def test_a_rule_that_is_registered_again_is_asked_once(asked: list[Write]) -> No
     objects.write(lambda writer: writer.create(NOTES, note("a")))
     hooks.unregister_rule(watch)
     assert len(asked) == 2
+
+
+@pytest.fixture
+def shouting() -> Iterator[None]:
+    """Every note is shouted, twice as loud by each of two rules."""
+
+    def louder(_writer: Writer, write: Write) -> Note:
+        spec = write.new.spec
+        return cast("Note", structs.replace(write.new, spec=structs.replace(spec, text=spec.text.upper() + "!")))
+
+    def louder_still(writer: Writer, write: Write) -> Note:
+        return louder(writer, write)
+
+    hooks.register_rule(louder, operations={"CREATE", "UPDATE"}, resources={NOTES.resource})
+    hooks.register_rule(louder_still, operations={"CREATE", "UPDATE"}, resources={NOTES.resource})
+    yield
+    hooks.unregister_rule(louder)
+    hooks.unregister_rule(louder_still)
+
+
+@pytest.mark.usefixtures("shouting")
+def test_what_a_rule_returns_is_written() -> None:
+    with objects.writing() as writer:
+        made: Any = writer.create(NOTES, note("a", text="hello"))
+        changed: Any = writer.update(NOTES, structs.replace(made, spec=structs.replace(made.spec, text="bye")))
+    assert (made.spec.text, changed.spec.text) == ("HELLO!!", "BYE!!")
+    stored = objects.get(NOTES, "home", "a")
+    assert stored is not None
+    assert objects.decode(NOTES, stored.text) == changed
+
+
+@pytest.fixture
+def counted() -> Iterator[list[int]]:
+    """How many notes each transaction made, counted by a rule and told at the end."""
+    told: list[int] = []
+
+    def count(writer: Writer, write: Write) -> None:
+        writer.note("made", writer.noted("made", 0) + 1)
+        if write.new.spec.text == "bad":
+            raise Forbidden("no")
+
+    def tell(writer: Writer) -> None:
+        told.append(writer.noted("made", 0))
+        if writer.noted("made"):
+            writer.create(SHELVES, shelf(f"made-{writer.noted('made')}"))
+
+    hooks.register_rule(count, operations={"CREATE"}, resources={NOTES.resource})
+    hooks.register_finisher(tell)
+    hooks.register_finisher(tell)
+    yield told
+    hooks.unregister_rule(count)
+    hooks.unregister_finisher(tell)
+
+
+def test_a_finisher_writes_once_what_rules_noted_of_what_stands(counted: list[int]) -> None:
+    with objects.writing() as writer:
+        writer.create(NOTES, note("a"))
+        with writer.savepoint(forget=True):
+            writer.create(NOTES, note("b"))
+        with pytest.raises(Forbidden):
+            objects.write(lambda writer: writer.create(NOTES, note("c", text="bad")))
+        writer.create(NOTES, note("d"))
+    assert counted == [2]
+    assert [item.name for item in objects.list(SHELVES).items] == ["made-2"]
+
+
+def test_a_transaction_that_writes_nothing_and_a_dry_run_have_no_finish(counted: list[int]) -> None:
+    with objects.writing():
+        pass
+    objects.write(lambda writer: writer.create(NOTES, note("a")), dry_run=True)
+    assert counted == []

@@ -14,9 +14,9 @@ from django.core.management.base import BaseCommand
 
 from manciple.api import certificates
 from manciple.api.kubeconfig import Server
-from manciple.api.namespaces import ensure_namespaces
 from manciple.processes import accounts
 from manciple.processes.home import Home
+from manciple.processes.standing import ensure_standing_objects
 
 
 class Command(BaseCommand):
@@ -31,7 +31,7 @@ class Command(BaseCommand):
 
     def handle(self, *_args: Any, **options: Any) -> None:
         home = Home(Path(settings.HOME))
-        ensure_namespaces()
+        ensure_standing_objects()
         ca_pem = options["ca"].read_text() if options["ca"] else certificates.ensure(home.path).ca_pem
         server = Server(url=options["server"], ca_pem=ca_pem)
         accounts.write_kubeconfigs(home, server=server, nodes=options["node"])

@@ -1,0 +1,11 @@
+"""The objects that every installation has: made where they are missing, before anybody is served."""
+
+from __future__ import annotations
+
+from claims.admission import ensure_priority_classes
+from manciple.api.namespaces import ensure_namespaces
+
+
+def ensure_standing_objects() -> None:
+    ensure_namespaces()
+    ensure_priority_classes()
