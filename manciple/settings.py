@@ -243,6 +243,11 @@ def networks(name: str) -> tuple[IPv4Network | IPv6Network, ...]:
 #: Networks into which the API server connects for nobody: where the database stands, for example.
 FORBIDDEN_NETWORKS = networks("MANCIPLE_FORBIDDEN_NETWORKS")
 
+#: What pods may ask for in namespaces whose labels do not say: MODE=LEVEL[:VERSION], separated by commas; the modes are
+#: enforce, audit and warn, the levels privileged, baseline and restricted. In exempt ones pods may ask for anything.
+POD_SECURITY = os.environ.get("MANCIPLE_POD_SECURITY", "enforce=baseline")
+POD_SECURITY_EXEMPT_NAMESPACES = os.environ.get("MANCIPLE_POD_SECURITY_EXEMPT_NAMESPACES", "kube-system").split(",")
+
 #: Feature gates by their Kubernetes names; what is not named here has its Kubernetes 1.36 default.
 FEATURE_GATES: dict[str, bool] = {}
 
