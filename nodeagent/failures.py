@@ -28,6 +28,13 @@ class ApiFailure(AgentError):
         return self.reason == "Conflict"
 
     @property
+    def forbidden(self) -> bool:
+        """What the agent knows of the object may be out of date: a pod that is another node's by now, labels that
+        somebody changed meanwhile. The server looks at that before it looks at the revision.
+        """
+        return self.reason == "Forbidden"
+
+    @property
     def expired(self) -> bool:
         """The revision asked for is pruned: list again."""
         return self.reason in ("Expired", "Gone")

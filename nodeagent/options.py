@@ -6,9 +6,11 @@ import argparse
 import os
 import signal
 import threading
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
+from inventory.kinds.node_rules import AGENT_LABELS, AGENT_PREFIXES, agent_may_label
 from nodeagent.catalog import MODULES, RUNTIMES, DriverEntry, read_drivers_file
 from nodeagent.config import (
     CDI_DIRS,
@@ -93,7 +95,6 @@ def configuration(options: argparse.Namespace) -> AgentConfig:
     """What the options say. Raises: ValueError, OSError with what to correct."""
     state_dir = options.state_dir or Path("var/nodes") / options.node_name
     told = access(options, ca_folder=state_dir)
-    labels = dict(label.partition("=")[::2] for label in options.label)
     return AgentConfig(
         server=told.server,
         token=told.token,
@@ -104,7 +105,7 @@ def configuration(options: argparse.Namespace) -> AgentConfig:
         more_cdi_dirs=tuple(options.more_cdi_dir or CDI_DIRS),
         node_ip=options.node_ip,
         listen=_listen(options),
-        labels=labels,
+        labels=_labels(options.label),
         cpu=options.cpu,
         memory=options.memory,
         pods=options.pods,
@@ -112,6 +113,17 @@ def configuration(options: argparse.Namespace) -> AgentConfig:
         plugin_call_seconds=options.plugin_call_seconds,
         plugin_grace_seconds=options.plugin_grace_seconds,
     )
+
+
+def _labels(given: Sequence[str]) -> dict[str, str]:
+    """Raises: ValueError for labels that no API server lets an agent set."""
+    labels = dict(label.partition("=")[::2] for label in given)
+    if refused := sorted(key for key in labels if not agent_may_label(key)):
+        raise ValueError(
+            f"--label: an agent may not set {', '.join(refused)}; of those below kubernetes.io and k8s.io it may set "
+            f"{', '.join(sorted(AGENT_LABELS))} and any below {' and '.join(AGENT_PREFIXES)}; others: kubectl label"
+        )
+    return labels
 
 
 def driver_entries(options: argparse.Namespace) -> list[DriverEntry]:

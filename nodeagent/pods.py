@@ -160,8 +160,9 @@ class PodWorker:
         try:
             self._client.delete(PODS, meta.name, namespace=meta.namespace, uid=uid, grace_seconds=0)
         except ApiFailure as failure:
-            # Gone already, or replaced by another pod of the same name.
-            if not (failure.not_found or failure.conflict):
+            # Gone already, or replaced by another pod of the same name, perhaps on another node.
+            gone = failure.not_found or failure.conflict or (failure.forbidden and self._fetch(pod) is None)
+            if not gone:
                 raise
         if not meta.finalizers:
             self._forget(uid)
@@ -262,13 +263,16 @@ class PodWorker:
             except ApiFailure as failure:
                 if failure.not_found:
                     return
-                if not failure.conflict:
+                if not (failure.conflict or failure.forbidden):
                     raise
+                refused = failure
             else:
                 return
             fresh = self._fetch(pod)
             if fresh is None or (is_terminal(fresh) and not seen.ending):
                 return  # what somebody else ended does not run again
+            if refused.forbidden and fresh.metadata.resource_version == pod.metadata.resource_version:
+                raise refused
             pod = fresh
         name = f"{pod.metadata.namespace}/{pod.metadata.name}"
         raise AgentError(f"pod {name} changes faster than its status can be written")
@@ -277,11 +281,11 @@ class PodWorker:
         self._pods.put(self._client.update(PODS, replace(pod, status=status), subresource="status"))
 
     def _fetch(self, pod: Pod) -> Pod | None:
-        """The pod as it is now; None when it is gone or another has taken its name."""
+        """The pod as it is now; None when it is gone or another, perhaps of another node, has taken its name."""
         try:
             fresh = self._client.get(PODS, pod.metadata.name, namespace=pod.metadata.namespace)
         except ApiFailure as failure:
-            if failure.not_found:
+            if failure.not_found or failure.forbidden:
                 return None
             raise
         if fresh.metadata.uid != pod.metadata.uid:

@@ -155,9 +155,11 @@ class Registration:
             try:
                 self._node = self._client.update(NODES, replace(node, status=status), subresource="status")
             except ApiFailure as failure:
-                if not failure.conflict:
+                if not (failure.conflict or failure.forbidden):
                     raise
-                node = self._client.get(NODES, self._config.node_name)
+                known, node = node, self._client.get(NODES, self._config.node_name)
+                if failure.forbidden and node.metadata.resource_version == known.metadata.resource_version:
+                    raise
             else:
                 return
         message = f"node {self._config.node_name} changes faster than it can be written"

@@ -20,6 +20,7 @@ from typing import Any
 from claims.access.node_authorizer import LEASE_NAMESPACE, node_of
 from claims.kinds.pods import Pod, PodResourceClaimStatus
 from claims.kinds.references import ACCOUNTS, CONFIG_MAPS, MIRROR, SECRETS, of_environment, of_volume
+from inventory.kinds.node_rules import agent_may_label
 from inventory.kinds.nodes import Node
 from manciple.access import authorization
 from manciple.access.attributes import Attributes
@@ -199,25 +200,6 @@ def _claims_made(statuses: Iterable[PodResourceClaimStatus]) -> list[tuple[str, 
 
 # Nodes, Leases, slices ------------------------------------------------------------------------------------------------
 
-#: What of Kubernetes' own labels an agent may set on its Node.
-AGENT_LABELS = frozenset(
-    {
-        "kubernetes.io/hostname",
-        "kubernetes.io/os",
-        "kubernetes.io/arch",
-        "topology.kubernetes.io/zone",
-        "topology.kubernetes.io/region",
-        "failure-domain.beta.kubernetes.io/zone",
-        "failure-domain.beta.kubernetes.io/region",
-        "node.kubernetes.io/instance-type",
-        "beta.kubernetes.io/instance-type",
-        "beta.kubernetes.io/os",
-        "beta.kubernetes.io/arch",
-    }
-)
-AGENT_PREFIXES = ("kubelet.kubernetes.io", "node.kubernetes.io")
-RESTRICTED_PREFIX = "node-restriction.kubernetes.io"
-
 
 def _node(node: str, write: Write, _find: Find) -> str:
     new, old = write.new, write.old
@@ -250,20 +232,7 @@ def _changed_node(node: str, new: Node, old: Node) -> str:
 def _forbidden_labels(new: Mapping[str, str], old: Mapping[str, str]) -> list[str]:
     """The labels that differ and are not the agent's to set, sorted."""
     changed = {key for key in new.keys() | old.keys() if new.get(key) != old.get(key)}
-    return sorted(key for key in changed if not _agent_may_set(key))
-
-
-def _agent_may_set(key: str) -> bool:
-    prefix = key.rpartition("/")[0]
-    if _is_below(prefix, RESTRICTED_PREFIX):
-        return False
-    if not _is_below(prefix, "kubernetes.io") and not _is_below(prefix, "k8s.io"):
-        return True
-    return key in AGENT_LABELS or any(_is_below(prefix, one) for one in AGENT_PREFIXES)
-
-
-def _is_below(prefix: str, domain: str) -> bool:
-    return prefix == domain or prefix.endswith(f".{domain}")
+    return sorted(key for key in changed if not agent_may_label(key))
 
 
 def _lease(node: str, write: Write, _find: Find) -> str:

@@ -146,3 +146,42 @@ def validate_resource_list(amounts: Mapping[str, str], path: Path) -> Errors:
         if amount is not None and amount.sign < 0:
             found.append(invalid(at, text, "must be greater than or equal to 0"))
     return found
+
+
+# What agents may call their nodes -------------------------------------------------------------------------------------
+
+
+#: Labels of Kubernetes that the agent of a node may set on it (source: kubelet/pkg/apis/well_known_labels.go).
+AGENT_LABELS = frozenset(
+    {
+        "kubernetes.io/hostname",
+        "kubernetes.io/os",
+        "kubernetes.io/arch",
+        "topology.kubernetes.io/zone",
+        "topology.kubernetes.io/region",
+        "failure-domain.beta.kubernetes.io/zone",
+        "failure-domain.beta.kubernetes.io/region",
+        "node.kubernetes.io/instance-type",
+        "beta.kubernetes.io/instance-type",
+        "beta.kubernetes.io/os",
+        "beta.kubernetes.io/arch",
+    }
+)
+AGENT_PREFIXES = ("kubelet.kubernetes.io", "node.kubernetes.io")
+RESTRICTED_PREFIX = "node-restriction.kubernetes.io"
+
+
+def agent_may_label(key: str) -> bool:
+    """Whether the agent of a node may set this label on it: of Kubernetes' own only a few, and none that is meant to
+    keep agents from drawing pods to their nodes.
+    """
+    prefix = key.partition("/")[0] if "/" in key else ""
+    if _is_below(prefix, RESTRICTED_PREFIX):
+        return False
+    if not _is_below(prefix, "kubernetes.io") and not _is_below(prefix, "k8s.io"):
+        return True
+    return key in AGENT_LABELS or any(_is_below(prefix, one) for one in AGENT_PREFIXES)
+
+
+def _is_below(prefix: str, domain: str) -> bool:
+    return prefix == domain or prefix.endswith(f".{domain}")

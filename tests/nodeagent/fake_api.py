@@ -37,7 +37,7 @@ class FakeApi(httpx.BaseTransport):
         self.changed = threading.Condition()
         self.requests: list[str] = []
         self.revision = 0
-        #: called before each request is handled, may raise what the network or the server would
+        #: called before each request is handled, may raise what the network would, or Refused
         self.before: Callable[[httpx.Request], None] = lambda _request: None
         self._documents: dict[Address, Document] = {}
         self._log: list[tuple[int, str, str, Document, Document]] = []  # revision, type, plural, new, old
@@ -88,7 +88,10 @@ class FakeApi(httpx.BaseTransport):
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         body = request.read()
         self.requests.append(f"{request.method} {request.url.path}")
-        self.before(request)
+        try:
+            self.before(request)
+        except Refused as refused:
+            return httpx.Response(refused.code, content=msgspec.json.encode(refused.status()))
         code, answer = self.answer(request.method, request.url.path, request.url.params, body)
         if isinstance(answer, WatchStream):
             return httpx.Response(code, stream=answer)

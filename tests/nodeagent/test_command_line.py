@@ -64,6 +64,20 @@ def test_a_kubeconfig_gives_server_token_and_ca(tmp_path: Path) -> None:
     assert "secret" not in repr(config)
 
 
+@pytest.mark.parametrize(
+    "label", ["node-restriction.kubernetes.io/team=a", "node-role.kubernetes.io/gpu=", "k8s.io/x=y"]
+)
+def test_a_label_that_no_server_would_let_the_agent_set_is_told_at_the_start(
+    label: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = str(kubeconfig(tmp_path))
+    allowed = ["--label", "topology.kubernetes.io/zone=a", "--label", "x.node.kubernetes.io/y=z"]
+    arguments = ["--node-name", "n1", "--kubeconfig", path, "--state-dir", str(tmp_path / "state"), *allowed]
+    assert configuration(parser().parse_args(arguments)).labels["topology.kubernetes.io/zone"] == "a"
+    assert main([*arguments, "--label", label]) == 2
+    assert f"--label: an agent may not set {label.partition('=')[0]};" in capsys.readouterr().err
+
+
 def test_a_server_and_a_token_file_will_do(tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("secret\n")
