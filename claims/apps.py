@@ -14,7 +14,13 @@ class ClaimsConfig(AppConfig):
     def ready(self) -> None:
         # Models can be imported from here on only.
         from claims import admission, projectors  # noqa: PLC0415
-        from claims.access import claim_status, node_authorizer, node_restriction, pod_security  # noqa: PLC0415
+        from claims.access import (  # noqa: PLC0415
+            claim_status,
+            node_authorizer,
+            node_restriction,
+            pod_security,
+            service_accounts,
+        )
         from claims.live import ClaimTopics, claim_topics, pod_topics  # noqa: PLC0415
         from claims.pod_logs import POD_LOG  # noqa: PLC0415
         from manciple.api import subresources  # noqa: PLC0415
@@ -24,6 +30,7 @@ class ClaimsConfig(AppConfig):
             registry.register(kind)
         projectors.register()
         admission.register()
+        service_accounts.register()
         register_authorizer("node", node_authorizer.authorize)
         node_restriction.register()
         claim_status.register()

@@ -76,6 +76,9 @@ def switch(name: str, *, default: bool) -> bool:
     return given == "1" if given else default
 
 
+#: The certificate of the authority behind the API's own, published for pods; `manage.py up` and `serve` make one.
+CA_FILE = Path(os.environ.get("MANCIPLE_CA_FILE", HOME / "ca.crt"))
+
 SECRET_KEY = secret_key()
 ENCRYPTION_KEYS = encryption_keys()
 DEBUG = False

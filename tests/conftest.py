@@ -6,6 +6,7 @@ import gc
 import os
 import sys
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -71,8 +72,9 @@ def _the_database_is_emptied_quickly() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _documents_can_be_encrypted() -> None:
-    """An embedded installation has its key in the home that `manage.py up` makes."""
+    """An installation has its key, and its authority, in a home that nobody has made here."""
     django_settings.ENCRYPTION_KEYS = ("for the test run only",)
+    django_settings.CA_FILE = Path("/nowhere/ca.crt")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -32,10 +32,10 @@ def references(pod: Pod) -> frozenset[Reference]:
     """All that `pod` names."""
     if MIRROR in pod.metadata.annotations:
         return frozenset()
-    return frozenset(found for found in _named(pod) if found.name)
+    return frozenset(found for found in named_by(pod) if found.name)
 
 
-def _named(pod: Pod) -> Iterator[Reference]:
+def named_by(pod: Pod) -> Iterator[Reference]:
     spec = pod.spec
     yield Reference(ACCOUNTS, spec.service_account_name)
     for secret in spec.image_pull_secrets:

@@ -14,10 +14,11 @@ class AccessConfig(AppConfig):
         for kind in KINDS:
             registry.register(kind)
         # Models can be imported from here on only.
-        from manciple.access import people, sign_ins  # noqa: PLC0415
+        from manciple.access import namespace_defaults, people, sign_ins  # noqa: PLC0415
         from manciple.access.authentication import agent_tokens, chain, tokens  # noqa: PLC0415
 
         chain.register_token_authenticator("agents", agent_tokens.AgentTokens())
         chain.register_token_authenticator("issued", tokens.IssuedTokens())
         people.watch_changes()
         sign_ins.watch()
+        namespace_defaults.register()

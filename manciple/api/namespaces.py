@@ -4,8 +4,9 @@ They must exist, must not be on their way out, and some may never go: rules of t
 asked inside the transaction, so a namespace that is found alive here cannot be emptied before the object is in it.
 
 A deleted namespace stays, Terminating, until nothing is left in it: a finalizer (`FINALIZER`) holds it from the moment
-of its deletion. `sweep`, asked by a controller, lets those go that are empty but for Events, which no file names, and
-deletes what the others hold once they have been terminating for `PATIENCE`: `kubectl delete -f` of a file that names a
+of its deletion. What every namespace has by itself (`manciple.access.namespace_defaults`) goes with it and holds
+nothing. `sweep`, asked by a controller, lets those go that are empty but for Events, which no file names, and deletes
+what the others hold once they have been terminating for `PATIENCE`: `kubectl delete -f` of a file that names a
 namespace and what is in it deletes one after the other, and should find each.
 Sources: plugin/pkg/admission/namespace/lifecycle/admission.go, pkg/registry/core/namespace/storage,
 pkg/controller/namespace (namespaceDeletionGracePeriod).
@@ -19,6 +20,7 @@ from itertools import islice
 
 from msgspec import structs
 
+from manciple.access.namespace_defaults import DEFAULTS
 from manciple.store import hooks, objects
 from manciple.store.hooks import Write
 from manciple.store.objects import Writer
@@ -165,8 +167,11 @@ def _holds_more_than_events(name: str) -> bool:
     return any(_holds(name, kind) for kind in registry if kind.namespaced and kind.kind != EVENTS)
 
 
-def _holds(name: str, kind: Kind) -> bool:
-    return bool(objects.list(kind, namespace=name, limit=1).items)
+def _holds(namespace: str, kind: Kind) -> bool:
+    """Whether it holds anything of `kind` that somebody put there."""
+    own = sum(resource == kind.resource for resource, _ in DEFAULTS)
+    found = objects.list(kind, namespace=namespace, limit=own + 1).items
+    return any((kind.resource, item.name) not in DEFAULTS for item in found)
 
 
 def _delete_contents(kind: Kind, namespace: str) -> int:
@@ -198,11 +203,21 @@ def _release(name: str) -> bool:
         if not isinstance(namespace, Namespace) or namespace.metadata.deletion_timestamp is None:
             return False
         # No writer can put anything in while this transaction lasts, and none does after: the namespace is terminating.
-        if not _is_empty(name):
+        if not _is_empty(name) or not _delete_defaults(writer, name):
             return False
         released = _released(namespace)
         writer.update(kind, released)
         return not released.metadata.finalizers
+
+
+def _delete_defaults(writer: objects.Writer, name: str) -> bool:
+    """False where one of them is held by somebody's finalizer."""
+    found = [
+        (kind, own)
+        for resource, own in sorted(DEFAULTS)
+        if writer.get(kind := registry.by_resource(resource), name, own) is not None
+    ]
+    return all(writer.delete(kind, name, own).gone for kind, own in found)
 
 
 def _released(namespace: Namespace) -> Namespace:

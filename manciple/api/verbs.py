@@ -127,6 +127,8 @@ def create(kind: Kind, obj: Any, *, namespace: str = "", identity: Identity, dry
     asked = placed(kind, obj, namespace=namespace)
     write = Write(operation="CREATE", kind=kind, new=asked, identity=identity, dry_run=dry_run, verb="create")
     _ask(_gates, write)
+    if (complete := _completions.get(kind.resource)) is not None:
+        asked = complete(write)
     prepared = kind.prepare_create(asked)
     refuse_wrong(kind, prepared, kind.validate_create(prepared))
     _ask(_checks, replace(write, new=prepared))
@@ -290,6 +292,27 @@ def delete(
     if ends_namespace and not dry_run:
         namespaces.release_if_empty(name)
     return deletion
+
+
+#: (what a client wants to create) -> the object completed. Raises: ApiError to refuse.
+Completion = Callable[[Write], Any]
+
+#: resource -> what completes it
+_completions: dict[str, Completion] = {}
+
+
+def register_completion(resource: str, complete: Completion) -> None:
+    """Let `complete` fill in what a new object takes over from others, before it is prepared and validated.
+
+    For what takes a look at other objects (upstream: mutating admission); what does not is `prepare_create`'s. Several
+    are asked one after the other, each with what the one before it returned.
+    """
+    before = _completions.get(resource)
+    _completions[resource] = complete if before is None else _both(before, complete)
+
+
+def _both(first: Completion, second: Completion) -> Completion:
+    return lambda write: second(replace(write, new=first(write)))
 
 
 Check = Callable[[Write], None]

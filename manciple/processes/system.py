@@ -274,8 +274,9 @@ class System:
         self._say(f"Home is {self._home.path}")
         self._say("Bringing the database up to date")
         call_command("migrate", verbosity=0, interactive=False)
+        files = certificates.ensure(self._home.path, hosts=[api.host, api.url_host])
         ensure_standing_objects()
-        return certificates.ensure(self._home.path, hosts=[api.host, api.url_host])
+        return files
 
     def _prepare_accounts(self, server: Server, nodes: list[str]) -> None:
         accounts.write_kubeconfigs(self._home, server=server, nodes=nodes)

@@ -26,7 +26,8 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
-_MARK = "sealed:"
+#: How a sealed document begins; a plain one begins with a brace.
+MARK = "sealed:"
 _SALT_BYTES, _NONCE = 32, bytes(12)
 #: Of what a derived key is for.
 _PURPOSE = b"manciple document "
@@ -47,7 +48,7 @@ def sealed(text: str, revision: int) -> str:
     name, key = next(iter(keys.items()))
     salt = os.urandom(_SALT_BYTES)
     data = salt + AESGCM(_derived(key, salt)).encrypt(_NONCE, text.encode(), str(revision).encode())
-    return f"{_MARK}{name}:{base64.b64encode(data).decode()}"
+    return f"{MARK}{name}:{base64.b64encode(data).decode()}"
 
 
 def opened(document: str, revision: int) -> str:
@@ -69,7 +70,7 @@ def opened(document: str, revision: int) -> str:
 def is_current(document: str) -> bool:
     """Whether a document of a confidential kind is sealed with the newest key."""
     newest = next(iter(_keys(tuple(settings.ENCRYPTION_KEYS))), "")
-    return document.startswith(f"{_MARK}{newest}:")
+    return document.startswith(f"{MARK}{newest}:")
 
 
 @lru_cache(maxsize=4)

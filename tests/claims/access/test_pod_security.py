@@ -16,7 +16,7 @@ from manciple.wire.errors import Forbidden
 from manciple.wire.identity import SYSTEM, controller
 from tests.builders import make_pod
 from tests.manciple.api.conftest import api
-from tests.manciple.api.requests import NAMESPACES, PODS, Api, pod
+from tests.manciple.api.requests import NAMESPACES, PODS, STRATEGIC, Api, pod
 
 __all__ = ["api"]
 
@@ -107,7 +107,8 @@ def test_a_pod_that_is_there_lives_on_and_cannot_get_another_image(api: Api) -> 
     assert api.patch(f"{NAMESPACES}/team", labels(enforce="baseline")).code == 200
     assert api.patch(f"{path}/p", {"metadata": {"labels": {"a": "b"}}}).code == 200
     assert api.patch(f"{path}/p/status", {"status": {"phase": "Running"}}).code == 200
-    answer = api.patch(f"{path}/p", {"spec": {"containers": [{**asking()["spec"]["containers"][0], "image": "x"}]}})
+    other_image = {"spec": {"containers": [{"name": "main", "image": "x"}]}}
+    answer = api.patch(f"{path}/p", other_image, content_type=STRATEGIC)
     assert (answer.code, answer.message) == (403, f'pods "p" is forbidden: {HOST_NETWORK}')
 
 

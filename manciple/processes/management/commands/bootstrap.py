@@ -31,8 +31,8 @@ class Command(BaseCommand):
 
     def handle(self, *_args: Any, **options: Any) -> None:
         home = Home(Path(settings.HOME))
-        ensure_standing_objects()
         ca_pem = options["ca"].read_text() if options["ca"] else certificates.ensure(home.path).ca_pem
+        ensure_standing_objects()
         server = Server(url=options["server"], ca_pem=ca_pem)
         accounts.write_kubeconfigs(home, server=server, nodes=options["node"])
         told = accounts.how_to_sign_in(accounts.first_link(settings.PAGES_URL))
