@@ -22,6 +22,7 @@ class InventoryConfig(AppConfig):
         projectors.register()
         LOG.share("resourceslices.resource.k8s.io", shared)
         topics.register("resourceslices.resource.k8s.io", live.slice_topics)
+        topics.register("devicetaintrules.resource.k8s.io", live.taint_rule_topics)
         topics.register("deviceclasses.resource.k8s.io", live.class_topics)
         topics.register("nodes", live.NodeTopics())
         topics.register("pods", live.node_pod_topics)

@@ -27,6 +27,13 @@ def slice_topics(record: EventRecord) -> Iterable[str]:
     return (pool_topic(spec["driver"], spec["pool"]["name"]), "slices")
 
 
+def taint_rule_topics(record: EventRecord) -> Iterable[str]:
+    """The devices, and the pool that the rule names, if it names one."""
+    selector = json.loads(record.text)["spec"].get("deviceSelector", {})
+    driver, pool = selector.get("driver"), selector.get("pool")
+    return (pool_topic(driver, pool), "slices") if driver and pool else ("slices",)
+
+
 def class_topics(record: EventRecord) -> Iterable[str]:
     """The list of classes, and this one."""
     return ("classes", f"class:{record.name}")

@@ -19,8 +19,9 @@ from msgspec import structs
 
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim
-from inventory.kinds.devices import DeviceClass, ResourceSlice
+from inventory.kinds.devices import DeviceClass, DeviceTaintRule, ResourceSlice
 from inventory.kinds.nodes import Node
+from inventory.kinds.taint_rules import TaintedPools
 from manciple.store import follower
 from manciple.store.follower import View
 from manciple.store.records import Written
@@ -34,7 +35,7 @@ from scheduling.nodes import NodeTable
 from scheduling.plans import Drift, Placement
 from scheduling.pod_claims import consumer, is_done, is_reserved_for
 from scheduling.queue import Candidate
-from scheduling.resources import CLAIMS, CLASSES, NODES, PODS, SLICES, Key, key_of
+from scheduling.resources import CLAIMS, CLASSES, NODES, PODS, SLICES, TAINT_RULES, Key, key_of
 
 #: Events kept for the queue; who asks for older ones reads the log.
 REMEMBERED = 4000
@@ -44,7 +45,7 @@ class ClusterState(View):
     """See the module's docstring."""
 
     #: what is published before what is asked for
-    resources: ClassVar[Sequence[str]] = (NODES, CLASSES, SLICES, CLAIMS, PODS)
+    resources: ClassVar[Sequence[str]] = (NODES, CLASSES, TAINT_RULES, SLICES, CLAIMS, PODS)
 
     def __init__(self, features: Features | None = None) -> None:
         self.nodes = NodeTable()
@@ -67,6 +68,7 @@ class ClusterState(View):
             NODES: self._apply_node,
             PODS: self._apply_pod,
             CLASSES: self._apply_class,
+            TAINT_RULES: self._apply_taint_rule,
             SLICES: self._apply_slice,
             CLAIMS: self._apply_claim,
         }
@@ -74,6 +76,7 @@ class ClusterState(View):
             NODES: self._forget_node,
             PODS: self._forget_pod,
             CLASSES: self._forget_class,
+            TAINT_RULES: self._forget_taint_rule,
             SLICES: self._forget_slice,
             CLAIMS: self._forget_claim,
         }
@@ -187,6 +190,19 @@ class ClusterState(View):
         self._inventory.remove_class(device_class.metadata.name)
         self._classes.discard(device_class.metadata.name)
         self.drift.rules = True
+
+    def _apply_taint_rule(self, rule: DeviceTaintRule) -> None:
+        self._note_tainted(self._inventory.apply_taint_rule(rule))
+
+    def _forget_taint_rule(self, rule: DeviceTaintRule) -> None:
+        self._note_tainted(self._inventory.remove_taint_rule(rule.metadata.name))
+
+    def _note_tainted(self, touched: Iterable[TaintedPools]) -> None:
+        for driver, pool in touched:
+            if driver is not None and pool is not None:
+                self.drift.published_pools.add((driver, pool))
+            else:
+                self.drift.rules = True
 
     def _apply_slice(self, published: ResourceSlice) -> None:
         name = published.metadata.name

@@ -163,7 +163,6 @@ RULES: dict[tuple[str, str], Rule] = {
     ("resourceslices.resource.k8s.io", DELETED): _DEVICES_CHANGED,
     ("deviceclasses.resource.k8s.io", ADDED): _class_added,
     ("deviceclasses.resource.k8s.io", MODIFIED): _DEVICES_CHANGED,
-    ("devicetaintrules.resource.k8s.io", ADDED): _DEVICES_CHANGED,
     ("devicetaintrules.resource.k8s.io", MODIFIED): _DEVICES_CHANGED,
     ("devicetaintrules.resource.k8s.io", DELETED): _DEVICES_CHANGED,
     ("nodes", ADDED): _NODE_CHANGED,

@@ -15,10 +15,13 @@ from claims.devices.holdings import Holdings, holding_of, is_preparing
 from claims.devices.nodes import Nodes, node_of
 from claims.devices.pools import DeviceSnapshot, PoolState
 from claims.devices.published import DevicePool, DeviceSlice, PoolKey, Published, gather, read_slice
+from inventory.kinds.devices import ResourceSlice
+from inventory.kinds.taint_rules import TaintRules
 from manciple.store.follower import Follower, View
 from manciple.store.records import Written
 from manciple.wire.base import ApiObject
 
+TAINT_RULES = "devicetaintrules.resource.k8s.io"
 SLICES = "resourceslices.resource.k8s.io"
 CLAIMS = "resourceclaims.resource.k8s.io"
 PODS = "pods"
@@ -28,16 +31,20 @@ NODES = "nodes"
 class DeviceCache(View):
     """See the module's docstring. One thread at a time."""
 
-    resources: ClassVar[Sequence[str]] = (SLICES, CLAIMS, PODS, NODES)
+    resources: ClassVar[Sequence[str]] = (TAINT_RULES, SLICES, CLAIMS, PODS, NODES)
 
     def __init__(self) -> None:
+        self._rules = TaintRules()
         self._slices: dict[str, DeviceSlice] = {}
+        #: slice name -> as its driver published it, of those to which rules add taints
+        self._untainted: dict[str, ResourceSlice] = {}
         self._slices_of: dict[PoolKey, set[str]] = defaultdict(set)
         self._holdings = Holdings()
         self._pools: dict[PoolKey, PoolState] = {}
         self._nodes = Nodes()
         self._snapshot: DeviceSnapshot | None = None
         self._applying: dict[str, Callable[[Any, bool], set[PoolKey]]] = {
+            TAINT_RULES: self._apply_taint_rule,
             SLICES: self._apply_slice,
             CLAIMS: self._apply_claim,
             PODS: self._apply_pod,
@@ -67,13 +74,26 @@ class DeviceCache(View):
             )
         return self._snapshot
 
+    def _apply_taint_rule(self, rule: Any, gone: bool) -> set[PoolKey]:
+        changed = self._rules.remove(rule.metadata.name) if gone else self._rules.put(rule)
+        touched: set[PoolKey] = set()
+        for one in changed:
+            keys = [key for key in self._slices_of if one.concerns(*key)]
+            for name in [name for key in keys for name in self._slices_of[key]]:
+                touched |= self._apply_slice(self._untainted.get(name) or self._slices[name].published, False)
+        return touched
+
     def _apply_slice(self, published: Any, gone: bool) -> set[PoolKey]:
         touched = set()
+        self._untainted.pop(published.metadata.name, None)
         if (old := self._slices.pop(published.metadata.name, None)) is not None:
             self._slices_of[old.pool].discard(old.name)
             touched.add(old.pool)
         if not gone:
-            new = read_slice(published)
+            tainted = self._rules.added_to(published)
+            if tainted is not published:
+                self._untainted[published.metadata.name] = published
+            new = read_slice(tainted)
             self._slices[new.name] = new
             self._slices_of[new.pool].add(new.name)
             touched.add(new.pool)

@@ -13,7 +13,7 @@ whole units. Source: upstream's structured/internal/experimental/consumable_capa
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, MutableMapping
 from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -27,12 +27,12 @@ from inventory.kinds.devices import (
     Device,
     DeviceCapacity,
     DeviceTaint,
-    DeviceTaintRule,
     ResourceSlice,
     ResourceSliceSpec,
 )
 from inventory.kinds.nodes import NodeSelector
 from inventory.kinds.shared_values import shared
+from inventory.kinds.taint_rules import TaintRules
 from manciple.wire.quantity import Quantity
 from manciple.wire.selectors import node_selector_matches
 from scheduling.cel import DeviceView, is_readable
@@ -325,6 +325,9 @@ class VerdictMasks:
     error: int = 0
 
 
+NO_RULES = TaintRules()
+
+
 class SliceContent:
     """A ResourceSlice with the taints that rules add to it. Compared by identity: a new version is a new content."""
 
@@ -343,7 +346,7 @@ class SliceContent:
         "verdicts",
     )
 
-    def __init__(self, published: ResourceSlice, interner: Interner, rules: Sequence[DeviceTaintRule] = ()) -> None:
+    def __init__(self, published: ResourceSlice, interner: Interner, rules: TaintRules = NO_RULES) -> None:
         published = shared(published)
         spec = published.spec
         head = SliceHead(spec)
@@ -363,7 +366,7 @@ class SliceContent:
                 key=self.key,
                 published=one,
                 slice=head,
-                taints=(*one.taints, *_added(rules, self.key, one)),
+                taints=(*one.taints, *rules.taints_of(*self.key, one.name)),
                 capacities=capacities,
                 readable=readable,
             )
@@ -397,19 +400,6 @@ class SliceContent:
             elif targeting.is_set:
                 return None
         return names
-
-
-def _added(rules: Sequence[DeviceTaintRule], key: PoolKey, device: Device) -> tuple[DeviceTaint, ...]:
-    return tuple(rule.spec.taint for rule in rules if tainted_by(rule, key, device=device.name))
-
-
-def tainted_by(rule: DeviceTaintRule, key: PoolKey, *, device: str | None = None) -> bool:
-    """Whether the rule taints the device, or (None) could taint some device of the pool."""
-    selector = rule.spec.device_selector
-    if selector is None:
-        return True
-    wanted = ((selector.driver, key.driver), (selector.pool, key.name), (selector.device, device))
-    return all(is_ is None or has is None or is_ == has for is_, has in wanted)
 
 
 def _targeting(published: Device | object) -> Targeting:

@@ -16,9 +16,10 @@ from dataclasses import dataclass, field
 
 from claims.kinds.resource_claims import AllocationResult, DeviceRequestAllocationResult, ResourceClaim
 from inventory.kinds.devices import DeviceClass, DeviceTaintRule, ResourceSlice
+from inventory.kinds.taint_rules import TaintedPools, TaintRules
 from manciple.wire.quantity import Quantity
 from scheduling.allocator.pools import Catalogue, Generation, NodeDevices, PoolSlices, union
-from scheduling.allocator.published import Features, Interner, NodeView, PoolKey, SliceContent, tainted_by
+from scheduling.allocator.published import Features, Interner, NodeView, PoolKey, SliceContent
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +203,9 @@ class Inventory:
         self._pools: dict[PoolKey, PoolSlices] = {}
         self._stale: set[PoolKey] = set()
         self._classes: dict[str, DeviceClass] = {}
-        self._rules: dict[str, DeviceTaintRule] = {}
+        self._rules = TaintRules()
+        #: pools whose slices are to be read again, because rules have changed
+        self._tainted_anew: set[PoolKey] = set()
         self._claims: dict[str, tuple[DeviceRequestAllocationResult, ...]] = {}
         self._usage = UsageLog()
         #: what was published when a snapshot was last taken, and whether that is so now
@@ -218,7 +221,7 @@ class Inventory:
         made._by_pool = {key: dict(slices) for key, slices in self._by_pool.items()}
         made._pools = dict(self._pools)
         made._classes = self._classes
-        made._rules = dict(self._rules)
+        made._rules = self._rules.copied()
         made._claims = dict(self._claims)
         made._usage = self._usage.copied()
         return made
@@ -227,7 +230,7 @@ class Inventory:
 
     def apply_slice(self, published: ResourceSlice) -> None:
         """Add a slice, or replace the one of its name."""
-        content = SliceContent(published, self._interner, self._taint_rules)
+        content = SliceContent(published, self._interner, self._rules)
         before = self._slices.get(content.name)
         if before is not None and before.key != content.key:
             self.remove_slice(content.name)
@@ -255,29 +258,32 @@ class Inventory:
         self._classes = {known: value for known, value in self._classes.items() if known != name}
         self._is_current = False
 
-    def apply_taint_rule(self, rule: DeviceTaintRule) -> None:
-        """Add a rule, or replace the one of its name."""
-        before = self._rules.get(rule.metadata.name)
-        self._rules[rule.metadata.name] = rule
-        self._taint_anew([rule] if before is None else [before, rule])
+    def apply_taint_rule(self, rule: DeviceTaintRule) -> tuple[TaintedPools, ...]:
+        """Add a rule, or replace the one of its name. Returns which pools are tainted in another way than before."""
+        return self._taint_anew(self._rules.put(rule))
 
-    def remove_taint_rule(self, name: str) -> None:
-        gone = self._rules.pop(name, None)
-        if gone is not None:
-            self._taint_anew([gone])
+    def remove_taint_rule(self, name: str) -> tuple[TaintedPools, ...]:
+        return self._taint_anew(self._rules.remove(name))
 
-    @property
-    def _taint_rules(self) -> tuple[DeviceTaintRule, ...]:
-        return tuple(self._rules[name] for name in sorted(self._rules))
+    def _taint_anew(self, touched: tuple[TaintedPools, ...]) -> tuple[TaintedPools, ...]:
+        """Read the slices of these pools again before anybody looks at them; many rules may change until then."""
+        for driver, pool in touched:
+            if driver is not None and pool is not None:
+                keys: Iterable[PoolKey] = [PoolKey(driver, pool)]
+            else:
+                keys = [key for key in self._by_pool if TaintedPools(driver, pool).concerns(*key)]
+            self._tainted_anew.update(keys)
+        self._is_current = self._is_current and not self._tainted_anew
+        return touched
 
-    def _taint_anew(self, changed: Sequence[DeviceTaintRule]) -> None:
-        """Read the slices again that a changed rule can taint. Selectors do not see taints: verdicts stay."""
-        rules = self._taint_rules
-        for content in tuple(self._slices.values()):
-            if any(tainted_by(rule, content.key) for rule in changed):
-                fresh = SliceContent(content.published, self._interner, rules)
+    def _read_taints(self) -> None:
+        """Selectors do not see taints: verdicts stay."""
+        for key in self._tainted_anew:
+            for content in tuple(self._by_pool.get(key, {}).values()):
+                fresh = SliceContent(content.published, self._interner, self._rules)
                 fresh.verdicts = content.verdicts
                 self._put(fresh)
+        self._tainted_anew = set()
 
     def _touch(self, key: PoolKey) -> None:
         self._stale.add(key)
@@ -326,6 +332,7 @@ class Inventory:
 
     def _current(self) -> Catalogue:
         if not self._is_current:
+            self._read_taints()
             gone, new = self._rebuild_pools()
             self._catalogue = self._catalogue.changed(gone=gone, new=new, classes=self._classes)
             self._is_current = True

@@ -38,6 +38,7 @@ from tests.builders.inventory import (
     make_opaque,
     make_selectors,
     make_slice,
+    make_taint_rule,
 )
 from tests.builders.metadata import (
     CREATED,
@@ -79,6 +80,7 @@ __all__ = [
     "make_result",
     "make_selectors",
     "make_slice",
+    "make_taint_rule",
     "make_template",
     "make_uid",
     "stored",

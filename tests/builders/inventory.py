@@ -15,6 +15,9 @@ from inventory.kinds.devices import (
     DeviceClassSpec,
     DeviceSelector,
     DeviceTaint,
+    DeviceTaintRule,
+    DeviceTaintRuleSpec,
+    DeviceTaintSelector,
     OpaqueDeviceConfiguration,
     ResourcePool,
     ResourceSlice,
@@ -121,6 +124,26 @@ def make_devices(count: int, *, prefix: str = "gpu", **fields: Any) -> tuple[Dev
 
 def make_device_taint(key: str = "example.com/broken", value: str = "", effect: str = "NoSchedule") -> DeviceTaint:
     return DeviceTaint(key=key, value=value, effect=effect, time_added=CREATED)
+
+
+def make_taint_rule(
+    name: str = "repair",
+    *,
+    key: str = "example.com/broken",
+    value: str = "",
+    effect: str = "NoSchedule",
+    time_added: str = CREATED,
+    **selector: str,
+) -> DeviceTaintRule:
+    """`selector`: driver, pool, device; every device where none is named."""
+    taint = DeviceTaint(key=key, value=value, effect=effect, time_added=time_added)
+    wanted = DeviceTaintSelector(**selector) if selector else None
+    return DeviceTaintRule(
+        api_version="resource.k8s.io/v1beta2",
+        kind="DeviceTaintRule",
+        metadata=make_meta(name),
+        spec=DeviceTaintRuleSpec(device_selector=wanted, taint=taint),
+    )
 
 
 def make_slice(

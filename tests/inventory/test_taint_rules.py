@@ -1,21 +1,22 @@
-"""DeviceTaintRule: versions, the time of its taint, its status, columns; its rules are compared in the API's tests."""
+"""DeviceTaintRule: versions, the time of its taint, its status, columns; which devices it taints.
+
+What may stand in it is compared with the reference in the API's tests.
+"""
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from inventory.kinds.devices import (
-    DeviceTaint,
-    DeviceTaintRule,
-    DeviceTaintRuleSpec,
-    DeviceTaintRuleStatus,
-    DeviceTaintSelector,
-)
+from inventory.kinds.devices import DeviceTaintRule, DeviceTaintRuleStatus, DeviceTaintSelector
 from inventory.kinds.registration import DEVICE_TAINT_RULE, declare_taint_rule
+from inventory.kinds.taint_rules import TaintRules
 from manciple.wire.base import Condition
-from tests.builders import make_meta, stored
+from tests.builders import make_devices, make_slice, make_taint_rule, stored
 from tests.conformance import objects
 
 NOW, EARLIER = "2026-11-23T10:00:00Z", "2026-11-22T10:00:00Z"
@@ -23,11 +24,7 @@ KIND = declare_taint_rule(lambda: NOW)
 
 
 def make_rule(**taint: Any) -> DeviceTaintRule:
-    spec = DeviceTaintRuleSpec(
-        device_selector=DeviceTaintSelector(driver="gpu.example.com"),
-        taint=DeviceTaint(key="example.com/hot", **{"effect": "NoExecute", **taint}),
-    )
-    return DeviceTaintRule(metadata=make_meta("hot"), spec=spec)
+    return make_taint_rule("hot", driver="gpu.example.com", **{"effect": "NoExecute", "time_added": "", **taint})
 
 
 def times(*rules: DeviceTaintRule) -> list[str | None]:
@@ -80,8 +77,59 @@ def test_kubectl_shows_the_taint_and_since_when() -> None:
     shown = {column.name: column.cell(rule, 1_795_428_000.0) for column in KIND.columns}
     assert list(shown) == ["Name", "Key", "Value", "Effect", "TimeAdded", "Age"]
     assert (shown["Key"], shown["Value"], shown["Effect"], shown["TimeAdded"]) == (
-        "example.com/hot",
+        "example.com/broken",
         "yes",
         "NoExecute",
         "24h",
     )
+
+
+# Which devices --------------------------------------------------------------------------------------------------------
+
+
+DRIVERS, POOLS, DEVICES = ("d1", "d2"), ("p1", "p2"), ("a", "b")
+PLACES = st.tuples(*(st.sampled_from((None, *names)) for names in (DRIVERS, POOLS, DEVICES)))
+CHANGES = st.lists(st.tuples(st.sampled_from("uvwxyz"), st.none() | PLACES), max_size=20)
+
+
+@given(changes=CHANGES)
+def test_a_device_has_the_taints_of_the_rules_that_select_it(
+    changes: list[tuple[str, tuple[str | None, str | None, str | None] | None]],
+) -> None:
+    rules, known = TaintRules(), dict[str, DeviceTaintRule]()
+    for name, place in changes:
+        before = {one: rules.of(*one) for one in product(DRIVERS, POOLS, DEVICES)}
+        if place is None:
+            touched = rules.remove(name)
+            known.pop(name, None)
+        else:
+            selector = {key: value for key, value in zip(("driver", "pool", "device"), place, strict=True) if value}
+            known[name] = make_taint_rule(name, value=name, **selector)
+            touched = rules.put(known[name])
+        for driver, pool, device in product(DRIVERS, POOLS, DEVICES):
+            now = rules.of(driver, pool, device)
+            assert now == tuple(rule for _, rule in sorted(known.items()) if selects(rule, driver, pool, device))
+            told = any(one.concerns(driver, pool) for one in touched)
+            assert told or now == before[driver, pool, device]
+
+
+def selects(rule: DeviceTaintRule, *device: str) -> bool:
+    selector = rule.spec.device_selector or DeviceTaintSelector()
+    wanted = (selector.driver, selector.pool, selector.device)
+    return all(name in (None, has) for name, has in zip(wanted, device, strict=True))
+
+
+def test_a_status_that_changes_touches_nobody() -> None:
+    rules = TaintRules([make_rule()])
+    told = replace(make_rule(), status=DeviceTaintRuleStatus(conditions=(Condition(type="A"),)))
+    assert rules.put(told) == ()
+    assert rules.of("gpu.example.com", "p", "d") == (told,)
+
+
+def test_rules_add_their_taints_behind_the_drivers_own() -> None:
+    published = make_slice(devices=make_devices(2, taints=[make_rule(key="own").spec.taint]))
+    rules = TaintRules([make_taint_rule("b", device="gpu-1", key="b"), make_taint_rule("a", pool="node-1", key="a")])
+    tainted = rules.added_to(published)
+    keys = [[taint.key for taint in device.taints] for device in tainted.spec.devices]
+    assert keys == [["own", "a"], ["own", "a", "b"]]
+    assert TaintRules([make_taint_rule("a", pool="node-2")]).added_to(published) is published

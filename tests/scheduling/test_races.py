@@ -17,7 +17,16 @@ from scheduling import commit, queue
 from scheduling.capture import ClusterState
 from scheduling.controllers import claims, reservations, scheduler
 from scheduling.models import Cursor, QueuedPod
-from tests.builders import make_allocation, make_claim, make_pod, make_result, make_selectors, make_template
+from tests.builders import (
+    DRIVER,
+    make_allocation,
+    make_claim,
+    make_pod,
+    make_result,
+    make_selectors,
+    make_taint_rule,
+    make_template,
+)
 from tests.scheduling.cluster import Cluster, with_spec
 
 
@@ -123,6 +132,12 @@ MEANWHILE: dict[str, tuple[Change, bool]] = {
     "the pod was labelled": (lambda cluster: cluster.label(cluster.pod("web"), "team", "a"), True),
     "the pod was deleted": (lambda cluster: cluster.delete(cluster.pod("web")), False),
     "the pod was replaced by another one of its name": (lambda cluster: cluster.replace_pod("web"), False),
+    "a rule tainted the pool": (lambda cluster: cluster.create(make_taint_rule(driver=DRIVER, pool="node-1")), False),
+    "a rule tainted every device": (lambda cluster: cluster.create(make_taint_rule()), False),
+    "a rule tainted another pool": (
+        lambda cluster: cluster.create(make_taint_rule(driver=DRIVER, pool="node-2")),
+        True,
+    ),
     "the class was changed to select nothing": (
         lambda cluster: cluster.update(with_spec(cluster.device_class(), selectors=make_selectors(["false"]))),
         False,
