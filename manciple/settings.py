@@ -263,6 +263,8 @@ TOKEN_MAX_DAYS = float(os.environ.get("MANCIPLE_TOKEN_MAX_DAYS", "365"))
 #: `manage.py serve` fill in what is not set.
 PAGES_URL = os.environ.get("MANCIPLE_PAGES_URL", "http://127.0.0.1:8000")
 API_URL = os.environ.get("MANCIPLE_API_URL", "")
+#: The certificate of the authority by which clients know the API; "" where their system knows it.
+API_CA_FILE = os.environ.get("MANCIPLE_API_CA", "")
 
 AUTHENTICATION_BACKENDS = ["manciple.access.passwords.CountedPasswords"]
 _VALIDATION = "django.contrib.auth.password_validation"

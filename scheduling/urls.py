@@ -2,6 +2,7 @@
 
 from django.urls import path
 
+from scheduling.pages.account import views as account
 from scheduling.pages.claim_templates import views as templates_pages
 from scheduling.pages.claims import views as claims
 from scheduling.pages.classes import document as class_yaml
@@ -24,6 +25,11 @@ from scheduling.pages.timeline import views as timeline
 from scheduling.pages.whatif import views as whatif
 
 urlpatterns = [
+    path("account", account.show_account, name="account"),
+    path("account/tokens", account.make_token, name="account-tokens"),
+    path("account/tokens/revoke", account.revoke_token, name="account-revoke"),
+    path("account/password", account.change_password, name="account-password"),
+    path("account/sessions", account.end_sessions, name="account-sessions"),
     path("devices", devices.show_devices, name="devices"),
     path("devices/lines", devices.show_lines, name="device-lines"),
     path("devices/matches", devices.show_matches, name="device-matches"),

@@ -1,17 +1,7 @@
-// The claims pages with a script: names can be copied, previews open as a dialog, and on a narrow screen a claim opens on
-// its own page. Everything works without.
+// The claims pages with a script: previews open as a dialog, and on a narrow screen a claim opens on its own page.
+// Everything works without.
 (() => {
   const narrow = matchMedia("(max-width: 1180px)");
-
-  const reveal = () => document.querySelectorAll("[data-copy], [data-copy-from]").forEach((button) => { button.hidden = !navigator.clipboard; });
-  reveal();
-  document.addEventListener("manciple:merged", reveal);
-
-  const say = (words) => { const aloud = document.getElementById("said"); if (aloud) aloud.textContent = words; };
-  const copy = async (button) => {
-    await navigator.clipboard.writeText(button.dataset.copy ?? document.getElementById(button.dataset.copyFrom).textContent);
-    say("Copied.");
-  };
 
   const preview = async (link) => {
     const answer = await fetch(link.href);
@@ -31,8 +21,7 @@
   document.addEventListener("click", (event) => {
     if (event.defaultPrevented || event.button || event.metaKey || event.ctrlKey || event.shiftKey) return;
     const target = event.target.closest("[data-copy], [data-copy-from], [data-dialog], [data-own]");
-    if (!target) return;
-    if (target.matches("[data-copy], [data-copy-from]")) { copy(target); return; }
+    if (!target || target.matches("[data-copy], [data-copy-from]")) return;
     if (target.matches("[data-dialog]")) { event.preventDefault(); preview(target); return; }
     if (narrow.matches) { event.preventDefault(); location.assign(target.dataset.own); }
   });

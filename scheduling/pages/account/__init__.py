@@ -1,0 +1,1 @@
+"""A person's own account: password, tokens, where they are signed in."""

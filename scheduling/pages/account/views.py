@@ -1,0 +1,196 @@
+"""`/account`: what a person does for themselves, and for nobody else.
+
+A new token is shown in the answer to the form that asked for it, and nowhere again: it is not kept, in the session
+neither. Who changes their password stays signed in here, and nowhere else. A wrong old password counts as a failed
+attempt to sign in: an open browser that somebody came upon is no place to try passwords at.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.contrib import messages
+from django.contrib.auth import authenticate, update_session_auth_hash
+from django.contrib.auth.decorators import login_required
+from django.http import Http404, HttpRequest, HttpResponse
+from django.http.request import split_domain_port
+from django.shortcuts import redirect, render
+from django.utils.text import slugify
+from django.views.decorators.cache import never_cache
+from django.views.decorators.debug import sensitive_post_parameters
+from django.views.decorators.http import require_safe
+
+from manciple.access import sign_ins
+from manciple.access.authentication import tokens
+from manciple.access.models import SignIn, Token
+from manciple.access.passwords import locked_for
+from manciple.access.people import groups_of_user
+from manciple.api import kubeconfig
+from manciple.api.kubeconfig import Server
+from manciple.pages.posting import posted_from
+from manciple.store.tail import latest_revision
+from scheduling.pages.account.forms import ChangePasswordForm, NewTokenForm
+
+UNPROCESSABLE = 422
+#: Where the API listens unless the settings say otherwise.
+API_PORT = 6443
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewToken:
+    """One that was just made: its text is shown this once."""
+
+    text: str
+    row: Token
+
+
+@login_required
+@never_cache
+@require_safe
+def show_account(request: HttpRequest) -> HttpResponse:
+    return _draw(request)
+
+
+def _draw(
+    request: HttpRequest,
+    *,
+    token_form: NewTokenForm | None = None,
+    password_form: ChangePasswordForm | None = None,
+    made: NewToken | None = None,
+    status: int = 200,
+) -> HttpResponse:
+    user: Any = request.user
+    context = {
+        "place": "account",
+        "revision": latest_revision(),
+        "groups": groups_of_user(user),
+        "tokens": tokens.live().filter(person=user).order_by("-created"),
+        "sign_ins": [(one, browser_of(one), _is_here(request, one)) for one in sign_ins.of_person(user)],
+        "has_password": user.has_usable_password(),
+        "token_form": token_form or NewTokenForm(),
+        "password_form": password_form or ChangePasswordForm(),
+        "made": made,
+    }
+    return render(request, "account/page.html", context, status=status)
+
+
+def _is_here(request: HttpRequest, found: SignIn) -> bool:
+    return found.session_key == request.session.session_key
+
+
+# Tokens ---------------------------------------------------------------------------------------------------------------
+
+
+@login_required
+@never_cache
+@posted_from("account")
+def make_token(request: HttpRequest) -> HttpResponse:
+    """A token, or, with `kubeconfig` in the form, the file with one."""
+    form = NewTokenForm(request.POST)
+    if not form.is_valid():
+        return _draw(request, token_form=form, status=UNPROCESSABLE)
+    text, row = tokens.issue_for_person(
+        request.user, lifetime=form.cleaned_data["days"], purpose=form.purpose, creator=request.user.get_username()
+    )
+    if "kubeconfig" in request.POST:
+        return _file(request, text, row)
+    return _draw(request, made=NewToken(text=text, row=row))
+
+
+def _file(request: HttpRequest, text: str, row: Token) -> HttpResponse:
+    content = kubeconfig.render(_server_for(request), user=row.name, token=text)
+    name = f"kubeconfig-{slugify(row.name)}-{slugify(row.title)}.yaml"
+    disposition = f'attachment; filename="{name}"'
+    return HttpResponse(content, content_type="application/yaml", headers={"Content-Disposition": disposition})
+
+
+def _server_for(request: HttpRequest) -> Server:
+    """That of the settings; else the machine under whose name the dashboard was asked for."""
+    host = split_domain_port(request.get_host())[0]
+    url = settings.API_URL or f"https://{host}:{API_PORT}"
+    authority = Path(settings.API_CA_FILE)
+    return Server(url=url, ca_pem=authority.read_text() if authority.is_file() else "")
+
+
+@login_required
+@posted_from("account")
+def revoke_token(request: HttpRequest) -> HttpResponse:
+    """Of the person's own; with `all` every one."""
+    user: Any = request.user
+    own = Token.objects.filter(person=user)
+    found = own if "all" in request.POST else own.filter(pk=_number(request.POST.get("token", "")))
+    ended = tokens.revoke_all(found)
+    if not ended:
+        raise Http404("That token does not exist, or was revoked before.")
+    messages.success(request, f"Revoked {ended} token{'' if ended == 1 else 's'}. Nothing lets them in any more.")
+    return redirect("account")
+
+
+def _number(given: str) -> int:
+    """-1 for what is none."""
+    return int(given) if given.isascii() and given.isdigit() and len(given) < 19 else -1  # noqa: PLR2004 - a BIGINT
+
+
+# Password and sessions ------------------------------------------------------------------------------------------------
+
+
+@login_required
+@never_cache
+@sensitive_post_parameters()
+@posted_from("account")
+def change_password(request: HttpRequest) -> HttpResponse:
+    user: Any = request.user
+    form = ChangePasswordForm(request.POST, person=user)
+    if form.is_valid() and _knows(request, form.cleaned_data["old"], form):
+        user.set_password(form.cleaned_data["new"])
+        user.save(update_fields=["password"])
+        sign_ins.end_others(user, but=request.session.session_key)
+        before = request.session.session_key
+        update_session_auth_hash(request, user)
+        SignIn.objects.filter(session_key=before).update(session_key=request.session.session_key)
+        messages.success(request, "Your password is changed. You are signed out everywhere else.")
+        return redirect("account")
+    return _draw(request, password_form=form, status=UNPROCESSABLE)
+
+
+def _knows(request: HttpRequest, old: str, form: ChangePasswordForm) -> bool:
+    """Whether the old password is right; says so in the form where it is not."""
+    if authenticate(request, username=request.user.get_username(), password=old) is not None:
+        return True
+    locked = locked_for(request)
+    told = f"Too many failed attempts. Try again in {-(-locked // 60)} minutes." if locked else "Wrong password."
+    form.add_error("old", told)
+    return False
+
+
+@login_required
+@posted_from("account")
+def end_sessions(request: HttpRequest) -> HttpResponse:
+    """All but the one that asks."""
+    ended = sign_ins.end_others(request.user, but=request.session.session_key)
+    messages.success(request, f"Signed out of {ended} other browser{'' if ended == 1 else 's'}.")
+    return redirect("account")
+
+
+#: What browsers call themselves, in the order in which one is told from those that claim to be it.
+_BROWSERS = (("Edg/", "Edge"), ("OPR/", "Opera"), ("Firefox/", "Firefox"), ("Chrome/", "Chrome"), ("Safari/", "Safari"))
+_SYSTEMS = (
+    ("Android", "Android"),
+    ("iPhone", "iPhone"),
+    ("iPad", "iPad"),
+    ("Windows", "Windows"),
+    ("Mac OS X", "macOS"),
+    ("Linux", "Linux"),
+)
+
+
+def browser_of(found: SignIn) -> str:
+    """`Firefox on Linux`; the first words of what it calls itself where it is none of those."""
+    browser = next((name for mark, name in _BROWSERS if mark in found.agent), "")
+    system = next((name for mark, name in _SYSTEMS if mark in found.agent), "")
+    if browser and system:
+        return f"{browser} on {system}"
+    return browser or system or found.agent[:40] or "unknown browser"
