@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from msgspec import structs
 
@@ -60,32 +61,36 @@ def check_admin_access(writer: Writer, write: Write) -> None:
 
 
 def refusals(new: ResourceClaim | ResourceClaimTemplate, old: object = None) -> list[FieldError]:
-    """What to say, outside of labelled namespaces, to each field of `new` that asks for admin access anew."""
-    found: list[FieldError] = []
+    """What to say, outside of labelled namespaces, to the first field of `new` that asks for admin access anew.
+
+    The reference names a request's field without "exactly", and a template's as if it were a claim's.
+    """
     if isinstance(new, ResourceClaimTemplate):
-        return [] if old is not None else _requested(new.spec.spec.devices.requests, "spec.spec.devices.requests")
-    if old is None:
-        found += _requested(new.spec.devices.requests, "spec.devices.requests")
+        return [] if old is not None else _requested(new.spec.spec.devices.requests)
+    if old is None and (found := _requested(new.spec.devices.requests)):
+        return found
     if new.status.allocation != (old.status.allocation if isinstance(old, ResourceClaim) else None):
-        found += _given(new)
-    return found
+        return _given(new)
+    return []
 
 
-def _requested(requests: Sequence[DeviceRequest], path: str) -> list[FieldError]:
-    return [
-        forbidden(f"{path}[{position}].exactly.adminAccess", REFUSAL)
+def _requested(requests: Sequence[DeviceRequest]) -> list[FieldError]:
+    wanted = (
+        forbidden(f"spec.devices.requests[{position}].adminAccess", REFUSAL)
         for position, request in enumerate(requests)
         if request.exactly is not None and request.exactly.admin_access
-    ]
+    )
+    return list(islice(wanted, 1))
 
 
 def _given(claim: ResourceClaim) -> list[FieldError]:
     results = claim.status.allocation.devices.results if claim.status.allocation else ()
-    return [
+    given = (
         forbidden(f"status.allocation.devices.results[{position}].adminAccess", REFUSAL)
         for position, result in enumerate(results)
         if result.admin_access
-    ]
+    )
+    return list(islice(given, 1))
 
 
 def is_admin_namespace(labels: Mapping[str, str]) -> bool:

@@ -74,7 +74,7 @@ def test_validate_admin_access_of_claims_and_templates(cluster: Cluster, phrase:
 def test_the_refusal_names_the_field_and_the_label(cluster: Cluster) -> None:
     cluster.label_namespace("default", {ADMIN_ACCESS_LABEL: "yes"})
     assert refusal(make_claim("watcher", requests=ADMIN)) == (
-        'ResourceClaim.resource.k8s.io "watcher" is invalid: spec.devices.requests[1].exactly.adminAccess: Forbidden: '
+        'ResourceClaim.resource.k8s.io "watcher" is invalid: spec.devices.requests[1].adminAccess: Forbidden: '
         "admin access to devices requires the `resource.kubernetes.io/admin-access: true` label on the containing "
         "namespace"
     )
