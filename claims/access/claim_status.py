@@ -1,10 +1,13 @@
-"""Who may change which part of a claim's status: the right to write `resourceclaims/status` is not enough.
+"""Who may change which part of a claim: the right to write `resourceclaims` or `resourceclaims/status` is not enough.
 
     status.allocation,    the request's verb on `resourceclaims/binding`, in all namespaces: schedulers
     status.reservedFor
     status.devices        the verb on `resourceclaims/driver`, named after each driver whose entries change:
                           "associated-node:VERB" for a service account whose token is bound to the node that the claim
                           is allocated on, "arbitrary-node:VERB" for anybody
+    metadata.finalizers   to take the delete protection off a claim that is allocated: as status.allocation. Without it
+                          a deletion would free devices that are in use. (The reference asks for no more than to update
+                          the claim.)
 
 Asked of every write that a client wants, once it is known what it changes. The transaction that follows replaces the
 very state that was judged. Controllers and the scheduler, which write in this process, are not clients.
@@ -16,7 +19,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from claims.kinds.resource_claims import AllocatedDeviceStatus, AllocationResult, ResourceClaim, ResourceClaimStatus
+from claims.kinds.resource_claims import (
+    DELETE_PROTECTION,
+    AllocatedDeviceStatus,
+    AllocationResult,
+    ResourceClaim,
+    ResourceClaimStatus,
+)
 from manciple.access import authorization
 from manciple.access.attributes import Attributes, refusal
 from manciple.api import verbs
@@ -37,9 +46,9 @@ def register() -> None:
 
 def check(write: Write) -> None:
     """Raises: Invalid, with every part that may not be changed."""
-    if write.subresource != "status":
+    if write.operation != "UPDATE":
         return
-    errors = [*_binding(write), *_devices(write)]
+    errors = [*_binding(write), *_devices(write), *_protection(write)]
     if errors:
         raise Invalid.of(kind=write.kind.kind, group=write.kind.group, name=write.new.metadata.name, errors=errors)
 
@@ -48,13 +57,22 @@ def _binding(write: Write) -> Iterator[FieldError]:
     new, old = write.new.status, write.old.status
     if (new.allocation, new.reserved_for) == (old.allocation, old.reserved_for):
         return
-    wanted = _attributes(write.verb, "binding")
-    if why := _why_not(write.identity, [wanted]):
+    if why := _why_not(write.identity, [_attributes(write.verb, "binding")]):
         part = "changing status.allocation or status.reservedFor"
-        yield forbidden(
-            "status.allocation",
-            f'{part} requires resource="resourceclaims/binding", verb="{write.verb}" permission: {why}',
-        )
+        yield forbidden("status.allocation", f"{part} {_requires_binding(write)}: {why}")
+
+
+def _protection(write: Write) -> Iterator[FieldError]:
+    new, old = write.new, write.old
+    if DELETE_PROTECTION not in set(old.metadata.finalizers) - set(new.metadata.finalizers):
+        return
+    if old.status.allocation is not None and (why := _why_not(write.identity, [_attributes(write.verb, "binding")])):
+        part = f"removing {DELETE_PROTECTION} from a claim that is allocated"
+        yield forbidden("metadata.finalizers", f"{part} {_requires_binding(write)}: {why}")
+
+
+def _requires_binding(write: Write) -> str:
+    return f'requires resource="resourceclaims/binding", verb="{write.verb}" permission'
 
 
 def _devices(write: Write) -> Iterator[FieldError]:

@@ -75,11 +75,8 @@ def restrict(write: Write, find: Find) -> None:
 
 
 def _refusal(write: Write, why: str) -> Forbidden:
-    """Upstream: apiserver/pkg/admission/errors.go, NewForbidden."""
-    kind, meta = write.kind, (write.old if write.new is None else write.new).metadata
-    name = meta.name or meta.generate_name or "Unknown"
-    details = {"name": name, "group": kind.group, "kind": kind.plural}
-    return Forbidden(f'{kind.resource} "{name}" is forbidden: {why}', details={k: v for k, v in details.items() if v})
+    meta = (write.old if write.new is None else write.new).metadata
+    return Forbidden.of(write.kind.resource, meta.name or meta.generate_name, why)
 
 
 def _found(find: Find, resource: str, namespace: str, name: str) -> Any:

@@ -18,6 +18,8 @@ from manciple.wire.base import ApiObject, Condition, Int64, ObjectMeta, Quantity
 
 
 PACKAGE = "io.k8s.api.resource.v1"
+#: resourceapi.Finalizer: the claim may not go while its devices are given out.
+DELETE_PROTECTION = "resource.kubernetes.io/delete-protection"
 
 
 class CapacityRequirements(Value):

@@ -13,8 +13,10 @@ class ApiConfig(AppConfig):
 
     def ready(self) -> None:
         # Models can be imported from here on only.
-        from manciple.api import namespaces  # noqa: PLC0415
+        from manciple.access import ownership  # noqa: PLC0415
+        from manciple.api import namespaces, verbs  # noqa: PLC0415
 
         for kind in (*KINDS, CUSTOM_RESOURCE_DEFINITION):
             registry.register(kind)
         namespaces.register()
+        verbs.register_check(ownership.check)

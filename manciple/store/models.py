@@ -84,7 +84,7 @@ class OwnerLink(models.Model):
     #: no live object has this uid under the kind, name and namespace that the reference names
     gone = models.BooleanField()
     controller = models.BooleanField()
-    #: blockOwnerDeletion: a foreground deletion of the owner waits for this object
+    #: blockOwnerDeletion, and the reference leads somewhere: a foreground deletion of the owner waits for this object
     blocking = models.BooleanField()
 
     class Meta:

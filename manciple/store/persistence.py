@@ -50,17 +50,12 @@ def link(dependents: Sequence[tuple[Kind, ApiObject]]) -> None:
         for owner in obj.metadata.owner_references
     ]
     living = _living({owner.uid for _, owner, _ in pairs})
-    found = [
-        (
-            uid,
-            owner.uid,
-            key is not None,
-            key is not None and living.get(owner.uid) != key,
-            bool(owner.controller),
-            bool(owner.block_owner_deletion),
-        )
-        for uid, owner, key in pairs
-    ]
+    found = []
+    for uid, owner, key in pairs:
+        leads = key is not None and living.get(owner.uid) == key
+        # Who names an owner that is another namespace's, or of another kind than it says, holds nobody up.
+        blocks = leads and bool(owner.block_owner_deletion)
+        found.append((uid, owner.uid, key is not None, key is not None and not leads, bool(owner.controller), blocks))
     sql.insert(OwnerLink, _LINK_COLUMNS, found)
 
 

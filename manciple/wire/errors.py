@@ -209,6 +209,12 @@ class Forbidden(ApiError):
 
     code, reason = 403, "Forbidden"
 
+    @classmethod
+    def of(cls, resource: str, name: str, why: str) -> Forbidden:
+        """`pods "x" is forbidden: ...`, as admission says it; "Unknown" of an object without a name."""
+        known_as = name or "Unknown"
+        return cls(f'{resource} "{known_as}" is forbidden: {why}', details=_details(resource, known_as))
+
 
 class MethodNotAllowed(ApiError):
     """405."""

@@ -174,19 +174,21 @@ def _claim_to_record(writer: Writer, pod: Pod, entry: PodResourceClaim, owned: S
         claim = _claim(writer, pod, reference.claim)
         if claim is not None and is_for_pod(claim, pod):
             return ""
-    return _made_before(writer, entry, owned) or _make(writer, pod, entry)
+    return _made_before(writer, pod, entry, owned) or _make(writer, pod, entry)
 
 
 def _claim(writer: Writer, pod: Pod, name: str) -> ResourceClaim | None:
     return cast("ResourceClaim | None", writer.get(kind(CLAIMS), pod.metadata.namespace, name))
 
 
-def _made_before(writer: Writer, entry: PodResourceClaim, owned: Sequence[Key]) -> str:
-    """A claim made for this entry that the status does not tell of."""
-    for namespace, name in owned:
-        claim = writer.get(kind(CLAIMS), namespace, name)
-        if claim is not None and claim.metadata.annotations.get(POD_CLAIM_ANNOTATION) == entry.name:
-            return name
+def _made_before(writer: Writer, pod: Pod, entry: PodResourceClaim, owned: Sequence[Key]) -> str:
+    """A claim made for this entry that the status does not tell of. A stranger's may name the pod as its owner too."""
+    for key in owned:
+        claim = cast("ResourceClaim | None", writer.get(kind(CLAIMS), *key))
+        if claim is None or not is_for_pod(claim, pod):
+            continue
+        if claim.metadata.annotations.get(POD_CLAIM_ANNOTATION) == entry.name:
+            return claim.metadata.name
     return ""
 
 

@@ -28,7 +28,12 @@ from msgspec import structs
 
 from claims import models
 from claims.kinds.pods import Pod
-from claims.kinds.resource_claims import ResourceClaim, ResourceClaimConsumerReference, ResourceClaimStatus
+from claims.kinds.resource_claims import (
+    DELETE_PROTECTION,
+    ResourceClaim,
+    ResourceClaimConsumerReference,
+    ResourceClaimStatus,
+)
 from manciple.store import objects, persistence
 from manciple.store.objects import Writer
 from manciple.store.records import EventRecord
@@ -40,8 +45,7 @@ from scheduling.hints import FINISHED_PHASES
 from scheduling.pod_claims import claim_names, controller_of, is_done
 from scheduling.resources import CLAIMS, PODS, Key, decoded, key_of, kind
 
-#: resourceapi.Finalizer: the claim may not go while its devices are given out.
-FINALIZER = "resource.kubernetes.io/delete-protection"
+FINALIZER = DELETE_PROTECTION
 
 #: name, in the claim's namespace -> the pod
 FindPod = Callable[[str], Pod | None]

@@ -11,6 +11,7 @@ from msgspec import structs
 from claims.access.claim_status import NODE_NAME, changed_drivers, is_on_the_allocated_node
 from claims.kinds.registration import RESOURCE_CLAIM
 from claims.kinds.resource_claims import (
+    DELETE_PROTECTION,
     AllocatedDeviceStatus,
     AllocationResult,
     ResourceClaim,
@@ -186,6 +187,29 @@ def test_a_dry_run_takes_the_same_rights(rights: set[tuple[str, str, str]]) -> N
     store(make_claim(allocation=make_allocation()))
     with pytest.raises(Invalid):
         change(PLUGIN, dry_run=True, devices=(report(),))
+
+
+def test_only_who_may_bind_takes_the_protection_off_a_claim_that_is_allocated(
+    rights: set[tuple[str, str, str]],
+) -> None:
+    store(make_claim(allocation=make_allocation(), finalizers=(DELETE_PROTECTION, "example.com/other")))
+
+    def keep(*finalizers: str) -> ResourceClaim:
+        def changed(old: ResourceClaim) -> ResourceClaim:
+            return structs.replace(old, metadata=structs.replace(old.metadata, finalizers=finalizers))
+
+        claim: ResourceClaim = verbs.modify(
+            RESOURCE_CLAIM, changed, namespace="default", name="claim", identity=SCHEDULER
+        ).object
+        return claim
+
+    assert keep(DELETE_PROTECTION).metadata.finalizers == (DELETE_PROTECTION,)
+    with pytest.raises(Invalid, match=r"metadata\.finalizers: Forbidden: removing .* requires .*claims/binding"):
+        keep()
+    rights |= BINDING
+    change(SCHEDULER, allocation=None)
+    rights -= BINDING
+    assert keep().metadata.finalizers == ()
 
 
 # What they are told by ------------------------------------------------------------------------------------------------

@@ -148,6 +148,19 @@ def test_a_foreground_deletion_waits_for_blocking_dependents() -> None:
     assert living() == []
 
 
+def test_a_foreground_deletion_waits_for_nothing_in_another_namespace() -> None:
+    """Or whoever knows a uid could keep others from deleting what is theirs."""
+    owner = create(note("owner"))
+    hostage_taker = note("elsewhere", namespace="away", finalizers=("example.com/stays",))
+    create(hostage_taker, owned_by(owner, blocking=True))
+    create(
+        note("misnamed", finalizers=("example.com/stays",)), structs.replace(owned_by(owner, blocking=True), name="x")
+    )
+    delete("owner", propagation="Foreground")
+    collect()
+    assert living() == ["elsewhere", "misnamed"]
+
+
 def test_a_foreground_deletion_waits_for_its_dependents_dependents() -> None:
     owner = create(note("owner"))
     child = create(note("child"), owned_by(owner, blocking=True))

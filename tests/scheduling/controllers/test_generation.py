@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec import structs
 
 from claims.kinds.resource_claims import ResourceClaim
 from manciple.wire.base import OwnerReference
@@ -69,3 +70,24 @@ def test_a_pod_deleted_before_its_claims_were_made_gets_none(cluster: Cluster) -
     cluster.delete(cluster.create(make_pod("web", templates={"gpu": "one-gpu"})))
     cluster.settle()
     assert cluster.all(ResourceClaim) == []
+
+
+#: (namespace, whether it names the pod as its controller)
+BAIT: dict[str, tuple[str, bool | None]] = {
+    "in another namespace": ("mallory", True),
+    "of a pod that is not its controller": ("default", None),
+}
+
+
+@pytest.mark.parametrize("phrase", BAIT)
+def test_a_claim_that_only_says_it_was_made_for_a_pod_is_not_taken(cluster: Cluster, phrase: str) -> None:
+    """Else a stranger who knows the pod's uid could choose the pod's claim."""
+    namespace, controls = BAIT[phrase]
+    pod = cluster.create(make_pod("web", templates={"gpu": "one-gpu"}))
+    made = claim_for(pod, pod.spec.resource_claims[0], make_template("one-gpu"))
+    owner = structs.replace(made.metadata.owner_references[0], controller=controls)
+    metadata = structs.replace(made.metadata, name="bait", namespace=namespace, owner_references=(owner,))
+    cluster.create(structs.replace(made, metadata=metadata))
+    cluster.create(make_template("one-gpu"))
+    cluster.settle()
+    assert cluster.generated_claim("web").metadata.name != "bait"
