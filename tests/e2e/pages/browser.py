@@ -71,7 +71,7 @@ def signed_in_by_link(browser: Browser, link: str, password: str) -> Any:
     page = context.new_page()
     page.goto(link)
     page.get_by_label("New password").fill(password)
-    page.get_by_label("The same again").fill(password)
+    page.get_by_label("Repeat password").fill(password)
     page.get_by_role("button", name="Set password and sign in").click()
     page.wait_for_url(lambda url: "/welcome" not in url)
     state = context.storage_state()
