@@ -266,6 +266,11 @@ API_URL = os.environ.get("MANCIPLE_API_URL", "")
 #: The certificate of the authority by which clients know the API; "" where their system knows it.
 API_CA_FILE = os.environ.get("MANCIPLE_API_CA", "")
 
+#: The authority that signs clients of the API: what the listeners check their certificates by, and the key that the
+#: workers sign requests with. All processes need the same one.
+CLIENT_CA_FILE = Path(os.environ.get("MANCIPLE_CLIENT_CA", HOME / "ca.crt"))
+CLIENT_CA_KEY_FILE = Path(os.environ.get("MANCIPLE_CLIENT_CA_KEY", HOME / "ca.key"))
+
 AUTHENTICATION_BACKENDS = ["manciple.access.passwords.CountedPasswords"]
 _VALIDATION = "django.contrib.auth.password_validation"
 AUTH_PASSWORD_VALIDATORS: list[dict[str, Any]] = [

@@ -110,6 +110,7 @@ def redis_server() -> Iterator[services.Server]:
 
 #: What a process keeps of its database: module -> the function that forgets it.
 MEMORIES = {
+    "manciple.access.authentication.certificates": "forget",
     "manciple.access.authentication.epoch": "forget",
     "manciple.access.authentication.tokens": "forget",
     "manciple.store.announce": "forget",

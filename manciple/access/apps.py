@@ -15,8 +15,9 @@ class AccessConfig(AppConfig):
             registry.register(kind)
         # Models can be imported from here on only.
         from manciple.access import namespace_defaults, people, sign_ins  # noqa: PLC0415
-        from manciple.access.authentication import agent_tokens, chain, tokens  # noqa: PLC0415
+        from manciple.access.authentication import agent_tokens, certificates, chain, tokens  # noqa: PLC0415
 
+        chain.register_request_authenticator("certificates", certificates.ClientCertificates())
         chain.register_token_authenticator("agents", agent_tokens.AgentTokens())
         chain.register_token_authenticator("issued", tokens.IssuedTokens())
         people.watch_changes()

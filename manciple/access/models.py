@@ -69,3 +69,13 @@ class SignIn(models.Model):
 
     def __str__(self) -> str:
         return f"{self.person_id} from {self.address}"
+
+
+class CertificateRevocation(models.Model):
+    """Client certificates that were issued to `name` up to `before` let nobody in."""
+
+    name = models.CharField(max_length=253, unique=True)
+    before = models.DateTimeField()
+
+    def __str__(self) -> str:
+        return f"{self.name} up to {self.before}"

@@ -23,8 +23,7 @@ if TYPE_CHECKING:  # DRF's views load the authentication classes of the settings
 
 #: Where scope and environ carry the identity of a request whose credential was recognised before its body was read.
 IDENTITY = "manciple.identity"
-#: Where they carry the client's certificate (DER), which the TLS listener verified.
-CERTIFICATE = "manciple.certificate"
+CERTIFICATE = chain.CERTIFICATE
 CHALLENGE = 'Bearer realm="manciple"'
 
 

@@ -1,12 +1,15 @@
-"""The API's certificate authority and server certificate, kept as PEM files in one folder.
+"""The API's certificate authority, kept as PEM files in one folder, and what it signs: servers and clients.
 
 `ensure` makes what is missing and renews what will not do: a server certificate near its end, or one that does not
 name a host it is asked for. The authority is made once: kubeconfig files carry its certificate. kubectl sends no
 bearer token without TLS, which is why even a laptop needs this.
+
+`sign_client` signs what a client asks for (a PKCS#10 request), under a name that the caller has seen to.
 """
 
 from __future__ import annotations
 
+import hashlib
 import ipaddress
 import os
 from collections.abc import Iterable
@@ -16,12 +19,14 @@ from pathlib import Path
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from manciple.access.authentication.certificates import BACKDATED
 
 AUTHORITY_LIFETIME = timedelta(days=3650)
 SERVER_LIFETIME = timedelta(days=365)
-#: A certificate with less than this left is renewed.
+#: A server certificate with less than this left is renewed.
 RENEW_BEFORE = timedelta(days=30)
 #: Hosts that every server certificate names.
 LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
@@ -55,7 +60,15 @@ def ensure(folder: Path, *, hosts: Iterable[str] = (), now: datetime | None = No
 @dataclass(frozen=True, slots=True)
 class _Authority:
     certificate: x509.Certificate
-    key: ec.EllipticCurvePrivateKey
+    key: PrivateKey
+
+    @classmethod
+    def load(cls, certificate: Path, key: Path) -> _Authority:
+        """Of any kind that signs. Raises: OSError, ValueError."""
+        signing = serialization.load_pem_private_key(key.read_bytes(), password=None)
+        if not isinstance(signing, PrivateKey):
+            raise ValueError(f"{key} holds no key that signs certificates")  # noqa: TRY004 - the file is wrong
+        return cls(x509.load_pem_x509_certificate(certificate.read_bytes()), signing)
 
     @classmethod
     def load_or_make(cls, folder: Path, now: datetime) -> _Authority:
@@ -119,8 +132,70 @@ def _issue(files: Certificates, authority: _Authority, *, wanted: list[x509.Gene
     _write(files.certificate, certificate.public_bytes(serialization.Encoding.PEM), mode=0o644)
 
 
+# Clients --------------------------------------------------------------------------------------------------------------
+
+
+#: Keys of authorities that we can sign with; those of clients may be of these kinds, too.
+PrivateKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
+#: The least that an RSA key of a client has.
+RSA_BITS = 2048
+PublicKey = ec.EllipticCurvePublicKey | rsa.RSAPublicKey | ed25519.Ed25519PublicKey
+
+
+def ensure_authority(folder: Path, *, now: datetime | None = None) -> None:
+    """Make ca.crt and ca.key in `folder` where they are missing or near their end."""
+    folder.mkdir(parents=True, exist_ok=True)
+    _Authority.load_or_make(folder, now or datetime.now(UTC))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SigningAuthority:
+    """Where the files of the authority lie that signs clients."""
+
+    certificate: Path
+    key: Path
+
+
+def sign_client(
+    request: x509.CertificateSigningRequest,
+    *,
+    authority: SigningAuthority,
+    lifetime: timedelta,
+    usages: x509.KeyUsage | None = None,
+    now: datetime | None = None,
+) -> bytes:
+    """A client's certificate (PEM) for the subject and key of `request`; it ends before its authority does.
+
+    Raises: OSError, ValueError where the authority's files or the request's key will not do.
+    """
+    signer, now = _Authority.load(authority.certificate, authority.key), now or datetime.now(UTC)
+    key = request.public_key()
+    if not isinstance(key, PublicKey) or (isinstance(key, rsa.RSAPublicKey) and key.key_size < RSA_BITS):
+        raise ValueError(f"the key is none of an elliptic curve, Ed25519, or RSA with at least {RSA_BITS} bits")
+    lifetime = min(lifetime, signer.certificate.not_valid_after_utc - now)
+    certificate = (
+        _builder(subject=request.subject, issuer=signer.certificate.subject, public_key=key, now=now, lifetime=lifetime)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(usages or _key_usage(authority=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH]), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.key.public_key()), critical=False)
+        .sign(signer.key, hashes.SHA256())
+    )
+    return certificate.public_bytes(serialization.Encoding.PEM)
+
+
+def fingerprint(certificate: Path) -> str:
+    """`sha256:...` of the public key in a certificate file, as kubeadm names an authority to those who join."""
+    parsed = x509.load_pem_x509_certificate(certificate.read_bytes())
+    spki = parsed.public_key().public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
+    return f"sha256:{hashlib.sha256(spki).hexdigest()}"
+
+
+# Making ---------------------------------------------------------------------------------------------------------------
+
+
 def _builder(
-    *, subject: x509.Name, issuer: x509.Name, public_key: ec.EllipticCurvePublicKey, now: datetime, lifetime: timedelta
+    *, subject: x509.Name, issuer: x509.Name, public_key: PublicKey, now: datetime, lifetime: timedelta
 ) -> x509.CertificateBuilder:
     return (
         x509.CertificateBuilder()
@@ -128,7 +203,7 @@ def _builder(
         .issuer_name(issuer)
         .public_key(public_key)
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(minutes=5))  # a client's clock may lag behind
+        .not_valid_before(now - BACKDATED)
         .not_valid_after(now + lifetime)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(public_key), critical=False)
     )

@@ -186,7 +186,7 @@ async def _recognise(scope: Scope) -> None:
         return
     shown = shown_in(scope)
     identity = chain.remembered(shown)
-    if identity is None and not shown.bearer:
+    if identity is None and not (shown.bearer or shown.certificate):
         raise Unauthorized("Unauthorized")
     if identity is None and _is_long(scope):
         identity = await in_reader(lambda: chain.identify(shown))

@@ -22,8 +22,22 @@ class Server:
     ca_pem: str = ""
 
 
-def render(server: Server, *, user: str, token: str, namespace: str = "default") -> str:
-    """The file as YAML text."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientKey:
+    """A client's certificate and its key, both PEM."""
+
+    certificate: bytes
+    key: bytes
+
+
+def render(
+    server: Server, *, user: str, token: str = "", client: ClientKey | None = None, namespace: str = "default"
+) -> str:
+    """The file as YAML text; the user signs in with the token, or with a certificate."""
+    credential = {"token": token} if token else {}
+    if client is not None:
+        credential["client-certificate-data"] = base64.b64encode(client.certificate).decode()
+        credential["client-key-data"] = base64.b64encode(client.key).decode()
     cluster = {"server": server.url}
     if server.ca_pem:
         cluster["certificate-authority-data"] = base64.b64encode(server.ca_pem.encode()).decode()
@@ -32,7 +46,7 @@ def render(server: Server, *, user: str, token: str, namespace: str = "default")
         "apiVersion": "v1",
         "kind": "Config",
         "clusters": [{"name": CLUSTER, "cluster": cluster}],
-        "users": [{"name": user, "user": {"token": token}}],
+        "users": [{"name": user, "user": credential}],
         "contexts": [{"name": context, "context": {"cluster": CLUSTER, "user": user, "namespace": namespace}}],
         "current-context": context,
     }

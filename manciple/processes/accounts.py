@@ -12,6 +12,7 @@ from pathlib import Path
 
 from django.conf import settings
 from django.contrib.auth import get_user_model
+from django.core.management.base import CommandError
 
 from manciple.access.authentication import tokens
 from manciple.access.invitations import invite
@@ -44,6 +45,15 @@ def how_to_sign_in(link: str) -> str:
 def link_hours() -> float:
     """Hours for which such a link is good."""
     return settings.PASSWORD_RESET_TIMEOUT / 3600
+
+
+def server_named(url: str | None) -> Server:
+    """The API as HOME/kubeconfig names it, at `url` where one is given. Raises: CommandError."""
+    own = Home(Path(settings.HOME)).kubeconfig
+    known = kubeconfig.read_server(own.read_text()) if own.exists() else None
+    if url is None and known is None:
+        raise CommandError(f"{own} names no server: give --server URL, as clients reach the API")
+    return Server(url=url or (known.url if known else ""), ca_pem=known.ca_pem if known else "")
 
 
 def node_identity(node: str) -> tuple[str, tuple[str, ...]]:

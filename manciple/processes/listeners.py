@@ -11,6 +11,7 @@ import contextlib
 import logging
 import signal
 import socket
+import ssl
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ import uvloop
 from django.db import Error, connections
 
 from claims.devices.cache import read_devices
+from manciple.access.authentication.connections import CertifiedConnection
 
 log = logging.getLogger(__name__)
 
@@ -86,10 +88,19 @@ def bind(address: Address) -> socket.socket:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tls:
-    """Files of the server's certificate and key."""
+    """Files of the server's certificate and key. clients: the certificate of the authority that signs clients."""
 
     certificate: Path
     key: Path
+    clients: Path | None = None
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What uvicorn is told."""
+        found: dict[str, Any] = {"ssl_certfile": self.certificate, "ssl_keyfile": self.key}
+        if self.clients is not None:
+            found |= {"ssl_ca_certs": self.clients, "ssl_cert_reqs": ssl.CERT_OPTIONAL, "http": CertifiedConnection}
+        return found
 
 
 class Listeners:
@@ -112,8 +123,7 @@ class Listeners:
             ws="websockets-sansio",
             timeout_graceful_shutdown=GRACE_SECONDS,
             timeout_keep_alive=IDLE_SECONDS,
-            ssl_certfile=tls.certificate if tls else None,
-            ssl_keyfile=tls.key if tls else None,
+            **(tls.options if tls else {}),
         )
         self._servers.append((_QuietServer(config), listener))
 

@@ -262,7 +262,9 @@ class System:
             kubeconfig=self._home.kubeconfig,
             first_link=accounts.first_link(web_url),
         )
-        self._listeners.add(api_socket, tls=Tls(certificate=files.certificate, key=files.key))
+        self._listeners.add(
+            api_socket, tls=Tls(certificate=files.certificate, key=files.key, clients=settings.CLIENT_CA_FILE)
+        )
         self._listeners.add(web_socket)
         settings.ALLOWED_HOSTS.append("*" if web.listens_everywhere else web.url_host)
         nodes = SimulatedNodes(self._home, drivers=drivers, stopping=self._stopping)

@@ -2,10 +2,10 @@
 
     identify(Credentials(headers=..., certificate=..., address=...))    # -> Identity, or None for nobody
 
-Two kinds of authenticators are registered, from `AppConfig.ready()`. One for whole requests (a client certificate, the
-headers of a proxy) is asked first, in the order of registration. One for bearer tokens is told the token, and for whom
-it should be good: the API itself, or whom a TokenReview names. A bearer token that no one recognises is refused,
-whatever else the request may do without one; a request that shows nothing is nobody's.
+Two kinds of authenticators are registered, from `AppConfig.ready()`. Those for whole requests (a client certificate,
+the headers of a proxy) are asked first, in the order of registration. Those for bearer tokens are told the token, and
+for whom it should be good: the API itself, or whom a TokenReview names. A bearer token that no one recognises is
+refused, whatever else the request may do without one; a request that shows nothing is nobody's.
 
 `remembered` answers without the database, for the event loop. It says less and never more than `identify`.
 Source: apiserver/pkg/authentication/request/union, .../token/union, .../authenticator/audagnostic.go.
@@ -13,7 +13,7 @@ Source: apiserver/pkg/authentication/request/union, .../token/union, .../authent
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -23,6 +23,10 @@ from manciple.wire.identity import Identity
 #: The audience of tokens that are meant for this API (upstream: the issuer of service accounts).
 API_AUDIENCE = "https://kubernetes.default.svc"
 API_AUDIENCES = (API_AUDIENCE,)
+
+
+#: Where scope and environ carry the client's certificate (DER), which the TLS listener verified.
+CERTIFICATE = "manciple.certificate"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,8 +55,16 @@ class Authenticated:
     audiences: tuple[str, ...] = API_AUDIENCES
 
 
-#: What a request shows -> whose it is; None where it shows nothing of this kind. Raises: Unauthorized.
-RequestAuthenticator = Callable[[Credentials], Identity | None]
+class RequestAuthenticator(Protocol):
+    """Recognises one kind of credentials that a request shows besides bearer tokens."""
+
+    def authenticate(self, credentials: Credentials) -> Identity | None:
+        """None where it shows none of this kind, and where nobody is let in by it."""
+        ...
+
+    def remembered(self, credentials: Credentials) -> Identity | None:
+        """The same, as far as that is known without the database. Called in event loops."""
+        ...
 
 
 class TokenAuthenticator(Protocol):
@@ -92,14 +104,14 @@ def bearer(authorization: str) -> str:
 
 def identify(shown: Credentials) -> Identity | None:
     """Whose request this is; None where it shows nothing. Raises: Unauthorized for what nobody recognises."""
-    for ask in _requests.values():
-        if (identity := ask(shown)) is not None:
+    for authenticator in _requests.values():
+        if (identity := authenticator.authenticate(shown)) is not None:
             return identity
     token = shown.bearer
-    if not token:
+    if not (token or shown.certificate):
         return None
     try:
-        found = identify_token(token, address=shown.address)
+        found = identify_token(token, address=shown.address) if token else None
     except Unauthorized as error:
         raise Unauthorized("Unauthorized") from error
     if found is None:
@@ -116,10 +128,12 @@ def identify_token(token: str, *, audiences: Sequence[str] = API_AUDIENCES, addr
 
 
 def remembered(shown: Credentials) -> Identity | None:
-    """Whose request this is, as far as that is known without asking the database. Raises: Unauthorized."""
-    for ask in _requests.values():
-        if (identity := ask(shown)) is not None:
+    """Whose request this is, as far as that is known without asking the database."""
+    for authenticator in _requests.values():
+        if (identity := authenticator.remembered(shown)) is not None:
             return identity
     token = shown.bearer
-    known = (authenticator.remembered(token) for authenticator in _tokens.values()) if token else ()
+    if shown.certificate or not token:  # a certificate goes before a token, whether or not it is known here
+        return None
+    known = (one.remembered(token) for one in _tokens.values())
     return next((identity for identity in known if identity is not None), None)

@@ -27,6 +27,7 @@ from manciple.api.kubeconfig import Server
 from manciple.api.namespaces import ensure_namespaces
 from manciple.api.streams import close_streams
 from manciple.asgi import application
+from manciple.processes.listeners import Tls
 from manciple.store.tail import Tail
 
 
@@ -72,9 +73,8 @@ class _ServerThread(threading.Thread):
             port=0,
             log_level="warning",
             lifespan="off",
-            ssl_certfile=files.certificate,
-            ssl_keyfile=files.key,
             timeout_graceful_shutdown=2,
+            **Tls(certificate=files.certificate, key=files.key, clients=files.authority).options,
         )
         self.server = uvicorn.Server(config)
         self.started_serving = threading.Event()

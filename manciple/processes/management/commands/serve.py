@@ -58,8 +58,11 @@ class Command(BaseCommand):
 def _tls(certificate: Path | None, key: Path | None, *, hosts: list[str]) -> Tls:
     if (certificate is None) != (key is None):
         raise CommandError("--tls-cert and --tls-key belong together")
+    clients: Path = settings.CLIENT_CA_FILE
+    if clients.parent == Path(settings.HOME):
+        certificates.ensure_authority(clients.parent)
     if certificate and key:
-        return Tls(certificate=certificate, key=key)
+        return Tls(certificate=certificate, key=key, clients=clients)
     made = certificates.ensure(Path(settings.HOME), hosts=hosts)
     settings.API_CA_FILE = settings.API_CA_FILE or str(made.authority)
-    return Tls(certificate=made.certificate, key=made.key)
+    return Tls(certificate=made.certificate, key=made.key, clients=clients)

@@ -16,7 +16,8 @@ from manciple.access.authentication.tokens import LifetimeRefused, Purpose
 from manciple.access.models import Token
 from manciple.api import kubeconfig
 from manciple.api.kubeconfig import Server
-from manciple.processes.home import Home, write_private
+from manciple.processes.accounts import server_named
+from manciple.processes.home import write_private
 
 #: Who made a token that was issued here.
 CREATOR = "manage.py"
@@ -53,7 +54,7 @@ class Command(BaseCommand):
 
     def _issue(self, options: dict[str, Any]) -> None:
         file: Path | None = options["kubeconfig"]
-        server = _server(options["server"]) if file else Server(url="")
+        server = server_named(options["server"]) if file else Server(url="")
         text = _issued(options)
         if file is None:
             self.stdout.write(text)
@@ -104,15 +105,6 @@ def _lifetime(options: dict[str, Any]) -> timedelta | None:
         return tokens.lifetime_of(None if options["never_expires"] else options["days"])
     except LifetimeRefused as error:
         raise CommandError(f"{error} MANCIPLE_TOKEN_MAX_DAYS sets this.") from error
-
-
-def _server(url: str | None) -> Server:
-    """What the kubeconfig names. Raises: CommandError."""
-    own = Home(Path(settings.HOME))
-    known = kubeconfig.read_server(own.kubeconfig.read_text()) if own.kubeconfig.exists() else None
-    if url is None and known is None:
-        raise CommandError(f"{own.kubeconfig} names no server: give --server URL, as clients reach the API")
-    return Server(url=url or (known.url if known else ""), ca_pem=known.ca_pem if known else "")
 
 
 def _day(moment: datetime | None, otherwise: str = "-") -> str:
