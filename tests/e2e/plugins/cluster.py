@@ -70,7 +70,8 @@ class System:
 
     @property
     def drivers_kubeconfig(self) -> Path:
-        return self.agent.kubeconfig
+        """Not the node's: its agent may write no claim, and drivers report on their devices in `status.devices`."""
+        return self.up.kubeconfig
 
 
 def start_system(folder: Path) -> System:
