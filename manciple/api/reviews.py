@@ -62,7 +62,7 @@ def answer(review: Any, identity: Identity) -> Any:
         case TokenReview(spec=spec):
             status: Value = review_token(spec, identity)
         case SelfSubjectReview():
-            status = SelfSubjectReviewStatus(user_info=UserInfo(username=identity.name, groups=identity.groups))
+            status = SelfSubjectReviewStatus(user_info=UserInfo.of(identity))
         case SelfSubjectAccessReview(spec=spec):
             status = _access(spec, identity)
         case _:
@@ -107,5 +107,5 @@ def _status(spec: TokenReviewSpec) -> TokenReviewStatus:
         return TokenReviewStatus(error=error.message)
     if found is None:
         return TokenReviewStatus(error="invalid bearer token")
-    user = UserInfo(username=found.identity.name, groups=found.identity.groups)
+    user = UserInfo.of(found.identity)
     return TokenReviewStatus(authenticated=True, user=user, audiences=found.audiences)

@@ -78,7 +78,7 @@ def pb(
 
     `encoding`: "bytes" where Go has []byte (base64 in JSON), or the name of a wrapper ("quantity", "time",
     "microTime", "intOrString", "raw", "fieldsV1") where the JSON form is a scalar or raw JSON but the protobuf form
-    is a message; of a list or map it describes the elements.
+    is a message; of a list or map it describes the elements. "strings": the elements of a map are lists of strings.
     `merge_key`: the patchMergeKey of a strategic merge patch ("" replaces the list whole; the name of no field,
     MERGE_SCALARS, merges a list of scalars as a set).
     `retain_keys`: a patch of one element lists all fields it is to keep (patchStrategy=retainKeys).
@@ -341,6 +341,8 @@ def _union(info: inspect.UnionType) -> Shape:
 
 
 def _contained(container: Container, element: Shape) -> Shape:
+    if container == "map" and element.container == "list" and element.element is str:
+        return Shape(container="map", element=object)  # of lists of strings: the encoding "strings" reads them
     if element.container:
         raise TypeError("a list or map of lists or maps cannot be declared")
     return Shape(container=container, element=element.element, bits=element.bits)

@@ -286,7 +286,7 @@ def _member(declared: Declaration) -> Normalizer:
 
 def _contained(shape: Shape, encoding: str) -> Normalizer:
     element = _element(shape, encoding)
-    zero = "0" if encoding == "quantity" else _ZEROS.get(shape.element, {})
+    zero = {"quantity": "0", "strings": ()}.get(encoding, _ZEROS.get(shape.element, {}))
 
     def normalize_list(raw: Any, path: str, findings: Findings) -> Any:
         if not isinstance(raw, list | tuple):
@@ -328,6 +328,12 @@ def _int_or_string(raw: Any, path: str, findings: Findings) -> Any:
     if isinstance(raw, bool) or not isinstance(raw, int | str):
         return findings.mismatch(raw, path, "int or string")
     return raw
+
+
+def _strings(raw: Any, path: str, findings: Findings) -> Any:
+    if not isinstance(raw, list | tuple):
+        return findings.mismatch(raw, path, "array")
+    return ["" if item is None else _PLAIN[str](item, f"{path}[{at}]", findings) for at, item in enumerate(raw)]
 
 
 def _quantity(raw: Any, path: str, findings: Findings) -> Any:
@@ -376,6 +382,7 @@ _PLAIN: dict[type, Normalizer] = {
 _SCALARS: dict[str, Normalizer] = {
     "intOrString": _int_or_string,
     "bytes": _base64,
+    "strings": _strings,
     "quantity": _quantity,
     "time": _time(micro=False),
     "microTime": _time(micro=True),

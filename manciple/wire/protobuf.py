@@ -138,6 +138,16 @@ def _write_raw(value: Any) -> bytes:
     return delimited_field(1, msgspec.json.encode(value))
 
 
+def _read_strings(payload: Payload) -> list[str]:
+    if isinstance(payload, int):
+        raise malformed("a number stands where a message is expected")
+    return [text(part) for number, _, part in fields(payload) if number == 1]
+
+
+def _write_strings(values: Any) -> bytes:
+    return b"".join(delimited_field(1, value.encode()) for value in values)
+
+
 def _read_base64(payload: Payload) -> str:
     if isinstance(payload, int):
         raise malformed("a number stands where bytes are expected")
@@ -164,6 +174,7 @@ _WRAPPERS: dict[str, Scalar] = {
     "raw": Scalar(_read_raw, _write_raw),
     "fieldsV1": Scalar(_read_raw, _write_raw),
     "bytes": Scalar(_read_base64, _write_base64),
+    "strings": Scalar(_read_strings, _write_strings),
 }
 
 

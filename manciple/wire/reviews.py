@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Annotated, ClassVar
 
 from manciple.wire.base import ApiObject, Value, always, pb
+from manciple.wire.identity import Identity
 
 #: Of the second half; the kinds of authentication.k8s.io stand in no OpenAPI document.
 PACKAGE = "io.k8s.api.authorization.v1"
@@ -16,11 +17,16 @@ PACKAGE = "io.k8s.api.authorization.v1"
 
 
 class UserInfo(Value):
-    """An identity: its name and the groups it belongs to."""
+    """An identity: its name, the groups it belongs to, and what else its credential says."""
 
     username: Annotated[str, pb(1)] = ""
     uid: Annotated[str, pb(2)] = ""
     groups: Annotated[tuple[str, ...], pb(3)] = ()
+    extra: Annotated[dict[str, tuple[str, ...]], pb(4, encoding="strings")] = {}
+
+    @classmethod
+    def of(cls, identity: Identity) -> UserInfo:
+        return cls(username=identity.name, uid=identity.uid, groups=identity.groups, extra=dict(identity.extra))
 
 
 class TokenReviewSpec(Value):

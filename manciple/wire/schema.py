@@ -209,6 +209,8 @@ class _Collection:
             return self._reference(element)
         if declared.encoding == "bytes":
             return {"type": "string", "format": "byte"}
+        if declared.encoding == "strings":
+            return {"type": "array", "items": {"type": "string"}}
         if declared.encoding:
             return self._named(_ENCODED[declared.encoding])
         return dict(_scalar(element, declared.shape.bits))

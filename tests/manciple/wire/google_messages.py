@@ -22,7 +22,10 @@ _WRAPPERS: dict[str, dict[str, tuple[int, int]]] = {
     },
     "raw": {"raw": (1, _Field.TYPE_BYTES)},
     "fieldsV1": {"Raw": (1, _Field.TYPE_BYTES)},
+    "strings": {"items": (1, _Field.TYPE_STRING)},
 }
+#: Those of them whose one field is repeated.
+_REPEATED = frozenset({"strings"})
 
 
 def message_class(type_: type[Value], *, packed: bool = False) -> Any:
@@ -31,7 +34,8 @@ def message_class(type_: type[Value], *, packed: bool = False) -> Any:
     for name, parts in _WRAPPERS.items():
         wrapper = file.message_type.add(name=name)
         for part, (number, kind) in parts.items():
-            wrapper.field.add(name=part, number=number, type=kind, label=_Field.LABEL_OPTIONAL)
+            label = _Field.LABEL_REPEATED if name in _REPEATED else _Field.LABEL_OPTIONAL
+            wrapper.field.add(name=part, number=number, type=kind, label=label)
     _add(file, type_, packed=packed)
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)

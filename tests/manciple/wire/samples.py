@@ -16,6 +16,7 @@ _ENCODED: dict[str, Any] = {
     "raw": {"apiVersion": "example.com/v1", "list": [1, None, {"deep": ["é"]}]},
     "fieldsV1": {"f:metadata": {"f:labels": {}}},
     "bytes": "AAEC",
+    "strings": ("one ☃", "two"),
 }
 
 
