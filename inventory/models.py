@@ -64,12 +64,15 @@ class Device(models.Model):
     capacity = models.JSONField()  # as published: {"memory": {"value": "80Gi"}}
     taints = models.JSONField()  # as published: [{"key": ..., "effect": ...}]
     shared = models.BooleanField()  # allowMultipleAllocations
+    #: its driver put a NoExecute taint on it
+    evicting = models.BooleanField(default=False)
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["slice_name", "name"], name="device_key")]
         indexes = [
             models.Index(fields=["driver", "pool", "name"], name="device_pool"),
             models.Index(fields=["node_name"], name="device_node"),
+            models.Index(fields=["evicting"], condition=models.Q(evicting=True), name="device_evicting"),
         ]
 
 

@@ -126,6 +126,7 @@ class PublishedDeviceRow(NamedTuple):
     capacity: str
     taints: str
     shared: bool
+    evicting: bool
 
 
 def slice_row(obj: ResourceSlice) -> SliceRow:
@@ -155,6 +156,7 @@ def device_rows(obj: ResourceSlice) -> Iterator[PublishedDeviceRow]:
             sql.as_json(device.capacity),
             sql.as_json(device.taints),
             bool(device.allow_multiple_allocations),
+            any(taint.effect == "NoExecute" for taint in device.taints),
         )
 
 

@@ -111,7 +111,7 @@ class DeviceToleration(Value):
 
 
 class DeviceTaintSelector(Value):
-    """Which devices a rule taints: every field that is set must match; none set matches every device.
+    """Which devices a rule taints: every field that is set must match, so an empty selector matches every device.
 
     driver: of the device. pool: of the device. device: its name.
     """
@@ -122,7 +122,10 @@ class DeviceTaintSelector(Value):
 
 
 class DeviceTaintRuleSpec(Value):
-    """One selector and the taint that it puts on the devices."""
+    """One selector and the taint that it puts on the devices.
+
+    device_selector: which devices; a rule without one taints none.
+    """
 
     device_selector: Annotated[DeviceTaintSelector | None, pb(1)] = None
     taint: Annotated[DeviceTaint, pb(2)] = always(DeviceTaint())

@@ -1,7 +1,8 @@
 """Which devices the taint rules taint. PURE.
 
-A rule names a driver, a pool, a device, or leaves some of them open. `TaintRules` finds the rules of a device by what
-they name, so it does not matter to a device how many rules there are for others.
+A rule names a driver, a pool, a device, or leaves some of them open; without a selector it taints nothing.
+`TaintRules` finds the rules of a device by what they name, so it does not matter to a device how many rules there are
+for others.
 Source: staging/src/k8s.io/dynamic-resource-allocation/resourceslice/tracker of Kubernetes 1.36.
 """
 
@@ -12,7 +13,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from inventory.kinds.devices import DeviceTaint, DeviceTaintRule, DeviceTaintSelector, ResourceSlice
+from inventory.kinds.devices import DeviceTaint, DeviceTaintRule, DeviceToleration, ResourceSlice
 
 #: (driver, pool, device); None is any
 Place = tuple[str | None, str | None, str | None]
@@ -58,8 +59,9 @@ class TaintRules:
         known = self._by_name.get(rule.metadata.name)
         same = known is not None and known.spec == rule.spec
         touched = self.remove(rule.metadata.name)
-        place = _place(rule)
         self._by_name[rule.metadata.name] = rule
+        if (place := place_of(rule)) is None:
+            return touched
         self._by_place.setdefault(place, {})[rule.metadata.name] = rule
         pattern = _pattern(place)
         self._patterns[pattern] = self._patterns.get(pattern, 0) + 1
@@ -68,9 +70,9 @@ class TaintRules:
     def remove(self, name: str) -> tuple[TaintedPools, ...]:
         """Forget a rule; returns which pools see other taints than before."""
         gone = self._by_name.pop(name, None)
-        if gone is None:
+        place = None if gone is None else place_of(gone)
+        if place is None:
             return ()
-        place = _place(gone)
         del self._by_place[place][name]
         if not self._by_place[place]:
             del self._by_place[place]
@@ -108,11 +110,24 @@ class TaintRules:
         return replace(published, spec=replace(spec, devices=devices))
 
 
-def _place(rule: DeviceTaintRule) -> Place:
-    selector = rule.spec.device_selector or DeviceTaintSelector()
-    return selector.driver, selector.pool, selector.device
+def place_of(rule: DeviceTaintRule) -> Place | None:
+    """What its selector names; None for a rule that selects nothing. (Upstream's scheduler takes such a rule for one
+    that selects everything, against the field's description, and its eviction controller does not.)"""
+    selector = rule.spec.device_selector
+    return None if selector is None else (selector.driver, selector.pool, selector.device)
 
 
 def _pattern(place: Place) -> tuple[bool, bool, bool]:
     driver, pool, device = place
     return driver is not None, pool is not None, device is not None
+
+
+def tolerates(toleration: DeviceToleration, taint: DeviceTaint) -> bool:
+    """Upstream: resourceclaim.ToleratesTaint. An empty key with Equal matches any key, but needs the value."""
+    if toleration.effect and toleration.effect != taint.effect:
+        return False
+    if toleration.key and toleration.key != taint.key:
+        return False
+    if toleration.operator == "Exists":
+        return True
+    return toleration.operator in ("", "Equal") and toleration.value == taint.value

@@ -25,6 +25,7 @@ from claims.kinds.resource_claims import (
     ResourceClaim,
 )
 from inventory.kinds.devices import Device, DeviceClass, DeviceSelector, DeviceTaint, DeviceToleration
+from inventory.kinds.taint_rules import tolerates
 from manciple.cel.errors import NoSuchKey
 from scheduling.allocator.pools import Generation, bits
 from scheduling.allocator.published import Features, PublishedDevice, SliceContent, VerdictMasks, make_room
@@ -211,7 +212,7 @@ class RequestPlan:
         return _wrong(fault, self.claim, f"request {self.name}{error}")
 
     def tolerates(self, taint: DeviceTaint) -> bool:
-        return any(_tolerates(toleration, taint) for toleration in self.tolerations)
+        return any(tolerates(toleration, taint) for toleration in self.tolerations)
 
     def exclusive_result(self, device: PublishedDevice, *, conditions: bool) -> DeviceRequestAllocationResult:
         """A device that the request has for itself. conditions: whether binding conditions are copied."""
@@ -381,14 +382,3 @@ def _selectors(owner: str, selectors: tuple[DeviceSelector, ...]) -> tuple[Selec
         SelectorRef(owner, index, one.cel.expression if one.cel is not None else "")
         for index, one in enumerate(selectors)
     )
-
-
-def _tolerates(toleration: DeviceToleration, taint: DeviceTaint) -> bool:
-    """Upstream: resourceclaim.ToleratesTaint. An empty key with Equal matches any key, but needs the value."""
-    if toleration.effect and toleration.effect != taint.effect:
-        return False
-    if toleration.key and toleration.key != taint.key:
-        return False
-    if toleration.operator == "Exists":
-        return True
-    return toleration.operator in ("", "Equal") and toleration.value == taint.value

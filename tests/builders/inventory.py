@@ -137,12 +137,11 @@ def make_taint_rule(
 ) -> DeviceTaintRule:
     """`selector`: driver, pool, device; every device where none is named."""
     taint = DeviceTaint(key=key, value=value, effect=effect, time_added=time_added)
-    wanted = DeviceTaintSelector(**selector) if selector else None
     return DeviceTaintRule(
         api_version="resource.k8s.io/v1beta2",
         kind="DeviceTaintRule",
         metadata=make_meta(name),
-        spec=DeviceTaintRuleSpec(device_selector=wanted, taint=taint),
+        spec=DeviceTaintRuleSpec(device_selector=DeviceTaintSelector(**selector), taint=taint),
     )
 
 

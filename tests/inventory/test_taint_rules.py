@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from inventory.kinds.devices import DeviceTaintRule, DeviceTaintRuleStatus, DeviceTaintSelector
 from inventory.kinds.registration import DEVICE_TAINT_RULE, declare_taint_rule
-from inventory.kinds.taint_rules import TaintRules
+from inventory.kinds.taint_rules import TaintedPools, TaintRules
 from manciple.wire.base import Condition
 from tests.builders import make_devices, make_slice, make_taint_rule, stored
 from tests.conformance import objects
@@ -133,3 +133,13 @@ def test_rules_add_their_taints_behind_the_drivers_own() -> None:
     keys = [[taint.key for taint in device.taints] for device in tainted.spec.devices]
     assert keys == [["own", "a"], ["own", "a", "b"]]
     assert TaintRules([make_taint_rule("a", pool="node-2")]).added_to(published) is published
+
+
+def test_a_rule_without_a_selector_taints_nothing() -> None:
+    rule = make_taint_rule()
+    bare = replace(rule, spec=replace(rule.spec, device_selector=None))
+    rules = TaintRules([bare])
+    assert rules.of("d", "p", "a") == ()
+    assert rules.put(rule) == (TaintedPools(None, None),)
+    assert rules.put(bare) == (TaintedPools(None, None),)
+    assert (len(rules), rules.of("d", "p", "a"), rules.remove("repair")) == (1, (), ())

@@ -1,0 +1,285 @@
+"""Evicts pods whose devices carry a NoExecute taint that their claims do not tolerate (KEP-5055).
+
+    the taint is not tolerated              -> the pod goes at once
+    it is tolerated for so many seconds     -> the pod goes when they are over, counted from the taint's time
+    it is tolerated, or has another effect  -> the pod stays
+
+Who that is the index tells, for all taints together (`scheduling.device_taints`). Pods are evicted so many in a
+transaction, which asks the same questions once more for these pods alone; between two of these everybody else may
+write.
+
+Each rule's condition `EvictionInProgress` tells how far it is: before the first pod goes, then at most every ten
+seconds. A rule of effect None is told once how many pods it would evict if its effect were NoExecute. What was evicted
+is still counted after a restart (upstream's controller begins anew).
+Upstream: pkg/controller/devicetainteviction/device_taint_eviction.go.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from msgspec import structs
+
+from claims.kinds.pods import Pod, PodCondition
+from inventory.kinds.devices import DeviceTaintRule
+from manciple.store import objects
+from manciple.store.objects import Writer
+from manciple.wire.base import Condition, timestamp
+from manciple.wire.identity import controller
+from scheduling import event_recorder
+from scheduling.controllers.declaration import ADDED, DELETED, MODIFIED, Controller, batches
+from scheduling.coordination import looked_after
+from scheduling.device_taints import (
+    NO_EXECUTE,
+    KnownRules,
+    Survey,
+    Threat,
+    ThreatenedPod,
+    count_published,
+    following,
+)
+from scheduling.event_recorder import EventNote
+from scheduling.pod_claims import is_done
+from scheduling.resources import EVENTS, PODS, SLICES, TAINT_RULES, Key, key_of, kind
+
+# What a rule's condition says -----------------------------------------------------------------------------------------
+
+
+CONDITION = "EvictionInProgress"
+#: While pods are evicted, a rule's status is written no more often.
+STATUS_PERIOD = timedelta(seconds=10)
+_EVICTED = re.compile(r"(\d+) pods? evicted since starting the controller\.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvictionProgress:
+    """pending: (namespace, name) of the pods that a rule is going to evict. evicted: how many it has."""
+
+    pending: Sequence[Key] = ()
+    evicted: int = 0
+    #: of a rule of effect None: the devices that it selects
+    published: int = 0
+    allocated: int = 0
+
+
+def condition_for(rule: DeviceTaintRule, progress: EvictionProgress, now: datetime) -> Condition:
+    """As the controller of Kubernetes words it."""
+    effect, messages = rule.spec.taint.effect, []
+    status, namespaces = "False", len({namespace for namespace, _ in progress.pending})
+    somewhere = "1 namespace" if namespaces == 1 else f"{namespaces} different namespaces"
+    if effect == NO_EXECUTE and progress.pending:
+        status, reason = "True", "PodsPendingEviction"
+        need = "needs" if len(progress.pending) == 1 else "need"
+        messages.append(f"{_many(len(progress.pending), 'pod')} {need} to be evicted in {somewhere}.")
+    elif effect == NO_EXECUTE:
+        reason = "Completed" if progress.evicted else "NotStarted"
+    elif effect == "None":
+        reason = "NoEffect"
+        messages.append(
+            f"{_many(progress.published, 'published device')} selected. "
+            f"{_many(progress.allocated, 'allocated device')} selected. "
+            f"{_many(len(progress.pending), 'pod')} would be evicted in {somewhere} if the effect was NoExecute. "
+            "This information will not be updated again. Recreate the DeviceTaintRule to trigger an update."
+        )
+    else:
+        reason = "OtherEffect"
+        messages.append("Eviction only happens for the NoExecute effect.")
+    if progress.evicted:
+        messages.append(f"{_many(progress.evicted, 'pod')} evicted since starting the controller.")
+    return Condition(
+        type=CONDITION,
+        status=status,
+        reason=reason,
+        message=" ".join(messages),
+        observed_generation=rule.metadata.generation,
+        last_transition_time=timestamp(now),
+    )
+
+
+def _many(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
+
+
+def condition_of(rule: DeviceTaintRule) -> Condition | None:
+    return next((one for one in rule.status.conditions if one.type == CONDITION), None)
+
+
+def is_new(rule: DeviceTaintRule) -> bool:
+    """Whether its condition does not tell of what it says now."""
+    told = condition_of(rule)
+    return told is None or told.observed_generation != rule.metadata.generation
+
+
+def is_due(rule: DeviceTaintRule, now: datetime) -> bool:
+    """Whether its condition may be written again."""
+    told = condition_of(rule)
+    if told is None or is_new(rule):
+        return True
+    if rule.spec.taint.effect != NO_EXECUTE or told.last_transition_time is None:
+        return False
+    return now - datetime.fromisoformat(told.last_transition_time) >= STATUS_PERIOD
+
+
+def evicted_before(rule: DeviceTaintRule) -> int:
+    """How many pods its condition says were evicted: a restart does not lose them."""
+    told = condition_of(rule)
+    found = _EVICTED.search(told.message) if told is not None else None
+    return int(found[1]) if found else 0
+
+
+# Reconciling ----------------------------------------------------------------------------------------------------------
+
+
+#: Who writes (upstream: the service account of that name in kube-controller-manager).
+IDENTITY = controller("device-taint-eviction-controller")
+COMPONENT = "device-taint-eviction-controller"
+#: Pods or rules in one transaction: other writers wait no longer than these take.
+BATCH = 100
+#: Pods and rules changed in one run.
+MOST = 2000
+#: What the controller itself goes on to look at.
+LOOKING = frozenset({"evict_from_devices"})
+
+
+class Evictions:
+    """What this process remembers from run to run."""
+
+    def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        self.survey = Survey()
+        #: rule uid -> pods evicted of which its condition does not tell yet
+        self.untold: Counter[str] = Counter()
+
+
+known = Evictions()
+
+
+def reconcile(now: datetime) -> int:
+    """Tell the rules how far they are, and evict who has to go by now. Returns how many objects were changed."""
+    with following.view() as view:
+        rules = view.now()
+    threatened = known.survey.threatened(rules.evicting, now)
+    told = _tell(rules, threatened, now)
+    due = [one for one in threatened if one.threat.until <= now]
+    return told + sum(_evict_batch(batch, now) for batch in batches(due[:MOST], BATCH))
+
+
+def _tell(rules: KnownRules, threatened: Sequence[ThreatenedPod], now: datetime) -> int:
+    """Write the conditions that have something else to say by now. Returns how many."""
+    pending: dict[str, list[Key]] = defaultdict(list)
+    for one in threatened:
+        for uid in one.threat.rules:
+            pending[uid].append(one.key)
+    wanted: list[tuple[DeviceTaintRule, EvictionProgress]] = []
+    for rule in rules.all:
+        if is_due(rule, now) and _has_news(rule, pending):
+            progress = _progress(rule, pending[rule.metadata.uid], now)
+            if _differs(rule, condition_for(rule, progress, now)):
+                wanted.append((rule, progress))
+    return sum(_tell_batch(batch, now) for batch in batches(wanted[:MOST], BATCH))
+
+
+def _has_news(rule: DeviceTaintRule, pending: Mapping[str, Sequence[Key]]) -> bool:
+    """Whether its condition may have something else to say; most rules have come to rest."""
+    told, uid = condition_of(rule), rule.metadata.uid
+    return is_new(rule) or told is None or told.status == "True" or uid in pending or uid in known.untold
+
+
+def _progress(rule: DeviceTaintRule, pending: Sequence[Key], now: datetime) -> EvictionProgress:
+    evicted = evicted_before(rule) + known.untold[rule.metadata.uid]
+    if rule.spec.taint.effect != "None":
+        return EvictionProgress(pending=pending, evicted=evicted)
+    allocated, pods = Survey().would_evict(rule, now)
+    return EvictionProgress(
+        pending=[one.key for one in pods], evicted=evicted, published=count_published(rule), allocated=allocated
+    )
+
+
+def _differs(rule: DeviceTaintRule, condition: Condition) -> bool:
+    told = condition_of(rule)
+    return told is None or structs.replace(told, last_transition_time=condition.last_transition_time) != condition
+
+
+def _tell_batch(told: Sequence[tuple[DeviceTaintRule, EvictionProgress]], now: datetime) -> int:
+    changed = 0
+    with objects.writing(identity=IDENTITY) as writer, looked_after.noted(writer, LOOKING):
+        writer.load(kind(TAINT_RULES), [key_of(rule) for rule, _ in told])
+        for before, progress in told:
+            rule = writer.get(kind(TAINT_RULES), *key_of(before))
+            if not isinstance(rule, DeviceTaintRule) or rule.metadata.uid != before.metadata.uid:
+                continue
+            others = tuple(one for one in rule.status.conditions if one.type != CONDITION)
+            status = structs.replace(rule.status, conditions=(*others, condition_for(rule, progress, now)))
+            writer.update(kind(TAINT_RULES), structs.replace(rule, status=status), subresource="status")
+            changed += 1
+    for rule, _ in told:
+        known.untold.pop(rule.metadata.uid, None)
+    return changed
+
+
+def _evict_batch(pods: Sequence[ThreatenedPod], now: datetime) -> int:
+    """Evict those of `pods` that have to go as things are inside the transaction."""
+    evicted: list[str] = []
+    with objects.writing(identity=IDENTITY) as writer:
+        with following.view() as view:
+            rules = view.now()
+        threats = known.survey.still_threatened([one.uid for one in pods], rules.evicting, now)
+        writer.load(kind(PODS), [one.key for one in pods])
+        going = [pod for one in pods if (pod := _going(writer, one, threats, now)) is not None]
+        writer.load(kind(EVENTS), [event_recorder.key_of(_note(pod)) for pod in going])
+        for pod in going:
+            _evict(writer, pod, now)
+            evicted += threats[pod.metadata.uid].rules
+    known.untold.update(evicted)
+    return len(going)
+
+
+def _going(writer: Writer, one: ThreatenedPod, threats: Mapping[str, Threat], now: datetime) -> Pod | None:
+    """The pod, if it is the same and still has to go now."""
+    pod = writer.get(kind(PODS), *one.key)
+    threat = threats.get(one.uid)
+    if not isinstance(pod, Pod) or pod.metadata.uid != one.uid or threat is None or threat.until > now:
+        return None
+    if not pod.spec.node_name or pod.metadata.deletion_timestamp is not None or is_done(pod):
+        return None
+    return pod
+
+
+def _evict(writer: Writer, pod: Pod, now: datetime) -> None:
+    disruption = PodCondition(
+        type="DisruptionTarget",
+        status="True",
+        reason="DeletionByDeviceTaintManager",
+        message="Device Taint manager: deleting due to NoExecute taint",
+        last_transition_time=timestamp(now),
+    )
+    others = [condition for condition in pod.status.conditions if condition.type != disruption.type]
+    status = structs.replace(pod.status, conditions=(*others, disruption))
+    event_recorder.record(writer, _note(pod), now=now)
+    writer.update(kind(PODS), structs.replace(pod, status=status), subresource="status")
+    writer.delete(kind(PODS), *key_of(pod), uid=pod.metadata.uid)
+
+
+def _note(pod: Pod) -> EventNote:
+    return EventNote(
+        regarding=pod, reason="DeviceTaintManagerEviction", message="Marking for deletion", component=COMPONENT
+    )
+
+
+CONTROLLER = Controller(
+    name="evict_from_devices",
+    does="evicts pods whose devices have a NoExecute taint that their claims do not tolerate",
+    reconcile=reconcile,
+    # What a claim tolerates for a while ends without an event.
+    every=1,
+    wakes_on=frozenset(
+        (resource, change) for resource in (TAINT_RULES, SLICES) for change in (ADDED, MODIFIED, DELETED)
+    ),
+    most_per_turn=MOST,
+)
