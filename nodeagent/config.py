@@ -82,6 +82,9 @@ class AgentConfig:
     cpu: str = field(default_factory=machine_cpus)
     memory: str = field(default_factory=machine_memory)
     pods: int = 110
+    rootfs_dirs: tuple[Path, ...] = ()  # below which a directory may be a container's image
+    pids_limit: int = 2048  # processes of one container
+    unsafe_sysctls: tuple[str, ...] = ()  # that pods may set besides the safe ones
     boot: str = field(default_factory=machine_boot)  # what was prepared before this boot is prepared anew
     workers: int = 4  # pods worked on at once
     lease_seconds: float = 10.0  # between renewals of the lease

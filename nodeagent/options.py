@@ -72,8 +72,17 @@ def _add_node(node: argparse._ArgumentGroup) -> None:
     add("--memory", default=machine_memory(), help="memory capacity of the node (default: the machine's)")
     add("--pods", type=int, default=110, help="pods to accept (default: %(default)s)")
     add("--label", action="append", default=[], metavar="KEY=VALUE", help="a label of the Node; repeatable")
-    names = sorted(RUNTIMES)
+    _add_runtime(node)
+
+
+def _add_runtime(node: argparse._ArgumentGroup) -> None:
+    add, names = node.add_argument, sorted(RUNTIMES)
     add("--runtime", choices=names, default="simulated", help="what runs containers (default: %(default)s)")
+    images = "a directory of which those below may be images (rootfs:/DIR/...); repeatable (default: none)"
+    add("--rootfs-dir", action="append", default=[], type=Path, metavar="DIR", help=images)
+    add("--pids-limit", type=int, default=2048, metavar="N", help="processes of a container (default: %(default)s)")
+    unsafe = "a kernel parameter that pods may set besides the safe ones; repeatable"
+    add("--allow-unsafe-sysctl", action="append", default=[], metavar="NAME", help=unsafe)
 
 
 def _add_devices(devices: argparse._ArgumentGroup) -> None:
@@ -109,6 +118,9 @@ def configuration(options: argparse.Namespace) -> AgentConfig:
         cpu=options.cpu,
         memory=options.memory,
         pods=options.pods,
+        rootfs_dirs=tuple(folder.resolve() for folder in options.rootfs_dir),
+        pids_limit=options.pids_limit,
+        unsafe_sysctls=tuple(options.allow_unsafe_sysctl),
         plugin_dir=options.plugin_dir.resolve() if options.plugin_dir else None,
         plugin_call_seconds=options.plugin_call_seconds,
         plugin_grace_seconds=options.plugin_grace_seconds,

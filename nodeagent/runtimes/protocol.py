@@ -76,18 +76,33 @@ class MountRequest(Value):
     propagation: str = ""
 
 
+class ConfinementProfile(Value):
+    """What confines a process. kind: RuntimeDefault, Unconfined or Localhost, "" where nothing is said; name: which."""
+
+    kind: str = ""
+    name: str = ""
+
+
 class Security(Value):
-    """As whom, and with which powers, a container's process runs. None: as the image or the runtime say."""
+    """As whom, and with which powers, a container's process runs. None: as the image or the runtime say.
+
+    groups: besides the user's, that of volumes among them. fs_group: whom volumes belong to. se_linux: parts of a
+    label by name.
+    """
 
     user: int | None = None
     group: int | None = None
     groups: tuple[int, ...] = ()
+    fs_group: int | None = None
     non_root: bool = False
     privileged: bool = False
     read_only_root: bool = False
-    no_new_privileges: bool = False
+    no_new_privileges: bool = True
     add: tuple[str, ...] = ()
     drop: tuple[str, ...] = ()
+    seccomp: ConfinementProfile = ConfinementProfile()
+    app_armor: ConfinementProfile = ConfinementProfile()
+    se_linux: tuple[tuple[str, str], ...] = ()
 
 
 class ContainerRequest(Value):

@@ -16,18 +16,17 @@ from claims.kinds.containers import (
     EnvVarSource,
     HTTPGetAction,
     LifecycleHandler,
-    PodSecurityContext,
     Probe,
     ProbeHandler,
     ResourceFieldSelector,
-    SecurityContext,
     VolumeMount,
 )
 from claims.kinds.pods import Pod
 from claims.kinds.volumes import Volume
 from manciple.wire.quantity import Quantity
 from nodeagent.config import machine_cpus, machine_memory
-from nodeagent.runtimes.protocol import Action, ContainerRequest, MountRequest, ProbeRequest, Probes, Role, Security
+from nodeagent.runtimes.protocol import Action, ContainerRequest, MountRequest, ProbeRequest, Probes, Role
+from nodeagent.runtimes.security import security_of, ungranted
 
 # `$(NAME)` in commands, arguments and values of variables. `$$` is a dollar sign, a reference to an unknown name stays
 # as it is written, and so does anything else. Source: kubernetes third_party/forked/golang/expansion.
@@ -178,7 +177,7 @@ def container_request(
         cpu_request_millis=_amount(container.resources.requests.get("cpu")).milli_value(),
         memory_bytes=_amount(container.resources.limits.get("memory")).as_int64_ceil(),
         mounts=tuple(_mounts(pod, container, found)),
-        security=_security(spec.security_context, container.security_context),
+        security=security_of(pod, container),
         sysctls=tuple((s.name, s.value) for s in spec.security_context.sysctls) if spec.security_context else (),
         probes=_probes(container, addresses.pod),
         post_start=_hook(container, container.lifecycle.post_start if container.lifecycle else None, addresses.pod),
@@ -187,7 +186,7 @@ def container_request(
         grace_seconds=GRACE_SECONDS if (grace := spec.termination_grace_period_seconds) is None else grace,
         message_path=container.termination_message_path,
         message_from_log=container.termination_message_policy == "FallbackToLogsOnError",
-        unserved=tuple(found.unserved),
+        unserved=(*found.unserved, *ungranted(pod, container)),
     )
 
 
@@ -238,25 +237,6 @@ def _kind(volume: Volume) -> str:
         return f"emptyDir of medium {volume.empty_dir.medium}"
     fields = (one for one in msgspec.structs.fields(volume) if one.name != "name")
     return next((one.encode_name for one in fields if getattr(volume, one.name) is not None), "a volume without source")
-
-
-# Security.
-def _security(of_pod: PodSecurityContext | None, own: SecurityContext | None) -> Security:
-    """The container's own word counts before the pod's."""
-    pod, mine = of_pod or PodSecurityContext(), own or SecurityContext()
-    capabilities = mine.capabilities
-    groups = (*pod.supplemental_groups, *(() if pod.fs_group is None else (pod.fs_group,)))
-    return Security(
-        user=pod.run_as_user if mine.run_as_user is None else mine.run_as_user,
-        group=pod.run_as_group if mine.run_as_group is None else mine.run_as_group,
-        groups=groups,
-        non_root=bool(pod.run_as_non_root if mine.run_as_non_root is None else mine.run_as_non_root),
-        privileged=bool(mine.privileged),
-        read_only_root=bool(mine.read_only_root_filesystem),
-        no_new_privileges=mine.allow_privilege_escalation is False,
-        add=capabilities.add if capabilities else (),
-        drop=capabilities.drop if capabilities else (),
-    )
 
 
 # Probes and hooks; `address`: of the pod.

@@ -59,7 +59,7 @@ class RealNode:
             [
                 *(sys.executable, "-m", "nodeagent", "--node-name", NODE, "--kubeconfig", str(self.up.kubeconfig)),
                 *("--state-dir", str(self.state_dir), "--cdi-dir", str(self.cdi_dir)),
-                *("--runtime", "podman", "--drivers-file", str(self.drivers)),
+                *("--runtime", "podman", "--rootfs-dir", str(self.folder), "--drivers-file", str(self.drivers)),
             ]
         ).start()
         return self

@@ -66,7 +66,7 @@ class RealNode:
             [
                 *(sys.executable, "-m", "nodeagent", "--node-name", NODE, "--kubeconfig", str(up.kubeconfig)),
                 *("--state-dir", str(self.state_dir), "--cdi-dir", str(self.cdi_dir)),
-                *("--runtime", "podman", "--drivers-file", str(drivers_file)),
+                *("--runtime", "podman", "--rootfs-dir", str(folder), "--drivers-file", str(drivers_file)),
             ]
         ).start()
 

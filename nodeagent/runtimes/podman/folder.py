@@ -292,7 +292,7 @@ def volume_options(folder: PodFolder, request: ContainerRequest) -> Iterator[str
     for number, wanted in enumerate(request.mounts):
         try:
             held = folder.sub_path(wanted.volume, request.name, number)
-            source = _below(_source(folder, wanted), wanted, held)
+            source = _below(_source(folder, wanted, request.security.fs_group), wanted, held)
         except OSError as error:
             raise ContainerFailed(f"volume {wanted.volume}: {error}", reason="CreateContainerConfigError") from error
         if ":" in f"{source}{wanted.target}":
@@ -301,17 +301,24 @@ def volume_options(folder: PodFolder, request: ContainerRequest) -> Iterator[str
         yield from ("--volume", f"{source}:{wanted.target}:{access},{_PROPAGATION[wanted.propagation]},rbind")
 
 
-def _source(folder: PodFolder, wanted: MountRequest) -> Path:
+def _source(folder: PodFolder, wanted: MountRequest, fs_group: int | None) -> Path:
+    """fs_group: whom an emptyDir is made for: what is written to it is theirs, too."""
     if wanted.kind == "hostPath":
         return _host_path(wanted)
-    path = folder.volume(wanted.volume)
+    path, mode = folder.volume(wanted.volume), 0o777 if fs_group is None else 0o2777
     if not path.is_dir():
         path.mkdir(parents=True)
-        path.chmod(0o777)
+        _hand_over(path, fs_group, mode)
     if wanted.kind == "memory" and not os.path.ismount(path):
-        size = f",size={wanted.size}" if wanted.size else ""
-        mount("tmpfs", path, "tmpfs", f"mode=0777{size}")
+        mount("tmpfs", path, "tmpfs", f"mode={mode:o}" + (f",size={wanted.size}" if wanted.size else ""))
+        _hand_over(path, fs_group, mode)
     return path
+
+
+def _hand_over(path: Path, group: int | None, mode: int) -> None:
+    if group is not None:
+        os.chown(path, -1, group)
+    path.chmod(mode)  # chown takes the bit away that hands the group on
 
 
 def _host_path(wanted: MountRequest) -> Path:

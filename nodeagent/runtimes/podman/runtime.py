@@ -16,17 +16,20 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from claims.kinds.security_checks import safe_sysctls
 from nodeagent.config import AgentConfig
 from nodeagent.disk import Disk
 from nodeagent.failures import ContainerFailed
 from nodeagent.runtimes.logs import LogQuery, read_log
 from nodeagent.runtimes.podman import program, starting
 from nodeagent.runtimes.podman.actions import SOON, Actions, Prober, Stopper, Stopping
+from nodeagent.runtimes.podman.confinement import Confinement, folder_of, needs_image_user, user_of
 from nodeagent.runtimes.podman.folder import ContainerNote, PodFolder, volume_options
 from nodeagent.runtimes.podman.kernel import ExitWatcher, PodNetworks
 from nodeagent.runtimes.podman.program import (
     COMMAND_SECONDS,
     Podman,
+    PodmanFailed,
     Seen,
     installed_podman,
     limits,
@@ -35,7 +38,7 @@ from nodeagent.runtimes.podman.program import (
     seconds,
     wait_for_orphans,
 )
-from nodeagent.runtimes.podman.starting import ROOTFS, CdiLinks, Place, run_arguments
+from nodeagent.runtimes.podman.starting import CdiLinks, Place, run_arguments
 from nodeagent.runtimes.protocol import ContainerRequest, ContainerRun, logged_run
 
 # What the runtime knows of one pod, and the requests and runs that have no container of their own.
@@ -67,6 +70,7 @@ class Setting:
     mark: str
     node: str
     cdi_dir: Path
+    confinement: Confinement
     networks: Path = NETWORKS
 
 
@@ -250,22 +254,26 @@ class PodmanRuntime:
         backoff = self._backoffs.get((request.pod_uid, request.name))
         if backoff is not None and self._clock() < backoff.until:
             raise backoff.refusal(request)
-        security = request.security
-        if security.non_root and (security.user == 0 or (security.user is None and self._is_root(request.image))):
-            message = "container has runAsNonRoot and image will run as root; set runAsUser to another user than 0"
-            raise ContainerFailed(message, reason="CreateContainerConfigError")
+        self._setting.confinement.refuse(request)
 
-    def _is_root(self, image: str) -> bool:
-        """Whether an image says no other user. One that is not here yet is taken at its word when it is."""
-        if image.startswith(ROOTFS):
-            return True
+    def _image_user(self, request: ContainerRequest) -> str:
+        """The user that an image names, once it is here. Raises: ContainerFailed."""
+        asked = ("image", "inspect", "--format", "{{.User}}", "--", request.image)
+        if request.pull_policy == "Always":
+            self._podman("pull", "--quiet", "--", request.image, timeout=RUN_SECONDS)
         try:
-            user = self._podman("image", "inspect", "--format", "{{.User}}", image).strip()
-        except ContainerFailed:
-            return False
-        return user.partition(":")[0] in ("", "0", "root")
+            return self._podman(*asked).strip()
+        except PodmanFailed:
+            if request.pull_policy == "Never":
+                raise
+        self._podman("pull", "--quiet", "--", request.image, timeout=RUN_SECONDS)
+        return self._podman(*asked).strip()
 
     def _place(self, pod: KnownPod, request: ContainerRequest) -> Place:
+        confinement, security = self._setting.confinement, request.security
+        folder = folder_of(request.image, confinement.rootfs)
+        asked = folder is None and needs_image_user(security)
+        user = user_of(security, of_image=self._image_user(request) if asked else "")
         network = None if request.host_network else self._networks.create(request.pod_uid, request.address)
         return Place(
             name=self._name(request),
@@ -274,8 +282,12 @@ class PodmanRuntime:
             message_file=pod.folder.message_file(request.name, request.attempt),
             hosts_file=pod.folder.hosts_file,
             network=network,
+            user=user,
+            folder=folder,
+            fetched=asked,
             volumes=tuple(volume_options(pod.folder, request)),
             limits=self._limits,
+            confinement=tuple(confinement.options(request)),
         )
 
     def _start_failed(self, pod: KnownPod, request: ContainerRequest, error: ContainerFailed) -> None:
@@ -429,6 +441,12 @@ def create(config: AgentConfig, *, disk: Disk, clock: Callable[[], float]) -> Po
         mark=program.agent_mark(config.node_name, config.state_dir),
         node=config.node_name,
         cdi_dir=config.cdi_dir,
+        confinement=Confinement(
+            rootfs=config.rootfs_dirs,
+            seccomp=config.state_dir / "seccomp",
+            pids=config.pids_limit,
+            sysctls=safe_sysctls() | set(config.unsafe_sysctls),
+        ),
     )
     try:
         return PodmanRuntime(podman, setting, disk=disk, clock=clock)

@@ -1,4 +1,7 @@
-"""How a container is started: the arguments of `podman run`, CDI files where podman looks, and why it failed."""
+"""How a container is started: the arguments of `podman run`, CDI files where podman looks, and why it failed.
+
+Words of the manifest stand behind an option of ours, or behind `--`: none of them is taken for an option itself.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +14,8 @@ from pathlib import Path
 from nodeagent.cdi.files import SUFFIXES
 from nodeagent.failures import ContainerFailed
 from nodeagent.runtimes.podman.program import PodmanFailed
-from nodeagent.runtimes.protocol import ContainerRequest, Security
+from nodeagent.runtimes.protocol import ContainerRequest
 
-#: An image that is a directory of this machine: "rootfs:/path". Containers see it through an overlay of their own.
-ROOTFS = "rootfs:"
 #: A log is cut when it reaches this size.
 LOG_SIZE = "10mb"
 PULL = {"Always": "always", "IfNotPresent": "missing", "Never": "never"}
@@ -23,7 +24,11 @@ SHARES_PER_CPU, LEAST_SHARES = 1024, 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """A container's name in podman and its files on this machine. network: None for the host's."""
+    """A container's name in podman and its files on this machine.
+
+    network: None for the host's. user: "" for the image's. folder: the image, where it is a directory. fetched: the
+    image is here, as it was looked at. confinement: further options.
+    """
 
     name: str
     labels: dict[str, str]
@@ -31,13 +36,17 @@ class Place:
     message_file: Path
     hosts_file: Path
     network: Path | None
+    user: str = ""
+    folder: Path | None = None
+    fetched: bool = False
     volumes: tuple[str, ...] = ()
     limits: tuple[str, ...] = ()
+    confinement: tuple[str, ...] = ()
 
 
 def run_arguments(request: ContainerRequest, place: Place) -> list[str]:
     """Raises: ContainerFailed for what cannot be started."""
-    return ["run", "--detach", *_fixed(place), *_own(request, place), *_image_and_command(request)]
+    return ["run", "--detach", *_fixed(place), *_own(request, place), *_image_and_command(request, place)]
 
 
 def _fixed(place: Place) -> Iterator[str]:
@@ -49,7 +58,7 @@ def _fixed(place: Place) -> Iterator[str]:
     yield from ("--http-proxy=false", "--systemd=false", "--sdnotify=ignore", "--unsetenv", "container")
     yield from ("--no-hosts", "--volume", f"{place.hosts_file}:/etc/hosts:rw")
     yield from ("--network", "host" if place.network is None else f"ns:{place.network}")
-    yield from (*place.volumes, *place.limits)
+    yield from (*place.volumes, *place.limits, *place.confinement)
 
 
 def _own(request: ContainerRequest, place: Place) -> Iterator[str]:
@@ -66,6 +75,7 @@ def _own(request: ContainerRequest, place: Place) -> Iterator[str]:
             "--hostname": request.hostname,
             "--workdir": request.working_dir,
             "--stop-signal": request.stop_signal,
+            "--user": place.user,
             "--pid": "host" if request.host_pid else "",
             "--ipc": "host" if request.host_ipc else "",
         }
@@ -73,7 +83,6 @@ def _own(request: ContainerRequest, place: Place) -> Iterator[str]:
     yield from ("--tty",) if request.tty else ()
     yield from ("--interactive",) if request.stdin else ()
     yield from _resources(request)
-    yield from _security(request.security)
     for name, value in request.sysctls:
         yield from ("--sysctl", f"{name}={value}")
 
@@ -92,34 +101,15 @@ def _resources(request: ContainerRequest) -> Iterator[str]:
         yield from ("--memory", f"{request.memory_bytes}b", "--memory-swap", f"{request.memory_bytes}b")
 
 
-def _security(security: Security) -> Iterator[str]:
-    if security.user is not None or security.group is not None:
-        user = 0 if security.user is None else security.user
-        yield from ("--user", str(user) if security.group is None else f"{user}:{security.group}")
-    for group in security.groups:
-        yield from ("--group-add", str(group))
-    yield from ("--privileged",) if security.privileged else ()
-    yield from ("--read-only", "--read-only-tmpfs=false") if security.read_only_root else ()
-    yield from ("--security-opt", "no-new-privileges") if security.no_new_privileges else ()
-    for option, names in (("--cap-add", security.add), ("--cap-drop", security.drop)):
-        for name in names:
-            yield from (option, name)
-
-
-def _image_and_command(request: ContainerRequest) -> list[str]:
-    if not request.image.startswith(ROOTFS):
+def _image_and_command(request: ContainerRequest, place: Place) -> list[str]:
+    if place.folder is None:
         entry = ["--entrypoint", json.dumps(request.command)] if request.command else []
-        return ["--pull", PULL.get(request.pull_policy, "missing"), *entry, request.image, *request.args]
-    folder = request.image.removeprefix(ROOTFS)
-    if not Path(folder).is_absolute():
-        raise ContainerFailed(
-            f"image {request.image}: give the directory's full path, as in rootfs:/srv/busybox",
-            reason="InvalidImageName",
-        )
+        pull = "never" if place.fetched else PULL.get(request.pull_policy, "missing")
+        return ["--pull", pull, *entry, "--", request.image, *request.args]
     words = [*request.command, *request.args]
     if not words:
         raise ContainerFailed(f"image {request.image} has no command of its own; give the container a command")
-    return ["--rootfs", f"{folder}:O", *words]
+    return ["--rootfs", "--", f"{place.folder}:O", *words]
 
 
 # Lets podman find the CDI files of an agent that keeps them elsewhere than where podman looks. podman (before 5.x,

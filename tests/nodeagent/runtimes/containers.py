@@ -80,6 +80,7 @@ class Node:
             node_name=name,
             state_dir=folder / "state",
             cdi_dir=folder / "cdi",
+            rootfs_dirs=(folder,),
         )
         self.config.cdi_dir.mkdir(exist_ok=True)
         self.mark = program.agent_mark(name, self.config.state_dir)

@@ -301,3 +301,23 @@ def test_an_image_with_a_user_of_its_own_may_run_where_root_is_refused(node: Nod
     node.ended()
 
     assert node.log() == "7\n"
+
+
+def test_the_group_of_a_manifest_does_not_make_root_of_the_images_user(node: Node, image: str) -> None:
+    security = {"runAsNonRoot": True, "runAsGroup": 2000}
+    container = {"name": "main", "image": image, "imagePullPolicy": "Never", "args": ["id -u; id -g"]}
+    node.start({**container, "securityContext": security})
+
+    node.ended()
+
+    assert node.log() == "7\n2000\n"
+
+
+def test_as_whom_an_image_runs_is_found_out_before_it_runs(node: Node) -> None:
+    """One that is not here is fetched first, not taken at its word."""
+    security = {"runAsNonRoot": True}
+    with pytest.raises(ContainerFailed) as refused:
+        node.start({"name": "main", "image": "localhost:1/nosuch:1", "securityContext": security})
+
+    assert refused.value.reason == "ErrImagePull"
+    assert containers_of(node.mark) == []
