@@ -31,7 +31,6 @@ from inventory.kinds.device_rules import (
     CONFIGURATIONS_MAX,
     PARAMETERS_MAX,
     validate_binding_conditions,
-    validate_conditions,
     validate_configuration,
     validate_device_class_name,
     validate_device_name,
@@ -46,6 +45,7 @@ from inventory.kinds.device_rules import (
     validate_uid,
 )
 from inventory.kinds.node_rules import validate_node_selector
+from manciple.wire.conditions import validate_conditions
 from manciple.wire.errors import FieldError, forbidden, immutable, invalid, not_supported, required, too_long, too_many
 from manciple.wire.validation import (
     SPEC,

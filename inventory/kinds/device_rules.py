@@ -26,7 +26,7 @@ from inventory.kinds.devices import (
     DeviceToleration,
     OpaqueDeviceConfiguration,
 )
-from manciple.wire.base import Condition
+from manciple.wire.conditions import validate_conditions
 from manciple.wire.errors import FieldError, duplicate, invalid, not_supported, required, too_long, too_many
 from manciple.wire.validation import (
     DRIVER_NAME_MAX,
@@ -284,28 +284,6 @@ def validate_skipped_operations(operations: Sequence[str], path: Path) -> Errors
     if "NodePrepareResources" in skipped and not skipped & {"NodeUnprepareResources", "*"}:
         message = "NodePrepareResources cannot be skipped unless NodeUnprepareResources is also skipped"
         found.append(invalid(path, operations, message))
-    return found
-
-
-CONDITION_STATUSES = ("False", "True", "Unknown")
-
-
-def validate_conditions(conditions: Sequence[Condition], path: Path) -> Errors:
-    """metav1.Condition lists (upstream: ValidateConditions)."""
-    return validate_set(conditions, path, _validate_condition, key=lambda condition: condition.type)
-
-
-def _validate_condition(condition: Condition, path: Path) -> Errors:
-    found = each(check_label_key(condition.type), path.child("type"), condition.type)
-    if condition.status not in CONDITION_STATUSES:
-        found.append(not_supported(path.child("status"), condition.status, CONDITION_STATUSES))
-    if condition.observed_generation < 0:
-        message = "must be greater than or equal to zero"
-        found.append(invalid(path.child("observedGeneration"), condition.observed_generation, message))
-    if not condition.last_transition_time:
-        found.append(required(path.child("lastTransitionTime"), "must be set"))
-    if not condition.reason:
-        found.append(required(path.child("reason"), "must be set"))
     return found
 
 

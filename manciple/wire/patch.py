@@ -325,8 +325,8 @@ def _ordered(
 ) -> list[Any]:
     """`merged` with the elements that `order` names in that order, and the others where the server had them.
 
-    An element that is not named comes before a named one unless the server had it after that one (upstream:
-    normalizeElementOrder, mergeSortedSlice).
+    An element that is not named comes before a named one only where the server had it so (upstream:
+    normalizeElementOrder, mergeSortedSlice): what a patch adds comes first.
     """
     before = {_hashable(identity(item)): position for position, item in enumerate(original)}
     rank = {_hashable(value): position for position, value in enumerate(order)}
@@ -334,14 +334,14 @@ def _ordered(
     def key(item: Any) -> Any:
         return _hashable(identity(item))
 
-    def precedes(named_item: Any, other: Any) -> bool:
-        return key(named_item) in before and key(other) in before and before[key(named_item)] < before[key(other)]
+    def precedes(other: Any, named_item: Any) -> bool:
+        return key(named_item) in before and key(other) in before and before[key(other)] < before[key(named_item)]
 
     named = sorted((item for item in merged if key(item) in rank), key=lambda item: rank[key(item)])
     others = [item for item in merged if key(item) not in rank]
     result: list[Any] = []
     for item in named:
-        while others and not precedes(item, others[0]):
+        while others and precedes(others[0], item):
             result.append(others.pop(0))
         result.append(item)
     return result + others

@@ -268,7 +268,6 @@ def validate_label_selector(selector: LabelSelectorLike | None, path: Path) -> E
     for position, requirement in enumerate(selector.match_expressions):
         at = path.child("matchExpressions").at(position)
         values = at.child("values")
-        found += each(check_label_key(requirement.key), at.child("key"), requirement.key)
         if requirement.operator in ("In", "NotIn"):
             missing = required(values, "must be specified when `operator` is 'In' or 'NotIn'")
             found += [] if requirement.values else [missing]
@@ -277,6 +276,7 @@ def validate_label_selector(selector: LabelSelectorLike | None, path: Path) -> E
             found += [extra] if requirement.values else []
         else:
             found.append(invalid(at.child("operator"), requirement.operator, "not a valid selector operator"))
+        found += each(check_label_key(requirement.key), at.child("key"), requirement.key)
         for index, value in enumerate(requirement.values):
             found += each(check_label_value(value), values.at(index), value)
     return found

@@ -410,7 +410,7 @@ def validate_labels(labels: Mapping[str, str], path: Path) -> Errors:
     found: Errors = []
     for key, value in labels.items():
         found += each(check_label_key(key), path, key)
-        found += each(check_label_value(value), path.key(key), value)
+        found += each(check_label_value(value), path, value)
     return found
 
 

@@ -161,8 +161,8 @@ READY = Condition(type="Ready", status="True", reason="Up", last_transition_time
             [
                 'status.devices[0].conditions[0].type: Invalid value: "-"',
                 'status.devices[0].conditions[0].status: Unsupported value: "Maybe"',
-                "status.devices[0].conditions[0].lastTransitionTime: Required value: must be set",
-                "status.devices[0].conditions[0].reason: Required value: must be set",
+                "status.devices[0].conditions[0].lastTransitionTime: Required value",
+                "status.devices[0].conditions[0].reason: Required value",
             ],
         ),
         "with nine conditions": (

@@ -118,7 +118,7 @@ A, B, C = {"name": "a", "image": "1"}, {"name": "b", "image": "1"}, {"name": "c"
             {"spec": {"containers": [{"name": "b", "image": "2"}]}},
             pod(A, {"name": "b", "image": "2"}),
         ),
-        "new elements are appended": (pod(A), {"spec": {"containers": [C]}}, pod(A, C)),
+        "new elements come first": (pod(A), {"spec": {"containers": [C]}}, pod(C, A)),
         "elements are deleted": (pod(A, B), {"spec": {"containers": [{"name": "a", "$patch": "delete"}]}}, pod(B)),
         "a list is replaced": (pod(A, B), {"spec": {"containers": [{"$patch": "replace"}, C]}}, pod(C)),
         "a map is replaced": (
