@@ -28,7 +28,7 @@ from claims.kinds.resource_claims import (
 )
 from manciple.access import authorization
 from manciple.access.attributes import Attributes, refusal
-from manciple.api import verbs
+from manciple.api import first_stage
 from manciple.store.hooks import Write
 from manciple.wire.errors import FieldError, Invalid, forbidden
 from manciple.wire.identity import Identity
@@ -41,7 +41,7 @@ SERVICE_ACCOUNT = re.compile(r"system:serviceaccount:[a-z0-9-]+:[a-z0-9.-]+")
 
 
 def register() -> None:
-    verbs.register_check(check, resources=CLAIMS)
+    first_stage.register_check(check, resources=CLAIMS)
 
 
 def check(write: Write) -> None:

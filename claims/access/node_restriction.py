@@ -8,7 +8,8 @@
     tokens            of service accounts: bound to one of its pods, for an audience that this pod names
 
 It is asked twice: first of what the agent sent, so that a refusal tells nothing about the object and comes before
-validation (`verbs.register_check`), and again inside the writer's transaction, where the object is the current one.
+validation (`first_stage.register_check`), and again inside the writer's transaction, where the object is the current
+one.
 Source: plugin/pkg/admission/noderestriction/admission.go and kubelet/pkg/apis/well_known_labels.go, 1.36.
 """
 
@@ -24,7 +25,7 @@ from inventory.kinds.node_rules import agent_may_label
 from inventory.kinds.nodes import Node
 from manciple.access import authorization
 from manciple.access.attributes import Attributes
-from manciple.api import verbs
+from manciple.api import first_stage
 from manciple.store import hooks, objects
 from manciple.store.hooks import Write
 from manciple.store.objects import Writer
@@ -39,7 +40,7 @@ Find = Callable[[str, str, str], Any]
 
 
 def register() -> None:
-    verbs.register_check(check, resources=RESOURCES, first=True)
+    first_stage.register_check(check, resources=RESOURCES, first=True)
     hooks.register_rule(restrict_in_transaction, operations={"CREATE", "UPDATE", "DELETE"}, resources=RESOURCES)
 
 

@@ -23,7 +23,7 @@ from django.core.exceptions import ImproperlyConfigured
 from claims.kinds.pods import Pod
 from claims.kinds.security_checks import is_significant_update, reasons, told, violations
 from claims.kinds.security_levels import PREFIX, LevelVersion, PodSecurityPolicy, parse_policy, policy_of
-from manciple.api import verbs
+from manciple.api import first_stage
 from manciple.store import hooks, objects
 from manciple.store.hooks import Write
 from manciple.store.objects import Writer
@@ -65,7 +65,7 @@ def register() -> None:
     PodSecurity.current()
     hooks.register_rule(check_pod, operations={"CREATE", "UPDATE"}, resources={PODS_RESOURCE})
     hooks.register_rule(check_labels, operations={"CREATE", "UPDATE"}, resources={NAMESPACES})
-    verbs.register_check(warn_of_pods)
+    first_stage.register_check(warn_of_pods)
 
 
 # Pods -----------------------------------------------------------------------------------------------------------------

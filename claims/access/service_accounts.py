@@ -32,7 +32,7 @@ from claims.kinds.volumes import (
 )
 from manciple.access.kinds.service_accounts import DEFAULT_NAME, ServiceAccount
 from manciple.access.namespace_defaults import AUTHORITY_KEY, ROOT_CA, SERVICE_ACCOUNTS
-from manciple.api import verbs
+from manciple.api import first_stage
 from manciple.store.follower import Follower, View
 from manciple.store.hooks import Write
 from manciple.store.records import Written
@@ -54,7 +54,7 @@ _random = SystemRandom()
 
 
 def register() -> None:
-    verbs.register_completion(PODS, admit)
+    first_stage.register_completion(PODS, admit)
 
 
 # Accounts -------------------------------------------------------------------------------------------------------------

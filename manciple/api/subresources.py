@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 from msgspec import structs
 
-from manciple.api import requests, verbs
+from manciple.api import first_stage, requests, verbs
 from manciple.api.answers import status_of, success
 from manciple.api.requests import ResourcePath, WriteOptions
 from manciple.api.streams import (
@@ -240,7 +240,7 @@ def evict(
     """Delete a pod on behalf of `kubectl drain`; there are no disruption budgets to ask."""
     eviction = _decoded(Eviction, "policy", body, content_type=content_type, options=options)
     named = structs.replace(eviction.metadata, namespace=where.namespace, name=where.name)
-    verbs.admit(
+    first_stage.admit(
         Write(
             operation="CREATE",
             kind=kind,

@@ -14,25 +14,41 @@ gets the Conflict.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from datetime import UTC, datetime
+from random import SystemRandom
 from typing import Any
+from uuid import uuid4
 
 from msgspec import structs
 
 from manciple.access.kinds import roles
-from manciple.api import namespaces
+from manciple.api import first_stage, namespaces
 from manciple.api.requests import ListOptions, propagation_of
 from manciple.store import objects, tail
 from manciple.store.hooks import Write
+from manciple.store.metadata import initialise
 from manciple.store.records import DeletionAnswer, Page, Stored
+from manciple.store.writer import NAME_ATTEMPTS
+from manciple.wire import codec
 from manciple.wire.apply import tracked
 from manciple.wire.base import ApiObject, timestamp
-from manciple.wire.errors import ApiError, BadRequest, Conflict, Expired, FieldError, Invalid, NotFound, invalid
+from manciple.wire.errors import (
+    AlreadyExists,
+    ApiError,
+    BadRequest,
+    Conflict,
+    Expired,
+    FieldError,
+    Invalid,
+    NotFound,
+    invalid,
+)
 from manciple.wire.identity import Identity
 from manciple.wire.machinery import DeleteOptions, Preconditions
 from manciple.wire.registry import Kind, registry
+from manciple.wire.validation import generate_name
 
 # Reading --------------------------------------------------------------------------------------------------------------
 
@@ -100,12 +116,21 @@ CREATED_BY_UPDATE = frozenset(
     {"leases.coordination.k8s.io", "events", "events.events.k8s.io", *(kind.resource for kind in roles.KINDS)}
 )
 #: Kinds whose updates must name the resourceVersion they replace (upstream: AllowUnconditionalUpdate is false).
-CONDITIONAL = frozenset({"leases.coordination.k8s.io"})
+CONDITIONAL = frozenset(
+    {
+        "leases.coordination.k8s.io",
+        "validatingadmissionpolicies.admissionregistration.k8s.io",
+        "validatingadmissionpolicybindings.admissionregistration.k8s.io",
+        "validatingwebhookconfigurations.admissionregistration.k8s.io",
+    }
+)
 
 #: The Leases of nodes are renewed every ten seconds and valid for forty: seconds for which a renewal may wait for
 #: others to share its commit with.
 NODE_LEASES = ("leases.coordination.k8s.io", "kube-node-lease")
 PATIENCE_OF_NODES = 0.25
+
+_random = SystemRandom()
 
 #: The stored object -> its successor; called again when somebody else wrote first, so it must not keep what it saw.
 Change = Callable[[Any], Any]
@@ -124,19 +149,49 @@ def create(kind: Kind, obj: Any, *, namespace: str = "", identity: Identity, dry
 
     Raises: BadRequest, Invalid, AlreadyExists; NotFound for a missing namespace, Forbidden for one being deleted.
     """
-    asked = placed(kind, obj, namespace=namespace)
-    write = Write(operation="CREATE", kind=kind, new=asked, identity=identity, dry_run=dry_run, verb="create")
-    _ask(_gates, write)
-    if (complete := _completions.get(kind.resource)) is not None:
-        asked = complete(write)
-    prepared = kind.prepare_create(asked)
-    refuse_wrong(kind, prepared, kind.validate_create(prepared))
-    _ask(_checks, replace(write, new=prepared))
-    return objects.write(
-        lambda writer: writer.create(kind, prepared),
+    write = Write(
+        operation="CREATE",
+        kind=kind,
+        new=placed(kind, obj, namespace=namespace),
         identity=identity,
-        reads=_reads_of_creation(kind, prepared),
         dry_run=dry_run,
+        verb="create",
+        version=first_stage.version(),
+        options=first_stage.options("CreateOptions", dry_run=dry_run),
+    )
+    first_stage.ask_gates(write)
+    prepared = kind.prepare_create(first_stage.completed(write))
+    for remaining in reversed(range(NAME_ATTEMPTS)):
+        try:
+            return _create(replace(write, new=_named(prepared)))
+        except AlreadyExists as error:
+            if prepared.metadata.name:
+                raise
+            if not remaining:
+                why = "the server was not able to generate a unique name for the object"
+                raise AlreadyExists(f"{error.message}, {why}", details=error.details) from None
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _named(obj: Any) -> Any:
+    """With a name made from generateName, where it has none: checks see it as it will be."""
+    meta = obj.metadata
+    if meta.name or not meta.generate_name:
+        return obj
+    return structs.replace(obj, metadata=structs.replace(meta, name=generate_name(meta.generate_name, _random)))
+
+
+def _create(write: Write) -> Any:
+    """Raises: Invalid, AlreadyExists, and what checks and rules raise."""
+    kind, obj, uid = write.kind, write.new, str(uuid4())
+    refuse_wrong(kind, obj, kind.validate_create(obj))
+    seen = initialise(kind, obj, name=obj.metadata.name, uid=uid, now=datetime.now(UTC))
+    first_stage.ask_checks(replace(write, new=seen))
+    return objects.write(
+        lambda writer: writer.create(kind, obj, uid=uid),
+        identity=write.identity,
+        reads=_reads_of_creation(kind, obj),
+        dry_run=write.dry_run,
     )
 
 
@@ -157,7 +212,8 @@ def update(
     """
     wanted = placed(kind, obj, namespace=namespace, name=name)
     if kind.resource in CONDITIONAL and not wanted.metadata.resource_version:
-        refuse_wrong(kind, wanted, [invalid("metadata.resourceVersion", 0, "must be specified for an update")])
+        wrong = invalid("metadata.resourceVersion", 0, "must be specified for an update")
+        raise Invalid.of(kind=kind.plural, group=kind.group, name=name, errors=[wrong])  # upstream names the plural
     creates = kind.resource in CREATED_BY_UPDATE and not subresource
     if creates and objects.get(kind, namespace, name) is None:
         return _create_by_update(kind, wanted, namespace=namespace, identity=identity, dry_run=dry_run)
@@ -244,14 +300,16 @@ class _Edit:
             identity=identity,
             dry_run=dry_run,
             verb=self.verb,
+            version=first_stage.version(),
+            options=first_stage.options("UpdateOptions", dry_run=dry_run),
         )
-        _ask(_gates, write)
+        first_stage.ask_gates(write)
         new = successor(kind, write.new, old, subresource=subresource)
         if self.manager:
             new = tracked(
                 kind, new, old, manager=self.manager, subresource=subresource, now=timestamp(datetime.now(UTC))
             )
-        _ask(_checks, replace(write, new=new))
+        first_stage.ask_checks(replace(write, new=new))
         if new == old:
             if guessed:
                 raise Conflict.of(kind.resource, self.name)
@@ -269,7 +327,18 @@ def delete(
     options = options or DeleteOptions()
     dry_run = bool(options.dry_run)
     old = current(kind, namespace, name)
-    admit(Write(operation="DELETE", kind=kind, old=old, identity=identity, dry_run=dry_run, verb="delete"))
+    first_stage.admit(
+        Write(
+            operation="DELETE",
+            kind=kind,
+            old=old,
+            identity=identity,
+            dry_run=dry_run,
+            verb="delete",
+            version=first_stage.version(),
+            options=codec.to_builtins(_identified(options)),
+        )
+    )
     wanted = options.preconditions or Preconditions()
     revision = wanted.resource_version or ""
     ends_namespace = kind.resource == namespaces.NAMESPACES
@@ -294,60 +363,8 @@ def delete(
     return deletion
 
 
-#: (what a client wants to create) -> the object completed. Raises: ApiError to refuse.
-Completion = Callable[[Write], Any]
-
-#: resource -> what completes it
-_completions: dict[str, Completion] = {}
-
-
-def register_completion(resource: str, complete: Completion) -> None:
-    """Let `complete` fill in what a new object takes over from others, before it is prepared and validated.
-
-    For what takes a look at other objects (upstream: mutating admission); what does not is `prepare_create`'s. Several
-    are asked one after the other, each with what the one before it returned.
-    """
-    before = _completions.get(resource)
-    _completions[resource] = complete if before is None else _both(before, complete)
-
-
-def _both(first: Completion, second: Completion) -> Completion:
-    return lambda write: second(replace(write, new=first(write)))
-
-
-Check = Callable[[Write], None]
-
-#: Asked before every write that a client wants, in the order of registration: of what the client sent, before it is
-#: prepared and validated; and of what would be stored, after that. The resources of each; None: of every kind.
-_gates: dict[Check, Collection[str] | None] = {}
-_checks: dict[Check, Collection[str] | None] = {}
-
-
-def register_check(check: Check, *, resources: Collection[str] | None = None, first: bool = False) -> None:
-    """Ask `check` before every write from now on; it raises an ApiError to refuse, and changes nothing.
-
-    The first stage of admission, before the transaction: a check may take its time, and what it has read may have
-    changed by the time of the write. A rule that has to hold belongs to the second stage, inside the transaction
-    (`manciple.store.hooks`), where all of ours are; policies will stand here. Registering one twice asks it once.
-
-    first: it is shown what the client sent, before that is prepared and validated, and also where nothing would change
-    (upstream: mutating admission). So who may not write an object at all neither learns what is wrong with his document
-    nor is answered with the object.
-    """
-    (_gates if first else _checks)[check] = resources
-
-
-def admit(write: Write) -> None:
-    """Ask all of them about something that is not stored as it is, such as an eviction. Raises: ApiError."""
-    _ask(_gates, write)
-    _ask(_checks, write)
-
-
-def _ask(checks: Mapping[Check, Collection[str] | None], write: Write) -> None:
-    """Raises: ApiError, from the first check that refuses."""
-    for check, resources in checks.items():
-        if resources is None or write.kind.resource in resources:
-            check(write)
+def _identified(options: DeleteOptions) -> DeleteOptions:
+    return structs.replace(options, kind="DeleteOptions", api_version="meta.k8s.io/v1")
 
 
 def current(kind: Kind, namespace: str, name: str) -> Any:
@@ -373,7 +390,7 @@ def successor(kind: Kind, new: Any, old: Any, *, subresource: str = "") -> Any:
 def placed(kind: Kind, obj: Any, *, namespace: str, name: str = "") -> Any:
     """`obj` in the namespace, and under the name, that the path gives. Raises: BadRequest where it names others."""
     meta = obj.metadata
-    if meta.namespace and meta.namespace != namespace:
+    if kind.namespaced and meta.namespace and meta.namespace != namespace:
         raise BadRequest("the namespace of the provided object does not match the namespace sent on the request")
     if name and not meta.name:
         raise BadRequest(f"the name of the object ({name} based on URL) was undeterminable: name must be provided")

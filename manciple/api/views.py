@@ -37,6 +37,7 @@ from manciple.api.answers import (
     warning_header,
 )
 from manciple.api.authentication import identity_of
+from manciple.api.first_stage import asking
 from manciple.api.requests import ResourcePath
 from manciple.api.subresources import Computed, Connected
 from manciple.store import hooks
@@ -74,6 +75,9 @@ ANSWERED_BY_STATUS = frozenset(
         "events.events.k8s.io",
         "leases.coordination.k8s.io",
         *(kind.resource for kind in roles.KINDS),
+        "validatingadmissionpolicies.admissionregistration.k8s.io",
+        "validatingadmissionpolicybindings.admissionregistration.k8s.io",
+        "validatingwebhookconfigurations.admissionregistration.k8s.io",
     }
 )
 
@@ -111,7 +115,7 @@ class ResourceView(ApiView):
 
     def dispatch(self, request: Any, *args: Any, **kwargs: Any) -> Any:
         """The answer, with what the rules warn of."""
-        with hooks.collecting() as told:
+        with hooks.collecting() as told, asking(_version_of(request.path), request.GET):
             answer = super().dispatch(request, *args, **kwargs)
         if warned := warning_header(told.warnings):
             answer.headers["Warning"] = ", ".join(filter(None, (answer.headers.get("Warning"), warned)))
@@ -302,6 +306,12 @@ class ReviewView(ApiView):
         )
         answered = reviews.answer(decoded.object, identity_of(request))
         return json_answer(codec.encode(answered), code=201, warnings=decoded.warnings)
+
+
+def _version_of(path: str) -> str:
+    """The API version in a path; "" in one that names none."""
+    found = requests.parse_path(path)
+    return found.version if found else ""
 
 
 def _deleted_status(kind: Kind, obj: Any) -> str:

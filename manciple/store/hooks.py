@@ -6,7 +6,7 @@ It is told who writes. The transaction holds the store's lock, so what a rule re
 stays so until the commit: it can count and charge without a race. It may itself write, and note what it wants to know
 at the next write (`Writer.note`); when the write that it was asked for is undone, so is that. It refuses by raising an
 ApiError. What it returns is written in place of what it was asked about; None lets that stand. Checks that are slow, or
-that need nothing but the object, belong before the transaction (`manciple.api.verbs.register_check`).
+that need nothing but the object, belong before the transaction (`manciple.api.first_stage.register_check`).
 
 Besides yes or no, rules and checks have things to say: warnings for the client (`warn`), annotations for the audit
 trail (`annotate`). Whoever answers a request collects them (`collecting`); a write carries its request's collection
@@ -27,7 +27,7 @@ counter's lock: nobody writes meanwhile, and readers see the old rows until the 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -54,6 +54,8 @@ class Write:
     """One write, about to be done. `new` is None on DELETE, `old` on CREATE; `subresource` is "" for the object.
 
     verb: what the client asked for ("create", "update", "patch", "delete"), where the API's verbs know; else "".
+    version: of the API, in which the client asked; "" for the stored one. options: CreateOptions, UpdateOptions or
+    DeleteOptions as a document.
     """
 
     operation: Operation
@@ -64,6 +66,8 @@ class Write:
     identity: Identity
     dry_run: bool = False
     verb: str = ""
+    version: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict)
 
 
 #: what is returned is written in place of `write.new`; None lets that stand

@@ -198,9 +198,10 @@ class Writer:
 
     # Writing ---------------------------------------------------------------------------------------------------------
 
-    def create(self, kind: Kind, obj: ApiObject) -> ApiObject:
+    def create(self, kind: Kind, obj: ApiObject, *, uid: str = "") -> ApiObject:
         """Store a new object; returns it with name, uid, creationTimestamp, generation and resourceVersion.
 
+        uid: one that was drawn for it already.
         Raises: AlreadyExists, also when no free name was found for its generateName; BadRequest for a namespace that
         does not fit the kind, or a resourceVersion; Invalid without name and generateName.
         """
@@ -209,7 +210,7 @@ class Writer:
         if self._current(kind, obj.metadata.namespace, name) is not None:
             raise AlreadyExists.of(kind.resource, name)
         sources = self._sources
-        fresh = metadata.initialise(kind, obj, name=name, uid=sources.new_uid(), now=sources.now())
+        fresh = metadata.initialise(kind, obj, name=name, uid=uid or sources.new_uid(), now=sources.now())
         return self._append(kind, "ADDED", self._checked("CREATE", kind, new=fresh), None)
 
     def update(self, kind: Kind, obj: ApiObject, *, subresource: str = "") -> ApiObject:

@@ -1,0 +1,135 @@
+"""The first stage of admission: what a write that a client wants goes through before its transaction.
+
+Gates see what the client sent, completions fill in what a new object takes over from others, checks see what would be
+stored. They may take their time; what they have read may have changed by the time of the write. A rule that has to hold
+belongs to the second stage, inside the transaction (`manciple.store.hooks`).
+
+How the client asked is told beside the write: a view says it once (`asking`). Whoever writes without a request (a page,
+a controller) wrote in the stored version, and gave no options.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from manciple.store.hooks import Write
+
+# How the client asked -------------------------------------------------------------------------------------------------
+
+
+#: Options that a query may give, as the documents of options have them too.
+_TEXTS = ("fieldManager", "fieldValidation")
+
+
+class _Asked(NamedTuple):
+    version: str = ""
+    query: Mapping[str, str] = MappingProxyType({})
+
+
+_NOTHING = _Asked()
+_asked: ContextVar[_Asked] = ContextVar("asked", default=_NOTHING)
+
+
+@contextmanager
+def asking(version: str, query: Mapping[str, str]) -> Iterator[None]:
+    """What is written within was asked for in this API version, with these parameters."""
+    before = _asked.set(_Asked(version, query))
+    try:
+        yield
+    finally:
+        _asked.reset(before)
+
+
+def version() -> str:
+    """The API version of the request; "" where there is none."""
+    return _asked.get().version
+
+
+def options(kind: str, *, dry_run: bool) -> Mapping[str, Any]:
+    """The document of `kind` (CreateOptions, UpdateOptions) that the request's parameters make."""
+    query = _asked.get().query
+    document: dict[str, Any] = {"kind": kind, "apiVersion": "meta.k8s.io/v1"}
+    if dry_run:
+        document["dryRun"] = ["All"]
+    document.update((name, query[name]) for name in _TEXTS if query.get(name))
+    return document
+
+
+# Completions ----------------------------------------------------------------------------------------------------------
+
+
+#: (what a client wants to create) -> the object completed. Raises: ApiError to refuse.
+Completion = Callable[[Write], Any]
+
+#: resource -> what completes it
+_completions: dict[str, Completion] = {}
+
+
+def register_completion(resource: str, complete: Completion) -> None:
+    """Let `complete` fill in what a new object takes over from others, before it is prepared and validated.
+
+    For what takes a look at other objects (upstream: mutating admission); what does not is `prepare_create`'s. Several
+    are asked one after the other, each with what the one before it returned.
+    """
+    before = _completions.get(resource)
+    _completions[resource] = complete if before is None else _both(before, complete)
+
+
+def _both(first: Completion, second: Completion) -> Completion:
+    return lambda write: second(replace(write, new=first(write)))
+
+
+def completed(write: Write) -> Any:
+    """The new object, completed. Raises: ApiError."""
+    complete = _completions.get(write.kind.resource)
+    return write.new if complete is None else complete(write)
+
+
+# Gates and checks -----------------------------------------------------------------------------------------------------
+
+
+Check = Callable[[Write], None]
+
+#: Asked before every write that a client wants, in the order of registration. The resources of each; None: of every
+#: kind.
+_gates: dict[Check, Collection[str] | None] = {}
+_checks: dict[Check, Collection[str] | None] = {}
+
+
+def register_check(check: Check, *, resources: Collection[str] | None = None, first: bool = False) -> None:
+    """Ask `check` before every write from now on; it raises an ApiError to refuse, and changes nothing.
+
+    Registering one twice asks it once.
+
+    first: it is a gate, shown what the client sent, before that is prepared and validated, and also where nothing would
+    change (upstream: mutating admission). So who may not write an object at all neither learns what is wrong with his
+    document nor is answered with the object.
+    """
+    (_gates if first else _checks)[check] = resources
+
+
+def admit(write: Write) -> None:
+    """Ask all of them about something that is not stored as it is, such as an eviction. Raises: ApiError."""
+    ask_gates(write)
+    ask_checks(write)
+
+
+def ask_gates(write: Write) -> None:
+    """Raises: ApiError, from the first gate that refuses."""
+    _ask(_gates, write)
+
+
+def ask_checks(write: Write) -> None:
+    """Raises: ApiError, from the first check that refuses."""
+    _ask(_checks, write)
+
+
+def _ask(checks: Mapping[Check, Collection[str] | None], write: Write) -> None:
+    for check, resources in checks.items():
+        if resources is None or write.kind.resource in resources:
+            check(write)
