@@ -103,6 +103,7 @@ INSTALLED_APPS = [
     "inventory",
     "claims",
     "scheduling",
+    "manciple.admission",  # its check is the last one
     "manciple.processes",
 ]
 

@@ -167,8 +167,10 @@ class _Checker:
         if owner.kind is TypeKind.MAP:
             return owner.params[1]
         if owner.kind is TypeKind.STRUCT:
-            found = self.environment.fields_of(owner).get(name)
-            return found or self._problem(node, f"undefined field '{name}'")
+            fields = self.environment.structs.get(owner.name)
+            if fields is None:
+                return self._problem(node, f"unexpected failed resolution of '{owner.name}'")
+            return fields.get(name) or self._problem(node, f"undefined field '{name}'")
         if owner.kind is TypeKind.PARAM:
             self.bindings.assignable(DYN, owner)
         elif not is_dynamic(owner) and owner.kind is not TypeKind.ERROR:

@@ -24,7 +24,7 @@ MAX = 2**64 - 1
 LIST_CREATE = 10
 MAP_CREATE = 30
 STRUCT_CREATE = 40
-_TRAVERSAL = 0.1
+TRAVERSAL = 0.1
 _REGEX_LENGTH = 0.25
 #: apiserver/pkg/cel: MaxNameFormatRegexSize, MaxFormatSize
 _FORMAT_REGEX_SIZE = 128
@@ -118,11 +118,11 @@ def rule_of(function: str, overload: str, more: Mapping[str, CostRule]) -> CostR
 
 
 def _traversal(size: Range) -> Range:
-    return size.times(_TRAVERSAL)
+    return size.times(TRAVERSAL)
 
 
 def _read(operands: Operands, *, position: int = 0, times: int = 1) -> CallEstimate:
-    return CallEstimate(operands[position].size.times(times * _TRAVERSAL))
+    return CallEstimate(operands[position].size.times(times * TRAVERSAL))
 
 
 def _transformed(operands: Operands) -> CallEstimate:
@@ -148,7 +148,7 @@ def _replace(operands: Operands) -> CallEstimate:
     size, old, new = (operand.size for operand in operands[:3])
     longest = _replaced(size.max, old.min, new.max, is_longest=True)
     shortest = _replaced(size.min, old.max, new.min, is_longest=False)
-    return CallEstimate(size.times(2 * _TRAVERSAL), Range(min(shortest, MAX), min(longest, MAX)))
+    return CallEstimate(size.times(2 * TRAVERSAL), Range(min(shortest, MAX), min(longest, MAX)))
 
 
 def _replaced(size: int, old: int, new: int, *, is_longest: bool) -> int:
@@ -162,7 +162,7 @@ def _replaced(size: int, old: int, new: int, *, is_longest: bool) -> int:
 def _split(operands: Operands) -> CallEstimate:
     limit = operands[2].literal if len(operands) > 2 else None  # noqa: PLR2004
     most = limit % 2**64 if isinstance(limit, int) else operands[0].size.max
-    return CallEstimate(operands[0].size.times(2 * _TRAVERSAL), Range(0, most))
+    return CallEstimate(operands[0].size.times(2 * TRAVERSAL), Range(0, most))
 
 
 def _join(operands: Operands) -> CallEstimate:
@@ -216,7 +216,7 @@ def _flatten(operands: Operands) -> CallEstimate:
 def _compare_all(operands: Operands, *, is_text: bool = False) -> CallEstimate:
     """Every element (or key, where there are keys) with every other."""
     size = operands[-1].size
-    return _new_list(size * size, 2 + _TRAVERSAL if is_text else 2)
+    return _new_list(size * size, 2 + TRAVERSAL if is_text else 2)
 
 
 def _concatenation(operands: Operands, *, copied: bool = True) -> CallEstimate:
@@ -238,16 +238,16 @@ def size_of(value: Any) -> int:
     return 1
 
 
-def _share(size: int, factor: float = _TRAVERSAL) -> int:
+def _share(size: int, factor: float = TRAVERSAL) -> int:
     return math.ceil(float(size) * factor)
 
 
 def _traversed(value: Any) -> int:
     """The cost of reading a value with all that is in it."""
     if isinstance(value, str):
-        return int(len(value.encode(errors="surrogatepass")) * _TRAVERSAL)
+        return int(len(value.encode(errors="surrogatepass")) * TRAVERSAL)
     if isinstance(value, bytes):
-        return int(len(value) * _TRAVERSAL)
+        return int(len(value) * TRAVERSAL)
     if isinstance(value, list):
         return sum(map(_traversed, value))
     if isinstance(value, CelMap):
@@ -264,7 +264,7 @@ def _count_read(args: Sequence[Any], _result: Any) -> int:
 
 
 def _count_read_twice(args: Sequence[Any], _result: Any) -> int:
-    return _share(size_of(args[0]), 2 * _TRAVERSAL)
+    return _share(size_of(args[0]), 2 * TRAVERSAL)
 
 
 def _count_search(args: Sequence[Any], _result: Any) -> int:
@@ -314,7 +314,7 @@ def _count_all_compared(args: Sequence[Any], _result: Any) -> int:
     items = args[-1]
     size = size_of(items)
     is_text = isinstance(items, list) and items and isinstance(items[0], str | bytes)
-    return int(size * size * (2 + _TRAVERSAL if is_text else 2)) + 1 + LIST_CREATE
+    return int(size * size * (2 + TRAVERSAL if is_text else 2)) + 1 + LIST_CREATE
 
 
 # The table -----------------------------------------------------------------------------------------------------------
@@ -373,7 +373,7 @@ _RULES: Mapping[str, CostRule] = {
     "ip.isCanonical": CostRule(partial(_read, times=2), _count_read_twice),
     "replace": CostRule(_replace, _count_read_twice),
     "split": CostRule(_split, _count_read_twice),
-    "join": CostRule(_join, lambda _args, result: _share(size_of(result), 2 * _TRAVERSAL)),
+    "join": CostRule(_join, lambda _args, result: _share(size_of(result), 2 * TRAVERSAL)),
     **_same(_FIND, "find", "findAll"),
     "containsIP": _in_network(is_network=False, is_text=False),
     "cidr_contains_ip_string": _in_network(is_network=False, is_text=True),

@@ -79,9 +79,6 @@ class Environment:
     #: path from a variable -> the greatest size of what lies there; None where nothing is declared of it
     greatest_size: Callable[[tuple[str, ...]], int | None] = lambda _path: None
 
-    def fields_of(self, struct: CelType) -> Mapping[str, CelType]:
-        return self.structs.get(struct.name, {})
-
 
 @cache
 def base_functions() -> Mapping[str, tuple[Overload, ...]]:

@@ -182,6 +182,14 @@ def _literal(read: Callable[[str], object], type_: CelType) -> Callable[[Builder
 
 @v_args(inline=True)
 class Builder(Transformer[Token, Any]):
+    def __init__(self, *, without: str = "") -> None:
+        """without: a macro that is an ordinary call."""
+        super().__init__()
+        self._without = without
+
+    def _expanded(self, call: Call) -> Node:
+        return call if call.function == self._without else expand(call)
+
     def start(self, root: Node) -> Node:
         return root
 
@@ -213,7 +221,7 @@ class Builder(Transformer[Token, Any]):
     def function(self, name: Token, paren: Token, arguments: tuple[Node, ...] | None, _close: Token) -> Node:
         if name in _RESERVED:
             _refuse(name, f"reserved identifier: {name}")
-        return expand(Call(_at(paren), str(name), None, arguments or ()))
+        return self._expanded(Call(_at(paren), str(name), None, arguments or ()))
 
     def rooted_function(
         self, _dot: Token, name: Token, paren: Token, arguments: tuple[Node, ...] | None, close: Token
@@ -223,7 +231,7 @@ class Builder(Transformer[Token, Any]):
     def method(
         self, target: Node, _dot: Token, name: Token, paren: Token, arguments: tuple[Node, ...] | None, _close: Token
     ) -> Node:
-        return expand(Call(_at(paren), str(name), target, arguments or ()))
+        return self._expanded(Call(_at(paren), str(name), target, arguments or ()))
 
     def arguments(self, *children: Any) -> tuple[Node, ...]:
         return _nodes(children)
@@ -318,12 +326,12 @@ class Builder(Transformer[Token, Any]):
 MAX_LENGTH = 10 * 1024
 
 
-def parse(source: str) -> Node:
-    """The syntax tree, macros expanded. Raises: CompileError."""
+def parse(source: str, *, without: str = "") -> Node:
+    """The syntax tree, macros expanded but for the one that the environment is `without`. Raises: CompileError."""
     if len(source.encode(errors="surrogatepass")) > MAX_LENGTH:
         raise CompileError(f"must not be longer than {MAX_LENGTH} bytes")
     try:
-        tree: Node = _parser().parse(source)  # type: ignore[assignment]  # the callbacks make nodes, not lark's trees
+        tree: Node = _parser(without).parse(source)  # type: ignore[assignment]  # the callbacks make nodes, not lark's trees
     except VisitError as error:
         raise compile_error(source, [_problem(source, error.orig_exc)]) from None
     except (UnexpectedInput, SyntaxRefused, MacroError, TooDeep) as error:
@@ -339,15 +347,17 @@ def parse(source: str) -> Node:
 _building = threading.Lock()
 
 
-def _parser() -> Lark:
+def _parser(without: str) -> Lark:
     with _building:  # building it takes tenths of seconds: once is enough
-        return _built_parser()
+        return _built_parser(without)
 
 
 @cache
-def _built_parser() -> Lark:
+def _built_parser(without: str) -> Lark:
     grammar = Path(__file__).with_name("cel.lark").read_text(encoding="utf-8")
-    return Lark(grammar, parser="lalr", lexer="contextual", maybe_placeholders=True, transformer=Builder())
+    return Lark(
+        grammar, parser="lalr", lexer="contextual", maybe_placeholders=True, transformer=Builder(without=without)
+    )
 
 
 def _problem(source: str, error: BaseException) -> CompileFinding:

@@ -18,7 +18,7 @@ MIN_INT = -(2**63)
 MAX_INT = 2**63 - 1
 MAX_UINT = 2**64 - 1
 
-_KEY_ADVICE = (
+KEY_ADVICE = (
     ". consider using CEL optional chaining (.? followed by orValue()) or guarding the check with has() "
     "for optional fields"
 )
@@ -113,7 +113,7 @@ class Strict:
 
 
 def no_such_key(key: Any) -> NoSuchKey:
-    return NoSuchKey(f"no such key: {format_key(key)}{_KEY_ADVICE}")
+    return NoSuchKey(f"no such key: {format_key(key)}{KEY_ADVICE}")
 
 
 def format_key(key: Any) -> str:

@@ -1,0 +1,20 @@
+"""The Django app `manciple.admission`."""
+
+from django.apps import AppConfig
+
+from manciple.admission.kinds.registration import KINDS
+from manciple.wire.registry import registry
+
+
+class AdmissionConfig(AppConfig):
+    name = "manciple.admission"
+    label = "admission"
+
+    def ready(self) -> None:
+        # The store can be imported from here on only.
+        from manciple.admission import door  # noqa: PLC0415
+        from manciple.api import first_stage  # noqa: PLC0415
+
+        for kind in KINDS:
+            registry.register(kind)
+        first_stage.register_check(door.check)

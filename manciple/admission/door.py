@@ -1,0 +1,209 @@
+"""The door: every write that a client wants is shown to the policies and webhooks that it concerns.
+
+A check of the first stage (`manciple.api.first_stage`), the last of them: it runs before the transaction, and what it
+has seen may be different by the time of the write, but not the object that is written. First the policies, which cost
+microseconds; what they refuse no webhook is asked about. Nobody is asked about these configurations themselves
+(upstream: IsExemptAdmissionConfigurationResource): who has locked himself out can open again.
+
+One follower keeps what is configured for a process, compiled. Most writes concern nobody: what is found for an
+operation on a resource is kept, so that asking again is one look-up in a dict, until a policy, binding or webhook
+changes.
+
+Warnings and audit annotations go to whoever collects what is said of the request (`manciple.store.hooks`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from manciple.admission import webhooks
+from manciple.admission.kinds.bindings import AUDIT, BINDING, DENY, WARN
+from manciple.admission.kinds.policies import POLICY
+from manciple.admission.kinds.rules import GROUP
+from manciple.admission.kinds.webhooks import WEBHOOKS
+from manciple.admission.policies import CompiledBinding, CompiledPolicy, Denial, Verdict, judge
+from manciple.admission.requests import AdmissionRequest
+from manciple.admission.webhooks import CompiledWebhook
+from manciple.store import hooks
+from manciple.store.follower import Follower, View
+from manciple.store.hooks import Write
+from manciple.store.records import Written
+from manciple.wire.base import ApiObject
+from manciple.wire.errors import ApiError
+
+# What is in effect ----------------------------------------------------------------------------------------------------
+
+
+#: Seconds for which a process trusts the announcements to tell it of changes; upstream takes as long to notice one.
+TRUSTED = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyInEffect:
+    policy: CompiledPolicy
+    bindings: tuple[CompiledBinding, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Concerned:
+    """Who might have something to say: policies with bindings, and webhooks, each by name."""
+
+    policies: tuple[PolicyInEffect, ...] = ()
+    webhooks: tuple[CompiledWebhook, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.policies or self.webhooks)
+
+
+Asked = tuple[str, str, str, str]
+
+
+class Configured(View):
+    """What is in effect."""
+
+    resources: ClassVar[Sequence[str]] = (POLICY.resource, BINDING.resource, WEBHOOKS.resource)
+
+    def __init__(self) -> None:
+        self._policies: dict[str, CompiledPolicy] = {}
+        self._bindings: dict[str, CompiledBinding] = {}
+        self._webhooks: dict[str, tuple[CompiledWebhook, ...]] = {}
+        self._concerned: dict[Asked, Concerned] = {}
+
+    def fill(self, resource: str, objects: Iterable[ApiObject]) -> None:
+        for obj in objects:
+            self._keep(resource, obj)
+
+    def apply(self, changes: Sequence[Written]) -> None:
+        self._concerned.clear()
+        for change in changes:
+            if change.type == "DELETED":
+                self._of(change.resource).pop(change.object.metadata.name, None)
+            else:
+                self._keep(change.resource, change.object)
+
+    def concerned(self, write: Write) -> Concerned:
+        key = (write.operation, write.kind.group, write.kind.plural, write.subresource)
+        found = self._concerned.get(key)
+        if found is None:
+            found = self._concerned[key] = self._found(key)
+        return found
+
+    def _of(self, resource: str) -> dict[str, Any]:
+        found: dict[str, dict[str, Any]] = {
+            POLICY.resource: self._policies,
+            BINDING.resource: self._bindings,
+            WEBHOOKS.resource: self._webhooks,
+        }
+        return found[resource]
+
+    def _keep(self, resource: str, obj: Any) -> None:
+        compiled: Any
+        if resource == POLICY.resource:
+            compiled = CompiledPolicy(obj)
+        elif resource == BINDING.resource:
+            compiled = CompiledBinding(obj)
+        else:
+            compiled = tuple(CompiledWebhook(obj, hook) for hook in obj.webhooks)
+        self._of(resource)[obj.metadata.name] = compiled
+
+    def _found(self, key: Asked) -> Concerned:
+        policies = [policy for _, policy in sorted(self._policies.items()) if policy.matcher.concerns(*key)]
+        in_effect = (PolicyInEffect(policy, self._bound(policy.name)) for policy in policies)
+        hooks = [hook for _, found in sorted(self._webhooks.items()) for hook in found if hook.matcher.concerns(*key)]
+        return Concerned(tuple(one for one in in_effect if one.bindings), tuple(hooks))
+
+    def _bound(self, policy: str) -> tuple[CompiledBinding, ...]:
+        bindings = (binding for _, binding in sorted(self._bindings.items()))
+        return tuple(binding for binding in bindings if binding.binding.spec.policy_name == policy)
+
+
+FOLLOWER = Follower(Configured)
+
+
+def concerned(write: Write) -> Concerned:
+    """Who might have something to say about the write."""
+    with FOLLOWER.view(within=TRUSTED) as configured:
+        return configured.concerned(write)
+
+
+# Asking them ----------------------------------------------------------------------------------------------------------
+
+
+#: reason -> HTTP code
+CODES = {"Forbidden": 403, "Invalid": 422, "RequestEntityTooLarge": 413}
+FAILURE_ANNOTATION = "validation.policy.admission.k8s.io/validation_failure"
+
+
+class PolicyDenied(ApiError):
+    """A policy refuses a request; code and reason are those that its validation names."""
+
+    def __init__(self, message: str, *, reason: str, details: dict[str, object]) -> None:
+        super().__init__(message, details=details)
+        self.reason = reason
+        self.code = CODES[reason]
+
+
+def check(write: Write) -> None:
+    """Raises: PolicyDenied; ApiError, from a webhook."""
+    if write.kind.group == GROUP:
+        return
+    found = concerned(write)
+    if not found:
+        return
+    request = AdmissionRequest(write)
+    _ask_policies(found.policies, request)
+    webhooks.ask(found.webhooks, request)
+
+
+def _ask_policies(policies: Iterable[PolicyInEffect], request: AdmissionRequest) -> None:
+    refusals: list[Denial] = []
+    for one in policies:
+        verdict = judge(one.policy, one.bindings, request)
+        refusals += _acted_upon(verdict)
+        for key, values in verdict.annotations.items():
+            hooks.annotate(f"{one.policy.name}/{key}", ", ".join(values))
+    if refusals:
+        raise _refusal(refusals[0], request)
+
+
+def _acted_upon(verdict: Verdict) -> Iterable[Denial]:
+    """Warns and notes as the bindings say; gives what refuses the request."""
+    for denial in verdict.denials:
+        if denial.configured or denial.binding is None:
+            yield denial
+            continue
+        actions = denial.binding.spec.validation_actions
+        name = denial.binding.metadata.name
+        if AUDIT in actions:
+            hooks.annotate(FAILURE_ANNOTATION, _failure(denial, name, actions))
+        if WARN in actions:
+            where = f"ValidatingAdmissionPolicy '{denial.policy}' with binding '{name}'"
+            hooks.warn(f"Validation failed for {where}: {denial.message}")
+        if DENY in actions:
+            yield denial
+
+
+def _failure(denial: Denial, binding: str, actions: tuple[str, ...]) -> str:
+    failure = {
+        "message": denial.message,
+        "policy": denial.policy,
+        "binding": binding,
+        "expressionIndex": denial.index,
+        "validationActions": list(actions),
+    }
+    return json.dumps([failure], separators=(",", ":"), ensure_ascii=False)
+
+
+def _refusal(denial: Denial, request: AdmissionRequest) -> PolicyDenied:
+    bound = f" with binding '{denial.binding.metadata.name}'" if denial.binding is not None else ""
+    why = f"ValidatingAdmissionPolicy '{denial.policy}'{bound} denied request: {denial.message}"
+    kind, name = request.kind, request.name or "Unknown"
+    details = {"name": name, "group": kind.group, "kind": kind.plural, "causes": [{"message": why}]}
+    return PolicyDenied(
+        f'{kind.resource} "{name}" is forbidden: {why}',
+        reason=denial.reason or "Invalid",
+        details={key: value for key, value in details.items() if value},
+    )

@@ -1,0 +1,10 @@
+"""The kinds of `manciple.admission`, as the API server serves them."""
+
+from __future__ import annotations
+
+from manciple.admission.kinds.bindings import BINDING
+from manciple.admission.kinds.policies import POLICY
+from manciple.admission.kinds.webhooks import WEBHOOKS
+from manciple.wire.registry import Kind
+
+KINDS: tuple[Kind, ...] = (POLICY, BINDING, WEBHOOKS)

@@ -1,0 +1,42 @@
+"""Policies, bindings and webhooks as tests write them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+API_VERSION = "admissionregistration.k8s.io/v1"
+REGISTRATION = f"/apis/{API_VERSION}"
+POLICIES = f"{REGISTRATION}/validatingadmissionpolicies"
+BINDINGS = f"{REGISTRATION}/validatingadmissionpolicybindings"
+WEBHOOKS = f"{REGISTRATION}/validatingwebhookconfigurations"
+
+Document = dict[str, Any]
+
+
+def rule(resource: str, *operations: str, group: str = "", versions: tuple[str, ...] = ("v1",)) -> Document:
+    return {
+        "apiGroups": [group],
+        "apiVersions": list(versions),
+        "operations": list(operations or ("CREATE", "UPDATE")),
+        "resources": [resource],
+    }
+
+
+def policy(name: str, *expressions: str, rules: list[Document] | None = None, **spec: Any) -> Document:
+    spec.setdefault("validations", [{"expression": expression} for expression in expressions])
+    spec.setdefault("matchConstraints", {"resourceRules": rules or [rule("configmaps")]})
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "ValidatingAdmissionPolicy",
+        "metadata": {"name": name},
+        "spec": spec,
+    }
+
+
+def binding(policy_name: str, *actions: str, name: str = "", **spec: Any) -> Document:
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": {"name": name or policy_name},
+        "spec": {"policyName": policy_name, "validationActions": list(actions or ("Deny",)), **spec},
+    }
