@@ -12,6 +12,7 @@ Any number of listeners may serve it (the API with TLS, the pages on plain loopb
 
 from __future__ import annotations
 
+import asyncio
 import os
 from functools import partial
 from typing import Any, cast
@@ -26,6 +27,7 @@ from channels.routing import URLRouter  # noqa: E402
 from channels.security.websocket import AllowedHostsOriginValidator  # noqa: E402
 
 from manciple.api import subresources  # noqa: E402
+from manciple.api.auditing import Noting  # noqa: E402
 from manciple.api.faults import note, unavailable  # noqa: E402
 from manciple.api.intake import Intake  # noqa: E402
 from manciple.api.streams import (  # noqa: E402
@@ -37,6 +39,7 @@ from manciple.api.streams import (  # noqa: E402
     until_stopped,
 )
 from manciple.api.watch import is_watch, watch  # noqa: E402
+from manciple.audit import trail  # noqa: E402
 from manciple.live.consumers import websocket_urlpatterns  # noqa: E402
 from manciple.store.tail import Tail  # noqa: E402
 
@@ -54,7 +57,12 @@ async def application(scope: Scope, receive: Receive, send: Send) -> None:
         await _serve_socket(scope, receive, send)
     elif scope["type"] == "lifespan":
         await _live(receive, send)
-    elif is_watch(scope):
+    else:
+        await _answer(scope, receive, Noting(scope, send))
+
+
+async def _answer(scope: Scope, receive: Receive, send: Send) -> None:
+    if is_watch(scope):
         await until_stopped(watch, scope, receive, send)
     elif stream := subresources.wanted(scope):
         await until_stopped(partial(subresources.serve, *stream), scope, receive, send)
@@ -80,5 +88,6 @@ async def _live(receive: Receive, send: Send) -> None:
         elif message["type"] == "lifespan.shutdown":
             await close_streams()
             Tail.instance().stop()
+            await asyncio.to_thread(trail.close)
             await send({"type": "lifespan.shutdown.complete"})
             return

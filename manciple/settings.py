@@ -97,6 +97,7 @@ INSTALLED_APPS = [
     "django_htmx",
     "manciple.store",
     "manciple.access",
+    "manciple.audit",
     "manciple.api",
     "manciple.live",
     "manciple.pages",
@@ -108,6 +109,7 @@ INSTALLED_APPS = [
 ]
 
 MIDDLEWARE = [
+    "manciple.api.auditing.audited",
     "django.middleware.security.SecurityMiddleware",
     "manciple.api.views.answer_api_first",
     "whitenoise.middleware.WhiteNoiseMiddleware",
@@ -259,6 +261,13 @@ FEATURE_GATES: dict[str, bool] = {}
 #: and tokens without an end).
 TOKEN_DAYS = float(os.environ.get("MANCIPLE_TOKEN_DAYS", "90"))
 TOKEN_MAX_DAYS = float(os.environ.get("MANCIPLE_TOKEN_MAX_DAYS", "365"))
+
+#: Days that the audit trail is kept, and in it what parts of the system did as their work; and its entries, at most.
+AUDIT_DAYS = float(os.environ.get("MANCIPLE_AUDIT_DAYS", "90"))
+AUDIT_SYSTEM_DAYS = float(os.environ.get("MANCIPLE_AUDIT_SYSTEM_DAYS", "7"))
+AUDIT_ENTRIES = int(os.environ.get("MANCIPLE_AUDIT_ENTRIES", "1000000"))
+#: Where `manage.py up` writes the audit trail as lines of JSON; "" for nowhere.
+AUDIT_LOG = os.environ.get("MANCIPLE_AUDIT_LOG", "")
 
 #: Where browsers reach the dashboard, and clients the API: for links and kubeconfig files. `manage.py up` and
 #: `manage.py serve` fill in what is not set.

@@ -16,6 +16,7 @@ from django.db import connections
 from hypothesis import HealthCheck, settings
 from whitenoise.middleware import WhiteNoiseMiddleware
 
+from manciple.audit import trail
 from tests import services
 from tests.examples import some
 
@@ -78,6 +79,14 @@ def _documents_can_be_encrypted() -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
+def _the_audit_trail_waits_for_whoever_reads_it() -> Iterator[None]:
+    """What tests are refused is not written into their database behind their backs; `trail.flush` does it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(trail, "GATHERING", 3600.0)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
 def _static_files_are_listed_once() -> Iterator[None]:
     """Every client that a test makes has middleware of its own, which would look at each static file anew."""
     listed: dict[str, Any] = {}
@@ -114,6 +123,7 @@ MEMORIES = {
     "manciple.access.authentication.epoch": "forget",
     "manciple.access.authentication.tokens": "forget",
     "manciple.store.announce": "forget",
+    "manciple.audit.trail": "forget",
     "manciple.store.follower": "forget",
     "manciple.store.hooks": "forget",
     "manciple.store.transactions": "forget",

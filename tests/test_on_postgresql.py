@@ -6,7 +6,12 @@ import pytest
 
 from tests.services import RERUN_TIMEOUT, Server, assert_pass_on_postgresql
 
-STORE = ["tests/manciple/store", "tests/inventory/test_projectors.py", "tests/claims/test_projectors.py"]
+STORE = [
+    "tests/manciple/store",
+    "tests/manciple/audit",
+    "tests/inventory/test_projectors.py",
+    "tests/claims/test_projectors.py",
+]
 #: What leans on its locks and transactions.
 SCHEDULING = [
     f"tests/scheduling/{name}"

@@ -24,6 +24,8 @@ if TYPE_CHECKING:  # DRF's views load the authentication classes of the settings
 #: Where scope and environ carry the identity of a request whose credential was recognised before its body was read.
 IDENTITY = "manciple.identity"
 CERTIFICATE = chain.CERTIFICATE
+#: Where they carry its origin (manciple.store.origins), for the audit trail.
+ORIGIN = "manciple.origin"
 CHALLENGE = 'Bearer realm="manciple"'
 
 
@@ -34,7 +36,14 @@ def identify(shown: Credentials, *, known: Identity | None = None) -> Identity |
     Raises: Unauthorized for a credential that nobody recognises; Forbidden, BadRequest (see `impersonation`).
     """
     identity = known or chain.identify(shown)
-    return acting(identity, shown.headers) if identity else None
+    if identity is None:
+        return None
+    if shown.origin is None:
+        return acting(identity, shown.headers)
+    shown.origin.asked_by(identity)  # who is refused to act as another is told by their own name
+    acted = acting(identity, shown.headers)
+    shown.origin.asked_by(identity, acting_as=acted)
+    return acted
 
 
 class ShownCredentials(BaseAuthentication):
@@ -45,6 +54,7 @@ class ShownCredentials(BaseAuthentication):
             headers=request.headers,
             certificate=request.META.get(CERTIFICATE),
             address=request.META.get("REMOTE_ADDR", ""),
+            origin=request.META.get(ORIGIN),
         )
         identity = identify(shown, known=request.META.get(IDENTITY))
         return (identity, None) if identity else None

@@ -29,7 +29,7 @@ from django.conf import settings
 
 from manciple.access.authentication import chain
 from manciple.api.answers import BODY_LIMIT, body_too_large, status_of
-from manciple.api.authentication import CERTIFICATE, IDENTITY
+from manciple.api.authentication import CERTIFICATE, IDENTITY, ORIGIN
 from manciple.api.streams import Receive, Scope, Send, begin_refusal, in_reader, refuse, shown_in
 from manciple.wire.errors import ApiError, TooManyRequests, Unauthorized
 
@@ -97,6 +97,7 @@ class ThreadedWsgi:
         environ["CONTENT_LENGTH"] = str(len(body))
         environ[IDENTITY] = scope.get(IDENTITY)
         environ[CERTIFICATE] = scope.get(CERTIFICATE)
+        environ[ORIGIN] = scope.get(ORIGIN)
         answer = _Answer()
         chunks = self._application(environ, answer.start)
         try:

@@ -31,7 +31,7 @@ from manciple.access.authentication import chain
 from manciple.access.authentication.chain import Credentials
 from manciple.api import authentication
 from manciple.api.answers import error_answer
-from manciple.api.authentication import CERTIFICATE
+from manciple.api.authentication import CERTIFICATE, ORIGIN
 from manciple.api.faults import unavailable_for
 from manciple.store import tail
 from manciple.store.records import EventRecord
@@ -224,7 +224,10 @@ def shown_in(scope: Scope) -> Credentials:
     """What the request of this scope shows of its sender."""
     client = scope.get("client")
     return Credentials(
-        headers=headers_of(scope), certificate=scope.get(CERTIFICATE), address=client[0] if client else ""
+        headers=headers_of(scope),
+        certificate=scope.get(CERTIFICATE),
+        address=client[0] if client else "",
+        origin=scope.get(ORIGIN),
     )
 
 

@@ -32,6 +32,9 @@ from manciple.api import certificates, health, verbs
 from manciple.api.kubeconfig import Server
 from manciple.api.streams import close_streams
 from manciple.asgi import application
+from manciple.audit import trail
+from manciple.audit.searching import Search
+from manciple.audit.shipping import Shipment
 from manciple.celery import app
 from manciple.processes import accounts
 from manciple.processes.home import Home
@@ -292,14 +295,31 @@ class System:
         worker = EmbeddedWorker()
         register_readiness(worker=worker, nodes=nodes)
         worker.start()
+        shipping = self._ship_audit()
         try:
             yield
         finally:
             self._stopping.set()
             nodes.join()
+            shipping.join()
             worker.stop()
             Tail.instance().stop()
+            trail.close()
             connections.close_all()
+
+    def _ship_audit(self) -> threading.Thread:
+        """A thread that ends with the system; at once where no file is named."""
+
+        def ship() -> None:
+            if settings.AUDIT_LOG:
+                shipment = Shipment(Path(settings.AUDIT_LOG), Search())
+                shipment.follow(self._stopping)
+                shipment.close()
+                connections.close_all()
+
+        thread = threading.Thread(target=ship, name="audit-log", daemon=True)
+        thread.start()
+        return thread
 
     async def _end_streams(self) -> None:
         """The nodes go first: an agent whose watch ends would otherwise report that the server is gone."""

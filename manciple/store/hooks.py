@@ -35,6 +35,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NamedTuple, T
 
 from manciple.store import persistence, records, sql
 from manciple.store.models import OwnerLink
+from manciple.store.origins import Origin
 from manciple.store.records import Change
 from manciple.wire.base import ApiObject
 from manciple.wire.identity import Identity
@@ -207,8 +208,12 @@ def forget() -> None:
 
 @dataclass(slots=True)
 class Remarks:
-    """warnings: in the order in which they were said first. annotations: by key, the last word."""
+    """warnings: in the order in which they were said first. annotations: by key, the last word.
 
+    origin: the request that they are collected for, which writes are noted as coming from.
+    """
+
+    origin: Origin | None = None
     annotations: dict[str, str] = field(default_factory=dict)
     _warnings: dict[str, None] = field(default_factory=dict)
 
@@ -238,10 +243,16 @@ def using(remarks: Remarks | None) -> Iterator[None]:
         _collector.reset(before)
 
 
+def origin() -> Origin | None:
+    """The request that is being answered; None in the work of controllers."""
+    told = _collector.get()
+    return None if told is None else told.origin
+
+
 @contextmanager
-def collecting() -> Iterator[Remarks]:
-    """Collect what is said within."""
-    told = Remarks()
+def collecting(request: Origin | None = None) -> Iterator[Remarks]:
+    """Collect what is said within. request: the one that begins here; None where it began before."""
+    told = Remarks(request or origin())
     with using(told):
         yield told
 
@@ -258,6 +269,8 @@ def annotate(key: str, text: str) -> None:
     told = _collector.get()
     if told is not None:
         told.annotations[key] = text
+        if told.origin is not None:
+            told.origin.annotations[key] = text
 
 
 # Projectors -----------------------------------------------------------------------------------------------------------

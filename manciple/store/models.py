@@ -50,6 +50,8 @@ class Event(models.Model):
     fields = models.TextField()
     previous_labels = models.TextField(null=True)  # null on ADDED: there was none
     previous_fields = models.TextField(null=True)
+    #: who wrote it, as `manciple.store.origins` notes it; "" in entries from before there were notes
+    actor = models.TextField(db_default="")
     document = models.TextField()
 
 

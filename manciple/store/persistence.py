@@ -14,7 +14,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -176,7 +176,7 @@ class Current:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewEvent:
-    """An event that the transaction will append; `previous` is what it supersedes."""
+    """An event that the transaction will append; `previous` is what it supersedes. actor: see `origins`."""
 
     revision: int
     type: EventType
@@ -184,6 +184,7 @@ class NewEvent:
     current: Current
     text: str
     previous: Current | None
+    actor: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,10 +208,15 @@ class Locked(NamedTuple):
 @contextmanager
 def locked_counter(references: Sequence[sql.Reference] = ()) -> Iterator[Locked]:
     """A transaction that holds the counter's lock, and has read `references` since."""
-    # Inside somebody's transaction the database lock is held already: waiting for a turn could only deadlock.
-    in_turn = connection.vendor == "sqlite" and not connection.in_atomic_block
-    with _turn if in_turn else nullcontext(), transaction.atomic():
+    with in_turn(), transaction.atomic():
         yield _lock(references)
+
+
+def in_turn() -> AbstractContextManager[None]:
+    """What stands before a transaction that writes: on SQLite the process's turn."""
+    # Inside somebody's transaction the database lock is held already: waiting for a turn could only deadlock.
+    needed = connection.vendor == "sqlite" and not connection.in_atomic_block
+    return _turn if needed else nullcontext()
 
 
 def _lock(references: Sequence[sql.Reference]) -> Locked:
@@ -253,6 +259,7 @@ _EVENT_COLUMNS = (
     "fields",
     "previous_labels",
     "previous_fields",
+    "actor",
     "document",
 )
 _OBJECT_COLUMNS = ("uid", "resource", "namespace", "name", "event_id", "propagation")
@@ -278,6 +285,7 @@ def _event_row(event: NewEvent, created_at: datetime) -> tuple[Any, ...]:
         event.current.fields,
         previous.labels if previous else None,
         previous.fields if previous else None,
+        event.actor,
         sealing.sealed(event.text, event.revision) if event.kind.confidential else event.text,
     )
 

@@ -8,6 +8,7 @@ was interrupted has not happened.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 from django.db import connection
@@ -19,6 +20,17 @@ RETENTION = timedelta(hours=1)
 KEEP = 1_000_000
 #: Revisions in one transaction.
 STEP = 1000
+
+#: What somebody else makes of the log must be made before its entries go: returns the revision up to which it is.
+Reader = Callable[[], int]
+
+_readers: dict[Reader, None] = {}
+
+
+def register_reader(read: Reader) -> None:
+    """Prune nothing that `read`, which is asked before, has not read."""
+    _readers[read] = None
+
 
 _SUPERSEDED = (
     "DELETE FROM store_event WHERE revision IN (SELECT n.previous_revision FROM store_event n "
@@ -45,7 +57,7 @@ def _target(*, cutoff: datetime, keep: int) -> int:
     statement = "SELECT revision FROM store_event WHERE revision > %s AND created_at >= %s ORDER BY revision LIMIT 1"
     found = sql.fetch(statement, [floor, connection.ops.adapt_datetimefield_value(cutoff)])
     by_age = found[0][0] - 1 if found else current
-    return max(by_age, current - keep)
+    return min([max(by_age, current - keep), *(read() for read in _readers)])
 
 
 def _prune_step(target: int) -> int | None:

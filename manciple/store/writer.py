@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from random import SystemRandom
 from typing import Any, NamedTuple
 
-from manciple.store import hooks, metadata, persistence, records, sql
+from manciple.store import hooks, metadata, origins, persistence, records, sql
 from manciple.store.persistence import Current, NetChange, NewEvent
 from manciple.store.records import Change, Committed, DeletionAnswer, EventType, Propagation, StoreSelector, Written
 from manciple.wire.base import ApiObject
@@ -367,12 +367,27 @@ class Writer:
         )
         key = (kind.resource, meta.namespace, meta.name)
         text = records.encode(numbered)
-        event = NewEvent(revision=self._revision, type=type_, kind=kind, current=current, text=text, previous=previous)
+        event = NewEvent(
+            revision=self._revision,
+            type=type_,
+            kind=kind,
+            current=current,
+            text=text,
+            previous=previous,
+            actor=self._noted(),
+        )
         self._events.append(event)
         self._journal.append((key, previous))
         self._kinds[key] = kind
         self._known[key] = None if type_ == "DELETED" else current
         return numbered
+
+    def _noted(self) -> str:
+        origin = hooks.origin()
+        if self._dry_run and origin is not None:
+            origin.dry_run = True
+            return ""
+        return origins.noted(origin, self.identity)
 
     def net_changes(self) -> Sequence[NetChange]:
         """What the transaction has done to each object so far; deletions first."""

@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from manciple.store.origins import Origin
 from manciple.wire.errors import Unauthorized
 from manciple.wire.identity import Identity
 
@@ -35,11 +36,13 @@ class Credentials:
 
     headers: by names in lower case, or a mapping that does not mind. certificate: the client's as DER, None without
     one; the TLS listener has verified that our authority signed it. address: where the request came from, or "".
+    origin: the request's, which is told who asks.
     """
 
     headers: Mapping[str, str]
     certificate: bytes | None = None
     address: str = ""
+    origin: Origin | None = None
 
     @property
     def bearer(self) -> str:

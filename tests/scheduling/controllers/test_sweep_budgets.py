@@ -16,6 +16,7 @@ from msgspec import structs
 
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim
+from manciple.audit import recording
 from manciple.wire.base import ObjectMeta
 from manciple.wire.machinery import Event, Lease, LeaseSpec
 from scheduling.controllers import claims, node_lifecycle, podgc, pruning, reservations
@@ -118,6 +119,7 @@ def test_claims_that_are_missing_cost_the_same_for_few_and_for_many(cluster: Clu
 
 
 def test_old_events_cost_the_same_for_few_and_for_many(cluster: Cluster) -> None:
+    recording.catch_up()  # makes the trail's place
     costs = []
     for count in (FEW, MANY):
         for number in range(count):
@@ -130,7 +132,7 @@ def test_old_events_cost_the_same_for_few_and_for_many(cluster: Cluster) -> None
         with CaptureQueriesContext(connection) as queries:
             pruning.sweep(later)
         costs.append(len(queries))
-    assert costs[0] == costs[1] <= 22
+    assert costs[0] == costs[1] <= 28  # of which the audit trail, which comes before the log is pruned: 7
     assert cluster.all(Event) == []
 
 

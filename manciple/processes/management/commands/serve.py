@@ -15,6 +15,7 @@ from django.core.management.base import BaseCommand, CommandError
 from manciple.api import certificates
 from manciple.api.streams import close_streams
 from manciple.asgi import application
+from manciple.audit import trail
 from manciple.processes.listeners import Address, AddressInUse, Listeners, Tls, bind, warm
 from manciple.store.tail import Tail
 
@@ -53,6 +54,7 @@ class Command(BaseCommand):
             listeners.run()
         finally:
             Tail.instance().stop()
+            trail.close()
 
 
 def _tls(certificate: Path | None, key: Path | None, *, hosts: list[str]) -> Tls:

@@ -1,0 +1,215 @@
+"""What the audit trail is told of requests: every one gets an id and an origin, and what it came to is told at its end.
+
+    asgi: every HTTP request    `begin` notes where it comes from; the answer carries its Audit-Id
+    Django, API and pages       `audited`, the outermost middleware: writes of the request are noted as its own, and at
+                                its end the trail is told of a refusal, a failure, or a success without a write
+    everything else             watches, logs, what is refused before a thread is taken: told when the answer begins
+
+A write that was made is in the log already, with the origin's note. Of reads only those of confidential kinds are told,
+and those that were refused. Messages that could quote a confidential document are left out; bodies never go anywhere.
+Sources: apiserver/pkg/endpoints/filters/audit_init.go, .../audit.go.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import orjson
+from django.http import HttpRequest, HttpResponse
+
+from manciple.api.authentication import ORIGIN
+from manciple.api.requests import ResourcePath, parse_path
+from manciple.audit import trail
+from manciple.audit.trail import REFUSED, Happened
+from manciple.store import hooks
+from manciple.store.origins import Origin
+from manciple.wire.identity import Identity
+
+HEADER = "Audit-Id"
+
+#: A client may name its request, to find it again; what looks otherwise is not taken over.
+_CLIENTS_ID = re.compile(r"[A-Za-z0-9._:-]{1,64}")
+_VERBS = {"POST": "create", "GET": "get", "HEAD": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+_WRITING = frozenset({"create", "update", "patch", "delete", "deletecollection"})
+#: Of requests that only read, these answers are told.
+_DENIALS = frozenset({401, 403, 429})
+#: Messages of these answers quote the document.
+_QUOTING = frozenset({400, 422})
+#: Bytes of an answer that are looked into for what it says of the object.
+_READ = 64 * 1024
+#: What a page's address may carry that nobody else should see.
+_HIDDEN = ("token", "key", "secret", "password")
+
+GetResponse = Callable[[HttpRequest], HttpResponse]
+
+# The beginning --------------------------------------------------------------------------------------------------------
+
+
+def begin(*, method: str, path: str, query: str, address: str, agent: str, wanted_id: str = "") -> Origin:
+    """The origin of a request that has just come. wanted_id: its own Audit-Id header."""
+    where = parse_path(path)
+    return Origin(
+        audit_id=wanted_id if _CLIENTS_ID.fullmatch(wanted_id) else str(uuid.uuid4()),
+        received=datetime.now(UTC),
+        method=method,
+        uri=f"{path}?{query}" if query else path,
+        addresses=(address,) if address else (),
+        agent=agent,
+        verb=_verb(method, where, query) if where else method.lower(),
+        subresource=where.subresource if where else "",
+    )
+
+
+def begin_in(scope: Any) -> Origin:
+    """The same, of an ASGI scope, which carries it from then on."""
+    headers = dict(scope["headers"])
+    client = scope.get("client")
+    origin = begin(
+        method=scope["method"],
+        path=scope["path"],
+        query=scope["query_string"].decode("latin-1"),
+        address=client[0] if client else "",
+        agent=headers.get(b"user-agent", b"").decode("latin-1"),
+        wanted_id=headers.get(b"audit-id", b"").decode("latin-1"),
+    )
+    scope[ORIGIN] = origin
+    return origin
+
+
+def _verb(method: str, where: ResourcePath, query: str) -> str:
+    """As apiserver/pkg/endpoints/request/requestinfo.go."""
+    verb = _VERBS.get(method, method.lower())
+    if verb == "get" and not where.subresource and (where.watch or "watch=" in query):
+        return "watch"
+    if where.name:
+        return verb
+    return {"get": "list", "delete": "deletecollection"}.get(verb, verb)
+
+
+# The end --------------------------------------------------------------------------------------------------------------
+
+
+def audited(get_response: GetResponse) -> GetResponse:
+    """A middleware (see Django's "function-based middleware")."""
+
+    def answer(request: HttpRequest) -> HttpResponse:
+        origin = request.META.setdefault(ORIGIN, None) or _begun(request)
+        with hooks.collecting(origin):
+            response = get_response(request)
+        if not origin.closed:
+            if origin.identity is None and response.status_code in _DENIALS:
+                origin.identity = _signed_in(request)
+            hide(request, origin)
+            body = b"" if response.streaming else response.content
+            conclude(origin, request.path, code=response.status_code, body=body)
+        return response
+
+    return answer
+
+
+def conclude(origin: Origin, path: str, *, code: int, body: bytes) -> None:
+    """Tell the trail what became of a request, where that is worth telling."""
+    origin.closed = True
+    where = parse_path(path)
+    if _notable(origin, where, code):
+        trail.tell(_happened(origin, where, code, _read(body)))
+
+
+def _notable(origin: Origin, where: ResourcePath | None, code: int) -> bool:
+    if code in _DENIALS:
+        return True
+    if where is None:
+        return False
+    if origin.verb in _WRITING:
+        return code >= REFUSED or not (origin.wrote or where.plural.endswith("reviews"))
+    return code < REFUSED and _is_confidential(where)
+
+
+def _is_confidential(where: ResourcePath) -> bool:
+    served = where.served()
+    return served is not None and served.kind.confidential
+
+
+def _happened(origin: Origin, where: ResourcePath | None, code: int, told: dict[str, Any]) -> Happened:
+    about = told.get("details" if code >= REFUSED else "metadata")
+    about = about if isinstance(about, dict) else {}
+    silent = where is not None and code in _QUOTING and (_is_confidential(where) or where.subresource == "token")
+    return Happened(
+        origin=origin,
+        code=code,
+        reason=str(told.get("reason", "")) if code >= REFUSED else "",
+        message=str(told.get("message", "")) if code >= REFUSED and not silent else "",
+        resource=".".join(filter(None, (where.plural, where.group))) if where else "",
+        namespace=where.namespace if where else "",
+        name=(where.name or str(about.get("name", ""))) if where else "",
+        uid=str(about.get("uid", "")),
+    )
+
+
+def _read(body: bytes) -> dict[str, Any]:
+    """The answer's document; nothing for one that is long or none."""
+    if len(body) > _READ or not body.startswith(b"{"):
+        return {}
+    try:
+        told: dict[str, Any] = orjson.loads(body)
+    except ValueError:
+        return {}
+    return told
+
+
+# Through Django -------------------------------------------------------------------------------------------------------
+
+
+def _begun(request: HttpRequest) -> Origin:
+    """Of a request that came past `asgi`: Django's own server, and tests."""
+    origin = begin(
+        method=request.method or "",
+        path=request.path,
+        query=request.META.get("QUERY_STRING", ""),
+        address=request.META.get("REMOTE_ADDR", ""),
+        agent=request.headers.get("User-Agent", ""),
+        wanted_id=request.headers.get(HEADER, ""),
+    )
+    request.META[ORIGIN] = origin
+    return origin
+
+
+def _signed_in(request: HttpRequest) -> Identity | None:
+    user: Any = getattr(request, "user", None)
+    return Identity(user.get_username()) if user is not None and user.is_authenticated else None
+
+
+def hide(request: HttpRequest, origin: Origin) -> None:
+    """Take out of a page's address what is a secret in it."""
+    found = request.resolver_match
+    for name, value in (found.kwargs if found else {}).items():
+        if any(word in name for word in _HIDDEN):
+            origin.uri = origin.uri.replace(str(value), "…")
+
+
+# Past Django ----------------------------------------------------------------------------------------------------------
+
+
+class Noting:
+    """The `send` of an ASGI request: its answer gets the Audit-Id, and is told where Django did not do so."""
+
+    def __init__(self, scope: Any, send: Any) -> None:
+        self._origin = begin_in(scope)
+        self._path: str = scope["path"]
+        self._send = send
+        self._code = 0
+
+    async def __call__(self, message: Any) -> None:
+        if message["type"] == "http.response.start":
+            self._code = message["status"]
+            name = (HEADER.lower().encode(), self._origin.audit_id.encode())
+            message = {**message, "headers": [*message.get("headers", ()), name]}
+            if self._code < REFUSED and not self._origin.closed:
+                conclude(self._origin, self._path, code=self._code, body=b"")
+        elif not self._origin.closed:
+            conclude(self._origin, self._path, code=self._code, body=message.get("body", b""))
+        await self._send(message)

@@ -1,0 +1,16 @@
+"""The Django app `manciple.audit`."""
+
+from django.apps import AppConfig
+
+
+class AuditConfig(AppConfig):
+    name = "manciple.audit"
+    label = "audit"
+
+    def ready(self) -> None:
+        # Models can be imported from here on only.
+        from manciple.audit import recording, sign_ins  # noqa: PLC0415
+        from manciple.store import pruning  # noqa: PLC0415
+
+        pruning.register_reader(recording.catch_up)
+        sign_ins.watch()

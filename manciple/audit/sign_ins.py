@@ -1,0 +1,45 @@
+"""Who signs in and out of the pages, and who fails to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib.auth import get_user_model, signals
+
+from manciple.audit import trail
+from manciple.audit.trail import Happened
+from manciple.store import hooks
+from manciple.wire.identity import Identity
+
+#: What is made by signing in, and goes with signing out.
+SESSIONS = "sessions.manciple.dev"
+
+
+def watch() -> None:
+    signals.user_logged_in.connect(_entered, dispatch_uid="audit")
+    signals.user_logged_out.connect(_left, dispatch_uid="audit")
+    signals.user_login_failed.connect(_failed, dispatch_uid="audit")
+
+
+def _entered(user: Any = None, **_: Any) -> None:
+    _tell("create", user.get_username(), code=201)
+
+
+def _left(user: Any = None, **_: Any) -> None:
+    if user is not None:
+        _tell("delete", user.get_username(), code=200)
+
+
+def _failed(credentials: Any = None, **_: Any) -> None:
+    # Whoever types the password into the field of the name must not find it here.
+    given = str((credentials or {}).get("username", ""))
+    known = get_user_model()._default_manager.filter(username=given).exists()
+    _tell("create", given if known else "", code=401, reason="Unauthorized")
+
+
+def _tell(verb: str, name: str, *, code: int, reason: str = "") -> None:
+    origin = hooks.origin()
+    if origin is not None:
+        origin.verb = verb
+        origin.identity = Identity(name) if name and not reason else origin.identity
+        trail.tell(Happened(origin=origin, code=code, reason=reason, resource=SESSIONS, name=name))

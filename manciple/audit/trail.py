@@ -1,0 +1,225 @@
+"""What the log does not tell of: requests that were refused, that failed, or that did something without a write.
+
+    trail.tell(happened)          # from any thread or event loop: never waits, never fails
+
+A thread of its own writes down what it was told, once a second: nobody's answer waits for it. Requests of one sender
+with the same outcome within that second are one entry, with their number: whoever asks again and again for what he may
+not have fills nothing up. Where the database is away the thread tries again, and what comes meanwhile is kept up to
+`ROOM` entries; what does not fit is counted, and told in the process's log.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from django.db import DataError, Error, IntegrityError, connection
+
+from manciple.audit import models, recording
+from manciple.store import origins
+from manciple.store.origins import Origin, clean
+from manciple.store.per_process import PerProcess
+from manciple.wire.identity import Identity
+
+log = logging.getLogger(__name__)
+
+#: Entries that wait to be written, at most, and of them in one transaction.
+ROOM, BATCH = 10_000, 500
+#: Seconds for which entries are gathered, and without one after which the thread and its connection go.
+GATHERING, IDLE = 1.0, 60.0
+#: Seconds until the next attempt after the database refused: the first, doubled each time up to the last.
+BACKOFF = (1.0, 30.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Happened:
+    """One request, and how it ended. Of what it was about as much as is known."""
+
+    origin: Origin
+    code: int
+    reason: str = ""
+    message: str = ""
+    resource: str = ""
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+
+    @property
+    def likeness(self) -> tuple[object, ...]:
+        """Those of which this is the same are one entry."""
+        origin = self.origin
+        what = (origin.verb, self.resource, origin.subresource, self.namespace, self.name, origin.dry_run)
+        return (_name(origin.identity), _name(origin.impersonator), origin.addresses, what, self.code, self.reason)
+
+
+def _name(identity: Identity | None) -> str:
+    return identity.name if identity else ""
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """What will be one entry."""
+
+    first: Happened
+    at: datetime
+    count: int = 1
+
+
+_Likeness = tuple[object, ...]
+
+
+class TrailRecorder:
+    """Of one process: the thread begins with the first entry."""
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._news = threading.Condition(self._guard)
+        self._waiting: dict[_Likeness, _Waiting] = {}
+        self._thread: threading.Thread | None = None
+        self._stopping = False
+        #: entries for which there was no room
+        self.lost = 0
+
+    def tell(self, happened: Happened) -> None:
+        with self._news:
+            if not self._add(happened.likeness, _Waiting(happened, datetime.now(UTC))):
+                return
+            if self._thread is None and not self._stopping:
+                self._thread = threading.Thread(target=self._run, name="audit", daemon=True)
+                self._thread.start()
+            self._news.notify()
+
+    def flush(self) -> int:
+        """Write down what waits; returns how many entries that were. Raises: django.db.Error, and keeps them."""
+        written = 0
+        while batch := self._take():
+            try:
+                written += _write(list(batch.values()))
+            except Error:
+                with self._guard:
+                    for likeness, waiting in batch.items():
+                        self._add(likeness, waiting)
+                raise
+        return written
+
+    def stop(self, *, write: bool = True) -> None:
+        """End the thread, once what waits is written."""
+        with self._news:
+            self._stopping = True
+            thread = self._thread
+            self._news.notify()
+        if thread is not None:
+            thread.join()
+        if write:
+            self._try_to_flush()
+
+    def _add(self, likeness: _Likeness, waiting: _Waiting) -> bool:
+        """Whether there was room. The guard is held."""
+        if known := self._waiting.get(likeness):
+            known.count += waiting.count
+        elif len(self._waiting) < ROOM:
+            self._waiting[likeness] = waiting
+        else:
+            self.lost += waiting.count
+            return False
+        return True
+
+    def _take(self) -> dict[_Likeness, _Waiting]:
+        with self._guard:
+            return {likeness: self._waiting.pop(likeness) for likeness in list(self._waiting)[:BATCH]}
+
+    def _run(self) -> None:
+        pause = GATHERING
+        try:
+            while self._wait(pause):
+                pause = GATHERING if self._try_to_flush() else min(max(pause * 2, BACKOFF[0]), BACKOFF[1])
+        finally:
+            connection.close()
+
+    def _wait(self, seconds: float) -> bool:
+        """Until something has waited for `seconds`; False when the thread is to end."""
+        with self._news:
+            self._news.wait_for(lambda: self._waiting or self._stopping, timeout=IDLE)
+            if self._stopping or not self._waiting:
+                self._thread = None
+                return False
+            self._news.wait_for(lambda: self._stopping, timeout=seconds)
+            return not self._stopping
+
+    def _try_to_flush(self) -> bool:
+        try:
+            connection.close_if_unusable_or_obsolete()
+            self.flush()
+        except Error as error:
+            connection.close()
+            log.warning("%d entries of the audit trail wait for the database: %s", len(self._waiting), error)
+            return False
+        if self.lost:
+            log.error("%d entries of the audit trail were lost: more waited than there is room for", self.lost)
+            self.lost = 0
+        return True
+
+
+def _write(entries: list[_Waiting]) -> int:
+    """Returns how many were written: one that the database does not take must not keep the others from it.
+
+    Raises: django.db.Error while the database is away.
+    """
+    try:
+        recording.add([_row(waiting) for waiting in entries])
+    except (DataError, IntegrityError):
+        if len(entries) > 1:
+            return sum(_write([waiting]) for waiting in entries)
+        log.exception("an entry of the audit trail was lost: %s", entries[0])
+        return 0
+    return len(entries)
+
+
+def _row(waiting: _Waiting) -> tuple[Any, ...]:
+    """In the order of recording.COLUMNS."""
+    happened = waiting.first
+    origin = happened.origin
+    impersonator = _name(origin.impersonator)
+    texts = (
+        clean(origin.audit_id, 64), clean(_name(origin.identity)), clean(impersonator),
+        clean(origin.verb, models.VERB_LENGTH),
+        clean(happened.resource, models.RESOURCE_LENGTH), clean(origin.subresource, models.NAME_LENGTH),
+        clean(happened.namespace, models.NAMESPACE_LENGTH), clean(happened.name, models.NAME_LENGTH),
+        clean(happened.uid, 36), happened.code, clean(happened.reason, models.REASON_LENGTH), clean(happened.message),
+    )  # fmt: skip
+    refused = happened.code >= REFUSED
+    routine = not refused and recording.is_system(impersonator or _name(origin.identity))
+    return (waiting.at, None, *texts, origin.dry_run, routine, waiting.count, origins.dumped(origin.note()))
+
+
+#: Answers from here on say no.
+REFUSED = 400
+
+
+_recorder = PerProcess(TrailRecorder)
+
+
+def tell(happened: Happened) -> None:
+    """Have it written down, soon; see the module's docstring."""
+    happened.origin.closed = True
+    _recorder().tell(happened)
+
+
+def flush() -> int:
+    """Write down at once what waits; returns how many entries that were."""
+    return _recorder().flush()
+
+
+def close() -> None:
+    """Write down what waits, and end the thread: the process ends."""
+    _recorder().stop()
+    _recorder.forget()
+
+
+def forget() -> None:
+    """Drop what waits, and end the thread: the process's database is another one from now on."""
+    _recorder().stop(write=False)
+    _recorder.forget()
