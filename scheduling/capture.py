@@ -26,6 +26,7 @@ from manciple.store import follower
 from manciple.store.follower import View
 from manciple.store.records import Written
 from manciple.wire.base import ApiObject
+from manciple.wire.machinery import Namespace
 from scheduling import hints, pod_claims
 from scheduling.allocator import Features, Inventory, Snapshot
 from scheduling.causes import Hold
@@ -35,7 +36,7 @@ from scheduling.nodes import NodeTable
 from scheduling.plans import Drift, Placement
 from scheduling.pod_claims import consumer, is_done, is_reserved_for
 from scheduling.queue import Candidate
-from scheduling.resources import CLAIMS, CLASSES, NODES, PODS, SLICES, TAINT_RULES, Key, key_of
+from scheduling.resources import CLAIMS, CLASSES, NAMESPACES, NODES, PODS, SLICES, TAINT_RULES, Key, key_of
 
 #: Events kept for the queue; who asks for older ones reads the log.
 REMEMBERED = 4000
@@ -45,7 +46,7 @@ class ClusterState(View):
     """See the module's docstring."""
 
     #: what is published before what is asked for
-    resources: ClassVar[Sequence[str]] = (NODES, CLASSES, TAINT_RULES, SLICES, CLAIMS, PODS)
+    resources: ClassVar[Sequence[str]] = (NAMESPACES, NODES, CLASSES, TAINT_RULES, SLICES, CLAIMS, PODS)
 
     def __init__(self, features: Features | None = None) -> None:
         self.nodes = NodeTable()
@@ -65,6 +66,7 @@ class ClusterState(View):
         self._news: deque[News] = deque()
         self._news_floor = 0
         self._applying: dict[str, Callable[[Any], None]] = {
+            NAMESPACES: self._apply_namespace,
             NODES: self._apply_node,
             PODS: self._apply_pod,
             CLASSES: self._apply_class,
@@ -73,6 +75,7 @@ class ClusterState(View):
             CLAIMS: self._apply_claim,
         }
         self._forgetting: dict[str, Callable[[Any], None]] = {
+            NAMESPACES: self._forget_namespace,
             NODES: self._forget_node,
             PODS: self._forget_pod,
             CLASSES: self._forget_class,
@@ -148,6 +151,12 @@ class ClusterState(View):
             self._news_floor = self._news.popleft().revision
 
     # Nodes and pods --------------------------------------------------------------------------------------------------
+
+    def _apply_namespace(self, namespace: Namespace) -> None:
+        self.nodes.neighbours.put_namespace(namespace.metadata.name, namespace.metadata.labels)
+
+    def _forget_namespace(self, namespace: Namespace) -> None:
+        self.nodes.neighbours.remove_namespace(namespace.metadata.name)
 
     def _apply_node(self, node: Node) -> None:
         self.nodes.put(node)

@@ -107,7 +107,8 @@ class SearchStopped(Cause, frozen=True):
 class NodeRefusal(Cause, frozen=True):
     """Why a node is not for a pod. plugin: of kube-scheduler's Filter.
 
-    key: of the taint, or the name of the resource ("pods" for their number); value: of the taint. resolvable: whether
+    key: of the taint; the name of the resource ("pods" for their number); which part of the plugin refuses, where it
+    has several; value: of the taint. resolvable: whether
     pods going away could change it.
     """
 
@@ -336,6 +337,7 @@ class Reason(IntFlag):
     NODE = 64  #: no node passes name, selector, affinity, taints, unschedulable
     RESOURCES = 128  #: no node has the cpu, memory, pods or extended resources
     ERROR = 256  #: a selector failed, or the search was undecided: the claim, its class or a slice has to change
+    NEIGHBOURS = 512  #: other pods are in the way: affinity, anti-affinity, topology spread, host ports
 
 
 #: Names in the order of the bits, for pages and logs.

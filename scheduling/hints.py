@@ -21,6 +21,7 @@ from scheduling.causes import Hold, Reason, claim_key, class_key
 
 ADDED, MODIFIED, DELETED = "ADDED", "MODIFIED", "DELETED"
 FINISHED_PHASES = frozenset({"Succeeded", "Failed"})
+NEW_PHASES = frozenset({"", "Pending"})
 #: Written by the API server or the scheduler for the pod itself; anything else needs a change of its spec.
 OWN_STATUS = Reason.GATED | Reason.CLAIM_MISSING
 EVERYTHING = Reason(sum(Reason))
@@ -131,16 +132,23 @@ def _class_added(about: About, _seen: Any) -> Iterable[Wake]:
     yield Wake(reasons=Reason.CLASS_MISSING, key=class_key(about.name))
 
 
+def _pod_added(_about: About, seen: Any) -> Iterable[Wake]:
+    if seen.spec.node_name:
+        yield Wake(reasons=Reason.NEIGHBOURS)
+
+
 def _pod_freed(_about: About, seen: Any) -> Iterable[Wake]:
     if seen.spec.node_name:
-        yield Wake(reasons=Reason.RESOURCES)
+        yield Wake(reasons=Reason.RESOURCES | Reason.NEIGHBOURS)
 
 
 def _pod_modified(about: About, seen: Any) -> Iterable[Wake]:
     if not seen.spec.node_name:
         yield Wake(reasons=OWN_STATUS, uid=about.uid, generation=seen.metadata.generation)
     elif seen.status.phase in FINISHED_PHASES:
-        yield Wake(reasons=Reason.RESOURCES)
+        yield Wake(reasons=Reason.RESOURCES | Reason.NEIGHBOURS)
+    elif seen.status.phase in NEW_PHASES:
+        yield Wake(reasons=Reason.NEIGHBOURS)  # it has its node now; others may want to be near it
 
 
 def _always(reasons: Reason) -> Rule:
@@ -151,7 +159,7 @@ def _always(reasons: Reason) -> Rule:
 
 
 _DEVICES_CHANGED = _always(Reason.DEVICES | Reason.ERROR)
-_NODE_CHANGED = _always(Reason.NODE | Reason.RESOURCES | Reason.DEVICES | Reason.CLAIM_ELSEWHERE)
+_NODE_CHANGED = _always(Reason.NODE | Reason.RESOURCES | Reason.DEVICES | Reason.CLAIM_ELSEWHERE | Reason.NEIGHBOURS)
 
 #: (resource, event type) -> what it wakes. What is not in the table wakes nobody.
 RULES: dict[tuple[str, str], Rule] = {
@@ -167,6 +175,7 @@ RULES: dict[tuple[str, str], Rule] = {
     ("devicetaintrules.resource.k8s.io", DELETED): _DEVICES_CHANGED,
     ("nodes", ADDED): _NODE_CHANGED,
     ("nodes", MODIFIED): _NODE_CHANGED,
+    ("pods", ADDED): _pod_added,
     ("pods", MODIFIED): _pod_modified,
     ("pods", DELETED): _pod_freed,
 }

@@ -4,7 +4,8 @@
 capital and no final stop, so that it can follow "It waits because"; names and expressions stand in backticks. `brief`
 is the line of a list. What to do next is said by `scheduling.next_steps`.
 Upstream: pkg/scheduler/framework/types.go (FitError), plugins/dynamicresources/dynamicresources.go,
-plugins/{nodename,nodeunschedulable,tainttoleration,nodeaffinity,noderesources}.
+plugins/{nodename,nodeunschedulable,tainttoleration,nodeaffinity,noderesources,nodeports,podtopologyspread,
+interpodaffinity}.
 """
 
 from __future__ import annotations
@@ -50,12 +51,18 @@ def assigned(pod: str, node: str) -> str:
 
 # Kubernetes' words ---------------------------------------------------------------------------------------------------
 
-#: plugin -> what it has against a node: what follows "node(s)"
+#: plugin, and its part where it has several -> what it has against a node: what follows "node(s)"
 _AGAINST_NODE = {
     "NodeUnschedulable": "were unschedulable",
     "NodeName": "didn't match the requested node name",
     "TaintToleration": "had untolerated taint {{{key}: {value}}}",
     "NodeAffinity": "didn't match Pod's node affinity/selector",
+    "NodePorts": "didn't have free ports for the requested pod ports",
+    "PodTopologySpread": "didn't match pod topology spread constraints",
+    "PodTopologySpread missing-label": "didn't match pod topology spread constraints (missing required label)",
+    "InterPodAffinity affinity": "didn't match pod affinity rules",
+    "InterPodAffinity anti-affinity": "didn't match pod anti-affinity rules",
+    "InterPodAffinity existing-anti-affinity": "didn't satisfy existing pods anti-affinity rules",
 }
 
 
@@ -89,15 +96,17 @@ def message(cause: AnyCause) -> str:
 
 
 def _refusal(refusal: NodeRefusal) -> str:
-    if refusal.plugin in _AGAINST_NODE:
-        return f"node(s) {_against(refusal)}"
+    if against := _against(refusal):
+        return f"node(s) {against}"
     if refusal.plugin == "NodeResourcesFit":
         return "Too many pods" if refusal.key == "pods" else f"Insufficient {refusal.key}"
     return "resourceclaim not available on the node"
 
 
 def _against(refusal: NodeRefusal) -> str:
-    return _AGAINST_NODE[refusal.plugin].format(key=refusal.key, value=refusal.value)
+    """ "" for a plugin that is about something else than the node."""
+    text = _AGAINST_NODE.get(f"{refusal.plugin} {refusal.key}") or _AGAINST_NODE.get(refusal.plugin, "")
+    return text.format(key=refusal.key, value=refusal.value)
 
 
 def _no_node_fits(cause: NoNodeFits) -> str:
@@ -168,7 +177,7 @@ def _nodes(cause: NoNodeFits) -> str:
 def _plain(one: OfNode, count: int) -> str:
     """`2 nodes were unschedulable`, `insufficient cpu on 1 node`."""
     nodes = "1 node" if count == 1 else f"{count} nodes"
-    if isinstance(one, NodeRefusal) and one.plugin in _AGAINST_NODE:
+    if isinstance(one, NodeRefusal) and _against(one):
         if one.plugin == "NodeUnschedulable" and count == 1:
             return f"{nodes} was unschedulable"
         return f"{nodes} {_against(one)}"

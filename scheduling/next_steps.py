@@ -133,6 +133,9 @@ _NEXT_OF_PLUGIN = {
     "NodeName": "Name a node that exists in `spec.nodeName`, or leave the choice to the scheduler.",
     "TaintToleration": "Add a toleration to the pod, or remove the taint from a node.",
     "NodeAffinity": "Change the pod's nodeSelector or node affinity, or label a node as it asks.",
+    "NodePorts": "Ask for another `hostPort`, or for none; or end the pod that has it.",
+    "PodTopologySpread": "Wait until the others are spread, add nodes, or use `whenUnsatisfiable: ScheduleAnyway`.",
+    "InterPodAffinity": "Change the pod's affinity or anti-affinity, or move the pods that it is about.",
 }
 _NEXT_OF_FAULT = {
     Fault.NO_SUCH_KEY: 'Let the selector check first whether the device has it (`"NAME" in device.attributes["DOMAIN"]'

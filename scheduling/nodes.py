@@ -1,13 +1,14 @@
 """The nodes and what runs on them, as a scheduling worker keeps them; answers which nodes a pod fits on.
 
 Pods made from one template ask the same of a node, so verdicts are kept by what is asked (`_Shape`) and only the nodes
-that changed since are looked at again: a change is appended to a journal, and each shape remembers how far it has read.
-PURE; one thread at a time.
+that changed since are judged again: a change is appended to a journal, and each shape remembers how far it has read.
+What a pod asks of its neighbours (`scheduling.neighbours`) depends on all nodes at once and is counted anew for each
+pod that asks for any. PURE; one thread at a time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from claims.kinds.pods import Pod
@@ -17,11 +18,12 @@ from manciple.wire.selectors import node_selector_matches
 from scheduling import policy
 from scheduling.allocator import NodeView
 from scheduling.causes import NodeRefusal
+from scheduling.neighbours import NeighbourRules, Neighbours
 from scheduling.policy import PodNeeds
 
 #: Shapes kept; the one that was not asked for longest goes first.
 SHAPES = 64
-#: More than the weights of a pod's preferred affinity terms add up to.
+#: More than what a pod and its neighbours would rather adds up to; what goes beyond it counts as this.
 HEAVIEST_WISHES = 100_000
 NOT_HERE = NodeRefusal("DynamicResources")
 
@@ -95,6 +97,7 @@ class NodeTable:
         self._journal: list[str] = []
         #: nodes with a taint that pods would rather avoid
         self._softly_tainted: set[str] = set()
+        self.neighbours = Neighbours()
 
     def __len__(self) -> int:
         return len(self._nodes)
@@ -110,6 +113,7 @@ class NodeTable:
         made._loads = {name: _Load(dict(load.used), load.pods) for name, load in self._loads.items()}
         made._pods = dict(self._pods)
         made._softly_tainted = set(self._softly_tainted)
+        made.neighbours = self.neighbours.copied()
         return made
 
     @property
@@ -139,8 +143,9 @@ class NodeTable:
         """Count `pod` on `node`. Returns whether anything changed by that."""
         uid, requests = pod.metadata.uid, policy.requests_of(pod)
         if self._pods.get(uid) == (node, requests):
-            return False
+            return self.neighbours.place(pod, node)
         self.remove_pod(uid)
+        self.neighbours.place(pod, node)
         self._pods[uid] = (node, requests)
         self._loads.setdefault(node, _Load()).add(requests, 1)
         self._changed(node)
@@ -151,6 +156,7 @@ class NodeTable:
         known = self._pods.pop(uid, None)
         if known is None:
             return
+        self.neighbours.remove(uid)
         node, requests = known
         load = self._loads[node]
         load.add(requests, -1)
@@ -179,17 +185,33 @@ class NodeTable:
             pods -= 1
             for resource, amount in known[1].items():
                 used[resource] = used.get(resource, 0) - amount
-        return not policy.check(needs, node, used=used, pods=pods)
+        return not policy.check(needs, node, used=used, pods=pods) and self._suits_neighbours(pod, node)
+
+    def _suits_neighbours(self, pod: Pod, node: Node) -> bool:
+        """Counted without the pod itself, where it runs already."""
+        uid = pod.metadata.uid
+        known = self._pods.get(uid)
+        self.neighbours.remove(uid)
+        try:
+            rules = self.neighbours.rules_for(pod, self._nodes)
+            return rules is None or rules.refusal(node) is None
+        finally:
+            if known is not None:
+                self.neighbours.place(pod, known[0])
 
     def filter(self, pod: Pod, claims: Sequence[ResourceClaim] = ()) -> FilterResult:
         """Ask every node about `pod`. claims: those of the pod's claims that are allocated already."""
         shape = self._shape_of(pod)
+        rules = self.neighbours.rules_for(pod, self._nodes)
         bound = [(claim, selector) for claim in claims if (selector := _node_selector(claim)) is not None]
-        if not bound:
+        if rules is None and not bound:
             return FilterResult(fitting=shape.views, refused=shape.refused)
         fitting, refused = [], dict(shape.refused)
         elsewhere: dict[str, ResourceClaim] = {}
         for name, view in shape.fitting.items():
+            if rules is not None and (refusal := rules.refusal(self._nodes[name])) is not None:
+                refused[name] = (refusal,)
+                continue
             away = [claim for claim, selector in bound if not node_selector_matches(selector, name, view.labels)]
             elsewhere.update({claim.metadata.uid: claim for claim in away})
             if away:
@@ -198,14 +220,25 @@ class NodeTable:
                 fitting.append(view)
         return FilterResult(fitting=tuple(fitting), refused=refused, elsewhere=tuple(elsewhere.values()))
 
-    def preference(self, needs: PodNeeds, name: str) -> int:
-        """What the pod would rather, as one number; higher is better. A soft taint outweighs every affinity term."""
-        taints, weight = policy.preference(needs, self._nodes[name])
-        return taints * HEAVIEST_WISHES + weight
+    def preference(self, pod: Pod) -> Callable[[str], int] | None:
+        """What the pod would rather, as one number for a node's name, higher is better; None where all are the same.
 
-    def is_indifferent(self, needs: PodNeeds) -> bool:
-        """Whether `preference` is the same for every node."""
-        return not needs.preferences and not self._softly_tainted
+        A soft taint outweighs all affinities.
+        """
+        needs = policy.needs_of(pod)
+        rules = self.neighbours.rules_for(pod, self._nodes)
+        if rules is not None and rules.is_indifferent:
+            rules = None
+        if rules is None and not needs.preferences and not self._softly_tainted:
+            return None
+        return lambda name: self._preference(needs, rules, name)
+
+    def _preference(self, needs: PodNeeds, rules: NeighbourRules | None, name: str) -> int:
+        node = self._nodes[name]
+        taints, weight = policy.preference(needs, node)
+        if rules is not None:
+            weight += rules.wish(node)
+        return taints * HEAVIEST_WISHES * 2 + max(-HEAVIEST_WISHES, min(HEAVIEST_WISHES, weight))
 
     def pods_on(self, name: str) -> int:
         return self._loads.get(name, _IDLE).pods

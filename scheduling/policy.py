@@ -1,7 +1,8 @@
 """Node fit: which nodes a pod may run on as far as everything but new devices goes, and which it would rather. PURE.
 
 `needs_of` reads a pod once; `check` asks one node the questions of kube-scheduler's Filter plugins, in their order, and
-stops at the first plugin that refuses, as it does. Amounts are nanos of a unit (`Quantity.nanos`).
+stops at the first plugin that refuses, as it does. What depends on the pods of other nodes, too, is asked by
+`scheduling.neighbours`. Amounts are nanos of a unit (`Quantity.nanos`).
 Sources: pkg/scheduler/framework/plugins/{nodename,nodeunschedulable,tainttoleration,nodeaffinity,noderesources},
 component-helpers/resource/helpers.go (v1.36).
 """
@@ -108,12 +109,16 @@ def _taints(needs: PodNeeds, node: Node) -> Iterator[NodeRefusal]:
 
 
 def _affinity(needs: PodNeeds, node: Node) -> Iterator[NodeRefusal]:
-    labels = node.metadata.labels
-    selected = all(labels.get(key) == value for key, value in needs.node_selector.items())
-    if selected and needs.affinity is not None:
-        selected = node_selector_matches(needs.affinity, node.metadata.name, labels)
-    if not selected:
+    if not is_selected(needs, node):
         yield NodeRefusal("NodeAffinity")
+
+
+def is_selected(needs: PodNeeds, node: Node) -> bool:
+    """Whether the pod's node selector and required node affinity choose `node`."""
+    labels = node.metadata.labels
+    if not all(labels.get(key) == value for key, value in needs.node_selector.items()):
+        return False
+    return needs.affinity is None or node_selector_matches(needs.affinity, node.metadata.name, labels)
 
 
 def _resources(needs: PodNeeds, node: Node, *, used: Amounts, pods: int) -> Iterator[NodeRefusal]:
@@ -137,6 +142,11 @@ def _allocated_claims(node: Node, claims: Sequence[ResourceClaim]) -> Iterator[N
 
 
 # Taints --------------------------------------------------------------------------------------------------------------
+
+
+def is_tolerated(needs: PodNeeds, node: Node) -> bool:
+    """Whether no taint of `node` keeps the pod off."""
+    return not _untolerated(node.spec.taints, needs.tolerations, HARD_EFFECTS)
 
 
 def _untolerated(

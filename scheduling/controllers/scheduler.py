@@ -31,7 +31,7 @@ from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim
 from manciple.store.follower import Follower
 from manciple.store.per_process import PerProcess
-from scheduling import coordination, heartbeats, hints, policy, queue
+from scheduling import coordination, heartbeats, hints, queue
 from scheduling.allocator import (
     Allocated,
     AllocationFailed,
@@ -206,18 +206,18 @@ def _reserve(state: ClusterState, placement: Placement) -> Placement:
 
 def _score(state: ClusterState, pod: Pod) -> Callable[[Fit], float]:
     """What the pod would rather; then the node with the fewest free devices, so that others stay whole."""
-    needs = policy.needs_of(pod)
-    if state.nodes.is_indifferent(needs):
+    preference = state.nodes.preference(pod)
+    if preference is None:
         return most_packed
-    return lambda fit: state.nodes.preference(needs, fit.node.name) * 1_000_000 - fit.free
+    return lambda fit: preference(fit.node.name) * 1_000_000 - fit.free
 
 
 def _quietest(state: ClusterState, pod: Pod, fitting: tuple[NodeView, ...]) -> str:
     """Without new devices to place: what the pod would rather; then the node with the fewest pods, first by name."""
-    needs, nodes = policy.needs_of(pod), state.nodes
-    if nodes.is_indifferent(needs):
+    nodes, preference = state.nodes, state.nodes.preference(pod)
+    if preference is None:
         return min(fitting, key=lambda node: (nodes.pods_on(node.name), node.name)).name
-    return min((-nodes.preference(needs, node.name), nodes.pods_on(node.name), node.name) for node in fitting)[2]
+    return min((-preference(node.name), nodes.pods_on(node.name), node.name) for node in fitting)[2]
 
 
 # Refusals ------------------------------------------------------------------------------------------------------------
@@ -232,7 +232,13 @@ def _refused_outright(state: ClusterState, pod: Pod, hold: Hold) -> PodRefusal:
 
 
 #: Which of the queue's reasons a filter's refusal is.
-REASON_OF_PLUGIN = {"NodeResourcesFit": Reason.RESOURCES, "DynamicResources": Reason.CLAIM_ELSEWHERE}
+REASON_OF_PLUGIN = {
+    "NodeResourcesFit": Reason.RESOURCES,
+    "DynamicResources": Reason.CLAIM_ELSEWHERE,
+    "NodePorts": Reason.NEIGHBOURS,
+    "PodTopologySpread": Reason.NEIGHBOURS,
+    "InterPodAffinity": Reason.NEIGHBOURS,
+}
 
 
 def _refused_by_nodes(
