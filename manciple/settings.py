@@ -79,6 +79,12 @@ def switch(name: str, *, default: bool) -> bool:
 #: The certificate of the authority behind the API's own, published for pods; `manage.py up` and `serve` make one.
 CA_FILE = Path(os.environ.get("MANCIPLE_CA_FILE", HOME / "ca.crt"))
 
+#: Who signs tokens of service accounts, as these say. Other systems that verify them must reach it as an address.
+SERVICE_ACCOUNT_ISSUER = os.environ.get("MANCIPLE_SERVICE_ACCOUNT_ISSUER", "https://kubernetes.default.svc")
+#: Whether the tokens that pods are given last a year, for programs that read theirs once (upstream:
+#: --service-account-extend-token-expiration, there on by default). They end with the pod in any case.
+EXTEND_POD_TOKENS = switch("MANCIPLE_EXTEND_POD_TOKENS", default=False)
+
 SECRET_KEY = secret_key()
 ENCRYPTION_KEYS = encryption_keys()
 DEBUG = False

@@ -120,6 +120,8 @@ def redis_server() -> Iterator[services.Server]:
 #: What a process keeps of its database: module -> the function that forgets it.
 MEMORIES = {
     "manciple.access.authentication.certificates": "forget",
+    "manciple.access.authentication.service_account_tokens": "forget",
+    "manciple.access.authentication.signing_keys": "forget",
     "manciple.access.authentication.epoch": "forget",
     "manciple.access.authentication.tokens": "forget",
     "manciple.store.announce": "forget",

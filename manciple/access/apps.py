@@ -15,11 +15,20 @@ class AccessConfig(AppConfig):
             registry.register(kind)
         # Models can be imported from here on only.
         from manciple.access import namespace_defaults, people, sign_ins  # noqa: PLC0415
-        from manciple.access.authentication import agent_tokens, certificates, chain, tokens  # noqa: PLC0415
+        from manciple.access.authentication import (  # noqa: PLC0415
+            agent_tokens,
+            certificates,
+            chain,
+            service_account_tokens,
+            signing_keys,
+            tokens,
+        )
 
         chain.register_request_authenticator("certificates", certificates.ClientCertificates())
         chain.register_token_authenticator("agents", agent_tokens.AgentTokens())
         chain.register_token_authenticator("issued", tokens.IssuedTokens())
+        chain.register_token_authenticator("service-accounts", service_account_tokens.ServiceAccountTokens())
         people.watch_changes()
         sign_ins.watch()
         namespace_defaults.register()
+        signing_keys.register()

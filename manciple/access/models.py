@@ -79,3 +79,16 @@ class CertificateRevocation(models.Model):
 
     def __str__(self) -> str:
         return f"{self.name} up to {self.before}"
+
+
+class SigningKey(models.Model):
+    """A key that signs tokens of service accounts: see `manciple.access.authentication.signing_keys`."""
+
+    #: the key's thumbprint (RFC 7638), `kid` in what it signs
+    name = models.CharField(max_length=64, primary_key=True)
+    created = models.DateTimeField()
+    #: the private key as PEM, encrypted
+    sealed = models.TextField()
+
+    def __str__(self) -> str:
+        return self.name

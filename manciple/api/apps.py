@@ -14,9 +14,10 @@ class ApiConfig(AppConfig):
     def ready(self) -> None:
         # Models can be imported from here on only.
         from manciple.access import ownership  # noqa: PLC0415
-        from manciple.api import first_stage, namespaces  # noqa: PLC0415
+        from manciple.api import first_stage, namespaces, service_account_tokens  # noqa: PLC0415
 
         for kind in (*KINDS, CUSTOM_RESOURCE_DEFINITION):
             registry.register(kind)
         namespaces.register()
         first_stage.register_check(ownership.check)
+        service_account_tokens.register()

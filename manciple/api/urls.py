@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from django.urls import URLPattern, path, re_path
 
-from manciple.api import operations, reviews, views
+from manciple.api import operations, reviews, service_account_tokens, views
 
 _VERSION = "<str:group>/<str:version>"
 
@@ -50,5 +50,7 @@ urlpatterns: list[URLPattern] = [
     path("version", operations.VersionView.as_view()),
     path("version/", operations.VersionView.as_view()),
     *_discovery_paths(),
+    path(service_account_tokens.CONFIGURATION_PATH, service_account_tokens.IssuerView.as_view()),
+    path(service_account_tokens.KEYS_PATH, service_account_tokens.KeysView.as_view()),
     re_path(r"^(api|apis|openapi)/.*$", operations.UnknownView.as_view()),
 ]

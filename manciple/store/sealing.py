@@ -5,8 +5,8 @@ of `sql`, `tail` and `history`. Everything above reads and writes plain document
 one look at its first character. Labels and selectable fields stand beside the document, unencrypted, as in its key.
 
 A sealed document reads `sealed:KEY:DATA`: KEY tells which of the installation's keys it needs, DATA is base64 of a salt
-and what AES-256-GCM made of the text under a key derived from that salt, so that no key is ever used twice. The
-revision is authenticated with it: a document cannot be moved to another row.
+and what AES-256-GCM made of the text under a key derived from that salt, so that no key is ever used twice. Its
+place (the revision) is authenticated with it: a document cannot be moved to another row.
 
 The first of `ENCRYPTION_KEYS` seals, all of them open. Rotation: put a new key in front, restart every process, run
 `manage.py reseal`, take the old one away.
@@ -34,11 +34,14 @@ _PURPOSE = b"manciple document "
 
 
 class Undecipherable(Exception):
-    """A sealed document that none of the keys opens, or that is not what was sealed."""
+    """A sealed text that none of the keys opens, or that is not what was sealed."""
 
 
-def sealed(text: str, revision: int) -> str:
-    """What the database holds of a confidential document. Raises: ImproperlyConfigured without a key."""
+def sealed(text: str, place: int | str) -> str:
+    """What the database holds of a confidential text. place: which text it is; a document is that of its revision.
+
+    Raises: ImproperlyConfigured without a key.
+    """
     keys = _keys(tuple(settings.ENCRYPTION_KEYS))
     if not keys:
         raise ImproperlyConfigured(
@@ -47,30 +50,30 @@ def sealed(text: str, revision: int) -> str:
         )
     name, key = next(iter(keys.items()))
     salt = os.urandom(_SALT_BYTES)
-    data = salt + AESGCM(_derived(key, salt)).encrypt(_NONCE, text.encode(), str(revision).encode())
+    data = salt + AESGCM(_derived(key, salt)).encrypt(_NONCE, text.encode(), str(place).encode())
     return f"{MARK}{name}:{base64.b64encode(data).decode()}"
 
 
-def opened(document: str, revision: int) -> str:
-    """The text of a sealed document that stands in the database at `revision`. Raises: Undecipherable."""
-    _, name, encoded = document.split(":")
+def opened(text: str, place: int | str) -> str:
+    """What was sealed for that place. Raises: Undecipherable."""
+    _, name, encoded = text.split(":")
     key = _keys(tuple(settings.ENCRYPTION_KEYS)).get(name)
     if key is None:
         raise Undecipherable(
-            f"the document of revision {revision} is encrypted with key {name}, which MANCIPLE_ENCRYPTION_KEYS lacks"
+            f"what the database holds at {place} is encrypted with key {name}, which MANCIPLE_ENCRYPTION_KEYS lacks"
         )
     data = base64.b64decode(encoded)
     salt = data[:_SALT_BYTES]
     try:
-        return AESGCM(_derived(key, salt)).decrypt(_NONCE, data[_SALT_BYTES:], str(revision).encode()).decode()
+        return AESGCM(_derived(key, salt)).decrypt(_NONCE, data[_SALT_BYTES:], str(place).encode()).decode()
     except InvalidTag:
-        raise Undecipherable(f"the document of revision {revision} is not the one that was encrypted") from None
+        raise Undecipherable(f"what the database holds at {place} is not what was encrypted for it") from None
 
 
-def is_current(document: str) -> bool:
-    """Whether a document of a confidential kind is sealed with the newest key."""
+def is_current(text: str) -> bool:
+    """Whether a confidential text is sealed, and with the newest key."""
     newest = next(iter(_keys(tuple(settings.ENCRYPTION_KEYS))), "")
-    return document.startswith(f"{MARK}{newest}:")
+    return text.startswith(f"{MARK}{newest}:")
 
 
 @lru_cache(maxsize=4)

@@ -40,7 +40,7 @@ class TokenReviewStatus(Value):
     """The answer. `audiences`: those of the question for which the token is good."""
 
     authenticated: Annotated[bool, pb(1)] = False
-    user: Annotated[UserInfo, pb(2)] = UserInfo()
+    user: Annotated[UserInfo, pb(2)] = always(UserInfo())
     audiences: Annotated[tuple[str, ...], pb(4)] = ()
     error: Annotated[str, pb(3)] = ""
 

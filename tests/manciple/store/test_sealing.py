@@ -80,7 +80,7 @@ def test_a_document_opens_in_its_own_place_alone() -> None:
     once, again = sealed(text, 7), sealed(text, 7)
     assert once != again
     assert (opened(once, 7), opened(again, 7), plain(text, 7)) == (text, text, text)
-    with pytest.raises(Undecipherable, match="revision 8 is not the one that was encrypted"):
+    with pytest.raises(Undecipherable, match="at 8 is not what was encrypted for it"):
         opened(once, 8)
 
 
@@ -111,7 +111,7 @@ def test_after_a_rotation_nothing_needs_the_old_key(secret: Secret, settings: Se
 
     told = io.StringIO()
     call_command("reseal", stdout=told)
-    assert told.getvalue() == "encrypted 2 documents anew\n"
+    assert told.getvalue() == "encrypted 2 texts anew\n"
 
     settings.ENCRYPTION_KEYS = ("new",)
     assert [objects.decode(SECRET, one.text).metadata.name for one in objects.list(SECRET).items] == ["login", "second"]

@@ -10,7 +10,7 @@ from manciple.store.resealing import reseal
 
 
 class Command(BaseCommand):
-    help = "Encrypt the documents of confidential kinds with the newest of MANCIPLE_ENCRYPTION_KEYS."
+    help = "Encrypt what is confidential in the database with the newest of MANCIPLE_ENCRYPTION_KEYS."
 
     def handle(self, *_args: Any, **_options: Any) -> None:
-        self.stdout.write(f"encrypted {reseal()} documents anew")
+        self.stdout.write(f"encrypted {reseal()} texts anew")

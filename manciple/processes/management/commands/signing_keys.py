@@ -1,0 +1,30 @@
+"""`manage.py signing_keys`: the keys that sign tokens of service accounts."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+
+from manciple.access.authentication import signing_keys
+
+
+class Command(BaseCommand):
+    """Lists them; with an option, changes them first."""
+
+    help = "List the keys that sign tokens of service accounts; add a new one, remove an old one."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--add", action="store_true", help="make a key that signs from now on")
+        parser.add_argument("--remove", metavar="NAME", help="end a key, and with it the tokens that it has signed")
+
+    def handle(self, *_args: Any, **options: Any) -> None:
+        if options["add"]:
+            signing_keys.add()
+        if options["remove"] and not signing_keys.remove(options["remove"]):
+            raise CommandError(f"there is no signing key {options['remove']}")
+        keys = signing_keys.listed()
+        for name, created in keys:
+            signs = "  signs" if name == keys[-1][0] else ""
+            self.stdout.write(f"{name}  made {created:%Y-%m-%d %H:%M}{signs}")
