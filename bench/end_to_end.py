@@ -7,6 +7,7 @@ Each case runs in a process of its own, on a PostgreSQL (and Redis) that it star
     clients     100 HTTPS clients create pods while 500 nodes renew their Leases: throughput, and CPU by process
     latency     POST pod -> bound, seen through a watch, at a steady rate: API process, beat, two workers
     silence     the same while a thousand other nodes fall silent at once
+    taints      the same while 5,000 devices that pods hold are tainted NoExecute
     page        the device page's server time, whole and for one pool
     live        commit -> message on an open page's WebSocket
     chaos       clients create pods while every process is killed at random: what must hold afterwards (`make chaos`)
@@ -81,6 +82,12 @@ def _silence(options: Options) -> list[Figure]:
     return silent_nodes.measure(silent=options.nodes or 1000, devices=options.devices or 10, rate=options.rate)
 
 
+def _taints(options: Options) -> list[Figure]:
+    from cases import taints  # noqa: PLC0415
+
+    return taints.measure(taints=options.pods or 10_000, devices=options.devices or 10, rate=options.rate)
+
+
 def _page(options: Options) -> list[Figure]:
     from cases import pages  # noqa: PLC0415
 
@@ -113,6 +120,7 @@ CASES: dict[str, Callable[[Options], list[Figure]]] = {
     "clients": _clients,
     "latency": _latency,
     "silence": _silence,
+    "taints": _taints,
     "page": _page,
     "live": _live,
     CHAOS: _chaos,
@@ -129,7 +137,7 @@ def _run(name: str, options: Options) -> list[Figure]:
         os.environ["MANCIPLE_LOG_LEVEL"] = "WARNING"
         options.postgresql = servers.enter_context(services.postgresql())
         os.environ["MANCIPLE_DATABASE_URL"] = options.postgresql.url
-        if name in {"clients", "latency", "silence", "live", CHAOS}:
+        if name in {"clients", "latency", "silence", "taints", "live", CHAOS}:
             options.redis = servers.enter_context(services.redis_server())
             os.environ["MANCIPLE_REDIS_URL"] = options.redis.url
         import django  # noqa: PLC0415 - its settings are read from the environment

@@ -39,7 +39,7 @@ PATIENCE = 120.0
 
 
 @dataclass(slots=True)
-class _Phase:
+class Phase:
     """posted: pod -> when it was sent (monotonic seconds)."""
 
     began: float = field(default_factory=time.perf_counter)
@@ -58,8 +58,8 @@ def measure(*, silent: int, devices: int, rate: float) -> list[Figure]:
         before, during = asyncio.run(_measure(installation, silent=silent, rate=rate, bound=bound))
         revoked = sum("revoked" in line for one in installation.processes.values() for line in one.output)
     return [
-        *_figures("before", before, bound),
-        *_figures(f"while {silent:,} nodes fall silent", during, bound, budget=1000),
+        *figures("before", before, bound),
+        *figures(f"while {silent:,} nodes fall silent", during, bound, budget=1000),
         Figure(name="all marked within", value=during.marked - during.began, unit="s"),
         Figure(name="messages told of as discarded", value=revoked, unit="", budget=0),
     ]
@@ -75,19 +75,19 @@ def _residents(silent: int) -> Iterable[ApiObject]:
 
 async def _measure(
     installation: Installation, *, silent: int, rate: float, bound: dict[str, float]
-) -> tuple[_Phase, _Phase]:
+) -> tuple[Phase, Phase]:
     async with running(_renew(installation)):
-        before = _Phase()
-        async with _creating(installation, before, "before", rate):
-            await _until(lambda: _marked() > 0)
+        before = Phase()
+        async with creating(installation, before, "before", rate):
+            await until(lambda: _marked() > 0)
         before.cpu = cpu.since(before.cpu)
-        during = _Phase()
-        async with _creating(installation, during, "during", rate):
-            await _until(lambda: _marked() >= silent)
+        during = Phase()
+        async with creating(installation, during, "during", rate):
+            await until(lambda: _marked() >= silent)
             during.marked = time.perf_counter()
             await asyncio.sleep(AFTER)
         during.cpu = cpu.since(during.cpu)
-        await _until(lambda: before.posted.keys() | during.posted.keys() <= bound.keys())
+        await until(lambda: before.posted.keys() | during.posted.keys() <= bound.keys())
     return before, during
 
 
@@ -95,7 +95,7 @@ def _marked() -> int:
     return Node.objects.filter(ready=False).count()
 
 
-async def _until(condition: Callable[[], bool]) -> None:
+async def until(condition: Callable[[], bool]) -> None:
     end = time.monotonic() + PATIENCE
     while not await asyncio.to_thread(condition):
         if time.monotonic() > end:
@@ -113,7 +113,7 @@ async def _renew(installation: Installation) -> None:
             await asyncio.sleep(RENEWAL / HEALTHY)
 
 
-def _creating(installation: Installation, phase: _Phase, prefix: str, rate: float) -> AbstractAsyncContextManager[None]:
+def creating(installation: Installation, phase: Phase, prefix: str, rate: float) -> AbstractAsyncContextManager[None]:
     """Pods come at `rate` a second."""
 
     async def create(client: int) -> None:
@@ -131,7 +131,7 @@ def _creating(installation: Installation, phase: _Phase, prefix: str, rate: floa
     return running(*map(create, range(CLIENTS)))
 
 
-def _figures(name: str, phase: _Phase, bound: dict[str, float], *, budget: float | None = None) -> list[Figure]:
+def figures(name: str, phase: Phase, bound: dict[str, float], *, budget: float | None = None) -> list[Figure]:
     took = [(bound[pod] - sent) * 1000 for pod, sent in phase.posted.items()]
     return [
         Figure(name=f"{name}: POST to bound, p50", value=quantile(took, 0.5), unit="ms"),

@@ -80,12 +80,12 @@ LONGEST_REST = 0.25
 T = TypeVar("T")
 
 
-def batches(values: Iterable[T], size: int) -> Iterator[list[T]]:
-    """`values`, so many at a time; before the next come, it rests for as long as the last ones took."""
+def batches(values: Iterable[T], size: int, *, rest: float = 1.0) -> Iterator[list[T]]:
+    """`values`, so many at a time; before the next come, it rests for as long as the last ones took, times `rest`."""
     began = None
     for batch in sql.chunks(values, size):
         if began is not None:
-            time.sleep(min(time.monotonic() - began, LONGEST_REST))
+            time.sleep(min((time.monotonic() - began) * rest, LONGEST_REST))
         began = time.monotonic()
         yield batch
 

@@ -1,0 +1,146 @@
+"""Pods at a steady rate on healthy nodes, while thousands of devices of others are tainted NoExecute at once.
+
+Every tainted device is held by a pod's claim that does not tolerate the taint. First drivers taint half of the devices
+in their slices; then as many DeviceTaintRules, one for each device, taint the other half.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+from msgspec import structs
+
+from cases import cluster
+from cases.figures import Figure
+from cases.installation import Installation, installed
+from cases.latency import watch
+from cases.silent_nodes import Phase, creating, figures, until
+from claims.models import Pod
+from manciple.store import objects, sql
+from manciple.wire.base import ApiObject
+from manciple.wire.registry import registry
+from scheduling.controllers.reservations import FINALIZER
+from scheduling.pod_claims import consumer
+from tests.builders import (
+    DRIVER,
+    make_allocation,
+    make_claim,
+    make_device_taint,
+    make_pod,
+    make_result,
+    make_taint_rule,
+)
+
+#: Nodes that are well; the first by name.
+HEALTHY = 100
+#: Seconds of creating pods before anything is tainted.
+BEFORE = 5.0
+#: What an eviction of all may take, in seconds.
+BUDGET = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A device on a node that is going to be tainted."""
+
+    node: str
+    device: str
+
+    @property
+    def name(self) -> str:
+        return f"resident-{self.node}-{self.device}"
+
+
+def measure(*, taints: int, devices: int, rate: float) -> list[Figure]:
+    tainted = [f"node-{number:05}" for number in range(HEALTHY, HEALTHY + taints // devices)]
+    cluster.fill(nodes=HEALTHY + len(tainted), devices=devices)
+    places = [_Place(node, f"gpu-{number}") for node, number in product(tainted, range(devices))]
+    for chunk in sql.chunks(places, cluster.BATCH):
+        _occupy(chunk)
+    half = len(tainted) // 2 * devices
+    with installed(workers=2) as installation:
+        bound: dict[str, float] = {}
+        return asyncio.run(_measure(installation, places[:half], places[half:], rate=rate, bound=bound))
+
+
+def _occupy(places: Iterable[_Place]) -> None:
+    """A claim that holds the device, and a pod that runs with it."""
+    with objects.writing() as writer:
+        for place in places:
+            pod: Any = _create(writer, make_pod(place.name, node=place.node, claims={"gpu": place.name}))
+            claim: Any = _create(writer, make_claim(place.name))
+            allocation = make_allocation(make_result(place.device, pool=place.node), node=place.node)
+            status = structs.replace(claim.status, allocation=allocation, reserved_for=(consumer(pod),))
+            metadata = structs.replace(claim.metadata, finalizers=(FINALIZER,))
+            _update(writer, structs.replace(claim, metadata=metadata, status=status))
+            _update(writer, structs.replace(pod, status=structs.replace(pod.status, phase="Running")))
+
+
+def _create(writer: objects.Writer, obj: ApiObject) -> ApiObject:
+    kind = registry.find_kind(obj.api_version, obj.kind)
+    assert kind is not None, obj.kind
+    return writer.create(kind, kind.prepare_create(obj))
+
+
+def _update(writer: objects.Writer, obj: ApiObject) -> None:
+    kind = registry.find_kind(obj.api_version, obj.kind)
+    assert kind is not None, obj.kind
+    writer.update(kind, obj)
+
+
+async def _measure(
+    installation: Installation, first: list[_Place], second: list[_Place], *, rate: float, bound: dict[str, float]
+) -> list[Figure]:
+    threading.Thread(target=watch, args=(installation, bound), daemon=True).start()
+    before, during = Phase(), Phase()
+    async with creating(installation, before, "before", rate):
+        await asyncio.sleep(BEFORE)
+    async with creating(installation, during, "during", rate):
+        found = [
+            *await _evicted("slices", _taint_slices, first, by=len(first)),
+            *await _evicted("rules", _taint_by_rules, second, by=len(first) + len(second)),
+        ]
+    await until(lambda: before.posted.keys() | during.posted.keys() <= bound.keys())
+    return [*figures("before", before, bound), *figures("while pods are evicted", during, bound, budget=1000), *found]
+
+
+async def _evicted(name: str, taint: Callable[[list[_Place]], None], places: list[_Place], *, by: int) -> list[Figure]:
+    """Taint the places and wait until `by` pods are on their way out."""
+    began = time.perf_counter()
+    await asyncio.to_thread(taint, places)
+    written = time.perf_counter()
+    await until(lambda: Pod.objects.filter(deleting=True).count() >= by)
+    ended = time.perf_counter()
+    count = f"{len(places):,} taints in {name}"
+    return [
+        Figure(name=f"{count}: written in", value=written - began, unit="s"),
+        Figure(name=f"{count}: last pod evicted after", value=ended - began, unit="s", budget=BUDGET),
+    ]
+
+
+def _taint_slices(places: list[_Place]) -> None:
+    kind = registry.by_resource("resourceslices.resource.k8s.io")
+    taint = make_device_taint(effect="NoExecute")
+    for nodes in sql.chunks(sorted({place.node for place in places}), cluster.BATCH):
+        with objects.writing() as writer:
+            for node in nodes:
+                known: Any = writer.get(kind, "", f"{node}-{DRIVER}")
+                broken = tuple(structs.replace(device, taints=(taint,)) for device in known.spec.devices)
+                writer.update(kind, structs.replace(known, spec=structs.replace(known.spec, devices=broken)))
+
+
+def _taint_by_rules(places: list[_Place]) -> None:
+    cluster.create(_rules(places))
+
+
+def _rules(places: Iterable[_Place]) -> Iterator[ApiObject]:
+    for place in places:
+        yield make_taint_rule(
+            f"broken-{place.name}", effect="NoExecute", driver=DRIVER, pool=place.node, device=place.device
+        )
