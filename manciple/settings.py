@@ -76,7 +76,8 @@ def switch(name: str, *, default: bool) -> bool:
     return given == "1" if given else default
 
 
-#: The certificate of the authority behind the API's own, published for pods; `manage.py up` and `serve` make one.
+#: The certificate of the authority behind the API's own, published for pods, nodes and in kubeconfig files;
+#: `manage.py up` and `serve` make one.
 CA_FILE = Path(os.environ.get("MANCIPLE_CA_FILE", HOME / "ca.crt"))
 
 #: Who signs tokens of service accounts, as these say. Other systems that verify them must reach it as an address.
@@ -279,13 +280,14 @@ AUDIT_LOG = os.environ.get("MANCIPLE_AUDIT_LOG", "")
 #: `manage.py serve` fill in what is not set.
 PAGES_URL = os.environ.get("MANCIPLE_PAGES_URL", "http://127.0.0.1:8000")
 API_URL = os.environ.get("MANCIPLE_API_URL", "")
-#: The certificate of the authority by which clients know the API; "" where their system knows it.
-API_CA_FILE = os.environ.get("MANCIPLE_API_CA", "")
 
 #: The authority that signs clients of the API: what the listeners check their certificates by, and the key that the
 #: workers sign requests with. All processes need the same one.
 CLIENT_CA_FILE = Path(os.environ.get("MANCIPLE_CLIENT_CA", HOME / "ca.crt"))
 CLIENT_CA_KEY_FILE = Path(os.environ.get("MANCIPLE_CLIENT_CA_KEY", HOME / "ca.key"))
+
+#: Days for which a client certificate is signed, at most.
+CERTIFICATE_DAYS = float(os.environ.get("MANCIPLE_CERTIFICATE_DAYS", "30"))
 
 AUTHENTICATION_BACKENDS = ["manciple.access.passwords.CountedPasswords"]
 _VALIDATION = "django.contrib.auth.password_validation"

@@ -17,6 +17,7 @@ class AccessConfig(AppConfig):
         from manciple.access import namespace_defaults, people, sign_ins  # noqa: PLC0415
         from manciple.access.authentication import (  # noqa: PLC0415
             agent_tokens,
+            bootstrap_tokens,
             certificates,
             chain,
             service_account_tokens,
@@ -28,6 +29,7 @@ class AccessConfig(AppConfig):
         chain.register_token_authenticator("agents", agent_tokens.AgentTokens())
         chain.register_token_authenticator("issued", tokens.IssuedTokens())
         chain.register_token_authenticator("service-accounts", service_account_tokens.ServiceAccountTokens())
+        chain.register_token_authenticator("bootstrap", bootstrap_tokens.BootstrapTokens())
         people.watch_changes()
         sign_ins.watch()
         namespace_defaults.register()

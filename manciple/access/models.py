@@ -92,3 +92,34 @@ class SigningKey(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+
+class BootstrapToken(models.Model):
+    """A token with which machines ask to become nodes: see `manciple.access.authentication.bootstrap_tokens`."""
+
+    #: the first half of the token, which may be shown
+    key = models.CharField(max_length=6, unique=True)
+    #: SHA-256 of the second half
+    digest = models.CharField(max_length=64)
+    #: the only node that may join with it, "" for any
+    node = models.CharField(max_length=253, default="", blank=True)
+    description = models.CharField(max_length=1000, default="", blank=True)
+    creator = models.CharField(max_length=253, default="")
+    created = models.DateTimeField()
+    expires = models.DateTimeField(db_index=True)
+
+    def __str__(self) -> str:
+        return self.key
+
+
+class IssuedCertificate(models.Model):
+    """A client certificate that our signer has issued, as long as it lasts."""
+
+    name = models.CharField(max_length=253, db_index=True)
+    #: SHA-256 of its public key (SubjectPublicKeyInfo)
+    key = models.CharField(max_length=64)
+    issued = models.DateTimeField()
+    expires = models.DateTimeField(db_index=True)
+
+    def __str__(self) -> str:
+        return f"{self.name} until {self.expires}"

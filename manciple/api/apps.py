@@ -14,10 +14,11 @@ class ApiConfig(AppConfig):
     def ready(self) -> None:
         # Models can be imported from here on only.
         from manciple.access import ownership  # noqa: PLC0415
-        from manciple.api import first_stage, namespaces, service_account_tokens  # noqa: PLC0415
+        from manciple.api import certificate_requests, first_stage, namespaces, service_account_tokens  # noqa: PLC0415
 
         for kind in (*KINDS, CUSTOM_RESOURCE_DEFINITION):
             registry.register(kind)
         namespaces.register()
+        certificate_requests.register()
         first_stage.register_check(ownership.check)
         service_account_tokens.register()

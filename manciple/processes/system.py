@@ -258,7 +258,6 @@ class System:
         self._prepare_accounts(server, list(drivers))
         web_url = f"http://{web.url_host}:{web.port}"
         settings.PAGES_URL, settings.API_URL = web_url, server.url
-        settings.API_CA_FILE = str(files.authority)
         told = StartedSystem(
             api_url=server.url,
             web_url=web_url,

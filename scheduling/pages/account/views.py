@@ -8,7 +8,6 @@ attempt to sign in: an open browser that somebody came upon is no place to try p
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from django.conf import settings
@@ -111,8 +110,7 @@ def _server_for(request: HttpRequest) -> Server:
     """That of the settings; else the machine under whose name the dashboard was asked for."""
     host = split_domain_port(request.get_host())[0]
     url = settings.API_URL or f"https://{host}:{API_PORT}"
-    authority = Path(settings.API_CA_FILE)
-    return Server(url=url, ca_pem=authority.read_text() if authority.is_file() else "")
+    return Server(url=url, ca_pem=settings.CA_FILE.read_text() if settings.CA_FILE.is_file() else "")
 
 
 @login_required

@@ -72,7 +72,7 @@ def test_a_token_is_shown_once_and_opens_what_the_person_may_do(client: Client) 
 
 
 def test_a_kubeconfig_is_downloaded_ready_to_use(client: Client, settings: Any, tmp_path: Path) -> None:
-    settings.API_URL, settings.API_CA_FILE = "https://api.example.org:6443", str(tmp_path / "ca.crt")
+    settings.API_URL, settings.CA_FILE = "https://api.example.org:6443", tmp_path / "ca.crt"
     (tmp_path / "ca.crt").write_text("PEM")
     answer = make(client, kubeconfig="1", title="My lap/top")
     assert answer.headers["Content-Disposition"] == 'attachment; filename="kubeconfig-alice-my-laptop.yaml"'
@@ -83,7 +83,8 @@ def test_a_kubeconfig_is_downloaded_ready_to_use(client: Client, settings: Any, 
     assert tokens.identify(document["users"][0]["user"]["token"]) is not None
 
 
-def test_without_a_setting_the_api_is_where_the_dashboard_is(client: Client) -> None:
+def test_without_a_setting_the_api_is_where_the_dashboard_is(client: Client, settings: Any, tmp_path: Path) -> None:
+    settings.CA_FILE = tmp_path / "none"
     document = yaml.safe_load(make(client, kubeconfig="1").content)
     assert document["clusters"][0]["cluster"] == {"server": "https://testserver:6443"}
 

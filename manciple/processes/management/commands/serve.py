@@ -66,5 +66,4 @@ def _tls(certificate: Path | None, key: Path | None, *, hosts: list[str]) -> Tls
     if certificate and key:
         return Tls(certificate=certificate, key=key, clients=clients)
     made = certificates.ensure(Path(settings.HOME), hosts=hosts)
-    settings.API_CA_FILE = settings.API_CA_FILE or str(made.authority)
     return Tls(certificate=made.certificate, key=made.key, clients=clients)
