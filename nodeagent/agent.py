@@ -28,7 +28,7 @@ from nodeagent.cdi import CdiFolder
 from nodeagent.checkpoint import Checkpoint, Quarantined
 from nodeagent.client import CLAIMS, LONGEST_DELAY, SLICES, Client
 from nodeagent.config import AgentConfig
-from nodeagent.disk import Disk, Storage
+from nodeagent.disk import Disk, Storage, make_private
 from nodeagent.drivers.metadata import telling
 from nodeagent.drivers.protocol import Driver
 from nodeagent.drivers.registry import DriverRegistry
@@ -88,6 +88,7 @@ class Agent:
         self._untold: list[Quarantined] = []
         self._pods = PodCache()
         self._disk, self._clock = disk or Disk(), clock
+        make_private(config.state_dir)
         self._storage = Storage(self._disk, [config.state_dir / "claims", config.cdi_dir])
         metadata = telling(drivers, plugin_dir=config.state_dir / "plugins", cdi_dir=config.cdi_dir, disk=self._disk)
         self.registry = DriverRegistry(metadata)

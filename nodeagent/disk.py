@@ -9,6 +9,7 @@ test can fail or stop the agent at every one of them.
 from __future__ import annotations
 
 import os
+import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -23,7 +24,23 @@ TEMPORARY = ".tmp"
 #: Bytes that are written in one step.
 PAGE = 4096
 
-_NEW = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+#: A link in a file's place is never written through.
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
+
+_FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
+
+
+def is_file_name(text: str) -> bool:
+    """Whether a name that somebody else chose names a file in a directory of ours, and nothing above or below it."""
+    return _FILE_NAME.fullmatch(text) is not None
+
+
+def make_private(folder: Path) -> None:
+    """`folder` for its owner alone, made where it is missing: what it holds is secret. Elsewhere the disk says why."""
+    with suppress(OSError):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder.chmod(0o700)
+
 
 #: What a loss of power may do to a write that has returned. durable: nothing. whole: bring the old content back.
 #: rebuilt: also leave a file that cannot be read; for what its reader checks and its writer can write again.
@@ -70,7 +87,7 @@ class Disk:
         no new file, and no renaming over an old one, which file systems flush by themselves. Raises: OSError.
         """
         try:
-            descriptor = os.open(path, os.O_WRONLY)
+            descriptor = os.open(path, os.O_WRONLY | os.O_NOFOLLOW)
         except FileNotFoundError:
             self.write(path, content, "rebuilt")
             return

@@ -120,6 +120,13 @@ def allocation_digest(claim: ResourceClaim) -> str:
     return hashlib.sha256(msgspec.json.encode(given)).hexdigest()[:32]
 
 
+def names_on_disk(claim: ResourceClaim) -> Iterator[str]:
+    """What of the claim becomes part of the names of files."""
+    yield from (claim.metadata.uid, claim.metadata.namespace, claim.metadata.name)
+    for result in _to_prepare(claim):
+        yield from (result.driver, *result.request.split("/"))
+
+
 def _to_prepare(claim: ResourceClaim) -> tuple[DeviceRequestAllocationResult, ...]:
     allocation = claim.status.allocation
     if allocation is None:

@@ -24,6 +24,7 @@ from msgspec.structs import replace
 from claims.kinds.pods import Pod, PodStatus
 from nodeagent.checkpoint import ClaimRecord
 from nodeagent.client import PODS, Client, posix_seconds
+from nodeagent.disk import is_file_name
 from nodeagent.events import EventRecorder
 from nodeagent.failures import (
     AgentError,
@@ -216,6 +217,10 @@ class PodWorker:
             raise ContainerFailed("; ".join(f"container {name}: {why}" for name, why in trouble.items()))
 
     def _request(self, pod: Pod, start: Start, records: Mapping[str, ClaimRecord]) -> ContainerRequest:
+        """Raises: ContainerFailed."""
+        for name in (pod.metadata.uid, start.container.name, *(volume.name for volume in pod.spec.volumes)):
+            if not is_file_name(name):
+                raise ContainerFailed(f"{name!r} cannot be a file's name", reason="CreateContainerConfigError")
         devices = container_devices(pod, start.container, records)
         given = set(devices)
         return container_request(

@@ -27,6 +27,7 @@ from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim
 from nodeagent.cdi import CdiFolder
 from nodeagent.checkpoint import Checkpoint, ClaimRecord, DriverRecord, Quarantined
+from nodeagent.disk import is_file_name
 from nodeagent.drivers.protocol import Failed, Prepared
 from nodeagent.drivers.registry import DriverCalls, DriverRegistry
 from nodeagent.failures import (
@@ -46,6 +47,7 @@ from nodeagent.podclaims import (
     claims_used,
     driver_records,
     is_outdated,
+    names_on_disk,
     prepared_record,
     refuse_conflict,
     unknown_record,
@@ -205,6 +207,8 @@ class Preparer:
                 raise PrepareRefused(f"ResourceClaim {use.claim} does not exist") from failure
             raise
         check_claim(pod, use, claim, node=self._node())
+        if strange := [name for name in names_on_disk(claim) if not is_file_name(name)]:
+            raise PrepareRefused(f"ResourceClaim {use.claim}: {strange[0]!r} cannot be a file's name")
         for driver in driver_records(claim):
             if reason := self._calls.missing(driver.driver):
                 raise PrepareFailed(reason)

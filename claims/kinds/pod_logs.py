@@ -15,6 +15,8 @@ from manciple.wire.base import Value
 from manciple.wire.errors import BadRequest, FieldError, forbidden, invalid, not_supported
 
 STREAMS = ("All", "Stderr", "Stdout")
+#: A number is an int64, as in protobuf.
+INT64_BITS = 64
 
 
 class PodLogOptions(Value):
@@ -102,9 +104,12 @@ def _flag(query: Mapping[str, str], name: str) -> bool:
 def _number(query: Mapping[str, str], name: str) -> int | None:
     text = query.get(name, "")
     try:
-        return int(text) if text else None
+        number = int(text) if text else None
     except ValueError as error:
         raise BadRequest(f"{name}: {text!r} is not a whole number") from error
+    if number is not None and number.bit_length() >= INT64_BITS:
+        raise BadRequest(f"{name}: {text!r} is too large a number")
+    return number
 
 
 def _time(query: Mapping[str, str], name: str) -> str:

@@ -30,6 +30,7 @@ import msgspec
 from claims.kinds.resource_claims import NetworkDeviceData, ResourceClaim
 from inventory.kinds.devices import DeviceAttribute
 from manciple.wire.base import Value
+from manciple.wire.validation import check_dns_label
 from nodeagent import cdi
 from nodeagent.cdi.spec import Mount
 from nodeagent.checkpoint import PreparedDevice
@@ -211,7 +212,9 @@ class MetadataFiles:
         return cdi.qualified_name(f"{self._driver}/metadata", name)
 
     def _container_path(self, claim: ResourceClaim, request: str) -> str:
-        entry = claim.metadata.annotations.get(POD_CLAIM_ANNOTATION)
+        """An annotation that is no name of a claim in a pod was put there by somebody else, and counts for nothing."""
+        entry = claim.metadata.annotations.get(POD_CLAIM_ANNOTATION, "")
+        entry = "" if check_dns_label(entry) else entry
         of = f"resourceclaimtemplates/{entry}" if entry else f"resourceclaims/{claim.metadata.name}"
         return f"{CONTAINER_FOLDER}/{of}/{request}/{self._driver}-metadata.json"
 

@@ -77,6 +77,7 @@ class KnownDrivers:
 POLL_SECONDS: Final = 0.5
 REGISTRY_FOLDER: Final = "plugins_registry"
 PLUGINS_FOLDER: Final = "plugins"
+FOLDER_MODE: Final = 0o750
 
 
 class _Admission(NamedTuple):
@@ -126,7 +127,8 @@ class PluginHost:
         """Before anything that may take long: a driver that does not find them ends with an error."""
         for name in (REGISTRY_FOLDER, PLUGINS_FOLDER):
             try:
-                (self._folder / name).mkdir(parents=True, exist_ok=True)
+                # Whoever can put a socket here is a driver of this node: its owner and its group alone.
+                (self._folder / name).mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
             except OSError:
                 log.exception("drivers cannot register: %s cannot be made", self._folder / name)
 

@@ -31,6 +31,8 @@ log = logging.getLogger(__name__)
 
 RUN_SECONDS = "manciple.dev/run-seconds"
 EXIT_CODE = "manciple.dev/exit-code"
+#: Seconds that a container may be told to run for: a hundred years.
+LONGEST_RUN = 100 * 365 * 86400
 #: How often one who follows a log looks whether the container still runs.
 FOLLOW_SECONDS = 0.2
 
@@ -203,9 +205,12 @@ def _destiny(annotations: Mapping[str, str]) -> tuple[float | None, int]:
     if RUN_SECONDS not in annotations:
         return None, 0
     try:
-        return float(annotations[RUN_SECONDS]), int(annotations.get(EXIT_CODE, "0"))
+        seconds, code = float(annotations[RUN_SECONDS]), int(annotations.get(EXIT_CODE, "0"))
     except ValueError as error:
         raise ContainerFailed(f"the annotations {RUN_SECONDS} and {EXIT_CODE} must be numbers: {error}") from error
+    if not 0 <= seconds <= LONGEST_RUN or code not in range(256):
+        raise ContainerFailed(f"{RUN_SECONDS} must be within {LONGEST_RUN}, {EXIT_CODE} within 255")
+    return seconds, code
 
 
 def create(config: AgentConfig, *, disk: Disk, clock: Callable[[], float]) -> SimulatedRuntime:

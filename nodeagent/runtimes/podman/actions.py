@@ -9,11 +9,13 @@ import heapq
 import http.client
 import itertools
 import logging
+import os
 import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -25,8 +27,8 @@ from nodeagent.runtimes.podman.program import Podman
 from nodeagent.runtimes.protocol import Action, ContainerRequest, ContainerRun, ProbeRequest
 
 _OK = range(200, 400)
-#: How much of an answer is shown.
-_SHOWN = 200
+#: How much of an answer is shown, and how much of what a command prints is read. Source: kubernetes pkg/probe/exec.
+_SHOWN, _EXEC_BYTES = 200, 10 * 1024
 
 
 class Actions:
@@ -41,14 +43,14 @@ class Actions:
         """Blocks; "" when it went well, else what went wrong."""
         try:
             if action.command:
-                self._podman("exec", self._name_of(request), *action.command, timeout=timeout)
+                self._podman("exec", self._name_of(request), *action.command, timeout=timeout, keep=_EXEC_BYTES)
             elif action.port and action.path:
                 return self._get(action, request, timeout)
             elif action.port:
                 self._connect(action, request, timeout).close()
             elif action.seconds:
                 threading.Event().wait(min(action.seconds, timeout))
-        except (ContainerFailed, OSError, http.client.HTTPException) as error:
+        except (ContainerFailed, OSError, http.client.HTTPException, ValueError) as error:
             return str(error) or type(error).__name__
         return ""
 
@@ -59,7 +61,7 @@ class Actions:
         return self._networks.connect(request.pod_uid, address, timeout=timeout)
 
     def _get(self, action: Action, request: ContainerRequest, timeout: float) -> str:
-        with self._connect(action, request, timeout) as plain:
+        with self._connect(action, request, timeout) as plain, _cut_off(plain, timeout):
             sock = _unverified().wrap_socket(plain) if action.tls else plain
             connection = http.client.HTTPConnection(action.host, action.port, timeout=timeout)
             connection.sock = sock
@@ -68,6 +70,25 @@ class Actions:
             body = answer.read(_SHOWN).decode(errors="replace")
             sock.close()
         return "" if answer.status in _OK else f"HTTP probe failed with statuscode: {answer.status}: {body}"
+
+
+@contextmanager
+def _cut_off(connection: socket.socket, seconds: float) -> Iterator[None]:
+    """End the connection after so long: a container that answers a byte at a time never lets a read time out."""
+    with socket.socket(fileno=os.dup(connection.fileno())) as same:
+        timer = threading.Timer(seconds, _shut_down, (same,))
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+            timer.join()
+
+
+def _shut_down(connection: socket.socket) -> None:
+    with suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)
 
 
 def _unverified() -> ssl.SSLContext:

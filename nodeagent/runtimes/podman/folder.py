@@ -26,7 +26,7 @@ import msgspec
 from manciple.wire.base import Value
 from nodeagent.disk import Disk
 from nodeagent.failures import ContainerFailed
-from nodeagent.runtimes.podman.kernel import bind, mount, unmount
+from nodeagent.runtimes.podman.kernel import bind, mount, mounts_below, unmount
 from nodeagent.runtimes.protocol import ContainerRequest, ContainerRun, MountRequest
 
 # The sub path of a volume: opened so that it cannot lead out of the volume, and held by a mount for podman to use.
@@ -243,9 +243,9 @@ class PodFolder:
         """The folder with everything in it."""
         try:
             release(self.path / "subpaths")  # first: behind them stand the node's files
-            for volume in (self.path / "volumes").glob("*"):
-                if os.path.ismount(volume):
-                    unmount(volume)
+            # So they do behind whatever a privileged container mounted into a volume that it shares with the node.
+            for mounted in sorted(mounts_below(self.path), reverse=True):
+                unmount(mounted)
             if self.path.exists():
                 shutil.rmtree(self.path)
         except OSError as error:
@@ -267,7 +267,9 @@ def _hosts(request: ContainerRequest) -> str:
 
 def _end_of(log_file: Path) -> bytes:
     """The last lines of a log, without times."""
-    from_here = log_file.read_bytes()[-4 * LOG_MESSAGE_BYTES :].splitlines()[-LOG_MESSAGE_LINES:]
+    with log_file.open("rb") as stream:
+        stream.seek(max(0, stream.seek(0, os.SEEK_END) - 4 * LOG_MESSAGE_BYTES))
+        from_here = stream.read(4 * LOG_MESSAGE_BYTES).splitlines()[-LOG_MESSAGE_LINES:]
     texts = (line.split(b" ", 3)[-1] + b"\n" for line in from_here if line.count(b" ") >= 3)  # noqa: PLR2004
     return b"".join(texts)[-LOG_MESSAGE_BYTES:]
 

@@ -6,6 +6,7 @@ import ctypes
 import fcntl
 import logging
 import os
+import re
 import select
 import socket
 import struct
@@ -17,6 +18,7 @@ from typing import TypeVar
 from nodeagent.failures import ContainerFailed
 
 _MS_BIND = 4096
+_ESCAPED = re.compile(rb"\\([0-7]{3})")
 _MNT_DETACH, _UMOUNT_NOFOLLOW = 2, 8
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -35,6 +37,17 @@ def bind(source: Path, target: Path) -> None:
 def unmount(target: Path) -> None:
     """The topmost mount at `target`; whoever uses it keeps it. EINVAL where nothing is mounted."""
     _check(_libc.umount2(os.fsencode(target), _MNT_DETACH | _UMOUNT_NOFOLLOW))
+
+
+def mounts_below(folder: Path) -> list[Path]:
+    """Where anything is mounted below `folder`, in the order of mounting. Source: proc_pid_mountinfo(5)."""
+    lines = Path("/proc/self/mountinfo").read_bytes().splitlines()
+    points = (Path(os.fsdecode(_ESCAPED.sub(_unescaped, line.split(b" ")[4]))) for line in lines)
+    return [point for point in points if point.is_relative_to(folder) and point != folder]
+
+
+def _unescaped(match: re.Match[bytes]) -> bytes:
+    return bytes([int(match[1], 8)])
 
 
 def _check(result: int) -> None:

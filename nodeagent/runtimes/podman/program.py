@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 import resource
+import selectors
 import shutil
 import signal
 import subprocess
@@ -16,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
-from typing import cast
+from typing import IO, cast
 
 import msgspec
 
@@ -194,6 +195,8 @@ def seconds(time: str) -> float:
 
 #: How long podman may take for anything but fetching an image.
 COMMAND_SECONDS = 60.0
+#: Bytes that podman may answer with: what it knows of thousands of containers.
+OUTPUT_BYTES = 64 * 1024 * 1024
 
 #: What podman gives a container when it may: so many open files.
 _OPEN_FILES = 1048576
@@ -215,9 +218,9 @@ class Podman:
     def __init__(self, program: str = "podman", *, options: Sequence[str] = ()) -> None:
         self._command = (program, *options)
 
-    def __call__(self, *arguments: str, timeout: float = COMMAND_SECONDS) -> str:
-        """The output of one command. Raises: PodmanFailed where it ends with an error."""
-        done = self._complete(arguments, timeout)
+    def __call__(self, *arguments: str, timeout: float = COMMAND_SECONDS, keep: int = OUTPUT_BYTES) -> str:
+        """The output of one command. keep: its bytes that are read. Raises: PodmanFailed for one that fails."""
+        done = self._complete(arguments, timeout, keep)
         if done.returncode != 0:
             raise _failure(done)
         return done.stdout.decode(errors="replace")
@@ -236,21 +239,52 @@ class Podman:
         """The containers with `label` ("key=value"), by name."""
         return self.inspect(self("ps", "-a", "--no-trunc", "--format", "{{.ID}}", "--filter", f"label={label}").split())
 
-    def _complete(self, arguments: Sequence[str], timeout: float) -> subprocess.CompletedProcess[bytes]:
+    def _complete(
+        self, arguments: Sequence[str], timeout: float, keep: int = OUTPUT_BYTES
+    ) -> subprocess.CompletedProcess[bytes]:
         try:
-            return subprocess.run(
-                (*self._command, *arguments),
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                timeout=timeout,
-                check=False,
-                env=_environment(),
-                start_new_session=True,
-            )
+            return _run((*self._command, *arguments), timeout=timeout, keep=keep)
         except subprocess.TimeoutExpired:
             raise ContainerFailed(f"podman {arguments[0]} did not answer within {timeout:.0f} s") from None
         except OSError as error:
             raise ContainerFailed(f"podman cannot be run: {error}") from error
+
+
+def _run(command: Sequence[str], *, timeout: float, keep: int) -> subprocess.CompletedProcess[bytes]:
+    """Like subprocess.run, with no more than `keep` bytes of each stream in memory: the first of stdout, the last of
+    stderr. A container may print for as long as its command runs. Raises: OSError, subprocess.TimeoutExpired."""
+    deadline = time.monotonic() + timeout
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=_environment(),
+        start_new_session=True,
+    ) as process:
+        try:
+            output, errors = _read_both(process, deadline, keep)
+            return subprocess.CompletedProcess(command, process.wait(deadline - time.monotonic()), output, errors)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise
+
+
+def _read_both(process: subprocess.Popen[bytes], deadline: float, keep: int) -> tuple[bytes, bytes]:
+    """(stdout, stderr) until both end. Raises: subprocess.TimeoutExpired."""
+    output, errors = bytearray(), bytearray()
+    with selectors.DefaultSelector() as selector:
+        for stream, kept in ((process.stdout, output), (process.stderr, errors)):
+            selector.register(cast("IO[bytes]", stream), selectors.EVENT_READ, kept)
+        while selector.get_map():
+            if (left := deadline - time.monotonic()) <= 0:
+                raise subprocess.TimeoutExpired(process.args, 0)
+            for key, _ in selector.select(left):
+                if not (piece := os.read(key.fd, 65536)):
+                    selector.unregister(key.fileobj)
+                key.data.extend(piece)
+                del output[keep:], errors[:-keep]
+    return bytes(output), bytes(errors)
 
 
 def installed_podman() -> Podman:
