@@ -2,7 +2,7 @@
 
     1. read what the last agent of this node left on the disk: checkpoint, CDI files, containers
     2. register the node
-    3. delete the slices of its drivers, publish them anew
+    3. publish the slices of its drivers; those of drivers that nobody has seen since go after a grace period
     4. watch the node itself, its pods and slices; whatever changes is put on the queue by name
     5. workers take names from the queue and bring each pod, each driver's slices, to what they should be; a Node that
        somebody deleted is registered anew
@@ -26,7 +26,7 @@ import httpx
 from nodeagent.catalog import create_runtime
 from nodeagent.cdi import CdiFolder
 from nodeagent.checkpoint import Checkpoint, Quarantined
-from nodeagent.client import CLAIMS, LONGEST_DELAY, SLICES, Client
+from nodeagent.client import CLAIMS, LONGEST_DELAY, Client
 from nodeagent.config import AgentConfig
 from nodeagent.disk import Disk, Storage, make_private
 from nodeagent.drivers.metadata import telling
@@ -248,8 +248,17 @@ class Agent:
             self._watching.look_at_everything()
 
     def publish_all(self) -> None:
-        """Step 3. Raises: ApiFailure."""
-        self._publisher.wipe()
+        """Step 3. Raises: ApiFailure.
+
+        A driver behind a socket may be alive and have published already: deleting its slices would go unnoticed by it
+        for as long as its cache lasts. It is expected to register.
+        """
+        strangers = self._publisher.publishing_drivers() - self._drivers.keys()
+        if self.plugins is not None:
+            self.plugins.expect(strangers)
+        else:
+            for name in strangers:  # nobody can come back
+                self._publisher.remove(name)
         for driver in self._drivers.values():
             self._publisher.publish(driver)
 
@@ -273,8 +282,7 @@ class Agent:
         left = self.plugins.seconds_left(driver) if self.plugins is not None else None
         if self.plugins is None or left != 0:
             return left
-        node = self.config.node_name
-        self._client.delete_collection(SLICES, field_selector=f"spec.nodeName={node},spec.driver={driver}")
+        self._publisher.remove(driver)
         in_use = any(driver in {one.driver for one in record.drivers} for record in self.preparer.records())
         self.plugins.slices_removed(driver, in_use=in_use)
         return None

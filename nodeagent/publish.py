@@ -152,11 +152,16 @@ class Publisher:
         #: pools that once needed small slices keep them, so that the next taint moves no device to another slice
         self._rich: set[_PoolKey] = set()
 
-    def wipe(self) -> None:
-        """Delete every slice of the node, whoever's: no pod is to count on devices whose driver is not back yet."""
-        for slice_ in self._existing():
+    def publishing_drivers(self) -> frozenset[str]:
+        """The drivers of which there are slices on the node, whoever wrote them. Raises: ApiFailure."""
+        existing = self._existing()
+        for slice_ in existing:
             self._note_generation(slice_)
-        self._client.delete_collection(SLICES, field_selector=f"spec.nodeName={self._node}")
+        return frozenset(slice_.spec.driver for slice_ in existing)
+
+    def remove(self, driver: str) -> None:
+        """Delete every slice of a driver on the node. Raises: ApiFailure."""
+        self._client.delete_collection(SLICES, field_selector=f"spec.nodeName={self._node},spec.driver={driver}")
 
     def publish(self, driver: Driver) -> None:
         """Make the API show exactly the driver's pools, what is unhealthy fenced off.

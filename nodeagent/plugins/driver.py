@@ -297,6 +297,11 @@ class PluginDriver:
             self._note_presence()
         instance.stop()
 
+    def expect(self) -> None:
+        """It is away until an instance is connected."""
+        with self._lock:
+            self._note_presence()
+
     def seconds_away(self) -> float | None:
         """For how long no instance has been connected; None while one is, and once `settle` was called."""
         with self._lock:

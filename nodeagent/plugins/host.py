@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -157,6 +157,11 @@ class PluginHost:
         ran_out = [driver.name for driver in self._all() if driver.health_ran_out()]
         if ran_out:
             self._registry.announce()
+
+    def expect(self, names: Iterable[str]) -> None:
+        """These drivers have published on the node before; whoever is not here yet is away from now on."""
+        for name in names:
+            self._driver(name).expect()
 
     def seconds_left(self, name: str) -> float | None:
         """Until the ResourceSlices of driver `name` are to be removed, 0 when they are; None when they may stay."""

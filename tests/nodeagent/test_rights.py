@@ -74,7 +74,7 @@ def attributes(request: httpx.Request) -> Attributes:
 
 
 def live(machine: Machine) -> None:
-    """All that befalls a node: pods come and go, one never gets its claim, devices change, labels, the agent itself."""
+    """All that befalls a node: pods come and go, one gets no claim, devices change, labels, drivers, the agent."""
     machine.start()
     run_pod(machine)
     machine.api.put("pods", pod("waits", claims={"gpus": "not-there"}))
@@ -85,6 +85,9 @@ def live(machine: Machine) -> None:
     assert node is not None
     node["metadata"]["labels"] = {}
     machine.api.put("nodes", node)
+    published = machine.api.all("resourceslices")[0]
+    gone = {"metadata": {"name": "gone"}, "spec": {**published["spec"], "driver": "gone.example.com"}}
+    machine.api.put("resourceslices", gone)
     machine.restart()
     for name in ("p", "waits"):
         machine.api.delete("pods", name)

@@ -37,9 +37,41 @@ def slices(node: PluginNode, driver: str = NAME) -> set[str]:
 
 
 def test_ResourceSlices_removed_on_kubelet_startup(node: PluginNode) -> None:  # noqa: N802
+    """Not at once: its driver may be alive and would not notice. When the grace period is over and it is not here."""
+    node.grace_seconds = 0.3
     publish(node, "of-yesterday")
     node.start()
-    assert slices(node) == set()
+    node.eventually(lambda: slices(node) == set())
+
+
+def test_slices_of_a_driver_that_registers_in_time_are_left_as_they_are(node: PluginNode) -> None:
+    """A stock driver does not notice for its cache's minute that somebody deleted what it has just written."""
+    node.grace_seconds = 3600.0
+    publish(node, "of-the-living")
+    publish(node, "of-yesterday", "gone.example.com")
+    before = node.api.find("resourceslices", "of-the-living")
+    agent = node.start()
+    plugin = node.registered()
+    assert (plugins := agent.plugins) is not None
+    until(lambda: plugins.away() == {"gone.example.com"})
+    for key in agent.everything():
+        agent.work(key)
+    assert node.api.find("resourceslices", "of-the-living") == before
+    assert slices(node, "gone.example.com") == {"of-yesterday"}
+    plugin.stop()
+    node.stop()
+
+
+def test_a_driver_that_is_not_back_when_the_agent_starts_once_more_loses_its_slices_all_the_same(
+    node: PluginNode,
+) -> None:
+    node.grace_seconds = 3600.0
+    publish(node, "of-yesterday")
+    node.start()
+    node.stop()
+    node.grace_seconds = 0.3
+    node.start()
+    node.eventually(lambda: slices(node) == set())
 
 
 def test_ResourceSlices_removed_after_plugin_unregistration(node: PluginNode) -> None:  # noqa: N802
