@@ -52,7 +52,8 @@ def test_slices_of_a_driver_that_registers_in_time_are_left_as_they_are(node: Pl
     before = node.api.find("resourceslices", "of-the-living")
     agent = node.start()
     plugin = node.registered()
-    assert (plugins := agent.plugins) is not None
+    plugins = agent.plugins
+    assert plugins is not None
     until(lambda: plugins.away() == {"gone.example.com"})
     for key in agent.everything():
         agent.work(key)
