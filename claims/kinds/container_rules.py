@@ -13,11 +13,13 @@ from claims.kinds.containers import (
     Container,
     ContainerPort,
     ContainerResourceClaim,
+    EnvFromSource,
     EnvVar,
     EnvVarSource,
     ResourceRequirements,
     VolumeMount,
 )
+from claims.kinds.source_rules import validate_environment_source, validate_variable_source
 from inventory.kinds.capacity_rules import read_quantity
 from manciple.wire.errors import FieldError, duplicate, invalid, not_found, not_supported, required
 from manciple.wire.quantity import Quantity
@@ -78,6 +80,7 @@ def _validate_container(container: Container, path: Path, around: Surroundings) 
         *validate_list(container.ports, path.child("ports"), _validate_port),
         *_validate_duplicate_port_names(container.ports, path.child("ports")),
         *validate_list(container.env, path.child("env"), _validate_variable),
+        *_validate_environment_sources(container.env_from, path.child("envFrom")),
         *_validate_mounts(container.volume_mounts, path.child("volumeMounts"), around.volume_names),
         *validate_resources(container.resources, path.child("resources"), around.claim_names),
     ]
@@ -126,15 +129,20 @@ def _validate_variable(variable: EnvVar, path: Path) -> Errors:
     source, at = variable.value_from, path.child("valueFrom")
     if source is None:
         return found
+    found += validate_variable_source(source, at)
     if variable.value:
         found.append(invalid(at, "", "may not be specified when `value` is not empty"))
     chosen = [name for name in EnvVarSource.__struct_fields__ if getattr(source, name) is not None]
     if not chosen:
-        choices = "`fieldRef`, `resourceFieldRef`, `configMapKeyRef` or `secretKeyRef`"
+        choices = "`fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`"
         found.append(invalid(at, "", f"must specify one of: {choices}"))
     elif len(chosen) > 1:
         found.append(invalid(at, "", "may not have more than one field specified at a time"))
     return found
+
+
+def _validate_environment_sources(sources: Sequence[EnvFromSource], path: Path) -> Errors:
+    return validate_list(sources, path, lambda source, at: validate_environment_source(source, at, path))
 
 
 def _validate_mounts(mounts: Sequence[VolumeMount], path: Path, volume_names: Collection[str]) -> Errors:

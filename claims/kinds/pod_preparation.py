@@ -8,7 +8,7 @@ from value to value.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
@@ -16,6 +16,7 @@ from claims.kinds.containers import (
     Container,
     ContainerPort,
     EnvVar,
+    EnvVarSource,
     HTTPGetAction,
     Lifecycle,
     LifecycleHandler,
@@ -25,7 +26,15 @@ from claims.kinds.containers import (
 )
 from claims.kinds.pods import Pod, PodCondition, PodSpec, PodStatus, Toleration
 from claims.kinds.references import MIRROR
-from claims.kinds.volumes import EmptyDirVolumeSource, Volume, VolumeSource
+from claims.kinds.volumes import (
+    DownwardAPIVolumeFile,
+    DownwardAPIVolumeSource,
+    EmptyDirVolumeSource,
+    ProjectedVolumeSource,
+    Volume,
+    VolumeProjection,
+    VolumeSource,
+)
 from manciple.wire.base import status_metadata
 from manciple.wire.quantity import Quantity
 
@@ -40,6 +49,10 @@ EVICTION_TOLERATION_SECONDS = 300
 NODE_TROUBLES = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 
 _FILE_MODE = 0o644
+#: Seconds of a projected token that does not say.
+_TOKEN_SECONDS = 3600
+
+Shown = TypeVar("Shown", EnvVarSource, DownwardAPIVolumeFile)
 
 
 def with_defaults(spec: PodSpec) -> PodSpec:
@@ -132,10 +145,17 @@ def _port(port: ContainerPort, *, host_network: bool) -> ContainerPort:
 
 
 def _variable(variable: EnvVar) -> EnvVar:
-    source = variable.value_from
-    if source is None or source.field_ref is None or source.field_ref.api_version:
-        return variable
-    return replace(variable, value_from=replace(source, field_ref=replace(source.field_ref, api_version="v1")))
+    return variable if variable.value_from is None else replace(variable, value_from=_shown(variable.value_from))
+
+
+def _shown(source: Shown) -> Shown:
+    """What is shown of the pod: fields of its first version, amounts as they are."""
+    field, amount = source.field_ref, source.resource_field_ref
+    if field is not None and not field.api_version:
+        return replace(source, field_ref=replace(field, api_version="v1"))
+    if amount is not None and amount.divisor is None:
+        return replace(source, resource_field_ref=replace(amount, divisor="0"))
+    return source
 
 
 def _probe(probe: Probe | None) -> Probe | None:
@@ -176,11 +196,31 @@ def _volume(volume: Volume) -> Volume:
         return replace(volume, empty_dir=EmptyDirVolumeSource())
     for name in _MODED_SOURCES:
         source = getattr(volume, name)
-        if source is not None and source.default_mode is None:
-            return replace(volume, **{name: replace(source, default_mode=_FILE_MODE)})
+        if source is not None:
+            return replace(volume, **{name: _filled(source)})
     if volume.host_path is not None and volume.host_path.type is None:
         return replace(volume, host_path=replace(volume.host_path, type=""))
     return volume
+
+
+def _filled(source: Any) -> Any:
+    """A source of files with what it leaves out."""
+    if source.default_mode is None:
+        source = replace(source, default_mode=_FILE_MODE)
+    if isinstance(source, DownwardAPIVolumeSource):
+        return replace(source, items=tuple(map(_shown, source.items)))
+    if isinstance(source, ProjectedVolumeSource):
+        return replace(source, sources=tuple(map(_projection, source.sources)))
+    return source
+
+
+def _projection(source: VolumeProjection) -> VolumeProjection:
+    token, shown = source.service_account_token, source.downward_api
+    if token is not None and token.expiration_seconds is None:
+        return replace(source, service_account_token=replace(token, expiration_seconds=_TOKEN_SECONDS))
+    if shown is not None:
+        return replace(source, downward_api=replace(shown, items=tuple(map(_shown, shown.items))))
+    return source
 
 
 # Pods -----------------------------------------------------------------------------------------------------------------

@@ -26,6 +26,7 @@ from claims.kinds.pods import (
     Toleration,
     TopologySpreadConstraint,
 )
+from claims.kinds.source_rules import validate_source
 from claims.kinds.volumes import Volume, VolumeSource
 from inventory.kinds.node_rules import (
     TAINT_EFFECTS,
@@ -184,7 +185,7 @@ def _validate_spec(spec: PodSpec, metadata: ObjectMeta) -> Errors:
         volume_names=frozenset(volume.name for volume in spec.volumes),
     )
     taken: set[str] = set()
-    found = validate_set(spec.volumes, SPEC.child("volumes"), _validate_volume, key=lambda volume: volume.name)
+    found = _validate_volumes(spec)
     found += _validate_claims(spec.resource_claims, metadata)
     if not spec.containers:
         found.append(required(SPEC.child("containers")))
@@ -198,6 +199,16 @@ def _validate_spec(spec: PodSpec, metadata: ObjectMeta) -> Errors:
     found += validate_spreading(spec.topology_spread_constraints, SPEC.child("topologySpreadConstraints"))
     found += validate_resource_list(spec.overhead, SPEC.child("overhead"))
     return found + _validate_seconds(spec)
+
+
+def _validate_volumes(spec: PodSpec) -> Errors:
+    has_account = bool(spec.service_account_name)
+    return validate_set(
+        spec.volumes,
+        SPEC.child("volumes"),
+        lambda volume, path: _validate_volume(volume, path) + validate_source(volume, path, has_account=has_account),
+        key=lambda volume: volume.name,
+    )
 
 
 def _validate_volume(volume: Volume, path: Path) -> Errors:

@@ -193,6 +193,7 @@ def test_a_pod_without_claims_says_so_to_its_containers() -> None:
             [
                 "env[0].name: Required value",
                 'env[1].name: Invalid value: "a=b": a valid environment variable name',
+                'env[2].valueFrom.fieldRef.fieldPath: Invalid value: "x": error converting fieldPath',
                 'env[2].valueFrom: Invalid value: "": may not be specified when `value` is not empty',
                 'env[3].valueFrom: Invalid value: "": must specify one of',
             ],

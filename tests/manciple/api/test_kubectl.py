@@ -216,3 +216,15 @@ def test_get_with_watch_prints_rows_as_they_come(kubectl: Kubectl) -> None:
         watching.kill()
     assert shown[0] == ["NAME", "STATE", "AGE"]
     assert shown[1][:2] == ["gpu", "pending"]
+
+
+def test_accounts_secrets_and_config_maps_are_made_as_ever(kubectl: Kubectl) -> None:
+    assert kubectl("create", "serviceaccount", "robot") == "serviceaccount/robot created\n"
+    kubectl("create", "secret", "generic", "login", "--from-literal=user=ada", "--from-literal=password=x y")
+    kubectl("create", "configmap", "colours", "--from-literal=sky=blue")
+    assert kubectl("get", "secret", "login", "--no-headers").split()[:3] == ["login", "Opaque", "2"]
+    assert kubectl("get", "configmap", "colours", "-o", "jsonpath={.data.sky}") == "blue"
+    described = kubectl("describe", "secret", "login")
+    assert "password:  3 bytes" in described
+    assert "x y" not in described
+    assert kubectl("create", "token", "robot", "--duration=20m").count(".") == 2

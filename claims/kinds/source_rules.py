@@ -1,0 +1,283 @@
+"""Rules of what a pod takes from Secrets, ConfigMaps and itself: as files of volumes, and as environment variables.
+
+Source: pkg/apis/core/validation/validation.go (validateVolumeSource and below, validateEnvVarValueFrom,
+ValidateEnvFrom) of Kubernetes 1.36. Where it names a field by a shorter path than one would expect, so do we.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable
+
+from claims.kinds.containers import (
+    EnvFromSource,
+    EnvVarSource,
+    KeyToPath,
+    ObjectFieldSelector,
+    ResourceFieldSelector,
+)
+from claims.kinds.volumes import (
+    DownwardAPIVolumeFile,
+    ProjectedVolumeSource,
+    ServiceAccountTokenProjection,
+    Volume,
+    VolumeProjection,
+)
+from manciple.access.kinds.secrets import check_key
+from manciple.access.kinds.service_accounts import LONGEST_LIFETIME, SHORTEST_LIFETIME
+from manciple.wire.errors import FieldError, forbidden, invalid, not_supported, required
+from manciple.wire.quantity import Quantity
+from manciple.wire.validation import (
+    Path,
+    check_dns_subdomain,
+    check_environment_name,
+    check_label_key,
+    each,
+    required_or,
+    validate_list,
+)
+
+Errors = list[FieldError]
+
+MODE_MAX = 0o777
+#: What a container can be shown of its pod in a variable, and in a file.
+VARIABLE_FIELDS = (
+    "metadata.name",
+    "metadata.namespace",
+    "metadata.uid",
+    "spec.nodeName",
+    "spec.serviceAccountName",
+    "status.hostIP",
+    "status.hostIPs",
+    "status.podIP",
+    "status.podIPs",
+)
+FILE_FIELDS = ("metadata.annotations", "metadata.labels", "metadata.name", "metadata.namespace", "metadata.uid")
+RESOURCES = (
+    "limits.cpu",
+    "limits.ephemeral-storage",
+    "limits.memory",
+    "requests.cpu",
+    "requests.ephemeral-storage",
+    "requests.memory",
+)
+_HUGE_PAGES = ("limits.hugepages-", "requests.hugepages-")
+_KNOWN_FIELDS = frozenset({*VARIABLE_FIELDS, *FILE_FIELDS, "spec.restartPolicy", "spec.schedulerName", "status.phase"})
+_SUBSCRIPT = re.compile(r"(?P<map>metadata\.(?:labels|annotations))\['(?P<key>[^']*)'\]")
+#: resource -> the amounts in which it is shown
+_DIVISORS = {
+    "cpu": ("1m", "1"),
+    "memory": ("1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei"),
+}
+
+# Volumes --------------------------------------------------------------------------------------------------------------
+
+
+def validate_source(volume: Volume, path: Path, *, has_account: bool) -> Errors:
+    """What is wrong with a volume of files that are made of other objects."""
+    if volume.secret is not None:
+        at = path.child("secret")
+        found = [] if volume.secret.secret_name else [required(at.child("secretName"))]
+        return [
+            *found,
+            *_validate_mode(volume.secret.default_mode, at, "defaultMode"),
+            *_items(volume.secret.items, at),
+        ]
+    if volume.config_map is not None:
+        at = path.child("configMap")
+        found = [] if volume.config_map.name else [required(at.child("name"))]
+        found += _validate_mode(volume.config_map.default_mode, at, "defaultMode")
+        return found + _items(volume.config_map.items, at)
+    if volume.downward_api is not None:
+        at = path.child("downwardAPI")
+        found = _validate_mode(volume.downward_api.default_mode, at, "defaultMode")
+        return found + [error for item in volume.downward_api.items for error in _validate_shown_file(item, at)]
+    if volume.projected is not None:
+        return _validate_projected(volume.projected, path.child("projected"), has_account=has_account)
+    return []
+
+
+def _validate_mode(mode: int | None, path: Path, field: str) -> Errors:
+    if mode is None or 0 <= mode <= MODE_MAX:
+        return []
+    return [invalid(path.child(field), mode, "must be a number between 0 and 0777 (octal), both inclusive")]
+
+
+def _items(items: tuple[KeyToPath, ...], path: Path) -> Errors:
+    return validate_list(items, path.child("items"), _validate_item)
+
+
+def _validate_item(item: KeyToPath, path: Path) -> Errors:
+    found = [] if item.key else [required(path.child("key"))]
+    return [*found, *_validate_file_path(item.path, path.child("path")), *_validate_mode(item.mode, path, "mode")]
+
+
+def _validate_file_path(text: str, path: Path) -> Errors:
+    """Where a file stands in its volume: below it, and not where the agent keeps what it needs to replace files."""
+    if not text:
+        return [required(path)]
+    if text.startswith("/"):
+        return [invalid(path, text, "must be a relative path")]
+    if ".." in text.split("/"):
+        return [invalid(path, text, "must not contain '..'")]
+    return [invalid(path, text, "must not start with '..'")] if text.startswith("..") else []
+
+
+def _validate_shown_file(item: DownwardAPIVolumeFile, path: Path) -> Errors:
+    found = _validate_file_path(item.path, path.child("path"))
+    if item.field_ref is not None:
+        found += _validate_field(item.field_ref, path.child("fieldRef"), FILE_FIELDS)
+        if item.resource_field_ref is not None:
+            found.append(invalid(path, "resource", "fieldRef and resourceFieldRef can not be specified simultaneously"))
+    elif item.resource_field_ref is not None:
+        found += _validate_amount(item.resource_field_ref, path.child("resourceFieldRef"), in_volume=True)
+    else:
+        found.append(required(path, "one of fieldRef and resourceFieldRef is required"))
+    return found + _validate_mode(item.mode, path, "mode")
+
+
+def _validate_projected(projected: ProjectedVolumeSource, path: Path, *, has_account: bool) -> Errors:
+    found = _validate_mode(projected.default_mode, path, "defaultMode")
+    taken: set[str] = set()
+    for position, source in enumerate(projected.sources):
+        found += _validate_projection(source, path, path.child("sources").at(position))
+        found += _validate_conflicts(source, taken, path)
+    for position, source in enumerate(projected.sources):
+        if source.service_account_token is not None and not has_account:
+            at = path.child("sources").at(position).child("serviceAccountToken")
+            found.append(forbidden(at, "must not be specified when serviceAccountName is not set"))
+    return found
+
+
+def _validate_projection(source: VolumeProjection, volume: Path, path: Path) -> Errors:
+    found: Errors = []
+    if sum(getattr(source, name) is not None for name in VolumeProjection.__struct_fields__) > 1:
+        found.append(forbidden(path, "may not specify more than 1 volume type per source"))
+    for name, projection in (("secret", source.secret), ("configMap", source.config_map)):
+        if projection is not None:
+            at = path.child(name)
+            found += [] if projection.name else [required(at.child("name"))]
+            found += _items(projection.items, at)
+    if source.downward_api is not None:
+        at = path.child("downwardAPI")
+        found += [error for item in source.downward_api.items for error in _validate_shown_file(item, at)]
+    if source.service_account_token is not None:
+        found += _validate_token(source.service_account_token, volume, path.child("serviceAccountToken"))
+    return found
+
+
+def _validate_token(token: ServiceAccountTokenProjection, volume: Path, path: Path) -> Errors:
+    seconds, at = token.expiration_seconds or 0, path.child("expirationSeconds")
+    found: Errors = []
+    if seconds < SHORTEST_LIFETIME:
+        found.append(invalid(at, seconds, "may not specify a duration less than 10 minutes"))
+    elif seconds > LONGEST_LIFETIME:
+        found.append(invalid(at, seconds, "may not specify a duration larger than 2^32 seconds"))
+    return found + _validate_file_path(token.path, volume.child("path"))
+
+
+def _validate_conflicts(source: VolumeProjection, taken: set[str], path: Path) -> Errors:
+    """No two sources make one file. taken: the files of those before it."""
+    name, files = _files_of(source)
+    twice = taken & set(files)
+    taken |= set(files)
+    return [invalid(path, name, "conflicting duplicate paths") for _ in twice]
+
+
+def _files_of(source: VolumeProjection) -> tuple[str, list[str]]:
+    """The name of what is projected, and the files that are known by name."""
+    for projection in (source.secret, source.config_map):
+        if projection is not None:
+            return projection.name, [item.path for item in projection.items if item.path]
+    if source.downward_api is not None:
+        return "downwardAPI", [item.path for item in source.downward_api.items if item.path]
+    token = source.service_account_token
+    return "token", [token.path] if token is not None and token.path else []
+
+
+# Variables ------------------------------------------------------------------------------------------------------------
+
+
+def validate_variable_source(source: EnvVarSource, path: Path) -> Errors:
+    """What is wrong with the one source that is chosen."""
+    found: Errors = []
+    if source.field_ref is not None:
+        found += _validate_field(source.field_ref, path.child("fieldRef"), VARIABLE_FIELDS)
+    if source.resource_field_ref is not None:
+        found += _validate_amount(source.resource_field_ref, path.child("resourceFieldRef"), in_volume=False)
+    for name, key in (("configMapKeyRef", source.config_map_key_ref), ("secretKeyRef", source.secret_key_ref)):
+        if key is not None:
+            at = path.child(name)
+            found += each(check_dns_subdomain(key.name), at.child("name"), key.name)
+            found += required_or(check_key, key.key, at.child("key"))
+    return found
+
+
+def validate_environment_source(source: EnvFromSource, path: Path, collection: Path) -> Errors:
+    """A whole ConfigMap or Secret as variables. collection: where all such sources stand."""
+    found: Errors = []
+    if source.prefix:
+        found += each(check_environment_name(source.prefix), path.child("prefix"), source.prefix)
+    chosen = [(n, r) for n, r in (("configMapRef", source.config_map_ref), ("secretRef", source.secret_ref)) if r]
+    for name, reference in chosen:
+        at = path.child(name, "name")
+        found += required_or(check_dns_subdomain, reference.name, at)
+    if not chosen:
+        found.append(invalid(collection, "", "must specify one of: `configMapRef` or `secretRef`"))
+    elif len(chosen) > 1:
+        found.append(invalid(collection, "", "may not have more than one field specified at a time"))
+    return found
+
+
+# Fields and amounts of the pod ----------------------------------------------------------------------------------------
+
+
+def _validate_field(selector: ObjectFieldSelector, path: Path, supported: Collection[str]) -> Errors:
+    at, shown = path.child("fieldPath"), selector.field_path
+    if not selector.api_version:
+        return [required(path.child("apiVersion"))]
+    if not shown:
+        return [required(at)]
+    if selector.api_version != "v1":
+        return [invalid(at, shown, f"error converting fieldPath: unsupported pod version: {selector.api_version}")]
+    if match := _SUBSCRIPT.fullmatch(shown):
+        key = match["key"]
+        of_annotation = match["map"] == "metadata.annotations"
+        return each(check_label_key(key.lower() if of_annotation else key), path, key)
+    if shown not in _KNOWN_FIELDS:
+        return [invalid(at, shown, f"error converting fieldPath: field label not supported: {shown}")]
+    return [] if shown in supported else [not_supported(at, shown, supported)]
+
+
+def _validate_amount(selector: ResourceFieldSelector, path: Path, *, in_volume: bool) -> Errors:
+    if in_volume and not selector.container_name:
+        return [required(path.child("containerName"))]
+    if not selector.resource:
+        return [required(path.child("resource"))]
+    if selector.resource not in RESOURCES and not selector.resource.startswith(_HUGE_PAGES):
+        return [not_supported(path.child("resource"), selector.resource, RESOURCES)]
+    return _validate_divisor(selector, path.child("divisor"))
+
+
+def _validate_divisor(selector: ResourceFieldSelector, path: Path) -> Errors:
+    resource = selector.resource.partition(".")[2]
+    kind = "cpu" if resource == "cpu" else "memory"
+    if selector.divisor is None or _is_one_of(selector.divisor, ("0", *_DIVISORS[kind])):
+        return []
+    if kind == "cpu":
+        told = "only divisor's values 1m and 1 are supported with the cpu resource"
+    else:
+        values = "1, 1k, 1M, 1G, 1T, 1P, 1E, 1Ki, 1Mi, 1Gi, 1Ti, 1Pi, 1Ei"
+        told = f"only divisor's values {values} are supported with the {_spoken(resource)} resource"
+    return [invalid(path, selector.resource, told)]
+
+
+def _spoken(resource: str) -> str:
+    return {"ephemeral-storage": "local ephemeral storage"}.get(resource, resource.partition("-")[0])
+
+
+def _is_one_of(text: str, amounts: Iterable[str]) -> bool:
+    try:
+        return Quantity.parse(text) in {Quantity.parse(one) for one in amounts}
+    except ValueError:
+        return False
