@@ -31,7 +31,7 @@ class ClaimsConfig(AppConfig):
         projectors.register()
         admission.register()
         service_accounts.register()
-        register_authorizer("node", node_authorizer.authorize)
+        register_authorizer("node", node_authorizer.authorize, resolve=node_authorizer.known_rules)
         node_restriction.register()
         claim_status.register()
         pod_security.register()

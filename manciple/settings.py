@@ -343,7 +343,7 @@ DATA_UPLOAD_MAX_MEMORY_SIZE = 3 * 1024 * 1024
 
 REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": ["manciple.api.authentication.ShownCredentials"],
-    "DEFAULT_PERMISSION_CLASSES": ["manciple.api.authentication.KnownIdentity"],
+    "DEFAULT_PERMISSION_CLASSES": ["manciple.api.door.Allowed"],
     "UNAUTHENTICATED_USER": None,
     "EXCEPTION_HANDLER": "manciple.api.answers.handle_exception",
 }

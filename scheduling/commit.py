@@ -144,7 +144,7 @@ class _Batch:
         for claim in placement.claims:
             self._bind_claim(claim, pod, placement.allocations.get(claim.metadata.uid))
         bound = scheduled(pod, placement.node, timestamp(self._now))
-        self._writer.update(kind(PODS), bound)
+        self._writer.update(kind(PODS), bound, subresource="binding")
         self._tell(bound, placement)
         return Done(uid=pod.metadata.uid, placed=True)
 
@@ -191,7 +191,7 @@ class _Batch:
     def _refuse(self, pod: Pod, refusal: PodRefusal) -> Outcome:
         uid, generation = pod.metadata.uid, pod.metadata.generation
         told = not_scheduled(pod, reason=refusal.condition, message=refusal.message, now=timestamp(self._now))
-        self._writer.update(kind(PODS), told)
+        self._writer.update(kind(PODS), told, subresource="status")
         self._tell(pod, refusal)
         if refusal.deallocate is not None and self._deallocate(refusal.deallocate, pod):
             return Retry(uid=uid, cause=refusal.hold.cause)

@@ -122,6 +122,7 @@ MEMORIES = {
     "manciple.access.authentication.certificates": "forget",
     "manciple.access.authentication.service_account_tokens": "forget",
     "manciple.access.authentication.signing_keys": "forget",
+    "manciple.access.rbac": "forget",
     "manciple.access.authentication.epoch": "forget",
     "manciple.access.authentication.tokens": "forget",
     "manciple.store.announce": "forget",

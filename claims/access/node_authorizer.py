@@ -21,6 +21,7 @@ from collections.abc import Callable, Mapping
 
 from claims.access.graph import is_related
 from manciple.access.attributes import Attributes, Decision
+from manciple.access.authorization import HeldRules
 from manciple.wire.identity import NODES, Identity
 
 USER_PREFIX = "system:node:"
@@ -75,6 +76,13 @@ def authorize(identity: Identity, wanted: Attributes) -> Decision:
     if judge is not None:
         return judge(node, wanted)
     return _ALLOWED if (wanted.verb, wanted.group, wanted.combined) in RULES else _NO_OPINION
+
+
+def known_rules(identity: Identity, _namespace: str) -> HeldRules:
+    """What a node may do depends on the objects: it cannot be listed. Nobody else is told of anything here."""
+    if node_of(identity) is None:
+        return HeldRules()
+    return HeldRules(incomplete=True, error="node authorizer does not support user rule resolution")
 
 
 # One resource each: (node, what is wanted) -> the decision ------------------------------------------------------------

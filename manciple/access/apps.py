@@ -14,7 +14,14 @@ class AccessConfig(AppConfig):
         for kind in KINDS:
             registry.register(kind)
         # Models can be imported from here on only.
-        from manciple.access import namespace_defaults, people, sign_ins  # noqa: PLC0415
+        from manciple.access import (  # noqa: PLC0415
+            escalation,
+            in_process,
+            namespace_defaults,
+            people,
+            rbac,
+            sign_ins,
+        )
         from manciple.access.authentication import (  # noqa: PLC0415
             agent_tokens,
             bootstrap_tokens,
@@ -30,6 +37,9 @@ class AccessConfig(AppConfig):
         chain.register_token_authenticator("issued", tokens.IssuedTokens())
         chain.register_token_authenticator("service-accounts", service_account_tokens.ServiceAccountTokens())
         chain.register_token_authenticator("bootstrap", bootstrap_tokens.BootstrapTokens())
+        rbac.register()
+        in_process.register()
+        escalation.register()
         people.watch_changes()
         sign_ins.watch()
         namespace_defaults.register()

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from manciple.wire.errors import Forbidden
 from manciple.wire.identity import Identity
+from manciple.wire.registry import Kind
 from manciple.wire.selectors import FieldSelector, ParsedLabelSelector
 
 ANY_FIELDS, ANY_LABELS = FieldSelector(), ParsedLabelSelector()
@@ -38,6 +39,19 @@ class Attributes:
     def combined(self) -> str:
         """`pods` or `pods/status`, as the rules of roles name it."""
         return f"{self.resource}/{self.subresource}" if self.subresource else self.resource
+
+
+def on_object(verb: str, kind: Kind, *, namespace: str, name: str, subresource: str = "") -> Attributes:
+    """`verb` on one object of a kind."""
+    return Attributes(
+        verb=verb,
+        group=kind.group,
+        version=kind.version,
+        resource=kind.plural,
+        subresource=subresource,
+        namespace=namespace,
+        name=name,
+    )
 
 
 @dataclass(frozen=True, slots=True)

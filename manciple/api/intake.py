@@ -4,10 +4,9 @@ Threads come in lanes, so that what is slow in one holds up nothing in another: 
 not stop the API, a flood of the API does not let the Leases of nodes expire, and probes are always answered. Each lane
 has a bounded queue; where it is full the answer is 429, at once.
 
-Nobody's megabytes are read: a request without a credential is refused by its head alone, and one with a token that has
-to be looked up first, if it announces a long body. Short bodies, which are nearly all, are read first, and their token
-is looked up in the thread that serves them: one trip, one look-up. Bodies are read whole before a thread is taken, so a
-slow client holds none.
+Nobody's megabytes are read: a request that announces a long body is let in, or refused, by its head alone. Short
+bodies, which are nearly all, are read first, and who sends them and whether they may is asked in the thread that serves
+them: one trip, one look-up. Bodies are read whole before a thread is taken, so a slow client holds none.
 
 Django runs as WSGI in these threads: a request comes with its whole body and leaves as a whole answer, so it costs one
 trip to a thread and back. (General bridges pass every chunk between loop and thread, which costs more than our handlers
@@ -30,8 +29,10 @@ from django.conf import settings
 from manciple.access.authentication import chain
 from manciple.api.answers import BODY_LIMIT, body_too_large, status_of
 from manciple.api.authentication import CERTIFICATE, IDENTITY, ORIGIN
-from manciple.api.streams import Receive, Scope, Send, begin_refusal, in_reader, refuse, shown_in
-from manciple.wire.errors import ApiError, TooManyRequests, Unauthorized
+from manciple.api.door import admit, attributes_of
+from manciple.api.streams import Receive, Scope, Send, begin_refusal, in_reader, query_of, refuse, shown_in
+from manciple.wire.errors import ApiError, TooManyRequests
+from manciple.wire.identity import Identity
 
 # Threads --------------------------------------------------------------------------------------------------------------
 
@@ -120,7 +121,7 @@ _PROBES = ("/livez", "/readyz", "/healthz")
 #: Asks the process alone, so it does not wait behind probes that ask the database.
 _LIVENESS = "/livez"
 _NODE_LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
-_TOKEN_NEEDED = ("/api", "/apis", "/openapi")
+_API = ("/api", "/apis", "/openapi")
 
 
 class _Gone(Exception):
@@ -150,8 +151,9 @@ class Intake:
         lane = self._lanes[lane_of(scope["path"])]
         try:
             lane.check_room()
+            _check_length(scope)
             await _recognise(scope)
-            body = await _read_body(scope, receive)
+            body = await _read_body(receive)
         except _Gone:
             return
         except Exception as error:  # every error is a Status
@@ -171,7 +173,7 @@ def lane_of(path: str) -> str:
         return "liveness"
     if path.startswith(_PROBES):
         return "readiness"
-    return "api" if _is_below(path, (*_TOKEN_NEEDED, "/version")) else "pages"
+    return "api" if _is_below(path, (*_API, "/version")) else "pages"
 
 
 def _is_below(path: str, roots: tuple[str, ...]) -> bool:
@@ -181,17 +183,22 @@ def _is_below(path: str, roots: tuple[str, ...]) -> bool:
 async def _recognise(scope: Scope) -> None:
     """Notes in the scope whose request this is, as far as that must or can be known before it is read.
 
-    Raises: Unauthorized; what the database raises.
+    Raises: as `door.admit` for a request with a long body; what the database raises.
     """
-    if not _is_below(scope["path"], _TOKEN_NEEDED):
+    if not _is_below(scope["path"], _API):
         return
     shown = shown_in(scope)
-    identity = chain.remembered(shown)
-    if identity is None and not (shown.bearer or shown.certificate):
-        raise Unauthorized("Unauthorized")
-    if identity is None and _is_long(scope):
-        identity = await in_reader(lambda: chain.identify(shown))
-    scope[IDENTITY] = identity
+    if not _is_long(scope):
+        scope[IDENTITY] = chain.remembered(shown)
+        return
+    wanted = attributes_of(scope["method"], scope["path"], query_of(scope))
+
+    def recognise() -> Identity | None:
+        known = chain.remembered(shown) or chain.identify(shown)
+        admit(shown, wanted, known=known)
+        return known
+
+    scope[IDENTITY] = await in_reader(recognise)
 
 
 def _header(scope: Scope, wanted: bytes) -> list[bytes]:
@@ -210,10 +217,14 @@ def _is_long(scope: Scope) -> bool:
     return not 0 <= _announced(scope) <= SHORT_BODY
 
 
-async def _read_body(scope: Scope, receive: Receive) -> bytes:
-    """Raises: TooLarge, before reading where the request tells its length; _Gone."""
+def _check_length(scope: Scope) -> None:
+    """Raises: TooLarge where the request tells that its body is."""
     if _announced(scope) > BODY_LIMIT:
         raise body_too_large()
+
+
+async def _read_body(receive: Receive) -> bytes:
+    """Raises: TooLarge; _Gone."""
     chunks: list[bytes] = []
     size = 0
     while True:

@@ -206,7 +206,7 @@ def _release(name: str) -> bool:
         if not _is_empty(name) or not _delete_defaults(writer, name):
             return False
         released = _released(namespace)
-        writer.update(kind, released)
+        writer.update(kind, released, subresource="finalize")
         return not released.metadata.finalizers
 
 

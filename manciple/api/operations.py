@@ -15,15 +15,8 @@ from manciple.api.views import ApiView
 from manciple.wire.errors import NotAcceptable
 
 
-class OpenView(ApiView):
-    """Answers anybody: probes and version checks come without a token."""
-
-    authentication_classes = []
-    permission_classes = []
-
-
-class HealthView(OpenView):
-    """/healthz, /livez, /readyz, and single checks below them."""
+class HealthCheckView(ApiView):
+    """Single checks, below the paths of health."""
 
     endpoint = "readyz"
 
@@ -41,7 +34,14 @@ class HealthView(OpenView):
         return health.live() if self.endpoint == "livez" else health.ready(request.GET.getlist("exclude"))
 
 
-class VersionView(OpenView):
+class HealthView(HealthCheckView):
+    """/healthz, /livez and /readyz: they answer anybody, whatever the roles say (see `manciple.api.door`)."""
+
+    authentication_classes = []
+    permission_classes = []
+
+
+class VersionView(ApiView):
     def get(self, _request: Request) -> HttpResponse:
         return document_answer(discovery.version())
 

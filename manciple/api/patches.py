@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from manciple.access import authorization
+from manciple.access.attributes import on_object
 from manciple.api import requests, verbs
 from manciple.api.requests import ResourcePath, WriteOptions
 from manciple.api.verbs import WriteAnswer
@@ -139,6 +141,7 @@ class _Application:
         if uid := self._wanted["metadata"].get("uid"):
             why = f"uid mismatch: the provided object specified uid {uid}, and no existing object was found"
             raise Conflict.of(kind.resource, where.name, why)
+        authorization.demand(self._identity, on_object("create", kind, namespace=where.namespace, name=where.name))
         made = verbs.create(
             kind,
             codec.decode_value(kind.type, self._merged(None)),

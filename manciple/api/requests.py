@@ -45,11 +45,13 @@ class ResourcePath:
     name: str = ""
     subresource: str = ""
     watch: bool = False
+    #: there is more behind the subresource: nothing is served so far down
+    too_deep: bool = False
 
     def served(self) -> Served | None:
         """The kind served here; None where there is none, or its scope does not fit the path."""
         found = registry.served(self.group, self.version, self.plural)
-        if found is None:
+        if found is None or self.too_deep:
             return None
         if found.kind.namespaced:
             return found if self.namespace or not self.name else None
@@ -75,7 +77,7 @@ def _resource(group: str, version: str, rest: list[str]) -> ResourcePath | None:
     match rest:
         case ["namespaces", in_namespace, first, *deeper] if first not in NAMESPACE_SUBRESOURCES:
             namespace, rest = in_namespace, [first, *deeper]
-    if not 1 <= len(rest) <= _DEEPEST:
+    if not rest:
         return None
     plural, name, subresource = (*rest, "", "")[:3]
     return ResourcePath(
@@ -86,6 +88,7 @@ def _resource(group: str, version: str, rest: list[str]) -> ResourcePath | None:
         name=name,
         subresource=subresource,
         watch=watch,
+        too_deep=len(rest) > _DEEPEST,
     )
 
 

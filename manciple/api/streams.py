@@ -22,28 +22,34 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from typing import Any, ClassVar, TypeVar
 from urllib.parse import parse_qsl
 
 from django.db import close_old_connections
 
-from manciple.access.authentication import chain
+from manciple.access import rbac
 from manciple.access.authentication.chain import Credentials
-from manciple.api import authentication
 from manciple.api.answers import error_answer
 from manciple.api.authentication import CERTIFICATE, ORIGIN
+from manciple.api.door import Admission, attributes_of
 from manciple.api.faults import unavailable_for
 from manciple.store import tail
 from manciple.store.records import EventRecord
 from manciple.store.tail import Tail
-from manciple.wire.errors import ApiError, GatewayTimeout, Unauthorized
-from manciple.wire.identity import Identity
+from manciple.wire.errors import ApiError, GatewayTimeout
 
 # The fan-out of the log -----------------------------------------------------------------------------------------------
 
 
 #: Events that a watch may lie behind the log before it is closed.
 QUEUE_LIMIT = 10_000
+
+#: Seconds after which it is asked again whether a stream's client is still who it was, and still may have it.
+ASKED_AGAIN = 60.0
+
+#: Answers from here on say that the question could not be answered.
+INTERNAL_ERROR = 500
 
 #: Threads in which watches read the database: few, because every thread keeps a connection.
 readers = ThreadPoolExecutor(max_workers=4, thread_name_prefix="watch-reader")
@@ -72,6 +78,8 @@ class Watcher:
     def __init__(self, resource: str, limit: int) -> None:
         self.resource = resource
         self.closed = False
+        #: why its client may not watch any more
+        self.refused: ApiError | None = None
         self._limit = limit
         self._queue: list[SharedEvent] = []
         self._ready = asyncio.Event()
@@ -122,6 +130,8 @@ class Hub:
         self._unsubscribe: Callable[[], None] | None = None
         #: every event up to this revision was queued for the watchers
         self.position = 0
+        #: set, and replaced, when a role or binding was written
+        self.rights_changed = asyncio.Event()
         #: the server stops: whatever is streamed ends
         self.stopping = asyncio.Event()
 
@@ -177,6 +187,11 @@ class Hub:
             self._loop.call_soon_threadsafe(self.close)
 
     def _dispatch(self, records: Sequence[EventRecord]) -> None:
+        rights = [record.revision for record in records if record.resource in rbac.RESOURCES]
+        if rights:
+            rbac.expect(rights[-1])
+            self.rights_changed.set()
+            self.rights_changed = asyncio.Event()
         for record in records:
             watchers = self._watchers.get(record.resource)
             if watchers:
@@ -206,18 +221,28 @@ Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 Found = TypeVar("Found")
 
 
-async def authenticate(scope: Scope) -> Identity:
-    """Raises: Unauthorized; ServiceUnavailable while the server stops: what is opened now would be cut off."""
+async def admitted(scope: Scope) -> Admission:
+    """Who may have the stream that this request asks for.
+
+    Raises: as `door.admit`; ServiceUnavailable while the server stops: what is opened now would be cut off.
+    """
     refuse_when_stopping()
-    shown = shown_in(scope)
-    known = chain.remembered(shown)
-    if known is None:
-        identity = await in_reader(lambda: authentication.identify(shown))
-    else:
-        identity = authentication.identify(shown, known=known)
-    if identity is None:
-        raise Unauthorized("Unauthorized")
-    return identity
+    shown, wanted = shown_in(scope), attributes_of(scope["method"], scope["path"], query_of(scope))
+    return await in_reader(lambda: Admission.of(shown, wanted))
+
+
+async def refused(admission: Admission) -> ApiError:
+    """Returns when whoever has a stream may have it no longer: why."""
+    hub = Hub.of_running_loop()
+    while True:
+        changed, identified = hub.rights_changed, True
+        try:
+            await asyncio.wait_for(changed.wait(), ASKED_AGAIN)
+        except TimeoutError:
+            identified = False
+        error = await in_reader(partial(admission.refused, identified=identified))
+        if error is not None and error.code < INTERNAL_ERROR:
+            return error
 
 
 def shown_in(scope: Scope) -> Credentials:

@@ -20,16 +20,18 @@ from msgspec import structs
 
 from manciple.api import first_stage, requests, verbs
 from manciple.api.answers import status_of, success
+from manciple.api.door import Admission
 from manciple.api.requests import ResourcePath, WriteOptions
 from manciple.api.streams import (
     Hub,
     Receive,
     Scope,
     Send,
-    authenticate,
+    admitted,
     query_of,
     refuse,
     refuse_when_stopping,
+    refused,
 )
 from manciple.store import objects
 from manciple.store.hooks import Write
@@ -150,7 +152,7 @@ async def serve(streamed: Streamed, request: StreamRequest, scope: Scope, receiv
     """The ASGI application of all streams but the watches."""
     begun = False
     try:
-        await authenticate(scope)
+        admission = await admitted(scope)
         async with streamed.open(request) as pieces:
             refuse_when_stopping()  # it may have begun meanwhile
             headers = [(b"content-type", streamed.media.encode()), (b"cache-control", b"no-cache, private")]
@@ -158,7 +160,7 @@ async def serve(streamed: Streamed, request: StreamRequest, scope: Scope, receiv
             await send({"type": "http.response.start", "status": 200, "headers": headers})
             # An empty piece makes the server send the headers: the client learns that there is something to wait for.
             await send({"type": "http.response.body", "body": b"", "more_body": True})
-            await _until_the_end(_send_all(pieces, send), receive)
+            await _until_the_end(_send_all(pieces, send), receive, admission)
             await send({"type": "http.response.body", "body": b"", "more_body": False})
     except Exception as error:
         if not begun:
@@ -174,16 +176,22 @@ async def _send_all(pieces: AsyncIterator[bytes], send: Send) -> None:
             await send({"type": "http.response.body", "body": piece, "more_body": True})
 
 
-async def _until_the_end(sending: Coroutine[Any, Any, None], receive: Receive) -> None:
-    """Until all is sent, the client has gone or the server stops. Raises: what sending raises."""
+async def _until_the_end(sending: Coroutine[Any, Any, None], receive: Receive, admission: Admission) -> None:
+    """Until all is sent, the client has gone or the server stops.
+
+    Raises: what sending raises; why the client may not have it any more.
+    """
     sender = asyncio.create_task(sending)
     gone = asyncio.create_task(_gone(receive))
     stopped = asyncio.create_task(_stopped())
-    tasks = (sender, gone, stopped)
+    revoked = asyncio.create_task(refused(admission))
+    tasks = (sender, gone, stopped, revoked)
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         if sender.done():
             sender.result()
+        elif revoked.done():
+            raise revoked.result()
     finally:
         for task in tasks:
             task.cancel()

@@ -13,9 +13,8 @@ _VERSION = "<str:group>/<str:version>"
 
 def _health_paths() -> Iterator[URLPattern]:
     for endpoint in ("healthz", "livez", "readyz"):
-        view = operations.HealthView.as_view(endpoint=endpoint)
-        yield path(endpoint, view)
-        yield path(f"{endpoint}/<str:check>", view)
+        yield path(endpoint, operations.HealthView.as_view(endpoint=endpoint))
+        yield path(f"{endpoint}/<str:check>", operations.HealthCheckView.as_view(endpoint=endpoint))
 
 
 def _discovery_paths() -> Iterator[URLPattern]:
@@ -52,5 +51,5 @@ urlpatterns: list[URLPattern] = [
     *_discovery_paths(),
     path(service_account_tokens.CONFIGURATION_PATH, service_account_tokens.IssuerView.as_view()),
     path(service_account_tokens.KEYS_PATH, service_account_tokens.KeysView.as_view()),
-    re_path(r"^(api|apis|openapi)/.*$", operations.UnknownView.as_view()),
+    re_path(r"^(api|apis|openapi)/.*$|^metrics$", operations.UnknownView.as_view()),
 ]

@@ -23,6 +23,8 @@ from uuid import uuid4
 
 from msgspec import structs
 
+from manciple.access import authorization
+from manciple.access.attributes import on_object
 from manciple.access.kinds import roles
 from manciple.api import first_stage, namespaces
 from manciple.api.requests import ListOptions, propagation_of
@@ -454,8 +456,9 @@ def _inheriting(kind: Kind, new: Any, old: Any) -> Any:
 
 
 def _create_by_update(kind: Kind, wanted: Any, *, namespace: str, identity: Identity, dry_run: bool) -> WriteAnswer:
-    """A PUT of a missing object. One that names a uid meant an object that is gone."""
+    """A PUT of a missing object. One that names a uid meant an object that is gone. Raises: Forbidden."""
     meta = wanted.metadata
+    authorization.demand(identity, on_object("create", kind, namespace=namespace, name=meta.name))
     if meta.uid:
         why = f"Precondition failed: UID in precondition: {meta.uid}, UID in object meta: "
         raise Conflict.of(kind.resource, meta.name, why)

@@ -17,14 +17,16 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Coroutine, Iterable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from typing import Any
 
 import orjson
 
 from manciple.api import answers, requests
 from manciple.api.answers import Form, status_of, unknown_path, wanted_form
+from manciple.api.door import Admission
 from manciple.api.requests import ListOptions, ResourcePath, list_options, truth
 from manciple.api.streams import (
     Hub,
@@ -33,12 +35,13 @@ from manciple.api.streams import (
     Send,
     SharedEvent,
     Watcher,
-    authenticate,
+    admitted,
     headers_of,
     in_reader,
     query_of,
     refuse,
     refuse_when_stopping,
+    refused,
 )
 from manciple.store import objects, tail
 from manciple.store.records import EventRecord, EventType
@@ -133,7 +136,7 @@ def is_watch(scope: Scope) -> bool:
 async def watch(scope: Scope, receive: Receive, send: Send) -> None:
     """The ASGI application of all watches."""
     try:
-        await authenticate(scope)
+        admission = await admitted(scope)
         request = read_request(scope)
         hub = Hub.of_running_loop()
         watcher, position = await hub.join(request.selection.resource)
@@ -142,7 +145,7 @@ async def watch(scope: Scope, receive: Receive, send: Send) -> None:
         await refuse(status_of(error), send)
         return
     try:
-        async with _closed_with_client(watcher, receive):
+        async with _meanwhile(_close_with_client(watcher, receive), _close_when_refused(watcher, admission)):
             await _Stream(request, hub, watcher, position=position, send=send).run()
     finally:
         hub.leave(watcher)
@@ -259,6 +262,8 @@ class _Stream:
             if time.monotonic() >= next_bookmark:
                 next_bookmark += BOOKMARK_INTERVAL
                 await self._send_bookmark()
+        if self._watcher.refused is not None:
+            raise self._watcher.refused
 
     async def _send_bookmark(self) -> None:
         if not self._request.options.allow_watch_bookmarks or self._watcher.waiting:
@@ -299,19 +304,26 @@ def _frame(type_: str, text: bytes) -> bytes:
     return b'{"type":"' + type_.encode() + b'","object":' + text + b"}\n"
 
 
-@asynccontextmanager
-async def _closed_with_client(watcher: Watcher, receive: Receive) -> AsyncIterator[None]:
+async def _close_with_client(watcher: Watcher, receive: Receive) -> None:
     """Closes `watcher` when the client goes away."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    watcher.close()
 
-    async def wait() -> None:
-        while (await receive())["type"] != "http.disconnect":
-            pass
-        watcher.close()
 
-    waiting = asyncio.create_task(wait())
+async def _close_when_refused(watcher: Watcher, admission: Admission) -> None:
+    """Closes `watcher` when its client may not watch any more."""
+    watcher.refused = await refused(admission)
+    watcher.close()
+
+
+@asynccontextmanager
+async def _meanwhile(*waits: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Runs `waits` for as long as the block lasts."""
+    tasks = [asyncio.create_task(one) for one in waits]
     try:
         yield
     finally:
-        waiting.cancel()
-        with suppress(asyncio.CancelledError):
-            await waiting
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -35,8 +35,8 @@ class Person:
 
     @property
     def identity(self) -> Identity:
-        """Who that is to the API."""
-        return Identity(self.name, (MASTERS, AUTHENTICATED) if self.administers else (AUTHENTICATED,))
+        """Who that is to the API. The pages ask who may do what before they write, so nobody asks again."""
+        return Identity(self.name, (MASTERS, AUTHENTICATED) if self.administers else (AUTHENTICATED,)).let_in()
 
     @property
     def initials(self) -> str:

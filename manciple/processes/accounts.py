@@ -15,6 +15,7 @@ from django.contrib.auth import get_user_model
 from django.core.management.base import CommandError
 
 from manciple.access.authentication import tokens
+from manciple.access.bootstrap import let_edit
 from manciple.access.invitations import invite
 from manciple.api import kubeconfig
 from manciple.api.kubeconfig import Server
@@ -62,17 +63,24 @@ def node_identity(node: str) -> tuple[str, tuple[str, ...]]:
 
 
 def write_kubeconfigs(home: Home, *, server: Server, nodes: list[str]) -> None:
-    """One file each for the administrator, an ordinary user, and every node."""
+    """One file each for the administrator, an ordinary user, and every node.
+
+    The user may edit what is in the namespace `default`, and look at nodes, devices and classes. What an administrator
+    takes away of this stays away, for as long as the user's token does.
+    """
     _write(home.kubeconfig, server=server, name=ADMIN, groups=("system:masters", "system:authenticated"))
-    _write(home.kubeconfig_user, server=server, name=USER, groups=("system:authenticated",))
+    if _write(home.kubeconfig_user, server=server, name=USER, groups=("system:authenticated",)):
+        let_edit(USER, "default")
     for node in nodes:
         name, groups = node_identity(node)
         _write(home.node_kubeconfig(node), server=server, name=name, groups=groups)
 
 
-def _write(path: Path, *, server: Server, name: str, groups: tuple[str, ...]) -> None:
-    token = _kept_token(path, name) or tokens.issue(name, groups)
-    write_private(path, kubeconfig.render(server, user=name, token=token))
+def _write(path: Path, *, server: Server, name: str, groups: tuple[str, ...]) -> bool:
+    """Whether its token is a new one."""
+    kept = _kept_token(path, name)
+    write_private(path, kubeconfig.render(server, user=name, token=kept or tokens.issue(name, groups)))
+    return kept is None
 
 
 def _kept_token(path: Path, name: str) -> str | None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from claims.admission import ensure_priority_classes
+from manciple.access.bootstrap import ensure_roles
 from manciple.api.namespaces import ensure_namespaces
 
 
 def ensure_standing_objects() -> None:
     ensure_namespaces()
+    ensure_roles()
     ensure_priority_classes()

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 #: Every identity that showed a valid token belongs to this group.
 AUTHENTICATED = "system:authenticated"
+#: Whoever showed no credential is this user, in this group, and may do what is granted to them.
+ANONYMOUS_USER, UNAUTHENTICATED = "system:anonymous", "system:unauthenticated"
+#: Every service account belongs to this group, and to one of its namespace.
+SERVICE_ACCOUNTS = "system:serviceaccounts"
 #: Members may do everything.
 MASTERS = "system:masters"
+#: Machines that are to become nodes, and have nothing but a bootstrap token.
+BOOTSTRAPPERS = "system:bootstrappers"
 #: The agents of nodes, each under the name "system:node:NAME".
 NODES = "system:nodes"
+_ACCOUNT_PREFIX = "system:serviceaccount:"
 #: Where the control plane's own service accounts are.
 SYSTEM_NAMESPACE = "kube-system"
 
@@ -20,12 +27,19 @@ class Identity:
 
     uid: of the service account, where it is one. extra: what else its credential says, each key once, such as the node
     that a token is bound to.
+    admitted: what it is about to do was allowed at the door (the API's, or that of the pages), so nobody needs to ask
+    again on the way. No part of who it is.
     """
 
     name: str
     groups: tuple[str, ...] = ()
     uid: str = ""
     extra: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    admitted: bool = field(default=False, compare=False, repr=False)
+
+    def let_in(self) -> Identity:
+        """The same, once it was allowed to do what it is about to do."""
+        return replace(self, admitted=True)
 
     def extras(self, key: str) -> tuple[str, ...]:
         """The values of one extra; () where the credential does not say."""
@@ -37,10 +51,26 @@ class Identity:
         return True
 
 
+def service_account_name(namespace: str, name: str) -> str:
+    """The user that a service account is (upstream: apiserver/pkg/authentication/serviceaccount/util.go)."""
+    return f"{_ACCOUNT_PREFIX}{namespace}:{name}"
+
+
+def account_of(user: str) -> tuple[str, str] | None:
+    """(namespace, name) of the service account that `user` is; None for any other user."""
+    namespace, separator, name = user.removeprefix(_ACCOUNT_PREFIX).partition(":")
+    is_account = user.startswith(_ACCOUNT_PREFIX) and namespace and separator and name and ":" not in name
+    return (namespace, name) if is_account else None
+
+
+def account_groups(namespace: str) -> tuple[str, ...]:
+    """The groups of the service accounts of a namespace."""
+    return (SERVICE_ACCOUNTS, f"{SERVICE_ACCOUNTS}:{namespace}")
+
+
 def service_account(namespace: str, name: str) -> Identity:
-    """The identity of a service account (upstream: apiserver/pkg/authentication/serviceaccount/util.go)."""
-    groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}", AUTHENTICATED)
-    return Identity(f"system:serviceaccount:{namespace}:{name}", groups)
+    """The identity of a service account."""
+    return Identity(service_account_name(namespace, name), (*account_groups(namespace), AUTHENTICATED))
 
 
 def controller(name: str) -> Identity:
@@ -50,4 +80,5 @@ def controller(name: str) -> Identity:
 
 #: The installation itself: migrations, demo data, whatever no person and no controller asked for.
 SYSTEM = Identity("system:manciple", (MASTERS, AUTHENTICATED))
+ANONYMOUS = Identity(ANONYMOUS_USER, (UNAUTHENTICATED,))
 SCHEDULER = Identity("system:kube-scheduler", (AUTHENTICATED,))

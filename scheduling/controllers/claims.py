@@ -160,7 +160,7 @@ def _complete(writer: Writer, pod: Pod, owned: Sequence[Key]) -> bool:
             made[entry.name] = name
     following = _with_statuses(pod, made)
     if following is not pod:
-        writer.update(kind(PODS), following)
+        writer.update(kind(PODS), following, subresource="status")
     reserved = _reserve(writer, following) if pod.spec.node_name else False
     return following is not pod or reserved
 

@@ -243,7 +243,6 @@ class Residents:
 LEASE_NAMESPACE = "kube-node-lease"
 #: Who writes (upstream: the service account of that name in kube-controller-manager).
 IDENTITY = controller("node-controller")
-EVICTING_IDENTITY = controller("taint-eviction-controller")
 COMPONENT = "taint-eviction-controller"
 #: Nodes or pods in one transaction: other writers wait no longer than these take.
 BATCH = 100
@@ -387,7 +386,7 @@ def _evict(nodes: Mapping[str, Node], now: datetime, *, most: int) -> int:
 
 
 def _evict_batch(residents: Sequence[Resident], now: datetime) -> int:
-    with objects.writing(identity=EVICTING_IDENTITY) as writer:
+    with objects.writing(identity=IDENTITY) as writer:
         writer.load(kind(PODS), [one.key for one in residents])
         writer.load(kind(NODES), {("", one.node) for one in residents})
         pods = [pod for one in residents if (pod := _due(writer, one.key, one.uid, now)) is not None]
@@ -425,7 +424,7 @@ def _evict_one(writer: Writer, pod: Pod, now: datetime) -> None:
     )
     others = [condition for condition in pod.status.conditions if condition.type != disruption.type]
     status = structs.replace(pod.status, conditions=(*others, disruption))
-    writer.update(kind(PODS), structs.replace(pod, status=status))
+    writer.update(kind(PODS), structs.replace(pod, status=status), subresource="status")
     event_recorder.record(writer, _note(pod), now=now)
     writer.delete(kind(PODS), *key_of(pod), uid=pod.metadata.uid)
 

@@ -99,7 +99,7 @@ def _remove_one(writer: Writer, key: Key, now: datetime) -> bool:
         return False
     if pod.status.phase not in FINISHED_PHASES:
         status = structs.replace(pod.status, phase="Failed", reason="NodeLost" if pod.spec.node_name else "")
-        pod = cast("Pod", writer.update(kind(PODS), structs.replace(pod, status=status)))
+        pod = cast("Pod", writer.update(kind(PODS), structs.replace(pod, status=status), subresource="status"))
     try:
         writer.delete(kind(PODS), *key, uid=pod.metadata.uid, grace_seconds=0)
     except NotFound:

@@ -22,9 +22,8 @@ from django.utils import timezone
 
 from manciple.access.authentication.chain import API_AUDIENCE, Authenticated
 from manciple.access.models import BootstrapToken
-from manciple.wire.identity import AUTHENTICATED, Identity
+from manciple.wire.identity import AUTHENTICATED, BOOTSTRAPPERS, Identity
 
-BOOTSTRAPPERS = "system:bootstrappers"
 USER_PREFIX = "system:bootstrap:"
 #: What the identity says of the only node for which its token was made.
 NODE_NAME = "manciple.dev/bootstrap-node"

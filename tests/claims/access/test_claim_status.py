@@ -79,7 +79,7 @@ def change(identity: Identity, *, verb: str = "patch", dry_run: bool = False, **
         changed,
         namespace="default",
         name="claim",
-        identity=identity,
+        identity=identity.let_in(),
         subresource="status",
         verb=verb,
         dry_run=dry_run,
@@ -199,7 +199,7 @@ def test_only_who_may_bind_takes_the_protection_off_a_claim_that_is_allocated(
             return structs.replace(old, metadata=structs.replace(old.metadata, finalizers=finalizers))
 
         claim: ResourceClaim = verbs.modify(
-            RESOURCE_CLAIM, changed, namespace="default", name="claim", identity=SCHEDULER
+            RESOURCE_CLAIM, changed, namespace="default", name="claim", identity=SCHEDULER.let_in()
         ).object
         return claim
 

@@ -92,7 +92,7 @@ def test_a_dry_run_is_refused_as_well(api: Api) -> None:
     assert api.post(f"{PODS}?dryRun=All", asking()).message == f'pods "p" is forbidden: {HOST_NETWORK}'
 
 
-@pytest.mark.parametrize("identity", [SYSTEM, controller("job-controller")], ids=["system", "controller"])
+@pytest.mark.parametrize("identity", [SYSTEM, controller("job-controller").let_in()], ids=["system", "controller"])
 @pytest.mark.usefixtures("api")
 def test_nobody_gets_round_it(identity: Any) -> None:
     """Whoever writes, by whatever path: a controller made to create a pod in somebody's name is no way past."""

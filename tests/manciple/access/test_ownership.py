@@ -45,7 +45,7 @@ def own(name: str, *owners: OwnerReference) -> Any:
         return structs.replace(old, metadata=structs.replace(old.metadata, owner_references=owners))
 
     kind = registry.by_resource("leases.coordination.k8s.io")
-    return verbs.modify(kind, changed, namespace="default", name=name, identity=ALICE).object
+    return verbs.modify(kind, changed, namespace="default", name=name, identity=ALICE.let_in()).object
 
 
 def test_who_may_not_delete_an_object_gives_it_no_owner(asked: list[Attributes]) -> None:
@@ -71,5 +71,5 @@ def test_whoever_creates_an_object_names_its_owner(asked: list[Attributes]) -> N
     kind = registry.by_resource("leases.coordination.k8s.io")
     made = codec.decode_value(kind.type, lease("new"))
     owned = structs.replace(made, metadata=structs.replace(made.metadata, owner_references=(NOBODY,)))
-    verbs.create(kind, owned, namespace="default", identity=ALICE)
+    verbs.create(kind, owned, namespace="default", identity=ALICE.let_in())
     assert asked == []

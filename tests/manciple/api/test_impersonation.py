@@ -30,6 +30,7 @@ def test_an_administrator_acts_as_whom_the_headers_name(headers: dict[str, str],
     assert acting(ALICE, headers) == as_whom
 
 
+@pytest.mark.django_db
 def test_nobody_else_may_act_as_others() -> None:
     with pytest.raises(Forbidden, match='User "bob" cannot impersonate resource "users"'):
         acting(BOB, {"impersonate-user": "alice"})

@@ -16,8 +16,10 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from manciple.access import authorization
+from manciple.access.attributes import Attributes, refusal
 from manciple.access.authentication import chain, tokens
-from manciple.api import intake
+from manciple.api import intake, streams
 from manciple.api.authentication import IDENTITY
 from manciple.api.intake import LINGER_BYTES, SHORT_BODY, Intake, ThreadedWsgi, lane_of
 from manciple.wire.identity import Identity
@@ -211,26 +213,30 @@ def test_what_does_not_fit_into_the_queue_is_refused_at_once_and_unread(applicat
     assert later.code == 200, "there is room again"
 
 
-REFUSED_BY_ITS_HEAD = {
-    "no token": Conversation(CLAIMS, token="", length=3_000_000, pieces=[]),
-    "no token, and no body": Conversation(CLAIMS, method="GET", token="", pieces=[]),
-}
+@pytest.fixture
+def nobody_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(identity: Identity, wanted: Attributes) -> None:
+        raise refusal(identity, wanted)
+
+    monkeypatch.setattr(authorization, "demand", refuse)
+    monkeypatch.setattr(streams, "close_old_connections", lambda: None)  # there is no database
 
 
-@pytest.mark.parametrize("request_", REFUSED_BY_ITS_HEAD.values(), ids=REFUSED_BY_ITS_HEAD.keys())
-def test_who_shows_no_token_is_refused_by_the_head_of_the_request(
-    application: Application, monkeypatch: pytest.MonkeyPatch, request_: Conversation
+def test_who_may_not_is_refused_by_the_head_of_a_long_request(
+    nobody_may: None, application: Application, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(intake, "LINGER_SECONDS", 0.01)
-    asyncio.run(request_.held(door_to(application)))
+    request = Conversation(CLAIMS, token="", length=3_000_000, pieces=[])
 
-    assert (request_.code, json.loads(request_.body)["reason"]) == (401, "Unauthorized")
-    assert request_.headers[b"www-authenticate"].startswith(b"Bearer")
+    asyncio.run(request.held(door_to(application)))
+
+    assert (request.code, json.loads(request.body)["reason"]) == (403, "Forbidden")
+    assert 'User "system:anonymous" cannot create resource "resourceclaims"' in json.loads(request.body)["message"]
     assert application.served == []
 
 
 def test_of_a_refused_body_only_so_much_is_taken_that_the_answer_gets_through(
-    application: Application, monkeypatch: pytest.MonkeyPatch
+    nobody_may: None, application: Application, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(intake, "LINGER_SECONDS", 0.01)
     piece = b"x" * 65_536
@@ -302,8 +308,10 @@ def connection(server: ApiServer) -> http.client.HTTPSConnection:
     return http.client.HTTPSConnection(parts.hostname or "", parts.port, context=context, timeout=30)
 
 
-@pytest.mark.parametrize("token", ["", "nobody's"])
-def test_a_stranger_is_answered_before_a_byte_of_the_body_was_sent(api_server: ApiServer, token: str) -> None:
+@pytest.mark.parametrize(("token", "code", "reason"), [("", 403, "Forbidden"), ("nobody's", 401, "Unauthorized")])
+def test_a_stranger_is_answered_before_a_byte_of_the_body_was_sent(
+    api_server: ApiServer, token: str, code: int, reason: str
+) -> None:
     sender = connection(api_server)
     sender.putrequest("POST", CLAIMS)
     for name, value in {"Authorization": f"Bearer {token}", "Content-Length": "3000000"}.items():
@@ -312,8 +320,8 @@ def test_a_stranger_is_answered_before_a_byte_of_the_body_was_sent(api_server: A
 
     answer = sender.getresponse()
 
-    assert (answer.status, answer.headers["Connection"]) == (401, "close")
-    assert json.loads(answer.read())["reason"] == "Unauthorized"
+    assert (answer.status, answer.headers["Connection"]) == (code, "close")
+    assert json.loads(answer.read())["reason"] == reason
 
 
 def test_a_stranger_with_a_short_body_is_refused_and_keeps_the_connection(api_server: ApiServer) -> None:

@@ -248,7 +248,7 @@ def test_a_pod_that_is_not_there_has_no_log(http: httpx.Client) -> None:
 
 def test_without_a_token_nothing_is_shown(api_server: ApiServer, bound: FakeAgent) -> None:
     with api_server.client(token="") as nobody:
-        assert nobody.get(f"{PODS}/p/log").status_code == 401
+        assert nobody.get(f"{PODS}/p/log").status_code == 403
     assert bound.requests == []
 
 

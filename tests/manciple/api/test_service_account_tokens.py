@@ -214,7 +214,7 @@ def test_others_find_the_keys_and_verify_with_them(api: Api) -> None:
     assert keys.header("Content-Type") == "application/jwk-set+json"
     read = jwt.decode(token, KeySet.import_key_set(keys.json), algorithms=["ES256"])
     assert read.claims["aud"] == ["vault"]
-    assert (api.post("/openid/v1/jwks", {}).code, Api("").get("/openid/v1/jwks").code) == (405, 401)
+    assert (api.post("/openid/v1/jwks", {}).code, Api("").get("/openid/v1/jwks").code) == (405, 403)
 
 
 def test_an_issuer_of_ones_own_is_where_the_keys_are(api: Api, settings: Settings) -> None:

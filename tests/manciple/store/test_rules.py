@@ -68,7 +68,7 @@ def test_the_update_that_lets_a_deleted_object_go_is_asked_about_too(asked: list
 
 
 def test_rules_are_told_who_writes(asked: list[Write]) -> None:
-    with objects.writing(identity=ALICE) as writer:
+    with objects.writing(identity=ALICE.let_in()) as writer:
         writer.create(SHELVES, shelf("s"))
         with objects.writing(identity=SYSTEM):
             writer.create(NOTES, note("a"))

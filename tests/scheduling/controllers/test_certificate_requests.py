@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -14,8 +13,6 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from msgspec.structs import replace
 
-from manciple.access import authorization
-from manciple.access.attributes import Attributes, Decision
 from manciple.access.authentication import bootstrap_tokens, chain, tokens
 from manciple.access.authentication import certificates as client_certificates
 from manciple.access.authentication.chain import Credentials
@@ -53,22 +50,6 @@ def _authority(tmp_path: Path, settings: Any) -> None:
     settings.CLIENT_CA_FILE, settings.CLIENT_CA_KEY_FILE = tmp_path / "ca.crt", tmp_path / "ca.key"
 
 
-@pytest.fixture(autouse=True)
-def _roles() -> Iterator[None]:
-    """As a cluster binds them: bootstrappers may ask for any node, nodes for themselves."""
-
-    def authorize(who: Identity, wanted: Attributes) -> Decision:
-        joins = wanted.subresource == "nodeclient" and bootstrap_tokens.BOOTSTRAPPERS in who.groups
-        return Decision(joins or (wanted.subresource == "selfnodeclient" and "system:nodes" in who.groups))
-
-    known = dict(authorization._authorizers)
-    authorization._authorizers.clear()
-    authorization.register_authorizer("test", authorize)
-    yield
-    authorization._authorizers.clear()
-    authorization._authorizers.update(known)
-
-
 def new_key() -> Key:
     return ec.generate_private_key(ec.SECP256R1())
 
@@ -99,7 +80,7 @@ def ask(
         request=base64.b64encode(pem).decode(), signer_name=signer, usages=usages, expiration_seconds=seconds
     )
     request = CertificateSigningRequest(metadata=ObjectMeta(generate_name="r-"), spec=spec)
-    made = verbs.create(registry.by_resource(RESOURCE), request, identity=who)
+    made = verbs.create(registry.by_resource(RESOURCE), request, identity=who.let_in())
     return str(made.metadata.name)
 
 
@@ -129,7 +110,7 @@ def decide(name: str, type_: str, who: Identity = ADMIN) -> None:
         condition = CertificateSigningRequestCondition(type=type_, status="True")
         return replace(old, status=replace(old.status, conditions=(condition,)))
 
-    verbs.modify(registry.by_resource(RESOURCE), decided, name=name, identity=who, subresource="approval")
+    verbs.modify(registry.by_resource(RESOURCE), decided, name=name, identity=who.let_in(), subresource="approval")
 
 
 # Joining.

@@ -16,6 +16,7 @@ from msgspec import structs
 
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim
+from manciple.access import rbac
 from manciple.audit import recording
 from manciple.wire.base import ObjectMeta
 from manciple.wire.machinery import Event, Lease, LeaseSpec
@@ -28,6 +29,13 @@ FEW, MANY = 3, 30
 #: What silence and patience are measured against.
 LATER = timedelta(seconds=61)
 MUCH_LATER = LATER + timedelta(seconds=301)
+
+
+@pytest.fixture(autouse=True)
+def _who_may_what_is_known(db: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a process that has written before."""
+    monkeypatch.setattr(rbac, "TRUSTED", 3600.0)
+    rbac.policy()
 
 
 def cost_of(sweep: Callable[[datetime], int], now: datetime, *, changes: int) -> int:

@@ -1,0 +1,163 @@
+"""What the rules of roles mean: whether they allow something, and whether some cover others. PURE.
+
+A role's rules are compiled to a table from (API group, resource) to verbs and names, so a question costs a few look-ups
+however long the role is. Sources: pkg/apis/rbac/v1/evaluation_helpers.go,
+component-helpers/auth/rbac/validation/policy_comparator.go, pkg/registry/rbac/validation/policy_compact.go and
+pkg/controller/clusterroleaggregation of Kubernetes 1.36.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+
+from msgspec.structs import replace
+
+from manciple.access.attributes import Attributes
+from manciple.access.kinds.roles import ClusterRole, PolicyRule
+from manciple.wire.selectors import as_label_selector
+
+ALL = "*"
+
+# Whether they allow something -----------------------------------------------------------------------------------------
+
+
+#: verbs, and the names of the objects that they are allowed on; None for all
+Allowed = tuple[frozenset[str], frozenset[str] | None]
+
+
+class CompiledRules:
+    """The rules of one role, ready to be asked."""
+
+    __slots__ = ("_resources", "_urls", "names_matter", "rules")
+
+    def __init__(self, rules: Sequence[PolicyRule]) -> None:
+        self.rules = tuple(rules)
+        #: some rule allows something on single objects only
+        self.names_matter = any(rule.resource_names for rule in rules)
+        self._resources: dict[tuple[str, str], list[Allowed]] = {}
+        self._urls = [(frozenset(rule.verbs), rule.non_resource_urls) for rule in rules if rule.non_resource_urls]
+        for rule in rules:
+            allowed = frozenset(rule.verbs), frozenset(rule.resource_names) if rule.resource_names else None
+            for group in rule.api_groups:
+                for resource in rule.resources:
+                    self._resources.setdefault((group, resource), []).append(allowed)
+
+    def allow(self, wanted: Attributes) -> bool:
+        if wanted.path:
+            return any(
+                (wanted.verb in verbs or ALL in verbs) and any(url_covers(url, wanted.path) for url in urls)
+                for verbs, urls in self._urls
+            )
+        return any(
+            (wanted.verb in verbs or ALL in verbs) and (names is None or wanted.name in names)
+            for verbs, names in self._of_resource(wanted)
+        )
+
+    def _of_resource(self, wanted: Attributes) -> Iterator[Allowed]:
+        known, subresource = self._resources, wanted.subresource
+        resources = (wanted.combined, f"*/{subresource}", ALL) if subresource else (wanted.resource, ALL)
+        for group in (wanted.group, ALL):
+            for resource in resources:
+                yield from known.get((group, resource), ())
+
+
+def url_covers(pattern: str, path: str) -> bool:
+    """Whether a nonResourceURL of a rule means `path`, which may be another such pattern."""
+    if pattern in (ALL, path):
+        return True
+    return pattern.endswith(ALL) and path.startswith(pattern.rstrip(ALL))
+
+
+# Whether some cover others --------------------------------------------------------------------------------------------
+
+
+def uncovered(owned: Sequence[PolicyRule], wanted: Iterable[PolicyRule]) -> list[PolicyRule]:
+    """What of `wanted` the rules in `owned` do not allow, a verb on a resource at a time."""
+    return [part for rule in wanted for part in _parts(rule) if not any(_covers(one, part) for one in owned)]
+
+
+def _parts(rule: PolicyRule) -> Iterator[PolicyRule]:
+    """One verb on one resource of one group and name, or on one path, each."""
+    for group in rule.api_groups:
+        for resource in rule.resources:
+            for verb in rule.verbs:
+                one = PolicyRule(verbs=(verb,), api_groups=(group,), resources=(resource,))
+                yield from (replace(one, resource_names=(name,)) for name in rule.resource_names)
+                if not rule.resource_names:
+                    yield one
+    for url in rule.non_resource_urls:
+        for verb in rule.verbs:
+            yield PolicyRule(verbs=(verb,), non_resource_urls=(url,))
+
+
+def _covers(rule: PolicyRule, part: PolicyRule) -> bool:
+    if not _has(rule.verbs, part.verbs[0]):
+        return False
+    if part.non_resource_urls:
+        return any(url_covers(pattern, part.non_resource_urls[0]) for pattern in rule.non_resource_urls)
+    names = rule.resource_names
+    return (
+        _has(rule.api_groups, part.api_groups[0])
+        and _has_resource(rule.resources, part.resources[0])
+        and (not names or (bool(part.resource_names) and part.resource_names[0] in names))
+    )
+
+
+def _has(owned: Sequence[str], wanted: str) -> bool:
+    return ALL in owned or wanted in owned
+
+
+def _has_resource(owned: Sequence[str], wanted: str) -> bool:
+    _, is_below, subresource = wanted.partition("/")
+    return _has(owned, wanted) or (bool(is_below) and f"*/{subresource}" in owned)
+
+
+def described(rules: Iterable[PolicyRule]) -> list[str]:
+    """Rules as upstream tells of them, those that differ in their verbs alone as one:
+    `{APIGroups:[""], Resources:["pods"], Verbs:["get" "list"]}`.
+    """
+    verbs: dict[PolicyRule, list[str]] = {}
+    for rule in rules:
+        together = PolicyRule(
+            api_groups=rule.api_groups,
+            resources=rule.resources,
+            resource_names=rule.resource_names,
+            non_resource_urls=rule.non_resource_urls,
+        )
+        # Verbs on paths stay apart, as upstream: its compaction knows resources alone.
+        key = rule if rule.non_resource_urls else together
+        verbs.setdefault(key, []).extend(rule.verbs)
+    return sorted({_described(rule, tuple(its)) for rule, its in verbs.items()})
+
+
+def _described(rule: PolicyRule, verbs: Sequence[str]) -> str:
+    parts = {
+        "APIGroups": rule.api_groups,
+        "Resources": rule.resources,
+        "NonResourceURLs": rule.non_resource_urls,
+        "ResourceNames": rule.resource_names,
+        "Verbs": verbs,
+    }
+    return "{" + ", ".join(f"{name}:{quoted(texts)}" for name, texts in parts.items() if texts) + "}"
+
+
+def quoted(texts: Iterable[str]) -> str:
+    """As Go's %q writes a list of strings."""
+    return "[" + " ".join(json.dumps(text, ensure_ascii=False) for text in texts) + "]"
+
+
+# Gathered from others -------------------------------------------------------------------------------------------------
+
+
+def gathered(role: ClusterRole, others: Iterable[ClusterRole]) -> tuple[PolicyRule, ...]:
+    """The rules of a ClusterRole with an aggregationRule: those of all that it selects, in the order of their names."""
+    assert role.aggregation_rule is not None  # noqa: S101  # for the type checker: who asks has looked
+    selectors = [as_label_selector(one) for one in role.aggregation_rule.cluster_role_selectors]
+    chosen = [
+        other
+        for other in others
+        if other.metadata.name != role.metadata.name and any(one.matches(other.metadata.labels) for one in selectors)
+    ]
+    chosen.sort(key=lambda other: other.metadata.name)
+    return tuple(dict.fromkeys(rule for other in chosen for rule in other.rules))

@@ -1,0 +1,333 @@
+"""The RBAC authorizer: who may do what the roles say that bindings give them.
+
+A `View` of the log keeps the roles and bindings compiled: (namespace, subject) -> what is granted there, and each
+role's rules as a table. A role that is bound in several places is compiled once. A question looks at what is granted to
+the asker and to each of their groups, everywhere and then in the namespace; the answer is remembered until any role or
+binding changes. So a decision costs a few microseconds, and reads nothing but memory (`bench/access.py`).
+
+How fresh that is: what this process writes counts from its commit on, what others write as soon as they are heard to
+announce it, and `TRUSTED` seconds later at the latest. Readers take no lock: they see the policy as it was before a
+change or after it, and what they worked out meanwhile is remembered nowhere that outlives the change.
+
+Where no default role is stored, the installation has not been started yet: then the default roles and bindings hold as
+its first start would make them (`manciple.access.bootstrap`).
+Sources: plugin/pkg/auth/authorizer/rbac/rbac.go, pkg/registry/rbac/validation/rule.go of Kubernetes 1.36.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import Any
+
+from manciple.access.attributes import Attributes, Decision
+from manciple.access.authorization import HeldRules, register_authorizer
+from manciple.access.kinds import default_roles, roles
+from manciple.access.kinds.policy_rules import CompiledRules
+from manciple.access.kinds.roles import AnyBinding, PolicyRule, RoleBinding, RoleRef, Subject
+from manciple.store import announce, hooks
+from manciple.store.follower import Follower, View
+from manciple.store.records import Change, Written
+from manciple.wire.base import ApiObject
+from manciple.wire.identity import Identity, service_account_name
+
+ROLES = roles.ROLE.resource
+CLUSTER_ROLES = roles.CLUSTER_ROLE.resource
+ROLE_BINDINGS = roles.ROLE_BINDING.resource
+CLUSTER_ROLE_BINDINGS = roles.CLUSTER_ROLE_BINDING.resource
+#: What a decision is made of.
+RESOURCES = (CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS, ROLES, ROLE_BINDINGS)
+
+# The policy, compiled -------------------------------------------------------------------------------------------------
+
+
+#: ("", name) of a ClusterRole, (namespace, name) of a Role
+RoleKey = tuple[str, str]
+#: ("User", name) or ("Group", name); a service account is the user that it is to the API
+SubjectKey = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """A role, as a binding gives it to somebody. source: the binding, as reasons name it."""
+
+    role: RoleKey
+    source: str
+
+
+@dataclass(slots=True)
+class Policy:
+    """All roles and bindings. What readers look up is replaced as a whole, never changed in place."""
+
+    roles: dict[RoleKey, CompiledRules] = field(default_factory=dict)
+    #: ("" or a namespace, subject) -> by the binding's name, in its order
+    grants: dict[tuple[str, SubjectKey], tuple[tuple[str, Grant], ...]] = field(default_factory=dict)
+    #: what was decided since the last change; see `decide`
+    decided: dict[tuple[object, ...], Decision | None] = field(default_factory=dict)
+
+    def add(self, binding: AnyBinding) -> None:
+        """A subject that a binding names twice is granted it once."""
+        name = binding.metadata.name
+        for key, grant in _grants_of(binding).items():
+            others = (one for one in self.grants.get(key, ()) if one[0] != name)
+            self.grants[key] = tuple(sorted((*others, (name, grant)), key=lambda one: one[0]))
+
+    def remove(self, binding: AnyBinding) -> None:
+        name = binding.metadata.name
+        for key in _grants_of(binding):
+            left = tuple(one for one in self.grants.get(key, ()) if one[0] != name)
+            if left:
+                self.grants[key] = left
+            else:
+                self.grants.pop(key, None)
+
+    def granted(self, identity: Identity, namespace: str) -> Iterator[Grant]:
+        """What `identity` is granted everywhere and, where a namespace is given, in it."""
+        subjects = [(roles.USER, identity.name), *((roles.GROUP_KIND, group) for group in identity.groups)]
+        for scope in ("", namespace) if namespace else ("",):
+            for subject in subjects:
+                for _, grant in self.grants.get((scope, subject), ()):
+                    yield grant
+
+
+def _grants_of(binding: AnyBinding) -> dict[tuple[str, SubjectKey], Grant]:
+    namespace = binding.metadata.namespace
+    role = _role_key(binding.role_ref, namespace)
+    return {
+        (namespace, subject): Grant(role, _source(binding, named))
+        for named in reversed(binding.subjects)
+        if (subject := _subject_key(named, namespace)) is not None
+    }
+
+
+def _role_key(reference: RoleRef, namespace: str) -> RoleKey:
+    return (namespace if reference.kind == roles.ROLE_KIND else "", reference.name)
+
+
+def _subject_key(subject: Subject, namespace: str) -> SubjectKey | None:
+    """A service account without a namespace is one of the binding's."""
+    if subject.kind != roles.SERVICE_ACCOUNT:
+        return (subject.kind, subject.name)
+    where = subject.namespace or namespace
+    return (roles.USER, service_account_name(where, subject.name)) if where else None
+
+
+def _source(binding: AnyBinding, subject: Subject) -> str:
+    """A binding, as the reason of a decision names it."""
+    meta, reference = binding.metadata, binding.role_ref
+    bound, name = roles.CLUSTER_ROLE_BINDING.kind, meta.name
+    if isinstance(binding, RoleBinding):
+        bound, name = roles.ROLE_BINDING.kind, f"{meta.name}/{meta.namespace}"
+    who = subject.name
+    if subject.kind == roles.SERVICE_ACCOUNT:
+        who = f"{subject.name}/{subject.namespace or meta.namespace}"
+    return f'{bound} "{name}" of {reference.kind} "{reference.name}" to {subject.kind} "{who}"'
+
+
+# Followed -------------------------------------------------------------------------------------------------------------
+
+
+class PolicyView(View):
+    """The stored roles and bindings, or the default ones where those are not stored."""
+
+    resources = RESOURCES
+
+    def __init__(self) -> None:
+        self.policy = Policy()
+        self._stored: dict[str, dict[tuple[str, str], Any]] = {resource: {} for resource in RESOURCES}
+        self._started = False
+
+    def fill(self, resource: str, objects: Iterable[ApiObject]) -> None:
+        self._stored[resource] = {_key(obj): obj for obj in objects}
+
+    def ready(self) -> None:
+        self._started = self._is_started()
+        self.policy = self._compiled()
+
+    def apply(self, changes: Sequence[Written]) -> None:
+        for change in changes:
+            known = self._stored[change.resource]
+            key, old = _key(change.object), known.get(_key(change.object))
+            new = None if change.type == "DELETED" else change.object
+            known.pop(key, None) if new is None else known.update({key: new})
+            self._replace(change.resource, key, old, new)
+        if not self._started or not self._is_started():
+            self.ready()
+        self.policy.decided = {}  # the last thing: what was worked out meanwhile goes with it
+
+    def _replace(self, resource: str, key: tuple[str, str], old: Any, new: Any) -> None:
+        if resource in (ROLES, CLUSTER_ROLES):
+            if new is None:
+                self.policy.roles.pop(key, None)
+            else:
+                self.policy.roles[key] = CompiledRules(new.rules)
+            return
+        if old is not None:
+            self.policy.remove(old)
+        if new is not None:
+            self.policy.add(new)
+
+    def _is_started(self) -> bool:
+        return any(default_roles.is_default(role) for role in self._stored[CLUSTER_ROLES].values())
+
+    def _compiled(self) -> Policy:
+        policy = Policy()
+        if not self._started:
+            policy.roles.update({_key(role): CompiledRules(role.rules) for role in default_roles.gathered()})
+            for binding in default_roles.BINDINGS:
+                policy.add(binding)
+        for resource in (CLUSTER_ROLES, ROLES):
+            policy.roles.update({key: CompiledRules(role.rules) for key, role in self._stored[resource].items()})
+        for resource in (CLUSTER_ROLE_BINDINGS, ROLE_BINDINGS):
+            for binding in self._stored[resource].values():
+                policy.add(binding)
+        return policy
+
+
+def _key(obj: ApiObject) -> tuple[str, str]:
+    return (obj.metadata.namespace, obj.metadata.name)
+
+
+FOLLOWER = Follower(PolicyView)
+
+#: Seconds for which the announcements are trusted to tell that nothing has changed.
+TRUSTED = 1.0
+
+
+@dataclass(slots=True)
+class _Known:
+    """What this process knows. needed: the newest revision at which it wrote a role or binding itself."""
+
+    policy: Policy | None = None
+    revision: int = 0
+    looked: float = 0.0
+    needed: int = 0
+
+    def is_fresh(self) -> bool:
+        return (
+            self.revision >= self.needed
+            and time.monotonic() - self.looked < TRUSTED
+            and self.revision >= announce.newest(RESOURCES)
+        )
+
+
+_known = _Known()
+_guard = Lock()
+
+
+def policy(*, newest: bool = False) -> Policy:
+    """The policy that holds. newest: as of this moment, whoever wrote last (one query)."""
+    found = _known.policy
+    if found is not None and not newest and _known.is_fresh():
+        return found
+    looked = time.monotonic()
+    with FOLLOWER.view() as view:
+        _known.policy, _known.revision, _known.looked = view.policy, view.revision, looked
+        return view.policy
+
+
+def expect(revision: int) -> None:
+    """A role or binding was written at `revision`: what is decided from now on heeds it."""
+    with _guard:
+        _known.needed = max(_known.needed, revision)
+
+
+def forget() -> None:
+    """The next question has everything listed anew: the database is another one."""
+    FOLLOWER.forget()
+    with _guard:
+        _known.policy, _known.revision, _known.needed = None, 0, 0
+
+
+def _note(changes: Sequence[Change]) -> None:
+    """A projector: told in the transaction, before anybody else can see what it wrote."""
+    expect(max(int(change.object.metadata.resource_version) for change in changes))
+
+
+def register() -> None:
+    register_authorizer("rbac", authorize, resolve=known_rules)
+    for resource in RESOURCES:
+        hooks.register_projector(resource, _note, clear=lambda: None)
+
+
+# Questions ------------------------------------------------------------------------------------------------------------
+
+
+#: Decisions that are remembered; beyond it, memory starts afresh.
+REMEMBERED = 20_000
+
+
+def authorize(identity: Identity, wanted: Attributes) -> Decision:
+    """The authorizer."""
+    return decide(policy(), identity, wanted)
+
+
+def decide(held: Policy, identity: Identity, wanted: Attributes) -> Decision:
+    """Names are left out of what is remembered where no role of the asker speaks of any (None then stands there)."""
+    decided = held.decided
+    key = (
+        identity.name,
+        identity.groups,
+        wanted.verb,
+        wanted.group,
+        wanted.resource,
+        wanted.subresource,
+        wanted.namespace,
+        wanted.path,
+    )
+    found = decided.get(key)
+    if found is not None:
+        return found
+    named = (*key, wanted.name)
+    if key in decided and (found := decided.get(named)) is not None:
+        return found
+    decision, by_name = _decide(held, identity, wanted)
+    if len(decided) >= REMEMBERED:
+        decided.clear()
+    decided[key] = None if by_name else decision
+    if by_name:
+        decided[named] = decision
+    return decision
+
+
+def _decide(held: Policy, identity: Identity, wanted: Attributes) -> tuple[Decision, bool]:
+    """The decision, and whether another name might have changed it."""
+    missing: list[str] = []
+    by_name = False
+    for grant in held.granted(identity, "" if wanted.path else wanted.namespace):
+        rules = held.roles.get(grant.role)
+        if rules is None:
+            missing.append(_missing(grant.role))
+            continue
+        by_name = by_name or rules.names_matter
+        if rules.allow(wanted):
+            return Decision(True, f"RBAC: allowed by {grant.source}"), by_name
+    return Decision(False, f"RBAC: {_together(missing)}" if missing else ""), by_name
+
+
+def known_rules(identity: Identity, namespace: str, *, newest: bool = False) -> HeldRules:
+    """All that `identity` is allowed in `namespace` ("": at the cluster's scope). newest: see `policy`."""
+    held = policy(newest=newest)
+    found: list[PolicyRule] = []
+    missing: list[str] = []
+    for grant in held.granted(identity, namespace):
+        compiled = held.roles.get(grant.role)
+        if compiled is None:
+            missing.append(_missing(grant.role))
+        else:
+            found.extend(compiled.rules)
+    return HeldRules(tuple(found), incomplete=bool(missing), error=_together(missing) if missing else "")
+
+
+def _missing(role: RoleKey) -> str:
+    """As upstream's listers say it: in the singular."""
+    namespace, name = role
+    return f'{"role" if namespace else "clusterrole"}.{roles.GROUP} "{name}" not found'
+
+
+def _together(errors: Sequence[str]) -> str:
+    """As upstream tells of several errors at once."""
+    distinct = list(dict.fromkeys(errors))
+    return distinct[0] if len(distinct) == 1 else f"[{', '.join(distinct)}]"

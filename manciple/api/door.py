@@ -1,0 +1,137 @@
+"""The API's door: who makes a request, in whose name, and whether they may. Asked by its head alone, before its body.
+
+    admit(shown, attributes_of("GET", "/api/v1/pods", query))     # -> Identity; raises Unauthorized, Forbidden
+
+Every request comes through here: the REST views by their permission class, streams before they begin, and a request
+with a long body before the body is read. Whoever shows no credential is `system:anonymous`. The exact paths of health
+answer anybody, because probes must not depend on roles that are in a database.
+
+A stream stays open for as long as who opened it may have opened it: `Admission.refused` is asked when a role or binding
+changes, and now and then (`manciple.api.streams`).
+Sources: apiserver/pkg/endpoints/request/requestinfo.go, apiserver/pkg/endpoints/filters/authorization.go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rest_framework.permissions import BasePermission
+from rest_framework.request import Request
+
+from manciple.access import authorization
+from manciple.access.attributes import ANY_FIELDS, ANY_LABELS, Attributes
+from manciple.access.authentication.chain import Credentials
+from manciple.api import authentication
+from manciple.api.answers import status_of
+from manciple.api.requests import ResourcePath, parse_path, truth
+from manciple.wire.errors import ApiError
+from manciple.wire.identity import Identity
+from manciple.wire.selectors import FieldSelector, ParsedLabelSelector, parse_field_selector, parse_label_selector
+
+if TYPE_CHECKING:  # DRF's views load the permission classes of the settings: this module
+    from rest_framework.views import APIView
+
+# What a request wants -------------------------------------------------------------------------------------------------
+
+
+_VERBS = {"POST": "create", "GET": "get", "HEAD": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+#: Verbs on what selectors select.
+_SELECTING = ("list", "watch", "deletecollection")
+NAMESPACES = "namespaces"
+
+
+def attributes_of(method: str, path: str, query: Mapping[str, str]) -> Attributes:
+    """What such a request wants to do."""
+    where = parse_path(path)
+    if where is None:
+        return Attributes(verb=method.lower(), path=path)
+    verb = _verb(method, where, query)
+    fields, labels = _selectors(query) if verb in _SELECTING else (ANY_FIELDS, ANY_LABELS)
+    return Attributes(
+        verb=verb,
+        group=where.group,
+        version=where.version,
+        resource=where.plural,
+        subresource=where.subresource,
+        # A namespace is in itself, so that who has rights in it can be let see it.
+        namespace=where.name if (where.group, where.plural) == ("", NAMESPACES) else where.namespace,
+        name=where.name or (_name_in(fields) if verb in ("list", "watch") else ""),
+        fields=fields,
+        labels=labels,
+    )
+
+
+def _verb(method: str, where: ResourcePath, query: Mapping[str, str]) -> str:
+    """The verb of a request for objects: a GET with ?watch is answered as a watch, whatever its path names."""
+    verb = _VERBS.get(method, "")
+    if verb == "get" and (where.watch or ("watch" in query and truth(query, "watch"))) and not where.subresource:
+        return "watch"
+    if where.name:
+        return verb
+    return {"get": "list", "delete": "deletecollection"}.get(verb, verb)
+
+
+def _selectors(query: Mapping[str, str]) -> tuple[FieldSelector, ParsedLabelSelector]:
+    """Selectors that cannot be read restrict nothing: the request fails by them later, and is judged as if without."""
+    try:
+        fields = parse_field_selector(query.get("fieldSelector", ""))
+        labels = parse_label_selector(query.get("labelSelector", ""))
+    except ValueError:
+        return ANY_FIELDS, ANY_LABELS
+    return fields, labels
+
+
+def _name_in(fields: FieldSelector) -> str:
+    """The one name that a list is restricted to; "" for none. Roles that name objects allow such lists."""
+    names = {one.value for one in fields.requirements if one.field == "metadata.name" and one.equal}
+    return names.pop() if len(names) == 1 else ""
+
+
+# Who is let in --------------------------------------------------------------------------------------------------------
+
+
+def admit(shown: Credentials, wanted: Attributes, *, known: Identity | None = None) -> Identity:
+    """In whose name the request is made. known: whose it is, where that was asked before.
+
+    Raises: Unauthorized for a credential that nobody recognises; BadRequest; Forbidden.
+    """
+    identity = authentication.identify(shown, known=known)
+    authorization.demand(identity, wanted)
+    return identity
+
+
+class Allowed(BasePermission):
+    """Lets in whoever may do what the request wants."""
+
+    def has_permission(self, request: Request, view: APIView) -> bool:  # noqa: ARG002 - DRF's signature
+        """Raises: Forbidden."""
+        wanted = attributes_of(request.method or "", request.path, request.GET)
+        authorization.demand(authentication.identity_of(request), wanted)
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """Somebody who was let in and stays: what they showed, and what they may do."""
+
+    shown: Credentials
+    wanted: Attributes
+    identity: Identity
+
+    @classmethod
+    def of(cls, shown: Credentials, wanted: Attributes) -> Admission:
+        """Raises: as `admit`."""
+        return cls(shown, wanted, admit(shown, wanted))
+
+    def refused(self, *, identified: bool) -> ApiError | None:
+        """Why they may not stay; None where they may. identified: what they showed need not be looked at again."""
+        try:
+            if identified:
+                authorization.demand(self.identity, self.wanted)
+            else:
+                admit(self.shown, self.wanted)
+        except Exception as error:  # the database may be away
+            return status_of(error)
+        return None
