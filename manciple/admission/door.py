@@ -27,12 +27,13 @@ from manciple.admission.kinds.webhooks import WEBHOOKS
 from manciple.admission.policies import CompiledBinding, CompiledPolicy, Denial, Verdict, judge
 from manciple.admission.requests import AdmissionRequest
 from manciple.admission.webhooks import CompiledWebhook
+from manciple.api.namespaces import NAMESPACES
 from manciple.store import hooks
 from manciple.store.follower import Follower, View
 from manciple.store.hooks import Write
 from manciple.store.records import Written
 from manciple.wire.base import ApiObject
-from manciple.wire.errors import ApiError
+from manciple.wire.errors import ApiError, NotFound
 
 # What is in effect ----------------------------------------------------------------------------------------------------
 
@@ -154,6 +155,8 @@ def check(write: Write) -> None:
     if not found:
         return
     request = AdmissionRequest(write)
+    if write.operation == "CREATE" and request.namespace and request.in_namespace is None:
+        raise NotFound.of(NAMESPACES, request.namespace)  # as the writer would: nobody is asked about nowhere
     _ask_policies(found.policies, request)
     webhooks.ask(found.webhooks, request)
 

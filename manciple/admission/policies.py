@@ -281,15 +281,15 @@ def conditions_hold(
     if not conditions:
         return True
     evaluation = Evaluation(composition, values, budget=CONDITION_BUDGET)
-    failures: list[str] = []
+    failures: dict[str, None] = {}
     for _, program in conditions:
         value = _outcome(evaluation, program)
         if value is False:
             return False
         if isinstance(value, EvaluationFailed):
-            failures.append(value.message)
+            failures[value.message] = None
     if failures:
-        raise EvaluationFailed(failures[0] if len(failures) == 1 else f"[{', '.join(dict.fromkeys(failures))}]")
+        raise EvaluationFailed(next(iter(failures)) if len(failures) == 1 else f"[{', '.join(failures)}]")
     return True
 
 

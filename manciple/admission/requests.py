@@ -169,7 +169,7 @@ class AdmissionRequest:
         return {
             environment.OBJECT: lambda: self._value(version, old=False),
             environment.OLD_OBJECT: lambda: self._value(version, old=True),
-            environment.REQUEST: lambda: value_of(self.attributes(version)),
+            environment.REQUEST: lambda: value_of({"uid": "", **self.attributes(version)}),
             environment.PARAMS: lambda: value_of(params),
             environment.NAMESPACE: lambda: self._namespace_value,
             environment.AUTHORIZER: lambda: authorizer,

@@ -226,6 +226,7 @@ def bind(
     """
     binding = _decoded(Binding, "", body, content_type=content_type, options=options)
     _check_target(binding)
+    admit_body(kind, where, binding, identity=identity, options=options)
 
     def work(writer: objects.Writer) -> None:
         pod = writer.get(kind, where.namespace, where.name)
@@ -247,25 +248,32 @@ def evict(
 ) -> dict[str, Any]:
     """Delete a pod on behalf of `kubectl drain`; there are no disruption budgets to ask."""
     eviction = _decoded(Eviction, "policy", body, content_type=content_type, options=options)
-    named = structs.replace(eviction.metadata, namespace=where.namespace, name=where.name)
-    first_stage.admit(
-        Write(
-            operation="CREATE",
-            kind=kind,
-            new=structs.replace(eviction, metadata=named),
-            subresource="eviction",
-            identity=identity,
-            dry_run=options.dry_run,
-            verb="create",
-        )
-    )
+    admit_body(kind, where, eviction, identity=identity, options=options)
     if eviction.metadata.name != where.name:
         raise BadRequest("name in URL does not match name in Eviction object")
     wanted = eviction.delete_options or DeleteOptions()
     if options.dry_run:
         wanted = structs.replace(wanted, dry_run=("All",))
-    verbs.delete(kind, namespace=where.namespace, name=where.name, identity=identity, options=wanted)
+    verbs.remove(kind, namespace=where.namespace, name=where.name, identity=identity, options=wanted)
     return success(code=201)
+
+
+def admit_body(kind: Kind, where: ResourcePath, body: ApiObject, *, identity: Identity, options: WriteOptions) -> None:
+    """Ask the first stage about what was posted below an object. Raises: ApiError."""
+    named = structs.replace(body.metadata, namespace=where.namespace, name=where.name)
+    first_stage.admit(
+        Write(
+            operation="CREATE",
+            kind=kind,
+            new=structs.replace(body, metadata=named),
+            subresource=where.subresource,
+            identity=identity,
+            dry_run=options.dry_run,
+            verb="create",
+            version=first_stage.version(),
+            options=first_stage.options("CreateOptions", dry_run=options.dry_run),
+        )
+    )
 
 
 def _decoded(type_: type[ApiObject], group: str, body: bytes, *, content_type: str, options: WriteOptions) -> Any:

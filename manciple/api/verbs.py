@@ -327,20 +327,26 @@ def delete(
     Raises: NotFound, Conflict for preconditions that do not hold, Forbidden.
     """
     options = options or DeleteOptions()
-    dry_run = bool(options.dry_run)
-    old = current(kind, namespace, name)
-    first_stage.admit(
-        Write(
-            operation="DELETE",
-            kind=kind,
-            old=old,
-            identity=identity,
-            dry_run=dry_run,
-            verb="delete",
-            version=first_stage.version(),
-            options=codec.to_builtins(_identified(options)),
-        )
+    write = Write(
+        operation="DELETE",
+        kind=kind,
+        old=current(kind, namespace, name),
+        identity=identity,
+        dry_run=bool(options.dry_run),
+        verb="delete",
+        version=first_stage.version(),
+        options=codec.to_builtins(_identified(options)),
     )
+    first_stage.admit(write)
+    return remove(kind, namespace=namespace, name=name, identity=identity, options=options)
+
+
+def remove(kind: Kind, *, namespace: str, name: str, identity: Identity, options: DeleteOptions) -> DeletionAnswer:
+    """`delete`, where the first stage has admitted something that comes to the same, such as an eviction.
+
+    Raises: NotFound, Conflict for preconditions that do not hold, Forbidden.
+    """
+    dry_run = bool(options.dry_run)
     wanted = options.preconditions or Preconditions()
     revision = wanted.resource_version or ""
     ends_namespace = kind.resource == namespaces.NAMESPACES
