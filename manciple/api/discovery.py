@@ -97,7 +97,9 @@ def resources(group: str, version: str) -> tuple[DiscoveredResource, ...]:
 def _review(kind: Kind) -> DiscoveredResource:
     """What is answered and never stored."""
     singular = kind.kind.lower()
-    return DiscoveredResource(name=kind.plural, kind=kind.kind, singular=singular, namespaced=False, verbs=("create",))
+    return DiscoveredResource(
+        name=kind.plural, kind=kind.kind, singular=singular, namespaced=kind.namespaced, verbs=("create",)
+    )
 
 
 def _lines(one: Served) -> Iterator[DiscoveredResource]:

@@ -321,7 +321,7 @@ def decode_delete_options(body: bytes, content_type: str) -> DeleteOptions | Non
 
 
 @cache
-def virtual_kind(type_: type[ApiObject], *, group: str, version: str = "v1") -> Kind:
+def virtual_kind(type_: type[ApiObject], *, group: str, version: str = "v1", namespaced: bool = False) -> Kind:
     """A kind that is decoded and answered, and never reaches the store."""
     name = type_.__name__
     return Kind(
@@ -329,7 +329,7 @@ def virtual_kind(type_: type[ApiObject], *, group: str, version: str = "v1") -> 
         version=version,
         kind=name,
         plural=f"{name.lower()}s",
-        namespaced=False,
+        namespaced=namespaced,
         type=type_,
         validate_create=lambda _obj: (),
         validate_update=lambda _new, _old: (),

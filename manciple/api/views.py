@@ -291,9 +291,9 @@ class ResourceView(ApiView):
 
 
 class ReviewView(ApiView):
-    """Answers a review of the asker. `group` and `plural` come from the path."""
+    """Answers a review. `group`, `plural` and `namespace` come from the path."""
 
-    def post(self, request: Request, group: str, plural: str) -> HttpResponse:
+    def post(self, request: Request, group: str, plural: str, namespace: str = "") -> HttpResponse:
         kind = reviews.REVIEWS.get((group, "v1", plural))
         if kind is None:
             raise unknown_path()
@@ -304,7 +304,8 @@ class ReviewView(ApiView):
             content_type=request.content_type or "",
             strictness=wanted.strictness,
         )
-        answered = reviews.answer(decoded.object, identity_of(request))
+        review = verbs.placed(kind, decoded.object, namespace=namespace)
+        answered = reviews.answer(review, identity_of(request))
         return json_answer(codec.encode(answered), code=201, warnings=decoded.warnings)
 
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar
 
+import msgspec
+
 from manciple.wire.base import ApiObject, Value, always, pb
 from manciple.wire.identity import Identity
 
@@ -110,8 +112,17 @@ class SelfSubjectAccessReviewSpec(Value):
     non_resource_attributes: Annotated[NonResourceAttributes | None, pb(2)] = None
 
 
+class SubjectAccessReviewSpec(SelfSubjectAccessReviewSpec):
+    """What is asked of somebody: may they? user, groups, uid, extra: who that is; at least one of user and groups."""
+
+    user: Annotated[str, pb(3)] = ""
+    groups: Annotated[tuple[str, ...], pb(4)] = ()
+    extra: Annotated[dict[str, tuple[str, ...]], pb(5, encoding="strings")] = {}
+    uid: Annotated[str, pb(6)] = ""
+
+
 class SubjectAccessReviewStatus(Value):
-    """The answer."""
+    """The answer. reason: what allows it, or what there is to say against it. evaluation_error: what was left out."""
 
     allowed: Annotated[bool, pb(1)] = always(zero=False)
     denied: Annotated[bool, pb(4)] = False
@@ -126,6 +137,20 @@ class SelfSubjectAccessReview(ApiObject):
     status: Annotated[SubjectAccessReviewStatus, pb(3)] = SubjectAccessReviewStatus()
 
 
+class SubjectAccessReview(ApiObject):
+    """authorization.k8s.io/v1: whether somebody may do something. Never stored."""
+
+    spec: Annotated[SubjectAccessReviewSpec, pb(2)] = always(SubjectAccessReviewSpec())
+    status: Annotated[SubjectAccessReviewStatus, pb(3)] = SubjectAccessReviewStatus()
+
+
+class LocalSubjectAccessReview(ApiObject):
+    """authorization.k8s.io/v1: whether somebody may do something in this namespace. Namespaced; never stored."""
+
+    spec: Annotated[SubjectAccessReviewSpec, pb(2)] = always(SubjectAccessReviewSpec())
+    status: Annotated[SubjectAccessReviewStatus, pb(3)] = SubjectAccessReviewStatus()
+
+
 class SelfSubjectRulesReviewSpec(Value):
     namespace: Annotated[str, pb(1)] = ""
 
@@ -134,17 +159,21 @@ class ResourceRule(Value):
     verbs: Annotated[tuple[str, ...], pb(1)] = ()
     api_groups: Annotated[tuple[str, ...], pb(2)] = ()
     resources: Annotated[tuple[str, ...], pb(3)] = ()
+    resource_names: Annotated[tuple[str, ...], pb(4)] = ()
 
 
 class NonResourceRule(Value):
     verbs: Annotated[tuple[str, ...], pb(1)] = ()
-    non_resource_urls: Annotated[tuple[str, ...], pb(2)] = ()
+    non_resource_urls: Annotated[tuple[str, ...], pb(2)] = msgspec.field(default=(), name="nonResourceURLs")
 
 
 class SubjectRulesReviewStatus(Value):
-    resource_rules: Annotated[tuple[ResourceRule, ...], pb(1)] = ()
-    non_resource_rules: Annotated[tuple[NonResourceRule, ...], pb(2)] = ()
-    incomplete: Annotated[bool, pb(3)] = False
+    """What the asker may do. incomplete: there may be more; evaluation_error: why that is not known."""
+
+    resource_rules: Annotated[tuple[ResourceRule, ...], pb(1)] = always(())
+    non_resource_rules: Annotated[tuple[NonResourceRule, ...], pb(2)] = always(())
+    incomplete: Annotated[bool, pb(3)] = always(zero=False)
+    evaluation_error: Annotated[str, pb(4)] = ""
 
 
 class SelfSubjectRulesReview(ApiObject):
