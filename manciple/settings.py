@@ -269,7 +269,7 @@ FEATURE_GATES: dict[str, bool] = {}
 TOKEN_DAYS = float(os.environ.get("MANCIPLE_TOKEN_DAYS", "90"))
 TOKEN_MAX_DAYS = float(os.environ.get("MANCIPLE_TOKEN_MAX_DAYS", "365"))
 
-#: Days that the audit trail is kept, and in it what parts of the system did as their work; and its entries, at most.
+#: Days that the audit trail is kept, and in it what parts of the system changed as their work; its entries, at most.
 AUDIT_DAYS = float(os.environ.get("MANCIPLE_AUDIT_DAYS", "90"))
 AUDIT_SYSTEM_DAYS = float(os.environ.get("MANCIPLE_AUDIT_SYSTEM_DAYS", "7"))
 AUDIT_ENTRIES = int(os.environ.get("MANCIPLE_AUDIT_ENTRIES", "1000000"))

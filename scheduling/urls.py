@@ -3,6 +3,7 @@
 from django.urls import path
 
 from scheduling.pages.account import views as account
+from scheduling.pages.audit import views as audit
 from scheduling.pages.claim_templates import views as templates_pages
 from scheduling.pages.claims import views as claims
 from scheduling.pages.classes import document as class_yaml
@@ -46,6 +47,9 @@ urlpatterns = [
     path("events", events.list_events, name="events"),
     path("timeline", timeline.show_timeline, name="timeline"),
     path("timeline.csv", timeline.export_timeline, name="timeline-csv"),
+    path("audit", audit.list_audit, name="audit"),
+    path("audit.csv", audit.export_csv, name="audit-csv"),
+    path("audit.jsonl", audit.export_json, name="audit-json"),
     path("find", finding.find, name="find"),
     path("nodes", nodes.list_nodes, name="nodes"),
     path("nodes/<str:name>", nodes_one.show_node, name="node"),

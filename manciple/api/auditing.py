@@ -114,6 +114,8 @@ def audited(get_response: GetResponse) -> GetResponse:
 def conclude(origin: Origin, path: str, *, code: int, body: bytes) -> None:
     """Tell the trail what became of a request, where that is worth telling."""
     origin.closed = True
+    if origin.wrote and code < REFUSED:
+        return  # the log has it
     where = parse_path(path)
     if _notable(origin, where, code):
         trail.tell(_happened(origin, where, code, _read(body)))
@@ -125,7 +127,7 @@ def _notable(origin: Origin, where: ResourcePath | None, code: int) -> bool:
     if where is None:
         return False
     if origin.verb in _WRITING:
-        return code >= REFUSED or not (origin.wrote or where.plural.endswith("reviews"))
+        return code >= REFUSED or not where.plural.endswith("reviews")
     return code < REFUSED and _is_confidential(where)
 
 

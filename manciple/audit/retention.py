@@ -1,7 +1,8 @@
 """How long the trail is kept: by age, and by the number of entries.
 
-What parts of the system did as their work is most of it and asked for least, so it goes after days, and first where the
-trail is too long; what people and their programs did, and every refusal, stays for months.
+What parts of the system changed as their work is most of it and asked for least, so it goes after days; what they made
+and deleted goes first where the trail is too long. What people and their programs did, and every refusal, stays for
+months.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from manciple.audit.models import Entry
 
 #: Entries in one transaction.
 BATCH = 5000
+#: Of a write that changed what there was, and by these verbs removed it.
+CHANGED, DELETIONS = 200, ("delete", "deletecollection")
 
 
 def prune(
@@ -29,7 +32,8 @@ def prune(
     routine_by_age = timedelta(days=settings.AUDIT_SYSTEM_DAYS) if routine_older_than is None else routine_older_than
     entries = Entry.objects.all()
     routine = entries.filter(routine=True)
-    gone = _forget(entries.filter(at__lt=now - by_age)) + _forget(routine.filter(at__lt=now - routine_by_age))
+    changes = routine.filter(at__lt=now - routine_by_age, code=CHANGED).exclude(verb__in=DELETIONS)
+    gone = _forget(entries.filter(at__lt=now - by_age)) + _forget(changes)
     over = entries.count() - (keep or settings.AUDIT_ENTRIES)
     if over > 0:
         went = _forget(routine, most=over)

@@ -78,13 +78,19 @@ def newest(search: Search, *, before: int = 0, limit: int) -> list[Entry]:
     return list((found.filter(id__lt=before) if before else found).order_by("-id")[:limit])
 
 
+def beyond(search: Search, count: int) -> int:
+    """The id of the newest entry that is not among the newest `count`; 0 where there are not so many."""
+    return entries(search).order_by("-id").values_list("id", flat=True)[count : count + 1].first() or 0
+
+
 def oldest(search: Search, *, after: int = 0) -> Iterator[Entry]:
     """All that the search lets through, of those above id `after`, oldest first, a part at a time."""
     recording.catch_up()
     yield from entries(search).filter(id__gt=after).order_by("id").iterator(chunk_size=1000)
 
 
-def of_object(uid: str, *, limit: int) -> list[Entry]:
-    """The newest writes of one object, newest first."""
+def of_objects(uids: Collection[str], *, before: int = 0, limit: int) -> list[Entry]:
+    """The newest writes of these objects, newest first; of those below id `before` (0: of all)."""
     recording.catch_up()
-    return list(Entry.objects.filter(uid=uid, revision__isnull=False).order_by("-id")[:limit])
+    found = Entry.objects.filter(uid__in=uids, revision__isnull=False)
+    return list((found.filter(id__lt=before) if before else found).order_by("-id")[:limit])

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from django.http import HttpRequest
 
+from manciple.pages.auditors import may_audit
 from manciple.pages.people import person_of
 
 #: The main navigation: (URL name, word, icon). On a phone the first five, and the rest under "More".
@@ -22,8 +24,11 @@ PLACES = (
 
 
 def person(request: HttpRequest) -> dict[str, Any]:
-    """`person`: who is signed in; `places`: where they may go. Nothing where nobody is signed in."""
+    """`person`: who is signed in; `places`: where they may go; `audits`: whether they read the audit trail.
+
+    Nothing where nobody is signed in.
+    """
     user = getattr(request, "user", None)
     if user is None or not user.is_authenticated:
         return {}
-    return {"person": person_of(request), "places": PLACES}
+    return {"person": person_of(request), "places": PLACES, "audits": partial(may_audit, request)}

@@ -21,15 +21,18 @@ from django.views.decorators.http import require_http_methods, require_safe
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaimTemplate
 from manciple.api import verbs
+from manciple.pages import links
 from manciple.pages.lists import Filter, ListColumn, ListQuery, Table, parameter, sorted_by
 from manciple.pages.people import Person, demand_edit, demand_sight, person_of
 from manciple.store import objects
+from manciple.store.records import Stored
 from manciple.store.tail import latest_revision
 from manciple.wire.errors import ApiError
 from manciple.wire.machinery import DeleteOptions, Preconditions
 from scheduling.pages.claims.actions import ActionEffect, in_words
 from scheduling.pages.claims.reading import ClaimRow, read_claims
 from scheduling.pages.claims.sheet import asked, document_yaml
+from scheduling.pages.history import views as history
 from scheduling.pod_claims import is_done
 from scheduling.resources import PODS, TEMPLATES, Key, decoded, kind
 
@@ -121,7 +124,21 @@ def show_template(request: HttpRequest, namespace: str, name: str) -> HttpRespon
     """One template."""
     revision = latest_revision()
     person = demand_sight(request, namespace, f"ResourceClaimTemplate {name}")
+    if history.asked(request):
+        return _show_history(request, namespace, name)
     return render(request, "claim_templates/page.html", _context(person, namespace, name) | {"revision": revision})
+
+
+def _show_history(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
+    page = history.HistoryPage(
+        place="claims",
+        crumbs=(("/claims", "Claims"), ("/templates", "Templates"), (f"/templates?ns={namespace}", namespace)),
+        word="Template",
+        name=name,
+        url=links.template_url(namespace, name),
+        topics=f"template:{namespace}/{name}",
+    )
+    return history.show_history(request, page, [_stored(namespace, name).uid], namespace=namespace)
 
 
 @login_required
@@ -190,10 +207,16 @@ def _pods(person: Person, namespace: str) -> Iterable[Pod]:
             yield from (decoded(stored, Pod) for stored in objects.list(kind(PODS), namespace=space).items)
 
 
-def _context(person: Person, namespace: str, name: str) -> dict[str, Any]:
+def _stored(namespace: str, name: str) -> Stored:
+    """Raises: Http404."""
     stored = objects.get(kind(TEMPLATES), namespace, name)
     if stored is None:
         raise Http404(f"ResourceClaimTemplate {namespace}/{name} does not exist.")
+    return stored
+
+
+def _context(person: Person, namespace: str, name: str) -> dict[str, Any]:
+    stored = _stored(namespace, name)
     template = decoded(stored, ResourceClaimTemplate)
     use = read_uses(person, namespace=namespace)[namespace, name]
     return {

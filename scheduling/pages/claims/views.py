@@ -30,6 +30,7 @@ from scheduling.pages.claims import actions as claim_actions
 from scheduling.pages.claims.reading import ClaimRow, read_claims
 from scheduling.pages.claims.sheet import find_claim, read_sheet
 from scheduling.pages.claims.states import STATES, URGENCY
+from scheduling.pages.history.views import TAB, history_of
 from scheduling.resources import CLASSES, kind
 
 #: States whose tabs are there even where nothing is in them.
@@ -139,6 +140,10 @@ def _table(query: ClaimQuery, matching: Sequence[ClaimRow], claims: Iterable[Cla
     )
 
 
+#: What `?tab=` may name besides the claim itself.
+TABS = ("yaml", TAB)
+
+
 @login_required
 @require_safe
 def show_claim(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
@@ -148,8 +153,16 @@ def show_claim(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
     sheet = _sheet_at(person, f"{namespace}/{name}")
     if sheet is None:
         raise Http404(f"ResourceClaim {namespace}/{name} does not exist.")
-    tab = "yaml" if request.GET.get("tab") == "yaml" else ""
-    context = {"place": "claims", "revision": revision, "sheet": sheet, "tab": tab, "alone": True}
+    tab = request.GET.get("tab", "")
+    context = {
+        "place": "claims",
+        "revision": revision,
+        "sheet": sheet,
+        "tab": tab if tab in TABS else "",
+        "alone": True,
+    }
+    if tab == TAB:
+        context |= history_of(request, [sheet["meta"].uid], namespace=namespace)
     return render(request, "claims/page.html", context)
 
 

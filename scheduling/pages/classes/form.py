@@ -23,7 +23,7 @@ from inventory.kinds.devices import (
 from manciple.wire.base import ObjectMeta
 from scheduling.cel.clauses import operands
 from scheduling.pages.classes.diagnostics import YamlProblem, read_yaml
-from scheduling.pages.classes.manifest import dump
+from scheduling.pages.history.differences import dump
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,7 @@ from scheduling.pages.classes.form import (
     place_causes,
     to_class,
 )
-from scheduling.pages.classes.manifest import manifest, versions
+from scheduling.pages.classes.manifest import manifest
 from scheduling.pages.classes.verdicts import ClassVerdicts, judge
 from scheduling.pages.classes.workbench import (
     class_kind,
@@ -57,6 +57,7 @@ from scheduling.pages.classes.workbench import (
     published_devices,
 )
 from scheduling.pages.devices.words import bar_of, how_many, in_words
+from scheduling.pages.history.views import history_of
 
 TABS = ("workbench", "yaml", "history")
 #: Claims that are named where only a few of them matter.
@@ -246,8 +247,8 @@ def show_yaml(request: HttpRequest, existing: DeviceClass, *, text: str = "", fi
 
 def _show_history(request: HttpRequest, existing: DeviceClass) -> HttpResponse:
     revision = latest_revision()
-    found = versions(existing.metadata.uid)
-    context = head(request, existing, "history") | {"revision": revision, "versions": found}
+    context = head(request, existing, "history") | {"revision": revision}
+    context |= history_of(request, [existing.metadata.uid])
     return render(request, "classes/history.html", context)
 
 

@@ -39,11 +39,12 @@ from scheduling.pages.classes.form import (
     place_causes,
     to_class,
 )
-from scheduling.pages.classes.manifest import DiffLine, difference, lines_changed, manifest
+from scheduling.pages.classes.manifest import manifest
 from scheduling.pages.classes.places import spelled
 from scheduling.pages.classes.users import ClassRequest
 from scheduling.pages.classes.verdicts import ClassVerdicts, Judged, VerdictGroup, judge, matches
 from scheduling.pages.devices.words import how_many
+from scheduling.pages.history.differences import DiffLine, difference, lines_changed
 from scheduling.resources import CLASSES
 
 #: Matching devices that are named at once, and when all are asked for.

@@ -16,22 +16,27 @@ from django.views.decorators.http import require_safe
 
 from claims.devices.cache import read_devices
 from inventory.models import DeviceClass
+from manciple.pages import links
 from manciple.pages.lists import ListColumn, ListQuery, Table, sorted_by
 from manciple.pages.people import Person, person_of
+from manciple.store import objects
 from manciple.store.tail import latest_revision
 from manciple.wire.validation import natural
 from scheduling.judging import judged_devices
 from scheduling.pages.classes.verdicts import matches
 from scheduling.pages.devices.words import STATES
 from scheduling.pages.drivers.reading import DriverFigures, attributes, capacities, pool_lines, read_drivers, troubles
+from scheduling.pages.history.views import HistoryPage, asked, show_history
+from scheduling.resources import SLICES, kind
 
 #: Of many pools and claims, the first so many are shown; with `?all=1` all of them.
 SHOWN = 20
-
+#: ResourceSlices whose history is told together.
+MOST_SLICES = 1000
 
 #: What the list tells of a driver.
 COLUMNS = (
-    ListColumn[DriverFigures](title="DriverFigures", sort="name", key=lambda driver: driver.name),
+    ListColumn[DriverFigures](title="Driver", sort="name", key=lambda driver: driver.name),
     ListColumn[DriverFigures](title="Nodes", css="num", sort="nodes", key=lambda driver: len(driver.nodes)),
     ListColumn[DriverFigures](title="Pools"),
     ListColumn[DriverFigures](title="Devices", sort="devices", key=lambda driver: len(driver.tiles)),
@@ -67,6 +72,8 @@ def show_driver(request: HttpRequest, name: str) -> HttpResponse:
     driver = next((one for one in read_drivers(read_devices()) if one.name == name), None)
     if driver is None:
         raise Http404(f"No driver {name} publishes anything, and no claim holds a device of it.")
+    if asked(request):
+        return _show_history(request, driver)
     shown = max(len(driver.pools), len(driver.holders)) if "all" in request.GET else SHOWN
     context = {
         "place": "drivers",
@@ -85,6 +92,21 @@ def show_driver(request: HttpRequest, name: str) -> HttpResponse:
         "classes": _classes(name),
     } | _claims(driver, person_of(request), shown=shown)
     return render(request, "drivers/page.html", context)
+
+
+def _show_history(request: HttpRequest, driver: DriverFigures) -> HttpResponse:
+    """What happened to the slices that it has published and that exist."""
+    names = [one.name for pool in driver.pools for one in pool.slices][:MOST_SLICES]
+    slices = objects.get_many(kind(SLICES), (("", name) for name in names))
+    page = HistoryPage(
+        place="drivers",
+        crumbs=(("/drivers", "Drivers"),),
+        word="Driver",
+        name=driver.name,
+        url=links.driver_url(driver.name),
+        topics="slices",
+    )
+    return show_history(request, page, [stored.uid for stored in slices])
 
 
 def _generations(driver: DriverFigures) -> str:

@@ -24,10 +24,12 @@ from manciple.pages.forms import PageForm, code_input
 from manciple.pages.lists import ListColumn, ListQuery, Table, parameter, sorted_by
 from manciple.pages.people import demand_edit, demand_sight, person_of
 from manciple.pages.posting import posted_from
+from manciple.store import objects
 from manciple.store.tail import latest_revision
 from manciple.wire.base import ObjectMeta
 from manciple.wire.errors import ApiError
 from manciple.wire.machinery import Namespace
+from scheduling.pages.history.views import HistoryPage, asked, show_history
 from scheduling.pages.namespaces.reading import NamespaceHoldings, contents, read_namespaces
 from scheduling.resources import NAMESPACES, kind
 
@@ -111,7 +113,24 @@ def _draw_list(request: HttpRequest, form: NewNamespaceForm | None = None) -> Ht
 def show_namespace(request: HttpRequest, name: str) -> HttpResponse:
     """One namespace; with `?delete=1` what a deletion would take along, with `?admin=1` what opening it means."""
     person = demand_sight(request, name, f"Namespace {name}")
+    if asked(request):
+        return _show_history(request, name)
     return _draw(request, name, deleting="delete" in request.GET and person.may_edit(), opening="admin" in request.GET)
+
+
+def _show_history(request: HttpRequest, name: str) -> HttpResponse:
+    stored = objects.get(kind(NAMESPACES), "", name)
+    if stored is None:
+        raise Http404(f"Namespace {name} does not exist.")
+    page = HistoryPage(
+        place="namespaces",
+        crumbs=(("/namespaces", "Namespaces"),),
+        word="Namespace",
+        name=name,
+        url=links.namespace_url(name),
+        topics="namespaces",
+    )
+    return show_history(request, page, [stored.uid], namespace=name)
 
 
 def _draw(request: HttpRequest, name: str, *, deleting: bool, opening: bool, complaint: str = "") -> HttpResponse:

@@ -39,6 +39,7 @@ from scheduling.pages.devices.lines import GridLine, line_named
 from scheduling.pages.devices.sight import line_for
 from scheduling.pages.devices.tiles import label
 from scheduling.pages.devices.words import STATES, bar_of
+from scheduling.pages.history.views import HistoryPage, asked, show_history
 from scheduling.pages.nodes.changes import DONE, EFFECT_MEANINGS, Effects, NodeChangeForm, read_change, rehearse
 from scheduling.pages.nodes.reading import Known, PodsThere, allocated, pods_on, pools_on, read_node
 from scheduling.resources import EVENTS, NODES, SLICES, decoded, kind
@@ -95,13 +96,30 @@ class NodePool:
 @login_required
 @require_safe
 def show_node(request: HttpRequest, name: str) -> HttpResponse:
-    """The page; with `?change=` what that would do."""
+    """The page; with `?change=` what that would do, with `?tab=history` its history."""
+    if asked(request):
+        return _show_history(request, name)
     change = read_change(request.GET)
     if change is None:
         return _draw(request, name)
     asks = change.what == "taint" and not (change.key or change.value or change.effect)
     person = demand_edit(request, "change nodes")
     return _draw(request, name, NodeChangeForm(name, change, identity=person.identity, asks=asks))
+
+
+def _show_history(request: HttpRequest, name: str) -> HttpResponse:
+    stored = objects.get(kind(NODES), "", name)
+    if stored is None:
+        raise Http404(f"Node {name} does not exist.")
+    page = HistoryPage(
+        place="nodes",
+        crumbs=(("/nodes", "Nodes"),),
+        word="Node",
+        name=name,
+        url=links.node_url(name),
+        topics=f"node:{name}",
+    )
+    return show_history(request, page, [stored.uid])
 
 
 @login_required

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from scheduling.pages.classes.manifest import dump
+from scheduling.pages.history.differences import dump
 from scheduling.pages.pods.documents import DocumentProblem
 
 #: How the pod's entry for its devices, and the request in the claim, are called.

@@ -2,7 +2,7 @@
 
 - `why`: why it waits, with a rehearsal where the address asks for one (see `pod_why`); only while it waits
 - `claims`: its claims and their devices, its containers with what they were given
-- `events`, `logs`, `yaml`
+- `events`, `logs`, `yaml`, `history`
 
 `/pods/NAMESPACE/NAME/delete` says what deleting it would do (GET), and does it (POST). The page shows the same in a
 dialog. The form carries the uid of the pod that was looked at, so that nobody deletes another one of its name.
@@ -31,6 +31,7 @@ from manciple.wire.machinery import DeleteOptions, Preconditions
 from scheduling.explanations.current import explain_pod
 from scheduling.explanations.documents import Explanation
 from scheduling.models import QueuedPod
+from scheduling.pages.history.views import TAB, history_of
 from scheduling.pages.pods.logs import read_log
 from scheduling.pages.pods.reading import container_lines, latest, read_claims, read_moments
 from scheduling.pages.pods.views import STATES, state_of
@@ -99,6 +100,8 @@ def show_pod(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
         context["log"] = read_log(pod, request.GET)
     elif tab == "yaml":
         context["text"] = as_yaml(pod)
+    elif tab == TAB:
+        context |= history_of(request, [pod.metadata.uid], namespace=namespace)
     return render(request, "pods/page.html", context)
 
 
@@ -109,6 +112,7 @@ def _tabs(wanted: str, *, waiting: bool, claims: int, moments: int) -> list[PodT
         PodTab(name="events", word="Events", number=str(moments)),
         PodTab(name="logs", word="Logs"),
         PodTab(name="yaml", word="YAML"),
+        PodTab(name=TAB, word="History"),
     ]
     chosen = wanted if wanted in {tab.name for tab in found} else found[0].name
     return [PodTab(name=tab.name, word=tab.word, number=tab.number, current=tab.name == chosen) for tab in found]

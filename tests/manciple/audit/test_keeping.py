@@ -27,10 +27,12 @@ NOW = datetime(2026, 11, 23, 8, tzinfo=UTC)
 pytestmark = pytest.mark.django_db
 
 
-def entry(name: str, *, days: float = 0, routine: bool = False, code: int = 200, user: str = "alice") -> None:
+def entry(
+    name: str, *, days: float = 0, routine: bool = False, code: int = 200, user: str = "alice", verb: str = "patch"
+) -> None:
     """Of an object `name`, that many days old."""
     Entry.objects.create(
-        at=NOW - timedelta(days=days), audit_id=name, username=user, impersonator="", verb="create", resource="pods",
+        at=NOW - timedelta(days=days), audit_id=name, username=user, impersonator="", verb=verb, resource="pods",
         subresource="", namespace="lab", name=name, uid="", code=code, reason="", message="", dry_run=False,
         routine=routine, count=1, note="{}",
     )  # fmt: skip
@@ -43,8 +45,10 @@ def names() -> list[str]:
 def test_what_is_old_goes_and_the_works_of_the_system_sooner() -> None:
     for name, days, routine in (("old", 91, False), ("work", 8, True), ("recent", 89, False), ("new work", 6, True)):
         entry(name, days=days, routine=routine)
+    entry("made", days=8, routine=True, code=201, verb="create")
+    entry("deleted", days=8, routine=True, verb="delete")
     assert retention.prune(NOW) == 2
-    assert names() == ["recent", "new work"]
+    assert names() == ["recent", "new work", "made", "deleted"]
 
 
 def test_of_too_much_the_works_of_the_system_go_first() -> None:
@@ -75,7 +79,7 @@ EXPORTS = {
     "since a moment": (("--since", "2026-11-22T00:00:00Z"), ["denied"]),
     "until a moment": (("--until", "2026-11-22T00:00:00"), ["a"]),
     "another namespace": (("--namespace", "other"), []),
-    "one object": (("--resource", "pods", "--name", "a", "--verb", "create"), ["a"]),
+    "one object": (("--resource", "pods", "--name", "a", "--verb", "patch"), ["a"]),
 }
 
 

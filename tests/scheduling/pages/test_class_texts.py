@@ -12,11 +12,11 @@ from scheduling.pages.classes import diagnostics
 from scheduling.pages.classes.attributes import domains, examples
 from scheduling.pages.classes.document import cel_table
 from scheduling.pages.classes.form import guarded
-from scheduling.pages.classes.manifest import MINUS, difference, lines_changed
 from scheduling.pages.classes.map import WIDTH, draw
 from scheduling.pages.classes.users import ClassRequest
 from scheduling.pages.classes.verdicts import judge
 from scheduling.pages.classes.workbench import Cost, guard_of, impact
+from scheduling.pages.history.differences import MINUS, difference, lines_changed
 from tests.builders import make_slice
 
 DRIVER = "gpu.example.com"

@@ -1,0 +1,58 @@
+"""The History part of an object's page: `?tab=history`, `&before=ENTRY` for what was earlier."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+
+from manciple.pages.auditors import may_audit
+from manciple.store.tail import latest_revision
+from scheduling.pages.history.reading import read_changes
+
+TAB = "history"
+#: Digits of an entry's number that are read; longer ones are nobody's.
+_DIGITS = 18
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryPage:
+    """A page whose history stands by itself. crumbs: (address, words) of what is above it; word: "Node".
+
+    url: of the object's page; topics: what touches the object.
+    """
+
+    place: str
+    crumbs: tuple[tuple[str, str], ...]
+    word: str
+    name: str
+    url: str
+    topics: str
+
+
+def asked(request: HttpRequest) -> bool:
+    """Whether the address asks for an object's history."""
+    return request.GET.get("tab") == TAB
+
+
+def history_of(request: HttpRequest, uids: Collection[str], *, namespace: str = "") -> dict[str, Any]:
+    """What `history/changes.html` shows."""
+    before = request.GET.get("before", "")
+    number = int(before) if before.isascii() and before.isdecimal() and len(before) <= _DIGITS else 0
+    return {
+        "changes": read_changes(uids, before=number),
+        "earlier": bool(number),
+        "may_audit": may_audit(request, namespace),
+    }
+
+
+def show_history(
+    request: HttpRequest, page: HistoryPage, uids: Collection[str], *, namespace: str = ""
+) -> HttpResponse:
+    """The history of an object whose page has no other parts."""
+    context = {"place": page.place, "revision": latest_revision(), "page": page}
+    context |= history_of(request, uids, namespace=namespace)
+    return render(request, "history/page.html", context)
