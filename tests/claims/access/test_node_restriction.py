@@ -7,9 +7,13 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
+import pytest
+
 from manciple.access.authentication import tokens
 from manciple.wire.identity import AUTHENTICATED, NODES
 from tests import conformance
+from tests.manciple.access.test_certificate_requests import NODE_SIGNER, PATH, pem
+from tests.manciple.access.test_certificate_requests import request as certificate_request
 from tests.manciple.api.conftest import api
 from tests.manciple.api.requests import Answer, Api
 
@@ -73,3 +77,42 @@ def test_every_recorded_request_of_an_agent_is_answered_like_that(api: Api, sett
         if ours != theirs:
             different.append((request["node"], request["what"], ours, theirs))
     assert different == []
+
+
+SERVING_SIGNER = "kubernetes.io/kubelet-serving"
+#: (signer, what is asked) -> the refusal; "" for none
+CERTIFICATE_REQUESTS = {
+    "its own certificate": (NODE_SIGNER, pem("system:node:n1"), ""),
+    "another node's": (
+        NODE_SIGNER,
+        pem("system:node:n2"),
+        'certificatesigningrequests.certificates.k8s.io "c" is forbidden: can only create a node CSR with '
+        "CN=system:node:n1",
+    ),
+    "another node's, to serve with": (
+        SERVING_SIGNER,
+        pem("system:node:n2"),
+        'certificatesigningrequests.certificates.k8s.io "c" is forbidden: can only create a node CSR with '
+        "CN=system:node:n1",
+    ),
+    "nonsense": (
+        NODE_SIGNER,
+        b"nonsense",
+        'certificatesigningrequests.certificates.k8s.io "c" is forbidden: unable to parse csr: PEM block type must be '
+        "CERTIFICATE REQUEST",
+    ),
+    "what is no node's, and waits for somebody's approval": (
+        "kubernetes.io/kube-apiserver-client",
+        pem("alice"),
+        "",
+    ),
+}
+
+
+@pytest.mark.parametrize("phrase", CERTIFICATE_REQUESTS)
+def test_an_agent_asks_for_a_certificate_of_its_own_name_alone(api: Api, phrase: str) -> None:
+    signer, content, refusal = CERTIFICATE_REQUESTS[phrase]
+    agent = Api(tokens.issue("system:node:n1", [NODES, AUTHENTICATED]))
+    usages = ["server auth" if signer == SERVING_SIGNER else "client auth", "digital signature"]
+    answer = agent.post(PATH, certificate_request(content, name="c", signerName=signer, usages=usages))
+    assert (answer.message if answer.code >= 400 else "") == refusal
