@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
 
 from msgspec import structs
 
@@ -44,8 +43,8 @@ class PodRefusal:
     pod: Pod
     hold: Hold
     condition: str = UNSCHEDULABLE
-    #: claims whose allocations stand in the pod's way and serve nobody else
-    deallocate: tuple[ResourceClaim, ...] = ()
+    #: a claim whose allocation stands in the pod's way and serves nobody else (PostFilter)
+    deallocate: ResourceClaim | None = None
 
     @property
     def message(self) -> str:
@@ -53,17 +52,7 @@ class PodRefusal:
         return message(self.hold.cause) if self.hold.cause else ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StillBinding:
-    """`pod` goes on waiting for devices that it has been given: nothing is written, and nothing told."""
-
-    pod: Pod
-    hold: Hold
-    #: when the devices are given up
-    until: datetime | None = None
-
-
-Decision = Placement | PodRefusal | StillBinding
+Decision = Placement | PodRefusal
 
 
 @dataclass(slots=True)
@@ -124,13 +113,7 @@ def condition_of(pod: Pod, type_: str) -> PodCondition | None:
 def scheduled(pod: Pod, node: str, now: str) -> Pod:
     """`pod` bound to `node`. now: RFC 3339, whole seconds."""
     spec = structs.replace(pod.spec, node_name=node)
-    unbound = structs.replace(pod, spec=spec, status=structs.replace(pod.status, nominated_node_name=""))
-    return _with(unbound, PodCondition(type=POD_SCHEDULED, status="True"), now)
-
-
-def nominated(pod: Pod, node: str) -> Pod:
-    """`pod` as it waits to be bound to `node`; "" takes that back."""
-    return structs.replace(pod, status=structs.replace(pod.status, nominated_node_name=node))
+    return _with(structs.replace(pod, spec=spec), PodCondition(type=POD_SCHEDULED, status="True"), now)
 
 
 def not_scheduled(pod: Pod, *, reason: str, message: str, now: str) -> Pod:

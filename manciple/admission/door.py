@@ -15,16 +15,16 @@ Warnings and audit annotations go to whoever collects what is said of the reques
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from manciple.admission import webhooks
-from manciple.admission.kinds.bindings import AUDIT, BINDING, DENY, WARN
+from manciple.admission.kinds.bindings import AUDIT, BINDING, WARN
 from manciple.admission.kinds.policies import POLICY
 from manciple.admission.kinds.rules import GROUP
 from manciple.admission.kinds.webhooks import WEBHOOKS
-from manciple.admission.policies import CompiledBinding, CompiledPolicy, Denial, Verdict, judge
+from manciple.admission.policies import CompiledBinding, CompiledPolicy, Denial, judge
 from manciple.admission.requests import AdmissionRequest
 from manciple.admission.webhooks import CompiledWebhook
 from manciple.api.namespaces import NAMESPACES
@@ -163,45 +163,38 @@ def check(write: Write) -> None:
 
 def _ask_policies(policies: Iterable[PolicyInEffect], request: AdmissionRequest) -> None:
     refusals: list[Denial] = []
+    noted: list[dict[str, Any]] = []
     for one in policies:
         verdict = judge(one.policy, one.bindings, request)
-        refusals += _acted_upon(verdict)
+        for denial in verdict.denials:
+            if denial.refuses:
+                refusals.append(denial)
+            noted += _told(denial)
         for key, values in verdict.annotations.items():
             hooks.annotate(f"{one.policy.name}/{key}", ", ".join(values))
+    if noted:
+        hooks.annotate(FAILURE_ANNOTATION, json.dumps(noted, separators=(",", ":"), ensure_ascii=False))
     if refusals:
         raise _refusal(refusals[0], request)
 
 
-def _acted_upon(verdict: Verdict) -> Iterable[Denial]:
-    """Warns and notes as the bindings say; gives what refuses the request."""
-    for denial in verdict.denials:
-        if denial.configured or denial.binding is None:
-            yield denial
-            continue
-        actions = denial.binding.spec.validation_actions
-        name = denial.binding.metadata.name
-        if AUDIT in actions:
-            hooks.annotate(FAILURE_ANNOTATION, _failure(denial, name, actions))
-        if WARN in actions:
-            where = f"ValidatingAdmissionPolicy '{denial.policy}' with binding '{name}'"
-            hooks.warn(f"Validation failed for {where}: {denial.message}")
-        if DENY in actions:
-            yield denial
-
-
-def _failure(denial: Denial, binding: str, actions: tuple[str, ...]) -> str:
-    failure = {
-        "message": denial.message,
-        "policy": denial.policy,
-        "binding": binding,
-        "expressionIndex": denial.index,
-        "validationActions": list(actions),
-    }
-    return json.dumps([failure], separators=(",", ":"), ensure_ascii=False)
+def _told(denial: Denial) -> Iterator[dict[str, Any]]:
+    """Warns as the binding says; gives what it wants to be noted."""
+    if WARN in denial.actions:
+        where = f"ValidatingAdmissionPolicy '{denial.policy}' with binding '{denial.binding_name}'"
+        hooks.warn(f"Validation failed for {where}: {denial.message}")
+    if AUDIT in denial.actions:
+        yield {
+            "message": denial.message,
+            "policy": denial.policy,
+            "binding": denial.binding_name,
+            "expressionIndex": denial.index,
+            "validationActions": list(denial.actions),
+        }
 
 
 def _refusal(denial: Denial, request: AdmissionRequest) -> PolicyDenied:
-    bound = f" with binding '{denial.binding.metadata.name}'" if denial.binding is not None else ""
+    bound = f" with binding '{denial.binding_name}'" if denial.binding is not None else ""
     why = f"ValidatingAdmissionPolicy '{denial.policy}'{bound} denied request: {denial.message}"
     kind, name = request.kind, request.name or "Unknown"
     details = {"name": name, "group": kind.group, "kind": kind.plural, "causes": [{"message": why}]}

@@ -64,6 +64,19 @@ class Denial:
     index: int = 0
     configured: bool = False
 
+    @property
+    def binding_name(self) -> str:
+        return "" if self.binding is None else self.binding.metadata.name
+
+    @property
+    def actions(self) -> Sequence[str]:
+        """What the binding does with it."""
+        return () if self.configured or self.binding is None else self.binding.spec.validation_actions
+
+    @property
+    def refuses(self) -> bool:
+        return self.configured or self.binding is None or DENY in self.actions
+
 
 @dataclass(slots=True)
 class Verdict:

@@ -16,10 +16,11 @@ import logging
 import os
 import ssl
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
+from unicodedata import category
 from urllib.parse import urlsplit
 from uuid import uuid4
 
@@ -54,8 +55,8 @@ API_VERSION, KIND = "admission.k8s.io/v1", "AdmissionReview"
 FAILED_OPEN = "failed-open.validating.webhook.admission.k8s.io/round_0_index_"
 #: Bytes of an answer that are read.
 ANSWER_MAX = 1024 * 1024
-#: Bytes of an error's body that are shown.
-SHOWN = 200
+#: Characters of a wrong word in an answer that are shown.
+SHOWN = 100
 HTTPS_PORT = 443
 _OK = range(200, 300)
 _ERRORS = range(400, 600)
@@ -185,18 +186,13 @@ def _refusal(call: _Call, answer: Mapping[str, Any] | CallFailed, position: int)
         log.warning("webhook %s of %s is left out: %s", webhook.name, webhook.configuration, answer.why)
         said.annotate(f"{FAILED_OPEN}{position}", webhook.name)
         return None
-    for key, text in _texts(answer.get("auditAnnotations")).items():
-        said.annotate(f"{webhook.name}/{key}", text)
+    for key, text in (answer.get("auditAnnotations") or {}).items():
+        if "/" not in key and not check_label_key(key):  # upstream leaves out the others too
+            said.annotate(f"{webhook.name}/{key}", text)
     for text in answer.get("warnings") or ():
-        said.warn(str(text))
+        if text and not any(category(character) == "Cc" for character in text):  # no header could carry it
+            said.warn(text)
     return None if answer.get("allowed") is True else WebhookDenied(webhook.name, answer.get("status") or {})
-
-
-def _texts(found: Any) -> dict[str, str]:
-    """The audit annotations of an answer; those under an impossible key are left out, as upstream."""
-    if not isinstance(found, dict):
-        return {}
-    return {key: str(text) for key, text in found.items() if "/" not in key and not check_label_key(key)}
 
 
 # The call -------------------------------------------------------------------------------------------------------------
@@ -259,10 +255,8 @@ async def _read(answer: httpx.Response) -> bytes:
         if len(content) > ANSWER_MAX:
             raise CallFailed(f"the answer is longer than {ANSWER_MAX} bytes")
     if answer.status_code not in _OK:
-        text = bytes(content[:SHOWN]).decode(errors="replace").strip()
-        raise CallFailed(
-            f"the webhook answered {answer.status_code} {answer.reason_phrase}" + (f": {text}" if text else "")
-        )
+        # Not its text: who may write configurations may not read what other servers say.
+        raise CallFailed(f"the webhook answered with status {answer.status_code}")
     return bytes(content)
 
 
@@ -287,15 +281,36 @@ def _response(content: bytes, uid: str) -> Mapping[str, Any]:
     if not isinstance(response, dict):
         raise CallFailed("webhook response was absent")
     if response.get("uid") != uid:
-        raise CallFailed(f'expected response.uid="{uid}", got "{response.get("uid", "")}"')
+        raise CallFailed(f'expected response.uid="{uid}", got "{_shown(response.get("uid", ""))}"')
     group, _, version = str(review.get("apiVersion", "")).rpartition("/")
     if (group, version, review.get("kind")) != ("admission.k8s.io", "v1", KIND):
-        found = f"{group}/{version}, Kind={review.get('kind', '')}"
+        found = _shown(f"{group}/{version}, Kind={review.get('kind', '')}")
         raise CallFailed(f"expected webhook response of admission.k8s.io/v1, Kind={KIND}, got {found}")
     if response.get("patch"):
         raise CallFailed("validating webhook may not return response.patch")
     if response.get("patchType") is not None:
         raise CallFailed("validating webhook may not return response.patchType")
-    if not isinstance(response.get("status") or {}, dict):
-        raise CallFailed("response.status is no Status")
+    if wrong := [name for name, holds in _SHAPES.items() if not holds(response.get(name))]:
+        raise CallFailed(f"response.{wrong[0]} is of another type than admission.k8s.io/v1 has it")
     return response
+
+
+def _shown(value: object) -> str:
+    return str(value)[:SHOWN]
+
+
+def _texts_or_none(found: Any) -> bool:
+    return found is None or (isinstance(found, list) and all(isinstance(text, str) for text in found))
+
+
+def _text_map_or_none(found: Any) -> bool:
+    return found is None or (isinstance(found, dict) and all(isinstance(text, str) for text in found.values()))
+
+
+#: member of a response -> whether it is what it should be
+_SHAPES: Mapping[str, Callable[[Any], bool]] = {
+    "allowed": lambda found: found is None or isinstance(found, bool),
+    "status": lambda found: found is None or isinstance(found, dict),
+    "warnings": _texts_or_none,
+    "auditAnnotations": _text_map_or_none,
+}

@@ -131,7 +131,7 @@ class ApiError(Exception):
             "metadata": {},
             "status": "Failure",
             "message": self.message,
-            "reason": self.reason,
+            **({"reason": self.reason} if self.reason else {}),
             "code": self.code,
         }
         if self.details is not None:

@@ -17,7 +17,6 @@ MOST_MODULES = 93
 APART = (
     *("manciple/access/", "manciple/admission/", "manciple/api/first_stage", "manciple/api/door", "claims/access/"),
     *("claims/kinds/security_", "nodeagent/runtimes/security.py"),
-    *("manciple/wire/identity", "claims/kinds/references"),
     *("manciple/api/auditing", "manciple/audit/", "manciple/store/origins"),
 )
 

@@ -40,3 +40,27 @@ def binding(policy_name: str, *actions: str, name: str = "", **spec: Any) -> Doc
         "metadata": {"name": name or policy_name},
         "spec": {"policyName": policy_name, "validationActions": list(actions or ("Deny",)), **spec},
     }
+
+
+def webhook(client_config: Document, *, name: str = "w.example.com", **members: Any) -> Document:
+    found: Document = {
+        "name": name,
+        "clientConfig": client_config,
+        "rules": [rule("configmaps", "CREATE", "UPDATE", "DELETE")],
+        "sideEffects": "None",
+        "admissionReviewVersions": ["v1"],
+    }
+    return found | members
+
+
+def webhooks(*hooks: Document, name: str = "guard") -> Document:
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "ValidatingWebhookConfiguration",
+        "metadata": {"name": name},
+        "webhooks": list(hooks),
+    }
+
+
+def config_map(name: str = "c", **data: str) -> Document:
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data}
