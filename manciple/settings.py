@@ -237,6 +237,8 @@ REQUEST_QUEUE = int(os.environ.get("MANCIPLE_REQUEST_QUEUE", "1000"))
 #: Seconds after which the search for one pod's devices is given up and tried again later (gate
 #: DRASchedulerFilterTimeout; filterTimeout of Kubernetes' DynamicResources plugin).
 SCHEDULER_FILTER_TIMEOUT = float(os.environ.get("MANCIPLE_FILTER_TIMEOUT", "10"))
+#: Seconds for which a pod waits for the binding conditions of its devices (Kubernetes' bindingTimeout).
+SCHEDULER_BINDING_TIMEOUT = float(os.environ.get("MANCIPLE_BINDING_TIMEOUT", "600"))
 
 #: Whether the API server connects to loopback and to its own machine's addresses where a Node or a webhook names one.
 #: Embedded, the agents run beside it; in production such an address is an attempt to reach what only it can reach.

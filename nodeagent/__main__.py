@@ -1,4 +1,4 @@
-"""`python -m nodeagent`: runs the agent of one node until SIGINT or SIGTERM."""
+"""`python -m nodeagent`: runs the agent of one node until SIGINT or SIGTERM; with `join`, makes the machine a node."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ if __name__ == "__main__":
     # Python's own handler raises KeyboardInterrupt wherever an import is at, and some places there swallow it.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
+from nodeagent import joining
 from nodeagent.agent import Agent
 from nodeagent.catalog import close_drivers, create_drivers, create_runtime
 from nodeagent.failures import ListenFailed
@@ -18,7 +19,10 @@ from nodeagent.options import configuration, driver_entries, parser, stop_on_sig
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    options = parser().parse_args(arguments)
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    if given[:1] == ["join"]:
+        return joining.main(given[1:])
+    options = parser().parse_args(given)
     logging.basicConfig(level=options.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
         config = configuration(options)

@@ -28,6 +28,7 @@ from nodeagent.cdi import CdiFolder
 from nodeagent.checkpoint import Checkpoint, Quarantined
 from nodeagent.client import CLAIMS, LONGEST_DELAY, Client
 from nodeagent.config import AgentConfig
+from nodeagent.credentials import Renewal
 from nodeagent.disk import Disk, Storage, make_private
 from nodeagent.drivers.metadata import telling
 from nodeagent.drivers.protocol import Driver
@@ -92,13 +93,8 @@ class Agent:
         self._storage = Storage(self._disk, [config.state_dir / "claims", config.cdi_dir])
         metadata = telling(drivers, plugin_dir=config.state_dir / "plugins", cdi_dir=config.cdi_dir, disk=self._disk)
         self.registry = DriverRegistry(metadata)
-        self._client = Client(
-            config.server,
-            token=config.token,
-            ca_file=config.ca_file,
-            transport=transport,
-            requested=self.metrics.requested,
-        )
+        self._client = self._make_client(transport)
+        self._renewal = self._make_renewal()
         self._events = EventRecorder(self._client, node=config.node_name, clock=clock)
         self.runtime = runtime or create_runtime("simulated", config, disk=self._disk, clock=clock)
         self._registration = Registration(self._client, config, runtime=self.runtime.version, clock=clock)
@@ -119,6 +115,29 @@ class Agent:
         self.followers = self._watching.followers()
         self.plugins = self._make_plugins()
         self._server = self._make_server()
+
+    def _make_client(self, transport: httpx.BaseTransport | None) -> Client:
+        return Client(
+            self.config.server,
+            token=self.config.token,
+            certificate=self.config.certificate,
+            ca_file=self.config.ca_file,
+            transport=transport,
+            requested=self.metrics.requested,
+        )
+
+    def _make_renewal(self) -> Renewal | None:
+        """None where the agent does not come by a certificate of its own."""
+        files = self.config.certificate
+        if files is None or not files.in_one:
+            return None
+        return Renewal(
+            files.certificate.parent,
+            node=self.config.node_name,
+            renewed=self._client.renew,
+            disk=self._disk,
+            clock=self._clock,
+        )
 
     def _make_preparer(self) -> Preparer:
         return Preparer(
@@ -275,6 +294,8 @@ class Agent:
                 self.preparer.unprepare_unused()
             case "away":
                 return self._remove_slices(key.name)
+            case "credential" if self._renewal is not None:
+                return self._renewal.step(self._client)
         return None
 
     def _remove_slices(self, driver: str) -> float | None:
@@ -293,6 +314,7 @@ class Agent:
         away = self.plugins.away() if self.plugins is not None else ()
         return [
             Key("unused"),
+            *([Key("credential")] if self._renewal is not None else []),
             *(Key("slices", name) for name in self._drivers),
             *(Key("pod", uid) for uid in pods),
             *(Key("away", name) for name in away),

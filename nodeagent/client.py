@@ -31,7 +31,7 @@ from manciple.wire import codec
 from manciple.wire.base import ApiObject, timestamp
 from manciple.wire.machinery import Event, Lease
 from manciple.wire.reviews import TokenReview
-from nodeagent.config import Token
+from nodeagent.config import ClientFiles, Token
 from nodeagent.failures import ApiFailure
 
 Object = TypeVar("Object", bound=ApiObject)
@@ -171,14 +171,16 @@ class OpenWatch(Generic[Object]):
 class Client:
     """Talks to one API server with one identity. `server`: https://host:port; `ca_file`: the CA that signed it.
 
-    requested: told of every request, by method and status code; "<error>" where no answer came.
+    token, certificate: by which it comes. requested: told of every request, by method and status code; "<error>" where
+    no answer came.
     """
 
     def __init__(
         self,
         server: str,
         *,
-        token: Token,
+        token: Token | None,
+        certificate: ClientFiles | None = None,
         ca_file: Path | None = None,
         user_agent: str = "manciple-nodeagent",
         transport: httpx.BaseTransport | None = None,
@@ -187,21 +189,34 @@ class Client:
         self.server = server
         self._requested = requested
         self._token = token
-        self._http = httpx.Client(
+        self._open: Callable[[], httpx.Client] = lambda: httpx.Client(
             base_url=server,
             headers={"Accept": JSON, "User-Agent": user_agent},
             auth=self._authorized,
             timeout=httpx.Timeout(READ_TIMEOUT, connect=CONNECT_TIMEOUT),
-            transport=transport
-            or httpx.HTTPTransport(verify=_trust(server, ca_file), limits=LIMITS, socket_options=SOCKET_OPTIONS),
+            transport=transport or _network(server, ca_file, certificate),
         )
+        self._http = self._open()
+        self._before: httpx.Client | None = None
+
+    def renew(self) -> None:
+        """Come by the certificate that is in the files now, on new connections. Raises: OSError.
+
+        Those before are left to who still reads from them, until the next time.
+        """
+        opened, over = self._open(), self._before
+        self._http, self._before = opened, self._http
+        if over is not None:
+            over.close()
 
     def close(self) -> None:
-        self._http.close()
+        for http in (self._http, self._before):
+            if http is not None:
+                http.close()
 
     def _authorized(self, request: httpx.Request) -> httpx.Request:
-        token = self._token if isinstance(self._token, str) else self._token()
-        request.headers["Authorization"] = f"Bearer {token}"
+        if token := self._token() if callable(self._token) else self._token:
+            request.headers["Authorization"] = f"Bearer {token}"
         return request
 
     def get(self, resource: ApiResource[Object], name: str, *, namespace: str = "") -> Object:
@@ -318,11 +333,14 @@ class Client:
             raise
 
 
-def _trust(server: str, ca_file: Path | None) -> ssl.SSLContext | bool:
-    """Whose certificates to trust; reading the system's takes long enough not to do it for plain http."""
-    if not server.startswith("https:"):
-        return False
-    return ssl.create_default_context(cafile=str(ca_file) if ca_file else None)
+def _network(server: str, ca_file: Path | None, certificate: ClientFiles | None) -> httpx.HTTPTransport:
+    """Raises: OSError. Reading the system's authorities takes long enough not to do it for plain http."""
+    verify: ssl.SSLContext | bool = False
+    if server.startswith("https:"):
+        verify = ssl.create_default_context(cafile=str(ca_file) if ca_file else None)
+        if certificate is not None:
+            verify.load_cert_chain(certificate.certificate, certificate.key)
+    return httpx.HTTPTransport(verify=verify, limits=LIMITS, socket_options=SOCKET_OPTIONS)
 
 
 def _params(**given: str) -> dict[str, str]:

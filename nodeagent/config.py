@@ -67,7 +67,8 @@ class AgentConfig:
     """Everything an agent is told. Directories are the agent's own; two agents never share one."""
 
     server: str  # https://host:port
-    token: Token = field(repr=False)
+    token: Token | None = field(repr=False)  # None for one that comes by a certificate
+    certificate: ClientFiles | None = None
     node_name: str
     state_dir: Path
     cdi_dir: Path
@@ -93,12 +94,26 @@ class AgentConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class ClientFiles:
+    """A client's certificate and its key, PEM."""
+
+    certificate: Path
+    key: Path
+
+    @property
+    def in_one(self) -> bool:
+        """Whether both stand in one file, as the agent keeps what it renews."""
+        return self.certificate == self.key
+
+
+@dataclass(frozen=True, slots=True)
 class Access:
-    """A server and an identity. `ca_file`: the CA to trust, None for the system's."""
+    """A server and an identity: a token, or a certificate. `ca_file`: the CA to trust, None for the system's."""
 
     server: str
-    token: Token
+    token: Token | None
     ca_file: Path | None
+    certificate: ClientFiles | None = None
 
 
 def read_kubeconfig(path: Path, *, ca_target: Path) -> Access:
@@ -113,13 +128,15 @@ def read_kubeconfig(path: Path, *, ca_target: Path) -> Access:
     cluster = _named(document, "clusters", str(context.get("cluster", "")), path)["cluster"]
     user = _named(document, "users", str(context.get("user", "")), path)["user"]
     # As client-go has it: the file counts, where there are both, and stands beside the kubeconfig.
+    token: Token | None = None
     if user.get("tokenFile"):
-        token: Token = TokenFile((path.parent / str(user["tokenFile"])).resolve())
+        token = TokenFile((path.parent / str(user["tokenFile"])).resolve())
     elif user.get("token"):
         token = str(user["token"])
-    else:
-        raise ValueError(f"{path}: user {context.get('user')} has no token")
-    return Access(str(cluster["server"]), token, _ca_file(cluster, path, ca_target))
+    certificate = _client_files(user, path, ca_target.parent)
+    if token is None and certificate is None:
+        raise ValueError(f"{path}: user {context.get('user')} has no token and no certificate")
+    return Access(str(cluster["server"]), token, _ca_file(cluster, path, ca_target), certificate)
 
 
 def _named(document: dict[str, Any], section: str, name: str, path: Path) -> dict[str, Any]:
@@ -127,6 +144,27 @@ def _named(document: dict[str, Any], section: str, name: str, path: Path) -> dic
     if found is None:
         raise ValueError(f'{path}: "{name}" is not among its {section}')
     return dict(found)
+
+
+def _client_files(user: dict[str, Any], path: Path, folder: Path) -> ClientFiles | None:
+    """What is inline is written into `folder`. Raises: ValueError for a certificate without its key; OSError."""
+    files = {}
+    for name in ("client-certificate", "client-key"):
+        if inline := user.get(f"{name}-data"):
+            files[name] = folder / f"{name}.pem"
+            _write_private(files[name], base64.b64decode(inline))
+        elif named := user.get(name):
+            files[name] = (path.parent / str(named)).resolve()
+    if len(files) == 1:
+        raise ValueError(f"{path}: {next(iter(files))} is given alone; a certificate and its key belong together")
+    return ClientFiles(files["client-certificate"], files["client-key"]) if files else None
+
+
+def _write_private(path: Path, content: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(content)
 
 
 def _ca_file(cluster: dict[str, Any], path: Path, target: Path) -> Path | None:

@@ -107,10 +107,10 @@ class Disk:
 
     def fill(self, path: Path, content: bytes, *, flushed: bool, mode: int | None = None) -> None:
         try:
-            descriptor = os.open(path, _NEW, 0o666)
+            descriptor = os.open(path, _NEW, 0o666 if mode is None else mode)
         except FileNotFoundError:
             path.parent.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(path, _NEW, 0o666)
+            descriptor = os.open(path, _NEW, 0o666 if mode is None else mode)
         try:
             _write_whole(descriptor, content)
             if mode is not None:

@@ -40,6 +40,10 @@ class ApiFailure(AgentError):
         return self.reason in ("Expired", "Gone")
 
 
+class CredentialRefused(AgentError):
+    """The node does not get the certificate that it asked for."""
+
+
 class PrepareRefused(AgentError):
     """A pod's claim is not in a state in which its containers may start. Told to its owner by an event."""
 

@@ -30,7 +30,11 @@ NO_DRIVER = "none"
 
 def parser() -> argparse.ArgumentParser:
     """The agent's command line, documented by `--help`."""
-    command = argparse.ArgumentParser(prog="python -m nodeagent", description="Runs the agent of one node.")
+    command = argparse.ArgumentParser(
+        prog="python -m nodeagent",
+        description="Runs the agent of one node.",
+        epilog="`python -m nodeagent join URL --token TOKEN` makes this machine a node: see its --help.",
+    )
     command.add_argument("--node-name", required=True, metavar="NAME", help="the node that this agent is for")
     add_server(command, whose="the node's")
     _add_node(command.add_argument_group("the node"))
@@ -43,7 +47,7 @@ def add_server(command: argparse.ArgumentParser, *, whose: str) -> None:
     """Options that say where the API server is, and as whom to come. whose: the bearer token is."""
     server = command.add_argument_group("the API server: a kubeconfig, or its address and a token")
     file = partial(server.add_argument, type=Path, metavar="FILE")
-    file("--kubeconfig", help="take server, CA and token from its current context")
+    file("--kubeconfig", help="take server, CA and token or certificate from its current context")
     server.add_argument("--server", metavar="URL", help="https://host:port")
     file("--token-file", help=f"holds {whose} bearer token, read anew for each request")
     file("--ca-file", help="the CA that signed the server's certificate (PEM)")
@@ -107,6 +111,7 @@ def configuration(options: argparse.Namespace) -> AgentConfig:
     return AgentConfig(
         server=told.server,
         token=told.token,
+        certificate=told.certificate,
         ca_file=told.ca_file,
         node_name=options.node_name,
         state_dir=state_dir.resolve(),

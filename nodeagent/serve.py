@@ -85,7 +85,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         with tempfile.TemporaryDirectory() as folder:
             told = access(options, ca_folder=Path(folder))
-            client = Client(told.server, token=told.token, ca_file=told.ca_file, user_agent="manciple-driver")
+            client = Client(
+                told.server,
+                token=told.token,
+                certificate=told.certificate,
+                ca_file=told.ca_file,
+                user_agent="manciple-driver",
+            )
         try:
             ServedPlugin(driver, configuration(options), client).run(stop)
         finally:

@@ -266,10 +266,10 @@ class NamedLocks:
 class Key(NamedTuple):
     """A piece of work. `name`: a pod's uid, or a driver's name; the node and the claims that nobody uses have none.
 
-    away: a driver behind a socket cannot be reached any more.
+    away: a driver behind a socket cannot be reached any more. credential: the node's certificate, which is renewed.
     """
 
-    kind: Literal["node", "pod", "slices", "unused", "away"]
+    kind: Literal["node", "pod", "slices", "unused", "away", "credential"]
     name: str = ""
 
 

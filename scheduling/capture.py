@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from itertools import islice
 from typing import Any, ClassVar
@@ -18,7 +19,7 @@ from typing import Any, ClassVar
 from msgspec import structs
 
 from claims.kinds.pods import Pod
-from claims.kinds.resource_claims import ResourceClaim
+from claims.kinds.resource_claims import AllocationResult, ResourceClaim
 from inventory.kinds.devices import DeviceClass, DeviceTaintRule, ResourceSlice
 from inventory.kinds.nodes import Node
 from inventory.kinds.taint_rules import TaintedPools
@@ -60,6 +61,8 @@ class ClusterState(View):
         #: the overlay: claims as they will be, and the pods placed
         self._assumed_claims: dict[Key, ResourceClaim] = {}
         self._assumed_pods: dict[str, Pod] = {}
+        #: pod uid -> what it was given and could not be attached
+        self._avoided: dict[str, tuple[AllocationResult, ...]] = {}
         #: what was written since `begin`, as far as a decision can lean on it
         self.drift = Drift()
         #: every event of `resources` above `_news_floor`, up to `revision`, oldest first
@@ -172,16 +175,21 @@ class ClusterState(View):
         self.pending.pop(uid, None)
         if is_done(pod):
             self.nodes.remove_pod(uid)
-        elif pod.spec.node_name:
-            if self.nodes.place(pod, pod.spec.node_name):
-                self.drift.nodes.add(pod.spec.node_name)
-        elif pod.metadata.deletion_timestamp is None and (pod.spec.scheduler_name or SCHEDULER_NAME) == SCHEDULER_NAME:
+        elif node := pod.spec.node_name or pod.status.nominated_node_name:
+            if self.nodes.place(pod, node):
+                self.drift.nodes.add(node)
+        else:
+            self.nodes.remove_pod(uid)
+        if _wants_a_node(pod):
             self.pending[uid] = pod
+        else:
+            self._avoided.pop(uid, None)
 
     def _forget_pod(self, pod: Pod) -> None:
         uid = pod.metadata.uid
         self._forget_assumed_pod(uid)
-        self.pending.pop(uid, None)
+        for known in (self._avoided, self.pending):
+            known.pop(uid, None)
         self.nodes.remove_pod(uid)
 
     def _forget_assumed_pod(self, uid: str) -> None:
@@ -296,6 +304,35 @@ class ClusterState(View):
         for claim in placement.claims:
             self._assumed_claims[key_of(claim)] = _as_placed(claim, placement)
 
+    @contextmanager
+    def trying(self, pod: Pod) -> Iterator[None]:
+        """A nominated pod counts on its node; while it is tried it does not stand in its own way."""
+        uid, node = pod.metadata.uid, pod.status.nominated_node_name
+        if node:
+            self.nodes.remove_pod(uid)
+        try:
+            yield
+        finally:
+            if node and uid not in self._assumed_pods:
+                self.nodes.place(pod, node)
+
+    def avoid(self, pod: Pod, claims: Iterable[ResourceClaim]) -> None:
+        """Let `pod` have the devices of these claims last: they could not be attached."""
+        given = tuple(claim.status.allocation for claim in claims if claim.status.allocation is not None)
+        uid = pod.metadata.uid
+        self._avoided[uid] = (*self._avoided.get(uid, ()), *given)
+
+    @contextmanager
+    def avoiding(self, pod: Pod) -> Iterator[bool]:
+        """Within it, the devices that `pod` is to avoid are taken. Tells whether there are any."""
+        avoided = {f"avoided/{at}": one for at, one in enumerate(self._avoided.get(pod.metadata.uid, ()))}
+        self._inventory.assume(avoided.items())
+        try:
+            yield bool(avoided)
+        finally:
+            for uid in avoided:
+                self._inventory.remove_claim(uid)
+
     def imagine(self, resource: str, obj: Any, *, gone: bool = False) -> None:
         """Count an object that is not there, or leave out one that is; nothing is written.
 
@@ -308,6 +345,8 @@ class ClusterState(View):
         for uid, pod in self._assumed_pods.items():
             self.nodes.remove_pod(uid)
             self.pending[uid] = pod
+            if pod.status.nominated_node_name:
+                self.nodes.place(pod, pod.status.nominated_node_name)
         for key, assumed in self._assumed_claims.items():
             known = self._claims.get(key)
             if known is not None and known.metadata.uid == assumed.metadata.uid:
@@ -316,6 +355,13 @@ class ClusterState(View):
                 self._inventory.remove_claim(assumed.metadata.uid)
         self._assumed_pods.clear()
         self._assumed_claims.clear()
+
+
+def _wants_a_node(pod: Pod) -> bool:
+    """Whether it waits for this scheduler."""
+    if is_done(pod) or pod.spec.node_name or pod.metadata.deletion_timestamp is not None:
+        return False
+    return (pod.spec.scheduler_name or SCHEDULER_NAME) == SCHEDULER_NAME
 
 
 def _as_placed(claim: ResourceClaim, placement: Placement) -> ResourceClaim:

@@ -66,6 +66,24 @@ class ClassMissing(Cause, frozen=True):
     name: str
 
 
+class AwaitingBinding(Cause, frozen=True):
+    """The devices are given; their binding conditions do not hold yet. node: where the pod is to run."""
+
+    node: str
+
+
+class BindingFailed(Cause, frozen=True):
+    """A failure condition of a device holds, or the conditions of the claim's devices did not come true in time.
+
+    reason, detail: of the condition, as the driver wrote them.
+    """
+
+    claim: str
+    reason: str = ""
+    detail: str = ""
+    timed_out: bool = False
+
+
 class Interrupted(Cause, frozen=True):
     """The attempt was overtaken, or broke; the pod is tried again."""
 
@@ -292,7 +310,7 @@ class NoNodeFits(Cause, frozen=True, kw_only=True):
     deallocated: bool = False
 
 
-AnyCause = OfPod | OfDevices | OfNode | NoNodeFits | Interrupted
+AnyCause = OfPod | OfDevices | OfNode | NoNodeFits | AwaitingBinding | BindingFailed | Interrupted
 
 _encoder = msgspec.json.Encoder()
 _decoder: msgspec.json.Decoder[AnyCause] = msgspec.json.Decoder(AnyCause)
@@ -338,6 +356,7 @@ class Reason(IntFlag):
     RESOURCES = 128  #: no node has the cpu, memory, pods or extended resources
     ERROR = 256  #: a selector failed, or the search was undecided: the claim, its class or a slice has to change
     NEIGHBOURS = 512  #: other pods are in the way: affinity, anti-affinity, topology spread, host ports
+    BINDING = 1024  #: its devices are given, and not attached yet
 
 
 #: Names in the order of the bits, for pages and logs.

@@ -17,7 +17,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
+from typing import cast
 
 from django.conf import settings
 from django.db import Error, IntegrityError
@@ -30,13 +31,23 @@ from manciple.store.objects import Wanted, Writer, to_read
 from manciple.wire.base import timestamp
 from manciple.wire.errors import ApiError, Conflict
 from manciple.wire.identity import SCHEDULER
-from scheduling import event_recorder, messages, queue
+from scheduling import binding, event_recorder, messages, queue
 from scheduling.capture import ClusterState
-from scheduling.causes import Interrupted
+from scheduling.causes import AnyCause, Interrupted
 from scheduling.controllers.reservations import FINALIZER, deallocated
 from scheduling.coordination import looked_after
 from scheduling.event_recorder import EventNote
-from scheduling.plans import SCHEDULING_GATED, Decision, Placement, PodRefusal, not_scheduled, scheduled, stale
+from scheduling.plans import (
+    SCHEDULING_GATED,
+    Decision,
+    Placement,
+    PodRefusal,
+    StillBinding,
+    nominated,
+    not_scheduled,
+    scheduled,
+    stale,
+)
 from scheduling.pod_claims import can_be_reserved, consumer, is_done, is_reserved_for
 from scheduling.queue import Done, Outcome, Parked, Retry
 from scheduling.resources import CLAIMS, EVENTS, NAMESPACES, PODS, ObjectT, key_of, kind
@@ -118,9 +129,13 @@ class _Batch:
             return Done(uid=uid)
         try:
             with self._writer.savepoint():
-                if isinstance(decision, Placement):
-                    return self._bind(pod, decision)
-                return self._refuse(pod, decision)
+                match decision:
+                    case Placement():
+                        return self._bind(pod, decision)
+                    case StillBinding(hold=hold, until=until):
+                        return Parked(uid=uid, generation=pod.metadata.generation, hold=hold, until=until)
+                    case PodRefusal():
+                        return self._refuse(pod, decision)
         except ApiError as error:
             return Retry(uid=uid, cause=Interrupted(error.message), at_once=isinstance(error, Conflict))
         except Error:
@@ -139,14 +154,34 @@ class _Batch:
     # Placements ------------------------------------------------------------------------------------------------------
 
     def _bind(self, pod: Pod, placement: Placement) -> Outcome:
-        """PreBind, then Bind. Raises: Conflict when the placement does not hold any more."""
+        """PreBind, then Bind, if no device is still to be attached.
+
+        Raises: Conflict when the placement does not hold any more.
+        """
         self._check(pod, placement)
-        for claim in placement.claims:
-            self._bind_claim(claim, pod, placement.allocations.get(claim.metadata.uid))
+        allocations = placement.allocations
+        claims = [self._bind_claim(claim, pod, allocations.get(claim.metadata.uid)) for claim in placement.claims]
+        if awaited := [claim for claim in claims if not binding.is_ready(claim)]:
+            return self._nominate(pod, placement, awaited)
         bound = scheduled(pod, placement.node, timestamp(self._now))
         self._writer.update(kind(PODS), bound, subresource="binding")
         self._tell(bound, placement)
         return Done(uid=pod.metadata.uid, placed=True)
+
+    def _nominate(self, pod: Pod, placement: Placement, awaited: Sequence[ResourceClaim]) -> Outcome:
+        """The pod has its devices and is bound once they are attached."""
+        told = nominated(pod, placement.node)
+        self._writer.update(kind(PODS), told, subresource="status")
+        hold = binding.waiting(pod, placement.node, awaited)
+        note = EventNote(
+            regarding=told,
+            reason="BindingConditionsPending",
+            message=messages.message(cast("AnyCause", hold.cause)),
+            component=messages.SCHEDULER_NAME,
+        )
+        event_recorder.record(self._writer, note, now=self._now)
+        until = binding.earliest(awaited, timedelta(seconds=settings.SCHEDULER_BINDING_TIMEOUT))
+        return Parked(uid=pod.metadata.uid, generation=pod.metadata.generation, hold=hold, until=until)
 
     def _check(self, pod: Pod, placement: Placement) -> None:
         state, name = self._state, pod.metadata.name
@@ -157,8 +192,8 @@ class _Batch:
         if placement.node in state.drift.nodes and not state.nodes.fits(placement.pod, placement.node):
             raise Conflict.of(PODS, name, f"node {placement.node} has changed")
 
-    def _bind_claim(self, known: ResourceClaim, pod: Pod, allocation: AllocationResult | None) -> None:
-        """Give `known`, as it is now, its allocation and the reservation for `pod`."""
+    def _bind_claim(self, known: ResourceClaim, pod: Pod, allocation: AllocationResult | None) -> ResourceClaim:
+        """Give `known`, as it is now, its allocation and the reservation for `pod`; returns it as it is then."""
         name = known.metadata.name
         claim = self._read(CLAIMS, ResourceClaim, known)
         if claim is None or claim.metadata.deletion_timestamp is not None:
@@ -173,6 +208,7 @@ class _Batch:
             reserved = (*claim.status.reserved_for, consumer(pod))
             claim = structs.replace(claim, status=structs.replace(claim.status, reserved_for=reserved))
         self._writer.update(kind(CLAIMS), claim)
+        return claim
 
     def _allocated(self, claim: ResourceClaim, allocation: AllocationResult) -> ResourceClaim:
         if claim.status.allocation is not None:
@@ -191,14 +227,15 @@ class _Batch:
     def _refuse(self, pod: Pod, refusal: PodRefusal) -> Outcome:
         uid, generation = pod.metadata.uid, pod.metadata.generation
         told = not_scheduled(pod, reason=refusal.condition, message=refusal.message, now=timestamp(self._now))
-        self._writer.update(kind(PODS), told, subresource="status")
+        self._writer.update(kind(PODS), nominated(told, ""), subresource="status")
         self._tell(pod, refusal)
-        if refusal.deallocate is not None and self._deallocate(refusal.deallocate, pod):
+        given_back = [self._deallocate(claim, pod) for claim in refusal.deallocate]
+        if any(given_back):
             return Retry(uid=uid, cause=refusal.hold.cause)
         return Parked(uid=uid, generation=generation, hold=refusal.hold)
 
     def _deallocate(self, known: ResourceClaim, pod: Pod) -> bool:
-        """PostFilter's write: take back an allocation that is in the pod's way, unless somebody uses it by now."""
+        """Take back an allocation that is in the pod's way, unless somebody uses it by now."""
         claim = self._read(CLAIMS, ResourceClaim, known)
         if claim is None or claim.status.allocation is None:
             return False
@@ -213,12 +250,12 @@ class _Batch:
 
 
 def _note(decision: Decision) -> EventNote | None:
-    """The event that tells of `decision`, if one does: a gated pod is not refused anything."""
+    """The event that tells of `decision`, if one does: a gated pod is not refused anything, one that waits was told."""
     pod, component = decision.pod, messages.SCHEDULER_NAME
     if isinstance(decision, Placement):
         message = messages.assigned(f"{pod.metadata.namespace}/{pod.metadata.name}", decision.node)
         return EventNote(regarding=pod, reason="Scheduled", message=message, component=component)
-    if decision.condition == SCHEDULING_GATED:
+    if isinstance(decision, StillBinding) or decision.condition == SCHEDULING_GATED:
         return None
     return EventNote(
         regarding=pod,

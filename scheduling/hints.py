@@ -118,13 +118,13 @@ def _claim_added(about: About, _seen: Any) -> Iterable[Wake]:
 
 def _claim_modified(about: About, seen: Any) -> Iterable[Wake]:
     key = claim_key(about.namespace, about.name)
-    yield Wake(reasons=Reason.CLAIM_BUSY | Reason.CLAIM_ELSEWHERE | Reason.ERROR, key=key)
+    yield Wake(reasons=Reason.CLAIM_BUSY | Reason.CLAIM_ELSEWHERE | Reason.ERROR | Reason.BINDING, key=key)
     if seen.status.allocation is None:
         yield Wake(reasons=Reason.DEVICES)
 
 
 def _claim_deleted(about: About, _seen: Any) -> Iterable[Wake]:
-    yield Wake(reasons=Reason.CLAIM_BUSY, key=claim_key(about.namespace, about.name))
+    yield Wake(reasons=Reason.CLAIM_BUSY | Reason.BINDING, key=claim_key(about.namespace, about.name))
     yield Wake(reasons=Reason.DEVICES)
 
 

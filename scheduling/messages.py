@@ -75,6 +75,7 @@ _MESSAGES: Mapping[type[causes.Cause], str] = {
     causes.ClaimNotForPod: "ResourceClaim {0.claim} was not created for pod {0.pod} (pod is not owner)",
     causes.ClaimInUse: CLAIM_IN_USE,
     causes.ClassMissing: "request {0.request}: device class {0.name} does not exist",
+    causes.AwaitingBinding: "waiting for binding conditions for device on node {0.node}",
     causes.Interrupted: "{0.error}",
     causes.Misconfigured: "{0.error}",
     causes.SearchStopped: "allocation undecided: the search stopped after {0.trials} device trials",
@@ -90,9 +91,17 @@ def message(cause: AnyCause) -> str:
         return _refusal(cause)
     if isinstance(cause, (TooFew, NotTogether)):
         return f"{CANNOT_ALLOCATE}: {clause(cause, names_claim=True)}"
+    if isinstance(cause, causes.BindingFailed):
+        return f'running PreBind plugin "DynamicResources": {_binding_failed(cause)}'
     if isinstance(cause, causes.SearchStopped) and cause.timed_out:
         return "timed out trying to allocate devices"
     return _MESSAGES[type(cause)].format(cause)
+
+
+def _binding_failed(cause: causes.BindingFailed) -> str:
+    if cause.timed_out:
+        return f"device binding timeout: claim={cause.claim}"
+    return f'device binding failed: claim={cause.claim}, reason={cause.reason}, message="{cause.detail}"'
 
 
 def _refusal(refusal: NodeRefusal) -> str:

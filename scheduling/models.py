@@ -15,7 +15,7 @@ class QueuedPod(models.Model):
     class State(models.TextChoices):
         ACTIVE = "active"  #: to be tried now
         BACKOFF = "backoff"  #: to be tried at `not_before`
-        UNSCHEDULABLE = "unschedulable"  #: waits for an event that lifts one of `held_by`
+        UNSCHEDULABLE = "unschedulable"  #: waits for an event that lifts one of `held_by`, or for `not_before`
 
     uid = models.CharField(max_length=64, primary_key=True)
     namespace = models.CharField(max_length=253)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from msgspec import structs
 
@@ -43,8 +44,8 @@ class PodRefusal:
     pod: Pod
     hold: Hold
     condition: str = UNSCHEDULABLE
-    #: a claim whose allocation stands in the pod's way and serves nobody else (PostFilter)
-    deallocate: ResourceClaim | None = None
+    #: claims whose allocations stand in the pod's way and serve nobody else
+    deallocate: tuple[ResourceClaim, ...] = ()
 
     @property
     def message(self) -> str:
@@ -52,7 +53,17 @@ class PodRefusal:
         return message(self.hold.cause) if self.hold.cause else ""
 
 
-Decision = Placement | PodRefusal
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StillBinding:
+    """`pod` goes on waiting for devices that it has been given: nothing is written, and nothing told."""
+
+    pod: Pod
+    hold: Hold
+    #: when the devices are given up
+    until: datetime | None = None
+
+
+Decision = Placement | PodRefusal | StillBinding
 
 
 @dataclass(slots=True)
@@ -113,7 +124,13 @@ def condition_of(pod: Pod, type_: str) -> PodCondition | None:
 def scheduled(pod: Pod, node: str, now: str) -> Pod:
     """`pod` bound to `node`. now: RFC 3339, whole seconds."""
     spec = structs.replace(pod.spec, node_name=node)
-    return _with(structs.replace(pod, spec=spec), PodCondition(type=POD_SCHEDULED, status="True"), now)
+    unbound = structs.replace(pod, spec=spec, status=structs.replace(pod.status, nominated_node_name=""))
+    return _with(unbound, PodCondition(type=POD_SCHEDULED, status="True"), now)
+
+
+def nominated(pod: Pod, node: str) -> Pod:
+    """`pod` as it waits to be bound to `node`; "" takes that back."""
+    return structs.replace(pod, status=structs.replace(pod.status, nominated_node_name=node))
 
 
 def not_scheduled(pod: Pod, *, reason: str, message: str, now: str) -> Pod:

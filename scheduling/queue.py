@@ -6,6 +6,7 @@ A row's way (the whole of it; `settle` and `feed` are the only ones who move a r
     new, PreEnqueue refuses           -> unschedulable, held by its reasons
     unschedulable, an event may help  -> active, or backoff while the rest of its last attempt lasts
     unschedulable for 5 minutes       -> active
+    unschedulable until a moment      -> tried at it
     active, or backoff that is over   -> tried
     tried, placed or gone             -> no row
     tried, no place                   -> unschedulable, held by its reasons
@@ -88,11 +89,12 @@ class Done:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parked:
-    """The pod does not fit; it waits for an event."""
+    """The pod does not fit; it waits for an event. until: then it is tried again, whatever happened."""
 
     uid: str
     generation: int
     hold: Hold
+    until: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,7 +189,7 @@ def sweep(view: ClusterView, now: datetime) -> int:
 
 def ready(limit: int, now: datetime) -> list[str]:
     """Up to `limit` pods that may be tried now: their uids, by priority, then age."""
-    rows = QueuedPod.objects.filter(Q(state=ACTIVE) | Q(state=BACKOFF, not_before__lte=now))
+    rows = QueuedPod.objects.filter(Q(state=ACTIVE) | Q(not_before__lte=now))
     return list(rows.order_by("-priority", "created_at", "revision").values_list("uid", flat=True)[:limit])
 
 
@@ -238,15 +240,17 @@ def _missed(revision: int) -> Wakes | None:
 
 def _park(row: QueuedPod, outcome: Parked, missed: Wakes | None, now: datetime) -> None:
     row.generation, row.cause = outcome.generation, causes.encode(outcome.hold.cause)
+    if outcome.hold.reasons == Reason.BINDING:
+        row.attempts = 0  # nothing failed: it has its devices, and no rest to take once they are attached
     waiting = ParkedPod(uid=row.uid, generation=outcome.generation, hold=outcome.hold)
     if missed is None or missed.helps(waiting):
         _rest(row, now)
     else:
-        _hold(row, outcome.hold)
+        _hold(row, outcome.hold, until=outcome.until)
 
 
-def _hold(row: QueuedPod, hold: Hold) -> None:
-    row.state, row.not_before = UNSCHEDULABLE, None
+def _hold(row: QueuedPod, hold: Hold, *, until: datetime | None = None) -> None:
+    row.state, row.not_before = UNSCHEDULABLE, until
     row.held_by, row.awaited = int(hold.reasons), sorted(hold.awaited)
     row.cause = causes.encode(hold.cause)
 

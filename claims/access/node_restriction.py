@@ -6,6 +6,8 @@
     leases            its own
     resourceslices    created and deleted: its own (updates are the authorizer's, which knows whose the slice is)
     tokens            of service accounts: bound to one of its pods, for an audience that this pod names
+    certificate       requests to the signers of nodes: for its own name
+    requests
 
 It is asked twice: first of what the agent sent, so that a refusal tells nothing about the object and comes before
 validation (`first_stage.register_check`), and again inside the writer's transaction, where the object is the current
@@ -18,13 +20,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from claims.access.node_authorizer import LEASE_NAMESPACE, node_of
+from cryptography.x509.oid import NameOID
+
+from claims.access.node_authorizer import LEASE_NAMESPACE, USER_PREFIX, node_of
 from claims.kinds.pods import Pod, PodResourceClaimStatus
 from claims.kinds.references import ACCOUNTS, CONFIG_MAPS, MIRROR, SECRETS, of_environment, of_volume
 from inventory.kinds.node_rules import agent_may_label
 from inventory.kinds.nodes import Node
 from manciple.access import authorization
 from manciple.access.attributes import Attributes
+from manciple.access.kinds import certificate_requests
+from manciple.access.kinds.certificate_rules import parsed_request
 from manciple.api import first_stage
 from manciple.store import hooks, objects
 from manciple.store.hooks import Write
@@ -33,7 +39,9 @@ from manciple.wire.errors import Forbidden, NotFound
 from manciple.wire.identity import Identity
 from manciple.wire.registry import registry
 
-RESOURCES = frozenset({"nodes", "pods", "leases.coordination.k8s.io", "resourceslices.resource.k8s.io", ACCOUNTS})
+LEASES, SLICES = "leases.coordination.k8s.io", "resourceslices.resource.k8s.io"
+#: Signers of certificates with which nodes come, and with which they serve.
+NODE_SIGNERS = (certificate_requests.NODE_SIGNER, "kubernetes.io/kubelet-serving")
 
 #: (resource, namespace, name) -> the object; None where there is none
 Find = Callable[[str, str, str], Any]
@@ -302,10 +310,27 @@ def _audience(identity: Identity, request: Any, pod: Pod) -> str:
     )
 
 
+# Certificates ---------------------------------------------------------------------------------------------------------
+
+
+def _certificate_request(node: str, write: Write, _find: Find) -> str:
+    if write.operation != "CREATE" or write.new.spec.signer_name not in NODE_SIGNERS:
+        return ""
+    try:
+        asked = parsed_request(write.new.spec.request)
+    except ValueError as error:
+        return f"unable to parse csr: {error}"
+    names = [one.value for one in asked.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
+    own = f"{USER_PREFIX}{node}"
+    return "" if names == [own] else f"can only create a node CSR with CN={own}"
+
+
 _RESTRICTIONS: Mapping[str, Callable[[str, Write, Find], str]] = {
     "pods": _pod,
     "nodes": _node,
-    "leases.coordination.k8s.io": _lease,
-    "resourceslices.resource.k8s.io": _slice,
+    LEASES: _lease,
+    SLICES: _slice,
     ACCOUNTS: _token,
+    certificate_requests.RESOURCE: _certificate_request,
 }
+RESOURCES = frozenset(_RESTRICTIONS)

@@ -13,6 +13,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from manciple.access import aggregation
 from manciple.access.kinds import default_roles, roles
 from manciple.access.kinds.default_roles import AUTO_UPDATE
 from manciple.access.kinds.policy_rules import uncovered
@@ -31,6 +32,7 @@ def ensure_roles() -> None:
         for kind, defaults in wanted:
             for default in defaults:
                 _ensure(writer, kind, default)
+        aggregation.gather(writer)
 
 
 def _ensure(writer: objects.Writer, kind: Kind, default: ApiObject) -> None:

@@ -26,7 +26,7 @@ from manciple.access.attributes import Attributes, Decision
 from manciple.access.authorization import HeldRules, register_authorizer
 from manciple.access.kinds import default_roles, roles
 from manciple.access.kinds.policy_rules import CompiledRules
-from manciple.access.kinds.roles import AnyBinding, PolicyRule, RoleBinding, RoleRef, Subject
+from manciple.access.kinds.roles import AnyBinding, ClusterRole, PolicyRule, RoleBinding, RoleRef, Subject
 from manciple.store import announce, hooks
 from manciple.store.follower import Follower, View
 from manciple.store.records import Change, Written
@@ -156,6 +156,10 @@ class PolicyView(View):
         if not self._started or not self._is_started():
             self.ready()
         self.policy.decided = {}  # the last thing: what was worked out meanwhile goes with it
+
+    def cluster_roles(self) -> Sequence[ClusterRole]:
+        """All that are stored."""
+        return tuple(self._stored[CLUSTER_ROLES].values())
 
     def _replace(self, resource: str, key: tuple[str, str], old: Any, new: Any) -> None:
         if resource in (ROLES, CLUSTER_ROLES):

@@ -38,19 +38,27 @@ def render(
     if client is not None:
         credential["client-certificate-data"] = base64.b64encode(client.certificate).decode()
         credential["client-key-data"] = base64.b64encode(client.key).decode()
-    cluster = {"server": server.url}
-    if server.ca_pem:
-        cluster["certificate-authority-data"] = base64.b64encode(server.ca_pem.encode()).decode()
     context = f"{user}@{CLUSTER}"
     document = {
         "apiVersion": "v1",
         "kind": "Config",
-        "clusters": [{"name": CLUSTER, "cluster": cluster}],
+        "clusters": [{"name": CLUSTER, "cluster": _cluster(server)}],
         "users": [{"name": user, "user": credential}],
         "contexts": [{"name": context, "context": {"cluster": CLUSTER, "user": user, "namespace": namespace}}],
         "current-context": context,
     }
     return yaml.safe_dump(document, sort_keys=False)
+
+
+def render_cluster(server: Server) -> str:
+    """A file that says where the API is and how it is known, and nothing of users (upstream: cluster-info)."""
+    document = {"apiVersion": "v1", "kind": "Config", "clusters": [{"name": "", "cluster": _cluster(server)}]}
+    return yaml.safe_dump(document, sort_keys=False)
+
+
+def _cluster(server: Server) -> dict[str, str]:
+    authority = base64.b64encode(server.ca_pem.encode()).decode()
+    return {"server": server.url, **({"certificate-authority-data": authority} if authority else {})}
 
 
 def read_token(text: str) -> str | None:

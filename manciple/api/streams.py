@@ -145,12 +145,16 @@ class Hub:
 
     async def join(self, resource: str, *, limit: int = QUEUE_LIMIT) -> tuple[Watcher, int]:
         """A new watcher, and the hub's position when it joined: events above that will be in its queue."""
-        if self._started is None:
-            self._started = self._loop.create_task(self._start())
-        await asyncio.shield(self._started)
+        await self.follow()
         watcher = Watcher(resource, limit)
         self._watchers[resource].add(watcher)
         return watcher, self.position
+
+    async def follow(self) -> None:
+        """Hear of the log from now on, if that is not so already."""
+        if self._started is None:
+            self._started = self._loop.create_task(self._start())
+        await asyncio.shield(self._started)
 
     def leave(self, watcher: Watcher) -> None:
         self._watchers[watcher.resource].discard(watcher)
@@ -234,6 +238,7 @@ async def admitted(scope: Scope) -> Admission:
 async def refused(admission: Admission) -> ApiError:
     """Returns when whoever has a stream may have it no longer: why."""
     hub = Hub.of_running_loop()
+    await hub.follow()
     while True:
         changed, identified = hub.rights_changed, True
         try:

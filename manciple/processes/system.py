@@ -36,7 +36,7 @@ from manciple.audit import trail
 from manciple.audit.searching import Search
 from manciple.audit.shipping import Shipment
 from manciple.celery import app
-from manciple.processes import accounts
+from manciple.processes import accounts, node_bootstrap
 from manciple.processes.home import Home
 from manciple.processes.listeners import Address, Listeners, Tls, bind, warm
 from manciple.processes.standing import ensure_standing_objects
@@ -285,6 +285,7 @@ class System:
 
     def _prepare_accounts(self, server: Server, nodes: list[str]) -> None:
         accounts.write_kubeconfigs(self._home, server=server, nodes=nodes)
+        node_bootstrap.ensure(server)
         if self._options.demo and build_demo():
             self._say("Created the demo: classes of the simulated devices, and template one-gpu in namespace demo")
 

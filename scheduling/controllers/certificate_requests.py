@@ -201,7 +201,8 @@ def _sign(writer: Writer, request: CertificateSigningRequest, now: datetime) -> 
     try:
         parsed = parsed_request(request.spec.request)
         name, lifetime = check(parsed, request), _lifetime(request)
-        certificate = sign_client(parsed, authority=_authority(), lifetime=lifetime, now=now)
+        issued = _date(name, now)
+        certificate = sign_client(parsed, authority=_authority(), lifetime=lifetime, now=issued)
     except OSError as error:
         log.warning("request %s waits for a worker that has the authority's files: %s", request.metadata.name, error)
         return False
@@ -211,8 +212,14 @@ def _sign(writer: Writer, request: CertificateSigningRequest, now: datetime) -> 
         return True
     status = replace(request.status, certificate=base64.b64encode(certificate).decode())
     writer.update(kind(RESOURCE), replace(request, status=status), subresource="status")
-    IssuedCertificate.objects.create(name=name, key=key_digest(parsed), issued=now, expires=now + lifetime)
+    IssuedCertificate.objects.create(name=name, key=key_digest(parsed), issued=issued, expires=issued + lifetime)
     return True
+
+
+def _date(name: str, now: datetime) -> datetime:
+    """Later than what was revoked: a certificate tells whole seconds, and a new one may follow within the second."""
+    revoked = CertificateRevocation.objects.filter(name=name).first()
+    return max(now, revoked.before + timedelta(seconds=1)) if revoked else now
 
 
 def _authority() -> SigningAuthority:

@@ -9,6 +9,7 @@
        3d. if nothing fits: is an idle allocation of its own in the way?         PostFilter
        3e. what was found is assumed, so that the next pod does not find it      Reserve
     4. the batch is written in one transaction                                   PreBind, Bind (scheduling.commit)
+       a pod whose devices must be attached first waits for that                 PreBind (scheduling.binding)
     5. all assumptions are dropped: the log brings back what was written         Unreserve
 
 Steps 3 to 5 touch nothing outside the worker but the database, in step 4. A crash anywhere, or a database that goes
@@ -22,7 +23,7 @@ import math
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import cast
 
 from django.conf import settings
@@ -31,13 +32,14 @@ from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim
 from manciple.store.follower import Follower
 from manciple.store.per_process import PerProcess
-from scheduling import coordination, heartbeats, hints, queue
+from scheduling import binding, coordination, heartbeats, hints, queue
 from scheduling.allocator import (
     Allocated,
     AllocationFailed,
     Deadline,
     Features,
     Fit,
+    NodePlacement,
     NodeView,
     Unallocatable,
     Undecided,
@@ -51,7 +53,16 @@ from scheduling.commit import commit
 from scheduling.controllers.declaration import ADDED, DELETING, FINISHED, Controller, Queue
 from scheduling.coordination import utc_now
 from scheduling.nodes import FilterResult
-from scheduling.plans import SCHEDULER_ERROR, SCHEDULING_GATED, UNSCHEDULABLE, Decision, Placement, PodRefusal
+from scheduling.plans import (
+    SCHEDULER_ERROR,
+    SCHEDULING_GATED,
+    UNSCHEDULABLE,
+    Decision,
+    Placement,
+    PodRefusal,
+    StillBinding,
+)
+from scheduling.pod_claims import is_reserved_for
 from scheduling.queue import Done, Outcome, Retry
 from scheduling.resources import CLAIMS, PODS
 
@@ -138,14 +149,14 @@ class SchedulingWorker:
         if not uids:
             return []
         revision = state.revision
-        decisions, undecided = _decisions(state, uids)
+        decisions, undecided = _decisions(state, uids, self._clock())
         try:
             return commit(state, decisions, undecided=undecided, revision=revision, now=self._clock())
         finally:
             state.drop_assumptions()
 
 
-def _decisions(state: ClusterState, uids: Iterable[str]) -> tuple[list[Decision], list[Outcome]]:
+def _decisions(state: ClusterState, uids: Iterable[str], now: datetime) -> tuple[list[Decision], list[Outcome]]:
     """Step 3: (what was decided, how it ends for the pods about which nothing could be)."""
     decisions: list[Decision] = []
     undecided: list[Outcome] = []
@@ -155,7 +166,8 @@ def _decisions(state: ClusterState, uids: Iterable[str]) -> tuple[list[Decision]
             undecided.append(Done(uid=uid))
             continue
         try:
-            decisions.append(decide(state, pod))
+            with state.trying(pod):
+                decisions.append(_while_binding(state, pod, now) or decide(state, pod))
         except Exception as error:
             name = f"{pod.metadata.namespace}/{pod.metadata.name}"
             log.exception("nothing could be decided about pod %s; it is tried again after a rest", name)
@@ -168,7 +180,29 @@ def _is_for_now(outcome: Outcome) -> bool:
     return isinstance(outcome, Retry) and outcome.at_once
 
 
-def decide(state: ClusterState, pod: Pod) -> Decision:
+def _while_binding(state: ClusterState, pod: Pod, now: datetime) -> PodRefusal | StillBinding | None:
+    """What becomes of a pod that has its devices and waits for them to be attached; None where there is none to wait.
+
+    Devices that failed it are given back, and avoided as long as there are others.
+    """
+    claims = state.pre_filter(pod)
+    if isinstance(claims, Hold):
+        return None
+    timeout = timedelta(seconds=settings.SCHEDULER_BINDING_TIMEOUT)
+    failed = binding.failures(pod, claims, now=now, timeout=timeout)
+    if failed:
+        given_up = tuple(claim for claim in claims if claim.metadata.uid in failed)
+        state.avoid(pod, given_up)
+        hold = Hold(reasons=Reason.ERROR, cause=next(iter(failed.values())))
+        return PodRefusal(pod=pod, hold=hold, condition=SCHEDULER_ERROR, deallocate=given_up)
+    node, uid = pod.status.nominated_node_name, pod.metadata.uid
+    awaited = [claim for claim in claims if not binding.is_ready(claim)]
+    if not node or not awaited or not all(is_reserved_for(claim, uid) for claim in claims):
+        return None
+    return StillBinding(pod=pod, hold=binding.waiting(pod, node, awaited), until=binding.earliest(awaited, timeout))
+
+
+def decide(state: ClusterState, pod: Pod) -> Placement | PodRefusal:
     """Step 3 for one pod; a placement is assumed."""
     claims = state.pre_filter(pod)
     if isinstance(claims, Hold):
@@ -180,7 +214,10 @@ def decide(state: ClusterState, pod: Pod) -> Decision:
         return _refused_by_nodes(state, pod, filtered, {})
     if not wanting:
         return _reserve(state, Placement(pod=pod, node=_quietest(state, pod, filtered.fitting), claims=claims))
-    placed = place(state.snapshot(), wanting, filtered.fitting, score=_score(state, pod), deadline=filter_deadline())
+    with state.avoiding(pod) as avoided:
+        placed = _search(state, pod, wanting, filtered.fitting)
+    if avoided and not isinstance(placed.outcome, Allocated):
+        placed = _search(state, pod, wanting, filtered.fitting)
     match placed.outcome:
         case Allocated(results=results) if placed.node is not None:
             given = {claim.metadata.uid: result for claim, result in zip(wanting, results, strict=True)}
@@ -188,6 +225,12 @@ def decide(state: ClusterState, pod: Pod) -> Decision:
         case AllocationFailed(cause=cause, fatal_for_pod=True):
             return PodRefusal(pod=pod, hold=Hold(reasons=Reason.ERROR, cause=cause), condition=SCHEDULER_ERROR)
     return _refused_by_nodes(state, pod, filtered, placed.refusals)
+
+
+def _search(
+    state: ClusterState, pod: Pod, wanting: Sequence[ResourceClaim], nodes: tuple[NodeView, ...]
+) -> NodePlacement:
+    return place(state.snapshot(), wanting, nodes, score=_score(state, pod), deadline=filter_deadline())
 
 
 def filter_deadline() -> Deadline:
@@ -213,7 +256,11 @@ def _score(state: ClusterState, pod: Pod) -> Callable[[Fit], float]:
 
 
 def _quietest(state: ClusterState, pod: Pod, fitting: tuple[NodeView, ...]) -> str:
-    """Without new devices to place: what the pod would rather; then the node with the fewest pods, first by name."""
+    """Without new devices to place: the node it is nominated for; else what it would rather; then the node with the
+    fewest pods, first by name.
+    """
+    if any(node.name == pod.status.nominated_node_name for node in fitting):
+        return pod.status.nominated_node_name
     nodes, preference = state.nodes, state.nodes.preference(pod)
     if preference is None:
         return min(fitting, key=lambda node: (nodes.pods_on(node.name), node.name)).name
@@ -265,7 +312,7 @@ def _refused_by_nodes(
     )
     awaited = frozenset(claim_key(claim.metadata.namespace, claim.metadata.name) for claim in filtered.elsewhere)
     hold = Hold(reasons=reasons, awaited=awaited, cause=cause)
-    return PodRefusal(pod=pod, hold=hold, condition=UNSCHEDULABLE, deallocate=idle)
+    return PodRefusal(pod=pod, hold=hold, condition=UNSCHEDULABLE, deallocate=() if idle is None else (idle,))
 
 
 def _post_filter(pod: Pod, filtered: FilterResult) -> ResourceClaim | None:

@@ -17,6 +17,7 @@ MOST_MODULES = 93
 APART = (
     *("manciple/access/", "manciple/admission/", "manciple/api/first_stage", "manciple/api/door", "claims/access/"),
     *("claims/kinds/security_", "nodeagent/runtimes/security.py"),
+    *("manciple/wire/identity", "claims/kinds/references"),
     *("manciple/api/auditing", "manciple/audit/", "manciple/store/origins"),
 )
 

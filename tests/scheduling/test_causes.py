@@ -66,8 +66,12 @@ CAUSES: tuple[AnyCause, ...] = (
     causes.CountersExhausted(request="gpu", wanted=2, accepted=3),
     causes.RequestsCompete(4, 3),
     causes.ConstraintsUnmet("a/b", ("matchAttribute: example.com/root",)),
+    causes.AwaitingBinding("node-1"),
+    causes.BindingFailed("b", reason="Fabric", detail="no free port"),
+    causes.BindingFailed("b", timed_out=True),
     NoNodeFits(nodes=0),
     NoNodeFits(nodes=3, refused=((NodeRefusal("NodeName"), 2), (NodeRefusal("NodeResourcesFit", "pods"), 1))),
+    NoNodeFits(nodes=2, refused=((NodeRefusal("InterPodAffinity", "anti-affinity", resolvable=True), 2),)),
     NoNodeFits(nodes=1, refused=((causes.CannotAllocate(), 1),), because=causes.DevicesInUse(**FEW)),
     NoNodeFits(nodes=1, because=causes.ClaimNotFound("b"), deallocated=True),
 )

@@ -62,3 +62,26 @@ def test_every_recorded_decision_is_ours_with_its_reason() -> None:
         if (ours := authorize(who, wanted)) != theirs
     ]
     assert different == []
+
+
+GET_CLAIM = Attributes(
+    verb="get", group="resource.k8s.io", resource="resourceclaims", namespace="team-a", name="cl", version="v1"
+)
+#: Who looks like the agent of n1 and is not.
+NOT_AGENTS = {
+    "a name without the group": Identity("system:node:n1", (AUTHENTICATED,)),
+    "the group without the name": Identity("n1", (NODES, AUTHENTICATED)),
+    "a service account of that name": Identity("system:serviceaccount:system:node:n1", (NODES,)),
+}
+
+
+@pytest.mark.parametrize("phrase", NOT_AGENTS)
+def test_name_and_group_together_make_an_agent(phrase: str) -> None:
+    build_cluster()
+    assert authorize(agent("n1"), GET_CLAIM).allowed
+    assert authorize(NOT_AGENTS[phrase], GET_CLAIM) == Decision(False)
+
+
+def test_an_agent_without_a_node_may_do_nothing() -> None:
+    build_cluster()
+    assert authorize(agent(""), GET_CLAIM) == Decision(False, 'unknown node for user "system:node:"')

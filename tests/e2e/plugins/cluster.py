@@ -7,6 +7,8 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import yaml
+
 from tests.e2e.api_client import Api, Document
 from tests.e2e.processes import Process, Up, wait_for
 
@@ -67,11 +69,47 @@ class System:
     up: Up
     api: Api
     agent: AgentProcess
+    drivers_kubeconfig: Path
 
-    @property
-    def drivers_kubeconfig(self) -> Path:
-        """Not the node's: its agent may write no claim, and drivers report on their devices in `status.devices`."""
-        return self.up.kubeconfig
+
+#: What the service account of drivers may do, as docs/drivers.md has it.
+DRIVER_RULES = (
+    {"apiGroups": ["resource.k8s.io"], "resources": ["resourceclaims"], "verbs": ["get"]},
+    {
+        "apiGroups": ["resource.k8s.io"],
+        "resources": ["resourceslices"],
+        "verbs": ["get", "list", "watch", "create", "update", "patch", "delete"],
+    },
+    {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]},
+    {"apiGroups": ["resource.k8s.io"], "resources": ["resourceclaims/status"], "verbs": ["update", "patch"]},
+    {
+        "apiGroups": ["resource.k8s.io"],
+        "resources": ["resourceclaims/driver"],
+        "verbs": ["associated-node:update", "associated-node:patch"],
+    },
+)
+DRIVERS = "drivers"
+
+
+def let_drivers_in(api: Api, admin: Path, folder: Path) -> Path:
+    """The kubeconfig file of a service account whose token is bound to a pod on the node, as agents give it to pods."""
+    roles, account = "/apis/rbac.authorization.k8s.io/v1", {"name": DRIVERS, "namespace": DRIVERS}
+    api.made("/api/v1/namespaces", {"metadata": {"name": DRIVERS}})
+    api.made(f"/api/v1/namespaces/{DRIVERS}/serviceaccounts", {"metadata": account})
+    api.made(f"{roles}/clusterroles", {"metadata": {"name": DRIVERS}, "rules": DRIVER_RULES})
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": DRIVERS}
+    binding = {"metadata": {"name": DRIVERS}, "roleRef": role, "subjects": [{"kind": "ServiceAccount", **account}]}
+    api.made(f"{roles}/clusterrolebindings", binding)
+    spec = {"nodeName": NODE, "serviceAccountName": DRIVERS, "containers": [{"name": "driver", "image": "driver"}]}
+    pod = api.made(PODS.format(DRIVERS), {"metadata": {"name": DRIVERS}, "spec": spec})
+    bound_to = {"apiVersion": "v1", "kind": "Pod", "name": DRIVERS, "uid": pod["metadata"]["uid"]}
+    asked = {"spec": {"boundObjectRef": bound_to, "expirationSeconds": 36000}}
+    answer = api.made(f"/api/v1/namespaces/{DRIVERS}/serviceaccounts/{DRIVERS}/token", asked)
+    document = yaml.safe_load(admin.read_text())
+    document["users"][0]["user"] = {"token": answer["status"]["token"]}
+    kubeconfig = folder / "drivers.kubeconfig"
+    kubeconfig.write_text(yaml.safe_dump(document))
+    return kubeconfig
 
 
 def start_system(folder: Path) -> System:
@@ -82,9 +120,8 @@ def start_system(folder: Path) -> System:
     for made in (agent.cdi, agent.plugins / "plugins_registry"):
         made.mkdir(parents=True)
     agent.start()
-    system = System(up, api, agent)
     wait_for("the node to be ready", lambda: node_ready(api))
-    return system
+    return System(up, api, agent, let_drivers_in(api, up.kubeconfig, folder))
 
 
 def node_ready(api: Api) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from manciple.access.authentication import agent_tokens
+from manciple.access.authentication import agent_tokens, tokens
 from nodeagent import https
 from nodeagent.https import Endpoint, HttpsAnswer, Request
 from tests.manciple.api.server import ApiServer
@@ -213,6 +213,27 @@ def test_a_container_that_cannot_be_chosen_is_a_bad_request(http: httpx.Client, 
     make_pod(http, "p", *names, **spec)
     answer = http.get(f"{PODS}/p/log", params={"container": wanted})
     assert (answer.status_code, answer.json()["reason"], answer.json()["message"]) == (400, "BadRequest", message)
+
+
+def test_a_log_ends_with_the_right_to_read_it(api_server: ApiServer, http: httpx.Client, bound: FakeAgent) -> None:
+    bound.answer = bound.stream
+    bindings = "/apis/rbac.authorization.k8s.io/v1/namespaces/default/rolebindings"
+    binding = {
+        "metadata": {"name": "bob"},
+        "roleRef": {"kind": "ClusterRole", "name": "view"},
+        "subjects": [{"kind": "User", "name": "bob"}],
+    }
+    assert http.post(bindings, json=binding).status_code == 201
+    with (
+        api_server.client(token=tokens.issue("bob", [])) as bob,
+        bob.stream("GET", f"{PODS}/p/log", params={"follow": "true"}) as response,
+    ):
+        pieces = response.iter_text()
+        assert next(pieces) == "one\n"
+        assert http.delete(f"{bindings}/bob").status_code == 200
+        with pytest.raises(httpx.RemoteProtocolError):
+            list(pieces)
+    assert bound.ended.get(timeout=TIMEOUT) == "ended"
 
 
 # What is refused.

@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
+from manciple.access.authentication import tokens
 from manciple.api import streams, watch
 from manciple.store import pruning
 from tests.manciple.api.requests import CLAIMS, LEASES, METADATA, NAMESPACES, PODS, TABLE, claim, lease, pod
@@ -254,3 +255,50 @@ def test_a_client_that_does_not_keep_up_is_let_go() -> None:
 def prune_everything() -> None:
     """Make the log forget all that is not the latest of an object."""
     pruning.prune(older_than=timedelta(0))
+
+
+# Rights that end while a watch is open.
+
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+VIEWER = {
+    "metadata": {"name": "bob"},
+    "roleRef": {"kind": "ClusterRole", "name": "view"},
+    "subjects": [{"kind": "User", "name": "bob"}],
+}
+
+
+@contextmanager
+def watched_by_bob(api_server: ApiServer, server: Server) -> Iterator[Watch]:
+    """Of the claims in the namespace default, which a binding lets him see."""
+    server.made(f"{RBAC}/namespaces/default/rolebindings", VIEWER)
+    token = tokens.issue("bob", [])
+    with (
+        api_server.client(token=token) as bob,
+        bob.stream("GET", f"{CLAIMS}?watch=true") as response,
+    ):
+        assert response.status_code == 200
+        watching = Watch(response)
+        server.made(CLAIMS, claim("first"))
+        assert watching.take(1) == [("ADDED", "first")]
+        yield watching
+
+
+def test_a_watch_ends_with_the_right_to_it(api_server: ApiServer, server: Server) -> None:
+    with watched_by_bob(api_server, server) as watching:
+        server.made(f"{RBAC}/clusterroles", {"metadata": {"name": "x"}, "rules": []})  # changes nothing for him
+        server.made(CLAIMS, claim("second"))
+        assert watching.take(1) == [("ADDED", "second")]
+        assert server.client.delete(f"{RBAC}/namespaces/default/rolebindings/bob").status_code == 200
+        (last,) = watching.rest()
+    assert (last["type"], last["object"]["code"], last["object"]["reason"]) == ("ERROR", 403, "Forbidden")
+    assert 'User "bob" cannot watch resource "resourceclaims"' in last["object"]["message"]
+
+
+def test_a_watch_ends_with_the_token_that_opened_it(
+    api_server: ApiServer, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streams, "ASKED_AGAIN", 0.05)
+    with watched_by_bob(api_server, server) as watching:
+        tokens.revoke("bob")
+        (last,) = watching.rest()
+    assert (last["type"], last["object"]["code"]) == ("ERROR", 401)

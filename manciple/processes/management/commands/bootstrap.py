@@ -14,7 +14,7 @@ from django.core.management.base import BaseCommand
 
 from manciple.api import certificates
 from manciple.api.kubeconfig import Server
-from manciple.processes import accounts
+from manciple.processes import accounts, node_bootstrap
 from manciple.processes.home import Home
 from manciple.processes.standing import ensure_standing_objects
 
@@ -35,5 +35,6 @@ class Command(BaseCommand):
         ensure_standing_objects()
         server = Server(url=options["server"], ca_pem=ca_pem)
         accounts.write_kubeconfigs(home, server=server, nodes=options["node"])
+        node_bootstrap.ensure(server)
         told = accounts.how_to_sign_in(accounts.first_link(settings.PAGES_URL))
         self.stdout.write(f"kubeconfig: {home.kubeconfig}\nsign in:    {told}")
