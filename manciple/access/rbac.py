@@ -17,7 +17,7 @@ Sources: plugin/pkg/auth/authorizer/rbac/rbac.go, pkg/registry/rbac/validation/r
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any
@@ -25,7 +25,7 @@ from typing import Any
 from manciple.access.attributes import Attributes, Decision
 from manciple.access.authorization import HeldRules, register_authorizer
 from manciple.access.kinds import default_roles, roles
-from manciple.access.kinds.policy_rules import CompiledRules
+from manciple.access.kinds.policy_rules import ALL, CompiledRules, Place, places_of
 from manciple.access.kinds.roles import AnyBinding, ClusterRole, PolicyRule, RoleBinding, RoleRef, Subject
 from manciple.store import announce, hooks
 from manciple.store.follower import Follower, View
@@ -45,8 +45,11 @@ RESOURCES = (CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS, ROLES, ROLE_BINDINGS)
 
 #: ("", name) of a ClusterRole, (namespace, name) of a Role
 RoleKey = tuple[str, str]
-#: ("User", name) or ("Group", name); a service account is the user that it is to the API
-SubjectKey = tuple[str, str]
+#: ("" or a namespace, "User" or "Group", name): to whom where; a service account is the user that it is to the API
+Scope = tuple[str, str, str]
+
+#: Roles of one subject in one scope beyond which they are merged, so that each question is a few look-ups again.
+MANY = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,46 +60,99 @@ class Grant:
     source: str
 
 
+class Merged:
+    """What many grants allow together, and which of them each is due to."""
+
+    __slots__ = ("_paths", "_resources", "missing", "names_matter")
+
+    def __init__(self, grants: Iterable[Grant], known: Mapping[RoleKey, CompiledRules]) -> None:
+        self.missing: list[str] = []
+        self.names_matter = False
+        #: place -> (verb, name or None) -> the first grant of it
+        self._resources: dict[Place, dict[tuple[str, str | None], Grant]] = {}
+        self._paths: list[tuple[CompiledRules, Grant]] = []
+        for grant in grants:
+            rules = known.get(grant.role)
+            if rules is None:
+                self.missing.append(_missing(grant.role))
+            else:
+                self._take(rules, grant)
+
+    def _take(self, rules: CompiledRules, grant: Grant) -> None:
+        self.names_matter = self.names_matter or rules.names_matter
+        if rules.paths:
+            self._paths.append((rules, grant))
+        for place, verbs in rules.resources.items():
+            table = self._resources.setdefault(place, {})
+            for verb, names in verbs.items():
+                for name in (None,) if names is None else names:
+                    table.setdefault((verb, name), grant)
+
+    def find(self, wanted: Attributes, places: Sequence[Place]) -> Grant | None:
+        """The grant that allows it."""
+        if wanted.path:
+            return next((grant for rules, grant in self._paths if rules.allow(wanted, places)), None)
+        for place in places:
+            table = self._resources.get(place)
+            if table is not None:
+                for verb in (wanted.verb, ALL):
+                    found = table.get((verb, None)) or table.get((verb, wanted.name))
+                    if found is not None:
+                        return found
+        return None
+
+
 @dataclass(slots=True)
 class Policy:
     """All roles and bindings. What readers look up is replaced as a whole, never changed in place."""
 
     roles: dict[RoleKey, CompiledRules] = field(default_factory=dict)
-    #: ("" or a namespace, subject) -> by the binding's name, in its order
-    grants: dict[tuple[str, SubjectKey], tuple[tuple[str, Grant], ...]] = field(default_factory=dict)
+    #: by the binding's name, in its order
+    grants: dict[Scope, tuple[tuple[str, Grant], ...]] = field(default_factory=dict)
+    #: of those that have many; made when they are first asked for
+    merged: dict[Scope, Merged] = field(default_factory=dict)
     #: what was decided since the last change; see `decide`
     decided: dict[tuple[object, ...], Decision | None] = field(default_factory=dict)
 
     def add(self, binding: AnyBinding) -> None:
         """A subject that a binding names twice is granted it once."""
         name = binding.metadata.name
-        for key, grant in _grants_of(binding).items():
-            others = (one for one in self.grants.get(key, ()) if one[0] != name)
-            self.grants[key] = tuple(sorted((*others, (name, grant)), key=lambda one: one[0]))
+        for scope, grant in _grants_of(binding).items():
+            others = (one for one in self.grants.get(scope, ()) if one[0] != name)
+            self.grants[scope] = tuple(sorted((*others, (name, grant)), key=lambda one: one[0]))
 
     def remove(self, binding: AnyBinding) -> None:
         name = binding.metadata.name
-        for key in _grants_of(binding):
-            left = tuple(one for one in self.grants.get(key, ()) if one[0] != name)
+        for scope in _grants_of(binding):
+            left = tuple(one for one in self.grants.get(scope, ()) if one[0] != name)
             if left:
-                self.grants[key] = left
+                self.grants[scope] = left
             else:
-                self.grants.pop(key, None)
+                self.grants.pop(scope, None)
 
-    def granted(self, identity: Identity, namespace: str) -> Iterator[Grant]:
-        """What `identity` is granted everywhere and, where a namespace is given, in it."""
-        subjects = [(roles.USER, identity.name), *((roles.GROUP_KIND, group) for group in identity.groups)]
-        for scope in ("", namespace) if namespace else ("",):
-            for subject in subjects:
-                for _, grant in self.grants.get((scope, subject), ()):
-                    yield grant
+    def scopes_of(self, identity: Identity, namespace: str) -> Iterator[Scope]:
+        """Where something is granted to `identity`: everywhere and, where a namespace is given, in it."""
+        grants = self.grants
+        for where in ("", namespace) if namespace else ("",):
+            if (scope := (where, roles.USER, identity.name)) in grants:
+                yield scope
+            for group in identity.groups:
+                if (scope := (where, roles.GROUP_KIND, group)) in grants:
+                    yield scope
+
+    def merge(self, scope: Scope) -> Merged:
+        merged = self.merged  # before what is read: a change replaces it after what it changes
+        found = merged.get(scope)
+        if found is None:
+            found = merged[scope] = Merged((grant for _, grant in self.grants.get(scope, ())), self.roles)
+        return found
 
 
-def _grants_of(binding: AnyBinding) -> dict[tuple[str, SubjectKey], Grant]:
+def _grants_of(binding: AnyBinding) -> dict[Scope, Grant]:
     namespace = binding.metadata.namespace
     role = _role_key(binding.role_ref, namespace)
     return {
-        (namespace, subject): Grant(role, _source(binding, named))
+        (namespace, *subject): Grant(role, _source(binding, named))
         for named in reversed(binding.subjects)
         if (subject := _subject_key(named, namespace)) is not None
     }
@@ -106,7 +162,7 @@ def _role_key(reference: RoleRef, namespace: str) -> RoleKey:
     return (namespace if reference.kind == roles.ROLE_KIND else "", reference.name)
 
 
-def _subject_key(subject: Subject, namespace: str) -> SubjectKey | None:
+def _subject_key(subject: Subject, namespace: str) -> tuple[str, str] | None:
     """A service account without a namespace is one of the binding's."""
     if subject.kind != roles.SERVICE_ACCOUNT:
         return (subject.kind, subject.name)
@@ -155,6 +211,7 @@ class PolicyView(View):
             self._replace(change.resource, key, old, new)
         if not self._started or not self._is_started():
             self.ready()
+        self.policy.merged = {}
         self.policy.decided = {}  # the last thing: what was worked out meanwhile goes with it
 
     def cluster_roles(self) -> Sequence[ClusterRole]:
@@ -300,15 +357,34 @@ def _decide(held: Policy, identity: Identity, wanted: Attributes) -> tuple[Decis
     """The decision, and whether another name might have changed it."""
     missing: list[str] = []
     by_name = False
-    for grant in held.granted(identity, "" if wanted.path else wanted.namespace):
+    places = places_of(wanted)
+    for scope in held.scopes_of(identity, "" if wanted.path else wanted.namespace):
+        found, named = _find(held, scope, wanted, places, missing)
+        by_name = by_name or named
+        if found is not None:
+            return Decision(True, f"RBAC: allowed by {found.source}"), by_name
+    return Decision(False, f"RBAC: {_together(missing)}" if missing else ""), by_name
+
+
+def _find(
+    held: Policy, scope: Scope, wanted: Attributes, places: Sequence[Place], missing: list[str]
+) -> tuple[Grant | None, bool]:
+    """The grant that allows it, and whether names matter. Roles that do not exist are added to `missing`."""
+    grants = held.grants.get(scope, ())
+    if len(grants) > MANY:
+        merged = held.merge(scope)
+        missing.extend(merged.missing)
+        return merged.find(wanted, places), merged.names_matter
+    by_name = False
+    for _, grant in grants:
         rules = held.roles.get(grant.role)
         if rules is None:
             missing.append(_missing(grant.role))
             continue
         by_name = by_name or rules.names_matter
-        if rules.allow(wanted):
-            return Decision(True, f"RBAC: allowed by {grant.source}"), by_name
-    return Decision(False, f"RBAC: {_together(missing)}" if missing else ""), by_name
+        if rules.allow(wanted, places):
+            return grant, by_name
+    return None, by_name
 
 
 def known_rules(identity: Identity, namespace: str, *, newest: bool = False) -> HeldRules:
@@ -316,12 +392,13 @@ def known_rules(identity: Identity, namespace: str, *, newest: bool = False) -> 
     held = policy(newest=newest)
     found: list[PolicyRule] = []
     missing: list[str] = []
-    for grant in held.granted(identity, namespace):
-        compiled = held.roles.get(grant.role)
-        if compiled is None:
-            missing.append(_missing(grant.role))
-        else:
-            found.extend(compiled.rules)
+    for scope in held.scopes_of(identity, namespace):
+        for _, grant in held.grants.get(scope, ()):
+            compiled = held.roles.get(grant.role)
+            if compiled is None:
+                missing.append(_missing(grant.role))
+            else:
+                found.extend(compiled.rules)
     return HeldRules(tuple(found), incomplete=bool(missing), error=_together(missing) if missing else "")
 
 

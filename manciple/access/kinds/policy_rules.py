@@ -1,6 +1,6 @@
 """What the rules of roles mean: whether they allow something, and whether some cover others. PURE.
 
-A role's rules are compiled to a table from (API group, resource) to verbs and names, so a question costs a few look-ups
+A role's rules are compiled to a table from (API group, resource) to verbs to names, so a question costs a few look-ups
 however long the role is. Sources: pkg/apis/rbac/v1/evaluation_helpers.go,
 component-helpers/auth/rbac/validation/policy_comparator.go, pkg/registry/rbac/validation/policy_compact.go and
 pkg/controller/clusterroleaggregation of Kubernetes 1.36.
@@ -22,44 +22,64 @@ ALL = "*"
 # Whether they allow something -----------------------------------------------------------------------------------------
 
 
-#: verbs, and the names of the objects that they are allowed on; None for all
-Allowed = tuple[frozenset[str], frozenset[str] | None]
+#: (API group, resource), as rules name them: "" and "pods/status", or "*" for either
+Place = tuple[str, str]
+#: The names of the objects that a verb is allowed on; None for all.
+Names = frozenset[str] | None
+_NOBODY: frozenset[str] = frozenset()
+
+
+def places_of(wanted: Attributes) -> tuple[Place, ...]:
+    """Where rules may speak of the resource that is wanted."""
+    below = wanted.subresource
+    resources = (wanted.combined, f"*/{below}", ALL) if below else (wanted.resource, ALL)
+    return tuple((group, resource) for group in (wanted.group, ALL) for resource in resources)
 
 
 class CompiledRules:
     """The rules of one role, ready to be asked."""
 
-    __slots__ = ("_resources", "_urls", "names_matter", "rules")
+    __slots__ = ("names_matter", "paths", "resources", "rules")
 
     def __init__(self, rules: Sequence[PolicyRule]) -> None:
         self.rules = tuple(rules)
         #: some rule allows something on single objects only
         self.names_matter = any(rule.resource_names for rule in rules)
-        self._resources: dict[tuple[str, str], list[Allowed]] = {}
-        self._urls = [(frozenset(rule.verbs), rule.non_resource_urls) for rule in rules if rule.non_resource_urls]
+        #: place -> verb -> names
+        self.resources: dict[Place, dict[str, Names]] = {}
+        #: verbs on paths
+        self.paths = [(frozenset(rule.verbs), rule.non_resource_urls) for rule in rules if rule.non_resource_urls]
         for rule in rules:
-            allowed = frozenset(rule.verbs), frozenset(rule.resource_names) if rule.resource_names else None
             for group in rule.api_groups:
                 for resource in rule.resources:
-                    self._resources.setdefault((group, resource), []).append(allowed)
+                    _add(self.resources.setdefault((group, resource), {}), rule)
 
-    def allow(self, wanted: Attributes) -> bool:
+    def allow(self, wanted: Attributes, places: Sequence[Place]) -> bool:
+        """places: `places_of(wanted)`, worked out once for all roles that are asked."""
         if wanted.path:
-            return any(
-                (wanted.verb in verbs or ALL in verbs) and any(url_covers(url, wanted.path) for url in urls)
-                for verbs, urls in self._urls
-            )
+            return self._allow_path(wanted)
+        verb, name, known = wanted.verb, wanted.name, self.resources
+        for place in places:
+            verbs = known.get(place)
+            if verbs is not None:
+                for one in (verb, ALL):
+                    names = verbs.get(one, _NOBODY)
+                    if names is None or name in names:
+                        return True
+        return False
+
+    def _allow_path(self, wanted: Attributes) -> bool:
         return any(
-            (wanted.verb in verbs or ALL in verbs) and (names is None or wanted.name in names)
-            for verbs, names in self._of_resource(wanted)
+            (wanted.verb in verbs or ALL in verbs) and any(url_covers(url, wanted.path) for url in urls)
+            for verbs, urls in self.paths
         )
 
-    def _of_resource(self, wanted: Attributes) -> Iterator[Allowed]:
-        known, subresource = self._resources, wanted.subresource
-        resources = (wanted.combined, f"*/{subresource}", ALL) if subresource else (wanted.resource, ALL)
-        for group in (wanted.group, ALL):
-            for resource in resources:
-                yield from known.get((group, resource), ())
+
+def _add(verbs: dict[str, Names], rule: PolicyRule) -> None:
+    names = frozenset(rule.resource_names) if rule.resource_names else None
+    for verb in rule.verbs:
+        known = verbs.get(verb, _NOBODY)
+        verbs[verb] = None if known is None or names is None else known | names
 
 
 def url_covers(pattern: str, path: str) -> bool:

@@ -11,7 +11,7 @@ from manciple.access import rbac
 from manciple.access.attributes import Attributes, Decision
 from manciple.access.bootstrap import ensure_roles
 from manciple.access.kinds import roles
-from manciple.access.kinds.policy_rules import CompiledRules, described, uncovered
+from manciple.access.kinds.policy_rules import CompiledRules, described, places_of, uncovered
 from manciple.access.kinds.roles import ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding, RoleRef, Subject
 from manciple.store import objects
 from manciple.wire.base import ApiObject, ObjectMeta
@@ -73,7 +73,7 @@ ALLOWED = {
 
 @pytest.mark.parametrize(("allows", "wanted", "expected"), ALLOWED.values(), ids=ALLOWED.keys())
 def test_a_rule_allows_what_it_says(allows: PolicyRule, wanted: Attributes, expected: bool) -> None:
-    assert CompiledRules([allows]).allow(wanted) is expected
+    assert CompiledRules([allows]).allow(wanted, places_of(wanted)) is expected
 
 
 COVERED: dict[str, tuple[list[PolicyRule], PolicyRule, list[str]]] = {
@@ -308,3 +308,37 @@ def test_the_rules_of_somebody_are_those_of_all_that_they_are_granted() -> None:
     here, there = known_to(ALICE, "ns"), known_to(ALICE, "other")
     assert set(here) - set(there) == set(READS_PODS.rules)
     assert rule("create", "selfsubjectreviews", groups="authentication.k8s.io") in there
+
+
+@pytest.mark.usefixtures("started")
+def test_many_grants_of_one_subject_allow_what_each_of_them_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[ApiObject] = []
+    for number in range(12):
+        made.append(Role(metadata=meta(f"r{number}", "ns"), rules=(rule("get", f"things{number}"),)))
+        made.append(
+            RoleBinding(
+                metadata=meta(f"b{number}", "ns"), role_ref=ref("Role", f"r{number}"), subjects=(user("alice"),)
+            )
+        )
+    named = Role(metadata=meta("named", "ns"), rules=(rule("delete", "pods/log", names="p"), rule("*", "*/scale")))
+    gone = RoleBinding(metadata=meta("gone", "ns"), role_ref=ref("Role", "gone"), subjects=(user("alice"),))
+    bound_too = RoleBinding(metadata=meta("named", "ns"), role_ref=ref("Role", "named"), subjects=(user("alice"),))
+    paths = ClusterRole(metadata=meta("reads-pods"), rules=(rule("get", urls="/metrics"),))
+    write(*made, named, gone, bound_too, paths, bound(user("alice")))
+    asked = [
+        *(on("get", f"things{number}", namespace="ns") for number in range(13)),
+        on("list", "things1", namespace="ns"),
+        on("get", "things1", namespace="other"),
+        *(on("delete", "pods/log", namespace="ns", name=name) for name in "pqp"),
+        on("patch", "things1/scale", namespace="ns"),
+        on("get", path="/metrics"),
+        on("get", path="/other"),
+    ]
+    apart = [decide(ALICE, wanted) for wanted in asked]
+    assert sum(one.allowed for one in apart) == 12 + 2 + 1 + 1
+    monkeypatch.setattr(rbac, "MANY", 0)
+    rbac.policy().decided = {}
+    assert [decide(ALICE, wanted) for wanted in asked] == apart
+    remove("rolebindings", "b3", "ns")
+    assert not decide(ALICE, asked[3]).allowed
+    assert decide(ALICE, asked[4]).allowed
