@@ -31,8 +31,10 @@ from scheduling.pages.history.differences import (
 
 #: The code of a write that made its object.
 CREATED = 201
-#: ObjectHistory on a page, and what is named of one in its line.
+#: Changes on a page, and what is named of one in its line.
 SHOWN, NAMED = 50, 3
+#: Characters of documents that are compared line by line for one page: a kilobyte takes milliseconds.
+COMPARED = 40_000
 
 Document = dict[str, Any]
 
@@ -58,6 +60,8 @@ class ObjectChange:
     fields: tuple[FieldChange, ...] = ()
     lines: tuple[DiffLine, ...] = ()
     known: bool = False
+    #: there is too much to compare all of it at once: the lines are there to be asked for
+    postponed: bool = False
     agent: str = ""  # the program
 
     @property
@@ -92,13 +96,19 @@ class ObjectHistory:
     several: bool = False  # of more than one object, so each is named
 
 
-def read_changes(uids: Collection[str], *, before: int = 0, shown: int = SHOWN) -> ObjectHistory:
-    """What happened to the objects with these uids. A handful of queries, however much happened."""
+def read_changes(uids: Collection[str], *, before: int = 0, opened: int = 0, shown: int = SHOWN) -> ObjectHistory:
+    """What happened to the objects with these uids. A handful of queries, however much happened.
+
+    opened: the revision whose lines are asked for; those of others are there as far as they are cheap.
+    """
     entries = searching.of_objects(uids, before=before, limit=shown + 1)
     states = read_states(entries[:shown])
-    changes = tuple(change_of(entry, states) for entry in entries[:shown])
+    left, changes = COMPARED, list[ObjectChange]()
+    for entry in entries[:shown]:
+        left -= _length(entry, states)
+        changes.append(change_of(entry, states, postponed=left < 0 and entry.revision != opened))
     older = entries[shown - 1].id if len(entries) > shown else 0
-    return ObjectHistory(changes=changes, older=older, several=len(uids) > 1)
+    return ObjectHistory(changes=tuple(changes), older=older, several=len(uids) > 1)
 
 
 def read_states(entries: Collection[Entry]) -> Mapping[int, PastState]:
@@ -108,8 +118,15 @@ def read_states(entries: Collection[Entry]) -> Mapping[int, PastState]:
     return {**made, **history.states_at(superseded)}
 
 
-def change_of(entry: Entry, states: Mapping[int, PastState]) -> ObjectChange:
-    """What one write of an object did."""
+def _length(entry: Entry, states: Mapping[int, PastState]) -> int:
+    """Characters of the documents before and after."""
+    state = states.get(entry.revision or 0)
+    before = states.get(state.previous) if state and state.previous else None
+    return sum(len(one.text) for one in (state, before) if one)
+
+
+def change_of(entry: Entry, states: Mapping[int, PastState], *, postponed: bool = False) -> ObjectChange:
+    """What one write of an object did. postponed: leave the lines out."""
     revision = entry.revision or 0
     state, note = states.get(revision), events.note_of(entry)
     created = entry.code == CREATED
@@ -134,8 +151,9 @@ def change_of(entry: Entry, states: Mapping[int, PastState]) -> ObjectChange:
     return replace(
         change,
         fields=changed_fields(old, new) if old else (),
-        lines=difference(dump(written(old)) if old else "", dump(written(new))),
+        lines=() if postponed else difference(dump(written(old)) if old else "", dump(written(new))),
         known=True,
+        postponed=postponed,
     )
 
 

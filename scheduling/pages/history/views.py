@@ -1,4 +1,4 @@
-"""The History part of an object's page: `?tab=history`, `&before=ENTRY` for what was earlier."""
+"""The History part of an object's page: `?tab=history`, `&before=ENTRY` for what was earlier, `&open=REVISION`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from manciple.store.tail import latest_revision
 from scheduling.pages.history.reading import read_changes
 
 TAB = "history"
-#: Digits of an entry's number that are read; longer ones are nobody's.
+#: Digits of a number that are read; longer ones are nobody's.
 _DIGITS = 18
 
 
@@ -40,13 +40,19 @@ def asked(request: HttpRequest) -> bool:
 
 def history_of(request: HttpRequest, uids: Collection[str], *, namespace: str = "") -> dict[str, Any]:
     """What `history/changes.html` shows."""
-    before = request.GET.get("before", "")
-    number = int(before) if before.isascii() and before.isdecimal() and len(before) <= _DIGITS else 0
+    before, opened = _number(request, "before"), _number(request, "open")
     return {
-        "changes": read_changes(uids, before=number),
-        "earlier": bool(number),
+        "changes": read_changes(uids, before=before, opened=opened),
+        "before": before,
+        "opened": opened,
         "may_audit": may_audit(request, namespace),
     }
+
+
+def _number(request: HttpRequest, name: str) -> int:
+    """0 for what is none."""
+    given = request.GET.get(name, "")
+    return int(given) if given.isascii() and given.isdecimal() and len(given) <= _DIGITS else 0
 
 
 def show_history(

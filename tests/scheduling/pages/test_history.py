@@ -13,6 +13,7 @@ from manciple.store import hooks, objects, pruning
 from manciple.store.origins import Origin
 from manciple.wire.identity import MASTERS, Identity
 from manciple.wire.registry import registry
+from scheduling.pages.history import reading
 from scheduling.pages.history.authors import Author
 from scheduling.pages.history.differences import MINUS, FieldChange, changed_fields
 from scheduling.pages.history.reading import read_changes
@@ -113,6 +114,17 @@ def test_a_long_history_has_pages(pod: Pod) -> None:
     rest = read_changes([pod.metadata.uid], shown=2, before=first.older)
     assert [one.author.name for one in (*first.changes, *rest.changes)] == ["bob", "alice", "system:manciple"]
     assert rest.older == 0
+
+
+def test_long_documents_are_compared_when_somebody_asks(
+    admin: Client, pod: Pod, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "COMPARED", 0)
+    newest = read_changes([pod.metadata.uid]).changes[0]
+    assert (newest.named, newest.lines, newest.postponed) == (("metadata.labels.team",), (), True)
+    assert "Show the difference" in words(admin, "/pods/default/web?tab=history")
+    text = words(admin, f"/pods/default/web?tab=history&open={newest.revision}")
+    assert f"{MINUS} team: red + team: blue" in text
 
 
 def test_the_page_tells_it_in_words(admin: Client, pod: Pod) -> None:
