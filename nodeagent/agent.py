@@ -44,6 +44,7 @@ from nodeagent.publish import Publisher
 from nodeagent.registration import Registration
 from nodeagent.routes import make_server
 from nodeagent.runtimes.protocol import Runtime
+from nodeagent.volumes import PodSources, PodTokens, PodVolumes
 from nodeagent.work import AgentQueue, Crew, Key, PodCache, SliceCount, Watching
 
 log = logging.getLogger(__name__)
@@ -152,6 +153,7 @@ class Agent:
         )
 
     def _make_worker(self, monotonic: Callable[[], float]) -> PodWorker:
+        sources = PodSources(self._client, monotonic=monotonic)
         return PodWorker(
             pods=self._pods,
             client=self._client,
@@ -159,6 +161,8 @@ class Agent:
             runtime=self.runtime,
             events=self._events,
             health=lambda: known_health(self.registry.health_sources()),
+            sources=sources,
+            volumes=PodVolumes(sources, PodTokens(self._client, clock=self._clock), self.runtime),
             host_ip=self.config.node_ip,
             clock=self._clock,
             monotonic=monotonic,

@@ -27,6 +27,7 @@ from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim
 from inventory.kinds.devices import ResourceSlice
 from inventory.kinds.nodes import Node
+from manciple.access.kinds.secrets import ConfigMap, Secret
 from manciple.wire import codec
 from manciple.wire.base import ApiObject, timestamp
 from manciple.wire.machinery import Event, Lease
@@ -61,6 +62,8 @@ LEASES = ApiResource(type=Lease, kind="Lease", api_version="coordination.k8s.io/
 CLAIMS = ApiResource(
     type=ResourceClaim, kind="ResourceClaim", api_version="resource.k8s.io/v1", plural="resourceclaims", namespaced=True
 )
+SECRETS = ApiResource(type=Secret, kind="Secret", api_version="v1", plural="secrets", namespaced=True)
+CONFIG_MAPS = ApiResource(type=ConfigMap, kind="ConfigMap", api_version="v1", plural="configmaps", namespaced=True)
 TOKEN_REVIEWS = ApiResource(
     type=TokenReview,
     kind="TokenReview",
@@ -240,6 +243,12 @@ class Client:
         return self._object(
             resource, "POST", resource.path(namespace=obj.metadata.namespace), body=_body(resource, obj)
         )
+
+    def connect(self, resource: ApiResource[Any], subresource: str, asked: ApiResource[Object], obj: Object) -> Object:
+        """Post `obj`, which is of `asked` and named after an object of `resource`, to that object's subresource."""
+        meta = obj.metadata
+        path = resource.path(namespace=meta.namespace, name=meta.name, subresource=subresource)
+        return self._object(asked, "POST", path, body=_body(asked, obj))
 
     def update(self, resource: ApiResource[Object], obj: Object, *, subresource: str = "") -> Object:
         """Replace the object; its resourceVersion, where set, must be the current one, else Conflict."""

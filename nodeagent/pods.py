@@ -52,7 +52,9 @@ from nodeagent.lifecycle import (
 from nodeagent.podclaims import KnownHealth, container_devices, is_terminal, resource_statuses
 from nodeagent.prepare import Preparer
 from nodeagent.runtimes.protocol import ContainerRequest, Runtime
-from nodeagent.runtimes.requests import Addresses, container_request
+from nodeagent.runtimes.requests import container_request
+from nodeagent.runtimes.sources import Addresses
+from nodeagent.volumes import MountFailed, PodSources, PodVolumes
 from nodeagent.work import PodCache
 
 log = logging.getLogger(__name__)
@@ -73,6 +75,8 @@ class PodWorker:
         runtime: Runtime,
         events: EventRecorder,
         health: Callable[[], KnownHealth],
+        sources: PodSources,
+        volumes: PodVolumes,
         host_ip: str,
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
@@ -83,6 +87,8 @@ class PodWorker:
         self._runtime = runtime
         self._events = events
         self._health = health
+        self._sources = sources
+        self._volumes = volumes
         self._host_ip = host_ip
         self._clock = clock
         self._steady = SteadyRuns(clock=clock, monotonic=monotonic)
@@ -150,6 +156,7 @@ class PodWorker:
 
     def _forget(self, uid: str) -> None:
         self._runtime.remove(uid)
+        self._volumes.forget(uid)
         self._steady.forget(uid)
 
     def _terminate(self, pod: Pod) -> None:
@@ -184,6 +191,7 @@ class PodWorker:
     def _run(self, pod: Pod, step: ContainerPlan) -> float | None:
         uid = pod.metadata.uid
         records = self._prepare(pod, step)
+        self._mount(pod, step)
         while step.starts:
             self._start_all(pod, step, records)
             step = self._plan(pod)
@@ -203,6 +211,16 @@ class PodWorker:
             self._events.warn(pod, "FailedPrepareDynamicResources", f"Failed to prepare dynamic resources: {error}")
             self._report(pod, self._observed(pod, step, prepared=False))
             raise
+
+    def _mount(self, pod: Pod, step: ContainerPlan) -> None:
+        """Containers that run go on with the files that they have; none is started without what it names."""
+        try:
+            self._volumes.update(pod, starting=bool(step.starts))
+        except MountFailed as error:
+            self._events.warn(pod, "FailedMount", str(error))
+            if step.starts:
+                self._report(pod, self._observed(pod, step, prepared=False))
+                raise
 
     def _start_all(self, pod: Pod, step: ContainerPlan, records: Mapping[str, ClaimRecord]) -> None:
         trouble: dict[str, ContainerFailed] = {}
@@ -231,6 +249,7 @@ class PodWorker:
             cdi_devices=devices,
             claims=tuple(r.uid for r in records.values() if any(given & set(d.cdi_device_ids) for d in r.devices)),
             addresses=Addresses(host=self._host_ip, pod=pod_ip(pod, host_ip=self._host_ip)),
+            source=self._sources,
         )
 
     def _observed(

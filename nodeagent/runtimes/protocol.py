@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Literal, Protocol
 
 from manciple.wire.base import Value
@@ -61,12 +62,13 @@ class Probes(Value):
 class MountRequest(Value):
     """A volume in a container.
 
-    kind: what the volume is. path: of the node, for hostPath. host_type: what hostPath is checked for. size: bytes that
-    an emptyDir in memory may hold, 0 for no limit. sub_path: below the volume's root.
+    kind: what the volume is; files: those that the agent makes (`Runtime.files_folder`). path: of the node, for
+    hostPath. host_type: what hostPath is checked for. size: bytes that an emptyDir in memory may hold, 0 for no limit.
+    sub_path: below the volume's root.
     """
 
     volume: str
-    kind: Literal["hostPath", "emptyDir", "memory"]
+    kind: Literal["hostPath", "emptyDir", "memory", "files"]
     target: str
     path: str = ""
     host_type: str = ""
@@ -109,7 +111,8 @@ class ContainerRequest(Value):
     """One container to start. `attempt` counts from 0; `environment` is without what CDI adds.
 
     command, args: as Kubernetes means them, in place of the image's entrypoint and its arguments. cpu_millis,
-    memory_bytes: limits, 0 for none. unserved: what the manifest asks for and this agent does not have, in words for
+    memory_bytes: limits, 0 for none. confidential: the variables that hold something of a Secret: they are not shown
+    to others, nor written to a disk. unserved: what the manifest asks for and this agent does not have, in words for
     its owner; a runtime whose containers really run must not start one that lacks something.
     """
 
@@ -149,7 +152,13 @@ class ContainerRequest(Value):
     grace_seconds: int = 30  # of the pod, for a container that a failing probe stops
     message_path: str = ""
     message_from_log: bool = False  # where the container failed and wrote no message
+    confidential: tuple[str, ...] = ()
     unserved: tuple[str, ...] = ()
+
+    @property
+    def told(self) -> dict[str, str]:
+        """The environment as it may be written down."""
+        return {name: "" if name in self.confidential else value for name, value in self.environment.items()}
 
 
 class EndedRun(Value):
@@ -224,6 +233,12 @@ class Runtime(Protocol):
 
     def start(self, request: ContainerRequest) -> None:
         """Start a container; nothing happens if that attempt has been started already. Raises: ContainerFailed."""
+
+    def files_folder(self, pod_uid: str, volume: str) -> Path | None:
+        """Where the agent is to put the files of a volume that it makes; None where containers see no files.
+
+        It is in memory, and empty when it is made: after a restart of the machine. Raises: OSError.
+        """
 
     def runs(self, pod_uid: str) -> Mapping[str, ContainerRun]:
         """The containers of a pod by name, as they are now. Raises: ContainerFailed when that cannot be found out."""

@@ -5,132 +5,34 @@ What a manifest may ask for and a node of this kind does not have is told in `Co
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 
 import msgspec
 
 from claims.kinds.containers import (
     Container,
-    EnvVarSource,
     HTTPGetAction,
     LifecycleHandler,
     Probe,
     ProbeHandler,
-    ResourceFieldSelector,
     VolumeMount,
 )
 from claims.kinds.pods import Pod
 from claims.kinds.volumes import Volume
 from manciple.wire.quantity import Quantity
-from nodeagent.config import machine_cpus, machine_memory
+from nodeagent.failures import ContainerFailed
 from nodeagent.runtimes.protocol import Action, ContainerRequest, MountRequest, ProbeRequest, Probes, Role
 from nodeagent.runtimes.security import security_of, ungranted
-
-# `$(NAME)` in commands, arguments and values of variables. `$$` is a dollar sign, a reference to an unknown name stays
-# as it is written, and so does anything else. Source: kubernetes third_party/forked/golang/expansion.
-
-_TERM = re.compile(r"\$(?:\$|\((?P<name>[^)]*)\))")
-
-
-def expanded(text: str, variables: Mapping[str, str]) -> str:
-    """`text` with its references replaced by the values of `variables`."""
-
-    def value(match: re.Match[str]) -> str:
-        name = match["name"]
-        return "$" if name is None else variables.get(name, match[0])
-
-    return _TERM.sub(value, text)
-
-
-# The variables of a container's manifest, resolved: literals, fields of the pod, amounts of the container. Source:
-# core/v1 EnvVarSource; kubernetes pkg/kubelet/kubelet_pods.go makeEnvironmentVariables and pkg/fieldpath.
-
-_SUBSCRIPT = re.compile(r"metadata\.(?P<map>labels|annotations)\['(?P<key>[^']+)'\]")
-
-
-@dataclass(frozen=True, slots=True)
-class Addresses:
-    """Of the node and of the pod."""
-
-    host: str
-    pod: str
-
-
-@dataclass(slots=True)
-class ContainerEnvironment:
-    """variables: by name, in the manifest's order. unserved: what cannot be given, in words."""
-
-    variables: dict[str, str] = field(default_factory=dict)
-    unserved: list[str] = field(default_factory=list)
-
-
-def environment_of(pod: Pod, container: Container, addresses: Addresses) -> ContainerEnvironment:
-    """A value may refer to the variables before it. What is optional and not to be had is left out."""
-    found = ContainerEnvironment()
-    for origin in container.env_from:
-        source = origin.config_map_ref or origin.secret_ref
-        if source is not None and not source.optional:
-            kind = "ConfigMap" if origin.config_map_ref is not None else "Secret"
-            found.unserved.append(f"envFrom: {kind} {source.name} cannot be read: this agent serves none")
-    for variable in container.env:
-        if variable.value_from is None:
-            found.variables[variable.name] = expanded(variable.value, found.variables)
-            continue
-        value, trouble = _value(pod, container, variable.value_from, addresses)
-        if value is not None:
-            found.variables[variable.name] = value
-        elif trouble:
-            found.unserved.append(f"env {variable.name}: {trouble}")
-    return found
-
-
-def field_value(pod: Pod, path: str, addresses: Addresses) -> str | None:
-    """A field of `pod` that the downward API shows; None for any other."""
-    if match := _SUBSCRIPT.fullmatch(path):
-        labels = match["map"] == "labels"
-        return (pod.metadata.labels if labels else pod.metadata.annotations).get(match["key"], "")
-    fields: Mapping[str, Callable[[], str]] = {
-        "metadata.name": lambda: pod.metadata.name,
-        "metadata.namespace": lambda: pod.metadata.namespace,
-        "metadata.uid": lambda: pod.metadata.uid,
-        "spec.nodeName": lambda: pod.spec.node_name,
-        "spec.serviceAccountName": lambda: pod.spec.service_account_name,
-        "status.hostIP": lambda: addresses.host,
-        "status.hostIPs": lambda: addresses.host,
-        "status.podIP": lambda: addresses.pod,
-        "status.podIPs": lambda: addresses.pod,
-    }
-    return fields[path]() if path in fields else None
-
-
-def _value(pod: Pod, container: Container, source: EnvVarSource, at: Addresses) -> tuple[str | None, str]:
-    """(the value, "") or (None, why there is none); no reason where it is optional."""
-    if source.field_ref is not None:
-        path = source.field_ref.field_path
-        return field_value(pod, path, at), f"the field {path} is not one that a container can be shown"
-    if source.resource_field_ref is not None:
-        return _shown_amount(pod, container, source.resource_field_ref)
-    for kind, key in (("ConfigMap", source.config_map_key_ref), ("Secret", source.secret_key_ref)):
-        if key is not None:
-            return None, "" if key.optional else f"{kind} {key.name} cannot be read: this agent serves none"
-    return None, "a value from this source cannot be read: this agent does not serve it"
-
-
-def _shown_amount(pod: Pod, container: Container, source: ResourceFieldSelector) -> tuple[str | None, str]:
-    """A limit or request in units of the divisor, rounded up; where no limit is set, what the machine has."""
-    containers = {one.name: one for one in (*pod.spec.init_containers, *pod.spec.containers)}
-    of = containers.get(source.container_name, container)
-    kind, _, resource = source.resource.partition(".")
-    amounts = {"limits": of.resources.limits, "requests": of.resources.requests}.get(kind)
-    whole = {"cpu": machine_cpus(), "memory": machine_memory()}
-    if amounts is None or (resource not in amounts and resource not in whole):
-        return None, f"the resource {source.resource} is not one that a container can be shown"
-    text = amounts.get(resource) or (whole[resource] if kind == "limits" else "0")
-    divisor = Quantity.parse(source.divisor or "1").nanos or Quantity.of(1).nanos
-    return str(-(-Quantity.parse(text).nanos // divisor)), ""
-
+from nodeagent.runtimes.sources import (
+    Addresses,
+    ContainerEnvironment,
+    MissingSource,
+    PodSource,
+    environment_of,
+    expanded,
+    is_made_of_files,
+    unserved_projection,
+)
 
 #: Of a pod that does not say.
 GRACE_SECONDS = 30
@@ -145,9 +47,16 @@ def container_request(
     cdi_devices: tuple[str, ...],
     claims: tuple[str, ...],
     addresses: Addresses,
+    source: PodSource,
 ) -> ContainerRequest:
-    """Attempt `attempt` at `container` with `cdi_devices`, which belong to the claims with the uids `claims`."""
-    found = environment_of(pod, container, addresses)
+    """Attempt `attempt` at `container` with `cdi_devices`, which belong to the claims with the uids `claims`.
+
+    Raises: ContainerFailed where a Secret or ConfigMap that its variables need is missing.
+    """
+    try:
+        found = environment_of(pod, container, addresses, source)
+    except MissingSource as missing:
+        raise ContainerFailed(str(missing), reason="CreateContainerConfigError") from missing
     variables, spec = found.variables, pod.spec
     return ContainerRequest(
         pod_uid=pod.metadata.uid,
@@ -186,6 +95,7 @@ def container_request(
         grace_seconds=GRACE_SECONDS if (grace := spec.termination_grace_period_seconds) is None else grace,
         message_path=container.termination_message_path,
         message_from_log=container.termination_message_policy == "FallbackToLogsOnError",
+        confidential=tuple(sorted(found.confidential)),
         unserved=(*found.unserved, *ungranted(pod, container)),
     )
 
@@ -205,7 +115,7 @@ def _mounts(pod: Pod, container: Container, found: ContainerEnvironment) -> Iter
             yield request
         else:
             kind = _kind(volume)
-            found.unserved.append(f"volume {volume.name}: this agent serves emptyDir and hostPath, not {kind}")
+            found.unserved.append(f"volume {volume.name}: this agent does not serve {kind}")
     for device in container.volume_devices:
         found.unserved.append(f"volume {device.name}: this agent does not serve raw block volumes")
 
@@ -223,6 +133,8 @@ def _mount(volume: Volume, mount: VolumeMount, sub_path: str) -> MountRequest | 
     if volume.host_path is not None:
         path, type_ = volume.host_path.path, volume.host_path.type or ""
         return msgspec.structs.replace(request, kind="hostPath", path=path, host_type=type_)
+    if is_made_of_files(volume) and not unserved_projection(volume):
+        return msgspec.structs.replace(request, kind="files", read_only=True)
     if volume.empty_dir is None or volume.empty_dir.medium not in ("", "Memory"):
         return None
     if volume.empty_dir.medium == "Memory":
@@ -235,6 +147,8 @@ def _kind(volume: Volume) -> str:
     """The name of the source that a volume has."""
     if volume.empty_dir is not None:
         return f"emptyDir of medium {volume.empty_dir.medium}"
+    if projection := unserved_projection(volume):
+        return f"a projected {projection}"
     fields = (one for one in msgspec.structs.fields(volume) if one.name != "name")
     return next((one.encode_name for one in fields if getattr(volume, one.name) is not None), "a volume without source")
 

@@ -85,6 +85,9 @@ class SimulatedRuntime:
                 run = self._run(request, known)
                 self._keep(request.pod_uid, replace(pod, containers={**pod.containers, request.name: run}))
 
+    def files_folder(self, pod_uid: str, volume: str) -> Path | None:  # noqa: ARG002 - nobody would read them
+        return None
+
     def runs(self, pod_uid: str) -> Mapping[str, ContainerRun]:
         now = self._clock()
         with self._lock:
@@ -156,7 +159,7 @@ class SimulatedRuntime:
             container_id=f"simulated://{hashlib.sha256(identity.encode()).hexdigest()}",
             image=request.image,
             cdi_devices=request.cdi_devices,
-            environment={**request.environment, **added},
+            environment={**request.told, **added},
             claims=request.claims,
             started_at=now,
             previous=known.at(now).ended() if known is not None else None,

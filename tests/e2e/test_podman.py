@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -9,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import yaml
 
@@ -210,3 +212,40 @@ def test_what_a_pod_prints_can_be_read_and_it_is_started_again_as_its_policy_say
 
     assert status["lastState"]["terminated"]["exitCode"] == 1
     assert "prepared" in real.log("main")
+
+
+def test_a_pod_has_what_it_names_and_a_token_that_ends_with_it(boxes: Kubectl, real: RealNode) -> None:
+    boxes("create", "secret", "generic", "login", "-n", NAMESPACE, "--from-literal=password=hunter2")
+    boxes("create", "configmap", "colours", "-n", NAMESPACE, "--from-literal=sky=blue")
+    place = "/var/run/secrets/kubernetes.io/serviceaccount"
+    words = f"$PASSWORD $(cat /colours/sky) $(cat {place}/namespace) $(cat {place}/token)"
+    script = f"echo {words}; cat {place}/ca.crt; sleep 1000"
+    source = {"secretKeyRef": {"name": "login", "key": "password"}}
+    given = {
+        "env": [{"name": "PASSWORD", "valueFrom": source}],
+        "volumeMounts": [{"name": "colours", "mountPath": "/colours"}],
+    }
+    volumes = [{"name": "colours", "configMap": {"name": "colours"}}]
+    apply(boxes, pod("known", container(real, "main", script) | given, volumes=volumes))
+    boxes("wait", "--for=condition=Ready", "-n", NAMESPACE, "pod/known")
+
+    def printed() -> str | None:
+        text = real.log("main")
+        return text if "END CERTIFICATE" in text else None
+
+    first, authority = wait_for("what the container was given", printed).split("\n", 1)
+    password, sky, namespace, token = first.split()
+    assert (password, sky, namespace) == ("hunter2", "blue", NAMESPACE)
+
+    server = boxes.json("config", "view")["clusters"][0]["cluster"]["server"]
+    trusted = ssl.create_default_context(cadata=authority)
+    with httpx.Client(base_url=server, verify=trusted, headers={"Authorization": f"Bearer {token}"}) as client:
+        review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+        answer = client.post("/apis/authentication.k8s.io/v1/selfsubjectreviews", json=review)
+        user = answer.json()["status"]["userInfo"]
+        assert user["username"] == f"system:serviceaccount:{NAMESPACE}:default"
+        assert user["extra"]["authentication.kubernetes.io/pod-name"] == ["known"]
+        assert user["extra"]["authentication.kubernetes.io/node-name"] == [NODE]
+
+        boxes("delete", "pod", "known", "-n", NAMESPACE, "--grace-period=1")
+        assert client.get("/api").status_code == 401

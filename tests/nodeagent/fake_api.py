@@ -39,6 +39,8 @@ class FakeApi(httpx.BaseTransport):
         self.revision = 0
         #: called before each request is handled, may raise what the network would, or Refused
         self.before: Callable[[httpx.Request], None] = lambda _request: None
+        #: what is posted to subresources, by name: (the object's address, the body) -> the answer
+        self.connects: dict[str, Callable[[Address, Document], Document]] = {}
         self._documents: dict[Address, Document] = {}
         self._log: list[tuple[int, str, str, Document, Document]] = []  # revision, type, plural, new, old
         self._floor = 0
@@ -117,7 +119,7 @@ class FakeApi(httpx.BaseTransport):
                 return self._watch(plural, selector, int(params["resourceVersion"]))
             return self._get(address) if name else self._list(plural, namespace, selector)
         if method == "POST":
-            return self._create(plural, body)
+            return self.connects[subresource](address, body) if subresource else self._create(plural, body)
         if method == "DELETE":
             return self._delete(address, body) if name else self._delete_collection(plural, selector)
         return self._update(address, merged(self._get(address), body) if method == "PATCH" else body, subresource)

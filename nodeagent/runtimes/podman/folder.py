@@ -3,7 +3,7 @@
     notes/CONTAINER.json          what was last asked for, and how the attempt before it ended
     logs/CONTAINER.ATTEMPT.log    what the container printed
     messages/CONTAINER.ATTEMPT    what it left at its terminationMessagePath
-    volumes/NAME                  its emptyDir volumes
+    volumes/NAME                  its emptyDir volumes, and those of files that the agent makes
     subpaths/VOLUME/CONTAINER/N   mounts of the parts of volumes that containers see
     hosts                         its /etc/hosts
 
@@ -22,6 +22,7 @@ from contextlib import suppress
 from pathlib import Path, PurePosixPath
 
 import msgspec
+from msgspec.structs import replace
 
 from manciple.wire.base import Value
 from nodeagent.disk import Disk
@@ -153,8 +154,8 @@ LOG_MESSAGE_BYTES, LOG_MESSAGE_LINES = 2048, 80
 class ContainerNote(Value):
     """One container of the pod.
 
-    request: the latest attempt. outcome: how that ended, where podman cannot say: it never ran, or is lost. before: the
-    attempt before it.
+    request: the latest attempt, without what is confidential in its environment. outcome: how that ended, where podman
+    cannot say: it never ran, or is lost. before: the attempt before it.
     """
 
     request: ContainerRequest
@@ -188,7 +189,7 @@ class PodFolder:
     def keep(self, note: ContainerNote) -> None:
         path = self.path / "notes" / f"{note.request.name}.json"
         try:
-            self._disk.write(path, _encoder.encode(note))
+            self._disk.write(path, _encoder.encode(_written(note)), mode=0o600)
         except OSError as error:
             raise ContainerFailed(f"container {note.request.name} cannot be recorded: {error}") from error
 
@@ -204,6 +205,18 @@ class PodFolder:
 
     def volume(self, name: str) -> Path:
         return self.path / "volumes" / name
+
+    def files(self, name: str) -> Path:
+        """A volume whose files the agent makes: in memory, and behind a folder that others do not enter.
+
+        Raises: OSError.
+        """
+        path = self.volume(name)
+        path.mkdir(parents=True, exist_ok=True)
+        self.path.chmod(0o700)
+        if not os.path.ismount(path):
+            mount("tmpfs", path, "tmpfs", "mode=0755")
+        return path
 
     def sub_path(self, volume: str, container: str, number: int) -> Path:
         """Where the sub path of the container's mount `number` is held."""
@@ -250,6 +263,15 @@ class PodFolder:
                 shutil.rmtree(self.path)
         except OSError as error:
             raise ContainerFailed(f"the pod's folder {self.path} cannot be removed: {error}") from error
+
+
+def _written(note: ContainerNote) -> ContainerNote:
+    """What is written down of a container: nothing that is confidential."""
+    request = replace(note.request, environment=note.request.told)
+    if not request.confidential:
+        return note
+    outcome, before = (run and replace(run, environment=request.environment) for run in (note.outcome, note.before))
+    return ContainerNote(request=request, outcome=outcome, before=before)
 
 
 def _hosts(request: ContainerRequest) -> str:
@@ -307,6 +329,8 @@ def _source(folder: PodFolder, wanted: MountRequest, fs_group: int | None) -> Pa
     """fs_group: whom an emptyDir is made for: what is written to it is theirs, too."""
     if wanted.kind == "hostPath":
         return _host_path(wanted)
+    if wanted.kind == "files":
+        return folder.files(wanted.volume)
     path, mode = folder.volume(wanted.volume), 0o777 if fs_group is None else 0o2777
     if not path.is_dir():
         path.mkdir(parents=True)

@@ -23,6 +23,7 @@ from nodeagent.failures import ContainerFailed
 from nodeagent.runtimes.logs import LogQuery, read_log
 from nodeagent.runtimes.podman import program, starting
 from nodeagent.runtimes.podman.actions import SOON, Actions, Prober, Stopper, Stopping
+from nodeagent.runtimes.podman.confidential import ConfidentialVariables
 from nodeagent.runtimes.podman.confinement import Confinement, folder_of, needs_image_user, user_of
 from nodeagent.runtimes.podman.folder import ContainerNote, PodFolder, volume_options
 from nodeagent.runtimes.podman.kernel import ExitWatcher, PodNetworks
@@ -43,7 +44,7 @@ from nodeagent.runtimes.protocol import ContainerRequest, ContainerRun, logged_r
 
 # What the runtime knows of one pod, and the requests and runs that have no container of their own.
 
-NETWORKS = Path("/run/manciple/netns")
+NETWORKS, VARIABLES = Path("/run/manciple/netns"), Path("/run/manciple/variables")
 
 
 @dataclass(slots=True)
@@ -83,7 +84,7 @@ def unstarted(request: ContainerRequest, message: str, at: float) -> ContainerRu
         container_id="",
         image=request.image,
         cdi_devices=request.cdi_devices,
-        environment=dict(request.environment),
+        environment=request.told,
         claims=request.claims,
         started_at=at,
         finished_at=at,
@@ -122,6 +123,7 @@ class PodmanRuntime:
         self._pods: dict[str, KnownPod] = {}
         self._backoffs: dict[tuple[str, str], starting.Backoff] = {}
         self._exits = ExitWatcher(self._container_ended)
+        self._variables = ConfidentialVariables(podman, VARIABLES, mark=setting.mark)
         self._actions = Actions(podman, self._networks, self._name)
         self._stopper = Stopper(podman, self._actions, self._name)
         self._prober = Prober(self._actions, changed=self._tell, kill=self._kill)
@@ -134,6 +136,10 @@ class PodmanRuntime:
 
     def subscribe(self, changed: Callable[[str], None]) -> None:
         self._changed = changed
+
+    def files_folder(self, pod_uid: str, volume: str) -> Path | None:
+        pod = self._known(pod_uid) or self._new(pod_uid)
+        return pod.folder.files(volume)
 
     def pod_uids(self) -> frozenset[str]:
         with self._lock:
@@ -238,7 +244,9 @@ class PodmanRuntime:
         pod.folder.make(request)
         self._links.update()
         try:
-            self._podman(*run_arguments(request, self._place(pod, request)), timeout=RUN_SECONDS)
+            with self._variables.given(request) as variables:
+                place = self._place(pod, request, variables)
+                self._podman(*run_arguments(request, place), timeout=RUN_SECONDS)
         except ContainerFailed as error:
             self._start_failed(pod, request, error)
         else:
@@ -269,7 +277,7 @@ class PodmanRuntime:
         self._podman("pull", "--quiet", "--", request.image, timeout=RUN_SECONDS)
         return self._podman(*asked).strip()
 
-    def _place(self, pod: KnownPod, request: ContainerRequest) -> Place:
+    def _place(self, pod: KnownPod, request: ContainerRequest, variables: tuple[str, ...]) -> Place:
         confinement, security = self._setting.confinement, request.security
         folder = folder_of(request.image, confinement.rootfs)
         asked = folder is None and needs_image_user(security)
@@ -286,6 +294,7 @@ class PodmanRuntime:
             folder=folder,
             fetched=asked,
             volumes=tuple(volume_options(pod.folder, request)),
+            variables=variables,
             limits=self._limits,
             confinement=tuple(confinement.options(request)),
         )
@@ -383,6 +392,7 @@ class PodmanRuntime:
 
     def _recover(self) -> None:
         wait_for_orphans(self._setting.mark)
+        self._variables.recover()
         for path in sorted(self._setting.folder.glob("*")):
             self._new(path.name)
         for uid in self._networks.pod_uids():

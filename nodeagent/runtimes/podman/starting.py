@@ -40,6 +40,7 @@ class Place:
     folder: Path | None = None
     fetched: bool = False
     volumes: tuple[str, ...] = ()
+    variables: tuple[str, ...] = ()  # the confidential ones
     limits: tuple[str, ...] = ()
     confinement: tuple[str, ...] = ()
 
@@ -58,12 +59,13 @@ def _fixed(place: Place) -> Iterator[str]:
     yield from ("--http-proxy=false", "--systemd=false", "--sdnotify=ignore", "--unsetenv", "container")
     yield from ("--no-hosts", "--volume", f"{place.hosts_file}:/etc/hosts:rw")
     yield from ("--network", "host" if place.network is None else f"ns:{place.network}")
-    yield from (*place.volumes, *place.limits, *place.confinement)
+    yield from (*place.volumes, *place.variables, *place.limits, *place.confinement)
 
 
 def _own(request: ContainerRequest, place: Place) -> Iterator[str]:
     for name, value in request.environment.items():
-        yield from ("--env", f"{name}={value}")
+        if name not in request.confidential:
+            yield from ("--env", f"{name}={value}")
     for device in request.cdi_devices:
         yield from ("--device", device)
     if not (request.tty or "TERM" in request.environment):

@@ -21,9 +21,11 @@ from nodeagent.runtimes.logs import LogQuery
 from nodeagent.runtimes.podman import PodmanRuntime, create, folder, program
 from nodeagent.runtimes.podman.kernel import PodNetworks, unmount
 from nodeagent.runtimes.podman.runtime import NETWORKS
-from nodeagent.runtimes.protocol import ContainerRun
-from nodeagent.runtimes.requests import Addresses, container_request
+from nodeagent.runtimes.protocol import ContainerRequest, ContainerRun
+from nodeagent.runtimes.requests import container_request
+from nodeagent.runtimes.sources import Addresses, PodSource
 from tests.e2e.processes import wait_for
+from tests.nodeagent.given_sources import GivenSources
 from tests.nodeagent.objects import NODE, pod
 
 APPLETS = "sh env ls cat echo sleep true false mount id touch mkdir rm grep stat wc head sort dd nc httpd hostname kill"
@@ -114,20 +116,42 @@ class Node:
         attempt: int = 0,
         role: Any = "main",
         devices: tuple[str, ...] = (),
+        source: PodSource | None = None,
         **pod_fields: Any,
     ) -> None:
-        document = pod(pod_name, container, **pod_fields)
-        manifest = msgspec.convert(document, Pod)
         self.runtime.start(
-            container_request(
-                manifest,
-                manifest.spec.containers[0],
-                role=role,
+            self.request(
+                container,
+                pod_name=pod_name,
                 attempt=attempt,
-                cdi_devices=devices,
-                claims=(),
-                addresses=Addresses(host="192.0.2.1", pod="10.1.2.3"),
+                role=role,
+                devices=devices,
+                source=source,
+                **pod_fields,
             )
+        )
+
+    def request(
+        self,
+        container: dict[str, Any],
+        *,
+        pod_name: str = "p",
+        attempt: int = 0,
+        role: Any = "main",
+        devices: tuple[str, ...] = (),
+        source: PodSource | None = None,
+        **pod_fields: Any,
+    ) -> ContainerRequest:
+        manifest = msgspec.convert(pod(pod_name, container, **pod_fields), Pod)
+        return container_request(
+            manifest,
+            manifest.spec.containers[0],
+            role=role,
+            attempt=attempt,
+            cdi_devices=devices,
+            claims=(),
+            addresses=Addresses(host="192.0.2.1", pod="10.1.2.3"),
+            source=source or GivenSources(),
         )
 
     def run(self, name: str = "main", *, pod_name: str = "p") -> ContainerRun:

@@ -17,7 +17,9 @@ from nodeagent.runtimes.podman import confinement
 from nodeagent.runtimes.podman.confinement import Confinement, check_reference, folder_of, needs_image_user, user_of
 from nodeagent.runtimes.podman.starting import Place, run_arguments
 from nodeagent.runtimes.protocol import ContainerRequest, Security
-from nodeagent.runtimes.requests import Addresses, container_request
+from nodeagent.runtimes.requests import container_request
+from nodeagent.runtimes.sources import Addresses
+from tests.nodeagent.given_sources import GivenSources
 from tests.nodeagent.objects import pod
 from tests.nodeagent.runtimes.containers import Node
 
@@ -33,6 +35,7 @@ def request(container: Mapping[str, Any] | None = None, **spec: Any) -> Containe
         cdi_devices=(),
         claims=(),
         addresses=Addresses(host="192.0.2.1", pod="10.1.2.3"),
+        source=GivenSources(),
     )
 
 

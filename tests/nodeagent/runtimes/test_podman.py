@@ -146,18 +146,23 @@ def test_volumes_are_where_the_manifest_puts_them(node: Node, tmp_path: Path) ->
 UNSERVED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "a volume of another kind": (
         {"volumeMounts": [{"name": "v", "mountPath": "/v"}]},
-        {"volumes": [{"name": "v", "configMap": {"name": "c"}}]},
-        "volume v: this agent serves emptyDir and hostPath, not configMap",
+        {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]},
+        "volume v: this agent does not serve persistentVolumeClaim",
+    ),
+    "a projection of another kind": (
+        {"volumeMounts": [{"name": "v", "mountPath": "/v"}]},
+        {"volumes": [{"name": "v", "projected": {"sources": [{"clusterTrustBundle": {"path": "x"}}]}}]},
+        "volume v: this agent does not serve a projected clusterTrustBundle",
     ),
     "variables of a ConfigMap": (
         {"envFrom": [{"configMapRef": {"name": "c"}}]},
         {},
-        "envFrom: ConfigMap c cannot be read: this agent serves none",
+        'configmap "c" not found',
     ),
     "a variable of a Secret": (
         {"env": [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}]},
         {},
-        "env A: Secret s cannot be read: this agent serves none",
+        'secret "s" not found',
     ),
     "root where root is refused": (
         {"securityContext": {"runAsNonRoot": True}},

@@ -1,0 +1,228 @@
+"""The files that pods get of Secrets, ConfigMaps, tokens and themselves: read with the agent's credential, kept fresh.
+
+`PodSources` reads. What it has read is good for a minute, and for a new pod no longer than the pod itself: a pod sees
+what stood there when it was made. `PodTokens` asks for tokens, bound to the pod, and for the next one when four fifths
+of a token's life are over. `PodVolumes` brings each volume of a pod to what it should be, at every look at the pod: a
+file is replaced together with all others of its volume (`nodeagent.filesets`).
+Source: kubernetes pkg/kubelet/{secret,configmap,token}, pkg/volume/projected.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from claims.kinds.pods import Pod
+from claims.kinds.volumes import ServiceAccountTokenProjection, Volume
+from manciple.access.kinds.secrets import ConfigMap, Secret
+from manciple.access.kinds.service_accounts import BoundObjectReference, ServiceAccount, TokenRequest, TokenRequestSpec
+from manciple.wire.base import ApiObject, ObjectMeta
+from nodeagent import filesets
+from nodeagent.client import CONFIG_MAPS, SECRETS, ApiResource, Client, posix_seconds
+from nodeagent.failures import AgentError, ApiFailure
+from nodeagent.runtimes.protocol import Runtime
+from nodeagent.runtimes.sources import MissingSource, files_of, is_made_of_files, names_of
+
+log = logging.getLogger(__name__)
+
+Object = TypeVar("Object", bound=ApiObject)
+
+
+class MountFailed(AgentError):
+    """A volume of a pod cannot be made. Told to the pod's owner by an event."""
+
+
+# Secrets and ConfigMaps -----------------------------------------------------------------------------------------------
+
+
+#: Seconds for which what was read is good.
+FRESH_SECONDS = 60.0
+#: In nearly every pod, and changed once in years: also good for pods that came after it was read.
+SHARED = "kube-root-ca.crt"
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """at: steady seconds."""
+
+    object: ApiObject
+    at: float
+
+
+class PodSources:
+    """A `PodSource`: the objects that the node's pods name. Thread-safe. monotonic: seconds that nobody sets."""
+
+    def __init__(self, client: Client, *, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._client = client
+        self._monotonic = monotonic
+        self._lock = threading.Lock()
+        self._known: dict[tuple[str, str, str], _Read] = {}
+
+    def secret(self, namespace: str, name: str) -> Secret:
+        return self._get(SECRETS, namespace, name)
+
+    def config_map(self, namespace: str, name: str) -> ConfigMap:
+        return self._get(CONFIG_MAPS, namespace, name)
+
+    def refresh(self, namespace: str, volume_names: set[tuple[str, str]]) -> None:
+        """What is read of these (kind, name) from now on is not from before. For a new pod."""
+        plurals = {"Secret": SECRETS.plural, "ConfigMap": CONFIG_MAPS.plural}
+        with self._lock:
+            for kind, name in volume_names:
+                if name != SHARED:
+                    self._known.pop((plurals[kind], namespace, name), None)
+
+    def forget_old(self) -> None:
+        """What nobody has asked for lately is not kept: Secrets least of all."""
+        with self._lock:
+            now = self._monotonic()
+            self._known = {key: read for key, read in self._known.items() if now - read.at < FRESH_SECONDS}
+
+    def _get(self, resource: ApiResource[Object], namespace: str, name: str) -> Object:
+        key = (resource.plural, namespace, name)
+        now = self._monotonic()
+        with self._lock:
+            known = self._known.get(key)
+        if known is not None and now - known.at < FRESH_SECONDS and isinstance(known.object, resource.type):
+            return known.object
+        try:
+            found = self._client.get(resource, name, namespace=namespace)
+        except ApiFailure as failure:
+            told = f'{resource.kind.lower()} "{name}" not found' if failure.not_found else failure.message
+            raise MissingSource(told, absent=failure.not_found) from failure
+        with self._lock:
+            self._known[key] = _Read(found, now)
+        return found
+
+
+# Tokens ---------------------------------------------------------------------------------------------------------------
+
+
+#: Of a token's life, what is left of it when the next one is asked for; seconds after which one is replaced anyway.
+LEFT, LONGEST_USE = 0.2, 24 * 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Token:
+    """Times in POSIX seconds."""
+
+    text: str
+    replace_at: float
+    ends_at: float
+
+
+class PodTokens:
+    """Tokens of the pods' service accounts. Thread-safe. clock: POSIX seconds."""
+
+    def __init__(self, client: Client, *, clock: Callable[[], float] = time.time) -> None:
+        self._client = client
+        self._clock = clock
+        self._lock = threading.Lock()
+        #: pod uid -> (audience, seconds) -> the token
+        self._known: dict[str, dict[tuple[str, int], _Token]] = {}
+
+    def get(self, pod: Pod, wanted: ServiceAccountTokenProjection) -> str:
+        """Raises: MissingSource where none is to be had, and the last one has ended."""
+        uid, key = pod.metadata.uid, (wanted.audience, wanted.expiration_seconds or 0)
+        with self._lock:
+            known = self._known.get(uid, {}).get(key)
+        now = self._clock()
+        if known is not None and now < known.replace_at:
+            return known.text
+        try:
+            fresh = self._request(pod, wanted, now)
+        except ApiFailure as failure:
+            if known is not None and now < known.ends_at:
+                log.warning("pod %s keeps its token for now: %s", uid, failure)
+                return known.text
+            raise MissingSource(f"failed to fetch token: {failure.message}") from failure
+        with self._lock:
+            self._known.setdefault(uid, {})[key] = fresh
+        return fresh.text
+
+    def forget(self, pod_uid: str) -> None:
+        with self._lock:
+            self._known.pop(pod_uid, None)
+
+    def _request(self, pod: Pod, wanted: ServiceAccountTokenProjection, now: float) -> _Token:
+        meta = pod.metadata
+        request = TokenRequest(
+            metadata=ObjectMeta(name=pod.spec.service_account_name, namespace=meta.namespace),
+            spec=TokenRequestSpec(
+                audiences=(wanted.audience,) if wanted.audience else (),
+                expiration_seconds=wanted.expiration_seconds,
+                bound_object_ref=BoundObjectReference(kind="Pod", api_version="v1", name=meta.name, uid=meta.uid),
+            ),
+        )
+        given = self._client.connect(SERVICE_ACCOUNTS, "token", TOKEN_REQUESTS, request)
+        ends_at = posix_seconds(given.status.expiration_timestamp)
+        life = given.spec.expiration_seconds or 0
+        return _Token(given.status.token, now + min(life * (1 - LEFT), LONGEST_USE), ends_at)
+
+
+SERVICE_ACCOUNTS = ApiResource(
+    type=ServiceAccount, kind="ServiceAccount", api_version="v1", plural="serviceaccounts", namespaced=True
+)
+TOKEN_REQUESTS = ApiResource(
+    type=TokenRequest,
+    kind="TokenRequest",
+    api_version="authentication.k8s.io/v1",
+    plural="tokenrequests",
+    namespaced=True,
+)
+
+
+# Volumes --------------------------------------------------------------------------------------------------------------
+
+
+class PodVolumes:
+    """Makes and keeps the files of pods' volumes. One thread at a time for one pod."""
+
+    def __init__(self, sources: PodSources, tokens: PodTokens, runtime: Runtime) -> None:
+        self._sources = sources
+        self._tokens = tokens
+        self._runtime = runtime
+        self._lock = threading.Lock()
+        self._met: set[str] = set()  # the pods that have been looked at before
+
+    def update(self, pod: Pod, *, starting: bool) -> None:
+        """Bring them to what they should be. starting: containers are to be started. Raises: MountFailed.
+
+        A runtime without files has nothing to keep fresh: what its pods name is looked for when they start.
+        """
+        volumes = [volume for volume in pod.spec.volumes if is_made_of_files(volume)]
+        if starting and self._is_new(pod.metadata.uid):
+            named = {(kind, name) for volume in volumes for kind, name, _ in names_of(volume)}
+            self._sources.refresh(pod.metadata.namespace, named)
+        for volume in volumes:
+            try:
+                self._update(pod, volume, starting=starting)
+            except (MissingSource, OSError) as error:
+                raise MountFailed(f'MountVolume.SetUp failed for volume "{volume.name}" : {error}') from error
+        self._sources.forget_old()
+
+    def forget(self, pod_uid: str) -> None:
+        """The pod is gone."""
+        self._tokens.forget(pod_uid)
+        with self._lock:
+            self._met.discard(pod_uid)
+
+    def _is_new(self, pod_uid: str) -> bool:
+        with self._lock:
+            known = pod_uid in self._met
+            self._met.add(pod_uid)
+        return not known
+
+    def _update(self, pod: Pod, volume: Volume, *, starting: bool) -> None:
+        uid = pod.metadata.uid
+        folder = self._runtime.files_folder(uid, volume.name)
+        if folder is not None:
+            files = files_of(pod, volume, self._sources, lambda wanted: self._tokens.get(pod, wanted))
+            security = pod.spec.security_context
+            filesets.publish(folder, files, group=security.fs_group if security is not None else None)
+        elif starting:
+            files_of(pod, volume, self._sources, lambda _wanted: "")
