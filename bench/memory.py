@@ -37,6 +37,7 @@ from claims.devices.cache import read_devices  # noqa: E402 - models can be impo
 from manciple.pages.people import Person  # noqa: E402 - models can be imported from here on
 from manciple.store import objects  # noqa: E402 - models can be imported from here on
 from manciple.urls import urlpatterns  # noqa: E402 - models can be imported from here on
+from manciple.wire.identity import MASTERS, Identity  # noqa: E402 - models can be imported from here on
 from manciple.wire.registry import registry  # noqa: E402 - models can be imported from here on
 from scheduling.capacity import read_census  # noqa: E402 - models can be imported from here on
 from scheduling.explanations.current import explain_claim  # noqa: E402 - models can be imported from here on
@@ -119,7 +120,7 @@ def _views() -> Iterator[tuple[str, Callable[[], object]]]:
 
     yield "the device pages", lambda: lines_of(read_devices())
     yield "the counts of every class", read_census
-    yield "the users of classes", lambda: counts(Person("ada", administers=True, namespaces=None))
+    yield "the users of classes", lambda: counts(Person(Identity("ada", (MASTERS,))))
     yield "explanations", lambda: explain_claim("default", "claim-0000")
 
 

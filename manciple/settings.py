@@ -129,6 +129,7 @@ MIDDLEWARE = [
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
     "manciple.pages.outages.Outages",
+    "scheduling.pages.rights.PageRights",
 ]
 
 ROOT_URLCONF = "manciple.urls"

@@ -1,8 +1,11 @@
 """People: who may sign in to the pages, as the API knows them.
 
 A person is a user of Django's, under the same name at the API. Their groups are Django's, but those that the system
-gives meaning to (`system:...`) are nobody's to hand out: an administrator (`is_staff`) is a member of `system:masters`,
-and everybody of `system:authenticated`.
+gives meaning to (`system:...`) are nobody's to hand out: an administrator (`is_staff`) is a member of
+`system:masters`, and everybody of `system:authenticated`. Everybody is also in `manciple:people`, who may see the
+inventory; who is in no group of their own is in `manciple:viewers`, who may see everything that `view` shows. Default
+bindings say so, and an administrator may change those. A group `namespace:NAME` opens that namespace to its members
+(`manciple.access.rbac`).
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from django.contrib.auth.models import Group
 from django.db.models.signals import m2m_changed, post_delete, post_save
 
 from manciple.access.authentication import epoch
-from manciple.wire.identity import AUTHENTICATED, MASTERS, Identity
+from manciple.wire.identity import AUTHENTICATED, MASTERS, PEOPLE, VIEWERS, Identity
 
 #: How names begin that belong to the system.
 RESERVED = "system:"
@@ -27,9 +30,10 @@ def identity_of_user(user: Any) -> Identity:
 
 def groups_of_user(user: Any) -> tuple[str, ...]:
     """The groups of a person, those that everybody is in included."""
-    own = user.groups.order_by("name").values_list("name", flat=True)
+    named = user.groups.order_by("name").values_list("name", flat=True)
+    own = tuple(name for name in named if not name.startswith(RESERVED))
     given = (MASTERS,) if user.is_staff else ()
-    return (*given, *(name for name in own if not name.startswith(RESERVED)), AUTHENTICATED)
+    return (*given, *(own or (VIEWERS,)), PEOPLE, AUTHENTICATED)
 
 
 def watch_changes() -> None:

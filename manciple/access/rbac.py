@@ -31,7 +31,7 @@ from manciple.store import announce, hooks
 from manciple.store.follower import Follower, View
 from manciple.store.records import Change, Written
 from manciple.wire.base import ApiObject
-from manciple.wire.identity import Identity, service_account_name
+from manciple.wire.identity import NAMESPACE_GROUP, Identity, service_account_name
 
 ROLES = roles.ROLE.resource
 CLUSTER_ROLES = roles.CLUSTER_ROLE.resource
@@ -39,6 +39,9 @@ ROLE_BINDINGS = roles.ROLE_BINDING.resource
 CLUSTER_ROLE_BINDINGS = roles.CLUSTER_ROLE_BINDING.resource
 #: What a decision is made of.
 RESOURCES = (CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS, ROLES, ROLE_BINDINGS)
+
+#: What the members of a group `namespace:NAME` may do there.
+MEMBERS_ROLE = "edit"
 
 # The policy, compiled -------------------------------------------------------------------------------------------------
 
@@ -137,15 +140,35 @@ class Policy:
             if (scope := (where, roles.USER, identity.name)) in grants:
                 yield scope
             for group in identity.groups:
-                if (scope := (where, roles.GROUP_KIND, group)) in grants:
+                if (scope := (where, roles.GROUP_KIND, group)) in grants or _opens(group, where):
                     yield scope
+
+    def granted(self, scope: Scope) -> tuple[tuple[str, Grant], ...]:
+        """What is granted there, by the name of the binding; a group `namespace:NAME` needs none."""
+        namespace, kind, name = scope
+        bound = self.grants.get(scope, ())
+        if kind != roles.GROUP_KIND or not _opens(name, namespace):
+            return bound
+        return (*bound, ("", Grant(("", MEMBERS_ROLE), f'membership of Group "{name}"')))
+
+    def namespaces_of(self, identity: Identity) -> frozenset[str]:
+        """Those in which `identity` is granted anything by itself."""
+        subjects = {(roles.USER, identity.name), *((roles.GROUP_KIND, group) for group in identity.groups)}
+        opened = (group.removeprefix(NAMESPACE_GROUP) for group in identity.groups if group.startswith(NAMESPACE_GROUP))
+        bound = (where for where, kind, name in self.grants if where and (kind, name) in subjects)
+        return frozenset((*opened, *bound))
 
     def merge(self, scope: Scope) -> Merged:
         merged = self.merged  # before what is read: a change replaces it after what it changes
         found = merged.get(scope)
         if found is None:
-            found = merged[scope] = Merged((grant for _, grant in self.grants.get(scope, ())), self.roles)
+            found = merged[scope] = Merged((grant for _, grant in self.granted(scope)), self.roles)
         return found
+
+
+def _opens(group: str, namespace: str) -> bool:
+    """Whether the members of `group` work in `namespace`, without any binding."""
+    return bool(namespace) and group.startswith(NAMESPACE_GROUP) and group.removeprefix(NAMESPACE_GROUP) == namespace
 
 
 def _grants_of(binding: AnyBinding) -> dict[Scope, Grant]:
@@ -370,7 +393,7 @@ def _find(
     held: Policy, scope: Scope, wanted: Attributes, places: Sequence[Place], missing: list[str]
 ) -> tuple[Grant | None, bool]:
     """The grant that allows it, and whether names matter. Roles that do not exist are added to `missing`."""
-    grants = held.grants.get(scope, ())
+    grants = held.granted(scope)
     if len(grants) > MANY:
         merged = held.merge(scope)
         missing.extend(merged.missing)
@@ -393,7 +416,7 @@ def known_rules(identity: Identity, namespace: str, *, newest: bool = False) -> 
     found: list[PolicyRule] = []
     missing: list[str] = []
     for scope in held.scopes_of(identity, namespace):
-        for _, grant in held.grants.get(scope, ()):
+        for _, grant in held.granted(scope):
             compiled = held.roles.get(grant.role)
             if compiled is None:
                 missing.append(_missing(grant.role))

@@ -1,8 +1,9 @@
-"""Who looks at a page: what that person may see, and what they may change.
+"""Who looks at a page: what that person may see, and what they may change, as the API would answer them.
 
-Staff administer: they see and change everything. Everybody else looks: at everything, or, as a member of Django groups
-named `namespace:NAME`, at those namespaces and at what belongs to none (nodes, devices, classes); in those namespaces
-they may also make and delete pods and claims. Every page asks here, and nowhere else.
+A person sees the namespaces in which they may list pods and claims: all of them, or those in which a binding says so.
+What belongs to no namespace (nodes, devices, classes) they see where they may list it (`demand_inventory`). They change
+what they may change through the API: pages ask beforehand, so that nobody is offered a button that would be refused,
+and the writer asks again (`manciple.access.in_process`).
 """
 
 from __future__ import annotations
@@ -15,12 +16,15 @@ from django.core.exceptions import PermissionDenied
 from django.db.models import Model, QuerySet
 from django.http import Http404, HttpRequest
 
-from manciple.wire.identity import AUTHENTICATED, MASTERS, Identity
+from manciple.access import authorization, rbac
+from manciple.access.attributes import Attributes
+from manciple.access.people import identity_of_user
+from manciple.wire.identity import MASTERS, Identity
 
-#: What the name of a group begins with that opens one namespace to its members.
-NAMESPACE_GROUP = "namespace:"
 #: Live topics that name a namespace: `pod:NAMESPACE/NAME`, `claims:NAMESPACE`.
 NAMESPACED_TOPICS = ("pod:", "claim:", "claims:", "template:", "events:")
+#: What a namespace's pages are made of, and what whoever works there makes: plural.group
+WORK = ("pods", "resourceclaims.resource.k8s.io")
 
 Row = TypeVar("Row", bound=Model)
 
@@ -29,39 +33,59 @@ Row = TypeVar("Row", bound=Model)
 class Person:
     """Who is signed in. `namespaces`: those whose objects they see, None for all."""
 
-    name: str
-    administers: bool
-    namespaces: frozenset[str] | None
+    identity: Identity
+    namespaces: frozenset[str] | None = None
 
     @property
-    def identity(self) -> Identity:
-        """Who that is to the API. The pages ask who may do what before they write, so nobody asks again."""
-        return Identity(self.name, (MASTERS, AUTHENTICATED) if self.administers else (AUTHENTICATED,)).let_in()
+    def name(self) -> str:
+        return self.identity.name
+
+    @property
+    def administers(self) -> bool:
+        """Whether they may do everything."""
+        return MASTERS in self.identity.groups or self.may("*", "*.*")
 
     @property
     def initials(self) -> str:
         return self.name[:2].upper()
 
+    def may(self, verb: str, resource: str, namespace: str = "", name: str = "") -> bool:
+        """resource: `pods`, `deviceclasses.resource.k8s.io`. Without a namespace: everywhere."""
+        return authorization.decide(self.identity, _wanted(verb, resource, namespace, name)).allowed
+
     def sees(self, namespace: str) -> bool:
         """Whether they may know what is in `namespace` ("" for what belongs to none)."""
         return not namespace or self.namespaces is None or namespace in self.namespaces
 
-    def may_edit(self, namespace: str = "") -> bool:
-        """Whether they may change what is in `namespace`; without one, what belongs to none."""
-        return self.administers or bool(namespace and self.namespaces and namespace in self.namespaces)
+    def may_edit(self, namespace: str) -> bool:
+        """Whether they may make and delete pods and claims in `namespace`."""
+        return all(self.may(verb, resource, namespace) for resource in WORK for verb in ("create", "delete"))
 
     def seen(self, rows: QuerySet[Row], field: str = "namespace") -> QuerySet[Row]:
         """Those of `rows` whose namespace (in `field`) they see."""
         return rows if self.namespaces is None else rows.filter(**{f"{field}__in": self.namespaces})
 
 
+def _wanted(verb: str, resource: str, namespace: str, name: str) -> Attributes:
+    plural, _, group = resource.partition(".")
+    return Attributes(verb=verb, group=group, resource=plural, namespace=namespace, name=name)
+
+
 def person_of_user(user: Any) -> Person:
     """`user`: a signed-in Django user. Reads its groups."""
-    if user.is_staff:
-        return Person(user.get_username(), administers=True, namespaces=None)
-    names = user.groups.filter(name__startswith=NAMESPACE_GROUP).values_list("name", flat=True)
-    namespaces = frozenset(name.removeprefix(NAMESPACE_GROUP) for name in names)
-    return Person(user.get_username(), administers=False, namespaces=namespaces or None)
+    return person_of_identity(identity_of_user(user))
+
+
+def person_of_identity(identity: Identity) -> Person:
+    everywhere = Person(identity)
+    if _sees_work(everywhere, ""):
+        return everywhere
+    some = rbac.policy().namespaces_of(identity)
+    return Person(identity, frozenset(namespace for namespace in some if _sees_work(everywhere, namespace)))
+
+
+def _sees_work(person: Person, namespace: str) -> bool:
+    return all(person.may("list", resource, namespace) for resource in WORK)
 
 
 def person_of(request: HttpRequest) -> Person:
@@ -81,13 +105,24 @@ def demand_sight(request: HttpRequest, namespace: str, what: str) -> Person:
     return person
 
 
-def demand_edit(request: HttpRequest, what: str, namespace: str = "") -> Person:
-    """Raises: PermissionDenied saying who may. what: "change device classes"."""
+def demand_edit(request: HttpRequest, what: str, namespace: str) -> Person:
+    """Raises: PermissionDenied saying who may. what: "delete pods in team-a"."""
     person = person_of(request)
     if not person.may_edit(namespace):
-        who = f"administrators and members of the group {NAMESPACE_GROUP}{namespace}" if namespace else "administrators"
-        raise PermissionDenied(f"Only {who} may {what}.")
+        raise PermissionDenied(_refusal(what, f' in the namespace "{namespace}"'))
     return person
+
+
+def demand(request: HttpRequest, what: str, verb: str, resource: str) -> Person:
+    """The same for what belongs to no namespace. Raises: PermissionDenied. what: "change device classes"."""
+    person = person_of(request)
+    if not person.may(verb, resource):
+        raise PermissionDenied(_refusal(what, ""))
+    return person
+
+
+def _refusal(what: str, where: str) -> str:
+    return f"You may not {what}. Ask an administrator for a role that allows it{where}."
 
 
 def topics_seen_by(user: Any) -> Callable[[Iterable[str]], Iterable[str]]:

@@ -14,6 +14,10 @@ SERVICE_ACCOUNTS = "system:serviceaccounts"
 MASTERS = "system:masters"
 #: Machines that are to become nodes, and have nothing but a bootstrap token.
 BOOTSTRAPPERS = "system:bootstrappers"
+#: Everybody who may sign in to the pages, and those of them who are in no group of their own.
+PEOPLE, VIEWERS = "manciple:people", "manciple:viewers"
+#: Begins the name of a group whose members work in the namespace that the rest of it names.
+NAMESPACE_GROUP = "namespace:"
 #: The agents of nodes, each under the name "system:node:NAME".
 NODES = "system:nodes"
 _ACCOUNT_PREFIX = "system:serviceaccount:"

@@ -35,10 +35,12 @@ from manciple.wire.identity import (
     BOOTSTRAPPERS,
     MASTERS,
     NODES,
+    PEOPLE,
     SCHEDULER,
     SERVICE_ACCOUNTS,
     SYSTEM_NAMESPACE,
     UNAUTHENTICATED,
+    VIEWERS,
 )
 
 #: The label of what is made at the first start, and looked after at every later one.
@@ -431,6 +433,8 @@ BINDINGS: tuple[ClusterRoleBinding, ...] = (
     _binding("system:basic-user", _group(AUTHENTICATED)),
     _binding("system:discovery", _group(AUTHENTICATED)),
     _binding("system:monitoring", _group("system:monitoring")),
+    _binding("manciple:people", _group(PEOPLE), role=INVENTORY_VIEWER),
+    _binding("manciple:viewers", _group(VIEWERS), role="view"),
     _binding("system:public-info-viewer", _group(AUTHENTICATED), _group(UNAUTHENTICATED)),
     _binding("system:service-account-issuer-discovery", _group(SERVICE_ACCOUNTS)),
     #: nobody has the role: the node authorizer knows what each node may do

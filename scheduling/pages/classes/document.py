@@ -18,7 +18,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from manciple.api import verbs
 from manciple.pages.links import class_url
-from manciple.pages.people import demand_edit
+from manciple.pages.people import demand
 from manciple.pages.posting import posted_from
 from manciple.wire.errors import ApiError
 from scheduling.cel.clauses import shown
@@ -30,6 +30,7 @@ from scheduling.pages.classes.diagnostics import Finding
 from scheduling.pages.classes.manifest import Unreadable, parse, refusals
 from scheduling.pages.classes.views import explained, show_yaml, stored_class
 from scheduling.pages.classes.workbench import class_kind, features, published_devices
+from scheduling.resources import CLASSES
 
 
 @login_required
@@ -68,7 +69,7 @@ def of_class(text: str, name: str) -> list[Finding]:
 @posted_from("class-edit")
 def save_yaml(request: HttpRequest, name: str) -> HttpResponse:
     """Replace the class by what the text describes."""
-    person = demand_edit(request, "change device classes")
+    person = demand(request, "change device classes", "update", CLASSES)
     existing = stored_class(name)
     text = request.POST.get("yaml", "").replace("\r\n", "\n")
     try:

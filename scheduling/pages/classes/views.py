@@ -24,7 +24,7 @@ from inventory.kinds.devices import DeviceClass
 from manciple.api import verbs
 from manciple.pages.links import class_url
 from manciple.pages.lists import ListColumn, ListQuery, Table, sorted_by
-from manciple.pages.people import demand_edit, person_of
+from manciple.pages.people import demand, person_of
 from manciple.store import objects
 from manciple.store.tail import latest_revision
 from manciple.wire import codec
@@ -58,6 +58,7 @@ from scheduling.pages.classes.workbench import (
 )
 from scheduling.pages.devices.words import bar_of, how_many, in_words
 from scheduling.pages.history.views import history_of
+from scheduling.resources import CLASSES
 
 TABS = ("workbench", "yaml", "history")
 #: Claims that are named where only a few of them matter.
@@ -127,7 +128,13 @@ def list_classes(request: HttpRequest) -> HttpResponse:
         rows=sorted_by(COLUMNS, query.sort, rows),
     )
     total = len(snapshot.candidates)
-    context = {"place": "classes", "table": table, "total": total, "revision": revision, "may_edit": person.may_edit()}
+    context = {
+        "place": "classes",
+        "table": table,
+        "total": total,
+        "revision": revision,
+        "may_edit": person.may("update", CLASSES),
+    }
     return render(request, "classes/list.html", context)
 
 
@@ -156,7 +163,7 @@ def new_class(request: HttpRequest) -> HttpResponse:
     """The workbench for a class that does not exist yet."""
     if request.method == "POST":
         return _answer_post(request, existing=None)
-    demand_edit(request, "change device classes")
+    demand(request, "change device classes", "update", CLASSES)
     return show_bench(request, from_query(request.GET, ClassForm()), existing=None)
 
 
@@ -189,7 +196,7 @@ def show_verdicts(request: HttpRequest) -> HttpResponse:
     """What the page shows around its editors for the form as it stands."""
     person = person_of(request)
     bench = evaluate(from_post(request.POST), existing=_edited(request), person=person)
-    return render(request, "classes/answer.html", {"bench": bench, "may_edit": person.may_edit()})
+    return render(request, "classes/answer.html", {"bench": bench, "may_edit": person.may("update", CLASSES)})
 
 
 def _edited(request: HttpRequest) -> DeviceClass | None:
@@ -231,7 +238,7 @@ def head(request: HttpRequest, existing: DeviceClass | None, tab: str) -> dict[s
         "name": existing.metadata.name if existing else "",
         "tab": tab,
         "tabs": TABS,
-        "may_edit": person_of(request).may_edit(),
+        "may_edit": person_of(request).may("update", CLASSES),
     }
 
 
@@ -257,7 +264,7 @@ def _answer_post(request: HttpRequest, *, existing: DeviceClass | None) -> HttpR
     form = from_post(request.POST)
     changed = pressed(form, request.POST)
     if changed is None or existing is None:
-        demand_edit(request, "change device classes")
+        demand(request, "change device classes", "update", CLASSES)
     if changed is not None:
         return show_bench(request, changed, existing=existing)
     errors = FormErrors()
@@ -333,7 +340,7 @@ def explained(refusal: ApiError) -> str:
 @require_http_methods(["GET", "HEAD", "POST"])
 def delete_class(request: HttpRequest, name: str) -> HttpResponse:
     """GET says what would happen; POST does it."""
-    person = demand_edit(request, "change device classes")
+    person = demand(request, "change device classes", "update", CLASSES)
     revision = latest_revision()
     existing = stored_class(name)
     if request.method == "POST":

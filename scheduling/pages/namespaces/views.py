@@ -22,7 +22,7 @@ from manciple.api import verbs
 from manciple.pages import links
 from manciple.pages.forms import PageForm, code_input
 from manciple.pages.lists import ListColumn, ListQuery, Table, parameter, sorted_by
-from manciple.pages.people import demand_edit, demand_sight, person_of
+from manciple.pages.people import demand, demand_sight, person_of
 from manciple.pages.posting import posted_from
 from manciple.store import objects
 from manciple.store.tail import latest_revision
@@ -61,7 +61,7 @@ def list_namespaces(request: HttpRequest) -> HttpResponse:
 
 
 def _create(request: HttpRequest) -> HttpResponse:
-    person = demand_edit(request, "create namespaces")
+    person = demand(request, "create namespaces", "create", NAMESPACES)
     form = NewNamespaceForm(request.POST)
     if form.is_valid():
         name = form.cleaned_data["name"]
@@ -102,7 +102,7 @@ def _draw_list(request: HttpRequest, form: NewNamespaceForm | None = None) -> Ht
         "query": query,
         "table": table,
         "total": len(found),
-        "may_edit": person.may_edit(),
+        "may_edit": person.may("create", NAMESPACES),
         "form": form or NewNamespaceForm(),
     }
     return render(request, "namespaces/list.html", context, status=422 if form else 200)
@@ -115,7 +115,12 @@ def show_namespace(request: HttpRequest, name: str) -> HttpResponse:
     person = demand_sight(request, name, f"Namespace {name}")
     if asked(request):
         return _show_history(request, name)
-    return _draw(request, name, deleting="delete" in request.GET and person.may_edit(), opening="admin" in request.GET)
+    return _draw(
+        request,
+        name,
+        deleting="delete" in request.GET and person.may("delete", NAMESPACES),
+        opening="admin" in request.GET,
+    )
 
 
 def _show_history(request: HttpRequest, name: str) -> HttpResponse:
@@ -143,12 +148,12 @@ def _draw(request: HttpRequest, name: str, *, deleting: bool, opening: bool, com
         "revision": revision,
         "held": found[0],
         "name": name,
-        "may_edit": person.may_edit(),
+        "may_edit": person.may("create", NAMESPACES),
         "label": ADMIN_ACCESS_LABEL,
         "labels": sorted(found[0].labels.items()),
         "complaint": complaint,
         "deleting": deleting,
-        "opening": opening and person.may_edit(),
+        "opening": opening and person.may("update", NAMESPACES),
         "contents": contents(name),
     }
     return render(request, "namespaces/page.html", context, status=422 if complaint else 200)
@@ -158,7 +163,7 @@ def _draw(request: HttpRequest, name: str, *, deleting: bool, opening: bool, com
 @posted_from("namespace")
 def change_namespace(request: HttpRequest, name: str) -> HttpResponse:
     """Open it to admin access, or close it."""
-    person = demand_edit(request, "open namespaces to admin access")
+    person = demand(request, "open namespaces to admin access", "update", NAMESPACES)
     opens = request.POST.get("admin_access") == "true"
 
     def relabelled(old: Any) -> Any:
@@ -179,7 +184,7 @@ def change_namespace(request: HttpRequest, name: str) -> HttpResponse:
 @posted_from("namespace")
 def delete_namespace(request: HttpRequest, name: str) -> HttpResponse:
     """Delete it and what is in it, as `kubectl delete namespace` does."""
-    person = demand_edit(request, "delete namespaces")
+    person = demand(request, "delete namespaces", "delete", NAMESPACES)
     try:
         deletion = verbs.delete(kind(NAMESPACES), name=name, identity=person.identity)
     except ApiError as refusal:

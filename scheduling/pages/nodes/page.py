@@ -26,7 +26,7 @@ from claims.devices.published import DeviceKey, DevicePool
 from claims.devices.states import DeviceState
 from claims.kinds.pods import Pod
 from manciple.pages import links
-from manciple.pages.people import Person, demand_edit, person_of
+from manciple.pages.people import Person, demand, person_of
 from manciple.pages.posting import posted_from
 from manciple.store import history, objects
 from manciple.store.tail import latest_revision
@@ -103,7 +103,7 @@ def show_node(request: HttpRequest, name: str) -> HttpResponse:
     if change is None:
         return _draw(request, name)
     asks = change.what == "taint" and not (change.key or change.value or change.effect)
-    person = demand_edit(request, "change nodes")
+    person = demand(request, "change nodes", "update", NODES)
     return _draw(request, name, NodeChangeForm(name, change, identity=person.identity, asks=asks))
 
 
@@ -126,7 +126,7 @@ def _show_history(request: HttpRequest, name: str) -> HttpResponse:
 @posted_from("node")
 def change_node(request: HttpRequest, name: str) -> HttpResponse:
     """Do what was rehearsed."""
-    person = demand_edit(request, "change nodes")
+    person = demand(request, "change nodes", "update", NODES)
     change = read_change(request.POST)
     if change is None or objects.get(kind(NODES), "", name) is None:
         raise Http404(f"Node {name} does not exist.")
@@ -148,7 +148,7 @@ def _draw(request: HttpRequest, name: str, form: NodeChangeForm | None = None) -
     context = _facts(known, there, person) | {
         "place": "nodes",
         "revision": revision,
-        "may_edit": person.may_edit(),
+        "may_edit": person.may("update", NODES),
     }
     if form is not None:
         effects = rehearse(known.node, form.change, there, now=now) if form.ready else None

@@ -11,10 +11,23 @@ from django.template import Context, Template
 from django.template.loader import render_to_string
 from django.test import Client
 from django.urls import resolve, reverse
+from msgspec import structs
 
+from manciple.access.bootstrap import ensure_roles
+from manciple.access.kinds.roles import (
+    CLUSTER_ROLE_BINDING,
+    GROUP,
+    ROLE_BINDING,
+    ClusterRoleBinding,
+    RoleBinding,
+    RoleRef,
+    Subject,
+)
 from manciple.pages import durations, links
 from manciple.pages.context import PLACES
 from manciple.pages.people import person_of_user, topics_seen_by
+from manciple.store import objects
+from manciple.wire.base import ObjectMeta
 from scheduling.pages.finding.views import MORE_PLACES
 
 NOW = datetime(2026, 11, 20, 10, 20, 4, tzinfo=UTC)
@@ -65,7 +78,7 @@ def user(name: str, *groups: str, staff: bool = False) -> User:
 def test_staff_see_and_change_everything() -> None:
     person = person_of_user(user("ada", "namespace:vision", staff=True))
     assert person.sees("nlp-lab")
-    assert person.may_edit()
+    assert person.may("update", "nodes")
     assert person.may_edit("nlp-lab")
 
 
@@ -73,7 +86,7 @@ def test_staff_see_and_change_everything() -> None:
 def test_a_viewer_sees_everything_and_changes_nothing() -> None:
     person = person_of_user(user("vic"))
     assert person.sees("nlp-lab")
-    assert not person.may_edit()
+    assert not person.may("update", "nodes")
     assert not person.may_edit("nlp-lab")
 
 
@@ -82,6 +95,44 @@ def test_a_member_of_a_namespace_sees_and_changes_that_one_only() -> None:
     person = person_of_user(user("mia", "namespace:vision", "readers"))
     assert [person.sees(namespace) for namespace in ("vision", "nlp-lab", "")] == [True, False, True]
     assert [person.may_edit(namespace) for namespace in ("vision", "nlp-lab", "")] == [True, False, False]
+    assert [person.may(verb, "nodes") for verb in ("list", "update")] == [True, False]
+
+
+@pytest.mark.django_db
+def test_a_binding_opens_a_namespace_to_whom_it_names() -> None:
+    """The pages show and offer what the API would answer and allow."""
+    eve = user("eve", "strangers")
+    assert person_of_user(eve).namespaces == frozenset()
+    bind("view", "vision", Subject(kind="User", api_group=GROUP, name="eve"))
+    bind("edit", "nlp-lab", Subject(kind="Group", api_group=GROUP, name="strangers"))
+    person = person_of_user(eve)
+    assert person.namespaces == frozenset({"vision", "nlp-lab"})
+    assert [person.may_edit(namespace) for namespace in ("vision", "nlp-lab")] == [False, True]
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("path", ["/overview", "/devices", "/nodes", "/classes", "/drivers", "/timeline", "/what-if"])
+def test_who_may_not_list_the_inventory_is_told_whom_to_ask(client: Client, path: str) -> None:
+    ensure_roles()
+    with objects.writing() as writer:
+        binding = writer.get(CLUSTER_ROLE_BINDING, "", "manciple:people")
+        assert isinstance(binding, ClusterRoleBinding)
+        writer.update(CLUSTER_ROLE_BINDING, structs.replace(binding, subjects=()))
+    client.force_login(user("eve", "strangers"))
+    answer = client.get(path)
+    assert answer.status_code == 403
+    assert "Ask an administrator for a role" in answer.content.decode()
+    assert client.get("/account").status_code == 200
+
+
+def bind(role: str, namespace: str, *subjects: Subject) -> None:
+    reference = RoleRef(api_group=GROUP, kind="ClusterRole", name=role)
+    meta = ObjectMeta(name=f"{role}-here", namespace=namespace)
+    made = RoleBinding(
+        api_version=ROLE_BINDING.api_version, kind="RoleBinding", metadata=meta, subjects=subjects, role_ref=reference
+    )
+    with objects.writing() as writer:
+        writer.create(ROLE_BINDING, made)
 
 
 @pytest.mark.django_db

@@ -23,6 +23,7 @@ from manciple.pages.people import Person, person_of_user
 from manciple.processes.demolab.pages import every_page
 from manciple.store import history, objects
 from manciple.store.tail import latest_revision
+from manciple.wire.identity import MASTERS, Identity
 from scheduling.pages.overview.signs import read_signs
 from scheduling.pages.timeline.query import TimelineQuery
 from scheduling.pages.timeline.reading import STEPS, Timeline
@@ -32,7 +33,7 @@ from tests.laboratory import NOW, furnish
 
 #: person -> the namespace that they work in, "" for who looks at everything; the administrator besides
 PEOPLE = {"ada": None, "vic": "", "nora": "nlp-lab"}
-EVERYONE = Person("ada", administers=True, namespaces=None)
+EVERYONE = Person(Identity("ada", (MASTERS,)))
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from claims.admission import ADMIN_ACCESS_LABEL
 from claims.kinds.pods import Pod
 from manciple.api import namespaces
 from manciple.pages.people import Person
+from manciple.wire.identity import MASTERS, Identity
 from manciple.wire.machinery import Namespace
 from scheduling.pages.namespaces.reading import read_namespaces
 from tests.builders import make_allocation, make_claim, make_namespace, make_pod, make_result
@@ -20,7 +21,7 @@ from tests.scheduling.pages.browsing import admin, signed_in, viewer, words
 __all__ = ["admin", "viewer"]
 
 
-EVERYTHING = Person("ada", administers=True, namespaces=None)
+EVERYTHING = Person(Identity("ada", (MASTERS,)))
 
 
 @pytest.mark.parametrize("path", ["/namespaces", "/namespaces/lab"])

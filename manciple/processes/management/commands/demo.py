@@ -14,13 +14,13 @@ from django.contrib.auth.models import Group
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
 
-from manciple.pages.people import NAMESPACE_GROUP
 from manciple.processes.accounts import ADMIN
 from manciple.processes.demolab import filling
 from manciple.processes.demolab.hardware import LeaseRenewal
 from manciple.processes.home import write_private
 from manciple.processes.listeners import Address, AddressInUse
 from manciple.processes.system import Options, StartedSystem, System
+from manciple.wire.identity import NAMESPACE_GROUP
 
 #: Who may sign in beside the administrator: name -> the namespace they work in, "" for who may look at everything.
 PEOPLE = {"visitor": "", "nora": "nlp-lab"}
