@@ -61,6 +61,9 @@ def chart() -> list[tuple[str, dict[str, object]]]:
 class DriverTokens:
     """Knows a token for every node: that of the driver's pod there, "nowhere" for one that is bound to no pod."""
 
+    def __init__(self, name: str = DRIVER) -> None:
+        self._name = name
+
     def authenticate(self, token: str, audiences: Sequence[str], address: str) -> Authenticated | None:
         kind, _, node = token.partition("/")
         if kind != "driver":
@@ -69,7 +72,7 @@ class DriverTokens:
         if node != "nowhere":
             extra[NODE_KEY] = (node,)
         # What it may do is not the question here.
-        return Authenticated(Identity(DRIVER, (MASTERS,), extra=tuple(extra.items())))
+        return Authenticated(Identity(self._name, (MASTERS,), extra=tuple(extra.items())))
 
     def remembered(self, token: str) -> Identity | None:
         return None
