@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from manciple.access.bootstrap import ensure_roles
 from tests.e2e.kubectl import Kubectl, find_kubectl
 from tests.manciple.api.server import ApiServer
 
@@ -145,6 +146,40 @@ def test_who_am_i_and_may_i(kubectl: Kubectl) -> None:
 
 def test_an_administrator_asks_in_the_name_of_another(kubectl: Kubectl) -> None:
     assert "bob" in kubectl("auth", "whoami", "--as=bob", "--as-group=team")
+
+
+RECONCILED = """\
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: pod-reader, namespace: default}
+rules:
+- {apiGroups: [""], resources: [pods], verbs: [get, list, watch]}
+- {apiGroups: [""], resources: [events], verbs: [list]}
+"""
+
+
+def test_roles_are_made_bound_reconciled_and_asked_about(api_server: ApiServer, kubectl: Kubectl) -> None:
+    ensure_roles()
+    kubectl("create", "role", "pod-reader", "--verb=get,list", "--resource=pods")
+    assert kubectl(
+        "create", "rolebinding", "bob", "--role=pod-reader", "--user=bob", "--serviceaccount=default:ci"
+    ) == ("rolebinding.rbac.authorization.k8s.io/bob created\n")
+    kubectl("create", "clusterrole", "node-reader", "--verb=get", "--resource=nodes", "--resource-name=n1")
+    kubectl("create", "clusterrolebinding", "bob", "--clusterrole=node-reader", "--group=team")
+    assert "Role/pod-reader" in kubectl("get", "rolebindings", "-o", "wide")
+    assert "default/ci" in kubectl("get", "rolebinding", "bob", "-o", "wide", "--no-headers")
+    assert "reconciled" in kubectl("auth", "reconcile", "-f", "-", stdin=RECONCILED)
+    assert kubectl.json("get", "role", "pod-reader")["rules"][-1]["resources"] == ["events"]
+    bob = Kubectl(api_server.kubeconfig_of("bob", "team"), find_kubectl())
+    assert bob("auth", "can-i", "list", "pods").strip() == "yes"
+    assert "no" in bob("auth", "can-i", "delete", "pods", check=False)
+    assert bob("auth", "can-i", "get", "node/n1").splitlines()[-1] == "yes"
+    listed = bob("auth", "can-i", "--list")
+    assert "selfsubjectaccessreviews.authorization.k8s.io" in listed
+    assert any(line.split()[0] == "pods" and "[get list watch]" in line for line in listed.splitlines()[1:])
+    refused = bob("delete", "pod", "web", check=False)
+    assert 'pods "web" is forbidden: User "bob" cannot delete resource "pods" in API group ""' in refused
+    assert "system:authenticated" in bob("auth", "whoami")
 
 
 def test_what_needs_a_shell_is_refused_clearly(kubectl: Kubectl) -> None:
