@@ -1,9 +1,9 @@
 """What the parts of the system may write: each has an identity, and that identity has roles like any other.
 
 The scheduler and the controllers write in this process, past the API's door. So a rule of the writer asks for them: a
-controller that writes what none of its roles allows gets the same 403 over which a client would stumble. Who came
-through a door (the API, the pages) was asked there. The installation itself is not asked, nor is a member of
-`system:masters`.
+controller that writes what none of its roles allows gets the same 403 over which a client would stumble. Whoever came
+through the API's door was asked there; who writes by a page is asked here. The installation itself is not asked, nor is
+a member of `system:masters`.
 """
 
 from __future__ import annotations

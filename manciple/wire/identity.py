@@ -31,8 +31,8 @@ class Identity:
 
     uid: of the service account, where it is one. extra: what else its credential says, each key once, such as the node
     that a token is bound to.
-    admitted: what it is about to do was allowed at the door (the API's, or that of the pages), so nobody needs to ask
-    again on the way. No part of who it is.
+    admitted: what it is about to do was allowed at the API's door, so nobody needs to ask again on the way. No part of
+    who it is.
     """
 
     name: str
