@@ -1,5 +1,7 @@
 """What the rules of the writer ask of claims and pods.
 
+Quotas limit what the objects of a namespace add up to (`claims.quotas`); without any this costs nothing.
+
 Admin access to devices is for namespaces that an administrator labelled for it: asked where a claim or template is
 created, also by a controller, and where an allocation with admin access is written, also by the scheduler.
 
@@ -18,6 +20,7 @@ from itertools import islice
 
 from msgspec import structs
 
+from claims import quotas
 from claims.kinds.pods import Pod
 from claims.kinds.priority_classes import (
     DEFAULT_PREEMPTION_POLICY,
@@ -25,10 +28,13 @@ from claims.kinds.priority_classes import (
     SYSTEM_CLASSES,
     PriorityClass,
 )
+from claims.kinds.quota_usage import parsed
+from claims.kinds.quotas import RESOURCE_QUOTA
 from claims.kinds.resource_claims import DeviceRequest, ResourceClaim, ResourceClaimTemplate
 from manciple.store import hooks, objects
 from manciple.store.hooks import Write
 from manciple.store.objects import Writer
+from manciple.wire.base import ApiObject
 from manciple.wire.errors import FieldError, Forbidden, Invalid, forbidden
 from manciple.wire.identity import SYSTEM
 from manciple.wire.registry import registry
@@ -42,6 +48,9 @@ def register() -> None:
     )
     hooks.register_rule(resolve_priority, operations={"CREATE"}, resources={"pods"})
     hooks.register_rule(check_default, operations={"CREATE", "UPDATE"}, resources={PRIORITY_CLASS.resource})
+    hooks.register_rule(charge_quotas, operations={"CREATE", "UPDATE", "DELETE"})
+    hooks.register_rule(count_new_quota, operations={"CREATE", "UPDATE"}, resources={RESOURCE_QUOTA.resource})
+    hooks.register_finisher(settle_quotas)
     hooks.register_rule(keep_system_classes, operations={"DELETE"}, resources={PRIORITY_CLASS.resource})
 
 
@@ -187,3 +196,28 @@ def _forbidden(one: PriorityClass, why: str) -> Forbidden:
     name, kind = one.metadata.name, PRIORITY_CLASS
     details = {"name": name, "group": kind.group, "kind": kind.plural}
     return Forbidden(f'{kind.resource} "{name}" is forbidden: {why}', details=details)
+
+
+# Quotas ---------------------------------------------------------------------------------------------------------------
+
+
+def charge_quotas(writer: Writer, write: Write) -> None:
+    """Raises: QuotaExceeded, Forbidden."""
+    obj = write.old if write.new is None else write.new
+    namespace = obj.metadata.namespace
+    if namespace and (limits := quotas.LIMITS.of(writer, namespace)):
+        quotas.charge(writer, write, limits)
+
+
+def count_new_quota(writer: Writer, write: Write) -> ApiObject | None:
+    """A new quota, or one with new limits, with what is used of it, as far as that is quickly counted."""
+    new, old = write.new, write.old
+    if write.subresource or (old is not None and old.spec == new.spec):
+        return None
+    same_scope = old is not None and old.spec.scope_selector == new.spec.scope_selector
+    return quotas.counted_at_once(writer, new, known=parsed(old.status.used) if same_scope else {})
+
+
+def settle_quotas(writer: Writer) -> None:
+    if writer.noted(quotas.TOUCHED):
+        quotas.settle(writer)

@@ -6,6 +6,7 @@ sentence per violation. `CHECKS` names them as `manage.py check_invariants` prin
     1  no exclusive device in two allocations; consumed capacity and counters never above what is published
     2  every allocated claim has the delete-protection finalizer; every reserved claim is allocated
     3  a pod with a node has all its claims allocated, reserved for it, and available on that node
+    4  what quotas tell as used is what the objects of their namespaces add up to
     5  claims that nobody holds are deallocated within one controller sweep
     6  on a node: prepared claims of the checkpoint = CDI files = claims of pods that may run there (with a home only)
     7  the event log, replayed, gives the current state of every kind
@@ -22,8 +23,20 @@ from datetime import datetime
 from pathlib import Path
 
 from claims.kinds.pods import Pod
+from claims.kinds.quota_usage import (
+    IGNORED,
+    NONE,
+    ExtendedNames,
+    QuotaLimits,
+    Usage,
+    parsed,
+    plus,
+    usage_of,
+)
+from claims.kinds.quotas import ResourceQuota
 from claims.kinds.resource_claims import DeviceRequestAllocationResult, ResourceClaim
-from inventory.kinds.devices import Device, ResourceSlice
+from claims.quotas import extended_names, owning_pod
+from inventory.kinds.devices import Device, DeviceClass, ResourceSlice
 from inventory.kinds.nodes import Node
 from manciple.store import objects, tail
 from manciple.store.records import EventRecord, Stored
@@ -33,7 +46,7 @@ from manciple.wire.selectors import node_selector_matches
 from scheduling.controllers.reservations import FINALIZER, decide, is_idle
 from scheduling.plans import POD_SCHEDULED, condition_of
 from scheduling.pod_claims import claim_names, is_done, is_reserved_for
-from scheduling.resources import CLAIMS, NODES, PODS, SLICES, listed
+from scheduling.resources import CLAIMS, CLASSES, NODES, PODS, QUOTAS, SLICES, listed
 
 DeviceKey = tuple[str, str, str]  # (driver, pool, device)
 PoolKey = tuple[str, str]  # (driver, pool)
@@ -108,6 +121,9 @@ class ClusterFacts:
     pods: tuple[Pod, ...] = ()
     nodes: tuple[Node, ...] = ()
     slices: tuple[ResourceSlice, ...] = ()
+    quotas: tuple[ResourceQuota, ...] = ()
+    #: which classes serve extended resources
+    extended: ExtendedNames = field(default_factory=dict)
     replay: Replay = field(default_factory=Replay)
     #: node -> what lies on its disk; empty where nobody said where to look
     files: Mapping[str, NodeFiles] = field(default_factory=dict)
@@ -120,7 +136,7 @@ def results_of(claim: ResourceClaim) -> tuple[DeviceRequestAllocationResult, ...
     return claim.status.allocation.devices.results if claim.status.allocation else ()
 
 
-def name_of(obj: ResourceClaim | Pod) -> str:
+def name_of(obj: ResourceClaim | Pod | ResourceQuota) -> str:
     return f"{obj.metadata.namespace}/{obj.metadata.name}"
 
 
@@ -249,6 +265,35 @@ def unheld_claims_are_free(facts: ClusterFacts) -> Iterator[str]:
             yield f"claim {name_of(claim)} is allocated, and nobody holds it"
 
 
+# 4 -------------------------------------------------------------------------------------------------------------------
+
+
+def quotas_tell_what_is_used(facts: ClusterFacts) -> Iterator[str]:
+    for quota in facts.quotas:
+        told, used = parsed(quota.status.used), _added_up(facts, quota)
+        for key, amount in sorted(told.items()):
+            counted = used.get(key, NONE)
+            if amount != counted:
+                yield f"quota {name_of(quota)} tells {key}={amount.canonical()}, and {counted.canonical()} is used"
+
+
+def _added_up(facts: ClusterFacts, quota: ResourceQuota) -> Usage:
+    limits, namespace, total = QuotaLimits.of(quota), quota.metadata.namespace, dict[str, Quantity]()
+    pods = {pod.metadata.name: pod for pod in facts.pods if pod.metadata.namespace == namespace}
+    claims = [claim for claim in facts.claims if claim.metadata.namespace == namespace]
+    found: list[tuple[str, Pod | ResourceClaim | None, Pod | None]] = [(PODS, pod, None) for pod in pods.values()]
+    found += [(CLAIMS, claim, owning_pod(claim, pods.get)) for claim in claims]
+    found += [
+        (held.resource, None, None)
+        for held in facts.replay.live.values()
+        if held.namespace == namespace and held.resource not in {PODS, CLAIMS, *IGNORED}
+    ]
+    for resource, obj, owner in found:
+        usage = usage_of(resource, obj, classes=facts.extended, owner=owner)
+        total = plus(total, limits.share(resource, obj, usage, facts.extended))
+    return total
+
+
 # 6, 7 ----------------------------------------------------------------------------------------------------------------
 
 
@@ -284,6 +329,7 @@ CHECKS: dict[str, Check] = {
     "1 no device is given twice": devices_are_given_once,
     "2 allocated claims are protected, reserved claims allocated": claims_are_protected,
     "3 bound pods have their claims": bound_pods_have_their_claims,
+    "4 quotas tell what is used": quotas_tell_what_is_used,
     "5 claims that nobody holds are free": unheld_claims_are_free,
     "6 nodes agree with their disks": nodes_agree_with_their_disks,
     "7 the log gives the state": the_log_gives_the_state,
@@ -311,6 +357,8 @@ def gather(now: datetime, home: Path | None = None) -> ClusterFacts:
         pods=tuple(listed(PODS, Pod)[1]),
         nodes=tuple(listed(NODES, Node)[1]),
         slices=tuple(listed(SLICES, ResourceSlice)[1]),
+        quotas=tuple(listed(QUOTAS, ResourceQuota)[1]),
+        extended=extended_names(listed(CLASSES, DeviceClass)[1]),
         replay=replayed(),
         files={} if home is None else node_files(home),
     )

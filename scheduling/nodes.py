@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from claims.kinds.pod_preparation import requests_of
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim
 from inventory.kinds.nodes import Node, NodeSelector
@@ -141,7 +142,7 @@ class NodeTable:
 
     def place(self, pod: Pod, node: str) -> bool:
         """Count `pod` on `node`. Returns whether anything changed by that."""
-        uid, requests = pod.metadata.uid, policy.requests_of(pod)
+        uid, requests = pod.metadata.uid, requests_of(pod)
         if self._pods.get(uid) == (node, requests):
             return self.neighbours.place(pod, node)
         self.remove_pod(uid)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from claims.kinds.containers import Container
+from claims.kinds.pod_preparation import Amounts, requests_of
 from claims.kinds.pods import Pod, PreferredSchedulingTerm, Toleration
 from claims.kinds.resource_claims import ResourceClaim
 from inventory.kinds.devices import HARD_EFFECTS
@@ -25,9 +25,6 @@ from scheduling.causes import NodeRefusal
 UNSCHEDULABLE_TAINT = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 #: The effects that keep a pod off a node.
 SOFT_EFFECTS = ("PreferNoSchedule",)
-
-#: resource name -> nanos
-Amounts = Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,51 +175,6 @@ def _compares(value: str, operator: str, bound: str) -> bool:
     except ValueError:
         return False
     return left < right if operator == "Lt" else left > right
-
-
-# Requests ------------------------------------------------------------------------------------------------------------
-
-
-def requests_of(pod: Pod) -> dict[str, int]:
-    """What a pod takes of its node, by resource, without zeros.
-
-    The containers and the restartable init containers run together; each other init container runs before them, beside
-    the restartable ones that precede it: the larger of the two counts. The pod's own resources replace the containers'
-    where it names any, and its overhead is added.
-    """
-    together = _sum(container.resources.requests for container in pod.spec.containers)
-    sidecars: dict[str, int] = {}
-    peak: dict[str, int] = {}
-    for container in pod.spec.init_containers:
-        alone = _sum((container.resources.requests,))
-        if _is_sidecar(container):
-            sidecars = _plus(sidecars, alone)
-        peak = _maximum(peak, sidecars if _is_sidecar(container) else _plus(sidecars, alone))
-    total = _maximum(_plus(together, sidecars), peak)
-    if pod.spec.resources is not None:
-        total |= _sum((pod.spec.resources.requests,))
-    total = _plus(total, _sum((pod.spec.overhead,)))
-    return {resource: amount for resource, amount in total.items() if amount}
-
-
-def _is_sidecar(container: Container) -> bool:
-    return container.restart_policy == "Always"
-
-
-def _sum(lists: Iterable[Mapping[str, str]]) -> dict[str, int]:
-    total: dict[str, int] = {}
-    for amounts in lists:
-        for resource in amounts:
-            total[resource] = total.get(resource, 0) + _nanos(amounts, resource)
-    return total
-
-
-def _plus(left: Amounts, right: Amounts) -> dict[str, int]:
-    return {resource: left.get(resource, 0) + right.get(resource, 0) for resource in (*left, *right)}
-
-
-def _maximum(left: Amounts, right: Amounts) -> dict[str, int]:
-    return {resource: max(left.get(resource, 0), right.get(resource, 0)) for resource in (*left, *right)}
 
 
 def _nanos(amounts: Mapping[str, str], resource: str) -> int:

@@ -19,6 +19,7 @@ CLAIMS = "resourceclaims.resource.k8s.io"
 TEMPLATES = "resourceclaimtemplates.resource.k8s.io"
 SLICES = "resourceslices.resource.k8s.io"
 CLASSES = "deviceclasses.resource.k8s.io"
+QUOTAS = "resourcequotas"
 TAINT_RULES = "devicetaintrules.resource.k8s.io"
 
 #: (namespace, name)

@@ -31,7 +31,7 @@ from manciple.store import announce, tail
 from manciple.store.follower import since
 from manciple.store.tail import Sketch, Stretch
 from scheduling import coordination, heartbeats, hints
-from scheduling.controllers import device_taints, node_lifecycle, scheduler
+from scheduling.controllers import device_taints, node_lifecycle, quotas, scheduler
 from scheduling.controllers.declaration import (
     ANY,
     BOUND,
@@ -130,6 +130,7 @@ def forget_process() -> None:
     scheduler.worker.forget()
     node_lifecycle.known.forget()
     device_taints.known.forget()
+    quotas.known.forget()
     looked_after.forget()
     coordination.wakeups.forget()
 

@@ -17,6 +17,7 @@ SCHEDULING = [
     f"tests/scheduling/{name}"
     for name in (
         "test_races.py",
+        "test_quotas.py",
         "test_turns.py",
         "test_singletons.py",
         "test_queue.py",

@@ -1,14 +1,16 @@
-"""How pods are stored: defaults of the API and of admission, first status, quality of service, grace of deletion.
+"""How pods are stored: defaults of the API and of admission, first status, quality of service, grace of deletion; and
+what they take of their nodes, by resource.
 
-Source: pkg/registry/core/pod/strategy.go, pkg/apis/core/helper/qos, pkg/apis/core/v1/defaults.go and
-plugin/pkg/admission/{defaulttolerationseconds,serviceaccount} of Kubernetes 1.36. Everything is a function
+Source: pkg/registry/core/pod/strategy.go, pkg/apis/core/helper/qos, pkg/apis/core/v1/defaults.go,
+component-helpers/resource/helpers.go and plugin/pkg/admission/{defaulttolerationseconds,serviceaccount} of Kubernetes
+1.36. Everything is a function
 from value to value.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, TypeVar
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal, TypeVar
 
 from msgspec.structs import replace
 
@@ -310,3 +312,68 @@ def _readable(text: str) -> Quantity | None:
         return Quantity.parse(text)
     except ValueError:
         return None
+
+
+# What pods take of their nodes ----------------------------------------------------------------------------------------
+
+
+#: resource name -> nanos
+Amounts = Mapping[str, int]
+Which = Literal["requests", "limits"]
+
+
+def requests_of(pod: Pod) -> dict[str, int]:
+    """What a pod takes of its node, without zeros.
+
+    The containers and the restartable init containers run together; each other init container runs before them, beside
+    the restartable ones that precede it: the larger of the two counts. The pod's own resources replace the containers'
+    where it names any, and its overhead is added.
+    """
+    total = _plus(_of_containers(pod, "requests"), _sum((pod.spec.overhead,)))
+    return {resource: amount for resource, amount in total.items() if amount}
+
+
+def limits_of(pod: Pod) -> dict[str, int]:
+    """The most that a pod may take, without zeros, counted in the same way; overhead only beside a limit."""
+    limits = _of_containers(pod, "limits")
+    overhead = {resource: text for resource, text in pod.spec.overhead.items() if limits.get(resource)}
+    return {resource: amount for resource, amount in _plus(limits, _sum((overhead,))).items() if amount}
+
+
+def is_sidecar(container: Container) -> bool:
+    return container.restart_policy == "Always"
+
+
+def _of_containers(pod: Pod, which: Which) -> dict[str, int]:
+    together = _sum(_told(container.resources, which) for container in pod.spec.containers)
+    sidecars: dict[str, int] = {}
+    peak: dict[str, int] = {}
+    for container in pod.spec.init_containers:
+        alone = _sum((_told(container.resources, which),))
+        if is_sidecar(container):
+            sidecars = _plus(sidecars, alone)
+        peak = _maximum(peak, sidecars if is_sidecar(container) else _plus(sidecars, alone))
+    total = _maximum(_plus(together, sidecars), peak)
+    if pod.spec.resources is not None:
+        total |= _sum((_told(pod.spec.resources, which),))
+    return total
+
+
+def _told(resources: ResourceRequirements, which: Which) -> Mapping[str, str]:
+    return resources.requests if which == "requests" else resources.limits
+
+
+def _sum(lists: Iterable[Mapping[str, str]]) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for amounts in lists:
+        for resource, text in amounts.items():
+            total[resource] = total.get(resource, 0) + Quantity.parse(text).nanos
+    return total
+
+
+def _plus(left: Amounts, right: Amounts) -> dict[str, int]:
+    return {resource: left.get(resource, 0) + right.get(resource, 0) for resource in (*left, *right)}
+
+
+def _maximum(left: Amounts, right: Amounts) -> dict[str, int]:
+    return {resource: max(left.get(resource, 0), right.get(resource, 0)) for resource in (*left, *right)}

@@ -272,6 +272,7 @@ RESOURCE_QUOTA = Kind(
     subresources={
         "status": Subresource(name="status", prepare_update=update_quota_status, validate_update=validate_quota_status)
     },
+    policy_of=lambda quota: quota.spec,
     columns=(
         NAME_COLUMN,
         Column(

@@ -177,6 +177,7 @@ DEVICE_CLASS = Kind(
     validate_update=device_rules.validate_class_update,
     columns=DEFAULT_COLUMNS,
     generation_of=lambda device_class: device_class.spec,
+    policy_of=lambda device_class: device_class.spec.extended_resource_name,
     served_versions=CLASS_VERSIONS,
     description="Devices that claims can request by name: selectors and configuration, set by an administrator.",
 )

@@ -172,8 +172,9 @@ class PolicyCache(Generic[T]):
     #: of this process
     every: ClassVar[weakref.WeakSet[PolicyCache[Any]]] = weakref.WeakSet()
 
-    def __init__(self, resource: str, read: Callable[[tuple[Any, ...]], T]) -> None:
-        self._resource, self._read = resource, read
+    def __init__(self, resource: str, read: Callable[[tuple[Any, ...]], T], *, nothing: T | None = None) -> None:
+        """nothing: what there is without any object, where `read` need not be asked."""
+        self._resource, self._read, self._nothing = resource, read, nothing
         self._known: _Known[T] = _Known(-1, {})
         PolicyCache.every.add(self)
 
@@ -194,7 +195,8 @@ class PolicyCache(Generic[T]):
         self._known = _Known(-1, {})
 
     def _listed(self, writer: Writer, namespace: str) -> T:
-        return self._read(writer.list(registry.by_resource(self._resource), namespace=namespace))
+        found = writer.list(registry.by_resource(self._resource), namespace=namespace)
+        return self._read(found) if found or self._nothing is None else self._nothing
 
 
 def forget() -> None:

@@ -22,6 +22,8 @@ from msgspec import structs
 
 from claims import models
 from claims.kinds.pods import Pod, PodResourceClaim, PodResourceClaimStatus
+from claims.kinds.quota_usage import COUNT, DEVICES, NONE, REQUESTS, parsed
+from claims.kinds.quotas import ResourceQuota
 from claims.kinds.resource_claims import ResourceClaim, ResourceClaimTemplate
 from manciple.store import objects, persistence, sql
 from manciple.store.objects import Writer
@@ -45,7 +47,7 @@ from scheduling.pod_claims import (
     is_reserved_for,
     references,
 )
-from scheduling.resources import CLAIMS, PODS, TEMPLATES, Key, decoded, key_of, kind
+from scheduling.resources import CLAIMS, PODS, QUOTAS, TEMPLATES, Key, decoded, key_of, kind
 
 #: Who writes (upstream: the service account of that name in kube-controller-manager).
 IDENTITY = controller("resource-claim-controller")
@@ -55,6 +57,8 @@ BATCH = 100
 READ_AT_ONCE = 500
 #: Pods changed in one sweep.
 MOST = 2000
+#: Pods whose claims were refused that are looked at again when a quota has room.
+RETRIED = 20
 #: What the controller that makes claims does next by itself.
 LOOKING = frozenset({"sync_claims", "schedule"})
 #: The source of the controller's events, as upstream names it.
@@ -62,11 +66,19 @@ COMPONENT = "resource_claim"
 
 
 def handle(records: Sequence[EventRecord]) -> int:
-    """Look at the pods that `records` point to: new ones, owners of deleted claims, those that wait for a template."""
+    """Look at the pods that `records` point to: new ones, owners of deleted claims, those that wait for a template, or
+    for room in a quota."""
     keys: dict[Key, None] = {}
+    quotas = {record.namespace: record for record in records if record.resource == QUOTAS}
     for record in records:
-        keys.update(dict.fromkeys(_pods_behind(record)))
-    return sync(keys)
+        if record.resource != QUOTAS:
+            keys.update(dict.fromkeys(_pods_behind(record)))
+    retried = [
+        _retry(record.namespace)
+        for record in quotas.values()
+        if record.type == "DELETED" or leaves_room(decoded(record, ResourceQuota))
+    ]
+    return sync(keys) + sum(retried)
 
 
 def sweep(now: datetime, *, most: float = MOST) -> int:  # noqa: ARG001 - every controller is swept at a time
@@ -100,6 +112,35 @@ def _pods_behind(record: EventRecord) -> Iterable[Key]:
             yield from _wanting(record.namespace)
     elif record.type == "DELETED" and (owner := controller_of(decoded(record, ResourceClaim).metadata)):
         yield record.namespace, owner[0]
+
+
+def leaves_room(quota: ResourceQuota) -> bool:
+    """Whether no limit on claims is used up. A quota that limits no claims keeps none away."""
+    used, hard = parsed(quota.status.used), parsed(quota.spec.hard)
+    limited = [key for key in hard if key.startswith(REQUESTS) or key.endswith(DEVICES) or key == f"{COUNT}{CLAIMS}"]
+    return bool(limited) and all(used.get(key, NONE) < hard[key] for key in limited)
+
+
+def _retry(namespace: str) -> int:
+    """Make claims that may have been refused, a few pods at a time, until one is refused again."""
+    changed = 0
+    while keys := _refused(namespace):
+        made = sync(keys)
+        changed += made
+        if made < len(keys):
+            break
+    return changed
+
+
+def _refused(namespace: str) -> list[Key]:
+    """A few of the pods whose claims may have been refused, the oldest first."""
+    without = models.Pod.objects.filter(namespace=namespace, node_name="", deleting=False, claim_names=[])
+    keys = list(without.order_by("name").values_list("namespace", "name")[:READ_AT_ONCE])
+    pods = (decoded(stored, Pod) for stored in objects.get_many(kind(PODS), keys))
+    lacking = sorted(
+        (pod for pod in pods if wants_attention(pod)), key=lambda pod: pod.metadata.creation_timestamp or ""
+    )
+    return [key_of(pod) for pod in lacking[:RETRIED]]
 
 
 def wants_attention(pod: Pod) -> bool:
@@ -246,7 +287,10 @@ def _complain(writer: Writer, pod: Pod, error: ApiError) -> None:
 
 
 FOLLOWER = CursorFollower(
-    name="claims", resources=frozenset({PODS, CLAIMS, TEMPLATES}), handle=handle, sweep=partial(sweep, most=math.inf)
+    name="claims",
+    resources=frozenset({PODS, CLAIMS, TEMPLATES, QUOTAS}),
+    handle=handle,
+    sweep=partial(sweep, most=math.inf),
 )
 
 
@@ -261,7 +305,9 @@ CONTROLLER = Controller(
     reconcile=reconcile,
     every=5,
     # A pod that another scheduler has bound may lack reservations; the periodic run finds it.
-    wakes_on=frozenset({(PODS, ADDED), (PODS, MODIFIED), (TEMPLATES, ADDED), (CLAIMS, DELETED)}),
+    wakes_on=frozenset(
+        {(PODS, ADDED), (PODS, MODIFIED), (TEMPLATES, ADDED), (CLAIMS, DELETED), (QUOTAS, MODIFIED), (QUOTAS, DELETED)}
+    ),
     queue=Queue.SCHEDULING,
     covers=frozenset({scheduler.CONTROLLER.name}),
 )

@@ -8,6 +8,7 @@ from typing import Any
 from claims.kinds.containers import Container, ContainerResourceClaim, ResourceRequirements
 from claims.kinds.pods import Pod, PodResourceClaim, PodSpec
 from claims.kinds.priority_classes import PriorityClass
+from claims.kinds.quotas import ResourceQuota, ResourceQuotaSpec
 from claims.kinds.resource_claims import (
     AllocationResult,
     DeviceAllocationConfiguration,
@@ -214,4 +215,15 @@ def make_pod(
 def make_priority(name: str = "high", value: int = 1000, **fields: Any) -> PriorityClass:
     return PriorityClass(
         api_version="scheduling.k8s.io/v1", kind="PriorityClass", metadata=make_meta(name), value=value, **fields
+    )
+
+
+def make_quota(
+    hard: Mapping[str, str], *, name: str = "most", namespace: str = NAMESPACE, **spec: Any
+) -> ResourceQuota:
+    return ResourceQuota(
+        api_version="v1",
+        kind="ResourceQuota",
+        metadata=make_meta(name, namespace),
+        spec=ResourceQuotaSpec(hard=dict(hard), **spec),
     )

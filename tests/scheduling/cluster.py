@@ -5,9 +5,12 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar, cast
 
+from django.db import connections
 from msgspec import structs
 
 from claims.kinds.pods import Pod, PodCondition, PodResourceClaimStatus, PodStatus
@@ -47,6 +50,28 @@ def kind_of(obj: ApiObject) -> Kind:
 def with_spec(obj: ObjectT, **changes: Any) -> ObjectT:
     """`obj` with some fields of its spec replaced."""
     return structs.replace(obj, spec=structs.replace(obj.spec, **changes))  # type: ignore[attr-defined]
+
+
+def in_threads(*actions: Callable[[], object]) -> None:
+    """Run the actions at once, each with its own database connection; raises what they raise."""
+    start, failures = threading.Barrier(len(actions)), []
+
+    def run(action: Callable[[], object]) -> None:
+        try:
+            start.wait()
+            action()
+        except BaseException as error:
+            failures.append(error)
+        finally:
+            connections.close_all()
+
+    threads = [threading.Thread(target=run, args=(action,)) for action in actions]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failures:
+        raise failures[0]
 
 
 class Cluster:

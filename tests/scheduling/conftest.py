@@ -17,3 +17,11 @@ def cluster(db: None) -> Iterator[Cluster]:
     made = Cluster()
     yield made
     assert made.violations() == {}
+
+
+@pytest.fixture
+def shared_cluster(transactional_db: None) -> Iterator[Cluster]:
+    """A cluster whose database other threads see, too."""
+    made = Cluster()
+    yield made
+    assert made.violations() == {}

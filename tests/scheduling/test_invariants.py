@@ -15,6 +15,7 @@ from django.core.management import CommandError, call_command
 from msgspec import structs
 
 from claims.kinds.pods import Pod, PodCondition
+from claims.kinds.quotas import ResourceQuota, ResourceQuotaStatus
 from claims.kinds.resource_claims import ResourceClaim
 from inventory.kinds.devices import Counter, CounterSet, DeviceCounterConsumption
 from manciple.store.records import EventRecord, EventType, Stored
@@ -22,13 +23,16 @@ from scheduling.controllers.reservations import FINALIZER
 from scheduling.invariants import ClusterFacts, NodeFiles, Replay, gather, node_files, violations
 from scheduling.management.commands import check_invariants
 from tests.builders import (
+    CLASS,
     CREATED,
+    NAMESPACE,
     make_allocation,
     make_claim,
     make_consumer,
     make_device,
     make_node,
     make_pod,
+    make_quota,
     make_result,
     make_slice,
     stored,
@@ -57,6 +61,13 @@ def bound(name: str = "pod", claim: str = "claim", *, node: str = "node-1", phas
     return structs.replace(pod, status=structs.replace(pod.status, phase=phase, conditions=conditions))
 
 
+def quota(used: dict[str, str], namespace: str = NAMESPACE) -> ResourceQuota:
+    made = make_quota(dict.fromkeys(used, "9"), namespace=namespace)
+    return stored(structs.replace(made, status=ResourceQuotaStatus(hard=made.spec.hard, used=used)))
+
+
+DEVICES = f"{CLASS}.deviceclass.resource.k8s.io/devices"
+ELSEWHERE = quota({"pods": "0"}, namespace="elsewhere")
 POD = bound()
 SOUND = ClusterFacts(now=NOW, claims=(held("claim", POD),), pods=(POD,), nodes=(stored(make_node()),))
 
@@ -151,6 +162,18 @@ CASES: dict[str, tuple[ClusterFacts, list[str]]] = {
     "a pod that a user bound by hand is its node's to refuse": (
         with_facts(SOUND, pods=(POD, stored(make_pod("manual", claims={"gpu": "claim"}, node="node-1")))),
         [],
+    ),
+    "quotas that tell what is used": (
+        with_facts(SOUND, quotas=(quota({"pods": "1", "count/pods": "1", DEVICES: "1", "secrets": "0"}), ELSEWHERE)),
+        [],
+    ),
+    "quotas that tell something else": (
+        with_facts(SOUND, quotas=(quota({"pods": "2", DEVICES: "0", "secrets": "1"}),)),
+        [
+            f"quota default/most tells {DEVICES}=0, and 1 is used",
+            "quota default/most tells pods=2, and 1 is used",
+            "quota default/most tells secrets=1, and 0 is used",
+        ],
     ),
     "a claim whose pod has finished": (
         with_facts(SOUND, pods=(bound(phase="Succeeded"),)),
@@ -274,6 +297,7 @@ def test_the_command_prints_one_line_for_each_and_fails_on_a_violation(cluster: 
         "ok       1 no device is given twice",
         "ok       2 allocated claims are protected, reserved claims allocated",
         "ok       3 bound pods have their claims",
+        "ok       4 quotas tell what is used",
         "ok       5 claims that nobody holds are free",
         "ok       6 nodes agree with their disks",
         "ok       7 the log gives the state",

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from claims.kinds.pod_preparation import requests_of
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim
 from inventory.kinds.nodes import Node
@@ -13,7 +14,7 @@ from manciple.wire.codec import decode_value
 from manciple.wire.quantity import NANO
 from scheduling.causes import NodeRefusal, NoNodeFits, counted
 from scheduling.messages import message
-from scheduling.policy import check, needs_of, preference, requests_of
+from scheduling.policy import check, needs_of, preference
 
 Json = dict[str, Any]
 GIB = 2**30 * NANO

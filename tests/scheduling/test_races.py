@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
-from django.db import connection, connections
+from django.db import connection
 from msgspec import structs
 
 from claims.kinds.pods import Pod
@@ -27,37 +26,7 @@ from tests.builders import (
     make_taint_rule,
     make_template,
 )
-from tests.scheduling.cluster import Cluster, with_spec
-
-
-@pytest.fixture
-def shared_cluster(transactional_db: None) -> Iterator[Cluster]:
-    """A cluster whose database other threads see, too."""
-    made = Cluster()
-    yield made
-    assert made.violations() == {}
-
-
-def in_threads(*actions: Callable[[], object]) -> None:
-    """Run the actions at once, each with its own database connection; raises what they raise."""
-    start, failures = threading.Barrier(len(actions)), []
-
-    def run(action: Callable[[], object]) -> None:
-        try:
-            start.wait()
-            action()
-        except BaseException as error:
-            failures.append(error)
-        finally:
-            connections.close_all()
-
-    threads = [threading.Thread(target=run, args=(action,)) for action in actions]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if failures:
-        raise failures[0]
+from tests.scheduling.cluster import Cluster, in_threads, with_spec
 
 
 def test_two_workers_racing_never_give_a_device_twice(shared_cluster: Cluster) -> None:

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 
 from claims.devices.pools import DeviceSnapshot
 from claims.devices.published import DevicePool
+from claims.kinds.pod_preparation import requests_of
 from claims.kinds.pods import Pod
 from claims.models import Pod as PodRow
 from inventory.kinds.nodes import Node, Taint
@@ -24,7 +25,6 @@ from manciple.wire.validation import natural
 from scheduling.controllers.node_lifecycle import LEASE_NAMESPACE, OURS, SignsOfLife, is_silent, ready_condition
 from scheduling.pages.devices.lines import line_named
 from scheduling.pages.devices.words import bar_of
-from scheduling.policy import requests_of
 from scheduling.resources import LEASES, NODES, PODS, decoded, kind, listed
 
 #: What a node's state is called -> how severe that is (the mark's class), what the mark shows.

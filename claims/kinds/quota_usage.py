@@ -1,0 +1,280 @@
+"""How much an object counts against the quotas of its namespace, by key. PURE.
+
+Every object counts one for "count/RESOURCE". A pod counts what it requests and may take, until it has ended. A claim
+counts the devices that it may be given at most, by class: all of them are 32, of alternatives the worst for each class
+counts; where a class also goes by the name of an extended resource, these devices count under that name too.
+Source: pkg/quota/v1/evaluator/core/{pods,resource_claims,registry}.go, apiserver/pkg/quota/v1/generic/evaluator.go
+(v1.36).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from claims.kinds.containers import Container
+from claims.kinds.pod_preparation import TERMINAL_PHASES, Amounts, Which, limits_of, qos_class, requests_of
+from claims.kinds.pods import Pod, PodAffinityTerm
+from claims.kinds.quotas import COMPUTE, HUGE_PAGES, ResourceQuota, ScopedResourceSelectorRequirement
+from claims.kinds.resource_claims import DeviceRequest, DeviceSubRequest, ExactDeviceRequest, ResourceClaim
+from manciple.wire.quantity import Format, Quantity
+from manciple.wire.validation import DEVICE_CLASS_RESOURCE_PREFIX, is_device_resource_name
+
+PODS, CLAIMS = "pods", "resourceclaims.resource.k8s.io"
+#: What was never counted.
+IGNORED = frozenset({"events", "events.events.k8s.io"})
+#: Kinds whose count has a second name.
+ALIASES = {name: name for name in ("configmaps", "replicationcontrollers", "resourcequotas", "secrets")}
+
+COUNT, REQUESTS = "count/", "requests."
+#: CLASS.deviceclass.resource.k8s.io/devices
+DEVICES = ".deviceclass.resource.k8s.io/devices"
+#: requests.deviceclass.resource.kubernetes.io/CLASS
+BY_CLASS = f"{REQUESTS}{DEVICE_CLASS_RESOURCE_PREFIX}"
+#: The condition of deleted pods that have not ended in time: they count no longer. It is written where there are
+#: quotas, so that what a pod counts changes when somebody writes it, and never by itself.
+OVERDUE = "manciple.dev/Overdue"
+#: resourceapi.AllocationResultsMaxSize: as many devices as a claim can have
+MOST_DEVICES = 32
+
+_POD_KEYS = COMPUTE | {"pods", "ephemeral-storage", "limits.ephemeral-storage", "requests.ephemeral-storage"}
+_MEASURED = ("cpu", "memory", "ephemeral-storage")
+
+#: key -> amount
+Usage = Mapping[str, Quantity]
+#: DeviceClass -> the extended resource that it serves; classes that serve none are left out
+ExtendedNames = Mapping[str, str]
+
+ONE, NONE = Quantity.of(1), Quantity(0)
+
+
+def keys_of(resource: str, keys: Iterable[str], classes: ExtendedNames) -> frozenset[str]:
+    """Those of `keys` for which objects of `resource` may count."""
+    own = {f"{COUNT}{resource}", ALIASES.get(resource, "")}
+    if resource == PODS:
+        return frozenset(
+            key
+            for key in keys
+            if key in own or key in _POD_KEYS or key.startswith(HUGE_PAGES) or _is_extended_resource(key)
+        )
+    if resource == CLAIMS:
+        return frozenset(
+            key for key in keys if key in own or key.endswith(DEVICES) or _is_served_by_classes(key, classes)
+        )
+    return frozenset(own.intersection(keys))
+
+
+def _is_extended_resource(key: str) -> bool:
+    native = "/" not in key or "kubernetes.io/" in key
+    return key.startswith(REQUESTS) and (not native or key.startswith(BY_CLASS))
+
+
+def _is_served_by_classes(key: str, classes: ExtendedNames) -> bool:
+    if key.startswith(BY_CLASS):
+        return key.removeprefix(BY_CLASS) in classes
+    return _is_extended_resource(key) and key.removeprefix(REQUESTS) in classes.values()
+
+
+def usage_of(resource: str, obj: Any, *, classes: ExtendedNames, owner: Pod | None = None) -> Usage:
+    """What `obj` counts. owner: the pod for whose extended resources a claim was made; that has counted them."""
+    if resource == PODS:
+        return _pod_usage(obj)
+    if resource == CLAIMS:
+        return _claim_usage(obj, classes, {} if owner is None else _pod_usage(owner))
+    return _counted(resource)
+
+
+def _counted(resource: str) -> dict[str, Quantity]:
+    return {key: ONE for key in (f"{COUNT}{resource}", ALIASES.get(resource, "")) if key}
+
+
+# Pods -----------------------------------------------------------------------------------------------------------------
+
+
+def is_charged(pod: Pod) -> bool:
+    """Whether the pod counts for more than that it exists: it has not ended, and is not stuck on its way out."""
+    if pod.status.phase in TERMINAL_PHASES:
+        return False
+    stuck = any(one.type == OVERDUE and one.status == "True" for one in pod.status.conditions)
+    return pod.metadata.deletion_timestamp is None or not stuck
+
+
+def is_overdue(pod: Pod, now: datetime) -> bool:
+    """Whether a deleted pod should have ended long ago, by the clock."""
+    deleted, grace = pod.metadata.deletion_timestamp, pod.metadata.deletion_grace_period_seconds
+    return (
+        deleted is not None and grace is not None and now > datetime.fromisoformat(deleted) + timedelta(seconds=grace)
+    )
+
+
+def _pod_usage(pod: Pod) -> Usage:
+    usage = _counted(PODS)
+    if not is_charged(pod):
+        return usage
+    usage["pods"] = ONE
+    for resource, amount in _quantities(pod, requests_of(pod), "requests").items():
+        if resource in _MEASURED or resource.startswith(HUGE_PAGES):
+            usage[resource] = usage[f"{REQUESTS}{resource}"] = amount
+        elif is_device_resource_name(resource):
+            usage[f"{REQUESTS}{resource}"] = amount
+    for resource, amount in _quantities(pod, limits_of(pod), "limits").items():
+        if resource in _MEASURED:
+            usage[f"limits.{resource}"] = amount
+    return usage
+
+
+def _quantities(pod: Pod, amounts: Amounts, which: Which) -> dict[str, Quantity]:
+    """Each amount in the family of suffixes in which the pod writes it first."""
+    families: dict[str, Format] = {}
+    for container in (*pod.spec.containers, *pod.spec.init_containers):
+        for resource, text in getattr(container.resources, which).items():
+            families.setdefault(resource, Quantity.parse(text).format)
+    return {resource: Quantity(nanos, families.get(resource, Format.DECIMAL_SI)) for resource, nanos in amounts.items()}
+
+
+def missing_amounts(pod: Pod, keys: Iterable[str]) -> str:
+    """Where cpu and memory are limited, each container must say what it takes: what it does not, "" where all do."""
+    level = pod.spec.resources
+    if level is not None and (level.requests or level.limits):
+        return ""
+    missing: dict[str, set[str]] = defaultdict(set)
+    wanted = COMPUTE.intersection(keys)
+    for container in (*pod.spec.containers, *pod.spec.init_containers) if wanted else ():
+        for key in wanted - _told_by(container):
+            missing[key].add(container.name)
+    told = "; ".join(f"{key} for: {','.join(sorted(missing[key]))}" for key in sorted(missing))
+    return f"must specify {told}" if told else ""
+
+
+def _told_by(container: Container) -> set[str]:
+    told = {f"limits.{resource}" for resource in container.resources.limits}
+    for resource in container.resources.requests:
+        told |= {resource, f"{REQUESTS}{resource}"}
+    return told
+
+
+# Claims ---------------------------------------------------------------------------------------------------------------
+
+
+def _claim_usage(claim: ResourceClaim, classes: ExtendedNames, counted_already: Usage) -> Usage:
+    usage = _counted(CLAIMS)
+    devices: dict[str, int] = defaultdict(int)
+    for request in claim.spec.devices.requests:
+        for device_class, most in _most_devices(request).items():
+            devices[device_class] += most
+    for device_class, most in devices.items():
+        amount = Quantity.of(most)
+        usage[f"{device_class}{DEVICES}"] = amount
+        names = [DEVICE_CLASS_RESOURCE_PREFIX + device_class, classes.get(device_class, "")]
+        for key in (f"{REQUESTS}{name}" for name in names if name):
+            left = amount - counted_already.get(key, NONE)
+            if left.sign > 0:
+                usage[key] = left
+    return usage
+
+
+def _most_devices(request: DeviceRequest) -> Mapping[str, int]:
+    """class -> how many of its devices the request may be given at most."""
+    found: dict[str, int] = {}
+    alternatives: Sequence[ExactDeviceRequest | DeviceSubRequest] = request.first_available
+    if not alternatives and request.exactly is not None:
+        alternatives = (request.exactly,)
+    for one in alternatives:
+        most = MOST_DEVICES if one.allocation_mode == "All" else one.count
+        found[one.device_class_name] = max(found.get(one.device_class_name, 0), most)
+    return found
+
+
+# Quotas ---------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuotaLimits:
+    """One quota, as writes are judged by it."""
+
+    name: str
+    hard: Usage
+    scopes: tuple[ScopedResourceSelectorRequirement, ...] = ()
+
+    @classmethod
+    def of(cls, quota: ResourceQuota) -> QuotaLimits:
+        spec = quota.spec
+        scopes = [ScopedResourceSelectorRequirement(scope_name=scope, operator="Exists") for scope in spec.scopes]
+        if spec.scope_selector is not None:
+            scopes += spec.scope_selector.match_expressions
+        hard = {key: Quantity.parse(text) for key, text in spec.hard.items()}
+        return cls(name=quota.metadata.name, hard=hard, scopes=tuple(scopes))
+
+    def concerns(self, resource: str, obj: Any) -> bool:
+        """Whether `obj` is in all of its scopes. Only pods are in any."""
+        return not self.scopes or (resource == PODS and all(is_in_scope(obj, scope) for scope in self.scopes))
+
+    def share(self, resource: str, obj: Any, usage: Usage, classes: ExtendedNames) -> Usage:
+        """What of the object's usage counts here."""
+        if not self.concerns(resource, obj):
+            return {}
+        return {key: usage[key] for key in keys_of(resource, self.hard, classes) if key in usage}
+
+
+#: the scopes without values -> whether a pod is in it
+_PLAIN: Mapping[str, Callable[[Pod], bool]] = {
+    "Terminating": lambda pod: pod.spec.active_deadline_seconds is not None,
+    "NotTerminating": lambda pod: pod.spec.active_deadline_seconds is None,
+    "BestEffort": lambda pod: qos_class(pod.spec) == "BestEffort",
+    "NotBestEffort": lambda pod: qos_class(pod.spec) != "BestEffort",
+    "CrossNamespacePodAffinity": lambda pod: any(
+        term.namespaces or term.namespace_selector is not None for term in _affinity_terms(pod)
+    ),
+}
+
+
+def is_in_scope(pod: Pod, scope: ScopedResourceSelectorRequirement) -> bool:
+    if scope.scope_name == "PriorityClass":
+        return _selects(scope, pod.spec.priority_class_name)
+    plain = _PLAIN.get(scope.scope_name)
+    return plain is not None and plain(pod)
+
+
+def _selects(scope: ScopedResourceSelectorRequirement, name: str) -> bool:
+    """As a label selector that is asked about a label of which the value is `name`; "" stands for no label."""
+    match scope.operator:
+        case "In":
+            return bool(name) and name in scope.values
+        case "NotIn":
+            return not name or name not in scope.values
+        case "Exists":
+            return bool(name)
+    return not name
+
+
+def _affinity_terms(pod: Pod) -> Iterable[PodAffinityTerm]:
+    affinity = pod.spec.affinity
+    for one in (affinity.pod_affinity, affinity.pod_anti_affinity) if affinity is not None else ():
+        if one is not None:
+            yield from one.required_during_scheduling_ignored_during_execution
+            yield from (
+                weighted.pod_affinity_term for weighted in one.preferred_during_scheduling_ignored_during_execution
+            )
+
+
+# Sums -----------------------------------------------------------------------------------------------------------------
+
+
+def plus(left: Usage, right: Usage) -> dict[str, Quantity]:
+    return {key: left.get(key, NONE) + right.get(key, NONE) for key in (*left, *right)}
+
+
+def minus(left: Usage, right: Usage) -> dict[str, Quantity]:
+    return {key: left.get(key, NONE) - right.get(key, NONE) for key in (*left, *right)}
+
+
+def parsed(amounts: Mapping[str, str]) -> dict[str, Quantity]:
+    return {key: Quantity.parse(text) for key, text in amounts.items()}
+
+
+def written(amounts: Usage) -> dict[str, str]:
+    """As a quota's status has them: sorted, and nothing below zero."""
+    return {key: (amounts[key] if amounts[key].sign > 0 else NONE).canonical() for key in sorted(amounts)}

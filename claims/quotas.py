@@ -1,0 +1,397 @@
+"""What is used of quotas, and what exceeds them: every write is charged in the transaction that does it.
+
+    a new object counts more than is left   -> refused, whoever makes it
+    it counts no more                       -> written, and the quota's status with it
+    an object goes, or counts less          -> the status, in the same transaction
+
+Writers come one after the other, so what is left cannot be given twice. A write is judged by what the quota's status
+says, plus what the same transaction has charged so far (noted with the writer: undone with the write that it was
+charged for). At the end of the transaction (`settle`) the status is written once, from what the transaction did to each
+object altogether.
+
+A quota that is new or has new limits is counted at once where there is little to count. Otherwise a controller counts
+(`Tally`): outside of any transaction, then what changed meanwhile inside of one. Until then the keys that are not
+counted limit nothing, as upstream; what is counted once stays right, and the controller counts all again now and then,
+because a restored database, a status that somebody wrote by hand, and pods that are stuck on their way out (they count
+no longer once their time is over, which no write tells) would go unnoticed.
+Source: apiserver/pkg/admission/plugin/resourcequota/controller.go (v1.36).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, cast
+
+from msgspec import structs
+
+from claims.kinds.pods import Pod
+from claims.kinds.quota_usage import (
+    ALIASES,
+    CLAIMS,
+    COUNT,
+    IGNORED,
+    NONE,
+    PODS,
+    ExtendedNames,
+    QuotaLimits,
+    Usage,
+    is_charged,
+    keys_of,
+    minus,
+    missing_amounts,
+    parsed,
+    plus,
+    usage_of,
+    written,
+)
+from claims.kinds.quotas import RESOURCE_QUOTA, ResourceQuota, ResourceQuotaStatus
+from claims.kinds.resource_claims import ResourceClaim
+from inventory.kinds.devices import DeviceClass
+from manciple.store import hooks, sql, tail
+from manciple.store import objects as store
+from manciple.store.hooks import Write
+from manciple.store.metadata import held
+from manciple.store.objects import Writer
+from manciple.wire.base import ApiObject
+from manciple.wire.errors import Forbidden
+from manciple.wire.identity import controller
+from manciple.wire.quantity import Quantity
+from manciple.wire.registry import Kind, registry
+
+#: Who writes what is used (upstream: the service account of that name in kube-controller-manager).
+IDENTITY = controller("resourcequota-controller")
+QUOTAS = RESOURCE_QUOTA.resource
+CLASSES = "deviceclasses.resource.k8s.io"
+#: Objects that are counted inside of a transaction; more are counted by the controller.
+FEW = 200
+
+
+class QuotaExceeded(Forbidden):
+    """The write would use more than a quota leaves. It may succeed when something else is given back."""
+
+
+def _limits(quotas: Sequence[ResourceQuota]) -> tuple[QuotaLimits, ...]:
+    return tuple(sorted(map(QuotaLimits.of, quotas), key=lambda quota: quota.name))
+
+
+def extended_names(classes: Sequence[DeviceClass]) -> ExtendedNames:
+    return {one.metadata.name: name for one in classes if (name := one.spec.extended_resource_name)}
+
+
+#: The quotas of a namespace, by name.
+LIMITS: hooks.PolicyCache[tuple[QuotaLimits, ...]] = hooks.PolicyCache(QUOTAS, _limits, nothing=())
+EXTENDED: hooks.PolicyCache[ExtendedNames] = hooks.PolicyCache(CLASSES, extended_names, nothing={})
+
+
+# Charging -------------------------------------------------------------------------------------------------------------
+
+
+#: namespaces in which something changed that may count
+TOUCHED = "quotas: touched"
+#: (namespace, name) of quotas that this transaction made or gave new limits
+FRESH = "quotas: fresh"
+
+
+def charge(writer: Writer, write: Write, limits: Sequence[QuotaLimits]) -> None:
+    """Raises: QuotaExceeded; Forbidden for a pod that does not say what it takes, where that is limited."""
+    resource, new, old = write.kind.resource, write.new, write.old
+    namespace = (old if new is None else new).metadata.namespace
+    if resource in IGNORED:
+        return
+    if new is None or _ends(new):
+        _touch(writer, namespace)
+    elif old is None or (resource == PODS and _counts_differently(new, old)):
+        _check(writer, write, limits)
+
+
+def _touch(writer: Writer, namespace: str) -> None:
+    writer.note(TOUCHED, writer.noted(TOUCHED, frozenset()) | {namespace})
+
+
+def _ends(new: ApiObject) -> bool:
+    """Whether an update lets a deleted object go."""
+    return new.metadata.deletion_timestamp is not None and not held(new.metadata)
+
+
+def _counts_differently(new: Pod, old: Pod) -> bool:
+    """Whether an update can change what a pod counts; claims count what their spec says, which never changes."""
+    same_spec = new.spec is old.spec or new.spec == old.spec
+    return not same_spec or is_charged(new) != is_charged(old)
+
+
+def _check(writer: Writer, write: Write, limits: Sequence[QuotaLimits]) -> None:
+    resource, new = write.kind.resource, write.new
+    namespace, account = new.metadata.namespace, _Account(writer)
+    if resource == PODS and write.old is None:
+        for quota in limits:
+            missing = missing_amounts(new, quota.hard) if quota.concerns(resource, new) else ""
+            if missing:
+                raise _forbidden(write, f"failed quota: {quota.name}: {missing}", Forbidden)
+    charged: dict[str, Usage] = {}
+    _touch(writer, namespace)
+    for quota in limits:
+        used = _used_so_far(writer, namespace, quota.name)
+        wanted = minus(account.share(quota, resource, new), account.share(quota, resource, write.old))
+        wanted = {key: amount for key, amount in wanted.items() if amount.sign > 0 and key in used}
+        exceeded = sorted(key for key, amount in wanted.items() if used[key] + amount > quota.hard[key])
+        if exceeded:
+            raise _forbidden(write, _told(quota, wanted, used, exceeded), QuotaExceeded)
+        charged[quota.name] = plus(used, wanted)
+    writer.note(_ledger(namespace), {**writer.noted(_ledger(namespace), {}), **charged})
+
+
+def _ledger(namespace: str) -> str:
+    """Under which the writer notes what is used of each quota of the namespace, this transaction's charges included."""
+    return f"quotas: used in {namespace}"
+
+
+def _used_so_far(writer: Writer, namespace: str, name: str) -> Usage:
+    noted: Mapping[str, Usage] = writer.noted(_ledger(namespace), {})
+    if name in noted:
+        return noted[name]
+    quota = cast("ResourceQuota | None", writer.get(RESOURCE_QUOTA, namespace, name))
+    return {} if quota is None else parsed(quota.status.used)
+
+
+def _told(quota: QuotaLimits, wanted: Usage, used: Usage, exceeded: Sequence[str]) -> str:
+    def listed(amounts: Usage) -> str:
+        return ",".join(f"{key}={amounts[key].canonical()}" for key in exceeded)
+
+    return (
+        f"exceeded quota: {quota.name}, requested: {listed(wanted)}, used: {listed(used)}, limited: "
+        f"{listed(quota.hard)}"
+    )
+
+
+def _forbidden(write: Write, why: str, error: type[Forbidden]) -> Forbidden:
+    kind, name = write.kind, write.new.metadata.name
+    details = {"name": name, "group": kind.group, "kind": kind.plural}
+    return error(
+        f'{kind.resource} "{name}" is forbidden: {why}', details={key: text for key, text in details.items() if text}
+    )
+
+
+class _Account:
+    """What objects count, as a transaction sees them."""
+
+    def __init__(self, writer: Writer) -> None:
+        self._writer = writer
+        #: id -> (the object, what it counts); the object is held, so the id stays its own
+        self._known: dict[int, tuple[Any, Usage]] = {}
+
+    def share(self, quota: QuotaLimits, resource: str, obj: Any) -> Usage:
+        """What `obj` counts against `quota`; nothing where there is none."""
+        if obj is None:
+            return {}
+        classes = EXTENDED.of(self._writer) if resource == CLAIMS else {}
+        if id(obj) not in self._known:
+            owner = _owner(self._writer, resource, obj)
+            usage = usage_of(resource, obj, classes=classes, owner=owner)
+            self._known[id(obj)] = (obj, usage)
+        return quota.share(resource, obj, self._known[id(obj)][1], classes)
+
+
+#: Says of a claim that it was made for the extended resources of the pod that controls it.
+EXTENDED_CLAIM = "resource.kubernetes.io/extended-resource-claim"
+
+
+def owning_pod(claim: ResourceClaim, pod: Callable[[str], Pod | None]) -> Pod | None:
+    """The pod for whose extended resources a claim was made. pod: one by name, in the claim's namespace."""
+    if claim.metadata.annotations.get(EXTENDED_CLAIM) != "true":
+        return None
+    owners = [one for one in claim.metadata.owner_references if one.controller and one.kind == "Pod"]
+    found = ((one, pod(one.name)) for one in owners)
+    return next((owner for one, owner in found if owner is not None and owner.metadata.uid == one.uid), None)
+
+
+def _owner(writer: Writer, resource: str, obj: Any) -> Pod | None:
+    def pod(name: str) -> Pod | None:
+        return cast("Pod | None", writer.get(registry.by_resource(PODS), obj.metadata.namespace, name))
+
+    return owning_pod(obj, pod) if resource == CLAIMS else None
+
+
+# At the end of a transaction ------------------------------------------------------------------------------------------
+
+
+def settle(writer: Writer) -> None:
+    """Write what is used by now of the quotas of the namespaces in which something changed."""
+    touched: frozenset[str] = writer.noted(TOUCHED, frozenset())
+    changes: dict[str, list[tuple[str, Any, Any]]] = defaultdict(list)
+    for change in writer.net_changes():
+        namespace, resource = change.current.object.metadata.namespace, change.kind.resource
+        if namespace in touched and resource not in IGNORED:
+            new = None if change.type == "DELETED" else change.current.object
+            changes[namespace].append((resource, new, change.previous and change.previous.object))
+    account = _Account(writer)
+    with writer.savepoint(identity=IDENTITY):
+        for namespace, found in changes.items():
+            for quota in LIMITS.of(writer, namespace):
+                _settle(writer, namespace, quota, found, account)
+
+
+def _settle(
+    writer: Writer,
+    namespace: str,
+    limits: QuotaLimits,
+    changes: Iterable[tuple[str, Any, Any]],
+    account: _Account,
+) -> None:
+    quota = cast("ResourceQuota | None", writer.get(RESOURCE_QUOTA, namespace, limits.name))
+    if quota is None or not quota.status.used:
+        return
+    if (namespace, limits.name) in writer.noted(FRESH, frozenset()):
+        # It was counted somewhere among these changes.
+        following = counted_at_once(writer, quota, known={}) or quota
+    else:
+        used = parsed(quota.status.used)
+        before = dict(used)
+        for resource, new, old in changes:
+            changed = minus(account.share(limits, resource, new), account.share(limits, resource, old))
+            used = plus(used, {key: amount for key, amount in changed.items() if key in used})
+        following = quota if used == before else with_used(quota, used)
+    if following != quota:
+        writer.update(RESOURCE_QUOTA, following, subresource="status")
+
+
+def with_used(quota: ResourceQuota, used: Usage) -> ResourceQuota:
+    """`quota` with a status that tells its limits as they are, and what is used of those in `used`."""
+    hard = written(parsed(quota.spec.hard))
+    told = written({key: used[key] for key in hard if key in used})
+    return structs.replace(quota, status=ResourceQuotaStatus(hard=hard, used=told))
+
+
+# Counting -------------------------------------------------------------------------------------------------------------
+
+
+def counted_at_once(writer: Writer, quota: ResourceQuota, *, known: Usage) -> ResourceQuota | None:
+    """`quota` with what is used of it, counted here and now; where there is much to count, with what is `known`."""
+    namespace, limits = quota.metadata.namespace, QuotaLimits.of(quota)
+    tally = Tally(namespace, (limits,), EXTENDED.of(writer))
+    kinds = [registry.by_resource(resource) for resource in tally.measured]
+    if sum(sql.count(kind.resource, namespace=namespace) for kind in kinds) > FEW:
+        return with_used(quota, known)
+    _touch(writer, namespace)
+    writer.note(FRESH, writer.noted(FRESH, frozenset()) | {(namespace, quota.metadata.name)})
+    for kind in kinds:
+        for obj in writer.list(kind, namespace=namespace):
+            tally.put(kind.resource, obj.metadata.name, obj, _owner(writer, kind.resource, obj))
+    return with_used(quota, tally.used(limits, writer))
+
+
+class Tally:
+    """Counts a namespace for some quotas: what can be measured object by object, and so corrected object by object."""
+
+    def __init__(self, namespace: str, limits: Sequence[QuotaLimits], classes: ExtendedNames) -> None:
+        self.namespace, self.limits = namespace, tuple(limits)
+        self._classes = classes
+        #: (resource, name) -> what the object counts for each of the quotas
+        self._shares: dict[tuple[str, str], tuple[Usage, ...]] = {}
+        self._totals: list[dict[str, Quantity]] = [{} for _ in self.limits]
+
+    @property
+    def measured(self) -> list[str]:
+        """The resources of which objects count by what they say, as far as the quotas ask."""
+        found = []
+        for resource in (PODS, CLAIMS):
+            for one in self.limits:
+                keys = keys_of(resource, one.hard, self._classes)
+                if keys - {f"{COUNT}{resource}"} or (keys and one.scopes):
+                    found.append(resource)
+                    break
+        return found
+
+    def put(self, resource: str, name: str, obj: Any, owner: Pod | None = None) -> None:
+        """Count an object anew; None is gone."""
+        before = self._shares.pop((resource, name), None)
+        shares: tuple[Usage, ...] | None = None
+        if obj is not None:
+            usage = usage_of(resource, obj, classes=self._classes, owner=owner)
+            shares = tuple(one.share(resource, obj, usage, self._classes) for one in self.limits)
+            self._shares[resource, name] = shares
+        for position, total in enumerate(self._totals):
+            added = shares[position] if shares else {}
+            self._totals[position] = minus(plus(total, added), before[position] if before else {})
+
+    def used(self, limits: QuotaLimits, writer: Writer) -> Usage:
+        """Every key of `limits`: what was put, and of other kinds how many there are in this transaction."""
+        total = self._totals[self.limits.index(limits)]
+        return {key: total.get(key, NONE) if key in total else self._number(key, limits, writer) for key in limits.hard}
+
+    def _number(self, key: str, limits: QuotaLimits, writer: Writer) -> Quantity:
+        """How many objects there are of the kind that `key` counts; none where it counts no whole objects."""
+        resource = key.removeprefix(COUNT) if key.startswith(COUNT) else ALIASES.get(key, "")
+        kind = next((one for one in registry if one.resource == resource and one.namespaced), None)
+        if kind is None or resource in IGNORED or resource in self.measured or limits.scopes:
+            return NONE
+        return Quantity.of(_number_of(kind, self.namespace, writer))
+
+
+def _number_of(kind: Kind, namespace: str, writer: Writer) -> int:
+    """How many there are, what this transaction has written included."""
+    number = sql.count(kind.resource, namespace=namespace)
+    for change in writer.net_changes():
+        if change.kind.resource == kind.resource and change.current.object.metadata.namespace == namespace:
+            number += {"ADDED": 1, "MODIFIED": 0, "DELETED": -1}[change.type]
+    return number
+
+
+def recount(namespace: str) -> int:
+    """Count the quotas of a namespace from nothing. Returns how many were wrong.
+
+    Raises: Expired where the log does not lead from the counting to the transaction; then ask again.
+    """
+    revision = tail.latest_revision()
+    tally = _tallied(namespace)
+    with store.writing(identity=IDENTITY) as writer:
+        if LIMITS.of(writer, namespace) != tally.limits:
+            return 0  # counted for limits that are none any more: the next run counts again
+        for resource, name in _written_since(revision, namespace, tally.measured):
+            obj = writer.get(registry.by_resource(resource), namespace, name)
+            tally.put(resource, name, obj, None if obj is None else _owner(writer, resource, obj))
+        return sum(_correct(writer, namespace, limits, tally) for limits in tally.limits)
+
+
+def _tallied(namespace: str) -> Tally:
+    """What is committed, outside of any transaction."""
+    with store.writing(identity=IDENTITY, dry_run=True) as reader:
+        tally = Tally(namespace, LIMITS.of(reader, namespace), EXTENDED.of(reader))
+        for resource in tally.measured:
+            kind: Kind = registry.by_resource(resource)
+            for item in store.list(kind, namespace=namespace).items:
+                obj = store.decode(kind, item.text)
+                tally.put(resource, item.name, obj, _owner(reader, resource, obj))
+    return tally
+
+
+def _written_since(revision: int, namespace: str, resources: Sequence[str]) -> Iterable[tuple[str, str]]:
+    """(resource, name) of what changed in the namespace, each once. Raises: Expired."""
+    found: dict[tuple[str, str], None] = {}
+    while resources and (records := tail.read_after(revision, resources=resources)):
+        found.update(((one.resource, one.name), None) for one in records if one.namespace == namespace)
+        revision = records[-1].revision
+    return found
+
+
+def _correct(writer: Writer, namespace: str, limits: QuotaLimits, tally: Tally) -> bool:
+    """Write what was counted. Returns whether the status told something else."""
+    quota = cast("ResourceQuota | None", writer.get(RESOURCE_QUOTA, namespace, limits.name))
+    if quota is None:
+        return False
+    following = with_used(quota, tally.used(limits, writer))
+    if same_status(following, quota):
+        return False
+    writer.update(RESOURCE_QUOTA, following, subresource="status")
+    return True
+
+
+def same_status(one: ResourceQuota, other: ResourceQuota) -> bool:
+    """Whether both tell the same amounts, in whatever suffixes."""
+    return all(parsed(getattr(one.status, part)) == parsed(getattr(other.status, part)) for part in ("hard", "used"))
+
+
+def is_counted(quota: ResourceQuota) -> bool:
+    """Whether its status tells of all of its limits."""
+    told, wanted = quota.status, quota.spec.hard
+    return parsed(told.hard) == parsed(wanted) and told.used.keys() == wanted.keys()
