@@ -125,6 +125,7 @@ MIDDLEWARE = [
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "manciple.pages.outside.sign_in_by_proxy",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
@@ -303,6 +304,55 @@ AUTH_PASSWORD_VALIDATORS: list[dict[str, Any]] = [
 PASSWORD_RESET_TIMEOUT = round(float(os.environ.get("MANCIPLE_INVITATION_HOURS", "24")) * 3600)
 #: Seconds after signing in at which a person is asked to sign in again.
 SESSION_COOKIE_AGE = round(float(os.environ.get("MANCIPLE_SESSION_HOURS", "168")) * 3600)
+
+
+def pairs(name: str) -> dict[str, str]:
+    """A setting like "key=value,key=value". Raises: ImproperlyConfigured."""
+    given = [one.partition("=") for one in os.environ.get(name, "").split(",") if one.strip()]
+    if not all(key.strip() and equals for key, equals, _ in given):
+        raise ImproperlyConfigured(f"{name} must be key=value, several separated by commas")
+    return {key.strip(): value.strip() for key, _, value in given}
+
+
+#: An OpenID Connect provider whose ID tokens are let in at the API and the pages; the names are those of
+#: kube-apiserver's --oidc-* flags.
+OIDC_ISSUER = os.environ.get("MANCIPLE_OIDC_ISSUER_URL", "").strip()
+OIDC_CLIENT_ID = os.environ.get("MANCIPLE_OIDC_CLIENT_ID", "").strip()
+OIDC_CLIENT_SECRET = os.environ.get("MANCIPLE_OIDC_CLIENT_SECRET", "").strip()
+OIDC_CA_FILE = os.environ.get("MANCIPLE_OIDC_CA_FILE", "")
+OIDC_USERNAME_CLAIM = os.environ.get("MANCIPLE_OIDC_USERNAME_CLAIM", "sub")
+OIDC_USERNAME_PREFIX = os.environ.get("MANCIPLE_OIDC_USERNAME_PREFIX", "")
+OIDC_GROUPS_CLAIM = os.environ.get("MANCIPLE_OIDC_GROUPS_CLAIM", "")
+OIDC_GROUPS_PREFIX = os.environ.get("MANCIPLE_OIDC_GROUPS_PREFIX", "")
+OIDC_REQUIRED_CLAIMS = pairs("MANCIPLE_OIDC_REQUIRED_CLAIMS")
+OIDC_ALGORITHMS = os.environ.get("MANCIPLE_OIDC_SIGNING_ALGS", "RS256").split(",")
+#: For the pages: what is asked for beside `openid`, and what the button says.
+OIDC_SCOPES = os.environ.get("MANCIPLE_OIDC_SCOPES", "profile email groups").split()
+OIDC_NAME = os.environ.get("MANCIPLE_OIDC_NAME", "single sign-on")
+if OIDC_ISSUER and not (OIDC_ISSUER.startswith("https://") and OIDC_CLIENT_ID):
+    raise ImproperlyConfigured("MANCIPLE_OIDC_ISSUER_URL must be https://..., and needs MANCIPLE_OIDC_CLIENT_ID")
+
+
+def listed(name: str) -> list[str]:
+    """A setting of several values, separated by commas."""
+    return [one.strip() for one in os.environ.get(name, "").split(",") if one.strip()]
+
+
+#: A proxy in front that says by headers who asks. It comes from one of these addresses (networks), and shows that it is
+#: the proxy by a secret, or by a client certificate in one of these names.
+PROXY_USER_HEADER = os.environ.get("MANCIPLE_PROXY_USER_HEADER", "").strip()
+PROXY_GROUP_HEADER = os.environ.get("MANCIPLE_PROXY_GROUP_HEADER", "").strip()
+PROXY_ADDRESSES = listed("MANCIPLE_PROXY_ADDRESSES")
+PROXY_SECRET = os.environ.get("MANCIPLE_PROXY_SECRET", "")
+PROXY_CERTIFICATE_NAMES = listed("MANCIPLE_PROXY_CERTIFICATE_NAMES")
+if PROXY_USER_HEADER and not (PROXY_ADDRESSES and (PROXY_SECRET or PROXY_CERTIFICATE_NAMES)):
+    raise ImproperlyConfigured(
+        "MANCIPLE_PROXY_USER_HEADER needs MANCIPLE_PROXY_ADDRESSES, and MANCIPLE_PROXY_SECRET or "
+        "MANCIPLE_PROXY_CERTIFICATE_NAMES: otherwise anybody could name themselves anything"
+    )
+#: The group, as a provider (with its prefix) or a proxy tells it, whose members administer.
+ADMINISTRATORS_GROUP = os.environ.get("MANCIPLE_ADMINISTRATORS_GROUP", "").strip()
+
 LOGIN_URL = "/login"
 LOGIN_REDIRECT_URL = "/devices"
 

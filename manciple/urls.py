@@ -9,6 +9,7 @@ from django.urls import URLPattern, URLResolver, include, path
 from django.views.generic import RedirectView
 
 from manciple.api.urls import urlpatterns as api_urls
+from manciple.pages import outside
 from manciple.pages.signing_in import SetPasswordPage, SignInPage
 
 urlpatterns: list[URLPattern | URLResolver] = [
@@ -19,6 +20,8 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("favicon.ico", RedirectView.as_view(url=static("manciple/logo.svg"))),
     path("login", SignInPage.as_view(), name="login"),
     path("welcome/<uidb64>/<token>", SetPasswordPage.as_view(), name="welcome"),
+    path("login/oidc", outside.begin, name="oidc"),
+    path("login/oidc/return", outside.finish, name="oidc-return"),
     path("logout", LogoutView.as_view(next_page="login"), name="logout"),
     path("", include("scheduling.urls")),
 ]

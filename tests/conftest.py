@@ -124,6 +124,7 @@ MEMORIES = {
     "manciple.access.authentication.signing_keys": "forget",
     "manciple.access.rbac": "forget",
     "manciple.access.authentication.epoch": "forget",
+    "manciple.access.authentication.oidc": "forget",
     "manciple.access.authentication.tokens": "forget",
     "manciple.store.announce": "forget",
     "manciple.audit.trail": "forget",

@@ -27,11 +27,14 @@ class AccessConfig(AppConfig):
             bootstrap_tokens,
             certificates,
             chain,
+            oidc,
+            proxy,
             service_account_tokens,
             signing_keys,
             tokens,
         )
 
+        chain.register_request_authenticator("proxy", proxy.ProxyHeaders())
         chain.register_request_authenticator("certificates", certificates.ClientCertificates())
         chain.register_token_authenticator("agents", agent_tokens.AgentTokens())
         chain.register_token_authenticator("issued", tokens.IssuedTokens())
@@ -40,6 +43,7 @@ class AccessConfig(AppConfig):
         rbac.register()
         in_process.register()
         escalation.register()
+        chain.register_token_authenticator("oidc", oidc.OidcTokens())
         people.watch_changes()
         sign_ins.watch()
         namespace_defaults.register()

@@ -123,3 +123,17 @@ class IssuedCertificate(models.Model):
 
     def __str__(self) -> str:
         return f"{self.name} until {self.expires}"
+
+
+class OutsideAccount(models.Model):
+    """Whom an identity provider means by a subject."""
+
+    issuer = models.CharField(max_length=500)
+    subject = models.CharField(max_length=255)
+    person = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="outside_accounts")
+
+    class Meta:
+        constraints = (models.UniqueConstraint(fields=["issuer", "subject"], name="one_person_a_subject"),)
+
+    def __str__(self) -> str:
+        return f"{self.subject} of {self.issuer}"

@@ -10,8 +10,10 @@ bindings say so, and an administrator may change those. A group `namespace:NAME`
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
+from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.contrib.auth.models import Group
 from django.db.models.signals import m2m_changed, post_delete, post_save
@@ -34,6 +36,13 @@ def groups_of_user(user: Any) -> tuple[str, ...]:
     own = tuple(name for name in named if not name.startswith(RESERVED))
     given = (MASTERS,) if user.is_staff else ()
     return (*given, *(own or (VIEWERS,)), PEOPLE, AUTHENTICATED)
+
+
+def groups_as_told(names: Iterable[str]) -> tuple[str, ...]:
+    """The groups of somebody whom a provider or a proxy vouches for; none is one of the system's that it names."""
+    told = dict.fromkeys(one for one in names if one and not one.startswith(RESERVED))
+    given = (MASTERS,) if settings.ADMINISTRATORS_GROUP in told else ()
+    return (*given, *told, AUTHENTICATED)
 
 
 def watch_changes() -> None:

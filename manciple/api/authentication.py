@@ -17,7 +17,7 @@ from manciple.wire.identity import ANONYMOUS, Identity
 
 #: Where scope and environ carry the identity of a request whose credential was recognised before its body was read.
 IDENTITY = "manciple.identity"
-CERTIFICATE = chain.CERTIFICATE
+CERTIFICATE, PEER = chain.CERTIFICATE, chain.PEER
 #: Where they carry its origin (manciple.store.origins), for the audit trail.
 ORIGIN = "manciple.origin"
 CHALLENGE = 'Bearer realm="manciple"'
@@ -46,6 +46,7 @@ class ShownCredentials(BaseAuthentication):
             headers=request.headers,
             certificate=request.META.get(CERTIFICATE),
             address=request.META.get("REMOTE_ADDR", ""),
+            peer=request.META.get(PEER, ""),
             origin=request.META.get(ORIGIN),
         )
         return identify(shown, known=request.META.get(IDENTITY)), None

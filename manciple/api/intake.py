@@ -28,7 +28,7 @@ from django.conf import settings
 
 from manciple.access.authentication import chain
 from manciple.api.answers import BODY_LIMIT, body_too_large, status_of
-from manciple.api.authentication import CERTIFICATE, IDENTITY, ORIGIN
+from manciple.api.authentication import CERTIFICATE, IDENTITY, ORIGIN, PEER
 from manciple.api.door import admit, attributes_of
 from manciple.api.streams import Receive, Scope, Send, begin_refusal, in_reader, query_of, refuse, shown_in
 from manciple.wire.errors import ApiError, TooManyRequests
@@ -94,10 +94,11 @@ class ThreadedWsgi:
 
     def _run(self, scope: Any, body: bytes) -> _Answer:
         readable: Any = io.BytesIO(body)
-        environ: Any = build_environ(scope, readable)
+        environ: Any = build_environ(_unambiguous(scope), readable)
         environ["CONTENT_LENGTH"] = str(len(body))
         environ[IDENTITY] = scope.get(IDENTITY)
         environ[CERTIFICATE] = scope.get(CERTIFICATE)
+        environ[PEER] = scope.get(PEER, "")
         environ[ORIGIN] = scope.get(ORIGIN)
         answer = _Answer()
         chunks = self._application(environ, answer.start)
@@ -106,6 +107,13 @@ class ThreadedWsgi:
         finally:
             getattr(chunks, "close", lambda: None)()
         return answer
+
+
+def _unambiguous(scope: Any) -> Any:
+    """Without headers whose names have an underscore: in WSGI they could not be told from those with a hyphen."""
+    if not any(b"_" in name for name, _ in scope["headers"]):
+        return scope
+    return {**scope, "headers": [(name, value) for name, value in scope["headers"] if b"_" not in name]}
 
 
 # Lanes ----------------------------------------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ from django.db import close_old_connections
 from manciple.access import rbac
 from manciple.access.authentication.chain import Credentials
 from manciple.api.answers import error_answer
-from manciple.api.authentication import CERTIFICATE, ORIGIN
+from manciple.api.authentication import CERTIFICATE, ORIGIN, PEER
 from manciple.api.door import Admission, attributes_of
 from manciple.api.faults import unavailable_for
 from manciple.store import tail
@@ -256,6 +256,7 @@ def shown_in(scope: Scope) -> Credentials:
     return Credentials(
         headers=headers_of(scope),
         certificate=scope.get(CERTIFICATE),
+        peer=scope.get(PEER, ""),
         address=client[0] if client else "",
         origin=scope.get(ORIGIN),
     )

@@ -26,6 +26,9 @@ class SignInPage(views.LoginView):
 
     redirect_authenticated_user = True
 
+    def get_context_data(self, **known: Any) -> dict[str, Any]:
+        return super().get_context_data(oidc_name=settings.OIDC_NAME if settings.OIDC_ISSUER else "", **known)
+
     def form_valid(self, form: AuthenticationForm) -> HttpResponse:
         answer = super().form_valid(form)
         remember(answer, form.get_user())

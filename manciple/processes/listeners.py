@@ -99,7 +99,7 @@ class Tls:
         """What uvicorn is told."""
         found: dict[str, Any] = {"ssl_certfile": self.certificate, "ssl_keyfile": self.key}
         if self.clients is not None:
-            found |= {"ssl_ca_certs": self.clients, "ssl_cert_reqs": ssl.CERT_OPTIONAL, "http": CertifiedConnection}
+            found |= {"ssl_ca_certs": self.clients, "ssl_cert_reqs": ssl.CERT_OPTIONAL}
         return found
 
 
@@ -118,6 +118,7 @@ class Listeners:
         config = uvicorn.Config(
             self._application,
             lifespan="off",
+            http=CertifiedConnection,
             log_level="warning",
             access_log=False,
             ws="websockets-sansio",

@@ -133,3 +133,23 @@ def test_a_switch_is_on_or_off(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_keys_that_people_make_are_taken_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     made = secrets.token_urlsafe(48)
     assert read(monkeypatch, {**REDIS, **KEY, "MANCIPLE_SECRET_KEY": f" {made}\n"})["SECRET_KEY"] == made
+
+
+LETTING_ANYBODY_IN = {
+    "a provider without TLS": {"MANCIPLE_OIDC_ISSUER_URL": "http://idp.example.org", "MANCIPLE_OIDC_CLIENT_ID": "m"},
+    "a provider whose tokens may be for anybody": {"MANCIPLE_OIDC_ISSUER_URL": "https://idp.example.org"},
+    "a claim without a value": {"MANCIPLE_OIDC_REQUIRED_CLAIMS": "hd"},
+    "a proxy's header from anywhere": {"MANCIPLE_PROXY_USER_HEADER": "X-Remote-User", "MANCIPLE_PROXY_SECRET": "s"},
+    "a proxy's header that anybody there may set": {
+        "MANCIPLE_PROXY_USER_HEADER": "X-Remote-User",
+        "MANCIPLE_PROXY_ADDRESSES": "10.0.0.1",
+    },
+}
+
+
+@pytest.mark.parametrize("given", LETTING_ANYBODY_IN.values(), ids=LETTING_ANYBODY_IN.keys())
+def test_what_would_let_anybody_in_is_refused_at_the_start(
+    monkeypatch: pytest.MonkeyPatch, given: dict[str, str]
+) -> None:
+    with pytest.raises(ImproperlyConfigured, match="MANCIPLE_"):
+        read(monkeypatch, given)

@@ -74,6 +74,9 @@ def _values(name: x509.Name, oid: x509.ObjectIdentifier) -> tuple[str, ...]:
 class ClientCertificates:
     """The authenticator of these."""
 
+    def shows(self, credentials: Credentials) -> bool:
+        return credentials.certificate is not None
+
     def authenticate(self, credentials: Credentials) -> Identity | None:
         found = _current(credentials)
         if found is None or _is_revoked(found, _revocations(epoch.current())):

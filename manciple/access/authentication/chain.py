@@ -28,6 +28,8 @@ API_AUDIENCES = (API_AUDIENCE,)
 
 #: Where scope and environ carry the client's certificate (DER), which the TLS listener verified.
 CERTIFICATE = "manciple.certificate"
+#: Where they carry the address at the other end of the connection, whatever headers say of forwarding.
+PEER = "manciple.peer"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,12 +38,13 @@ class Credentials:
 
     headers: by names in lower case, or a mapping that does not mind. certificate: the client's as DER, None without
     one; the TLS listener has verified that our authority signed it. address: where the request came from, or "".
-    origin: the request's, which is told who asks.
+    peer: the other end of the connection, "" if unknown. origin: the request's, which is told who asks.
     """
 
     headers: Mapping[str, str]
     certificate: bytes | None = None
     address: str = ""
+    peer: str = ""
     origin: Origin | None = None
 
     @property
@@ -61,8 +64,15 @@ class Authenticated:
 class RequestAuthenticator(Protocol):
     """Recognises one kind of credentials that a request shows besides bearer tokens."""
 
+    def shows(self, credentials: Credentials) -> bool:
+        """Whether the request shows one of this kind, good or not. No database."""
+        ...
+
     def authenticate(self, credentials: Credentials) -> Identity | None:
-        """None where it shows none of this kind, and where nobody is let in by it."""
+        """None where it shows none of this kind, and where nobody is let in by it.
+
+        Raises: Unauthorized where nothing else that it shows may let it in, either.
+        """
         ...
 
     def remembered(self, credentials: Credentials) -> Identity | None:
@@ -111,7 +121,7 @@ def identify(shown: Credentials) -> Identity | None:
         if (identity := authenticator.authenticate(shown)) is not None:
             return identity
     token = shown.bearer
-    if not (token or shown.certificate):
+    if not token and not any(authenticator.shows(shown) for authenticator in _requests.values()):
         return None
     try:
         found = identify_token(token, address=shown.address) if token else None
@@ -133,10 +143,10 @@ def identify_token(token: str, *, audiences: Sequence[str] = API_AUDIENCES, addr
 def remembered(shown: Credentials) -> Identity | None:
     """Whose request this is, as far as that is known without asking the database."""
     for authenticator in _requests.values():
-        if (identity := authenticator.remembered(shown)) is not None:
-            return identity
+        if authenticator.shows(shown):  # it goes before what comes after it, whether or not it is known here
+            return authenticator.remembered(shown)
     token = shown.bearer
-    if shown.certificate or not token:  # a certificate goes before a token, whether or not it is known here
+    if not token:
         return None
     known = (one.remembered(token) for one in _tokens.values())
     return next((identity for identity in known if identity is not None), None)

@@ -1,8 +1,8 @@
-"""Connections of the TLS listener: each request also says which certificate the client has shown.
+"""Connections of the listeners: each request also says which certificate the client has shown, and whence it comes.
 
 The listener asks clients for one and takes none that its authority has not signed; who has none comes in by a token.
 What was shown belongs to the connection, so every request on it carries it, in a part of the scope that no header
-reaches.
+reaches. So does the address, which uvicorn otherwise replaces by what a proxy on this machine says of its client.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from manciple.access.authentication.chain import CERTIFICATE
+from manciple.access.authentication.chain import CERTIFICATE, PEER
 
 
 class CertifiedConnection(HttpToolsProtocol):
@@ -29,3 +29,4 @@ class CertifiedConnection(HttpToolsProtocol):
         super().on_message_begin()
         scope: Any = self.scope
         scope[CERTIFICATE] = self._certificate
+        scope[PEER] = self.client[0] if self.client else ""

@@ -22,6 +22,7 @@ import pytest
 import uvicorn
 
 from manciple.access.authentication import tokens
+from manciple.access.authentication.connections import CertifiedConnection
 from manciple.api import certificates, kubeconfig
 from manciple.api.kubeconfig import Server
 from manciple.api.namespaces import ensure_namespaces
@@ -73,6 +74,7 @@ class _ServerThread(threading.Thread):
             port=0,
             log_level="warning",
             lifespan="off",
+            http=CertifiedConnection,
             timeout_graceful_shutdown=2,
             **Tls(certificate=files.certificate, key=files.key, clients=files.authority).options,
         )

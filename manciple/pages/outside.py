@@ -1,0 +1,220 @@
+"""Signing in to the pages by somebody else's word: an OpenID Connect provider's, or a proxy's.
+
+By a provider, as OAuth's code flow with PKCE has it: the browser is sent there with a state, a nonce and a challenge,
+which its session keeps, and comes back with a code that this process exchanges for an ID token. A state is good once,
+for ten minutes, and for the browser that it was given to.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+import httpx
+from authlib.oauth2.rfc6749.parameters import prepare_grant_uri, prepare_token_request
+from authlib.oauth2.rfc7636 import create_s256_code_challenge
+from django.conf import settings
+from django.contrib.auth import login, logout
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.utils.http import url_has_allowed_host_and_scheme
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_safe
+
+from manciple.access.authentication import oidc
+from manciple.access.authentication.chain import CERTIFICATE, PEER, Credentials
+from manciple.access.authentication.oidc import OidcProvider, ProviderAway, TokenRefused
+from manciple.access.authentication.proxy import ProxyHeaders
+from manciple.access.outside import PersonRefused, person_of_provider, person_of_proxy
+from manciple.pages.signing_in import remember
+from manciple.wire.errors import Unauthorized
+from manciple.wire.identity import Identity
+
+BACKEND = "manciple.access.passwords.CountedPasswords"
+#: Where the session keeps the sign-ins that were begun: state -> what belongs to it.
+BEGUN = "oidc"
+#: Seconds that a person has to sign in at the provider, and how many sign-ins one browser may have begun.
+PATIENCE, MOST = 600.0, 5
+FORBIDDEN, AWAY = 403, 503
+
+
+class SignInRefused(Exception):
+    """Its text is for the person who tried. status: of the answer."""
+
+    def __init__(self, text: str, *, status: int = FORBIDDEN) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+def told_to_the_person(view: Callable[[HttpRequest], HttpResponse]) -> Callable[[HttpRequest], HttpResponse]:
+    """The view, whose refusals become a page."""
+
+    @wraps(view)
+    def answer(request: HttpRequest) -> HttpResponse:
+        try:
+            return view(request)
+        except SignInRefused as error:
+            return _refused(request, str(error), status=error.status)
+        except PersonRefused as error:
+            return _refused(request, str(error))
+        except TokenRefused as error:
+            return _refused(request, f"What the identity provider says cannot be used: {error}.")
+        except (ProviderAway, httpx.HTTPError) as error:
+            return _refused(request, f"The identity provider does not answer. Try again later. ({error})", status=AWAY)
+
+    return answer
+
+
+@never_cache
+@require_safe
+@told_to_the_person
+def begin(request: HttpRequest) -> HttpResponse:
+    """Sends the browser to the provider."""
+    provider = _provider()
+    address, _ = provider.endpoints()
+    state, nonce, verifier = (secrets.token_urlsafe(32) for _ in range(3))
+    begun = list(request.session.get(BEGUN, {}).items())[-(MOST - 1) :]
+    kept = {"nonce": nonce, "verifier": verifier, "next": request.GET.get("next", ""), "at": time.time()}
+    request.session[BEGUN] = {**dict(begun), state: kept}
+    target: str = prepare_grant_uri(
+        address,
+        provider.options.client_id,
+        "code",
+        redirect_uri=_return_address(request),
+        scope=["openid", *settings.OIDC_SCOPES],
+        state=state,
+        nonce=nonce,
+        code_challenge=create_s256_code_challenge(verifier),
+        code_challenge_method="S256",
+    )
+    return HttpResponseRedirect(target)
+
+
+@never_cache
+@require_safe
+@told_to_the_person
+def finish(request: HttpRequest) -> HttpResponse:
+    """Where the provider sends the browser back to."""
+    provider = _provider()
+    kept = _taken(request)
+    if request.GET.get("iss", provider.options.issuer) != provider.options.issuer:
+        raise SignInRefused("Another identity provider answered than was asked. Sign in again.")
+    if error := request.GET.get("error"):
+        told = request.GET.get("error_description") or error
+        raise SignInRefused(f"The identity provider did not let you in: {told[:200]}")
+    found = oidc.check(provider, _exchanged(request, provider, kept["verifier"]), nonce=kept["nonce"])
+    person = person_of_provider(provider.options.issuer, found.subject, found.identity)
+    login(request, person, backend=BACKEND)
+    answer = redirect(_safe(request, kept["next"]))
+    remember(answer, person)
+    return answer
+
+
+def _taken(request: HttpRequest) -> dict[str, Any]:
+    """What was kept for the sign-in that this request ends; it is good once. Raises: SignInRefused."""
+    begun: dict[str, Any] = request.session.get(BEGUN, {})
+    kept: dict[str, Any] | None = begun.pop(request.GET.get("state", ""), None)
+    request.session[BEGUN] = begun
+    if kept is None or time.time() - kept["at"] > PATIENCE:
+        raise SignInRefused("This sign-in was not begun here, or too long ago. Sign in again.")
+    return kept
+
+
+def _provider() -> OidcProvider:
+    """Raises: Http404 where none is set."""
+    found = oidc.provider()
+    if found is None:
+        raise Http404("No identity provider is set up.")
+    return found
+
+
+def _return_address(request: HttpRequest) -> str:
+    return request.build_absolute_uri(reverse("oidc-return"))
+
+
+def _exchanged(request: HttpRequest, provider: OidcProvider, verifier: str) -> str:
+    """The ID token for the code of this request. Raises: ProviderAway, httpx.HTTPError, TokenRefused."""
+    _, address = provider.endpoints()
+    body = prepare_token_request(
+        "authorization_code",
+        redirect_uri=_return_address(request),
+        code=request.GET.get("code", ""),
+        code_verifier=verifier,
+        client_id=provider.options.client_id,
+    )
+    secret: str = settings.OIDC_CLIENT_SECRET
+    auth: httpx.Auth = httpx.BasicAuth(provider.options.client_id, secret) if secret else httpx.Auth()
+    with provider.client() as client:
+        answer = client.post(
+            address,
+            content=body,
+            auth=auth,
+            headers={"Content-Type": "application/x-www-form-urlencoded", "Accept": "application/json"},
+        )
+    try:
+        document = answer.json()
+        if answer.is_success:
+            return str(document["id_token"])
+        told = str(document.get("error_description") or document.get("error"))
+    except (ValueError, KeyError, AttributeError):
+        told = f"it answered {answer.status_code}"
+    raise TokenRefused(f"the code was not exchanged: {told[:200]}")
+
+
+def _safe(request: HttpRequest, target: str) -> str:
+    """`target`, if it is a page of ours."""
+    hosts = {request.get_host()}
+    if url_has_allowed_host_and_scheme(target, allowed_hosts=hosts, require_https=request.is_secure()):
+        return target
+    return str(settings.LOGIN_REDIRECT_URL)
+
+
+def _refused(request: HttpRequest, complaint: str, *, status: int = FORBIDDEN) -> HttpResponse:
+    context = {"complaint": complaint, "oidc_name": settings.OIDC_NAME}
+    return render(request, "registration/refused.html", context, status=status)
+
+
+# Behind a proxy -------------------------------------------------------------------------------------------------------
+
+
+#: Where the session notes the groups with which a proxy vouched for its person. It ends when the proxy names nobody.
+BY_PROXY = "by_proxy"
+GetResponse = Callable[[HttpRequest], HttpResponse]
+
+
+def sign_in_by_proxy(get_response: GetResponse) -> GetResponse:
+    """A middleware: whom the proxy names is signed in. It does nothing unless the settings name the proxy's header."""
+    headers = ProxyHeaders()
+
+    def answer(request: HttpRequest) -> HttpResponse:
+        if not settings.PROXY_USER_HEADER:
+            return get_response(request)
+        shown = Credentials(
+            headers=request.headers,
+            certificate=request.META.get(CERTIFICATE),
+            address=request.META.get("REMOTE_ADDR", ""),
+            peer=request.META.get(PEER, ""),
+        )
+        try:
+            identity = headers.authenticate(shown)
+            if identity is not None and not _is_signed_in(request, identity):
+                login(request, person_of_proxy(identity), backend=BACKEND)
+                request.session[BY_PROXY] = list(identity.groups)
+        except Unauthorized:
+            return _refused(request, "The header that names a person did not come from the proxy.")
+        except PersonRefused as error:
+            return _refused(request, str(error))
+        if identity is None and request.session.get(BY_PROXY):
+            logout(request)
+        return get_response(request)
+
+    return answer
+
+
+def _is_signed_in(request: HttpRequest, identity: Identity) -> bool:
+    """Whether the session is theirs, and nothing about them has changed."""
+    return identity.name == request.user.get_username() and request.session.get(BY_PROXY) == list(identity.groups)
