@@ -10,7 +10,6 @@ Source: pkg/controller/serviceaccount/serviceaccounts_controller.go, pkg/control
 from __future__ import annotations
 
 from collections.abc import Iterable
-from contextlib import suppress
 
 from django.conf import settings
 from msgspec.structs import replace
@@ -21,7 +20,6 @@ from manciple.store import hooks, objects
 from manciple.store.hooks import Write
 from manciple.store.objects import Writer
 from manciple.wire.base import ObjectMeta
-from manciple.wire.errors import ApiError
 from manciple.wire.identity import SYSTEM, Identity, controller
 from manciple.wire.registry import registry
 
@@ -59,13 +57,15 @@ def restore() -> int:
     """Bring every namespace to what it should have; returns how many objects were written."""
     certificate = authority()
     alive = [item.name for item in objects.list(registry.by_resource(NAMESPACES)).items if not item.deleting]
-    total = 0
-    for name in _incomplete(alive, certificate):
-        # It may have begun to end, and then it needs nothing any more.
-        with suppress(ApiError), objects.writing(identity=ACCOUNT_CONTROLLER) as writer:
-            total += _create_account(writer, name)
-            total += _publish(writer, name, certificate)
-    return total
+    return sum(_restore(name, certificate) for name in _incomplete(alive, certificate))
+
+
+def _restore(name: str, certificate: str) -> int:
+    with objects.writing(identity=ACCOUNT_CONTROLLER) as writer:
+        namespace = writer.get(registry.by_resource(NAMESPACES), "", name)
+        if namespace is None or namespace.metadata.deletion_timestamp is not None:
+            return 0  # it has begun to end meanwhile, and needs nothing any more
+        return _create_account(writer, name) + _publish(writer, name, certificate)
 
 
 def _incomplete(namespaces: Iterable[str], certificate: str) -> list[str]:

@@ -21,6 +21,7 @@ from rest_framework.request import Request
 from manciple.access.authentication import service_account_tokens, signing_keys
 from manciple.access.authentication.chain import API_AUDIENCES
 from manciple.access.authentication.service_account_tokens import Bound, NamedObject
+from manciple.access.kinds.secrets import SERVICE_ACCOUNT_NAME, SERVICE_ACCOUNT_TOKEN
 from manciple.access.kinds.service_accounts import (
     DEFAULT_LIFETIME,
     BoundObjectReference,
@@ -38,7 +39,7 @@ from manciple.store import hooks, objects
 from manciple.store.hooks import Write
 from manciple.wire import codec
 from manciple.wire.base import ObjectMeta, timestamp
-from manciple.wire.errors import BadRequest, Conflict, Invalid, invalid
+from manciple.wire.errors import BadRequest, Conflict, Forbidden, Invalid, invalid
 from manciple.wire.identity import Identity
 from manciple.wire.registry import Kind, Served, registry
 
@@ -48,10 +49,25 @@ POD_LIFETIME, EXTENDED_LIFETIME = 3607, 365 * 24 * 3600
 
 
 def register() -> None:
+    first_stage.register_check(refuse_endless, resources={"secrets"})
     subresources.register(
         "serviceaccounts",
         Connected(name="token", kind=KIND.kind, group=KIND.group, version=KIND.version, post=request_token),
     )
+
+
+def refuse_endless(write: Write) -> None:
+    """Raises: Forbidden for a Secret that is to be filled with a token that never ends: nobody here fills any."""
+    if write.operation == "CREATE" and write.new.type == SERVICE_ACCOUNT_TOKEN:
+        meta = write.new.metadata
+        account = meta.annotations.get(SERVICE_ACCOUNT_NAME, "NAME")
+        raise Forbidden.of(
+            "secrets",
+            meta.name or meta.generate_name,
+            "tokens that never end are not issued: ask for one that does with "
+            f"`kubectl create token {account} -n {meta.namespace}`, or mount one (a serviceAccountToken in a projected "
+            "volume)",
+        )
 
 
 def request_token(

@@ -11,6 +11,7 @@ from joserfc import jwt
 from joserfc.jwk import KeySet
 from pytest_django.fixtures import Settings
 
+from manciple.access.authentication import tokens
 from tests.manciple.api.requests import PODS, Answer, Api, pod
 
 ACCOUNTS = "/api/v1/namespaces/default/serviceaccounts"
@@ -164,6 +165,26 @@ def test_the_tokens_of_pods_last_a_year_where_somebody_wants_that(
     assert (warned and warned - said["iat"]) == warns
     for other in (asking(expirationSeconds=3607), asking(expirationSeconds=3600, boundObjectRef=to_pod())):
         assert "warnafter" not in claims(api.post(TOKEN, other))["kubernetes.io"]
+
+
+def test_a_node_asks_for_tokens_of_its_own_pods_alone(api: Api) -> None:
+    mine, other = make_pod(api, node="n1")["metadata"]["uid"], make_pod(api, "other", node="n2")["metadata"]["uid"]
+    node = Api(tokens.issue("system:node:n1", ["system:nodes"]))
+    assert node.post(TOKEN, asking(boundObjectRef=to_pod(uid=mine))).code == 201
+    refused = {
+        "bound to nothing": asking(),
+        "another node's pod": asking(boundObjectRef=to_pod("other", uid=other)),
+        "for whom the pod has none": asking(audiences=["vault"], boundObjectRef=to_pod(uid=mine)),
+    }
+    assert {why: node.post(TOKEN, body).code for why, body in refused.items()} == dict.fromkeys(refused, 403)
+
+
+def test_a_token_that_never_ends_is_refused_with_what_to_do_instead(api: Api) -> None:
+    about = {"name": "old", "annotations": {"kubernetes.io/service-account.name": "robot"}}
+    kind = {"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/service-account-token"}
+    answer = api.post("/api/v1/namespaces/default/secrets", {**kind, "metadata": about})
+    assert answer.code == 403
+    assert "`kubectl create token robot -n default`" in answer.message
 
 
 # Showing --------------------------------------------------------------------------------------------------------------
