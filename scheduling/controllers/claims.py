@@ -31,7 +31,8 @@ from manciple.store.records import EventRecord
 from manciple.wire.errors import ApiError, Invalid, NotFound
 from manciple.wire.identity import controller
 from manciple.wire.validation import claim_generate_name
-from scheduling import event_recorder
+from scheduling import claim_admission, event_recorder
+from scheduling.claim_admission import NotAsked, Verdicts
 from scheduling.controllers import scheduler
 from scheduling.controllers.declaration import ADDED, DELETED, MODIFIED, Controller, Queue, batches
 from scheduling.coordination import NOBODY, CursorFollower, looked_after, utc_now
@@ -161,13 +162,14 @@ def sync(keys: Iterable[Key]) -> int:
 def _sync_batch(keys: Sequence[Key]) -> int:
     # A full batch is one of many: others may schedule its pods while this worker goes on.
     looking = NOBODY if len(keys) == BATCH else LOOKING
+    verdicts = claim_admission.ask_about(keys, IDENTITY)
     with objects.writing(identity=IDENTITY) as writer, looked_after.noted(writer, looking):
         writer.load(kind(PODS), keys)
         pods = [pod for key in keys if (pod := _living(writer, key)) is not None]
         made_before = persistence.dependents([pod.metadata.uid for pod in pods], kind(CLAIMS))
         writer.load(kind(CLAIMS), [key for claims in made_before.values() for key in claims])
         writer.draw_names(kind(CLAIMS), [base for pod in pods for base in _names_wanted(pod)])
-        return sum(_sync_pod(writer, pod, made_before.get(pod.metadata.uid, ())) for pod in pods)
+        return sum(_sync_pod(writer, pod, made_before.get(pod.metadata.uid, ()), verdicts) for pod in pods)
 
 
 def _living(writer: Writer, key: Key) -> Pod | None:
@@ -184,20 +186,22 @@ def _names_wanted(pod: Pod) -> Iterable[Key]:
             yield pod.metadata.namespace, claim_generate_name(pod.metadata.name, reference.entry)
 
 
-def _sync_pod(writer: Writer, pod: Pod, owned: Sequence[Key]) -> bool:
+def _sync_pod(writer: Writer, pod: Pod, owned: Sequence[Key], verdicts: Verdicts) -> bool:
     """owned: the claims that name the pod as their owner."""
     try:
         with writer.savepoint():
-            return _complete(writer, pod, owned)
+            return _complete(writer, pod, owned, verdicts)
+    except NotAsked:
+        return False
     except ApiError as error:
         _complain(writer, pod, error)
         return False
 
 
-def _complete(writer: Writer, pod: Pod, owned: Sequence[Key]) -> bool:
+def _complete(writer: Writer, pod: Pod, owned: Sequence[Key], verdicts: Verdicts) -> bool:
     made = {}
     for entry in pod.spec.resource_claims:
-        if entry.resource_claim_template_name and (name := _claim_to_record(writer, pod, entry, owned)):
+        if entry.resource_claim_template_name and (name := _claim_to_record(writer, pod, entry, owned, verdicts)):
             made[entry.name] = name
     following = _with_statuses(pod, made)
     if following is not pod:
@@ -206,7 +210,9 @@ def _complete(writer: Writer, pod: Pod, owned: Sequence[Key]) -> bool:
     return following is not pod or reserved
 
 
-def _claim_to_record(writer: Writer, pod: Pod, entry: PodResourceClaim, owned: Sequence[Key]) -> str:
+def _claim_to_record(
+    writer: Writer, pod: Pod, entry: PodResourceClaim, owned: Sequence[Key], verdicts: Verdicts
+) -> str:
     """The name of the claim that now serves `entry`; "" where the pod's status is right as it is."""
     (reference,) = (reference for reference in references(pod) if reference.entry == entry.name)
     if not reference.needed:
@@ -215,7 +221,7 @@ def _claim_to_record(writer: Writer, pod: Pod, entry: PodResourceClaim, owned: S
         claim = _claim(writer, pod, reference.claim)
         if claim is not None and is_for_pod(claim, pod):
             return ""
-    return _made_before(writer, pod, entry, owned) or _make(writer, pod, entry)
+    return _made_before(writer, pod, entry, owned) or _make(writer, pod, entry, verdicts)
 
 
 def _claim(writer: Writer, pod: Pod, name: str) -> ResourceClaim | None:
@@ -233,11 +239,12 @@ def _made_before(writer: Writer, pod: Pod, entry: PodResourceClaim, owned: Seque
     return ""
 
 
-def _make(writer: Writer, pod: Pod, entry: PodResourceClaim) -> str:
+def _make(writer: Writer, pod: Pod, entry: PodResourceClaim, verdicts: Verdicts) -> str:
     name = entry.resource_claim_template_name or ""
     template = cast("ResourceClaimTemplate | None", writer.get(kind(TEMPLATES), pod.metadata.namespace, name))
     if template is None:
         raise NotFound(f'resource claim template "{name}": {NotFound.of(TEMPLATES, name).message}')
+    verdicts.demand(pod, entry, template)
     claim_kind = kind(CLAIMS)
     claim = claim_kind.prepare_create(claim_for(pod, entry, template))
     errors = claim_kind.validate_create(claim)

@@ -1,0 +1,96 @@
+"""Claims made from templates are shown to admission policies before they are made."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from claims.kinds.resource_claims import ResourceClaim, ResourceClaimTemplate
+from manciple.admission.kinds.bindings import ValidatingAdmissionPolicyBinding
+from manciple.admission.kinds.policies import ValidatingAdmissionPolicy
+from manciple.wire import codec
+from scheduling import claim_admission
+from scheduling.claim_admission import Verdicts
+from scheduling.controllers import claims
+from tests.builders import make_pod, make_template
+from tests.manciple.admission.documents import binding, policy, rule
+from tests.scheduling.cluster import Cluster
+
+OF_CLAIMS = [rule("resourceclaims", "CREATE", group="resource.k8s.io")]
+
+
+def forbid(cluster: Cluster, expression: str, **spec: Any) -> None:
+    document = policy(
+        "p", rules=OF_CLAIMS, validations=[{"expression": expression, "message": "not like this"}], **spec
+    )
+    cluster.create(codec.decode_value(ValidatingAdmissionPolicy, document))
+    cluster.create(codec.decode_value(ValidatingAdmissionPolicyBinding, binding("p")))
+
+
+def with_template(cluster: Cluster, pod: str = "web", **labels: str) -> None:
+    cluster.create(make_template(f"for-{pod}", claim_meta={"labels": labels}))
+    cluster.create(make_pod(pod, templates={"gpu": f"for-{pod}"}))
+
+
+def test_a_claim_that_a_policy_refuses_is_not_made_from_a_template_either(cluster: Cluster) -> None:
+    forbid(cluster, "object.metadata.?labels.team.orValue('') == 'a'")
+    with_template(cluster, "good", team="a")
+    with_template(cluster, "bad", team="b")
+    cluster.settle()
+    assert [claim.metadata.owner_references[0].name for claim in cluster.all(ResourceClaim)] == ["good"]
+    (event,) = cluster.events("FailedResourceClaimCreation")
+    assert event.message.endswith("ValidatingAdmissionPolicy 'p' with binding 'p' denied request: not like this")
+
+
+def test_the_policy_is_asked_in_the_controllers_name_about_the_whole_claim(cluster: Cluster) -> None:
+    forbid(
+        cluster,
+        "request.userInfo.username != 'system:serviceaccount:kube-system:resource-claim-controller' || "
+        "object.metadata.ownerReferences[0].name != 'web' || namespaceObject.metadata.name != 'default' || "
+        "object.spec.devices.requests.size() != 1",
+    )
+    with_template(cluster)
+    cluster.settle()
+    assert cluster.all(ResourceClaim) == []
+
+
+def test_a_claim_that_was_lost_is_asked_about_again(cluster: Cluster) -> None:
+    with_template(cluster)
+    cluster.settle()
+    forbid(cluster, "false")
+    cluster.delete(cluster.generated_claim("web"))
+    cluster.settle()
+    assert cluster.all(ResourceClaim) == []
+
+
+def test_a_template_that_changed_since_is_asked_about_next_time(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forbid(cluster, "object.metadata.?labels.team.orValue('') != 'b'")
+    with_template(cluster, team="a")
+    ask = claim_admission.ask_about
+
+    def too_early(*arguments: Any) -> Verdicts:
+        verdicts = ask(*arguments)
+        cluster.label(cluster.get(ResourceClaimTemplate, "for-web"), "touched", "yes")
+        return verdicts
+
+    monkeypatch.setattr(claim_admission, "ask_about", too_early)
+    claims.sync([("default", "web")])
+    assert cluster.all(ResourceClaim) == []
+    assert cluster.events("FailedResourceClaimCreation") == []
+    monkeypatch.undo()
+    claims.sync([("default", "web")])
+    assert len(cluster.all(ResourceClaim)) == 1
+
+
+def test_who_waits_for_a_slow_webhook_lets_others_go_on(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    forbid(cluster, "true")
+    monkeypatch.setattr(claim_admission, "PATIENCE", -1.0)
+    with_template(cluster)
+    claims.sync([("default", "web")])
+    assert cluster.all(ResourceClaim) == []
+    monkeypatch.undo()
+    claims.sync([("default", "web")])
+    assert len(cluster.all(ResourceClaim)) == 1
