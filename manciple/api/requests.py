@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, cast
 
 from msgspec import structs
@@ -58,6 +58,7 @@ class ResourcePath:
         return None if self.namespace else found
 
 
+@lru_cache(maxsize=4096)
 def parse_path(path: str) -> ResourcePath | None:
     """The resource that `path` names; None for any path that is not of that form (discovery, pages)."""
     segments = [segment for segment in path.split("/") if segment]

@@ -159,6 +159,7 @@ class Registry:
     def __init__(self) -> None:
         self._by_resource: dict[str, Kind] = {}
         self._by_gvr: dict[tuple[str, str, str], Kind] = {}
+        self._served: dict[tuple[str, str, str], Served] = {}
 
     def register(self, kind: Kind) -> None:
         """Add `kind`. Raises: ValueError when its resource is registered already by another declaration."""
@@ -167,6 +168,8 @@ class Registry:
             raise ValueError(f"{kind.resource} is registered twice")
         self._by_resource[kind.resource] = kind
         self._by_gvr[(kind.group, kind.version, kind.plural)] = kind
+        for served in versions_of(kind):
+            self._served[(kind.group, served.version, kind.plural)] = served
 
     def by_resource(self, resource: str) -> Kind:
         """Raises: KeyError for a resource that nobody registered."""
@@ -181,7 +184,7 @@ class Registry:
 
     def served(self, group: str, version: str, plural: str) -> Served | None:
         """What is served at GROUP/VERSION/PLURAL."""
-        return next((served for served in self.in_version(group, version) if served.kind.plural == plural), None)
+        return self._served.get((group, version, plural))
 
     def in_version(self, group: str, version: str) -> Iterator[Served]:
         """Everything served in one API version, in the order of registration."""
