@@ -31,6 +31,7 @@ from manciple.access.models import BootstrapToken, IssuedCertificate
 from manciple.api import certificates, verbs
 from manciple.store import objects
 from manciple.wire.base import ObjectMeta
+from manciple.wire.errors import Forbidden
 from manciple.wire.identity import MASTERS, Identity
 from manciple.wire.registry import registry
 from scheduling.controllers.certificate_requests import reconcile
@@ -187,10 +188,8 @@ def test_a_node_renews_its_own_certificate_with_a_new_key() -> None:
 
 
 UNDECIDED: dict[str, dict[str, Any]] = {
-    "a node asks for another": {"who": AGENT, "name": "system:node:n2"},
     "a user asks for a node": {"who": Identity("bob", ("system:authenticated",))},
     "a node asks for more groups": {"who": AGENT, "groups": ("system:nodes", "system:masters")},
-    "a node asks for a user": {"who": AGENT, "name": "admin"},
     "a node asks for the names of hosts": {"who": AGENT, "alternative": "api.example.org"},
     "a node asks for a server's": {"who": AGENT, "usages": ("server auth", "digital signature")},
     "a node asks another signer": {"who": AGENT, "signer": CLIENT_SIGNER},
@@ -204,6 +203,12 @@ def test_anything_else_is_for_an_administrator_to_decide(asked: dict[str, Any]) 
     request = outcome(ask(**asked))
     assert request.status.conditions == ()
     assert not request.status.certificate
+
+
+@pytest.mark.parametrize("name", ["system:node:n2", "admin"])
+def test_a_node_does_not_even_get_to_ask_for_another_name(name: str) -> None:
+    with pytest.raises(Forbidden, match="can only create a node CSR with CN=system:node:n1"):
+        ask(AGENT, name)
 
 
 # What an administrator approved.
