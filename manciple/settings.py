@@ -235,6 +235,13 @@ API_THREADS = int(os.environ.get("MANCIPLE_API_THREADS", "16"))
 NODE_THREADS = int(os.environ.get("MANCIPLE_NODE_THREADS", "12"))
 PAGE_THREADS = int(os.environ.get("MANCIPLE_PAGE_THREADS", "4"))
 REQUEST_QUEUE = int(os.environ.get("MANCIPLE_REQUEST_QUEUE", "1000"))
+#: Of one identity in one process: requests that may wait, requests a second (0: any number), watches that may be open.
+IDENTITY_QUEUE = int(os.environ.get("MANCIPLE_IDENTITY_QUEUE", "500"))
+IDENTITY_RATE = float(os.environ.get("MANCIPLE_IDENTITY_RATE", "500"))
+IDENTITY_WATCHES = int(os.environ.get("MANCIPLE_IDENTITY_WATCHES", "1000"))
+#: Seconds that a client may take to send the head of a request, and its body.
+HEAD_SECONDS = float(os.environ.get("MANCIPLE_HEAD_SECONDS", "10"))
+BODY_SECONDS = float(os.environ.get("MANCIPLE_BODY_SECONDS", "30"))
 
 #: Seconds after which the search for one pod's devices is given up and tried again later (gate
 #: DRASchedulerFilterTimeout; filterTimeout of Kubernetes' DynamicResources plugin).

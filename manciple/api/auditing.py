@@ -14,14 +14,14 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from typing import Any
 
 import orjson
 from django.http import HttpRequest, HttpResponse
 
-from manciple.api.authentication import ORIGIN
+from manciple.api.authentication import ORIGIN, PEER
 from manciple.api.requests import ResourcePath, parse_path
 from manciple.audit import trail
 from manciple.audit.trail import REFUSED, Happened
@@ -49,15 +49,18 @@ GetResponse = Callable[[HttpRequest], HttpResponse]
 # The beginning --------------------------------------------------------------------------------------------------------
 
 
-def begin(*, method: str, path: str, query: str, address: str, agent: str, wanted_id: str = "") -> Origin:
-    """The origin of a request that has just come. wanted_id: its own Audit-Id header."""
+def begin(*, method: str, path: str, query: str, addresses: Iterable[str], agent: str, wanted_id: str = "") -> Origin:
+    """The origin of a request that has just come. wanted_id: its own Audit-Id header.
+
+    addresses: of the client, and of the proxy that told of it; "" for what is not known.
+    """
     where = parse_path(path)
     return Origin(
         audit_id=wanted_id if _CLIENTS_ID.fullmatch(wanted_id) else str(uuid.uuid4()),
         received=datetime.now(UTC),
         method=method,
         uri=f"{path}?{query}" if query else path,
-        addresses=(address,) if address else (),
+        addresses=tuple(dict.fromkeys(filter(None, addresses))),
         agent=agent,
         verb=_verb(method, where, query) if where else method.lower(),
         subresource=where.subresource if where else "",
@@ -72,7 +75,7 @@ def begin_in(scope: Any) -> Origin:
         method=scope["method"],
         path=scope["path"],
         query=scope["query_string"].decode("latin-1"),
-        address=client[0] if client else "",
+        addresses=(client[0] if client else "", scope.get(PEER, "")),
         agent=headers.get(b"user-agent", b"").decode("latin-1"),
         wanted_id=headers.get(b"audit-id", b"").decode("latin-1"),
     )
@@ -172,7 +175,7 @@ def _begun(request: HttpRequest) -> Origin:
         method=request.method or "",
         path=request.path,
         query=request.META.get("QUERY_STRING", ""),
-        address=request.META.get("REMOTE_ADDR", ""),
+        addresses=(request.META.get("REMOTE_ADDR", ""),),
         agent=request.headers.get("User-Agent", ""),
         wanted_id=request.headers.get(HEADER, ""),
     )

@@ -1,12 +1,14 @@
 """What happens to a request before a thread is taken for it: which threads, who asks, is there room, its body.
 
 Threads come in lanes, so that what is slow in one holds up nothing in another: long pages (a what-if takes seconds) do
-not stop the API, a flood of the API does not let the Leases of nodes expire, and probes are always answered. Each lane
-has a bounded queue; where it is full the answer is 429, at once.
+not stop the API, a flood of the API does not let the Leases of nodes expire, and probes are always answered. In a lane
+identities take turns, by level of priority (`manciple.api.flow`); where its queue or that of one identity is full, or
+somebody sends too much, the answer is 429, at once.
 
 Nobody's megabytes are read: a request that announces a long body is let in, or refused, by its head alone. Short
 bodies, which are nearly all, are read first, and who sends them and whether they may is asked in the thread that serves
-them: one trip, one look-up. Bodies are read whole before a thread is taken, so a slow client holds none.
+them: one trip, one look-up. Bodies are read whole before a thread is taken, so a slow client holds none; one that takes
+too long over its body is cut off.
 
 Django runs as WSGI in these threads: a request comes with its whole body and leaves as a whole answer, so it costs one
 trip to a thread and back. (General bridges pass every chunk between loop and thread, which costs more than our handlers
@@ -17,6 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import math
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -30,15 +33,13 @@ from manciple.access.authentication import chain
 from manciple.api.answers import BODY_LIMIT, body_too_large, status_of
 from manciple.api.authentication import CERTIFICATE, IDENTITY, ORIGIN, PEER
 from manciple.api.door import admit, attributes_of
+from manciple.api.flow import FairQueues, FlowLimits, Level, Overflow, Senders, level_of
 from manciple.api.streams import Receive, Scope, Send, begin_refusal, in_reader, query_of, refuse, shown_in
-from manciple.wire.errors import ApiError, TooManyRequests
+from manciple.wire.errors import ApiError, RequestTimeout, TooManyRequests
 from manciple.wire.identity import Identity
 
 # Threads --------------------------------------------------------------------------------------------------------------
 
-
-#: Seconds after which a client that was refused should try again (upstream: the flow control's retryAfter).
-RETRY_AFTER = 1
 
 Environ = dict[str, Any]
 WsgiApplication = Callable[[Environ, Callable[..., Any]], Iterable[bytes]]
@@ -58,39 +59,44 @@ class _Answer:
 
 
 class ThreadedWsgi:
-    """Serves a WSGI application from `workers` threads. Each keeps its database connection.
+    """Serves a WSGI application from as many threads as there are seats. Each keeps its database connection.
 
-    queue: requests that may wait for a thread. Used from one event loop at a time.
+    Used from one event loop at a time.
     """
 
-    def __init__(self, application: WsgiApplication, *, workers: int, queue: int = 1000, name: str = "request") -> None:
+    def __init__(self, application: WsgiApplication, limits: FlowLimits, *, name: str = "request") -> None:
         self._application = application
-        self._threads = ThreadPoolExecutor(max_workers=workers, thread_name_prefix=name)
-        self._room = workers + queue
-        self._inside = 0
+        self._threads = ThreadPoolExecutor(max_workers=limits.seats, thread_name_prefix=name)
+        self._senders = Senders()
+        self.queues = FairQueues(limits)
 
     def check_room(self) -> None:
         """Raises: TooManyRequests where the queue is full."""
-        if self._inside >= self._room:
-            raise TooManyRequests(
-                "too many requests wait already, please try again later", details={"retryAfterSeconds": RETRY_AFTER}
-            )
+        try:
+            self.queues.check_room()
+        except Overflow as refused:
+            raise _too_many(refused) from refused
 
     async def __call__(self, scope: Scope, body: bytes, send: Send) -> None:
         """Answer one HTTP request whose body was read. Raises: TooManyRequests before anything was sent."""
-        self.check_room()
-        self._inside += 1
+        try:
+            ticket = self.queues.enter(*flow_of(scope, self._senders))
+        except Overflow as refused:
+            raise _too_many(refused) from refused
+        try:
+            await ticket.turn
+        except BaseException:
+            self.queues.leave(ticket)
+            raise
         running = asyncio.get_running_loop().run_in_executor(self._threads, self._run, scope, body)
-        running.add_done_callback(self._leave)
+        running.add_done_callback(lambda _: self.queues.leave(ticket))
         answer = await running
+        _learn(scope, self._senders)
         # Django writes cookies with a leading space, which a server of HTTP/1.1 refuses to send.
         headers = [(name.lower().encode("latin-1"), value.strip().encode("latin-1")) for name, value in answer.headers]
         code = int(answer.status.partition(" ")[0])
         await send({"type": "http.response.start", "status": code, "headers": headers})
         await send({"type": "http.response.body", "body": answer.body, "more_body": False})
-
-    def _leave(self, _done: object) -> None:
-        self._inside -= 1
 
     def _run(self, scope: Any, body: bytes) -> _Answer:
         readable: Any = io.BytesIO(body)
@@ -116,11 +122,43 @@ def _unambiguous(scope: Any) -> Any:
     return {**scope, "headers": [(name, value) for name, value in scope["headers"] if b"_" not in name]}
 
 
+def flow_of(scope: Scope, senders: Senders) -> tuple[Level, str]:
+    """Whose requests this one waits behind. Who is not known yet waits with others of the same address."""
+    identity: Identity | None = scope.get(IDENTITY)
+    if identity is not None:
+        return level_of(identity), identity.name
+    client = scope.get("client")
+    return senders.find(_credential(scope)) or ("strangers", str(client[0] if client else ""))
+
+
+def _learn(scope: Scope, senders: Senders) -> None:
+    """Note whose request it was, where that came out in the thread alone."""
+    origin, credential = scope.get(ORIGIN), _credential(scope)
+    sender = (origin.impersonator or origin.identity) if origin else None
+    if credential and sender is not None and sender.name and scope.get(IDENTITY) is None:
+        senders.note(credential, sender)
+
+
+def _credential(scope: Scope) -> str:
+    return next((value.decode("latin-1") for value in _header(scope, b"authorization")), "")
+
+
+def _too_many(refused: Overflow) -> TooManyRequests:
+    said = {
+        "queue-full": "too many requests wait already, please try again later",
+        "identity-queue-full": "too many of your requests wait already, please try again later",
+        "rate": "you send more requests a second than you may, please try again later",
+    }
+    return TooManyRequests(said[refused.why], details={"retryAfterSeconds": math.ceil(refused.after)})
+
+
 # Lanes ----------------------------------------------------------------------------------------------------------------
 
 
 #: Bytes of a body that are read before its sender is known.
 SHORT_BODY = 64 * 1024
+#: Seconds' worth of requests that one identity may send at once.
+BURST_SECONDS = 2.0
 #: Of a refused body: bytes that are still taken, and seconds that its sender has to notice. Closing at once would throw
 #: the answer away that is on its way (Go's net/http does the same: rstAvoidanceDelay, maxPostHandlerReadBytes).
 LINGER_BYTES, LINGER_SECONDS = 256 * 1024, 0.5
@@ -152,8 +190,7 @@ class Intake:
             "readiness": 1,
             "liveness": 1,
         }
-        queue = settings.REQUEST_QUEUE
-        return cls({name: ThreadedWsgi(application, workers=n, queue=queue, name=name) for name, n in threads.items()})
+        return cls({name: ThreadedWsgi(application, _limits(n), name=name) for name, n in threads.items()})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         lane = self._lanes[lane_of(scope["path"])]
@@ -161,7 +198,7 @@ class Intake:
             lane.check_room()
             _check_length(scope)
             await _recognise(scope)
-            body = await _read_body(receive)
+            body = await _read_in_time(receive)
         except _Gone:
             return
         except Exception as error:  # every error is a Status
@@ -171,6 +208,16 @@ class Intake:
             await lane(scope, body, send)
         except TooManyRequests as error:
             await refuse(error, send)
+
+
+def _limits(seats: int) -> FlowLimits:
+    return FlowLimits(
+        seats=seats,
+        queue=settings.REQUEST_QUEUE,
+        flow_queue=settings.IDENTITY_QUEUE,
+        rate=settings.IDENTITY_RATE,
+        burst=settings.IDENTITY_RATE * BURST_SECONDS,
+    )
 
 
 def lane_of(path: str) -> str:
@@ -229,6 +276,17 @@ def _check_length(scope: Scope) -> None:
     """Raises: TooLarge where the request tells that its body is."""
     if _announced(scope) > BODY_LIMIT:
         raise body_too_large()
+
+
+async def _read_in_time(receive: Receive) -> bytes:
+    """Raises: RequestTimeout where the client takes too long over it; as `_read_body`."""
+    try:
+        async with asyncio.timeout(settings.BODY_SECONDS):
+            return await _read_body(receive)
+    except TimeoutError as error:
+        raise RequestTimeout(
+            f"the body of the request did not come within {settings.BODY_SECONDS:g} seconds", details={}
+        ) from error
 
 
 async def _read_body(receive: Receive) -> bytes:

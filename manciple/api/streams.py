@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import weakref
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -26,6 +26,7 @@ from functools import partial
 from typing import Any, ClassVar, TypeVar
 from urllib.parse import parse_qsl
 
+from django.conf import settings
 from django.db import close_old_connections
 
 from manciple.access import rbac
@@ -37,13 +38,16 @@ from manciple.api.faults import unavailable_for
 from manciple.store import tail
 from manciple.store.records import EventRecord
 from manciple.store.tail import Tail
-from manciple.wire.errors import ApiError, GatewayTimeout
+from manciple.wire.errors import ApiError, GatewayTimeout, TooManyRequests
+from manciple.wire.identity import MASTERS, Identity
 
 # The fan-out of the log -----------------------------------------------------------------------------------------------
 
 
 #: Events that a watch may lie behind the log before it is closed.
 QUEUE_LIMIT = 10_000
+#: Seconds after which somebody with too many watches should try again.
+RETRY_WATCH = 10
 
 #: Seconds after which it is asked again whether a stream's client is still who it was, and still may have it.
 ASKED_AGAIN = 60.0
@@ -75,8 +79,9 @@ class SharedEvent:
 class Watcher:
     """One watch's place in the hub: a bounded queue of events of one resource."""
 
-    def __init__(self, resource: str, limit: int) -> None:
+    def __init__(self, resource: str, limit: int, owner: str = "") -> None:
         self.resource = resource
+        self.owner = owner  # the name of its identity
         self.closed = False
         #: why its client may not watch any more
         self.refused: ApiError | None = None
@@ -126,6 +131,8 @@ class Hub:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._watchers: defaultdict[str, set[Watcher]] = defaultdict(set)
+        #: by the name of whose they are
+        self.open_watches: Counter[str] = Counter()
         self._started: asyncio.Task[None] | None = None
         self._unsubscribe: Callable[[], None] | None = None
         #: every event up to this revision was queued for the watchers
@@ -143,11 +150,20 @@ class Hub:
                 cls._hubs[loop] = cls(loop)
             return cls._hubs[loop]
 
-    async def join(self, resource: str, *, limit: int = QUEUE_LIMIT) -> tuple[Watcher, int]:
+    def check_watches(self, identity: Identity) -> None:
+        """Raises: TooManyRequests for who has as many open as one may have; administrators may have any number."""
+        if MASTERS not in identity.groups and self.open_watches[identity.name] >= settings.IDENTITY_WATCHES:
+            raise TooManyRequests(
+                f"you have as many watches open as one may have ({settings.IDENTITY_WATCHES}): end some first",
+                details={"retryAfterSeconds": RETRY_WATCH},
+            )
+
+    async def join(self, resource: str, *, limit: int = QUEUE_LIMIT, owner: str = "") -> tuple[Watcher, int]:
         """A new watcher, and the hub's position when it joined: events above that will be in its queue."""
         await self.follow()
-        watcher = Watcher(resource, limit)
+        watcher = Watcher(resource, limit, owner)
         self._watchers[resource].add(watcher)
+        self.open_watches[owner] += 1
         return watcher, self.position
 
     async def follow(self) -> None:
@@ -158,6 +174,9 @@ class Hub:
 
     def leave(self, watcher: Watcher) -> None:
         self._watchers[watcher.resource].discard(watcher)
+        self.open_watches[watcher.owner] -= 1
+        if not self.open_watches[watcher.owner]:
+            del self.open_watches[watcher.owner]
 
     def close(self) -> None:
         """End all watches and the subscription; the next watch starts anew."""

@@ -139,7 +139,8 @@ async def watch(scope: Scope, receive: Receive, send: Send) -> None:
         admission = await admitted(scope)
         request = read_request(scope)
         hub = Hub.of_running_loop()
-        watcher, position = await hub.join(request.selection.resource)
+        hub.check_watches(admission.identity)
+        watcher, position = await hub.join(request.selection.resource, owner=admission.identity.name)
         refuse_when_stopping()  # it may have begun meanwhile, and closes a watch only once
     except Exception as error:  # every error is a Status
         await refuse(status_of(error), send)

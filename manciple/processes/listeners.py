@@ -23,7 +23,7 @@ import uvloop
 from django.db import Error, connections
 
 from claims.devices.cache import read_devices
-from manciple.access.authentication.connections import CertifiedConnection
+from manciple.api.connections import PatientConnection
 
 log = logging.getLogger(__name__)
 
@@ -118,9 +118,9 @@ class Listeners:
         config = uvicorn.Config(
             self._application,
             lifespan="off",
-            http=CertifiedConnection,
             log_level="warning",
             access_log=False,
+            http=PatientConnection,
             ws="websockets-sansio",
             timeout_graceful_shutdown=GRACE_SECONDS,
             timeout_keep_alive=IDLE_SECONDS,

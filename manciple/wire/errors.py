@@ -246,6 +246,12 @@ class UnsupportedMediaType(ApiError):
     code, reason = 415, "UnsupportedMediaType"
 
 
+class RequestTimeout(ApiError):
+    """408: the client took too long to send its request. Nothing was done."""
+
+    code, reason = 408, "Timeout"
+
+
 class TooManyRequests(ApiError):
     """429: more wait than can be served soon. Nothing was done; try again after `retryAfterSeconds`."""
 

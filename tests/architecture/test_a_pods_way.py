@@ -12,13 +12,14 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 #: It never grows: who folds modules of the way into one lowers it.
 MOST_MODULES = 95
-#: Asked at every step who it is, whether they may, and noted that they did: subjects by themselves, which a reader of
-#: the way need not open.
+#: Asked at every step who it is, whether they may and whose turn it is, and noted that they did: subjects by
+#: themselves, which a reader of the way need not open.
 APART = (
     *("manciple/access/", "manciple/admission/", "manciple/api/first_stage", "manciple/api/door", "claims/access/"),
     *("claims/kinds/security_", "nodeagent/runtimes/security.py"),
     *("manciple/wire/identity", "claims/kinds/references"),
     *("manciple/api/auditing", "manciple/audit/", "manciple/store/origins"),
+    *("manciple/api/flow", "manciple/api/connections"),
 )
 
 

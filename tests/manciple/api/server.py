@@ -22,8 +22,8 @@ import pytest
 import uvicorn
 
 from manciple.access.authentication import tokens
-from manciple.access.authentication.connections import CertifiedConnection
 from manciple.api import certificates, kubeconfig
+from manciple.api.connections import PatientConnection
 from manciple.api.kubeconfig import Server
 from manciple.api.namespaces import ensure_namespaces
 from manciple.api.streams import close_streams
@@ -74,7 +74,7 @@ class _ServerThread(threading.Thread):
             port=0,
             log_level="warning",
             lifespan="off",
-            http=CertifiedConnection,
+            http=PatientConnection,
             timeout_graceful_shutdown=2,
             **Tls(certificate=files.certificate, key=files.key, clients=files.authority).options,
         )

@@ -21,6 +21,7 @@ from manciple.access.attributes import Attributes, refusal
 from manciple.access.authentication import chain, tokens
 from manciple.api import intake, streams
 from manciple.api.authentication import IDENTITY
+from manciple.api.flow import FlowLimits
 from manciple.api.intake import LINGER_BYTES, SHORT_BODY, Intake, ThreadedWsgi, lane_of
 from manciple.wire.identity import Identity
 from tests.manciple.api.requests import CLAIMS, LEASES, PODS, claim
@@ -72,6 +73,7 @@ class Conversation:
     pieces: list[bytes | None] = field(default_factory=lambda: [b"{}"])
     sent: list[dict[str, Any]] = field(default_factory=list)
     taken: int = 0
+    unfinished: bool = False  # more is announced than ever comes
 
     @property
     def scope(self) -> dict[str, Any]:
@@ -92,7 +94,7 @@ class Conversation:
         self.taken += 1
         if piece is None:
             return {"type": "http.disconnect"}
-        return {"type": "http.request", "body": piece, "more_body": self.taken < len(self.pieces)}
+        return {"type": "http.request", "body": piece, "more_body": self.unfinished or self.taken < len(self.pieces)}
 
     async def send(self, message: Any) -> None:
         self.sent.append(dict(message))
@@ -140,7 +142,7 @@ def application() -> Iterator[Application]:
 
 def door_to(application: Application, *, queue: int = 10) -> Intake:
     lanes = ("api", "nodes", "pages", "readiness", "liveness")
-    return Intake({name: ThreadedWsgi(application, workers=1, queue=queue, name=name) for name in lanes})
+    return Intake({name: ThreadedWsgi(application, FlowLimits(seats=1, queue=queue), name=name) for name in lanes})
 
 
 @asynccontextmanager
@@ -211,6 +213,38 @@ def test_what_does_not_fit_into_the_queue_is_refused_at_once_and_unread(applicat
     assert (status["reason"], status["details"]) == ("TooManyRequests", {"retryAfterSeconds": 1})
     assert [one.code for one in accepted] == [200, 200]
     assert later.code == 200, "there is room again"
+
+
+def test_a_flood_of_one_identity_lets_others_in_between(
+    application: Application, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(intake, "lane_of", lambda path: "api")
+    monkeypatch.setattr(chain, "remembered", lambda shown: Identity(shown.bearer))
+
+    async def play() -> None:
+        door = Intake({"api": ThreadedWsgi(application, FlowLimits(seats=1), name="api")})
+        flood = [Conversation(f"/apis/flood/{number}", token="mallory") for number in range(20)]
+        conversations = [Conversation("/slow", token="mallory"), *flood, Conversation("/apis/alice", token="alice")]
+        async with waiting(door, *conversations):
+            application.may_go_on.set()
+
+    asyncio.run(play())
+    assert application.served.index("/apis/alice") <= 2
+
+
+def test_a_body_that_does_not_come_in_time_is_not_waited_for(
+    known: None, application: Application, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.BODY_SECONDS = 0.01
+    monkeypatch.setattr(intake, "LINGER_SECONDS", 0.01)
+    request = Conversation(CLAIMS, length=100, pieces=[b"{"])
+    request.unfinished = True
+
+    asyncio.run(request.held(door_to(application)))
+
+    assert (request.code, json.loads(request.body)["reason"]) == (408, "Timeout")
+    assert request.headers[b"connection"] == b"close"
+    assert application.served == []
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from manciple.api.flow import FlowLimits
 from manciple.api.intake import ThreadedWsgi
 
 SCOPE = {
@@ -28,7 +29,7 @@ def answer_of(application: Callable[..., Iterable[bytes]]) -> list[dict[str, Any
     async def send(message: Any) -> None:
         sent.append(dict(message))
 
-    asyncio.run(ThreadedWsgi(application, workers=1)(SCOPE, b"body", send))
+    asyncio.run(ThreadedWsgi(application, FlowLimits(seats=1))(SCOPE, b"body", send))
     return sent
 
 

@@ -14,6 +14,7 @@ from django.test import Client
 
 from manciple.access.authentication import tokens
 from manciple.api.auditing import Noting
+from manciple.api.authentication import PEER
 from manciple.audit import events, recording, trail
 from manciple.audit.models import Entry
 from manciple.audit.searching import Search
@@ -160,7 +161,10 @@ async def _answered(status: int, body: bytes, *, headers: list[tuple[bytes, byte
     async def send(message: Any) -> None:
         sent.append(message)
 
-    scope = {"method": "POST", "path": PODS, "query_string": b"", "headers": headers, "client": ("10.0.0.7", 1)}
+    scope = {
+        "method": "POST", "path": PODS, "query_string": b"", "headers": headers, "client": ("10.0.0.7", 1),
+        PEER: "127.0.0.1",
+    }  # fmt: skip
     noting = Noting(scope, send)
     await noting({"type": "http.response.start", "status": status, "headers": []})
     await noting({"type": "http.response.body", "body": body})
@@ -190,4 +194,4 @@ def test_what_is_refused_before_a_thread_is_taken_is_told_of() -> None:
     asyncio.run(_answered(429, body, headers=[(b"user-agent", b"curl")]))
     (entry,) = look(Search(outcome="denied"))
     assert about(entry) == ("", "create", "pods:default/", 429)
-    assert (entry.reason, events.note_of(entry).source_ips) == ("TooManyRequests", ("10.0.0.7",))
+    assert (entry.reason, events.note_of(entry).source_ips) == ("TooManyRequests", ("10.0.0.7", "127.0.0.1"))

@@ -1,0 +1,45 @@
+"""Connections whose clients must come to the point: the head of a request comes in time, or the connection ends.
+
+uvicorn waits for ever for the first request of a connection, and for the rest of a head that has begun: a few thousand
+clients that send a byte a minute would hold as many connections (a "slowloris"). Between two requests a connection may
+be idle for longer, as the server is told (`timeout_keep_alive`). How long a body may take is `manciple.api.intake`'s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from django.conf import settings
+
+from manciple.access.authentication.connections import CertifiedConnection
+
+
+class PatientConnection(CertifiedConnection):
+    """uvicorn's; its patience ends after MANCIPLE_HEAD_SECONDS."""
+
+    _ends: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's
+        super().connection_made(transport)
+        self._expect_head()
+
+    def data_received(self, data: bytes) -> None:
+        if self._ends is None and (self.cycle is None or self.cycle.response_complete):
+            self._expect_head()
+        super().data_received(data)
+
+    def on_headers_complete(self) -> None:
+        self._have_head()
+        super().on_headers_complete()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._have_head()
+        super().connection_lost(exc)
+
+    def _expect_head(self) -> None:
+        self._ends = self.loop.call_later(settings.HEAD_SECONDS, self.transport.abort)
+
+    def _have_head(self) -> None:
+        if self._ends is not None:
+            self._ends.cancel()
+            self._ends = None

@@ -1,0 +1,268 @@
+"""Who is served next: fair queues by identity, in levels of priority. PURE; each is of one event loop.
+
+    ticket = queues.enter(level_of(identity), identity.name)    # raises Overflow
+    await ticket.turn                                           # its turn has come
+    queues.leave(ticket)
+
+There are so many seats as there are threads. Whose turn it is: of the levels somebody waits in, the one that uses the
+smallest part of its share; in it, the identity that was served longest ago. So whoever sends a hundred requests at once
+waits behind nobody but themselves, and the next one who comes is served as soon as a seat is free. One identity never
+has all seats, so that such a seat becomes free though the requests of one take long.
+
+A request is refused where its identity has too many waiting, or sends more a second than it may, or where too many
+wait altogether. Members of `system:masters` are refused only for the last: an administrator must get in to mend things.
+Source: the ideas of apiserver/pkg/util/flowcontrol (priority levels, flows, queues), much simplified.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Literal
+
+from manciple.wire.identity import MASTERS, NODES, SYSTEM_NAMESPACE, Identity
+
+Level = Literal["exempt", "system", "workload", "strangers"]
+
+#: What part of the seats each level has a right to while others want them too. strangers: who was not recognised yet.
+SHARES: Mapping[Level, int] = MappingProxyType({"exempt": 4, "system": 4, "workload": 4, "strangers": 1})
+
+_COMPONENTS = ("system:kube-", f"system:serviceaccount:{SYSTEM_NAMESPACE}:")
+
+
+def level_of(identity: Identity | None) -> Level:
+    """identity: who showed the credential; None where that is not known yet."""
+    if identity is None:
+        return "strangers"
+    if MASTERS in identity.groups:
+        return "exempt"
+    if NODES in identity.groups or identity.name.startswith(_COMPONENTS):
+        return "system"
+    return "workload"
+
+
+class Senders:
+    """Whose credential is whose, as far as their last requests told: to queue them rightly, and for nothing else.
+
+    Not every kind of credential is recognised before a thread is taken. One that was good is taken for its identity's
+    for `LASTS` seconds; by then its next request has told again.
+    """
+
+    LASTS, MOST = 60.0, 10_000
+
+    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._known: OrderedDict[bytes, tuple[Level, str, float]] = OrderedDict()
+
+    def note(self, credential: str, identity: Identity) -> None:
+        """`credential` was this identity's a moment ago."""
+        key = _digest(credential)
+        self._known[key] = (level_of(identity), identity.name, self._clock() + self.LASTS)
+        self._known.move_to_end(key)
+        while len(self._known) > self.MOST:
+            self._known.popitem(last=False)
+
+    def find(self, credential: str) -> tuple[Level, str] | None:
+        """(level, flow)"""
+        found = self._known.get(_digest(credential))
+        return found[:2] if found and self._clock() < found[2] else None
+
+
+def _digest(credential: str) -> bytes:
+    return hashlib.blake2b(credential.encode(), digest_size=16).digest()
+
+
+class Overflow(Exception):
+    """The request is refused. why: for counters ("queue-full", "identity-queue-full", "rate"); after: seconds."""
+
+    def __init__(self, why: str, *, after: float = 1.0) -> None:
+        super().__init__(why)
+        self.why = why
+        self.after = after
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlowLimits:
+    """seats: requests at a time. queue: that may wait, of all; flow_queue: of one identity. rate: requests a second of
+    one identity, after `burst` at once; 0 for any number.
+    """
+
+    seats: int
+    queue: int = 1000
+    flow_queue: int = 500
+    rate: float = 0.0
+    burst: float = 0.0
+
+    @property
+    def flow_seats(self) -> int:
+        """That one identity may have: a quarter is left to others."""
+        return max(1, self.seats - self.seats // 4)
+
+
+@dataclass(slots=True)
+class FlowCounts:
+    """Of one level since the process began; `waiting` and `executing` are of now. waited: seconds, of all together."""
+
+    dispatched: int = 0
+    waited: float = 0.0
+    waiting: int = 0
+    executing: int = 0
+    refused: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(eq=False, slots=True)
+class Ticket:
+    """One request. turn: done when it may begin."""
+
+    level: Level
+    flow: str
+    turn: asyncio.Future[None]
+    since: float
+    seated: bool = False
+
+
+class _Bucket:
+    """How many requests somebody has left: so many a second come back, up to `burst`."""
+
+    __slots__ = ("at", "left")
+
+    def __init__(self, burst: float, now: float) -> None:
+        self.left, self.at = burst, now
+
+    def take(self, rate: float, burst: float, now: float) -> float:
+        """Seconds until there is one; 0 where one was taken."""
+        self.left = min(burst, self.left + (now - self.at) * rate)
+        self.at = now
+        if self.left < 1:
+            return (1 - self.left) / rate
+        self.left -= 1
+        return 0.0
+
+
+@dataclass(slots=True)
+class _Flow:
+    """One identity in its level."""
+
+    #: the number of the turn that it had last; of a newcomer, as if it had been the one before the present
+    turn: int
+    line: deque[Ticket] = field(default_factory=deque)
+    seats: int = 0
+
+
+class FairQueues:
+    """The queues of one lane. Used from one event loop."""
+
+    def __init__(self, limits: FlowLimits, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._limits = limits
+        self._clock = clock
+        #: those of each level who wait or have seats
+        self._flows: dict[Level, dict[str, _Flow]] = {level: {} for level in SHARES}
+        #: turns that were given
+        self._turns = 0
+        self._buckets: OrderedDict[tuple[Level, str], _Bucket] = OrderedDict()
+        self._seats = 0
+        self._waiting = 0
+        self.counts: dict[Level, FlowCounts] = {level: FlowCounts() for level in SHARES}
+
+    def check_room(self) -> None:
+        """Raises: Overflow where too many wait altogether."""
+        if self._seats + self._waiting >= self._limits.seats + self._limits.queue:
+            raise Overflow("queue-full")
+
+    def enter(self, level: Level, flow: str) -> Ticket:
+        """Raises: Overflow."""
+        try:
+            self.check_room()
+            if level != "exempt":
+                self._check_queue(level, flow)
+                self._check_rate(level, flow)
+        except Overflow as refused:
+            told = self.counts[level].refused
+            told[refused.why] = told.get(refused.why, 0) + 1
+            raise
+        ticket = Ticket(level, flow, asyncio.get_running_loop().create_future(), self._clock())
+        self._flows[level].setdefault(flow, _Flow(self._turns - 1)).line.append(ticket)
+        self._waiting += 1
+        self.counts[level].waiting += 1
+        self._seat()
+        return ticket
+
+    def leave(self, ticket: Ticket) -> None:
+        """It has been served, or does not want to be any more. Twice is once."""
+        flow = self._flows[ticket.level].get(ticket.flow)
+        if flow is None:
+            return
+        counts = self.counts[ticket.level]
+        if ticket.seated:
+            ticket.seated = False
+            flow.seats -= 1
+            self._seats -= 1
+            counts.executing -= 1
+        elif ticket in flow.line:
+            flow.line.remove(ticket)
+            self._waiting -= 1
+            counts.waiting -= 1
+        self._forget_idle(ticket.level, ticket.flow)
+        self._seat()
+
+    def _check_queue(self, level: Level, flow: str) -> None:
+        known = self._flows[level].get(flow)
+        if known and len(known.line) >= self._limits.flow_queue:
+            raise Overflow("identity-queue-full")
+
+    def _check_rate(self, level: Level, flow: str) -> None:
+        rate, burst = self._limits.rate, max(self._limits.burst, 1.0)
+        if not rate:
+            return
+        now, key = self._clock(), (level, flow)
+        bucket = self._buckets.setdefault(key, _Bucket(burst, now))
+        self._buckets.move_to_end(key)
+        after = bucket.take(rate, burst, now)
+        # One that was left alone for so long is full again: nothing is lost with it.
+        while next(iter(self._buckets.values())).at < now - burst / rate:
+            self._buckets.popitem(last=False)
+        if after:
+            raise Overflow("rate", after=after)
+
+    def _seat(self) -> None:
+        """Give free seats to those whose turn it is."""
+        while self._seats < self._limits.seats and (found := self._next()):
+            level, name = found
+            flow = self._flows[level][name]
+            ticket = flow.line.popleft()
+            self._turns += 1
+            flow.turn = self._turns
+            flow.seats += 1
+            self._seats += 1
+            self._waiting -= 1
+            self._tell_seated(ticket)
+
+    def _tell_seated(self, ticket: Ticket) -> None:
+        counts = self.counts[ticket.level]
+        counts.waiting -= 1
+        counts.executing += 1
+        counts.dispatched += 1
+        counts.waited += self._clock() - ticket.since
+        ticket.seated = True
+        if not ticket.turn.done():  # who waited may have gone: `leave` follows
+            ticket.turn.set_result(None)
+
+    def _next(self) -> tuple[Level, str] | None:
+        """Whose turn it is; None where nobody waits who may have another seat."""
+        ready = ((level, name) for level in SHARES if (name := self._next_of(level)))
+        return min(ready, key=lambda one: self.counts[one[0]].executing / SHARES[one[0]], default=None)
+
+    def _next_of(self, level: Level) -> str:
+        flows, most = self._flows[level], self._limits.flow_seats
+        ready = (name for name, flow in flows.items() if flow.line and flow.seats < most)
+        return min(ready, key=lambda name: flows[name].turn, default="")
+
+    def _forget_idle(self, level: Level, name: str) -> None:
+        flow = self._flows[level][name]
+        if not flow.line and not flow.seats:
+            del self._flows[level][name]
