@@ -2,6 +2,7 @@
 
 from django.urls import path
 
+from scheduling.pages.access import views as access
 from scheduling.pages.account import views as account
 from scheduling.pages.audit import views as audit
 from scheduling.pages.claim_templates import views as templates_pages
@@ -17,11 +18,13 @@ from scheduling.pages.namespaces import views as namespaces
 from scheduling.pages.nodes import page as nodes_one
 from scheduling.pages.nodes import views as nodes
 from scheduling.pages.overview import views as overview
+from scheduling.pages.people import views as people
 from scheduling.pages.pods import creation as pod_new
 from scheduling.pages.pods import logs as pod_logs
 from scheduling.pages.pods import page as pod_deletion
 from scheduling.pages.pods import page as pod_page
 from scheduling.pages.pods import views as pods
+from scheduling.pages.roles import views as roles
 from scheduling.pages.timeline import views as timeline
 from scheduling.pages.whatif import views as whatif
 
@@ -50,6 +53,13 @@ urlpatterns = [
     path("audit", audit.list_audit, name="audit"),
     path("audit.csv", audit.export_csv, name="audit-csv"),
     path("audit.jsonl", audit.export_json, name="audit-json"),
+    path("people", people.list_people, name="people"),
+    path("people/invite", people.invite_person, name="people-invite"),
+    path("people/change", people.change_person, name="people-change"),
+    path("people/revoke", people.revoke_tokens, name="people-revoke"),
+    path("roles", roles.list_roles, name="roles"),
+    path("roles/<str:name>", roles.show_role, name="role"),
+    path("access", access.show_access, name="access"),
     path("find", finding.find, name="find"),
     path("nodes", nodes.list_nodes, name="nodes"),
     path("nodes/<str:name>", nodes_one.show_node, name="node"),

@@ -46,5 +46,19 @@ def namespace_url(name: str) -> str:
     return f"/namespaces/{_part(name)}"
 
 
+def role_url(name: str, namespace: str = "") -> str:
+    """Without a namespace a ClusterRole's."""
+    return f"/roles/{_part(name)}" + (f"?{urlencode({'ns': namespace})}" if namespace else "")
+
+
+def access_url(user: str) -> str:
+    """What a user of the API may do; a service account under the name that it has there."""
+    return f"/access?{urlencode({'user': user})}"
+
+
+def person_url(name: str) -> str:
+    return f"/people?{urlencode({'who': name})}"
+
+
 def _part(text: str) -> str:
     return quote(text, safe="")

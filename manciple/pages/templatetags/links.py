@@ -16,7 +16,10 @@ register = template.Library()
 
 for _tag in (links.pod_url, links.claim_url, links.template_url, links.device_url, links.device_in_grid_url):
     register.simple_tag(_tag)
-for _filter in (links.node_url, links.class_url, links.driver_url, links.namespace_url):
+for _filter in (
+    *(links.node_url, links.class_url, links.driver_url, links.namespace_url),
+    *(links.role_url, links.access_url, links.person_url),
+):
     register.filter(_filter.__name__, _filter)
 
 

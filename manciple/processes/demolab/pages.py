@@ -80,6 +80,12 @@ EXAMPLES: dict[str, tuple[PageExample, ...]] = {
         PageExample(label="history", parameters={"name": "nlp-lab"}, query="tab=history"),
     ),
     "audit": (PageExample(label="system", query="system=1"),),
+    "people": (PageExample(label="one", query="who=admin"),),
+    "role": (PageExample(parameters={"name": "edit"}),),
+    "access": (
+        PageExample(label="one", query="user=admin"),
+        PageExample(label="question", query="user=bob&groups=namespace:vision&verb=create&resource=pods&ns=teaching"),
+    ),
     "what-if": (
         PageExample(label="pod", query="pod=climate-ml/downscale-era5-full-1&replicas=2&nodes=1&shape=gpu-d03"),
     ),

@@ -1,0 +1,60 @@
+"""What administrators decide about a person: their groups, whether they administer, whether they may come in.
+
+Each counts at once: for the pages, for the person's tokens, and for what is open (see `people.watch_changes`). Somebody
+who can administer is always left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+from django.contrib.auth import get_user_model
+from django.contrib.auth.models import Group
+from django.db import transaction
+
+from manciple.access import sign_ins
+from manciple.access.authentication import epoch
+from manciple.access.models import SignIn
+from manciple.access.people import RESERVED
+
+
+class ChangeRefused(Exception):
+    """Nothing was changed. Its text is for who asked."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """What a person is to be. active: whether they may come in."""
+
+    groups: Collection[str]
+    administers: bool
+    active: bool
+
+
+def change(person: Any, standing: Standing, *, by: str) -> None:
+    """by: the name of who changes it. Who may not come in any more is signed out everywhere. Raises: ChangeRefused."""
+    if person.get_username() == by and not (standing.active and standing.administers) and person.is_staff:
+        raise ChangeRefused("You cannot close your own account, nor stop being an administrator. Ask another one.")
+    reserved = sorted(name for name in standing.groups if name.startswith(RESERVED))
+    if reserved:
+        raise ChangeRefused(f'Groups that begin with "{RESERVED}" are the system\'s: nobody is put into {reserved[0]}.')
+    with transaction.atomic():
+        _write(person, standing)
+        if not get_user_model()._default_manager.filter(is_staff=True, is_active=True).exists():
+            raise ChangeRefused("This is the last administrator. Make another one first.")
+        epoch.advance()
+    epoch.settle()
+    if not standing.active:
+        sign_ins.end(SignIn.objects.filter(person=person))
+
+
+def _write(person: Any, standing: Standing) -> None:
+    """The administrators are locked first, so that two of them cannot put each other out."""
+    administrators = get_user_model()._default_manager.select_for_update().filter(is_staff=True).order_by("pk")
+    list(administrators.values_list("pk", flat=True))
+    person.is_staff = person.is_superuser = standing.administers
+    person.is_active = standing.active
+    person.save(update_fields=["is_staff", "is_superuser", "is_active"])
+    person.groups.set([Group.objects.get_or_create(name=name)[0] for name in sorted(standing.groups)])

@@ -1,0 +1,86 @@
+"""Reads people: two queries for a page of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from django.contrib.auth import get_user_model
+from django.db.models import Count, F, Q, QuerySet
+from django.utils import timezone
+
+from manciple.access.authentication import tokens
+from manciple.access.models import Token
+from manciple.pages import links
+from manciple.pages.lists import ListQuery, PageOfRows, parameter
+
+#: People on a page.
+SHOWN = 100
+ADMINISTRATORS, CLOSED = "Administrators", "Closed accounts"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeopleQuery(ListQuery):
+    """who: the one that is shown above the list."""
+
+    text: str = parameter("q")
+    kind: str = parameter("kind", known=(ADMINISTRATORS, CLOSED))
+    who: str = parameter("who", selects=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PersonRow:
+    """One person in the list. user: a user of Django's, its groups fetched; tokens: that have not expired."""
+
+    user: Any
+    tokens: int
+
+    @property
+    def name(self) -> str:
+        return str(self.user.get_username())
+
+    @property
+    def groups(self) -> list[str]:
+        return sorted(group.name for group in self.user.groups.all())
+
+    @property
+    def url(self) -> str:
+        return links.person_url(self.name)
+
+
+#: `sort` in the address -> the order
+_ORDERS = {
+    "name": F("username").asc(),
+    "-name": F("username").desc(),
+    "seen": F("last_login").asc(nulls_first=True),
+    "-seen": F("last_login").desc(nulls_last=True),
+    "tokens": F("token_count").asc(),
+    "-tokens": F("token_count").desc(),
+}
+
+
+def find_people(query: PeopleQuery) -> tuple[PageOfRows, list[PersonRow]]:
+    """A page of those whom the query lets through."""
+    found = _filtered(query)
+    page = PageOfRows(total=found.count(), size=SHOWN, asked=query.page)
+    unexpired = Q(tokens__expires=None, tokens__isnull=False) | Q(tokens__expires__gt=timezone.now())
+    counted = found.annotate(token_count=Count("tokens", filter=unexpired)).prefetch_related("groups")
+    order = _ORDERS.get(query.sort, _ORDERS["name"])
+    return page, [PersonRow(user=one, tokens=one.token_count) for one in counted.order_by(order, "pk")[page.rows]]
+
+
+def _filtered(query: PeopleQuery) -> QuerySet[Any]:
+    found: QuerySet[Any] = get_user_model()._default_manager.filter(username__icontains=query.text)
+    if query.kind == ADMINISTRATORS:
+        return found.filter(is_staff=True)
+    return found.filter(is_active=False) if query.kind == CLOSED else found
+
+
+def read_person(name: str) -> PersonRow | None:
+    found = get_user_model()._default_manager.filter(username=name).prefetch_related("groups").first()
+    return PersonRow(user=found, tokens=tokens_of(found).count()) if found else None
+
+
+def tokens_of(user: Any) -> QuerySet[Token]:
+    """Those that have not expired, the newest first."""
+    return tokens.live().filter(person=user).order_by("-created")

@@ -1,0 +1,1 @@
+"""Roles, what they allow, and who has them."""
