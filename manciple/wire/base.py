@@ -267,7 +267,7 @@ class Declaration:
     attribute: str  # in Python
     name: str  # in JSON
     number: int  # in protobuf; 0 for apiVersion and kind, which protobuf keeps in the envelope
-    embedded: int = 0  # the number of the embedded message that holds the field in protobuf; 0 when the message itself
+    embedded: tuple[int, ...] = ()  # the numbers of the embedded messages around the field in protobuf, outermost first
     encoding: str = ""
     shape: Shape
     default: Any = None
@@ -283,8 +283,8 @@ def declarations(type_: type[Value]) -> tuple[Declaration, ...]:
     if not isinstance(info, inspect.StructType):
         raise TypeError(f"{type_!r} is not a Value")
     embedded, number = type_.EMBEDS if type_.EMBEDS and "EMBEDS" in type_.__dict__ else (None, 0)
-    inherited = {field.name for field in msgspec.structs.fields(embedded)} if embedded else frozenset()
-    return tuple(_declaration(field, number if field.name in inherited else 0) for field in info.fields)
+    inherited = {one.attribute: (number, *one.embedded) for one in declarations(embedded)} if embedded else {}
+    return tuple(_declaration(field, inherited.get(field.name, ())) for field in info.fields)
 
 
 @cache
@@ -293,7 +293,7 @@ def declarations_by_name(type_: type[Value]) -> Mapping[str, Declaration]:
     return {declared.name: declared for declared in declarations(type_)}
 
 
-def _declaration(field: inspect.Field, embedded: int) -> Declaration:
+def _declaration(field: inspect.Field, embedded: tuple[int, ...]) -> Declaration:
     extra: dict[str, Any] = {}
     if isinstance(field.type, inspect.Metadata):
         extra = field.type.extra or {}

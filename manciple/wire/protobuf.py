@@ -201,8 +201,7 @@ class _Message:
     readers: dict[int, Reader] = field(default_factory=dict)
     #: attributes that are collected as lists while reading
     lists: set[str] = field(default_factory=set)
-    #: in the order of their numbers: (number of the embedded message or 0, declaration, writer)
-    writers: list[tuple[int, Declaration, Writer]] = field(default_factory=list)
+    writers: list[tuple[Declaration, Writer]] = field(default_factory=list)
 
 
 def decode(type_: type[V], data: bytes) -> V:
@@ -215,17 +214,26 @@ def decode(type_: type[V], data: bytes) -> V:
 def encode(value: Value) -> bytes:
     """The message of a value: what is set, in the order of the field numbers."""
     message = _message(type(value))
-    parts: dict[int, bytes] = {}
-    for embedded, declared, write in message.writers:
+    parts: _Parts = {}
+    for declared, write in message.writers:
         member = getattr(value, declared.attribute)
         if member is None or member is declared.default or (not member and not declared.shape.optional):
             continue
-        written = write(member)
-        key = embedded or declared.number
-        parts[key] = parts.get(key, b"") + written
-    outer = {embedded for embedded, _, _ in message.writers if embedded}
+        around: Any = parts
+        for number in declared.embedded:
+            around = around.setdefault(number, {})
+        around[declared.number] = write(member)
+    return _joined(parts)
+
+
+#: number -> the written field, or the fields of an embedded message
+_Parts = dict[int, "bytes | _Parts"]
+
+
+def _joined(parts: _Parts) -> bytes:
     return b"".join(
-        delimited_field(number, part) if number in outer else part for number, part in sorted(parts.items())
+        part if isinstance(part, bytes) else delimited_field(number, _joined(part))
+        for number, part in sorted(parts.items())
     )
 
 
@@ -237,20 +245,24 @@ def encode_object(value: Any) -> bytes:
 @cache
 def _message(type_: type[Value]) -> _Message:
     message = _Message(type_)
-    embedded: dict[int, dict[int, Reader]] = {}
+    known: dict[tuple[int, ...], dict[int, Reader]] = {(): message.readers}
     for declared in declarations(type_):
         if not declared.number:
             continue
         element_reader, element_writer = _element(declared)
-        readers = embedded.setdefault(declared.embedded, {}) if declared.embedded else message.readers
-        readers[declared.number] = _reader(declared, element_reader)
+        _readers_within(declared.embedded, known)[declared.number] = _reader(declared, element_reader)
         if declared.shape.container == "list":
             message.lists.add(declared.attribute)
-        message.writers.append((declared.embedded, declared, _writer(declared, element_writer)))
-    for number, readers in embedded.items():
-        message.readers[number] = _embedded_reader(readers)
-    message.writers.sort(key=lambda writer: (writer[0] or writer[1].number, writer[1].number))
+        message.writers.append((declared, _writer(declared, element_writer)))
     return message
+
+
+def _readers_within(around: tuple[int, ...], known: dict[tuple[int, ...], dict[int, Reader]]) -> dict[int, Reader]:
+    """The readers of the embedded message that these numbers lead to."""
+    if around not in known:
+        known[around] = {}
+        _readers_within(around[:-1], known)[around[-1]] = _embedded_reader(known[around])
+    return known[around]
 
 
 def _read(message: _Message, data: memoryview, depth: int) -> Value:

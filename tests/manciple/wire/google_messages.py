@@ -66,18 +66,19 @@ def _add(file: descriptor_pb2.FileDescriptorProto, type_: type[Value], *, packed
     message = file.message_type.add(name=_name(type_))
     for declared in declarations(type_):
         if declared.number:
-            owner = _embedded(message, declared.embedded) if declared.embedded else message
-            prefix = f"{_name(type_)}.Embedded" if declared.embedded else _name(type_)
+            owner, prefix = message, _name(type_)
+            for number in declared.embedded:
+                owner, prefix = _embedded(owner, number, prefix=prefix), f"{prefix}.Embedded"
             _add_field(owner, declared, prefix=prefix, packed=packed)
         if issubclass(declared.shape.element, Value):
             _add(file, declared.shape.element, packed=packed)
 
 
-def _embedded(message: descriptor_pb2.DescriptorProto, number: int) -> descriptor_pb2.DescriptorProto:
+def _embedded(message: descriptor_pb2.DescriptorProto, number: int, *, prefix: str) -> descriptor_pb2.DescriptorProto:
     if not message.nested_type or message.nested_type[-1].name != "Embedded":
         message.nested_type.add(name="Embedded")
         field = message.field.add(name="embedded", number=number, label=_Field.LABEL_OPTIONAL, type=_Field.TYPE_MESSAGE)
-        field.type_name = f".{_PACKAGE}.{message.name}.Embedded"
+        field.type_name = f".{_PACKAGE}.{prefix}.Embedded"
     return next(nested for nested in message.nested_type if nested.name == "Embedded")
 
 
