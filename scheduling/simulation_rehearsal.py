@@ -159,7 +159,7 @@ def is_imagined(node: str) -> bool:
     return IMAGINED in node
 
 
-_NEW = re.compile(rf"(?:[\w./-]+{IMAGINED})?([\w.-]+){IMAGINED}(\d+)")
+_NEW = re.compile(rf"(?<![\w.-])(?:[\w./-]+{IMAGINED})?([\w.-]+){IMAGINED}(\d+)")
 
 
 def spoken(text: str) -> str:

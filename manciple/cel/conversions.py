@@ -21,7 +21,7 @@ from manciple.cel.values import MAX_INT, MAX_UINT, MIN_INT, CelMap, TypeValue, U
 
 _INT = re.compile(r"[+-]?[0-9]+", re.ASCII)
 _UINT = re.compile(r"[0-9]+", re.ASCII)
-_FLOAT = re.compile(r"(?i)[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?|inf(?:inity)?|nan)", re.ASCII)
+_FLOAT = re.compile(r"(?i)[+-]?(?:(?:[0-9]++\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?|inf(?:inity)?|nan)", re.ASCII)
 #: Go's 'g' format writes an exponent outside of these powers of ten.
 _LEAST_PLAIN_POWER, _GREATEST_PLAIN_POWER = -4, 5
 _BOOLS = {

@@ -103,9 +103,9 @@ def parse_duration(text: str) -> Duration:
         return Duration(0)
     nanos = 0
     end = 0
-    for match in _PIECE.finditer(rest):
+    while match := _PIECE.match(rest, end):
         whole, fraction, unit = match.groups()
-        if match.start() != end or not (whole or fraction):
+        if not (whole or fraction):
             raise ValueError(f"invalid duration {text!r}")
         digits = fraction or ""
         nanos += int((whole or "0") + digits) * _UNITS[unit] // 10 ** len(digits)

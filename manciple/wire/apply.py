@@ -234,14 +234,14 @@ def _merged(live: Any, applied: Any, shape: Splitting) -> Any:
 
 def _changed(before: Document, after: Document, shape: Splitting) -> FieldSet:
     """The fields of `after` that are new or have another value."""
-    return frozenset(path for path in field_sets.of_document(after, shape) if _differs(before, after, path, shape))
+    old, new = field_sets.values(before, shape), field_sets.values(after, shape)
+    return frozenset(path for path in field_sets.of_document(after, shape) if _differs(old, new, path))
 
 
-def _differs(before: Document, after: Document, path: Path, shape: Splitting) -> bool:
-    was_there, old = field_sets.lookup(before, shape, path)
-    is_there, new = field_sets.lookup(after, shape, path)
+def _differs(old: Mapping[Path, Any], new: Mapping[Path, Any], path: Path) -> bool:
+    was_there, is_there = path in old, path in new
     if not path[-1:] or not path[-1].startswith("k:"):
-        return was_there != is_there or old != new
+        return was_there != is_there or old.get(path) != new.get(path)
     return was_there != is_there  # an item of a keyed list as such: its members are fields of their own
 
 
@@ -249,7 +249,8 @@ def _conflicts(
     before: Document, merged: Document, wanted: FieldSet, others: Iterable[Ownership], shape: Splitting
 ) -> Iterable[FieldConflict]:
     """Fields that would change although somebody else owns them."""
-    changing = {path for path in wanted if _differs(before, merged, path, shape)}
+    old, new = field_sets.values(before, shape), field_sets.values(merged, shape)
+    changing = {path for path in wanted if _differs(old, new, path)}
     for owner in others:
         for path in sorted(changing & owner.fields):
             yield FieldConflict(path, owner)
@@ -260,10 +261,9 @@ def _pruned(
 ) -> Document:
     """Without the fields that the manager gave up and nobody else, nor what it still wants, has a part in."""
     held = wanted.union(*(one.fields for one in others))
-    for path in sorted(dropped, key=len):  # an item before its members: without its key it could not be found
-        if not any(one[: len(path)] == path for one in held):
-            merged = field_sets.without(merged, shape, path)
-    return merged
+    with_parts = {one[:length] for one in held for length in range(len(one) + 1)}
+    pruned: Document = field_sets.without_all(merged, shape, dropped - with_parts)
+    return pruned
 
 
 def _same_content(left: Document, right: Document) -> bool:

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import cache
@@ -197,6 +197,8 @@ def _in_words(message: str) -> str:
 
 #: Wrong values that one answer tells of.
 MOST_WRONG = 20
+#: Unknown and repeated fields that one answer tells of.
+MOST_STRICT = 500
 
 
 @dataclass(slots=True)
@@ -205,6 +207,11 @@ class Findings:
 
     strict: list[str] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
+
+    def warn(self, text: str) -> None:
+        """Note an unknown or repeated field."""
+        if len(self.strict) < MOST_STRICT:
+            self.strict.append(text)
 
     def mismatch(self, raw: Any, path: str, expected: str) -> None:
         """Note a value of the wrong type; what is returned in its place is never looked at."""
@@ -261,7 +268,7 @@ def _value(type_: type[Value]) -> Normalizer:
             member = members.get(key)
             if member is None:
                 if key not in repeated:
-                    findings.strict.append(f'unknown field "{_join(path, key)}"')
+                    findings.warn(f'unknown field "{_join(path, key)}"')
             elif item is not None:
                 fitted[key] = member(item, _join(path, key), findings)
         return fitted
@@ -269,11 +276,12 @@ def _value(type_: type[Value]) -> Normalizer:
     return normalize_value
 
 
-def _report_repeated(raw: dict[str, Any], path: str, findings: Findings) -> tuple[str, ...]:
+def _report_repeated(raw: dict[str, Any], path: str, findings: Findings) -> Collection[str]:
     if not isinstance(raw, RepeatedKeys):
         return ()
-    findings.strict += [f'duplicate field "{_join(path, key)}"' for key in raw.repeated]
-    return raw.repeated
+    for key in raw.repeated:
+        findings.warn(f'duplicate field "{_join(path, key)}"')
+    return frozenset(raw.repeated)
 
 
 def _join(path: str, key: str) -> str:

@@ -17,8 +17,9 @@ from manciple.wire.errors import BadRequest, UnsupportedMediaType
 
 #: How deep objects and lists may nest.
 MAX_DEPTH: Final = 64
-#: How many nodes a YAML document may have once its aliases are written out.
-MAX_YAML_NODES: Final = 200_000
+#: How many values a document may hold; in YAML, once its aliases are written out. As many as a body may have bytes
+#: would take a hundred times its size as objects, and minutes to judge.
+MAX_VALUES: Final = 200_000
 
 JSON_MEDIA: Final = frozenset({"application/json"})
 YAML_MEDIA: Final = frozenset({"application/yaml", "application/x-yaml", "text/yaml", "text/x-yaml"})
@@ -55,7 +56,7 @@ def parse(body: bytes, *, media: str) -> Any:
         raise UnsupportedMediaType(
             f"the body of the request was in an unknown format - accepted media types include: {accepted}"
         )
-    _check_depth(document)
+    check_size(document)
     return document
 
 
@@ -161,7 +162,7 @@ def _check_events(text: str) -> None:
             depth -= 1
         if depth > MAX_DEPTH:
             raise ValueError("the document nests too deep")
-        if count > MAX_YAML_NODES:
+        if count > MAX_VALUES:
             raise ValueError("the document is too large")
 
 
@@ -181,7 +182,7 @@ def _check_nodes(root: yaml.Node) -> None:
             raise ValueError("an anchor's value contains itself")
         open_nodes.add(identity)
         total = 1 + sum(count(child) for child in _children(node))
-        if total > MAX_YAML_NODES:
+        if total > MAX_VALUES:
             raise ValueError("document contains excessive aliasing")
         open_nodes.discard(identity)
         counts[identity] = total
@@ -196,19 +197,19 @@ def _children(node: yaml.Node) -> list[yaml.Node]:
     return list(node.value) if isinstance(node, yaml.SequenceNode) else []
 
 
-def _check_depth(document: Any) -> None:
-    level = [document]
+def check_size(document: Any) -> None:
+    """Raises: BadRequest for a document that goes too deep, or holds too many values."""
+    level, values = [document] if isinstance(document, dict | list) else [], 1
     for _ in range(MAX_DEPTH + 1):
-        level = (
-            [
-                child
-                for item in level
-                for child in (item.values() if isinstance(item, dict) else item)
-                if isinstance(child, dict | list)
-            ]
-            if isinstance(level[0], dict | list)
-            else []
-        )
+        values += sum(map(len, level))
+        if values > MAX_VALUES:
+            raise BadRequest(f"the document holds more than {MAX_VALUES} values")
+        level = [
+            child
+            for item in level
+            for child in (item.values() if isinstance(item, dict) else item)
+            if isinstance(child, dict | list)
+        ]
         if not level:
             return
     raise BadRequest(f"the document nests deeper than {MAX_DEPTH} levels")

@@ -176,6 +176,10 @@ class Conflict(ApiError):
         return cls(message, details=_details(resource, name))
 
 
+#: Causes that one answer tells of; a document can break a rule a hundred thousand times.
+MOST_CAUSES = 200
+
+
 class Invalid(ApiError):
     """422: the object breaks a rule of its kind; every broken rule is a cause."""
 
@@ -184,10 +188,13 @@ class Invalid(ApiError):
     @classmethod
     def of(cls, *, kind: str, group: str, name: str, errors: Sequence[FieldError]) -> Invalid:
         """`ResourceClaim.resource.k8s.io "x" is invalid: spec...: Invalid value: ...`; several errors in brackets."""
-        texts = list(dict.fromkeys(str(error) for error in errors))
+        told, left = errors[:MOST_CAUSES], len(errors) - MOST_CAUSES
+        texts = list(dict.fromkeys(str(error) for error in told))
+        if left > 0:
+            texts.append(f"and {left} more")
         joined = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
         qualified = f"{kind}.{group}" if group else kind
-        causes = [{"reason": error.type, "message": error.body, "field": error.field} for error in errors]
+        causes = [{"reason": error.type, "message": error.body, "field": error.field} for error in told]
         details = {"name": name, "group": group, "kind": kind, "causes": causes}
         return cls(f'{qualified} "{name}" is invalid: {joined}', details={k: v for k, v in details.items() if v})
 

@@ -10,7 +10,7 @@ sigs.k8s.io/structured-merge-diff (fieldpath, typed/tofieldset.go).
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -134,16 +134,31 @@ def of_document(value: Any, shape: Splitting, path: Path = ()) -> FieldSet:
     return frozenset(found)
 
 
-def lookup(value: Any, shape: Splitting, path: Path) -> tuple[bool, Any]:
-    """(whether it is there, the value) of the field at `path`."""
-    for wanted in path:
-        for element, item, item_shape in children(value, shape):
-            if element == wanted:
-                value, shape = item, item_shape
-                break
-        else:
-            return False, None
-    return True, value
+def values(value: Any, shape: Splitting) -> dict[Path, Any]:
+    """Every part of a document by its path, those that consist of others too. Of items with one key the first."""
+    found: dict[Path, Any] = {}
+    _collect(found, value, shape, ())
+    return found
+
+
+def _collect(found: dict[Path, Any], value: Any, shape: Splitting, path: Path) -> None:
+    if path in found:
+        return
+    found[path] = value
+    for element, item, item_shape in children(value, shape):
+        _collect(found, item, item_shape, (*path, element))
+
+
+def without_all(value: Any, shape: Splitting, paths: Container[Path], path: Path = ()) -> Any:
+    """A copy of `value` without the fields at `paths`."""
+    if not is_split(value, shape):
+        return value
+    kept = [
+        (element, without_all(item, item_shape, paths, (*path, element)))
+        for element, item, item_shape in children(value, shape)
+        if (*path, element) not in paths
+    ]
+    return {element[2:]: item for element, item in kept} if isinstance(value, dict) else [item for _, item in kept]
 
 
 def without(value: Any, shape: Splitting, path: Path) -> Any:

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import copy
 import re
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from manciple.wire import schema
+import msgspec
+
+from manciple.wire import documents, schema
 from manciple.wire.base import MERGE_SCALARS
 from manciple.wire.errors import BadRequest, Invalid
 
@@ -20,6 +23,8 @@ Document = dict[str, Any]
 
 #: How many operations one JSON patch may have, as upstream.
 MAX_OPERATIONS = 10_000
+#: How many bytes its copies may add: each can double the document (upstream: JSONPatchMaxCopyBytes).
+MAX_COPIED = 3 * 1024 * 1024
 
 _INDEX = re.compile(r"0|[1-9][0-9]*")
 
@@ -34,10 +39,19 @@ def json_patch(document: Document, operations: Any) -> Document:
     if len(operations) > MAX_OPERATIONS:
         raise BadRequest(f"The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {len(operations)}")
     patched: Any = copy.deepcopy(document)
+    copied = 0
     for operation in operations:
+        if operation.get("op") == "copy":
+            copied += _size_of_copy(patched, operation)
+            if copied > MAX_COPIED:
+                raise Invalid(
+                    f"Unable to complete the copy, the accumulated size increase of copy is {copied}, exceeding the "
+                    f"limit {MAX_COPIED}"
+                )
         patched = _apply_operation(patched, operation)
     if not isinstance(patched, dict):
         raise Invalid("the patched document is not an object")
+    documents.check_size(patched)
     return patched
 
 
@@ -47,6 +61,15 @@ def _apply_operation(document: Any, operation: Mapping[str, Any]) -> Any:
     if handler is None:
         raise BadRequest(f"error decoding patch: unexpected kind: {name}")
     return handler(document, operation)
+
+
+def _size_of_copy(document: Any, operation: Mapping[str, Any]) -> int:
+    """Bytes, as JSON, that a copy adds. Raises: BadRequest; Invalid where there is nothing there, or it is too deep."""
+    member = _resolve(document, _pointer(operation, "from"), "copy")
+    try:
+        return len(msgspec.json.encode(member))
+    except RecursionError:
+        raise Invalid("copy operation does not apply: the document nests too deep") from None
 
 
 def _pointer(operation: Mapping[str, Any], member: str = "path") -> list[str]:
@@ -236,8 +259,9 @@ def _merge_map(original: Document, patch: Document, type_: Any) -> Document:
 def _merge_field(result: Document, patch: Document, field: str, type_: Any) -> None:
     """Merges one field of `patch`, with the directives that belong to it, into `result`."""
     removed, order = patch.get(_DELETE_PREFIX + field), patch.get(_ORDER_PREFIX + field)
-    if removed is not None and isinstance(result.get(field), list):
-        result[field] = [item for item in result[field] if item not in removed]
+    if isinstance(removed, list) and isinstance(result.get(field), list):
+        gone = set(map(_hashable, removed))
+        result[field] = [item for item in result[field] if _hashable(item) not in gone]
     if field not in patch:
         if order is not None and isinstance(result.get(field), list):
             result[field] = _merge_list(result[field], [], field, type_=type_, order=order)
@@ -258,7 +282,8 @@ def _merge_list(original: list[Any], patch: list[Any], field: str, *, type_: Any
     if not merge_key:
         return _cleaned(patch) if order is None or patch else original
     if merge_key == MERGE_SCALARS:
-        merged = [*original, *(item for item in dict.fromkeys(patch) if item not in original)]
+        present = set(map(_hashable, original))
+        merged = [*original, *({_hashable(item): item for item in patch if _hashable(item) not in present}.values())]
         return _ordered(merged, original, order if order is not None else patch, identity=lambda item: item)
     element_type = schema.field_type(type_, field)
     if any(item.get(_DIRECTIVE) == "replace" for item in _objects(patch, field)):
@@ -268,19 +293,29 @@ def _merge_list(original: list[Any], patch: list[Any], field: str, *, type_: Any
     return _ordered(merged, original, wanted, identity=lambda item: item.get(merge_key))
 
 
+#: Stands where an element was.
+_REMOVED = object()
+
+
 def _merge_elements(original: list[Any], patch: list[Any], merge_key: str, element_type: Any) -> list[Any]:
-    merged = list(original)
+    merged: list[Any] = list(original)
+    positions: dict[Any, list[int]] = {}  # by key: each element of a long list is found at once
+    for position, one in enumerate(original):
+        positions.setdefault(_hashable(one.get(merge_key)), []).append(position)
     for item in patch:
         if merge_key not in item:
             raise BadRequest(f"map: {item} does not contain declared merge key: {merge_key}")
-        at = next((i for i, one in enumerate(merged) if one.get(merge_key) == item[merge_key]), None)
+        key = _hashable(item[merge_key])
         if item.get(_DIRECTIVE) == "delete":
-            merged = [one for one in merged if one.get(merge_key) != item[merge_key]]
-        elif at is None:
-            merged.append(_cleaned(item))
+            for position in positions.pop(key, ()):
+                merged[position] = _REMOVED
+        elif key in positions:
+            first = positions[key][0]
+            merged[first] = _merge_map(merged[first], item, element_type)
         else:
-            merged[at] = _merge_map(merged[at], item, element_type)
-    return merged
+            positions[key] = [len(merged)]
+            merged.append(_cleaned(item))
+    return [one for one in merged if one is not _REMOVED]
 
 
 def _cleaned(value: Any) -> Any:
@@ -338,14 +373,14 @@ def _ordered(
         return key(named_item) in before and key(other) in before and before[key(other)] < before[key(named_item)]
 
     named = sorted((item for item in merged if key(item) in rank), key=lambda item: rank[key(item)])
-    others = [item for item in merged if key(item) not in rank]
+    others = deque(item for item in merged if key(item) not in rank)
     result: list[Any] = []
     for item in named:
         while others and precedes(others[0], item):
-            result.append(others.pop(0))
+            result.append(others.popleft())
         result.append(item)
-    return result + others
+    return [*result, *others]
 
 
 def _hashable(value: Any) -> Any:
-    return repr(value) if isinstance(value, (dict, list)) else value
+    return (repr(value),) if isinstance(value, dict | list) else value

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -23,7 +24,7 @@ import msgspec
 
 from manciple.wire import documents
 from manciple.wire.base import Declaration, Shape, Value, declarations, time_text
-from manciple.wire.documents import MAX_DEPTH
+from manciple.wire.documents import MAX_DEPTH, MAX_VALUES
 from manciple.wire.errors import BadRequest
 from manciple.wire.wireformat import (
     DELIMITED,
@@ -193,6 +194,21 @@ Writer = Callable[[Any], bytes]
 ElementReader = Callable[[Payload, int], Any]
 
 
+class _Budget(threading.local):
+    """How many values the message that is being read may still hold: two bytes of it may be an object of hundreds."""
+
+    left = 0
+
+    def spend(self) -> None:
+        """Raises: BadRequest."""
+        self.left -= 1
+        if self.left < 0:
+            raise malformed(f"it holds more than {MAX_VALUES} values")
+
+
+_budget = _Budget()
+
+
 @dataclass(slots=True)
 class _Message:
     """How one type stands on the wire."""
@@ -205,7 +221,8 @@ class _Message:
 
 
 def decode(type_: type[V], data: bytes) -> V:
-    """The value in a message of `type_`. Raises: BadRequest for data that is no such message."""
+    """The value in a message of `type_`. Raises: BadRequest for data that is no such message, or holds too much."""
+    _budget.left = MAX_VALUES
     value = _read(_message(type_), memoryview(data), 0)
     assert isinstance(value, type_)  # noqa: S101  # for the type checker: _message() belongs to type_
     return value
@@ -279,6 +296,7 @@ def _fill(members: dict[str, Any], readers: dict[int, Reader], data: memoryview,
     for number, wire_type, payload in fields(data):
         reader = readers.get(number)
         if reader is not None:
+            _budget.spend()
             reader(members, payload, wire_type, depth)
 
 
@@ -319,6 +337,7 @@ def _list_reader(attribute: str, element: ElementReader, *, packable: bool) -> R
             return
         packed, at = _bytes(payload), 0
         while at < len(packed):
+            _budget.spend()
             value, at = read_varint(packed, at)
             collected.append(element(value, depth))
 

@@ -21,7 +21,7 @@ MAX_INT64 = 2**63 - 1
 #: Exponents beyond this are refused: no resource is that large, and the integer would take megabytes.
 MAX_EXPONENT = 400
 
-_SHAPE = re.compile(r"([+-]?)([0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)")
+_SHAPE = re.compile(r"([+-]?)([0-9.]++)([eEinumkKMGTP]*[-+]?[0-9]*)")
 _NUMBER = re.compile(r"(?=\.?[0-9])([0-9]*)(?:\.([0-9]*))?")
 _EXPONENT = re.compile(r"[eE]([-+]?[0-9]+)")
 

@@ -17,7 +17,7 @@ from typing import Protocol
 from manciple.wire.errors import forbidden, invalid, required
 from manciple.wire.validation import Errors, Path, check_label_key, check_label_value, each, validate_labels
 
-_TOKEN = re.compile(r"\s*(?:(==|!=|[=!,()<>])|([^\s=!,()<>]+))")
+_TOKEN = re.compile(r"(==|!=|[=!,()<>])|([^\s=!,()<>]+)")
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _COMPARISONS = {"=": "=", "==": "=", "!=": "!=", ">": "Gt", "<": "Lt"}
 _SET_OPERATORS = {"in": "In", "notin": "NotIn"}

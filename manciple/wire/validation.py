@@ -303,13 +303,22 @@ def required_or(check: Callable[[str], Sequence[str]], value: str, path: Path) -
 # Collections ---------------------------------------------------------------------------------------------------------
 
 
+#: Errors after which the rest of a list is not looked at: nobody would be told of more.
+ENOUGH_ERRORS = 1000
+
+
 def validate_list(
     items: Sequence[Item], path: Path, validate_item: Callable[[Item, Path], Errors], *, maximum: int | None = None
 ) -> Errors:
     """Each item; a list that is too long is only said to be that (upstream: validateSlice)."""
     if maximum is not None and len(items) > maximum:
         return [too_many(path, len(items), maximum)]
-    return [error for position, item in enumerate(items) for error in validate_item(item, path.at(position))]
+    found: Errors = []
+    for position, item in enumerate(items):
+        found += validate_item(item, path.at(position))
+        if len(found) > ENOUGH_ERRORS:
+            break
+    return found
 
 
 def validate_set(

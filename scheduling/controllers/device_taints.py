@@ -52,7 +52,7 @@ from scheduling.resources import EVENTS, PODS, SLICES, TAINT_RULES, Key, key_of,
 CONDITION = "EvictionInProgress"
 #: While pods are evicted, a rule's status is written no more often.
 STATUS_PERIOD = timedelta(seconds=10)
-_EVICTED = re.compile(r"(\d+) pods? evicted since starting the controller\.")
+_EVICTED = re.compile(r"(?<!\d)(\d++) pods? evicted since starting the controller\.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
