@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import lru_cache
+from itertools import islice
 from random import Random
 from typing import Protocol, TypeVar
 
@@ -313,12 +314,8 @@ def validate_list(
     """Each item; a list that is too long is only said to be that (upstream: validateSlice)."""
     if maximum is not None and len(items) > maximum:
         return [too_many(path, len(items), maximum)]
-    found: Errors = []
-    for position, item in enumerate(items):
-        found += validate_item(item, path.at(position))
-        if len(found) > ENOUGH_ERRORS:
-            break
-    return found
+    found = (error for position, item in enumerate(items) for error in validate_item(item, path.at(position)))
+    return [*islice(found, ENOUGH_ERRORS)]
 
 
 def validate_set(

@@ -31,6 +31,7 @@ SECONDS, BYTES = 4.0, 200_000_000
 MANY = MAX_VALUES - 100
 NOW = "2026-01-01T00:00:00Z"
 YAML = "application/yaml"
+MANAGER = Manager(name="m", operation="Apply", api_version="v1", subresource="")
 
 
 def read(body: bytes, *, media: str = "application/json") -> Callable[[], object]:
@@ -167,7 +168,6 @@ ACCEPTED: dict[str, Callable[[], object]] = {
     "blanks behind a selector": lambda: parse_label_selector("a in (b)" + " " * 500_000),
     "a condition of many values": lambda: parse_label_selector(f"a in ({','.join(f'v{i}' for i in range(100_000))})"),
 }
-MANAGER = Manager(name="m", operation="Apply", api_version="v1", subresource="")
 
 
 def _annotated(count: int) -> dict[str, Any]:
