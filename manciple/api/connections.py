@@ -1,7 +1,8 @@
 """Connections whose clients must come to the point: the head of a request comes in time, or the connection ends.
 
 uvicorn waits for ever for the first request of a connection, and for the rest of a head that has begun: a few thousand
-clients that send a byte a minute would hold as many connections (a "slowloris"). Between two requests a connection may
+clients that send a byte a minute would hold as many connections (a "slowloris"). Nor does it limit what a head may
+hold, which is kept until it is complete. Between two requests a connection may
 be idle for longer, as the server is told (`timeout_keep_alive`). How long a body may take is `manciple.api.intake`'s.
 """
 
@@ -13,11 +14,16 @@ from django.conf import settings
 
 from manciple.access.authentication.connections import CertifiedConnection
 
+#: Bytes of a request's line and headers (Go's net/http: DefaultMaxHeaderBytes).
+HEAD_BYTES = 1 << 20
+_TOO_LARGE = b"Request Header Fields Too Large"
+
 
 class PatientConnection(CertifiedConnection):
-    """uvicorn's; its patience ends after MANCIPLE_HEAD_SECONDS."""
+    """uvicorn's; its patience ends after MANCIPLE_HEAD_SECONDS, or `HEAD_BYTES`."""
 
     _ends: asyncio.TimerHandle | None = None
+    _head_bytes = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's
         super().connection_made(transport)
@@ -26,6 +32,11 @@ class PatientConnection(CertifiedConnection):
     def data_received(self, data: bytes) -> None:
         if self._ends is None and (self.cycle is None or self.cycle.response_complete):
             self._expect_head()
+        if self._ends is not None:
+            self._head_bytes += len(data)  # and what follows the head at once: no more than is read at a time
+            if self._head_bytes > HEAD_BYTES:
+                self._refuse()
+                return
         super().data_received(data)
 
     def on_headers_complete(self) -> None:
@@ -36,7 +47,13 @@ class PatientConnection(CertifiedConnection):
         self._have_head()
         super().connection_lost(exc)
 
+    def _refuse(self) -> None:
+        head = b"HTTP/1.1 431 %b\r\ncontent-type: text/plain\r\ncontent-length: %d\r\nconnection: close\r\n\r\n"
+        self.transport.write(head % (_TOO_LARGE, len(_TOO_LARGE)) + _TOO_LARGE)
+        self.transport.close()
+
     def _expect_head(self) -> None:
+        self._head_bytes = 0
         self._ends = self.loop.call_later(settings.HEAD_SECONDS, self.transport.abort)
 
     def _have_head(self) -> None:

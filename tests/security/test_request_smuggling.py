@@ -6,10 +6,7 @@ import socket
 import ssl
 from urllib.parse import urlsplit
 
-import pytest
-
-from manciple.access.authentication import connections
-from manciple.api import intake
+from manciple.api import connections
 from tests.manciple.api.server import ApiServer, api_server, server_certificates
 
 __all__ = ["api_server", "server_certificates"]
@@ -99,7 +96,7 @@ def test_nothing_hides_in_a_body(api_server: ApiServer) -> None:
     assert b"gitVersion" in exchanged(api_server, head(b"Content-Length: 0") + HIDDEN)  # that one may be served
 
 
-# Heads and bodies that take more than they should.
+# Heads that take more than they should.
 
 
 def test_a_head_without_end_is_cut_off(api_server: ApiServer) -> None:
@@ -119,28 +116,3 @@ def test_a_head_within_the_limit_is_served(api_server: ApiServer) -> None:
     filler = b"X-Filler: " + b"x" * (connections.HEAD_BYTES // 2)
     content = b"\r\n".join((b"GET /livez HTTP/1.1", b"Host: x", filler, b"", b""))
     assert statuses(exchanged(api_server, content + content))[:2] == [b"200", b"200"]
-
-
-@pytest.mark.parametrize("begun", [b"", b"GET /livez HTTP/1.1\r\nHost:"], ids=["nothing", "half a head"])
-def test_who_does_not_finish_a_head_is_cut_off(
-    api_server: ApiServer, monkeypatch: pytest.MonkeyPatch, begun: bytes
-) -> None:
-    monkeypatch.setattr(connections, "HEAD_SECONDS", 0.2)
-    with connect(api_server) as connection:
-        connection.sendall(begun)
-        assert connection.recv(100) == b""
-
-
-def test_who_does_not_finish_a_body_is_cut_off(api_server: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(intake, "BODY_SECONDS", 0.2)
-    with connect(api_server) as connection:
-        connection.sendall(
-            b"POST /api/v1/namespaces HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "
-            + api_server.token.encode()
-            + b"\r\nContent-Length: 100\r\n\r\n{"
-        )
-        answer = b""
-        while piece := connection.recv(1000):
-            answer += piece
-    assert answer.startswith(b"HTTP/1.1 408")
-    assert b'"reason":"Timeout"' in answer
