@@ -1,4 +1,4 @@
-"""Who signs in and out of the pages, and who fails to."""
+"""Who signs in and out of the pages, and who fails to; and who changes accounts and tokens there."""
 
 from __future__ import annotations
 
@@ -13,6 +13,18 @@ from manciple.wire.identity import Identity
 
 #: What is made by signing in, and goes with signing out.
 SESSIONS = "sessions.manciple.dev"
+
+
+#: What no log has, because Django keeps it: people, and the tokens of each (under the person's name).
+PEOPLE, TOKENS = "people.manciple.dev", "tokens.manciple.dev"
+
+
+def note_account(by: Identity, verb: str, resource: str, name: str) -> None:
+    """`by` has just done that to the person `name`, or to their tokens. verb: create, update or delete."""
+    origin = hooks.origin()
+    if origin is not None:
+        origin.verb, origin.identity = verb, by
+        trail.tell(Happened(origin=origin, code=201 if verb == "create" else 200, resource=resource, name=name))
 
 
 def watch() -> None:

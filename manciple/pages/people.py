@@ -1,9 +1,9 @@
 """Who looks at a page: what that person may see, and what they may change, as the API would answer them.
 
 A person sees the namespaces in which they may list pods and claims: all of them, or those in which a binding says so.
-What belongs to no namespace (nodes, devices, classes) they see where they may list it (`demand_inventory`). They change
-what they may change through the API: pages ask beforehand, so that nobody is offered a button that would be refused,
-and the writer asks again (`manciple.access.in_process`).
+What belongs to no namespace (nodes, devices, classes) they see where they may list it (a middleware asks, before any
+view). They change what they may change through the API: pages ask beforehand, so that nobody is offered a button that
+would be refused, and the writer asks again (`manciple.access.in_process`).
 """
 
 from __future__ import annotations

@@ -183,9 +183,10 @@ def _is_for_now(outcome: Outcome) -> bool:
 def _while_binding(state: ClusterState, pod: Pod, now: datetime) -> PodRefusal | StillBinding | None:
     """What becomes of a pod that has its devices and waits for them to be attached; None where there is none to wait.
 
-    Devices that failed it are given back, and avoided as long as there are others.
+    Devices that failed it are given back, and avoided as long as there are others. A pod that waits is nominated.
     """
-    claims = state.pre_filter(pod)
+    node, uid = pod.status.nominated_node_name, pod.metadata.uid
+    claims = state.pre_filter(pod) if node else ()
     if isinstance(claims, Hold):
         return None
     timeout = timedelta(seconds=settings.SCHEDULER_BINDING_TIMEOUT)
@@ -195,9 +196,8 @@ def _while_binding(state: ClusterState, pod: Pod, now: datetime) -> PodRefusal |
         state.avoid(pod, given_up)
         hold = Hold(reasons=Reason.ERROR, cause=next(iter(failed.values())))
         return PodRefusal(pod=pod, hold=hold, condition=SCHEDULER_ERROR, deallocate=given_up)
-    node, uid = pod.status.nominated_node_name, pod.metadata.uid
     awaited = [claim for claim in claims if not binding.is_ready(claim)]
-    if not node or not awaited or not all(is_reserved_for(claim, uid) for claim in claims):
+    if not awaited or not all(is_reserved_for(claim, uid) for claim in claims):
         return None
     return StillBinding(pod=pod, hold=binding.waiting(pod, node, awaited), until=binding.earliest(awaited, timeout))
 

@@ -29,6 +29,8 @@ from manciple.access.passwords import locked_for
 from manciple.access.people import groups_of_user
 from manciple.api import kubeconfig
 from manciple.api.kubeconfig import Server
+from manciple.audit.sign_ins import PEOPLE, TOKENS, note_account
+from manciple.pages.people import person_of
 from manciple.pages.posting import posted_from
 from manciple.store.tail import latest_revision
 from scheduling.pages.account.forms import ChangePasswordForm, NewTokenForm
@@ -94,6 +96,7 @@ def make_token(request: HttpRequest) -> HttpResponse:
     text, row = tokens.issue_for_person(
         request.user, lifetime=form.cleaned_data["days"], purpose=form.purpose, creator=request.user.get_username()
     )
+    note_account(person_of(request).identity, "create", TOKENS, row.name)
     if "kubeconfig" in request.POST:
         return _file(request, text, row)
     return _draw(request, made=NewToken(text=text, row=row))
@@ -123,6 +126,7 @@ def revoke_token(request: HttpRequest) -> HttpResponse:
     ended = tokens.revoke_all(found)
     if not ended:
         raise Http404("That token does not exist, or was revoked before.")
+    note_account(person_of(request).identity, "delete", TOKENS, user.get_username())
     messages.success(request, f"Revoked {ended} token{'' if ended == 1 else 's'}. Nothing lets them in any more.")
     return redirect("account")
 
@@ -149,6 +153,7 @@ def change_password(request: HttpRequest) -> HttpResponse:
         before = request.session.session_key
         update_session_auth_hash(request, user)
         SignIn.objects.filter(session_key=before).update(session_key=request.session.session_key)
+        note_account(person_of(request).identity, "update", PEOPLE, user.get_username())
         messages.success(request, "Your password is changed. You are signed out everywhere else.")
         return redirect("account")
     return _draw(request, password_form=form, status=UNPROCESSABLE)

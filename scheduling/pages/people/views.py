@@ -21,6 +21,7 @@ from manciple.access.authentication import tokens
 from manciple.access.invitations import NameRefused, invite
 from manciple.access.membership import ChangeRefused
 from manciple.access.models import Token
+from manciple.audit.sign_ins import PEOPLE, TOKENS, note_account
 from manciple.pages.lists import Filter, ListColumn, Table
 from manciple.pages.people import Person, person_of
 from manciple.pages.posting import posted_from
@@ -117,9 +118,10 @@ def _standing(row: PersonRow) -> StandingForm:
 @posted_from("people")
 def invite_person(request: HttpRequest) -> HttpResponse:
     """Make somebody, with a link for their password; with `again` in the form, a new link for who is here already."""
-    _demand(request)
+    person = _demand(request)
     if "again" in request.POST:
         row = _named(request)
+        note_account(person.identity, "update", PEOPLE, row.name)
         return _draw(request, who=row.name, link=request.build_absolute_uri(invite(row.name).path))
     form = InvitationForm(request.POST)
     if form.is_valid() and read_person(form.cleaned_data["name"]) is not None:
@@ -127,6 +129,7 @@ def invite_person(request: HttpRequest) -> HttpResponse:
     made = _invited(form) if form.is_valid() else None
     if made is None:
         return _draw(request, invitation=form)
+    note_account(person.identity, "create", PEOPLE, made.person.get_username())
     return _draw(request, who=made.person.get_username(), link=request.build_absolute_uri(made.path))
 
 
@@ -153,6 +156,7 @@ def change_person(request: HttpRequest) -> HttpResponse:
             form.add_error(None, str(error))
     if form.errors:
         return _draw(request, who=row.name, standing=form)
+    note_account(person.identity, "update", PEOPLE, row.name)
     messages.success(request, f"Changed {row.name}. It counts from now on, for their tokens as well.")
     return redirect(row.url)
 
@@ -162,7 +166,7 @@ def change_person(request: HttpRequest) -> HttpResponse:
 @posted_from("people")
 def revoke_tokens(request: HttpRequest) -> HttpResponse:
     """One of a person's; with `all` every one."""
-    _demand(request)
+    person = _demand(request)
     row = _named(request)
     own = Token.objects.filter(person=row.user)
     given = request.POST.get("token", "")
@@ -170,6 +174,7 @@ def revoke_tokens(request: HttpRequest) -> HttpResponse:
     ended = tokens.revoke_all(found)
     if not ended:
         raise Http404("That token does not exist, or was revoked before.")
+    note_account(person.identity, "delete", TOKENS, row.name)
     messages.success(request, f"Revoked {ended} token{'' if ended == 1 else 's'} of {row.name}.")
     return redirect(row.url)
 

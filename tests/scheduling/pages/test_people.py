@@ -14,6 +14,9 @@ from manciple.access import membership
 from manciple.access.authentication import tokens
 from manciple.access.membership import ChangeRefused, Standing
 from manciple.access.people import groups_of_user
+from manciple.audit.searching import Search
+from manciple.audit.sign_ins import PEOPLE, TOKENS
+from tests.manciple.audit.reading import look
 from tests.scheduling.pages.browsing import admin, signed_in, viewer, words
 
 __all__ = ["admin", "viewer"]
@@ -221,3 +224,23 @@ def test_tokens_of_a_person_are_revoked_by_an_administrator(admin: Client) -> No
     assert admin.post("/people/revoke", {"who": "bob", "all": "1"}).status_code == 302
     assert tokens.identify(second) is None
     assert tokens.identify(others) is not None
+
+
+def test_what_is_done_to_accounts_and_tokens_is_in_the_audit_trail(admin: Client) -> None:
+    token_of(person("bob"))
+    change(admin, "bob", active="on", groups="team")
+    admin.post("/people/revoke", {"who": "bob", "all": "1"})
+    admin.post("/people/invite", {"name": "eve", "groups": ""})
+    admin.post("/account/tokens", {"title": "laptop", "description": "", "days": "30"})
+    told = [
+        (entry.verb, resource.partition(".")[0], entry.name)
+        for resource in (PEOPLE, TOKENS)
+        for entry in look(Search(resource=resource))
+        if entry.username == "ada"
+    ]
+    assert sorted(told) == [
+        ("create", "people", "eve"),
+        ("create", "tokens", "ada"),
+        ("delete", "tokens", "bob"),
+        ("update", "people", "bob"),
+    ]
