@@ -41,6 +41,6 @@ def checker(gates: Mapping[str, bool]) -> Callable[[str], str]:
             selector = compile_new_selector(expression, features)
         except CompileError as error:
             return error.message
-        return "too complex, exceeds cost limit" if selector.exceeds_cost_limit else ""
+        return device_rules.TOO_COMPLEX if selector.exceeds_cost_limit else ""
 
     return problem_of

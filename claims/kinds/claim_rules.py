@@ -25,6 +25,7 @@ from claims.kinds.resource_claims import (
     ResourceClaimConsumerReference,
     ResourceClaimStatus,
     ResourceClaimTemplate,
+    ResourceClaimTemplateSpec,
 )
 from inventory.kinds.capacity_rules import read_quantity, validate_quantity
 from inventory.kinds.device_rules import (
@@ -220,15 +221,19 @@ def validate_claim_update(new: ResourceClaim, old: ResourceClaim) -> Errors:
 
 
 def validate_template(template: ResourceClaimTemplate) -> Errors:
-    return [
-        *validate_object_meta(template.metadata, namespaced=True),
-        *validate_template_meta(template.spec.metadata, SPEC.child("metadata")),
-        *validate_device_claim(template.spec.spec.devices, SPEC.child("spec", "devices")),
-    ]
+    return validate_object_meta(template.metadata, namespaced=True) + _validate_template_spec(template.spec)
+
+
+def _validate_template_spec(spec: ResourceClaimTemplateSpec) -> Errors:
+    found = validate_template_meta(spec.metadata, SPEC.child("metadata"))
+    return found + validate_device_claim(spec.spec.devices, SPEC.child("spec", "devices"))
 
 
 def validate_template_update(new: ResourceClaimTemplate, old: ResourceClaimTemplate) -> Errors:
+    """Whoever changes what may not change is told as well what would be wrong with it in a new template."""
     found = validate_object_meta_update(new.metadata, old.metadata)
+    if new.spec != old.spec:
+        found += _validate_template_spec(new.spec)
     return found + validate_immutable(new.spec, old.spec, SPEC)
 
 

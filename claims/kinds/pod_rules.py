@@ -248,7 +248,7 @@ def _validate_claim_source(claim: PodResourceClaim, path: Path) -> Errors:
         message = "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified"
         found.append(invalid(path, claim, message))
     if claim_name is None and template_name is None:
-        found.append(required(path, "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`"))
+        found.append(invalid(path, claim, "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`"))
     for field, name in (("resourceClaimName", claim_name), ("resourceClaimTemplateName", template_name)):
         found += [] if name is None else each(check_dns_subdomain(name), path.child(field), name)
     return found
@@ -312,8 +312,11 @@ def validate_pod_update(new: Pod, old: Pod) -> Errors:
     """Little of a pod may change: images, more tolerations, a shorter deadline, fewer scheduling gates."""
     found = validate_object_meta_update(new.metadata, old.metadata)
     found += _validate_spec(new.spec, new.metadata)
+    if containers := _validate_same_containers(new.spec, old.spec):
+        return found + containers
     found += _validate_deadline_update(new.spec, old.spec)
     found += _validate_gates_update(new.spec, old.spec)
+    found += _validate_tolerations_update(new.spec, old.spec)
     changed = _changed_fields(_with_liberties(new.spec, old.spec), old.spec)
     if changed:
         found.append(forbidden(SPEC, f"{_UPDATE_RULE}; changed: {', '.join(changed)}"))
@@ -334,9 +337,8 @@ def _with_liberties(new: PodSpec, old: PodSpec) -> PodSpec:
         init_containers=_with_images(new.init_containers, old.init_containers),
         active_deadline_seconds=old.active_deadline_seconds,
         scheduling_gates=old.scheduling_gates,
+        tolerations=old.tolerations,
     )
-    if all(toleration in new.tolerations for toleration in old.tolerations):
-        same = replace(same, tolerations=old.tolerations)
     grace = old.termination_grace_period_seconds
     if grace is not None and grace < 0 and new.termination_grace_period_seconds == 1:
         same = replace(same, termination_grace_period_seconds=grace)
@@ -348,9 +350,32 @@ def _with_liberties(new: PodSpec, old: PodSpec) -> PodSpec:
 
 
 def _with_images(new: Sequence[Container], old: Sequence[Container]) -> tuple[Container, ...]:
-    if len(new) != len(old):
-        return tuple(new)
     return tuple(replace(after, image=before.image) for after, before in zip(new, old, strict=True))
+
+
+def _validate_same_containers(new: PodSpec, old: PodSpec) -> Errors:
+    """As many as before; where not, nothing else that changed is worth telling."""
+    counts = (
+        ("containers", len(new.containers), len(old.containers)),
+        ("initContainers", len(new.init_containers), len(old.init_containers)),
+    )
+    for field, after, before in counts:
+        if after != before:
+            return [forbidden(SPEC.child(field), "pod updates may not add or remove containers")]
+    return []
+
+
+def _validate_tolerations_update(new: PodSpec, old: PodSpec) -> Errors:
+    """More may come, and those that are there may last for another time."""
+
+    def untimed(spec: PodSpec) -> list[Toleration]:
+        return [replace(toleration, toleration_seconds=None) for toleration in spec.tolerations]
+
+    kept = untimed(new)
+    if all(toleration in kept for toleration in untimed(old)):
+        return []
+    message = "existing toleration can not be modified except its tolerationSeconds"
+    return [forbidden(SPEC.child("tolerations"), message)]
 
 
 def _validate_deadline_update(new: PodSpec, old: PodSpec) -> Errors:

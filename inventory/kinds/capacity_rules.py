@@ -119,7 +119,7 @@ def _validate_bounds(amounts: Mapping[str, Quantity], total: Quantity, path: Pat
     if minimum > total:
         found.append(invalid(path.child("min"), str(minimum), f"min is larger than capacity value: {total}"))
     if default < minimum:
-        found.append(invalid(path.child("default"), str(default), f"default is less than min: {minimum}"))
+        found.append(invalid(path.child("min"), str(default), f"default is less than min: {minimum}"))
     if maximum is None:
         return found
     if minimum > maximum:
@@ -127,7 +127,7 @@ def _validate_bounds(amounts: Mapping[str, Quantity], total: Quantity, path: Pat
     if maximum > total:
         found.append(invalid(path.child("max"), str(maximum), f"max is larger than capacity value: {total}"))
     if default > maximum:
-        found.append(invalid(path.child("default"), str(default), f"default is more than max: {maximum}"))
+        found.append(invalid(path.child("max"), str(default), f"default is more than max: {maximum}"))
     return found
 
 

@@ -1,7 +1,7 @@
 """Rules of what is said of devices in several places (names, selectors, configuration, taints), and of DeviceClass.
 
 Rules may not import the CEL environment, which stands above them. Whoever owns it registers a checker of expressions
-once, when the process starts (`set_checker`); until then only their length and emptiness are checked.
+once, when the process starts (`set_checker`); until then only their length is checked.
 Source: pkg/apis/resource/validation/go of Kubernetes 1.36.
 """
 
@@ -27,7 +27,7 @@ from inventory.kinds.devices import (
     OpaqueDeviceConfiguration,
 )
 from manciple.wire.conditions import validate_conditions
-from manciple.wire.errors import FieldError, duplicate, invalid, not_supported, required, too_long, too_many
+from manciple.wire.errors import FieldError, duplicate, forbidden, invalid, not_supported, required, too_long, too_many
 from manciple.wire.validation import (
     DRIVER_NAME_MAX,
     IDENTIFIER_MAX,
@@ -56,7 +56,10 @@ from manciple.wire.validation import (
 #: In bytes (upstream: CELSelectorExpressionMaxLength).
 EXPRESSION_MAX = 10 * 1024
 
-#: expression -> what is wrong with it ("compilation failed: ERROR: ..."), "" when nothing is.
+#: What a checker says of an expression that compiles, and might cost more than an expression may.
+TOO_COMPLEX = "too complex, exceeds cost limit"
+
+#: expression -> what is wrong with it ("compilation failed: ERROR: ...", TOO_COMPLEX), "" when nothing is.
 Checker = Callable[[str], str]
 
 
@@ -76,12 +79,12 @@ def set_checker(checker: Checker) -> Checker:
 
 
 def validate_expression(expression: str, path: Path) -> list[FieldError]:
-    """One error at most: empty, too long (then nothing else is looked at), or what the checker says."""
-    if not expression:
-        return [required(path)]
+    """One error at most: too long (then nothing else is looked at), or what the checker says."""
     if len(expression.encode()) > EXPRESSION_MAX:
         return [too_long(path, EXPRESSION_MAX)]
     problem = _checkers[0](expression)
+    if problem == TOO_COMPLEX:
+        return [forbidden(path, problem)]
     return [invalid(path, expression, problem)] if problem else []
 
 

@@ -111,7 +111,7 @@ def validate_node_status_update(new: Node, old: Node) -> Errors:
 def _validate_spec(node: Node) -> Errors:
     return validate_set(
         node.spec.taints,
-        SPEC.child("taints"),
+        Path("metadata").child("taints"),  # upstream names them so in errors, wherever they stand
         validate_taint,
         key=lambda taint: (taint.key, taint.effect),
         shown=lambda taint: taint,

@@ -221,8 +221,8 @@ def _validate_device(device: Device, path: Path, *, old: Device | None, per_devi
         validate_item=_validate_attribute,
         longest_key=_QUALIFIED_NAME_MAX,
     )
-    if old is None or old.capacity != device.capacity:
-        shared = bool(device.allow_multiple_allocations)
+    shared = bool(device.allow_multiple_allocations)
+    if old is None or (old.capacity, bool(old.allow_multiple_allocations)) != (device.capacity, shared):
         found += validate_map(
             device.capacity,
             path.child("capacity"),

@@ -229,7 +229,7 @@ def _field_selector(kind: Kind, text: str) -> FieldSelector:
 def _revision(text: str) -> None:
     if text and not text.isdecimal():
         wrong = invalid("resourceVersion", text, f'strconv.ParseUint: parsing "{text}": invalid syntax')
-        raise Invalid.of(kind="ListOptions", group="meta.k8s.io", name="", errors=[wrong])
+        raise BadRequest(f"invalid resource version: {wrong}")
 
 
 def _list_errors(options: ListOptions) -> list[FieldError]:

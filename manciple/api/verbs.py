@@ -213,12 +213,12 @@ def update(
     Raises: BadRequest, Invalid, NotFound, Conflict.
     """
     wanted = placed(kind, obj, namespace=namespace, name=name)
-    if kind.resource in CONDITIONAL and not wanted.metadata.resource_version:
-        wrong = invalid("metadata.resourceVersion", 0, "must be specified for an update")
-        raise Invalid.of(kind=kind.plural, group=kind.group, name=name, errors=[wrong])  # upstream names the plural
     creates = kind.resource in CREATED_BY_UPDATE and not subresource
     if creates and objects.get(kind, namespace, name) is None:
         return _create_by_update(kind, wanted, namespace=namespace, identity=identity, dry_run=dry_run)
+    if kind.resource in CONDITIONAL and not wanted.metadata.resource_version:
+        wrong = invalid("metadata.resourceVersion", 0, "must be specified for an update")
+        raise Invalid.of(kind=kind.plural, group=kind.group, name=name, errors=[wrong])  # upstream names the plural
     return modify(
         kind,
         lambda _old: wanted,

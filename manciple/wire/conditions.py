@@ -9,8 +9,8 @@ import re
 from collections.abc import Sequence
 
 from manciple.wire.base import Condition
-from manciple.wire.errors import invalid, not_supported, required, too_long
-from manciple.wire.validation import Errors, Path, check_label_key, each, regex_message, validate_set
+from manciple.wire.errors import duplicate, invalid, not_supported, required, too_long
+from manciple.wire.validation import Errors, Path, check_label_key, each, regex_message, validate_list
 
 CONDITION_STATUSES = ("False", "True", "Unknown")
 #: bytes
@@ -24,7 +24,11 @@ _REASON_RULE = (
 
 
 def validate_conditions(conditions: Sequence[Condition], path: Path) -> Errors:
-    return validate_set(conditions, path, _validate_condition, key=lambda condition: condition.type)
+    found = validate_list(conditions, path, _validate_condition)
+    types = [condition.type for condition in conditions]
+    return found + [
+        duplicate(path.at(position).child("type"), one) for position, one in enumerate(types) if one in types[:position]
+    ]
 
 
 def _validate_condition(condition: Condition, path: Path) -> Errors:

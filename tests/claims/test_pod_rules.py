@@ -69,7 +69,7 @@ def entry(name: str, claim: str | None = None, template: str | None = None) -> P
         ),
         "no source": (
             [entry("a")],
-            ["resourceClaims[0]: Required value: must specify one of: `resourceClaimName`"],
+            ['resourceClaims[0]: Invalid value: {"name":"a"}: must specify one of: `resourceClaimName`'],
         ),
         "two sources": (
             [entry("a", "x", "y")],

@@ -55,7 +55,18 @@ MORE = Toleration(key="a", operator="Exists")
             ["spec.activeDeadlineSeconds: Invalid value: 90: must be less than or equal to previous value"],
         ),
         "no deadline": (changed(active_deadline_seconds=None), ['spec.activeDeadlineSeconds: Invalid value: "null"']),
-        "fewer tolerations": (changed(tolerations=()), ["spec: Forbidden: pod updates may not change fields other"]),
+        "fewer tolerations": (
+            changed(tolerations=()),
+            ["spec.tolerations: Forbidden: existing toleration can not be modified except its tolerationSeconds"],
+        ),
+        "tolerations for longer": (
+            changed(tolerations=tuple(replace(one, toleration_seconds=9) for one in OLD.spec.tolerations)),
+            [],
+        ),
+        "no containers": (
+            changed(containers=(), node_name="n"),
+            ["spec.containers: Required value", "spec.containers: Forbidden: pod updates may not add or remove"],
+        ),
         "a command": (
             changed(containers=(replace(OLD.spec.containers[0], command=("x",)),)),
             ["spec: Forbidden: pod updates may not change fields other than"],

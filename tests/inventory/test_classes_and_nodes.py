@@ -25,7 +25,6 @@ def wrong(device_class: DeviceClass) -> list[str]:
         "minimal": ({"expressions": ()}, []),
         "with parameters": ({"parameters": {"sharing": "exclusive"}}, []),
         "upper case name": ({"name": "A"}, ['metadata.name: Invalid value: "A": a lowercase RFC 1123 subdomain']),
-        "empty expression": ({"expressions": [""]}, ["spec.selectors[0].cel.expression: Required value"]),
         "10 KiB": ({"expressions": ["x" * 10 * 1024]}, []),
         "more than 10 KiB": (
             {"expressions": ["x" * (10 * 1024 + 1)]},
@@ -84,17 +83,17 @@ def wrong_node(node: Node) -> list[str]:
     {
         "plain": ({}, []),
         "tainted": ({"taints": [Taint(key="a", effect="NoSchedule"), Taint(key="a", effect="NoExecute")]}, []),
-        "taint without effect": ({"taints": [Taint(key="a")]}, ["spec.taints[0].effect: Required value"]),
+        "taint without effect": ({"taints": [Taint(key="a")]}, ["metadata.taints[0].effect: Required value"]),
         "unknown effect": (
             {"taints": [Taint(key="a", effect="x")]},
             [
-                'spec.taints[0].effect: Unsupported value: "x": supported values: '
+                'metadata.taints[0].effect: Unsupported value: "x": supported values: '
                 '"NoSchedule", "PreferNoSchedule", "NoExecute"'
             ],
         ),
         "taint twice": (
             {"taints": [Taint(key="a", value="1", effect="NoSchedule"), Taint(key="a", effect="NoSchedule")]},
-            ['spec.taints[1]: Duplicate value: {"key":"a","effect":"NoSchedule"}'],
+            ['metadata.taints[1]: Duplicate value: {"key":"a","effect":"NoSchedule"}'],
         ),
         "negative amount": (
             {"capacity": {"cpu": "-1"}},

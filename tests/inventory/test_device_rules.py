@@ -261,13 +261,13 @@ def bounds(**fields: Any) -> CapacityRequestPolicyRange:
         ),
         "default below": (
             policy(default="1Gi", valid_range=bounds(min="2Gi")),
-            ['requestPolicy.validRange.default: Invalid value: "1Gi": default is less than min: 2Gi'],
+            ['requestPolicy.validRange.min: Invalid value: "1Gi": default is less than min: 2Gi'],
         ),
         "maximum below minimum": (
             policy(default="2Gi", valid_range=bounds(min="2Gi", max="1Gi")),
             [
                 'requestPolicy.validRange.max: Invalid value: "2Gi": min is larger than max: 1Gi',
-                'requestPolicy.validRange.default: Invalid value: "2Gi": default is more than max: 1Gi',
+                'requestPolicy.validRange.max: Invalid value: "2Gi": default is more than max: 1Gi',
             ],
         ),
         "no step": (

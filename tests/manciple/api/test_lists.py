@@ -62,7 +62,7 @@ WRONG_QUERIES = {
     "a field that the kind does not have": ("fieldSelector=spec.color=red", 400),
     "a limit that is no number": ("limit=many", 400),
     "a strange continue token": ("continue=xyz", 400),
-    "a revision that is no number": ("resourceVersion=new", 422),
+    "a revision that is no number": ("resourceVersion=new", 400),
     "a match without a revision": ("resourceVersionMatch=Exact", 422),
     "a match that does not exist": ("resourceVersion=1&resourceVersionMatch=Roughly", 422),
     "initial events of a list": ("sendInitialEvents=true", 422),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -14,13 +14,61 @@ from tests.manciple.api.requests import Answer, Api
 
 Case = dict[str, Any]
 
-#: name -> why ours is right
-DIFFERENCES: dict[str, str] = {}
+#: Which requests of a claim (or template) the reference takes although they can never be met.
+_HOPELESS = (
+    "requests.0.exactly.capacity.requests=badkey",
+    "requests.0.exactly.capacity.requests.memory=q-neg",
+    "constraints.0.matchAttribute=slashes",
+    "constraints.1.distinctAttribute=slashes",
+)
+#: why ours is right -> names of cases
+EXPLAINED: dict[str, Sequence[str]] = {
+    "no device can ever have such an attribute or capacity: refused at the door, and not found out while scheduling": (
+        *(f"claim/create/spec.devices.{case}" for case in _HOPELESS),
+        *(f"template/create/spec.spec.devices.{case}" for case in _HOPELESS),
+        "template/create/spec.spec.devices.requests.0.exactly.capacity.requests=longkey",
+        "slice/create/spec.devices.1.capacity.memory.requestPolicy.validRange.step=q-neg",
+    ),
+    "the API's own types allow 16 tolerations": ("claim/create/spec.devices.requests.0.exactly.tolerations=many33",),
+    "a label is changed, and the reference takes its own reordering of the parameters' keys for a change of the spec": (
+        "claim/patch-merge-label",
+        "claim/patch-strategic",
+        "template/patch-merge-label",
+    ),
+    "amounts that are negative or beyond 64 bits are told as such, besides what follows from them": (
+        "slice/create/spec.devices.1.capacity.memory.requestPolicy.default=q-huge",
+        "slice/create/spec.devices.1.capacity.memory.requestPolicy.validRange.min=q-neg",
+    ),
+    "a list that is too long is told to be that, and not looked at item by item": (
+        "slice/create/spec.devices.1.capacity.cores.requestPolicy.validValues=many33",
+        "slice-partition/create/spec.devices.1.bindingConditions=many33",
+        "slice-partition/create/spec.devices.1.bindingFailureConditions=many33",
+    ),
+    "what is put lacks the account and the volume that a new pod gets; the recorded server had that admission off": (
+        "pod/put-badlabel",
+        "pod/update/spec.tolerations=deleted",
+        "pod/update/spec.tolerations=emptylist",
+        "pod/update/spec.tolerations.0.key=deleted",
+        "pod/update/spec.tolerations.0.key=empty",
+        "pod/update/spec.tolerations.0.operator=deleted",
+        "pod/update/spec.tolerations.0.operator=caps",
+    ),
+    "the reference's node got a taint from a controller in between, so the list that is applied was not the same": (
+        "node/apply",
+    ),
+}
 
 
-def cases(group: str) -> list[Case]:
-    found = map(json.loads, read("api/cases.jsonl").splitlines())
-    return [case for case in found if case["name"].startswith(f"{group}/")]
+def cases() -> dict[str, list[Case]]:
+    """By the kind that they ask for."""
+    found: dict[str, list[Case]] = {}
+    for line in read("api/cases.jsonl").splitlines():
+        case = json.loads(line)
+        found.setdefault(re.split("[/?]", case["name"])[0], []).append(case)
+    return found
+
+
+CASES = cases()
 
 
 def played(api: Api, case: Case, number: int) -> Iterator[Answer]:
@@ -54,14 +102,22 @@ def expected(answer: dict[str, Any]) -> tuple[int, str, frozenset[tuple[str, str
     return answer["code"], answer["reason"], frozenset((cause[0], cause[1]) for cause in answer["causes"])
 
 
-@pytest.mark.parametrize("group", ["taintrule", "quota"])
+@pytest.mark.parametrize("group", CASES)
 def test_answers_are_those_of_the_reference(api: Api, group: str) -> None:
     differing = {}
-    for number, case in enumerate(cases(group)):
+    for number, case in enumerate(CASES[group]):
         for ours, theirs in zip(played(api, case, number), case["answers"], strict=True):
             if verdict(ours.code, ours.json) != expected(theirs):
-                differing[case["name"]] = (theirs["code"], theirs.get("message"), ours.code, ours.text[:300])
+                differing[case["name"]] = f"{expected(theirs)}; ours {ours.code} {ours.text[:300]}"
                 break
-    assert set(differing) == {name for name in DIFFERENCES if name.startswith(f"{group}/")}, "\n".join(
+    explained = {name for names in EXPLAINED.values() for name in names}
+    assert set(differing) == explained & {case["name"] for case in CASES[group]}, "\n".join(
         f"{name}: {what}" for name, what in differing.items()
     )
+
+
+def test_what_differs_is_little_of_any_kind() -> None:
+    explained = {name for names in EXPLAINED.values() for name in names}
+    assert explained <= {case["name"] for group in CASES.values() for case in group}
+    shares = {group: sum(case["name"] in explained for case in found) / len(found) for group, found in CASES.items()}
+    assert max(shares.values()) <= 0.04
