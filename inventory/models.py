@@ -97,3 +97,10 @@ class Node(models.Model):
     taints = models.JSONField()
     capacity = models.JSONField()
     allocatable = models.JSONField()
+
+
+class DepartedNode(models.Model):
+    """When a Node was deleted, for a day. No document tells it, so `reindex` leaves these rows alone."""
+
+    name = models.CharField(max_length=NAME, primary_key=True)
+    at = models.FloatField()  # POSIX seconds

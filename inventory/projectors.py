@@ -8,13 +8,14 @@ them announces.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from inventory.kinds.devices import DeviceClass as DeviceClassObject
 from inventory.kinds.devices import ResourceSlice
 from inventory.kinds.nodes import Node as NodeObject
-from inventory.models import Device, DeviceClass, Node, Pool, PublishedSlice
+from inventory.models import DepartedNode, Device, DeviceClass, Node, Pool, PublishedSlice
 from manciple.store import hooks, objects, sql
 from manciple.store.records import Change
 from manciple.wire.registry import registry
@@ -24,6 +25,8 @@ NODES = "nodes"
 SLICES = "resourceslices.resource.k8s.io"
 
 PoolKey = tuple[str, str]  # (driver, pool name)
+#: Seconds for which it is known when a Node was deleted.
+REMEMBERED = 24 * 3600.0
 
 
 def register() -> None:
@@ -85,6 +88,13 @@ def project_nodes(changes: Sequence[Change]) -> None:
     removed, written = hooks.differences(changes, node_row)
     sql.delete(Node, ["uid"], [(row.uid,) for row in removed])
     sql.insert(Node, NodeIndexRow._fields, written)
+    came = [(change.object.metadata.name,) for change in changes if change.type == "ADDED"]
+    gone = [(change.object.metadata.name, time.time()) for change in changes if change.type == "DELETED"]
+    if came or gone:
+        sql.delete(DepartedNode, ["name"], [*came, *((name,) for name, _ in gone)])
+    if gone:
+        sql.execute("DELETE FROM inventory_departednode WHERE at < %s", [time.time() - REMEMBERED])
+        sql.insert(DepartedNode, ("name", "at"), gone)
 
 
 # Slices, pools and devices -------------------------------------------------------------------------------------------

@@ -49,6 +49,13 @@ from nodeagent.work import AgentQueue, Crew, Key, PodCache, SliceCount, Watching
 
 log = logging.getLogger(__name__)
 
+#: What is told of a Node that somebody deleted, by the log and by an event.
+NODE_GONE = (
+    "The Node was deleted while its agent runs. As a kubelet does, the agent leaves it at that: devices are not "
+    "published, no sign of life is given, and the node's pods are removed after 40 s. To have the node back, restart "
+    "the agent, or create the Node with the labels and taints that it should have"
+)
+
 #: Seconds that stopping waits for work in progress; it is picked up by the next start if it takes longer.
 STOP_SECONDS = 5.0
 
@@ -261,13 +268,28 @@ class Agent:
     def report(self) -> None:
         """Say how the node is, its directories among it. Raises: ApiFailure."""
         trouble, before = self._storage.trouble(), self._trouble
+        was_gone = self._registration.is_gone
         self._registration.report(disk=trouble)
+        if self._registration.is_gone != was_gone:
+            self._say_whether_gone(gone=not was_gone)
+        if self._registration.is_gone:
+            return
         self._trouble = trouble
         if trouble and trouble != before:
             log.error("node %s: %s", self.config.node_name, trouble)
             self._events.warn_node("StorageFailed", f"No claim can be prepared or given back: {trouble}")
         elif before and not trouble:
             log.info("node %s: its directories can be written to again", self.config.node_name)
+            self._watching.look_at_everything()
+
+    def _say_whether_gone(self, *, gone: bool) -> None:
+        """Somebody deleted the Node, or has made it again since."""
+        name = self.config.node_name
+        if gone:
+            log.error("node %s: %s", name, NODE_GONE)
+            self._events.warn_node("NodeGone", NODE_GONE)
+        else:
+            log.info("node %s: the Node is there again", name)
             self._watching.look_at_everything()
 
     def publish_all(self) -> None:
@@ -293,7 +315,7 @@ class Agent:
             case "pod":
                 return self._worker.sync(key.name)
             case "slices":
-                self._publisher.publish(self._drivers[key.name])
+                self._publish(key.name)
             case "unused":
                 self.preparer.unprepare_unused()
             case "away":
@@ -301,6 +323,15 @@ class Agent:
             case "credential" if self._renewal is not None:
                 return self._renewal.step(self._client)
         return None
+
+    def _publish(self, driver: str) -> None:
+        """What a Node owns goes with it; slices of one that is gone would be deleted again at once."""
+        if self._registration.is_gone:
+            log.warning(
+                "node %s: the devices of driver %s are not published: the Node is gone", self.config.node_name, driver
+            )
+        else:
+            self._publisher.publish(self._drivers[driver])
 
     def _remove_slices(self, driver: str) -> float | None:
         """Once the driver has been away for long enough. Returns in how many seconds to look again."""

@@ -1,7 +1,8 @@
 """The node in the API: its Node object, and the Lease that says it is alive.
 
 The Node is created or brought up to date at start, its status is reported every few minutes, the Lease renewed every
-few seconds. What others own of the Node (spec, taints, their labels) is left alone.
+few seconds. What others own of the Node (spec, taints, their labels) is left alone. A Node that somebody deletes later
+is not made again, as by a kubelet: it would come back without their taints and labels, and a cordon would be lost.
 """
 
 from __future__ import annotations
@@ -124,6 +125,9 @@ class Registration:
         self._serving: Serving | None = None
         #: when the lease was last renewed (monotonic seconds); None before the first time
         self.renewed_at: float | None = None
+        self._registered = False
+        #: whether the Node is not there any more, though this agent registered it
+        self.is_gone = False
 
     def serves(self, serving: Serving | None) -> None:
         """Where the agent serves logs from now on; told with the next `report`."""
@@ -138,16 +142,21 @@ class Registration:
         meta = self._node.metadata
         return OwnerReference(api_version="v1", kind="Node", name=meta.name, uid=meta.uid, controller=True)
 
-    def seen(self, node: Node) -> None:
-        """What the watch says of the Node: others label it."""
+    def seen(self, node: Node) -> bool:
+        """What the watch says of the Node: others label it. Returns whether it is another one than before."""
+        other = node.metadata.uid != self._node.metadata.uid
         self._node = node
+        return other
 
     def report(self, *, disk: str = "") -> None:
         """Create or bring up to date the Node, and report its status. disk: what is wrong with its disk.
 
-        Raises: ApiFailure.
+        Nothing is written while the Node is gone (`is_gone`). Raises: ApiFailure.
         """
         node = self._ensured()
+        self.is_gone = node is None
+        if node is None:
+            return
         for _ in range(CONFLICT_RETRIES):
             port = self._serving.port if self._serving else 0
             now = self._clock()
@@ -161,12 +170,15 @@ class Registration:
                 if failure.forbidden and node.metadata.resource_version == known.metadata.resource_version:
                     raise
             else:
+                self._registered = True
                 return
         message = f"node {self._config.node_name} changes faster than it can be written"
         raise ApiFailure(message, code=409, reason="Conflict")
 
     def renew(self) -> None:
-        """Say that the node is alive. Raises: ApiFailure."""
+        """Say that the node is alive, unless it is gone. Raises: ApiFailure."""
+        if self.is_gone:
+            return
         name = self._config.node_name
         now = datetime.fromtimestamp(self._clock(), UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")  # metav1.MicroTime
         try:
@@ -177,8 +189,8 @@ class Registration:
             self._client.create(LEASES, self._lease(now))
         self.renewed_at = time.monotonic()
 
-    def _ensured(self) -> Node:
-        """The Node as the API has it, with our labels and our annotation."""
+    def _ensured(self) -> Node | None:
+        """The Node as the API has it, with our labels and our annotation; None where somebody deleted it."""
         wanted = node_labels(self._config)
         told = {CERTIFICATE_ANNOTATION: self._serving.fingerprint} if self._serving else {}
         try:
@@ -186,6 +198,8 @@ class Registration:
         except ApiFailure as failure:
             if not failure.not_found:
                 raise
+            if self._registered:
+                return None
             meta = ObjectMeta(name=self._config.node_name, labels=wanted, annotations=told)
             return self._client.create(NODES, Node(metadata=meta))
         outdated = node.metadata.annotations.get(CERTIFICATE_ANNOTATION) != told.get(CERTIFICATE_ANNOTATION)

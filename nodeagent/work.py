@@ -364,14 +364,14 @@ class SliceCount:
 class Watching:
     """The followers of one agent, and what each does with what it hears.
 
-    seen: told what the Node is like. drivers: whose slices the agent keeps as they should be. everything: every piece
-    of work there may be. ready: set once the pods of the node are known.
+    seen: told what the Node is like, and tells whether it is a new one. drivers: whose slices the agent keeps as they
+    should be. everything: every piece of work there may be. ready: set once the pods of the node are known.
     """
 
     client: Client
     node: str
     queue: AgentQueue
-    seen: Callable[[Node], None]
+    seen: Callable[[Node], bool]
     pods: PodCache
     slice_count: SliceCount
     drivers: Collection[str]
@@ -410,16 +410,12 @@ class Watching:
         )
 
     def _nodes_listed(self, nodes: Sequence[Node]) -> None:
-        for node in nodes:
-            self.seen(node)
-        if not nodes:
+        if not nodes or any(self.seen(node) for node in nodes):
             self.queue.add(Key("node"))
 
     def _node_changed(self, change: WatchEvent[Node]) -> None:
-        if change.type == "DELETED":
+        if change.type == "DELETED" or self.seen(change.object):
             self.queue.add(Key("node"))
-        else:
-            self.seen(change.object)
 
     def _pods_listed(self, pods: Sequence[Pod]) -> None:
         """Also wakes the pods that vanished while nobody watched."""

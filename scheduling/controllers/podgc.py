@@ -4,34 +4,39 @@
     being deleted, never bound              -> removed without grace
     being deleted, node out of service      -> removed without grace (KEP-4381 "non graceful node shutdowns")
 
-A node may register a moment after its pods were bound by hand, so a pod is given up only when its node is still
-missing after a while. Upstream: pkg/controller/podgc/gc_controller.go.
+A node may register a moment after its pods were bound by hand, and one that was deleted may be made again, so a pod is
+given up only when its node has been missing for a while. Upstream: pkg/controller/podgc/gc_controller.go.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime, timedelta
-from typing import cast
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
 
 from django.db.models import Exists, OuterRef, Q
 from msgspec import structs
 
 from claims import models
-from claims.kinds.pods import Pod
+from claims.kinds.pods import Pod, PodCondition, PodStatus
 from inventory.kinds.nodes import Node
+from inventory.models import DepartedNode
 from inventory.models import Node as NodeRow
 from manciple.store import objects, sql
 from manciple.store.objects import Writer
+from manciple.wire.base import timestamp
 from manciple.wire.errors import NotFound
 from manciple.wire.identity import controller
+from scheduling import event_recorder
 from scheduling.controllers.declaration import DELETED, Controller, batches
+from scheduling.event_recorder import EventNote
 from scheduling.hints import FINISHED_PHASES
-from scheduling.resources import NODES, PODS, Key, decoded, key_of, kind
+from scheduling.resources import EVENTS, NODES, PODS, Key, decoded, key_of, kind
 
 #: Who writes (upstream: the service account of that name in kube-controller-manager).
 IDENTITY = controller("pod-garbage-collector")
-#: How long a pod may wait for its node to appear (upstream: quarantineTime).
+COMPONENT = "pod-garbage-collector"
+#: How long a pod waits for its node to appear, or to come back (upstream: quarantineTime).
 QUARANTINE = timedelta(seconds=40)
 OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
 BATCH = 100
@@ -53,10 +58,16 @@ def _lost(now: datetime) -> Iterator[Key]:
     """The candidates that are lost by what can be read without a lock; the transaction decides."""
     for chunk in sql.chunks(_candidates(), BATCH):
         pods = [decoded(stored, Pod) for stored in objects.get_many(kind(PODS), chunk)]
-        names = {("", pod.spec.node_name) for pod in pods}
-        nodes = [decoded(stored, Node) for stored in objects.get_many(kind(NODES), names)]
-        known = {node.metadata.name: node for node in nodes}
+        names = {pod.spec.node_name for pod in pods}
+        nodes = [decoded(stored, Node) for stored in objects.get_many(kind(NODES), {("", name) for name in names})]
+        known = NodesAndDepartures({node.metadata.name: node for node in nodes}, _departures(names))
         yield from (key_of(pod) for pod in pods if is_lost(pod, known, now))
+
+
+def _departures(names: Iterable[str]) -> dict[str, datetime]:
+    """When the Nodes of these names were deleted, as far as it is remembered. One query."""
+    found = DepartedNode.objects.filter(name__in=set(names)).values_list("name", "at")
+    return {name: datetime.fromtimestamp(at, UTC) for name, at in found}
 
 
 def _candidates() -> Sequence[Key]:
@@ -69,54 +80,83 @@ def _candidates() -> Sequence[Key]:
     return list(found.order_by("namespace", "name").values_list("namespace", "name"))
 
 
-def is_lost(pod: Pod, nodes: Mapping[str, Node], now: datetime) -> bool:
+class NodesAndDepartures(NamedTuple):
+    """nodes: those that there are, by name. departed: when others were deleted."""
+
+    nodes: Mapping[str, Node]
+    departed: Mapping[str, datetime]
+
+
+def is_lost(pod: Pod, known: NodesAndDepartures, now: datetime) -> bool:
     """Whether `pod` is one of the cases of the module's table."""
-    deleting = pod.metadata.deletion_timestamp is not None
-    if not pod.spec.node_name:
+    deleting, name = pod.metadata.deletion_timestamp is not None, pod.spec.node_name
+    if not name:
         return deleting
-    node = nodes.get(pod.spec.node_name)
+    node = known.nodes.get(name)
     if node is None:
-        return _age(pod, now) > QUARANTINE
+        return _missing_since(pod, known.departed.get(name), now) < now - QUARANTINE
     return deleting and any(taint.key == OUT_OF_SERVICE for taint in node.spec.taints)
 
 
-def _age(pod: Pod, now: datetime) -> timedelta:
+def _missing_since(pod: Pod, departed: datetime | None, now: datetime) -> datetime:
+    """When the pod was there and its node was not, for the first time."""
     created = pod.metadata.creation_timestamp
-    return now - datetime.fromisoformat(created) if created else timedelta()
+    since = datetime.fromisoformat(created) if created else now
+    return since if departed is None else max(since, departed)
 
 
 def _remove(keys: list[Key], now: datetime) -> int:
     with objects.writing(identity=IDENTITY) as writer:
         writer.load(kind(PODS), keys)
         pods = [pod for key in keys if isinstance(pod := writer.get(kind(PODS), *key), Pod)]
-        writer.load(kind(NODES), {("", pod.spec.node_name) for pod in pods if pod.spec.node_name})
-        return sum(_remove_one(writer, key, now) for key in keys)
+        names = {pod.spec.node_name for pod in pods if pod.spec.node_name}
+        writer.load(kind(NODES), {("", name) for name in names})
+        nodes = {name: node for name in names if isinstance(node := writer.get(kind(NODES), "", name), Node)}
+        known = NodesAndDepartures(nodes, _departures(names))
+        lost = [pod for pod in pods if is_lost(pod, known, now)]
+        notes = {pod.metadata.uid: _note(pod) for pod in lost if pod.spec.node_name not in ("", *nodes)}
+        writer.load(kind(EVENTS), [event_recorder.key_of(note) for note in notes.values()])
+        return sum(_remove_one(writer, pod, notes.get(pod.metadata.uid), now) for pod in lost)
 
 
-def _remove_one(writer: Writer, key: Key, now: datetime) -> bool:
-    pod = cast("Pod | None", writer.get(kind(PODS), *key))
-    if pod is None or not is_lost(pod, _node_of(writer, pod), now):
-        return False
+def _remove_one(writer: Writer, pod: Pod, note: EventNote | None, now: datetime) -> bool:
+    """note: where its node is missing."""
     if pod.status.phase not in FINISHED_PHASES:
-        status = structs.replace(pod.status, phase="Failed", reason="NodeLost" if pod.spec.node_name else "")
-        pod = cast("Pod", writer.update(kind(PODS), structs.replace(pod, status=status), subresource="status"))
+        ended = _ended(pod, now) if note is not None else structs.replace(pod.status, phase="Failed")
+        writer.update(kind(PODS), structs.replace(pod, status=ended), subresource="status")
+    if note is not None:
+        event_recorder.record(writer, note, now=now)
     try:
-        writer.delete(kind(PODS), *key, uid=pod.metadata.uid, grace_seconds=0)
+        writer.delete(kind(PODS), *key_of(pod), uid=pod.metadata.uid, grace_seconds=0)
     except NotFound:
         return False
     return True
 
 
-def _node_of(writer: Writer, pod: Pod) -> dict[str, Node]:
-    node = cast("Node | None", writer.get(kind(NODES), "", pod.spec.node_name)) if pod.spec.node_name else None
-    return {} if node is None else {node.metadata.name: node}
+def _ended(pod: Pod, now: datetime) -> PodStatus:
+    """Of a pod whose node is missing."""
+    disruption = PodCondition(
+        type="DisruptionTarget",
+        status="True",
+        reason="DeletionByPodGC",
+        message="PodGC: node no longer exists",
+        last_transition_time=timestamp(now),
+    )
+    others = (one for one in pod.status.conditions if one.type != disruption.type)
+    return structs.replace(pod.status, phase="Failed", reason="NodeLost", conditions=(*others, disruption))
+
+
+def _note(pod: Pod) -> EventNote:
+    message = f"Pod is removed: its node {pod.spec.node_name} does not exist"
+    return EventNote(regarding=pod, type="Warning", reason="NodeLost", message=message, component=COMPONENT)
 
 
 CONTROLLER = Controller(
     name="sweep_pods",
     does="removes pods whose node is gone or out of service, and deleted ones that never had a node",
     reconcile=sweep,
-    every=20,
+    # A node that does not come back ends without an event.
+    every=3,
     wakes_on=frozenset({(NODES, DELETED)}),
     most_per_turn=MOST,
 )

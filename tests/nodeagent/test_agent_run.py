@@ -166,18 +166,38 @@ def test_the_node_is_registered_with_a_lease(api: FakeApi, tmp_path: Path) -> No
     assert lease["metadata"]["ownerReferences"][0]["uid"] == node["metadata"]["uid"]
 
 
-def test_a_node_that_somebody_deletes_is_registered_anew(api: FakeApi, tmp_path: Path) -> None:
+def test_a_node_that_somebody_deletes_stays_away_until_somebody_wants_it_back(api: FakeApi, tmp_path: Path) -> None:
     with running(agent_of(api, tmp_path)):
         before = api.find("nodes", NODE, "")
         api.delete("nodes", NODE, "", grace=0)
+        eventually(api, lambda: [e["reason"] for e in api.all("events")] == ["NodeGone"])
+        for slice_ in api.all("resourceslices"):  # as the server does with what the Node owned
+            api.delete("resourceslices", slice_["metadata"]["name"], "", grace=0)
+        come(api, "p")
+        eventually(api, lambda: is_ready(api, "p"))
+        assert api.all("nodes") == api.all("resourceslices") == []
 
+        cordoned = {"metadata": {"name": NODE, "labels": {"rack": "7"}}, "spec": {"unschedulable": True}}
+        api.put("nodes", cordoned)
+        eventually(api, lambda: api.all("resourceslices"))
         eventually(api, lambda: "status" in (api.find("nodes", NODE, "") or {}))
 
     after = api.find("nodes", NODE, "")
     assert before is not None
     assert after is not None
-    assert after["metadata"]["uid"] != before["metadata"]["uid"]
+    assert after["metadata"]["labels"].items() >= {"rack": "7", "kubernetes.io/hostname": NODE}.items()
+    assert after["spec"] == {"unschedulable": True}, "what the administrator says stays"
     assert {c["type"]: c["status"] for c in after["status"]["conditions"]}["Ready"] == "True"
+    (owner,) = api.all("resourceslices")[0]["metadata"]["ownerReferences"]
+    assert owner["uid"] == after["metadata"]["uid"]
+
+
+def test_an_agent_that_is_restarted_registers_a_node_that_was_deleted(api: FakeApi, tmp_path: Path) -> None:
+    with running(agent_of(api, tmp_path)):
+        api.delete("nodes", NODE, "", grace=0)
+        eventually(api, lambda: api.all("events"))
+    with running(agent_of(api, tmp_path)):
+        eventually(api, lambda: "status" in (api.find("nodes", NODE, "") or {}))
 
 
 def test_a_label_that_the_node_got_later_counts_for_allocations(api: FakeApi, tmp_path: Path) -> None:

@@ -393,6 +393,7 @@ _CONTROL_PLANE = (
         _rule(("delete", "list", "watch"), CORE, "pods"),
         _rule(READ, CORE, "nodes"),
         _rule(("patch",), CORE, "pods/status"),
+        _EVENTS_RULE,
     ),
     _role(
         f"{CONTROLLER}resource-claim-controller",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -15,10 +15,20 @@ from manciple.api import namespaces as api_namespaces
 from manciple.store import history, objects
 from manciple.store.records import EventRecord
 from manciple.wire.machinery import Event
-from scheduling.controllers import claims, namespaces, podgc, pruning, reservations
+from scheduling.controllers import claims, namespaces, podgc, pruning, reservations, stray_slices
 from scheduling.coordination import CursorFollower
 from scheduling.resources import EVENTS, kind
-from tests.builders import NAMESPACE, make_allocation, make_claim, make_namespace, make_node, make_pod, make_template
+from tests.builders import (
+    NAMESPACE,
+    make_allocation,
+    make_claim,
+    make_devices,
+    make_namespace,
+    make_node,
+    make_pod,
+    make_slice,
+    make_template,
+)
 from tests.scheduling.cluster import Cluster, kind_of, with_spec
 
 # Pods -----------------------------------------------------------------------------------------------------------------
@@ -40,11 +50,28 @@ def test_a_pod_of_a_node_that_went_gives_its_claim_back(cluster: Cluster) -> Non
     cluster.create(make_template("one-gpu"))
     cluster.create(make_pod("web", templates={"gpu": "one-gpu"}))
     cluster.settle()
+    cluster.later(600)
     cluster.delete(cluster.node())
-    cluster.later(60)
-    podgc.sweep(cluster.now)
+    cluster.now = datetime.now(UTC)
+    cluster.later(39)
+    assert podgc.sweep(cluster.now) == 0, "the node may come back"
+    cluster.later(3)
+    assert podgc.sweep(cluster.now) == 1
+    (told,) = [event for event in cluster.all(Event) if event.reason == "NodeLost"]
+    assert "its node node-1 does not exist" in told.message
     cluster.settle()
     assert cluster.all(ResourceClaim) == []
+
+
+def test_a_node_that_comes_back_in_time_keeps_its_pods(cluster: Cluster) -> None:
+    cluster.create(make_node())
+    cluster.create(make_pod("web", node="node-1"))
+    cluster.later(600)
+    cluster.delete(cluster.node())
+    cluster.create(make_node())
+    assert podgc.sweep(cluster.now) == 0
+    cluster.later(60)
+    assert podgc.sweep(cluster.now) == 0
 
 
 @pytest.mark.parametrize(("taints", "gone"), [((), False), ((OUT_OF_SERVICE,), True)], ids=["up", "out of service"])
@@ -64,6 +91,17 @@ def test_a_pod_with_a_node_is_left_alone(cluster: Cluster) -> None:
     cluster.create(make_pod("web", node="node-1"))
     cluster.later(3600)
     assert podgc.sweep(cluster.now) == 0
+
+
+def test_a_driver_that_publishes_for_a_node_that_is_gone_is_told(cluster: Cluster) -> None:
+    cluster.create(make_namespace("default"))
+    cluster.create(make_node("node-1"))
+    for node in ("node-1", "node-2"):
+        cluster.create(make_slice(node=node, devices=make_devices(1)))
+    assert stray_slices.sweep(cluster.now) == 1
+    (told,) = cluster.all(Event)
+    assert (told.involved_object.kind, told.reason) == ("ResourceSlice", "NodeMissing")
+    assert told.message.startswith("Node node-2 does not exist: it was deleted, or is not registered yet.")
 
 
 # Events ---------------------------------------------------------------------------------------------------------------
