@@ -88,6 +88,29 @@ def check_claim(pod: Pod, use: ClaimUse, claim: ResourceClaim, *, node: NodeFact
     selector = allocation.node_selector
     if selector is not None and not node_selector_matches(selector, node.name, node.labels):
         raise PrepareRefused(f"ResourceClaim {name} is allocated for other nodes than {node.name}")
+    check_requests(pod, use, claim)
+
+
+def check_requests(pod: Pod, use: ClaimUse, claim: ResourceClaim) -> None:
+    """Raises: PrepareRefused where a container names a request that the claim does not have.
+
+    A kubelet starts it without a device and without a word.
+    """
+    known = set(_requests_of(claim))
+    for container in (*pod.spec.init_containers, *pod.spec.containers):
+        for one in container.resources.claims:
+            if one.name == use.entry and one.request and one.request not in known:
+                raise PrepareRefused(
+                    f"container {container.name} names request {one.request} of ResourceClaim {claim.metadata.name}, "
+                    f"which has {', '.join(sorted(known)) or 'none'}; the container would start without a device"
+                )
+
+
+def _requests_of(claim: ResourceClaim) -> Iterator[str]:
+    """`request` and `request/subrequest`."""
+    for request in claim.spec.devices.requests:
+        yield request.name
+        yield from (f"{request.name}/{alternative.name}" for alternative in request.first_available)
 
 
 def _owned_by(claim: ResourceClaim, pod: Pod) -> bool:

@@ -92,6 +92,20 @@ def from_template(name: str, generated: str | None) -> dict[str, Any]:
     return document
 
 
+def test_a_container_that_names_a_request_that_is_not_there_is_refused(machine: Machine) -> None:
+    machine.api.put("resourceclaims", claim("c", "gpu-0", pods=("uid-p",)))
+    machine.api.put("pods", pod("p", container("main", "gpus/nope"), claims={"gpus": "c"}))
+
+    machine.look()
+
+    assert machine.agent.runtime.runs("uid-p") == {}
+    (told,) = machine.events("FailedPrepareDynamicResources")
+    assert told.endswith(
+        "container main names request nope of ResourceClaim c, which has gpu0; "
+        "the container would start without a device"
+    )
+
+
 def owned(document: dict[str, Any], uid: str) -> dict[str, Any]:
     owner = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": uid, "controller": True}
     return {**document, "metadata": {**document["metadata"], "ownerReferences": [owner]}}
