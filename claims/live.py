@@ -82,8 +82,8 @@ def claim_topics(record: EventRecord) -> Iterable[str]:
 
 
 def pod_topics(record: EventRecord) -> Iterable[str]:
-    """The list of pods, and this one."""
-    return ("pods", f"pod:{record.namespace}/{record.name}")
+    """The pods of a namespace, and this one."""
+    return (f"pods:{record.namespace}", f"pod:{record.namespace}/{record.name}")
 
 
 def _held(status: dict[str, Any]) -> _Held:

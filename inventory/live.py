@@ -65,9 +65,9 @@ def _without_times(text: str) -> str:
 
 
 def node_pod_topics(record: EventRecord) -> Iterable[str]:
-    """The pods of the node that a pod is or was bound to."""
+    """A namespace's pods on the node that a pod is or was bound to."""
     names = {record.fields.get("spec.nodeName"), (record.previous_fields or {}).get("spec.nodeName")}
-    return [f"node-pods:{name}" for name in names if name]
+    return [f"node-pods:{name}:{record.namespace}" for name in names if name]
 
 
 def namespace_topics(_record: EventRecord) -> Iterable[str]:

@@ -4,7 +4,7 @@
     HTTP, a log        -> manciple.api.subresources, likewise
     HTTP, all else     -> manciple.api.intake: Django as WSGI, in threads (several times faster than Django's own ASGI
                           handler)
-    WebSocket          -> Channels
+    WebSocket          -> manciple.live by Channels; any but the pages' is refused
     lifespan           -> the end of the process ends the streams and the log's tail
 
 Any number of listeners may serve it (the API with TLS, the pages on plain loopback).
@@ -15,23 +15,21 @@ from __future__ import annotations
 import asyncio
 import os
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 from django.core.wsgi import get_wsgi_application
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "manciple.settings")
 _django: Any = get_wsgi_application()  # sets Django up: what is imported below needs the apps
 
-from channels.auth import AuthMiddlewareStack  # noqa: E402
-from channels.routing import URLRouter  # noqa: E402
 from channels.security.websocket import AllowedHostsOriginValidator  # noqa: E402
 
 from manciple.api import subresources  # noqa: E402
-from manciple.api.auditing import Noting  # noqa: E402
+from manciple.api.auditing import Noting, NotingSocket  # noqa: E402
 from manciple.api.faults import note, unavailable  # noqa: E402
 from manciple.api.intake import Intake  # noqa: E402
+from manciple.api.sockets import closed_door  # noqa: E402
 from manciple.api.streams import (  # noqa: E402
-    Application,
     Receive,
     Scope,
     Send,
@@ -40,21 +38,20 @@ from manciple.api.streams import (  # noqa: E402
 )
 from manciple.api.watch import is_watch, watch  # noqa: E402
 from manciple.audit import trail  # noqa: E402
-from manciple.live.consumers import websocket_urlpatterns  # noqa: E402
+from manciple.live.consumers import NOT_SIGNED_IN, PATH, live  # noqa: E402
 from manciple.store.tail import Tail  # noqa: E402
 
 #: The close code of RFC 6455's registry for a server that cannot serve a socket now; pages reconnect.
 TRY_AGAIN_LATER = 1013
 
-_routes: Any = websocket_urlpatterns
 _pages_and_rest = Intake.of_settings(_django)
-_sockets = cast("Application", AllowedHostsOriginValidator(AuthMiddlewareStack(URLRouter(_routes))))
+_pages_sockets: Any = AllowedHostsOriginValidator(live)
 
 
 async def application(scope: Scope, receive: Receive, send: Send) -> None:
     """Hands each connection to the part that serves it."""
     if scope["type"] == "websocket":
-        await _serve_socket(scope, receive, send)
+        await _serve_socket(scope, receive, NotingSocket(scope, send, unknown=NOT_SIGNED_IN))
     elif scope["type"] == "lifespan":
         await _live(receive, send)
     else:
@@ -71,8 +68,9 @@ async def _answer(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 async def _serve_socket(scope: Scope, receive: Receive, send: Send) -> None:
+    serve = _pages_sockets if scope["path"] == PATH else closed_door
     try:
-        await _sockets(scope, receive, send)
+        await serve(scope, receive, send)
     except Exception as error:
         if unavailable(error) is None:
             raise

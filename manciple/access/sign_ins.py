@@ -12,6 +12,7 @@ from django.contrib.auth.signals import user_logged_in, user_logged_out
 from django.http import HttpRequest
 from django.utils import timezone
 
+from manciple.access.authentication import epoch
 from manciple.access.models import SignIn
 from manciple.access.passwords import address_of
 
@@ -42,6 +43,7 @@ def _forget(request: HttpRequest, **_: Any) -> None:
     """Called before the session is emptied."""
     if key := request.session.session_key:
         SignIn.objects.filter(session_key=key).delete()
+        epoch.advance()  # for the pages that are open with this session
 
 
 def of_person(person: Any) -> list[SignIn]:
@@ -51,12 +53,14 @@ def of_person(person: Any) -> list[SignIn]:
 
 
 def end(found: Iterable[SignIn]) -> int:
-    """End these sessions; returns how many."""
+    """End these sessions, and with them what is open in them; returns how many."""
     store: Any = import_module(settings.SESSION_ENGINE).SessionStore
     ended = list(found)
     for one in ended:
         store(one.session_key).delete()
     SignIn.objects.filter(pk__in=[one.pk for one in ended]).delete()
+    if ended:
+        epoch.advance()
     return len(ended)
 
 

@@ -35,8 +35,9 @@ HEADER = "Audit-Id"
 _CLIENTS_ID = re.compile(r"[A-Za-z0-9._:-]{1,64}")
 _VERBS = {"POST": "create", "GET": "get", "HEAD": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 _WRITING = frozenset({"create", "update", "patch", "delete", "deletecollection"})
+UNAUTHORIZED, FORBIDDEN = 401, 403
 #: Of requests that only read, these answers are told.
-_DENIALS = frozenset({401, 403, 429})
+_DENIALS = frozenset({UNAUTHORIZED, FORBIDDEN, 429})
 #: Messages of these answers quote the document.
 _QUOTING = frozenset({400, 422})
 #: Bytes of an answer that are looked into for what it says of the object.
@@ -72,7 +73,7 @@ def begin_in(scope: Any) -> Origin:
     headers = dict(scope["headers"])
     client = scope.get("client")
     origin = begin(
-        method=scope["method"],
+        method=scope.get("method", "GET"),  # a WebSocket begins with one
         path=scope["path"],
         query=scope["query_string"].decode("latin-1"),
         addresses=(client[0] if client else "", scope.get(PEER, "")),
@@ -218,3 +219,32 @@ class Noting:
         elif not self._origin.closed:
             conclude(self._origin, self._path, code=self._code, body=message.get("body", b""))
         await self._send(message)
+
+
+class NotingSocket:
+    """The `send` of a WebSocket: the trail is told where it is refused. unknown: closes those of nobody.
+
+    A page's socket is accepted before it is closed, or the browser would not tell its script the reason; one that is
+    closed later, because its session has ended, was not refused.
+    """
+
+    def __init__(self, scope: Any, send: Any, *, unknown: int) -> None:
+        self._origin = begin_in(scope)
+        self._path: str = scope["path"]
+        self._send = send
+        self._unknown = unknown
+        self._accepted = self._heard = False
+
+    async def __call__(self, message: Any) -> None:
+        if message["type"] == "websocket.close" and not self._heard:
+            self._note(message.get("code"))
+        self._accepted |= message["type"] == "websocket.accept"
+        self._heard |= message["type"] == "websocket.send"
+        await self._send(message)
+
+    def _note(self, code: int | None) -> None:
+        """A code of its own says that the server could not serve it now."""
+        if code == self._unknown:
+            conclude(self._origin, self._path, code=UNAUTHORIZED, body=b"")
+        elif code is None and not self._accepted:
+            conclude(self._origin, self._path, code=FORBIDDEN, body=b"")

@@ -19,9 +19,9 @@ import asyncio
 import threading
 import weakref
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, MutableMapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, ClassVar, TypeVar
 from urllib.parse import parse_qsl
@@ -31,6 +31,7 @@ from django.db import close_old_connections
 
 from manciple.access import rbac
 from manciple.access.authentication.chain import Credentials
+from manciple.access.authentication.rounds import Rounds
 from manciple.api.answers import error_answer
 from manciple.api.authentication import CERTIFICATE, ORIGIN, PEER
 from manciple.api.door import Admission, attributes_of
@@ -137,8 +138,8 @@ class Hub:
         self._unsubscribe: Callable[[], None] | None = None
         #: every event up to this revision was queued for the watchers
         self.position = 0
-        #: set, and replaced, when a role or binding was written
-        self.rights_changed = asyncio.Event()
+        #: called when a role or binding was written
+        self._rights: set[Callable[[], None]] = set()
         #: the server stops: whatever is streamed ends
         self.stopping = asyncio.Event()
 
@@ -171,6 +172,15 @@ class Hub:
         if self._started is None:
             self._started = self._loop.create_task(self._start())
         await asyncio.shield(self._started)
+
+    @contextmanager
+    def telling_of_rights(self, tell: Callable[[], None]) -> Iterator[None]:
+        """Have `tell` called when a role or binding was written."""
+        self._rights.add(tell)
+        try:
+            yield
+        finally:
+            self._rights.discard(tell)
 
     def leave(self, watcher: Watcher) -> None:
         self._watchers[watcher.resource].discard(watcher)
@@ -213,8 +223,8 @@ class Hub:
         rights = [record.revision for record in records if record.resource in rbac.RESOURCES]
         if rights:
             rbac.expect(rights[-1])
-            self.rights_changed.set()
-            self.rights_changed = asyncio.Event()
+            for tell in tuple(self._rights):
+                tell()
         for record in records:
             watchers = self._watchers.get(record.resource)
             if watchers:
@@ -256,17 +266,39 @@ async def admitted(scope: Scope) -> Admission:
 
 async def refused(admission: Admission) -> ApiError:
     """Returns when whoever has a stream may have it no longer: why."""
-    hub = Hub.of_running_loop()
+    hub, doubt = Hub.of_running_loop(), _Doubt()
     await hub.follow()
-    while True:
-        changed, identified = hub.rights_changed, True
+    with hub.telling_of_rights(doubt.of_rights), Rounds.of_running_loop().asking(doubt.of_credentials):
+        while True:
+            identified = await doubt.arises()
+            error = await in_reader(partial(admission.refused, identified=identified))
+            if error is not None and error.code < INTERNAL_ERROR:
+                return error
+
+
+class _Doubt:
+    """Whether a stream's client is still who it was, and may still have it."""
+
+    def __init__(self) -> None:
+        self._event = asyncio.Event()
+        self._identified = True
+
+    def of_rights(self) -> None:
+        self._event.set()
+
+    def of_credentials(self) -> None:
+        self._identified = False
+        self._event.set()
+
+    async def arises(self) -> bool:
+        """Returns whether what the client showed need not be looked at again."""
         try:
-            await asyncio.wait_for(changed.wait(), ASKED_AGAIN)
+            await asyncio.wait_for(self._event.wait(), ASKED_AGAIN)
         except TimeoutError:
-            identified = False
-        error = await in_reader(partial(admission.refused, identified=identified))
-        if error is not None and error.code < INTERNAL_ERROR:
-            return error
+            self._identified = False
+        identified, self._identified = self._identified, True
+        self._event.clear()
+        return identified
 
 
 def shown_in(scope: Scope) -> Credentials:

@@ -1,7 +1,8 @@
 """The WebSocket of an open page: says which parts of it are out of date.
 
-Server to browser: {"revision": N, "topics": [...]}; {"revision": N, "everything": true} after too long an absence.
-Browser to server: nothing; it reconnects with `?after=REVISION` of the page it shows.
+Server to browser: {"revision": N, "topics": [...]}; {"revision": N, "everything": true} after too long an absence, and
+when what its person may see has changed. Browser to server: nothing; it reconnects with `?after=REVISION` of the page
+it shows. The socket ends with the session: signing out, a new password, an account that is closed.
 """
 
 from __future__ import annotations
@@ -11,71 +12,120 @@ from contextlib import suppress
 from typing import Any
 from urllib.parse import parse_qs
 
-from asgiref.sync import sync_to_async
-from channels.generic.websocket import AsyncJsonWebsocketConsumer, AsyncWebsocketConsumer
-from django.urls import path, re_path
+from channels.db import database_sync_to_async
+from channels.generic.websocket import AsyncJsonWebsocketConsumer
+from channels.sessions import CookieMiddleware
+from django.conf import settings
+from django.db import Error
 
-from manciple.live.topics import Relay, TopicChange, heard_by, relay
+from manciple.access.authentication.chain import CERTIFICATE, PEER, Credentials
+from manciple.access.authentication.rounds import Rounds
+from manciple.live.topics import Heard, Relay, TopicChange, heard_in, relay
 
+#: Where browsers connect.
+PATH = "/live"
 #: Changes within this time go out as one message (seconds): 50 changes/s become at most 25 messages/s.
 GATHERING_TIME = 0.04
+#: Seconds after which it is asked who listens even where nothing is known to have changed: sessions grow old.
+ASKED_AGAIN = 60.0
+#: Seconds after which what could not be told for lack of the database is tried again.
+RETRY = 1.0
 #: Close code for somebody who is not signed in; the page then asks to sign in again instead of reconnecting.
 NOT_SIGNED_IN = 4401
 
 
-class ClosedDoor(AsyncWebsocketConsumer):
-    """Refuses (HTTP 403) whoever opens a socket where none is served: `kubectl exec` tries one before it asks again."""
-
-    async def connect(self) -> None:
-        await self.close()
-
-
 class LiveConsumer(AsyncJsonWebsocketConsumer):
-    """One page's connection."""
+    """One page's connection. Everything but `_hear` runs in its event loop."""
 
     async def connect(self) -> None:
-        await self.accept()
-        user = self.scope["user"]
-        if user is None or not user.is_authenticated:
-            await self.close(NOT_SIGNED_IN)
-            return
         self._loop = asyncio.get_running_loop()
+        self._telling = asyncio.Lock()
+        self._heard: Heard | None = None
         self._topics: set[str] = set()
         self._revision = 0
+        self._everything = False
+        self._asks = True
         self._due: asyncio.TimerHandle | None = None
-        self._heard = await sync_to_async(heard_by)(user)
-        self._relay: Relay = await sync_to_async(relay)()
+        self._relay: Relay = await database_sync_to_async(relay)()
+        self._next = self._loop.call_later(ASKED_AGAIN, self._ask)
         missed = self._relay.join(self._hear, after=_after(self.scope["query_string"]))
-        await self.send_json(self._message(missed))
+        Rounds.of_running_loop().join(self._ask)
+        self._take(missed)
+        try:
+            await self._look()
+            await self.accept()  # whoever is not signed in, too: a browser tells no reason for what was never open
+            await self._tell()
+        except BaseException:
+            self._leave()
+            raise
 
     async def disconnect(self, code: int) -> None:  # noqa: ARG002 - the signature is Channels'
         if hasattr(self, "_relay"):
-            self._relay.leave(self._hear)
-            if self._due:
-                self._due.cancel()
+            self._leave()
+
+    def _leave(self) -> None:
+        self._relay.leave(self._hear)
+        Rounds.of_running_loop().leave(self._ask)
+        self._next.cancel()
+        if self._due:
+            self._due.cancel()
 
     def _hear(self, change: TopicChange) -> None:
         """Called in the tail's thread."""
         self._loop.call_soon_threadsafe(self._gather, change)
 
     def _gather(self, change: TopicChange) -> None:
-        self._topics.update(self._heard(change.topics))
-        self._revision = change.revision
+        self._take(change)
+        self._plan()
+
+    def _take(self, change: TopicChange) -> None:
+        self._topics |= change.topics
+        self._revision = max(self._revision, change.revision)
+        self._everything |= change.everything
+        self._asks |= change.rights
+
+    def _ask(self) -> None:
+        """Whoever opened the page may have gone, or may hear less."""
+        self._asks = True
+        self._next.cancel()
+        self._next = self._loop.call_later(ASKED_AGAIN, self._ask)
+        self._plan()
+
+    def _plan(self, *, after: float = GATHERING_TIME) -> None:
         if self._due is None:
-            self._due = self._loop.call_later(GATHERING_TIME, lambda: asyncio.ensure_future(self._flush()))
+            self._due = self._loop.call_later(after, lambda: asyncio.ensure_future(self._flush()))
 
     async def _flush(self) -> None:
         self._due = None
-        change = TopicChange(self._revision, frozenset(self._topics))
-        self._topics.clear()
-        with suppress(OSError):  # the page has been closed meanwhile; `disconnect` follows
-            await self.send_json(self._message(change))
+        try:
+            with suppress(OSError):  # the page has been closed meanwhile; `disconnect` follows
+                await self._tell()
+        except Error:  # the database is away: what is gathered is told when it is back
+            self._plan(after=RETRY)
 
-    def _message(self, change: TopicChange) -> dict[str, Any]:
-        message: dict[str, Any] = {"revision": change.revision, "topics": sorted(self._heard(change.topics))}
-        if change.everything:
-            message["everything"] = True
-        return message
+    async def _tell(self) -> None:
+        """Say what is gathered, to who may hear it now. Raises: django.db.Error, and keeps it."""
+        async with self._telling:
+            while self._asks:
+                await self._look()
+            if self._heard is None:
+                await self.close(NOT_SIGNED_IN)
+                return
+            message: dict[str, Any] = {"revision": self._revision, "topics": sorted(self._heard(self._topics))}
+            if self._everything:
+                message["everything"] = True
+            self._topics, self._everything = set(), False
+            await self.send_json(message)
+
+    async def _look(self) -> None:
+        session = self.scope["cookies"].get(settings.SESSION_COOKIE_NAME, "")
+        self._asks, before = False, self._heard
+        try:
+            self._heard = await database_sync_to_async(heard_in)(session, _shown(self.scope))
+        except BaseException:
+            self._asks = True
+            raise
+        self._everything |= before is not None and before != self._heard
 
 
 def _after(query: bytes) -> int:
@@ -84,8 +134,15 @@ def _after(query: bytes) -> int:
     return int(given) if given.isdigit() else -1
 
 
-#: Where browsers connect.
-websocket_urlpatterns = [
-    path("live", LiveConsumer.as_asgi()),  # type: ignore[arg-type]  # Channels routes by Django's path()
-    re_path("", ClosedDoor.as_asgi()),  # type: ignore[arg-type]
-]
+def _shown(scope: Any) -> Credentials:
+    client = scope.get("client")
+    return Credentials(
+        headers={name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]},
+        certificate=scope.get(CERTIFICATE),
+        address=client[0] if client else "",
+        peer=scope.get(PEER, ""),
+    )
+
+
+#: The ASGI application of these sockets.
+live: Any = CookieMiddleware(LiveConsumer.as_asgi())

@@ -16,15 +16,19 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from manciple.access import rbac
+from manciple.access.authentication.chain import Credentials
 from manciple.store.tail import EventRecord, Tail, latest_revision
 
 #: event -> the topics it touches. Called in the order of the log, by one thread.
 TopicsOf = Callable[[EventRecord], Iterable[str]]
 
-#: a signed-in user -> which of some topics they may hear. Made once for a connection; may read the database.
-Sight = Callable[[Any], Callable[[Iterable[str]], Iterable[str]]]
+#: Which of some topics somebody may hear.
+Heard = Callable[[Iterable[str]], Iterable[str]]
+#: The key of a browser's session, and what else its socket shows -> what its person may hear; None where nobody is
+#: signed in. Asked when a socket is opened, and again for as long as it is open; reads the database.
+Sight = Callable[[str, Credentials], Heard | None]
 
 _registered: dict[str, list[TopicsOf]] = {}
 _sight: list[Sight] = []
@@ -41,13 +45,13 @@ def touched_by(record: EventRecord) -> frozenset[str]:
 
 
 def show_only(sight: Sight) -> None:
-    """Ask `sight`, once for each connection, which topics its user may hear."""
+    """Ask `sight` who listens and which topics they may hear: topics name objects."""
     _sight[:] = [sight]
 
 
-def heard_by(user: Any) -> Callable[[Iterable[str]], Iterable[str]]:
-    """Which of some topics `user` may hear: a topic names objects, and not everybody may know of all of them."""
-    return _sight[0](user) if _sight else lambda topics: topics
+def heard_in(session: str, shown: Credentials) -> Heard | None:
+    """What the person of this session may hear; None where nobody is signed in."""
+    return _sight[0](session, shown) if _sight else None
 
 
 # The relay ------------------------------------------------------------------------------------------------------------
@@ -61,11 +65,15 @@ KEPT_CHANGES = 10_000
 
 @dataclass(frozen=True, slots=True)
 class TopicChange:
-    """What pages must fetch again to show `revision`. `everything`: the page was away too long to say what changed."""
+    """What pages must fetch again to show `revision`. `everything`: the page was away too long to say what changed.
+
+    rights: a role or binding was written, so that somebody may hear less from now on.
+    """
 
     revision: int
     topics: frozenset[str]
     everything: bool = False
+    rights: bool = False
 
 
 Listener = Callable[[TopicChange], None]
@@ -84,7 +92,10 @@ class Relay:
     def receive(self, records: Sequence[EventRecord]) -> None:
         """Take the next events of the log (the tail's callback)."""
         topics = frozenset(topic for record in records for topic in _topics(record))
-        change = TopicChange(records[-1].revision, topics)
+        rights = [record.revision for record in records if record.resource in rbac.RESOURCES]
+        if rights:
+            rbac.expect(rights[-1])
+        change = TopicChange(records[-1].revision, topics, rights=bool(rights))
         with self._lock:
             self._revision = change.revision
             self._kept.append(change)

@@ -11,6 +11,6 @@ class PagesConfig(AppConfig):
 
     def ready(self) -> None:
         from manciple.live import topics  # noqa: PLC0415 - models are there only now
-        from manciple.pages.people import topics_seen_by  # noqa: PLC0415
+        from manciple.pages.listening import heard_in  # noqa: PLC0415
 
-        topics.show_only(topics_seen_by)
+        topics.show_only(heard_in)

@@ -8,7 +8,6 @@ would be refused, and the writer asks again (`manciple.access.in_process`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -21,8 +20,6 @@ from manciple.access.attributes import Attributes
 from manciple.access.people import identity_of_user
 from manciple.wire.identity import MASTERS, Identity
 
-#: Live topics that name a namespace: `pod:NAMESPACE/NAME`, `claims:NAMESPACE`.
-NAMESPACED_TOPICS = ("pod:", "claim:", "claims:", "template:", "events:")
 #: What a namespace's pages are made of, and what whoever works there makes: plural.group
 WORK = ("pods", "resourceclaims.resource.k8s.io")
 
@@ -123,16 +120,3 @@ def demand(request: HttpRequest, what: str, verb: str, resource: str) -> Person:
 
 def _refusal(what: str, where: str) -> str:
     return f"You may not {what}. Ask an administrator for a role that allows it{where}."
-
-
-def topics_seen_by(user: Any) -> Callable[[Iterable[str]], Iterable[str]]:
-    """For the live line of one page: leaves out the topics that name what `user` may not see. Reads the database."""
-    person = person_of_user(user)
-    if person.namespaces is None:
-        return lambda topics: topics
-    return lambda topics: [topic for topic in topics if person.sees(_namespace_of(topic))]
-
-
-def _namespace_of(topic: str) -> str:
-    prefix = next((one for one in NAMESPACED_TOPICS if topic.startswith(one)), None)
-    return topic.removeprefix(prefix).partition("/")[0] if prefix else ""

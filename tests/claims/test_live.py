@@ -55,7 +55,7 @@ def test_claims_are_kept_apart() -> None:
 
 
 def test_pods_touch_their_list_and_themselves_and_claims_their_namespace() -> None:
-    assert set(pod_topics(event("ADDED"))) == {"pods", "pod:default/c"}
+    assert set(pod_topics(event("ADDED"))) == {"pods:default", "pod:default/c"}
     assert set(claim_topics(event("ADDED"))) == {"claims:default"}
 
 

@@ -13,7 +13,7 @@ from manciple.asgi import TRY_AGAIN_LATER, application
 
 
 @pytest.mark.parametrize("path", ["/api/v1/namespaces/default/pods/web/exec", "/", "/nonsense"])
-def test_a_socket_that_nobody_serves_is_refused(path: str) -> None:
+def test_a_socket_that_nobody_serves_is_refused(transactional_db: None, path: str) -> None:
     async def opened() -> dict[str, Any]:
         scope = {"type": "websocket", "path": path, "query_string": b"", "headers": [], "subprotocols": []}
         socket: Any = ApplicationCommunicator(application, scope)  # type: ignore[no-untyped-call]
@@ -24,8 +24,10 @@ def test_a_socket_that_nobody_serves_is_refused(path: str) -> None:
     assert asyncio.run(opened())["type"] == "websocket.close"
 
 
-def test_a_page_whose_socket_meets_an_outage_is_told_to_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def away(_scope: Any) -> None:
+def test_a_page_whose_socket_meets_an_outage_is_told_to_come_back(
+    transactional_db: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(*_shown: Any) -> None:
         raise OperationalError("connection refused")
 
     async def opened() -> dict[str, Any]:
@@ -37,5 +39,5 @@ def test_a_page_whose_socket_meets_an_outage_is_told_to_come_back(monkeypatch: p
         await socket.wait(timeout=10)
         return answer
 
-    monkeypatch.setattr("channels.auth.get_user", away)
+    monkeypatch.setattr("manciple.live.consumers.heard_in", away)
     assert asyncio.run(opened()) == {"type": "websocket.close", "code": TRY_AGAIN_LATER}

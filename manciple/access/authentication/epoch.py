@@ -1,9 +1,10 @@
 """How every process learns at once that a credential is worth nothing any more, without asking at each request.
 
-The database has one counter. Whatever revokes counts it up in its own transaction (`advance`). A process relies on what
-it read of the counter for `WINDOW` seconds, from the moment at which it asked, and whoever has revoked waits as long
-(`settle`). So when a revocation returns, no process lets the credential in, whether or not any message reached it; and
-a process asks at most 20 times a second, however many requests it serves, and not at all where none comes.
+The database has one counter. Whatever revokes, ends a session or changes an account counts it up in its own transaction
+(`advance`). A process relies on what it read of the counter for `WINDOW` seconds, from the moment at which it asked,
+and whoever has revoked waits as long (`settle`). So when a revocation returns, no process lets the credential in,
+whether or not any message reached it; and a process asks at most 20 times a second, however many requests it serves,
+and not at all where none comes.
 
 What is remembered of a credential is remembered with the count at which it was looked up, and holds as long as that is
 the current one.

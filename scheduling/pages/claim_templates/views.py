@@ -107,7 +107,7 @@ def list_templates(request: HttpRequest) -> HttpResponse:
     namespaces = sorted({one.namespace for one in stored})
     table = Table(
         id="templates",
-        topics="template: claims: pods",
+        topics="template: claims: pods:",
         title="Templates",
         query=query,
         columns=COLUMNS,

@@ -111,7 +111,7 @@ def _table(query: ClaimQuery, matching: Sequence[ClaimRow], claims: Iterable[Cla
     shown = [state for state in STATES if counts[state] or state in _USUAL or state == query.state]
     return Table(
         id="claims-list",
-        topics="claims: pods nodes",
+        topics="claims: pods: nodes",
         title="Claims",
         css="rows",
         query=query,

@@ -87,7 +87,7 @@ def _table(query: NodeQuery, nodes: Sequence[Known], snapshot: DeviceSnapshot) -
     page = PageOfRows(len(chosen), SHOWN, query.page)
     return Table(
         id="nodes",
-        topics="nodes slices pool: pods",
+        topics="nodes slices pool: pods:",
         title="Nodes",
         css="stack nodes-tbl",
         query=query,

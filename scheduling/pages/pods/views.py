@@ -139,7 +139,7 @@ def _table(
     namespaces = seen.order_by("namespace").values_list("namespace", flat=True).distinct()
     return Table(
         id="pods-list",
-        topics="pods",
+        topics="pods:",
         title="Pods",
         css="stack pods",
         query=query,

@@ -25,7 +25,8 @@ from manciple.access.kinds.roles import (
 )
 from manciple.pages import durations, links
 from manciple.pages.context import PLACES
-from manciple.pages.people import person_of_user, topics_seen_by
+from manciple.pages.listening import Hearing
+from manciple.pages.people import person_of_user
 from manciple.store import objects
 from manciple.wire.base import ObjectMeta
 from scheduling.pages.finding.views import MORE_PLACES
@@ -137,9 +138,10 @@ def bind(role: str, namespace: str, *subjects: Subject) -> None:
 
 @pytest.mark.django_db
 def test_live_topics_of_other_namespaces_are_not_told() -> None:
-    heard = topics_seen_by(user("mia", "namespace:vision"))
-    topics = ["pods", "pod:vision/a", "pod:nlp-lab/b", "claims:nlp-lab", "pool:gpu.example.com/node-1"]
-    assert list(heard(topics)) == ["pods", "pod:vision/a", "pool:gpu.example.com/node-1"]
+    heard = Hearing.of(person_of_user(user("mia", "namespace:vision")))
+    named = ["pods:vision", "pod:vision/a", "node-pods:node-1:vision", "pool:gpu.example.com/node-1"]
+    others = ["pods:nlp-lab", "pod:nlp-lab/b", "node-pods:node-1:nlp-lab", "claims:nlp-lab", "nothing:known"]
+    assert list(heard([*named, *others])) == named
 
 
 @pytest.mark.django_db

@@ -346,7 +346,7 @@ def test_a_pod_touches_the_node_that_it_is_bound_to(cluster: Cluster) -> None:
     cluster.settle()
     touched = [set(node_pod_topics(record)) for record in read_after(0, resources=["pods"])]
     assert touched[0] == set()
-    assert touched[-1] == {"node-pods:node-1"}
+    assert touched[-1] == {"node-pods:node-1:default"}
 
 
 def test_conditions_of_pressure_are_told_with_what_happens(viewer: Client, cluster: Cluster) -> None:

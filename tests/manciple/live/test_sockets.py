@@ -1,0 +1,280 @@
+"""The pages' WebSockets: who may open one, what each identity hears there, and when it ends.
+
+The identities are the thirteen of the table of recorded decisions (`tests/manciple/access/test_table.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import AsyncExitStack
+from functools import partial
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Group, User
+from django.test import Client
+
+from manciple.access import sign_ins
+from manciple.access.authentication import rounds, tokens
+from manciple.access.bootstrap import ensure_roles
+from manciple.access.membership import Standing, change
+from manciple.api.namespaces import ensure_namespaces
+from manciple.audit import events
+from manciple.audit.models import Entry
+from manciple.audit.searching import Search
+from manciple.live import topics
+from manciple.live.consumers import NOT_SIGNED_IN, PATH
+from manciple.store.tail import Tail, latest_revision
+from tests.manciple.access.test_table import (
+    NODES,
+    RBAC,
+    RESOURCE,
+    TABLE,
+    headers_of,
+    make,
+    meta,
+    set_up_nodes,
+    set_up_people,
+    set_up_team,
+)
+from tests.manciple.api.requests import NAMESPACES, Api
+from tests.manciple.audit.reading import about, look
+from tests.manciple.live.sockets import PAGE, opened
+
+#: Those of the identities who are people: they sign in. "root" is the table's `master`.
+PEOPLE = ("alice", "bob", "carol", "dave", "erin", "master")
+#: What everybody who may sign in hears of: what the inventory holds.
+INVENTORY = {"node:n3", "nodes", "pool:d.example.com/n3", "slices", "class:other", "classes", "namespaces"}
+EXEC = f"{NAMESPACES}/team-a/pods/p/exec?command=sh"
+
+
+def of_namespace(name: str) -> set[str]:
+    """What is heard of what happens in it (see `happen`)."""
+    return {
+        f"pods:{name}", f"pod:{name}/q", f"node-pods:n1:{name}",
+        f"claims:{name}", f"claim:{name}/cl2", f"template:{name}/t2", f"events:{name}",
+    }  # fmt: skip
+
+
+#: person -> the namespaces of which they hear
+HEARD = {
+    "alice": ["team-a"],
+    "bob": ["team-a"],
+    "carol": ["team-a"],
+    "dave": [],
+    "erin": ["team-a", "team-b"],
+    "master": ["team-a", "team-b"],
+}
+#: kind of topics -> what of the API tells the same
+ASKED = {
+    **dict.fromkeys(("node", "nodes"), "/api/v1/nodes"),
+    **dict.fromkeys(("pool", "slices"), f"{RESOURCE}/resourceslices"),
+    **dict.fromkeys(("class", "classes"), f"{RESOURCE}/deviceclasses"),
+    **dict.fromkeys(("pod", "pods", "node-pods"), "/api/v1/namespaces/{}/pods"),
+    **dict.fromkeys(("claim", "claims"), f"{RESOURCE}/namespaces/{{}}/resourceclaims"),
+    "template": f"{RESOURCE}/namespaces/{{}}/resourceclaimtemplates",
+    "events": "/api/v1/namespaces/{}/events",
+}
+
+
+@pytest.fixture
+def root(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Api]:
+    """The table's cluster, as an administrator of its API."""
+    monkeypatch.setattr(rounds, "LOOK", 0.02)
+    Tail.instance().stop()
+    monkeypatch.setattr(topics, "_relay", None)
+    tokens.forget()
+    ensure_namespaces()
+    ensure_roles()
+    api = Api(tokens.issue("alice", ["system:masters"]))
+    set_up_people(api)
+    set_up_nodes(api)
+    for namespace, node in NODES.items():
+        set_up_team(api, namespace, node)
+    yield api
+    Tail.instance().stop()
+    tokens.forget()
+
+
+def signed_in(who: str) -> tuple[User, str]:
+    """The person, and the key of their session. They are in a group of their own: others may look at everything."""
+    name: str = TABLE["who"][who][0]
+    person = User.objects.create_user(name, password="x", is_staff=who == "master")
+    person.groups.add(Group.objects.get_or_create(name="table")[0])
+    return person, session_of(person)
+
+
+def session_of(person: User) -> str:
+    client = Client()
+    client.force_login(person)
+    key: str = client.session.session_key or ""
+    return key
+
+
+def denied() -> list[Entry]:
+    """What the audit trail tells of refusals."""
+    return look(Search(outcome="denied", routine=True))
+
+
+def happen(root: Api) -> None:
+    """Something to each kind of thing that pages show."""
+    make(root, "/api/v1/nodes", meta("n3"))
+    pool = {"name": "n3", "generation": 1, "resourceSliceCount": 1}
+    spec = {"driver": "d.example.com", "nodeName": "n3", "pool": pool, "devices": [{"name": "d0"}]}
+    make(root, f"{RESOURCE}/resourceslices", {**meta("s-n3"), "spec": spec})
+    make(root, f"{RESOURCE}/deviceclasses", {**meta("other"), "spec": {}})
+    make(root, NAMESPACES, meta("new"))
+    for namespace in NODES:
+        happen_in(root, namespace)
+
+
+def happen_in(root: Api, namespace: str) -> None:
+    claim = {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "cls"}}]}}
+    work, core = f"{RESOURCE}/namespaces/{namespace}", f"{NAMESPACES}/{namespace}"
+    make(root, f"{work}/resourceclaims", {**meta("cl2"), "spec": claim})
+    make(root, f"{work}/resourceclaimtemplates", {**meta("t2"), "spec": {"spec": claim}})
+    make(root, f"{core}/pods", {**meta("q"), "spec": {"nodeName": "n1", "containers": [{"name": "c", "image": "x"}]}})
+    about = {"kind": "Pod", "namespace": namespace, "name": "q"}
+    make(root, f"{core}/events", {**meta("e"), "involvedObject": about, "reason": "R", "message": "m"})
+
+
+def test_everybody_hears_what_they_may_list_and_nothing_else(root: Api) -> None:
+    people = {who: signed_in(who) for who in PEOPLE}
+
+    async def heard() -> dict[str, set[str]]:
+        async with AsyncExitStack() as sockets:
+            pages = {}
+            for who, (_, session) in people.items():
+                pages[who] = await sockets.enter_async_context(opened(session=session))
+                assert (await pages[who].message())["type"] == "websocket.accept"
+                await pages[who].told()
+            await asyncio.to_thread(happen, root)
+            revision = await asyncio.to_thread(latest_revision)
+            return {who: await page.hears_until(revision) for who, page in pages.items()}
+
+    found = asyncio.run(heard())
+    assert found == {who: INVENTORY.union(*map(of_namespace, HEARD[who])) for who in PEOPLE}
+    for who, (person, _) in people.items():
+        api = Api(tokens.issue_for_person(person, lifetime=None)[0])
+        told = {address for topic in found["master"] if (address := address_of(topic)) and topic in found[who]}
+        assert {address for address in told if api.get(address).code != 200} == set(), who
+
+
+def address_of(topic: str) -> str:
+    kind, _, rest = topic.partition(":")
+    namespace = rest.rpartition(":")[2] if kind == "node-pods" else rest.partition("/")[0]
+    return ASKED.get(kind, "").format(namespace)
+
+
+def test_nobody_opens_a_page_s_line_but_who_is_signed_in_and_no_other_line_is_served(root: Api) -> None:
+    """The API's credentials are none at the pages, whoever they belong to."""
+    signed_in("alice")
+
+    async def tried(path: str, **shown: Any) -> list[tuple[str, int | None]]:
+        async with opened(path, **shown) as socket:
+            first = await socket.message()
+            last = await socket.message() if first["type"] == "websocket.accept" else first
+            return [(one["type"], one.get("code")) for one in (first, last) if one["type"] != "websocket.accept"]
+
+    for who in TABLE["who"]:
+        shown = {"headers": {**PAGE, **headers_of(who)}, "token": "" if who == "anonymous" else root._token}
+        assert asyncio.run(tried(PATH, **shown)) == [("websocket.close", NOT_SIGNED_IN)], who
+        for path in (EXEC, f"{NAMESPACES}/team-a/pods?watch=1", "/"):
+            assert ("websocket.close", None) in asyncio.run(tried(path, **shown)), (who, path)
+    told = {about(entry)[0] for entry in denied() if entry.subresource == "exec" and entry.code == 403}
+    assert told == {name for name, *_ in TABLE["who"].values()}
+
+
+def test_another_site_opens_no_line_and_the_trail_says_so(root: Api) -> None:
+    _, session = signed_in("alice")
+
+    async def tried(origin: str) -> str:
+        async with opened(session=session, headers={**PAGE, "origin": origin}) as socket:
+            kind: str = (await socket.message())["type"]
+            return kind
+
+    assert asyncio.run(tried("https://evil.example")) == "websocket.close"
+    (entry,) = denied()
+    assert (entry.code, events.event_of(entry).request_uri) == (403, PATH)
+
+
+# The end --------------------------------------------------------------------------------------------------------------
+
+
+def sign_out(person: User, session: str) -> None:
+    client = Client()
+    client.cookies["sessionid"] = session
+    assert client.post("/logout").status_code == 302
+
+
+def close(person: User, _session: str) -> None:
+    User.objects.create_user("other", is_staff=True)
+    change(person, Standing(groups=(), administers=False, active=False), by="other")
+
+
+def set_password(person: User, _session: str) -> None:
+    person.set_password("another")
+    person.save()
+
+
+ENDS: dict[str, Callable[[User, str], Any]] = {
+    "signing out": sign_out,
+    "signing out from elsewhere": lambda person, _: sign_ins.end_others(person, but=None),
+    "a new password": set_password,
+    "a closed account": close,
+    "no account any more": lambda person, _: person.delete(),
+}
+
+
+@pytest.mark.parametrize("end", ENDS.values(), ids=ENDS.keys())
+def test_a_page_s_line_ends_with_its_session(root: Api, end: Callable[[User, str], Any]) -> None:
+    person, session = signed_in("alice")
+    bystander = session_of(User.objects.create_user("bystander"))
+
+    async def ended() -> dict[str, Any]:
+        async with opened(session=session) as page, opened(session=bystander) as other:
+            await page.message(), await page.told()
+            await other.message(), await other.told()
+            await asyncio.to_thread(end, person, session)
+            how = await page.ends()
+            await asyncio.to_thread(happen, root)
+            assert await other.hears_until(await asyncio.to_thread(latest_revision)) != set()
+            return how
+
+    assert asyncio.run(ended()) == {"type": "websocket.close", "code": NOT_SIGNED_IN}
+    assert denied() == [], "it was not refused: it has ended"
+
+
+def leave_group(person: User, _root: Api) -> None:
+    person.groups.clear()
+    person.groups.add(Group.objects.get_or_create(name="elsewhere")[0])
+
+
+def unbind(_person: User, root: Api) -> None:
+    assert root.delete(f"{RBAC}/namespaces/team-a/rolebindings/members").code == 200
+
+
+@pytest.mark.parametrize("take", [leave_group, unbind], ids=["a group", "a binding"])
+def test_what_was_taken_away_is_heard_no_more_on_lines_that_are_open(
+    root: Api, take: Callable[[User, Api], None]
+) -> None:
+    person, session = signed_in("dave")
+    group = {"kind": "Group", "name": "table"}
+    binding = {**meta("members"), "roleRef": {"kind": "ClusterRole", "name": "view"}, "subjects": [group]}
+    make(root, f"{RBAC}/namespaces/team-a/rolebindings", binding)
+
+    async def heard() -> tuple[set[str], set[str]]:
+        async with opened(session=session) as page:
+            await page.message(), await page.told()
+            await asyncio.to_thread(happen_in, root, "team-a")
+            before = await page.hears_until(await asyncio.to_thread(latest_revision))
+            await asyncio.to_thread(partial(take, person, root))
+            while "everything" not in await page.told():
+                pass  # the page draws itself anew, with what is left
+            await asyncio.to_thread(root.delete, f"{NAMESPACES}/team-a/pods/q?gracePeriodSeconds=0")
+            return before, await page.hears_until(await asyncio.to_thread(latest_revision))
+
+    before, after = asyncio.run(heard())
+    assert before == of_namespace("team-a")
+    assert after == set()
