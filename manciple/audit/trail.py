@@ -208,6 +208,11 @@ def tell(happened: Happened) -> None:
     _recorder().tell(happened)
 
 
+def write(happened: Happened) -> None:
+    """Have it written down before this returns: for processes that end at once. Raises: django.db.Error."""
+    _write([_Waiting(happened, datetime.now(UTC))])
+
+
 def flush() -> int:
     """Write down at once what waits; returns how many entries that were."""
     return _recorder().flush()

@@ -24,8 +24,8 @@ from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
 from manciple.audit import events, searching
+from manciple.audit.commands import UNSERVED
 from manciple.audit.models import Entry
-from manciple.audit.sign_ins import SESSIONS
 from manciple.pages.auditors import demand_audit
 from manciple.pages.lists import Filter, ListColumn, Table
 from manciple.pages.people import Person, person_of
@@ -81,7 +81,7 @@ def list_audit(request: HttpRequest) -> HttpResponse:
 
 def _table(query: AuditQuery, found: AuditPage, person: Person) -> Table[AuditLine]:
     namespaces = [stored.name for stored in objects.list(kind(NAMESPACES)).items if person.sees(stored.name)]
-    resources = sorted({one.resource for one in registry} | {SESSIONS})
+    resources = sorted({one.resource for one in registry}.union(UNSERVED))
     return Table(
         id="audit",
         topics="",

@@ -18,6 +18,7 @@ from manciple.access.authentication import certificates as client_certificates
 from manciple.api import kubeconfig
 from manciple.api.certificates import SigningAuthority, sign_client
 from manciple.api.kubeconfig import ClientKey
+from manciple.audit.commands import CERTIFICATES, note_command
 from manciple.processes.accounts import server_named
 from manciple.processes.home import write_private
 
@@ -42,11 +43,13 @@ class Command(BaseCommand):
     def _issue(self, options: dict[str, Any]) -> None:
         server, file = server_named(options["server"]), options["kubeconfig"]
         client = made(options["name"], options["group"], lifetime=timedelta(days=options["days"]))
+        note_command("certificate issue", "create", CERTIFICATES, options["name"])
         write_private(file, kubeconfig.render(server, user=options["name"], client=client))
         self.stdout.write(f"wrote {file}")
 
     def _revoke(self, options: dict[str, Any]) -> None:
         client_certificates.revoke(options["name"])
+        note_command("certificate revoke", "delete", CERTIFICATES, options["name"])
         self.stdout.write(f"no certificate that {options['name']} has lets anybody in")
 
 

@@ -9,6 +9,8 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
 from manciple.access.invitations import NameRefused, invite
+from manciple.audit.commands import note_command
+from manciple.audit.sign_ins import PEOPLE
 from manciple.processes.accounts import link_hours
 
 
@@ -30,6 +32,7 @@ class Command(BaseCommand):
             made = invite(options["name"], groups=options["group"], administers=options["administrator"])
         except NameRefused as error:
             raise CommandError(str(error)) from error
+        note_command("invite", "create" if made.new else "update", PEOPLE, options["name"])
         self.stdout.write(f"{options['url'].rstrip('/')}{made.path}")
         who = f"{options['name']} is new" if made.new else f"For {options['name']}"
         self.stderr.write(f"{who}: the link works once, within {link_hours():g} hours.")

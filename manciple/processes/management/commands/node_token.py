@@ -11,6 +11,7 @@ from django.core.management.base import BaseCommand, CommandError
 
 from manciple.access.authentication import bootstrap_tokens
 from manciple.api.certificates import fingerprint
+from manciple.audit.commands import NODE_TOKENS, OPERATOR, note_command
 from manciple.processes.accounts import server_named
 
 
@@ -39,8 +40,9 @@ class Command(BaseCommand):
             lifetime=timedelta(hours=options["hours"]),
             node=node,
             description=options["description"],
-            creator="manage.py",
+            creator=OPERATOR,
         )
+        note_command("node_token issue", "create", NODE_TOKENS, token.partition(".")[0])
         known = f" --ca-hash {fingerprint(settings.CA_FILE)}" if settings.CA_FILE.is_file() else ""
         named = f" --node-name {node}" if node else ""
         self.stdout.write(f"python -m nodeagent join {server.url} --token {token}{known}{named}")
@@ -53,4 +55,5 @@ class Command(BaseCommand):
     def _revoke(self, options: dict[str, Any]) -> None:
         if not bootstrap_tokens.revoke(options["id"]):
             raise CommandError(f"no such token: {options['id']}")
+        note_command("node_token revoke", "delete", NODE_TOKENS, options["id"])
         self.stdout.write("revoked")

@@ -8,6 +8,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 
 from manciple.access.authentication import signing_keys
+from manciple.audit.commands import SIGNING_KEYS, note_command
 
 
 class Command(BaseCommand):
@@ -21,9 +22,11 @@ class Command(BaseCommand):
 
     def handle(self, *_args: Any, **options: Any) -> None:
         if options["add"]:
-            signing_keys.add()
-        if options["remove"] and not signing_keys.remove(options["remove"]):
-            raise CommandError(f"there is no signing key {options['remove']}")
+            note_command("signing_keys --add", "create", SIGNING_KEYS, signing_keys.add())
+        if name := options["remove"]:
+            if not signing_keys.remove(name):
+                raise CommandError(f"there is no signing key {name}")
+            note_command("signing_keys --remove", "delete", SIGNING_KEYS, name)
         keys = signing_keys.listed()
         for name, created in keys:
             signs = "  signs" if name == keys[-1][0] else ""

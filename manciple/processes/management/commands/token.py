@@ -16,11 +16,10 @@ from manciple.access.authentication.tokens import LifetimeRefused, Purpose
 from manciple.access.models import Token
 from manciple.api import kubeconfig
 from manciple.api.kubeconfig import Server
+from manciple.audit.commands import OPERATOR, note_command
+from manciple.audit.sign_ins import TOKENS
 from manciple.processes.accounts import server_named
 from manciple.processes.home import write_private
-
-#: Who made a token that was issued here.
-CREATOR = "manage.py"
 
 
 class Command(BaseCommand):
@@ -56,6 +55,7 @@ class Command(BaseCommand):
         file: Path | None = options["kubeconfig"]
         server = server_named(options["server"]) if file else Server(url="")
         text = _issued(options)
+        note_command("token issue", "create", TOKENS, options["name"])
         if file is None:
             self.stdout.write(text)
             return
@@ -84,6 +84,7 @@ class Command(BaseCommand):
             found = found.filter(hint=wanted) | found.filter(digest__startswith=wanted)
         if not (ended := tokens.revoke_all(found)):
             raise CommandError(f"no such token of {options['name']}")
+        note_command("token revoke", "delete", TOKENS, options["name"])
         self.stdout.write(f"{ended} revoked")
 
 
@@ -96,8 +97,8 @@ def _issued(options: dict[str, Any]) -> str:
         raise CommandError(f"{name} signs in to the pages: their tokens have the groups of their account, no --group")
     lifetime = _lifetime(options)
     if person is None:
-        return tokens.issue(name, options["group"], lifetime=lifetime, purpose=purpose, creator=CREATOR)
-    return tokens.issue_for_person(person, lifetime=lifetime, purpose=purpose, creator=CREATOR)[0]
+        return tokens.issue(name, options["group"], lifetime=lifetime, purpose=purpose, creator=OPERATOR)
+    return tokens.issue_for_person(person, lifetime=lifetime, purpose=purpose, creator=OPERATOR)[0]
 
 
 def _lifetime(options: dict[str, Any]) -> timedelta | None:

@@ -8,6 +8,7 @@ from typing import Any
 from django.core.management.base import BaseCommand
 
 from manciple.access import throttle
+from manciple.audit.commands import LOCKOUTS, note_command
 
 
 class Command(BaseCommand):
@@ -19,4 +20,6 @@ class Command(BaseCommand):
     def handle(self, *_args: Any, **options: Any) -> None:
         subject: str = options["subject"]
         found = throttle.lift(subject)
+        if found:
+            note_command("unlock", "delete", LOCKOUTS, subject)
         self.stdout.write(f"{subject} may try again" if found else f"nothing was counted against {subject}")

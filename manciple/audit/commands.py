@@ -1,0 +1,47 @@
+"""What somebody does to accounts and credentials by `manage.py`: on this machine, past the API and the pages.
+
+Whoever may run it may do everything. They are `manage.py` to the trail, and it says as whom they ran it.
+"""
+
+from __future__ import annotations
+
+import getpass
+import uuid
+from datetime import UTC, datetime
+
+from manciple.audit import trail
+from manciple.audit.sign_ins import PEOPLE, SESSIONS, TOKENS
+from manciple.audit.trail import Happened
+from manciple.store.origins import Origin
+from manciple.wire.identity import Identity
+
+#: Who runs commands, and made the tokens that they issue.
+OPERATOR = "manage.py"
+#: What no log has and no API serves, beside people and their tokens (`manciple.audit.sign_ins`).
+CERTIFICATES, NODE_TOKENS = "certificates.manciple.dev", "nodetokens.manciple.dev"
+SIGNING_KEYS, LOCKOUTS = "signingkeys.manciple.dev", "lockouts.manciple.dev"
+#: All that only the trail knows.
+UNSERVED = (SESSIONS, PEOPLE, TOKENS, CERTIFICATES, NODE_TOKENS, SIGNING_KEYS, LOCKOUTS)
+
+
+def note_command(command: str, verb: str, resource: str, name: str) -> None:
+    """It was done, and is in the trail when this returns. command: "token revoke"; verb: create, update or delete.
+
+    name: whose; never a secret. Raises: django.db.Error.
+    """
+    origin = Origin(
+        audit_id=str(uuid.uuid4()),
+        received=datetime.now(UTC),
+        agent=f"manage.py {command}, run by {_account()}",
+        verb=verb,
+        identity=Identity(OPERATOR),
+    )
+    trail.write(Happened(origin=origin, code=201 if verb == "create" else 200, resource=resource, name=name))
+
+
+def _account() -> str:
+    """Of the operating system."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a number that has no name here
+        return "an account without a name"
