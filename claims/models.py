@@ -33,6 +33,10 @@ class Claim(models.Model):
     created_at = models.DateTimeField()
     #: status.allocation.allocationTimestamp, where the allocator wrote one
     allocated_at = models.DateTimeField(null=True)
+    #: whether one of its requests asks for admin access
+    admin_access = models.BooleanField(default=False)
+    #: "resource_claim_template", "extended_resource", or "" for one that somebody made by hand
+    source = models.CharField(max_length=32, default="")
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["namespace", "name"], name="claim_key")]

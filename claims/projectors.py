@@ -19,7 +19,14 @@ from typing import Any, NamedTuple
 from django.db import IntegrityError
 
 from claims.kinds.pods import Pod as PodObject
-from claims.kinds.resource_claims import DeviceRequestAllocationResult, ResourceClaim, class_of
+from claims.kinds.resource_claims import (
+    EXTENDED_CLAIM_ANNOTATION,
+    POD_CLAIM_ANNOTATION,
+    DeviceRequestAllocationResult,
+    ResourceClaim,
+    class_of,
+    wants_admin_access,
+)
 from claims.models import AllocatedDevice, Claim, DeviceKey, PastAllocation, Pod, Reservation
 from manciple.store import hooks, sql
 from manciple.store.records import Change
@@ -99,6 +106,8 @@ class ClaimIndexRow(NamedTuple):
     deleting: bool
     created_at: datetime
     allocated_at: datetime | None
+    admin_access: bool
+    source: str
 
 
 class ReservationRow(NamedTuple):
@@ -151,7 +160,17 @@ def claim_row(obj: ResourceClaim) -> ClaimIndexRow:
         meta.deletion_timestamp is not None,
         datetime.fromisoformat(meta.creation_timestamp or ""),
         datetime.fromisoformat(allocated_at) if allocated_at else None,
+        wants_admin_access(obj),
+        _source(obj),
     )
+
+
+def _source(obj: ResourceClaim) -> str:
+    """What the claim was made from, as kube-controller-manager's metrics call it."""
+    annotations = obj.metadata.annotations
+    if annotations.get(EXTENDED_CLAIM_ANNOTATION) == "true":
+        return "extended_resource"
+    return "resource_claim_template" if POD_CLAIM_ANNOTATION in annotations else ""
 
 
 def reservation_rows(obj: ResourceClaim) -> tuple[ReservationRow, ...]:

@@ -46,7 +46,7 @@ from claims.kinds.quota_usage import (
     written,
 )
 from claims.kinds.quotas import RESOURCE_QUOTA, ResourceQuota, ResourceQuotaStatus
-from claims.kinds.resource_claims import ResourceClaim
+from claims.kinds.resource_claims import EXTENDED_CLAIM_ANNOTATION, ResourceClaim
 from inventory.kinds.devices import DeviceClass
 from manciple.store import hooks, sql, tail
 from manciple.store import objects as store
@@ -192,13 +192,9 @@ class _Account:
         return quota.share(resource, obj, self._known[id(obj)][1], classes)
 
 
-#: Says of a claim that it was made for the extended resources of the pod that controls it.
-EXTENDED_CLAIM = "resource.kubernetes.io/extended-resource-claim"
-
-
 def owning_pod(claim: ResourceClaim, pod: Callable[[str], Pod | None]) -> Pod | None:
     """The pod for whose extended resources a claim was made. pod: one by name, in the claim's namespace."""
-    if claim.metadata.annotations.get(EXTENDED_CLAIM) != "true":
+    if claim.metadata.annotations.get(EXTENDED_CLAIM_ANNOTATION) != "true":
         return None
     owners = [one for one in claim.metadata.owner_references if one.controller and one.kind == "Pod"]
     found = ((one, pod(one.name)) for one in owners)

@@ -28,6 +28,7 @@ from manciple.api import subresources  # noqa: E402
 from manciple.api.auditing import Noting, NotingSocket  # noqa: E402
 from manciple.api.faults import note, unavailable  # noqa: E402
 from manciple.api.intake import Intake  # noqa: E402
+from manciple.api.request_metrics import counted  # noqa: E402
 from manciple.api.sockets import closed_door  # noqa: E402
 from manciple.api.streams import (  # noqa: E402
     Receive,
@@ -55,7 +56,9 @@ async def application(scope: Scope, receive: Receive, send: Send) -> None:
     elif scope["type"] == "lifespan":
         await _live(receive, send)
     else:
-        await _answer(scope, receive, Noting(scope, send))
+        noting = Noting(scope, send)
+        with counted(scope, noting):
+            await _answer(scope, receive, noting)
 
 
 async def _answer(scope: Scope, receive: Receive, send: Send) -> None:

@@ -29,10 +29,11 @@ from celery import Celery, bootsteps
 from celery.concurrency.base import apply_target
 from celery.concurrency.thread import ApplyResult
 from celery.concurrency.thread import TaskPool as ThreadTaskPool
-from celery.signals import import_modules
+from celery.signals import beat_init, import_modules
 from kombu.entity import Queue as BrokerQueue
 from kombu.transport import TRANSPORT_ALIASES, memory
 
+from manciple.telemetry import processes
 from scheduling.controllers.declaration import Queue
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "manciple.settings")
@@ -175,6 +176,20 @@ def _declare(**_signal: object) -> None:
 import_modules.connect(_declare, weak=False)
 
 
+def _begin(role: processes.Role) -> None:
+    """Tell the metrics of this process (nothing where it is another role as well, which comes first)."""
+    from django.conf import settings  # noqa: PLC0415 - as above
+
+    processes.begin(role, redis_url=settings.REDIS_URL, listen=settings.METRICS_LISTEN)
+
+
+def _begin_beat(**_signal: object) -> None:
+    _begin("beat")
+
+
+beat_init.connect(_begin_beat, weak=False)
+
+
 def send(task: str) -> None:
     """Put a message for the task of that name on its way, unless one is."""
     app.tasks[task].apply_async()
@@ -190,8 +205,10 @@ class Dispatching(bootsteps.StartStopStep):  # type: ignore[misc]  # as above
         self._dispatcher: Any = None
 
     def start(self, worker: Any) -> None:  # noqa: ARG002 - Celery's signature
-        from scheduling import tasks  # noqa: PLC0415 - as above
+        from scheduling import controller_metrics, tasks  # noqa: PLC0415 - as above
 
+        controller_metrics.tell_waiting(tasks.waiting_messages)
+        _begin("worker")
         claim = tasks.claim_among_processes if app.conf.broker_url.startswith("redis") else tasks.claim_alone
         self._dispatcher = tasks.Dispatcher(send, claim)
         self._dispatcher.start()
@@ -202,6 +219,7 @@ class Dispatching(bootsteps.StartStopStep):  # type: ignore[misc]  # as above
             from scheduling import heartbeats  # noqa: PLC0415 - as above
 
             heartbeats.stop()
+            processes.end()
 
 
 app.steps["worker"].add(Dispatching)

@@ -408,6 +408,9 @@ REST_FRAMEWORK = {
     "EXCEPTION_HANDLER": "manciple.api.answers.handle_exception",
 }
 
+#: HOST:PORT at which a worker or beat serves its metrics, over plain HTTP and to anybody; "" for nowhere.
+METRICS_LISTEN = os.environ.get("MANCIPLE_METRICS_LISTEN", "").strip()
+
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,

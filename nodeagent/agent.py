@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import httpx
 
@@ -90,7 +91,7 @@ class Agent:
             most=config.workers + config.pods,
             name=config.node_name,
         )
-        self.metrics = AgentMetrics()
+        self.metrics = AgentMetrics(host=urlsplit(config.server).netloc)
         self._slice_count = SliceCount()
         self._threads: list[threading.Thread] = []
         self._trouble = ""  # of the storage, as last reported
@@ -173,6 +174,7 @@ class Agent:
             host_ip=self.config.node_ip,
             clock=self._clock,
             monotonic=monotonic,
+            started=self.metrics.container_started,
         )
 
     def _make_plugins(self) -> PluginHost | None:

@@ -3,7 +3,9 @@
 Each agent has a registry of its own: several may live in one process. What can be read off the agent's parts (claims,
 pods, the queue) is read when somebody asks; only durations and errors are counted as they happen.
 Source of the names: kubernetes pkg/kubelet/metrics/metrics.go and pkg/kubelet/cm/dra, client-go's workqueue and rest.
-`dra_operations_seconds` is the older name of `dra_operations_duration_seconds`; both are told.
+`dra_operations_seconds` is what KEP-4381 names ("kubelet plugin", "Monitoring Requirements"): calls by driver,
+method and gRPC status. Kubelet has it as `dra_grpc_operations_duration_seconds`, of drivers behind sockets; under the
+KEP's name drivers in this process are told as well, so that its alerts see every driver.
 """
 
 from __future__ import annotations
@@ -44,13 +46,24 @@ _OF_OPERATIONS = "How long it took to prepare all claims of a pod, or to give th
 class AgentMetrics:
     """The metrics of one agent. Thread-safe."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, host: str = "") -> None:
+        """host: of the API server."""
+        self._host = host
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
         labels = ("operation_name", "is_error")
-        name = "dra_operations_duration_seconds"
-        self._operations = Histogram(name, _OF_OPERATIONS, labels, registry=self.registry, buckets=BUCKETS)
-        self.registry.register(_SecondName(self._operations, name, "dra_operations_seconds"))
+        self._operations = Histogram(
+            "dra_operations_duration_seconds", _OF_OPERATIONS, labels, registry=self.registry, buckets=BUCKETS
+        )
+        self._any_calls = Histogram(
+            "dra_operations_seconds",
+            "How long a driver took to answer a call, behind a socket or in this process.",
+            ("driver_name", "method_name", "grpc_status_code"),
+            registry=self.registry,
+            buckets=BUCKETS,
+        )
+        #: the drivers that have a gRPC status of their own
+        self._behind_sockets: set[str] = set()
         self._calls = Histogram(
             "manciple_driver_call_duration_seconds",
             "How long a driver took with the claims of a call, in this process or behind its socket.",
@@ -68,7 +81,19 @@ class AgentMetrics:
         self._requests = Counter(
             "rest_client_requests",
             "Requests to the API server, by method and code; <error> is none that was answered.",
-            ("method", "code"),
+            ("method", "code", "host"),
+            registry=self.registry,
+        )
+        self._started = Counter(
+            "kubelet_started_containers",
+            "Containers that were to be started, by what they are.",
+            ("container_type",),
+            registry=self.registry,
+        )
+        self._not_started = Counter(
+            "kubelet_started_containers_errors",
+            "Of these, those that could not be started, and why.",
+            ("container_type", "code"),
             registry=self.registry,
         )
 
@@ -87,14 +112,24 @@ class AgentMetrics:
     def driver_called(self, driver: str, operation: Operation, seconds: float, *, failed: bool) -> None:
         """A driver has answered for all claims that it was asked about. failed: not well for all of them."""
         self._calls.labels(driver, operation, "true" if failed else "false").observe(seconds)
+        if driver not in self._behind_sockets:
+            self._any_calls.labels(driver, f"Node{operation}", "Unknown" if failed else "OK").observe(seconds)
 
     def grpc_called(self, driver: str, method: str, code: str, seconds: float) -> None:
         """A driver has answered over its socket. method: its path, "/package.Service/Method"; code: "OK", ..."""
+        self._behind_sockets.add(driver)
         self._grpc_calls.labels(driver, method, code).observe(seconds)
+        self._any_calls.labels(driver, method.rpartition("/")[2], code).observe(seconds)
+
+    def container_started(self, type_: str, failure: str) -> None:
+        """A container was started, or for the reason `failure` was not."""
+        self._started.labels(type_).inc()
+        if failure:
+            self._not_started.labels(type_, failure).inc()
 
     def requested(self, method: str, code: str) -> None:
         """The API server has answered, or not ("<error>")."""
-        self._requests.labels(method, code).inc()
+        self._requests.labels(method, code, self._host).inc()
 
     def observe(self, state: Collector) -> None:
         """Read `state` as well whenever somebody asks."""
@@ -102,19 +137,6 @@ class AgentMetrics:
 
     def text(self) -> bytes:
         return generate_latest(self.registry)
-
-
-class _SecondName(Collector):
-    """Tells what a histogram tells under another name too."""
-
-    def __init__(self, histogram: Histogram, name: str, second: str) -> None:
-        self._histogram, self._name, self._second = histogram, name, second
-
-    def collect(self) -> Iterator[Metric]:
-        for metric in self._histogram.collect():
-            renamed = Metric(self._second, metric.documentation, metric.type)
-            renamed.samples = [s._replace(name=s.name.replace(self._name, self._second)) for s in metric.samples]
-            yield renamed
 
 
 @dataclass(kw_only=True, eq=False)

@@ -64,7 +64,10 @@ CONFLICT_RETRIES = 5
 
 
 class PodWorker:
-    """Syncs pods; one thread at a time for one pod. clock: POSIX seconds. monotonic: seconds that nobody sets."""
+    """Syncs pods; one thread at a time for one pod. clock: POSIX seconds. monotonic: seconds that nobody sets.
+
+    started: told of every container that was to be started: "container" or "init_container", and why not, or "".
+    """
 
     def __init__(
         self,
@@ -80,8 +83,10 @@ class PodWorker:
         host_ip: str,
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
+        started: Callable[[str, str], None] = lambda _type, _failure: None,
     ) -> None:
         self._pods = pods
+        self._started = started
         self._client = client
         self._preparer = preparer
         self._runtime = runtime
@@ -225,9 +230,12 @@ class PodWorker:
     def _start_all(self, pod: Pod, step: ContainerPlan, records: Mapping[str, ClaimRecord]) -> None:
         trouble: dict[str, ContainerFailed] = {}
         for start in step.starts:
+            kind = "container" if start.role == "main" else "init_container"
             try:
                 self._runtime.start(self._request(pod, start, records))
+                self._started(kind, "")
             except ContainerFailed as error:
+                self._started(kind, error.reason)
                 trouble[start.container.name] = error
                 self._events.warn(pod, "Failed", f"Error: container {start.container.name}: {error}")
         if trouble:

@@ -19,7 +19,7 @@ class SchedulingConfig(AppConfig):
         # Validation of selectors asks the environment that will evaluate them.
         device_rules.set_checker(checker(settings.FEATURE_GATES))
         # Models can be imported from here on only.
-        from scheduling import live  # noqa: PLC0415
+        from scheduling import cluster_metrics, live  # noqa: F401, PLC0415 - what it tells is registered with its import
         from scheduling.explanations import current  # noqa: PLC0415
 
         current.register()

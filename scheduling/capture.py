@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from itertools import islice
@@ -273,6 +273,11 @@ class ClusterState(View):
     def pre_enqueue(self, uid: str) -> Hold | None:
         pod = self.pending.get(uid)
         return None if pod is None else pod_claims.pre_enqueue(pod, self._finder(pod))
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        """What is remembered, as kube-scheduler's metrics call it."""
+        return {"nodes": len(self.nodes), "pods": self.nodes.pods, "assumed_pods": len(self._assumed_pods)}
 
     # What the cycle asks ---------------------------------------------------------------------------------------------
 

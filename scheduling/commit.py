@@ -32,6 +32,7 @@ from manciple.wire.base import timestamp
 from manciple.wire.errors import ApiError, Conflict
 from manciple.wire.identity import SCHEDULER
 from scheduling import binding, event_recorder, messages, queue
+from scheduling.attempts import binding_ended
 from scheduling.capture import ClusterState
 from scheduling.causes import AnyCause, Interrupted
 from scheduling.controllers.reservations import FINALIZER, deallocated
@@ -51,6 +52,7 @@ from scheduling.plans import (
 from scheduling.pod_claims import can_be_reserved, consumer, is_done, is_reserved_for
 from scheduling.queue import Done, Outcome, Parked, Retry
 from scheduling.resources import CLAIMS, EVENTS, NAMESPACES, PODS, ObjectT, key_of, kind
+from scheduling.scheduler_metrics import PluginRun
 
 log = logging.getLogger(__name__)
 
@@ -158,14 +160,16 @@ class _Batch:
 
         Raises: Conflict when the placement does not hold any more.
         """
-        self._check(pod, placement)
-        allocations = placement.allocations
-        claims = [self._bind_claim(claim, pod, allocations.get(claim.metadata.uid)) for claim in placement.claims]
+        with PluginRun("PreBind", "DynamicResources"):
+            self._check(pod, placement)
+            given = placement.allocations
+            claims = [self._bind_claim(claim, pod, given.get(claim.metadata.uid)) for claim in placement.claims]
         if awaited := [claim for claim in claims if not binding.is_ready(claim)]:
             return self._nominate(pod, placement, awaited)
         bound = scheduled(pod, placement.node, timestamp(self._now))
         self._writer.update(kind(PODS), bound, subresource="binding")
         self._tell(bound, placement)
+        binding_ended(claims, "success", self._now)
         return Done(uid=pod.metadata.uid, placed=True)
 
     def _nominate(self, pod: Pod, placement: Placement, awaited: Sequence[ResourceClaim]) -> Outcome:

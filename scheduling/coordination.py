@@ -28,7 +28,7 @@ import threading
 import time
 import zlib
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -130,6 +130,9 @@ class Wakeups(Protocol):
     def leave(self, name: str, message: str) -> bool:
         """`message` is taken up; False where a newer one is on its way, which will do."""
 
+    def waiting(self, names: Iterable[str]) -> Collection[str]:
+        """Those of `names` for which a message is on its way, as far as that is known."""
+
     def ask_again(self, name: str) -> None:
         """Whoever is at work for `name` shall look again."""
 
@@ -160,6 +163,10 @@ class LocalWakeups:
             if waiting == message:
                 del self._pending[name]
             return waiting in ("", message)
+
+    def waiting(self, names: Iterable[str]) -> Collection[str]:
+        with self._guard:
+            return [name for name in names if self._waiting(name)]
 
     def ask_again(self, name: str) -> None:
         with self._guard:
@@ -203,6 +210,14 @@ class SharedWakeups:
         return self._answer(
             lambda: bool(self._leave(keys=[f"manciple.pending.{name}"], args=[message])), otherwise=True
         )
+
+    def waiting(self, names: Iterable[str]) -> Collection[str]:
+        wanted = list(names)
+        try:
+            found = self._client.mget([f"manciple.pending.{name}" for name in wanted])
+        except redis.RedisError:
+            return ()
+        return [name for name, message in zip(wanted, found, strict=True) if message]
 
     def ask_again(self, name: str) -> None:
         self._answer(lambda: bool(self._client.set(f"manciple.again.{name}", "1", ex=REMEMBERED)), otherwise=False)

@@ -241,6 +241,11 @@ class NodeTable:
             weight += rules.wish(node)
         return taints * HEAVIEST_WISHES * 2 + max(-HEAVIEST_WISHES, min(HEAVIEST_WISHES, weight))
 
+    @property
+    def pods(self) -> int:
+        """On all nodes."""
+        return len(self._pods)
+
     def pods_on(self, name: str) -> int:
         return self._loads.get(name, _IDLE).pods
 

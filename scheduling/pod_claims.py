@@ -11,15 +11,18 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from claims.kinds.pods import Pod, PodResourceClaim
-from claims.kinds.resource_claims import ResourceClaim, ResourceClaimConsumerReference, ResourceClaimTemplate
+from claims.kinds.resource_claims import (
+    POD_CLAIM_ANNOTATION,
+    ResourceClaim,
+    ResourceClaimConsumerReference,
+    ResourceClaimTemplate,
+)
 from manciple.wire.base import ObjectMeta, OwnerReference
 from manciple.wire.validation import claim_generate_name
 from scheduling import causes
 from scheduling.causes import Hold, Reason, claim_key, class_key
 from scheduling.hints import FINISHED_PHASES
 
-#: Says for which entry of the pod's spec.resourceClaims a claim was made.
-POD_CLAIM_ANNOTATION = "resource.kubernetes.io/pod-claim-name"
 #: resourceapi.ResourceClaimReservedForMaxSize
 MOST_RESERVATIONS = 256
 

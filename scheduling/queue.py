@@ -23,6 +23,8 @@ Locks are taken in the order revision counter (by the commit), cursor, queue row
 from __future__ import annotations
 
 import json
+import time
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -36,6 +38,7 @@ from manciple.store import sql, tail
 from manciple.store.follower import since
 from manciple.store.tail import Stretch
 from scheduling import causes, hints
+from scheduling import scheduler_metrics as told
 from scheduling.causes import AnyCause, Hold, Reason
 from scheduling.hints import News, ParkedPod, Wakes
 from scheduling.models import Cursor, QueuedPod
@@ -50,6 +53,8 @@ MOST_AT_ONCE = 5
 BATCH = 2000
 
 CURSOR = "queue"
+#: What PreEnqueue refuses: kube-scheduler calls these pods gated.
+GATED = int(Reason.GATED | Reason.CLAIM_MISSING)
 ACTIVE, BACKOFF, UNSCHEDULABLE = QueuedPod.State.ACTIVE, QueuedPod.State.BACKOFF, QueuedPod.State.UNSCHEDULABLE
 
 
@@ -115,7 +120,12 @@ Outcome = Done | Parked | Retry
 def feed(view: ClusterView, now: datetime) -> int:
     """Carry what the log says, up to `view.revision`, over to the queue. Returns how many events were read."""
     total = 0
-    while read := _feed_once(view, now):
+    while True:
+        began = time.perf_counter()
+        read = _feed_once(view, now)
+        if not read:
+            break
+        told.EVENT_HANDLING["ClusterEvents"].observe(time.perf_counter() - began)
         total += read
         if read < BATCH:
             break
@@ -187,10 +197,31 @@ def sweep(view: ClusterView, now: datetime) -> int:
     return flushed + explained + len(astray)
 
 
-def ready(limit: int, now: datetime) -> list[str]:
-    """Up to `limit` pods that may be tried now: their uids, by priority, then age."""
+@dataclass(frozen=True, slots=True)
+class ReadyPod:
+    """A pod that may be tried now. attempts: those before.
+
+    ready_since: when it could first be tried, what had to be there before it being there.
+    flushed: it is tried because it has waited for long, not because something may have helped.
+    """
+
+    uid: str
+    attempts: int
+    ready_since: datetime
+    flushed: bool
+
+
+def ready(limit: int, now: datetime) -> list[ReadyPod]:
+    """Up to `limit` pods that may be tried now, by priority, then age."""
     rows = QueuedPod.objects.filter(Q(state=ACTIVE) | Q(not_before__lte=now))
-    return list(rows.order_by("-priority", "created_at", "revision").values_list("uid", flat=True)[:limit])
+    found = rows.order_by("-priority", "created_at", "revision").values_list(
+        "uid", "attempts", "created_at", "parked_at", "state", "held_by"
+    )[:limit]
+    return [
+        # What was never tried was parked when it became ready; later that is told by nothing but its age.
+        ReadyPod(uid, attempts, created if attempts or parked is None else parked, state == ACTIVE and held > 0)
+        for uid, attempts, created, parked, state, held in found
+    ]
 
 
 def settle(outcomes: Sequence[Outcome], *, revision: int, now: datetime) -> None:
@@ -203,6 +234,8 @@ def settle(outcomes: Sequence[Outcome], *, revision: int, now: datetime) -> None
     others = {o.uid: o for o in outcomes if not isinstance(o, Done)}
     if not others:
         return
+    told.INCOMING[("unschedulable", "ScheduleAttemptFailure")].inc(sum(isinstance(o, Parked) for o in others.values()))
+    told.INCOMING[("backoff", "ScheduleAttemptFailure")].inc(sum(isinstance(o, Retry) for o in others.values()))
     missed = _missed(revision) if any(isinstance(o, Parked) for o in others.values()) else Wakes(())
     rows = list(QueuedPod.objects.select_for_update().filter(uid__in=others))
     for row in rows:
@@ -257,6 +290,8 @@ def _hold(row: QueuedPod, hold: Hold, *, until: datetime | None = None) -> None:
 
 def _rest(row: QueuedPod, now: datetime) -> None:
     """To the active queue, by way of what is left of the rest after the last attempt."""
+    if not row.attempts:
+        row.parked_at = now
     rested = (row.parked_at or now) + timedelta(seconds=backoff_seconds(row.attempts))
     row.state, row.not_before = (ACTIVE, None) if rested <= now else (BACKOFF, rested)
     row.held_by, row.awaited = 0, []
@@ -275,6 +310,13 @@ def _enter(view: ClusterView, uids: Iterable[str], now: datetime) -> None:
         if candidate.uid not in present
     ]
     sql.insert(QueuedPod, _COLUMNS, [_values(row, _COLUMNS) for row in new])
+    for state, count in Counter(_part(row) for row in new).items():
+        told.INCOMING[(state, "PodAdd")].inc(count)
+
+
+def _part(row: QueuedPod) -> str:
+    """Which part of the queue, as kube-scheduler has it."""
+    return "gated" if row.held_by & GATED else str(row.state)
 
 
 _COLUMNS = tuple(field.attname for field in QueuedPod._meta.concrete_fields)
@@ -307,12 +349,18 @@ def _wake(view: ClusterView, wakes: Wakes, now: datetime) -> None:
     lifted = int(wakes.reasons)
     if not lifted and not wakes.by_uid:
         return
+    began = time.perf_counter()
     rows = QueuedPod.objects.select_for_update().filter(state=UNSCHEDULABLE).alias(lifted=F("held_by").bitand(lifted))
     changed = []
     for row in rows.filter(Q(lifted__gt=0) | Q(uid__in=wakes.by_uid)):
         if wakes.helps(ParkedPod(uid=row.uid, generation=row.generation, hold=_hold_of(row))):
             _reconsider(row, view, now)
             changed.append(row)
+    told.HINTS[("DynamicResources", "ClusterEvents", "Queue" if changed else "Skip")].observe(
+        time.perf_counter() - began
+    )
+    for state, count in Counter(_part(row) for row in changed).items():
+        told.INCOMING[(state, "ClusterEvents")].inc(count)
     _store(changed)
 
 

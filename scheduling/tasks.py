@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
@@ -30,7 +31,7 @@ from kombu.exceptions import KombuError
 from manciple.store import announce, tail
 from manciple.store.follower import since
 from manciple.store.tail import Sketch, Stretch
-from scheduling import coordination, heartbeats, hints
+from scheduling import controller_metrics, coordination, heartbeats, hints
 from scheduling.controllers import device_taints, node_lifecycle, quotas, scheduler
 from scheduling.controllers.declaration import (
     ANY,
@@ -51,13 +52,15 @@ from scheduling.resources import EVENTS, LEASES
 
 log = logging.getLogger(__name__)
 
+#: The header of a message that says when it was sent, in seconds since 1970.
+SENT = "manciple_sent"
 #: How often a controller that was asked again runs on one message.
 MOST_IN_A_ROW = 20
 
 
 def work(controller: Controller) -> bool:
     """Let it reconcile once, which is a sign of life. Returns whether it should be asked again soon."""
-    with heartbeats.heart().running():
+    with heartbeats.heart().running(), controller_metrics.working(controller.queue_name):
         if not controller.singleton:
             return _reconcile(controller)
         for _attempt in range(2):
@@ -83,12 +86,15 @@ class ControllerTask(Task):  # type: ignore[misc]  # Celery is untyped
     controller: Controller
 
     def run(self) -> None:
-        message = self.request.id or ""
+        message, sent = self.request.id or "", (self.request.headers or {}).get(SENT)
+        if sent is not None:
+            controller_metrics.taken_up(self.controller.queue_name, time.time() - sent)
         if message and not coordination.wakeups().leave(self.controller.name, message):
             return
         # Whoever waits for scheduling need not wait for another message; a sweep lets the others have its thread.
         turns_in_a_row = MOST_IN_A_ROW if self.controller.queue is Queue.SCHEDULING else 1
         if all(work(self.controller) for _ in range(turns_in_a_row)):
+            controller_metrics.repeated(self.controller.queue_name)
             self.apply_async()
 
     def apply_async(self, args: Any = None, kwargs: Any = None, task_id: str | None = None, **options: Any) -> Any:
@@ -96,6 +102,8 @@ class ControllerTask(Task):  # type: ignore[misc]  # Celery is untyped
         if not coordination.wakeups().enter(controller.name, message, controller.pending_for):
             return None
         options.setdefault("expires", controller.pending_for)
+        options["headers"] = {**(options.get("headers") or {}), SENT: time.time()}
+        controller_metrics.sent(controller.queue_name)
         try:
             return super().apply_async(args, kwargs, task_id=message, **options)
         except BaseException:
@@ -123,6 +131,13 @@ def _process_ends(**_signal: object) -> None:
 
 
 worker_process_shutdown.connect(_process_ends)
+
+
+def waiting_messages() -> dict[str, bool]:
+    """By the name of its work queue: whether a message for a controller is on its way."""
+    queues = {controller.name: controller.queue_name for controller in controllers()}
+    waiting = coordination.wakeups().waiting(queues)
+    return {queue: name in waiting for name, queue in queues.items()}
 
 
 def forget_process() -> None:

@@ -20,6 +20,10 @@ from manciple.wire.base import ApiObject, Condition, Int64, ObjectMeta, Quantity
 PACKAGE = "io.k8s.api.resource.v1"
 #: resourceapi.Finalizer: the claim may not go while its devices are given out.
 DELETE_PROTECTION = "resource.kubernetes.io/delete-protection"
+#: Says for which entry of its pod's spec.resourceClaims a claim was made.
+POD_CLAIM_ANNOTATION = "resource.kubernetes.io/pod-claim-name"
+#: "true" says that the claim was made for the extended resources of the pod that controls it.
+EXTENDED_CLAIM_ANNOTATION = "resource.kubernetes.io/extended-resource-claim"
 
 
 class CapacityRequirements(Value):
@@ -74,6 +78,13 @@ class DeviceRequest(Value):
     name: Annotated[str, pb(1)] = ""
     exactly: Annotated[ExactDeviceRequest | None, pb(2)] = None
     first_available: Annotated[tuple[DeviceSubRequest, ...], pb(3)] = ()
+
+
+def wants_admin_access(claim: ResourceClaim) -> bool:
+    """Whether one of its requests asks for devices that others may hold."""
+    return any(
+        request.exactly is not None and bool(request.exactly.admin_access) for request in claim.spec.devices.requests
+    )
 
 
 def class_of(requests: tuple[DeviceRequest, ...], name: str) -> str:

@@ -204,20 +204,21 @@ class Noting:
     """The `send` of an ASGI request: its answer gets the Audit-Id, and is told where Django did not do so."""
 
     def __init__(self, scope: Any, send: Any) -> None:
-        self._origin = begin_in(scope)
+        self.origin = begin_in(scope)
         self._path: str = scope["path"]
         self._send = send
-        self._code = 0
+        #: of the answer; 0 until it begins
+        self.code = 0
 
     async def __call__(self, message: Any) -> None:
         if message["type"] == "http.response.start":
-            self._code = message["status"]
-            name = (HEADER.lower().encode(), self._origin.audit_id.encode())
+            self.code = message["status"]
+            name = (HEADER.lower().encode(), self.origin.audit_id.encode())
             message = {**message, "headers": [*message.get("headers", ()), name]}
-            if self._code < REFUSED and not self._origin.closed:
-                conclude(self._origin, self._path, code=self._code, body=b"")
-        elif not self._origin.closed:
-            conclude(self._origin, self._path, code=self._code, body=message.get("body", b""))
+            if self.code < REFUSED and not self.origin.closed:
+                conclude(self.origin, self._path, code=self.code, body=b"")
+        elif not self.origin.closed:
+            conclude(self.origin, self._path, code=self.code, body=message.get("body", b""))
         await self._send(message)
 
 

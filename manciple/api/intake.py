@@ -34,6 +34,7 @@ from manciple.api.answers import BODY_LIMIT, body_too_large, status_of
 from manciple.api.authentication import CERTIFICATE, IDENTITY, ORIGIN, PEER
 from manciple.api.door import admit, attributes_of
 from manciple.api.flow import FairQueues, FlowLimits, Level, Overflow, Senders, level_of
+from manciple.api.request_metrics import in_line, watch_queues
 from manciple.api.streams import Receive, Scope, Send, begin_refusal, in_reader, query_of, refuse, shown_in
 from manciple.wire.errors import ApiError, RequestTimeout, TooManyRequests
 from manciple.wire.identity import Identity
@@ -69,6 +70,7 @@ class ThreadedWsgi:
         self._threads = ThreadPoolExecutor(max_workers=limits.seats, thread_name_prefix=name)
         self._senders = Senders()
         self.queues = FairQueues(limits)
+        watch_queues(name, self.queues)
 
     def check_room(self) -> None:
         """Raises: TooManyRequests where the queue is full."""
@@ -84,7 +86,8 @@ class ThreadedWsgi:
         except Overflow as refused:
             raise _too_many(refused) from refused
         try:
-            await ticket.turn
+            with in_line(scope):
+                await ticket.turn
         except BaseException:
             self.queues.leave(ticket)
             raise
@@ -228,7 +231,7 @@ def lane_of(path: str) -> str:
         return "liveness"
     if path.startswith(_PROBES):
         return "readiness"
-    return "api" if _is_below(path, (*_API, "/version")) else "pages"
+    return "api" if _is_below(path, (*_API, "/version", "/metrics")) else "pages"
 
 
 def _is_below(path: str, roots: tuple[str, ...]) -> bool:

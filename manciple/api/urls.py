@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from django.urls import URLPattern, path, re_path
 
 from manciple.api import operations, reviews, service_account_tokens, views
+from manciple.api.metrics_view import MetricsView
 
 _VERSION = "<str:group>/<str:version>"
 
@@ -52,5 +53,6 @@ urlpatterns: list[URLPattern] = [
     *_discovery_paths(),
     path(service_account_tokens.CONFIGURATION_PATH, service_account_tokens.IssuerView.as_view()),
     path(service_account_tokens.KEYS_PATH, service_account_tokens.KeysView.as_view()),
-    re_path(r"^(api|apis|openapi)/.*$|^metrics$", operations.UnknownView.as_view()),
+    path("metrics", MetricsView.as_view()),
+    re_path(r"^(api|apis|openapi)/.*$", operations.UnknownView.as_view()),
 ]

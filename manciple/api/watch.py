@@ -27,6 +27,7 @@ import orjson
 from manciple.api import answers, requests
 from manciple.api.answers import Form, status_of, unknown_path, wanted_form
 from manciple.api.door import Admission
+from manciple.api.request_metrics import WatchTold
 from manciple.api.requests import ListOptions, ResourcePath, list_options, truth
 from manciple.api.streams import (
     Hub,
@@ -108,6 +109,7 @@ INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 class WatchRequest:
     """What a client asked for, read and checked."""
 
+    path: ResourcePath
     served: Served
     selection: WatchSelection
     options: ListOptions
@@ -161,6 +163,7 @@ def read_request(scope: Scope) -> WatchRequest:
     query = query_of(scope)
     options = list_options(served.kind, query, watch=True)
     return WatchRequest(
+        path=path,
         served=served,
         selection=_selection(served, path, options),
         options=options,
@@ -189,6 +192,7 @@ class _Stream:
         life = request.options.timeout_seconds or random.uniform(SHORTEST_LIFE, 2 * SHORTEST_LIFE)  # noqa: S311
         self._ends = time.monotonic() + life
         self._key = (request.served.api_version, request.form)
+        self._told = WatchTold(request.path)
 
     async def run(self) -> None:
         """1. headers; 2. the state or the log up to where the hub's queue begins; 3. the queue; 4. the end."""
@@ -216,13 +220,14 @@ class _Stream:
 
     async def _send_state(self) -> None:
         """The current state as ADDED events, and for informers the bookmark that ends it."""
-        request = self._request
+        request, began = self._request, time.perf_counter()
         chunks, revision = await in_reader(self._state_chunks)
         for chunk in chunks:
             await self._write(chunk)
         self._sent = revision
         if request.options.send_initial_events and request.options.allow_watch_bookmarks:
             await self._write(self._bookmark({INITIAL_EVENTS_END: "true"}))
+            self._told.listed(time.perf_counter() - began)
 
     def _state_chunks(self) -> tuple[list[bytes], int]:
         selection = self._request.selection
@@ -233,6 +238,7 @@ class _Stream:
             fields=None if selection.fields.empty else selection.fields,
         )
         frames = [_frame("ADDED", self._shape(item.text)) for item in page.items]
+        self._told.sent(frames)
         return [b"".join(frames[at : at + CHUNK]) for at in range(0, len(frames), CHUNK)], page.revision
 
     async def _send_log(self, start: int) -> None:
@@ -273,7 +279,9 @@ class _Stream:
         await self._write(self._bookmark({}))
 
     def _frames(self, events: Iterable[SharedEvent]) -> bytes:
-        return b"".join(filter(None, (self._event(event) for event in events)))
+        frames = [frame for event in events if (frame := self._event(event))]
+        self._told.sent(frames)
+        return b"".join(frames)
 
     def _event(self, event: SharedEvent) -> bytes:
         type_ = self._request.selection.sees(event.record)

@@ -42,6 +42,7 @@ from manciple.processes.listeners import Address, Listeners, Tls, bind, warm
 from manciple.processes.standing import ensure_standing_objects
 from manciple.store import objects
 from manciple.store.tail import Tail
+from manciple.telemetry import processes
 from manciple.wire import codec
 from manciple.wire.identity import MASTERS, Identity
 from manciple.wire.registry import registry
@@ -292,6 +293,7 @@ class System:
     @contextlib.contextmanager
     def _working(self, nodes: SimulatedNodes) -> Iterator[None]:
         """The threads that live while the listeners serve."""
+        processes.begin("embedded", redis_url=settings.REDIS_URL)
         worker = EmbeddedWorker()
         register_readiness(worker=worker, nodes=nodes)
         worker.start()
@@ -304,6 +306,7 @@ class System:
             shipping.join()
             worker.stop()
             Tail.instance().stop()
+            processes.end()
             trail.close()
             connections.close_all()
 

@@ -38,10 +38,12 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
 from django.db import connection
+from prometheus_client.core import Metric
 
-from manciple.store import announce, records, sql, tail
+from manciple.store import announce, log_metrics, records, sql, tail
 from manciple.store.records import Written
 from manciple.store.tail import Stretch
+from manciple.telemetry import metrics
 from manciple.wire.base import ApiObject
 from manciple.wire.errors import Expired
 from manciple.wire.registry import Kind, registry
@@ -187,6 +189,7 @@ def listed(make: Callable[[], ViewT], source: Source = LOG) -> ViewT:
 def _listed(view: ViewT, source: Source) -> ViewT:
     revisions = {}
     for resource in view.resources:
+        log_metrics.listed(resource)
         revisions[resource], objects = source.list(resource)
         view.fill(resource, objects)
     view.revision = min(revisions.values())
@@ -224,6 +227,8 @@ class Follower(Generic[ViewT]):
         self._view: ViewT | None = None
         #: when the view was brought up to date, by the monotonic clock
         self._looked = 0.0
+        #: the name of the view, and how far it has come, for who tells of it
+        self.place = ("", 0)
         Follower.every.add(self)  # type: ignore[arg-type]  # of whatever view
 
     @contextmanager
@@ -240,6 +245,7 @@ class Follower(Generic[ViewT]):
                 looked = time.monotonic()
                 view = self._advanced(known) or listed(self._make, self._source)
                 self._looked = looked
+            self.place = (type(view).__name__, view.revision)
             yield view
             self._view = view
 
@@ -271,3 +277,16 @@ def forget() -> None:
     """Drop every view of this process: its database is another one from now on."""
     for one in tuple(Follower.every):
         one.forget()
+
+
+def _of_views() -> Iterable[Metric]:
+    places = dict(one.place for one in tuple(Follower.every) if one.place[0])
+    yield metrics.gauges(
+        "manciple_view_revision",
+        "How far a view of this process had come when somebody last asked for it.",
+        ("view",),
+        metrics.by_one(dict(sorted(places.items()))),
+    )
+
+
+metrics.OnDemand(_of_views)

@@ -18,6 +18,7 @@ from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 from django.db import DatabaseError, InterfaceError, connection
 
 from manciple.store import announce, records, sql
+from manciple.store.log_metrics import TAIL
 from manciple.store.records import EventRecord, EventType
 from manciple.wire.errors import Expired
 
@@ -264,6 +265,7 @@ class Tail:
 
     def _run(self) -> None:
         unsubscribe = announce.subscribe(self._on_announcement)
+        TAIL.revision = 0  # the log may be another one
         failures = count()
         try:
             while not self._stopping:
@@ -311,6 +313,8 @@ class Tail:
         except Expired as error:
             self._lose(group, error)
             return False
+        if records:
+            TAIL.read(records)
         for subscriber in group:
             if records and subscriber.active:
                 subscriber.give(records)

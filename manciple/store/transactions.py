@@ -37,7 +37,7 @@ from typing import Generic, TypeVar, cast
 
 from django.db import Error, InterfaceError, OperationalError, connection, transaction
 
-from manciple.store import announce, hooks, persistence, records, sql
+from manciple.store import announce, hooks, log_metrics, persistence, records, sql
 from manciple.store.per_process import PerProcess
 from manciple.store.persistence import Current
 from manciple.store.writer import WORLD, Key, Sources, Wanted, Writer, references_to
@@ -87,13 +87,28 @@ def writing(
             writer.preload(reads)
             yield writer
     else:
-        with persistence.locked_counter(references_to(reads)) as locked:
+        with _measured() as told, persistence.locked_counter(references_to(reads)) as locked:
             with _opened(Writer(locked.counter, sources, identity=identity or SYSTEM)) as writer:
                 writer.adopt(reads, locked.found)
                 yield writer
                 flushed = writer.flush()
             if flushed:
+                told.append(writer.revision - locked.counter.current)
                 transaction.on_commit(partial(_finish, writer, committed), robust=True)
+
+
+@contextmanager
+def _measured() -> Iterator[list[int]]:
+    """Around a transaction, which says how many entries it wrote, if any."""
+    written: list[int] = []
+    began, result = time.perf_counter(), "failed"
+    try:
+        yield written
+        result = "committed" if written else "nothing"
+    finally:
+        log_metrics.COMMITS[result].observe(time.perf_counter() - began)
+        if result == "committed":
+            log_metrics.EVENTS.observe(written[0])
 
 
 @contextmanager
@@ -251,6 +266,7 @@ def _commit(group: Sequence[_Waiting[object]]) -> None:
     try:
         # Where the server has closed the connection meanwhile, another one is opened.
         connection.close_if_unusable_or_obsolete()
+        log_metrics.SHARED.observe(len(group))
         _commit_together(group)
     except (OperationalError, InterfaceError) as fault:
         connection.close()

@@ -24,21 +24,20 @@ from claims import models
 from claims.kinds.pods import Pod, PodResourceClaim, PodResourceClaimStatus
 from claims.kinds.quota_usage import COUNT, DEVICES, NONE, REQUESTS, parsed
 from claims.kinds.quotas import ResourceQuota
-from claims.kinds.resource_claims import ResourceClaim, ResourceClaimTemplate
+from claims.kinds.resource_claims import POD_CLAIM_ANNOTATION, ResourceClaim, ResourceClaimTemplate, wants_admin_access
 from manciple.store import objects, persistence, sql
 from manciple.store.objects import Writer
 from manciple.store.records import EventRecord
 from manciple.wire.errors import ApiError, Invalid, NotFound
 from manciple.wire.identity import controller
 from manciple.wire.validation import claim_generate_name
-from scheduling import claim_admission, event_recorder
+from scheduling import claim_admission, controller_metrics, event_recorder
 from scheduling.claim_admission import NotAsked, Verdicts
 from scheduling.controllers import scheduler
 from scheduling.controllers.declaration import ADDED, DELETED, MODIFIED, Controller, Queue, batches
 from scheduling.coordination import NOBODY, CursorFollower, looked_after, utc_now
 from scheduling.hints import FINISHED_PHASES
 from scheduling.pod_claims import (
-    POD_CLAIM_ANNOTATION,
     can_be_reserved,
     claim_for,
     consumer,
@@ -247,10 +246,17 @@ def _make(writer: Writer, pod: Pod, entry: PodResourceClaim, verdicts: Verdicts)
     verdicts.demand(pod, entry, template)
     claim_kind = kind(CLAIMS)
     claim = claim_kind.prepare_create(claim_for(pod, entry, template))
-    errors = claim_kind.validate_create(claim)
-    if errors:
-        raise Invalid.of(kind=claim_kind.kind, group=claim_kind.group, name=claim.metadata.name, errors=errors)
-    return writer.create(claim_kind, claim).metadata.name
+    admin_access = wants_admin_access(claim)
+    try:
+        errors = claim_kind.validate_create(claim)
+        if errors:
+            raise Invalid.of(kind=claim_kind.kind, group=claim_kind.group, name=claim.metadata.name, errors=errors)
+        made = writer.create(claim_kind, claim).metadata.name
+    except ApiError:
+        controller_metrics.claim_refused(admin_access=admin_access)
+        raise
+    controller_metrics.claim_made(admin_access=admin_access)
+    return made
 
 
 def _with_statuses(pod: Pod, made: dict[str, str]) -> Pod:
@@ -317,6 +323,7 @@ CONTROLLER = Controller(
     ),
     queue=Queue.SCHEDULING,
     covers=frozenset({scheduler.CONTROLLER.name}),
+    known_as="resource_claim",
 )
 
 RESYNC = Controller(

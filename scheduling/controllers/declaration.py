@@ -67,6 +67,13 @@ class Controller:
     covers: frozenset[str] = frozenset()
     #: objects changed in one run; as many mean that there may be more, and it asks for itself again. 0: it does it all
     most_per_turn: int = 0
+    #: what metrics call its work queue, where kube-controller-manager has one of another name
+    known_as: str = ""
+
+    @property
+    def queue_name(self) -> str:
+        """The name of its work queue in metrics."""
+        return self.known_as or self.name
 
     @property
     def pending_for(self) -> float:

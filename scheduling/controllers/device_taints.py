@@ -30,7 +30,7 @@ from manciple.store import objects
 from manciple.store.objects import Writer
 from manciple.wire.base import Condition, timestamp
 from manciple.wire.identity import controller
-from scheduling import event_recorder
+from scheduling import controller_metrics, event_recorder
 from scheduling.controllers.declaration import ADDED, DELETED, MODIFIED, Controller, batches
 from scheduling.coordination import looked_after
 from scheduling.device_taints import (
@@ -239,6 +239,8 @@ def _evict_batch(pods: Sequence[ThreatenedPod], now: datetime) -> int:
             _evict(writer, pod, now)
             evicted += threats[pod.metadata.uid].rules
     known.untold.update(evicted)
+    for pod in going:
+        controller_metrics.FROM_DEVICES.tell((now - threats[pod.metadata.uid].until).total_seconds())
     return len(going)
 
 

@@ -37,7 +37,7 @@ from manciple.store.objects import Writer
 from manciple.wire import codec
 from manciple.wire.base import ObjectMeta, timestamp
 from manciple.wire.identity import controller
-from scheduling import event_recorder
+from scheduling import controller_metrics, event_recorder
 from scheduling.controllers.declaration import DELETING, MODIFIED, Controller, batches
 from scheduling.coordination import looked_after
 from scheduling.event_recorder import EventNote
@@ -391,11 +391,21 @@ def _evict_batch(residents: Sequence[Resident], now: datetime) -> int:
         writer.load(kind(NODES), {("", one.node) for one in residents})
         pods = [pod for one in residents if (pod := _due(writer, one.key, one.uid, now)) is not None]
         writer.load(kind(EVENTS), [event_recorder.key_of(_note(pod)) for pod in pods])
+        late = [_late(writer, pod, now) for pod in pods]
         for pod in pods:
             _evict_one(writer, pod, now)
     # Whoever was not due after all has new tolerations, or its node has other taints.
     known.residents.forget(one.uid for one in residents)
+    for seconds in late:
+        controller_metrics.FROM_NODES.tell(seconds)
     return len(pods)
+
+
+def _late(writer: Writer, pod: Pod, now: datetime) -> float:
+    """Seconds since it had to go."""
+    node = writer.get(kind(NODES), "", pod.spec.node_name)
+    moment = eviction_time(pod, node) if isinstance(node, Node) else None
+    return (now - (moment or now)).total_seconds()
 
 
 def _due(writer: Writer, key: Key, uid: str, now: datetime) -> Pod | None:

@@ -21,6 +21,7 @@ from __future__ import annotations
 import logging
 import math
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -32,7 +33,7 @@ from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim
 from manciple.store.follower import Follower
 from manciple.store.per_process import PerProcess
-from scheduling import binding, coordination, heartbeats, hints, queue
+from scheduling import binding, coordination, heartbeats, hints, queue, scheduler_metrics
 from scheduling.allocator import (
     Allocated,
     AllocationFailed,
@@ -47,6 +48,7 @@ from scheduling.allocator import (
     overall,
     place,
 )
+from scheduling.attempts import Attempts, binding_ended
 from scheduling.capture import ClusterState
 from scheduling.causes import CannotAllocate, Hold, Interrupted, NoNodeFits, OfNode, OfPod, Reason, claim_key, counted
 from scheduling.commit import commit
@@ -65,6 +67,7 @@ from scheduling.plans import (
 from scheduling.pod_claims import is_reserved_for
 from scheduling.queue import Done, Outcome, Retry
 from scheduling.resources import CLAIMS, PODS
+from scheduling.scheduler_metrics import PluginRun
 
 log = logging.getLogger(__name__)
 
@@ -145,19 +148,26 @@ class SchedulingWorker:
     def _schedule_batch(self, state: ClusterState) -> list[Outcome]:
         """Steps 2 to 5."""
         queue.feed(state, self._clock())
-        uids = queue.ready(BATCH, self._clock())
-        if not uids:
+        ready = queue.ready(BATCH, self._clock())
+        if not ready:
             return []
-        revision = state.revision
-        decisions, undecided = _decisions(state, uids, self._clock())
+        for type_, size in state.sizes.items():
+            scheduler_metrics.CACHE[type_].set(size)
+        attempts, revision = Attempts(ready), state.revision
+        decisions, undecided = _decisions(state, [pod.uid for pod in ready], self._clock(), attempts)
+        began = time.perf_counter()
         try:
-            return commit(state, decisions, undecided=undecided, revision=revision, now=self._clock())
+            outcomes = commit(state, decisions, undecided=undecided, revision=revision, now=self._clock())
         finally:
             state.drop_assumptions()
+        attempts.ended(outcomes, committing=time.perf_counter() - began, now=self._clock())
+        return outcomes
 
 
-def _decisions(state: ClusterState, uids: Iterable[str], now: datetime) -> tuple[list[Decision], list[Outcome]]:
-    """Step 3: (what was decided, how it ends for the pods about which nothing could be)."""
+def _decisions(
+    state: ClusterState, uids: Iterable[str], now: datetime, attempts: Attempts
+) -> tuple[list[Decision], list[Outcome]]:
+    """PluginRun 3: (what was decided, how it ends for the pods about which nothing could be)."""
     decisions: list[Decision] = []
     undecided: list[Outcome] = []
     for uid in uids:
@@ -165,9 +175,11 @@ def _decisions(state: ClusterState, uids: Iterable[str], now: datetime) -> tuple
         if pod is None:
             undecided.append(Done(uid=uid))
             continue
+        began = time.perf_counter()
         try:
             with state.trying(pod):
                 decisions.append(_while_binding(state, pod, now) or decide(state, pod))
+            attempts.searched(uid, time.perf_counter() - began)
         except Exception as error:
             name = f"{pod.metadata.namespace}/{pod.metadata.name}"
             log.exception("nothing could be decided about pod %s; it is tried again after a rest", name)
@@ -194,6 +206,7 @@ def _while_binding(state: ClusterState, pod: Pod, now: datetime) -> PodRefusal |
     if failed:
         given_up = tuple(claim for claim in claims if claim.metadata.uid in failed)
         state.avoid(pod, given_up)
+        binding_ended(given_up, "timeout" if any(one.timed_out for one in failed.values()) else "failure", now)
         hold = Hold(reasons=Reason.ERROR, cause=next(iter(failed.values())))
         return PodRefusal(pod=pod, hold=hold, condition=SCHEDULER_ERROR, deallocate=given_up)
     awaited = [claim for claim in claims if not binding.is_ready(claim)]
@@ -203,13 +216,17 @@ def _while_binding(state: ClusterState, pod: Pod, now: datetime) -> PodRefusal |
 
 
 def decide(state: ClusterState, pod: Pod) -> Placement | PodRefusal:
-    """Step 3 for one pod; a placement is assumed."""
-    claims = state.pre_filter(pod)
+    """PluginRun 3 for one pod; a placement is assumed."""
+    with PluginRun("PreFilter", "DynamicResources") as run:
+        claims = state.pre_filter(pod)
+        run.status = "Unschedulable" if isinstance(claims, Hold) else "Success"
     if isinstance(claims, Hold):
         return _refused_outright(state, pod, claims)
     allocated = [claim for claim in claims if claim.status.allocation is not None]
     wanting = [claim for claim in claims if claim.status.allocation is None]
-    filtered = state.nodes.filter(pod, allocated)
+    with PluginRun("Filter", "NodeResourcesFit") as run:
+        filtered = state.nodes.filter(pod, allocated)
+        run.status = "Success" if filtered.fitting else "Unschedulable"
     if not filtered.fitting:
         return _refused_by_nodes(state, pod, filtered, {})
     if not wanting:
@@ -230,7 +247,10 @@ def decide(state: ClusterState, pod: Pod) -> Placement | PodRefusal:
 def _search(
     state: ClusterState, pod: Pod, wanting: Sequence[ResourceClaim], nodes: tuple[NodeView, ...]
 ) -> NodePlacement:
-    return place(state.snapshot(), wanting, nodes, score=_score(state, pod), deadline=filter_deadline())
+    with PluginRun("Filter", "DynamicResources") as run:
+        found = place(state.snapshot(), wanting, nodes, score=_score(state, pod), deadline=filter_deadline())
+        run.status = "Success" if isinstance(found.outcome, Allocated) else "Unschedulable"
+    return found
 
 
 def filter_deadline() -> Deadline:
@@ -240,7 +260,8 @@ def filter_deadline() -> Deadline:
 
 
 def _reserve(state: ClusterState, placement: Placement) -> Placement:
-    state.assume(placement)
+    with PluginRun("Reserve", "DynamicResources"):
+        state.assume(placement)
     return placement
 
 
@@ -303,7 +324,9 @@ def _refused_by_nodes(
     for outcome in refusals.values():
         told.append([CannotAllocate() if isinstance(outcome, Unallocatable) else outcome.cause])
         reasons |= Reason.ERROR if isinstance(outcome, Undecided) else Reason.DEVICES
-    idle = _post_filter(pod, filtered)
+    with PluginRun("PostFilter", "DynamicResources") as run:
+        idle = _post_filter(pod, filtered)
+        run.status = "Unschedulable" if idle is None else "Success"
     cause = NoNodeFits(
         nodes=len(state.nodes),
         refused=counted(told),

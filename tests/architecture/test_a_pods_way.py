@@ -20,6 +20,8 @@ APART = (
     *("manciple/wire/identity", "claims/kinds/references"),
     *("manciple/api/auditing", "manciple/audit/", "manciple/store/origins"),
     *("manciple/api/flow", "manciple/api/connections"),
+    *("manciple/telemetry/", "manciple/api/request_metrics", "manciple/store/log_metrics", "nodeagent/metrics"),
+    *("scheduling/attempts", "scheduling/scheduler_metrics", "scheduling/controller_metrics"),
 )
 
 

@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 from random import Random
 from typing import Any
 
+from claims.kinds.resource_claims import POD_CLAIM_ANNOTATION
 from manciple.processes.demolab.hardware import (
     A100,
     A100_MIG,
@@ -30,7 +31,6 @@ from manciple.processes.demolab.hardware import (
 )
 from manciple.wire.base import timestamp
 from scheduling.controllers.reservations import FINALIZER
-from scheduling.pod_claims import POD_CLAIM_ANNOTATION
 
 #: namespace -> what its people run
 TEAMS: dict[str, tuple[str, ...]] = {

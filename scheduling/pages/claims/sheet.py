@@ -10,7 +10,7 @@ import orjson
 import yaml
 
 from claims.kinds.pods import Pod
-from claims.kinds.resource_claims import DeviceClaim, ResourceClaim
+from claims.kinds.resource_claims import POD_CLAIM_ANNOTATION, DeviceClaim, ResourceClaim
 from claims.models import AllocatedDevice, PastAllocation
 from manciple.pages.people import Person
 from manciple.store import history, objects
@@ -21,7 +21,7 @@ from scheduling.pages.claims.advice import advise, complaint_of, events_about, h
 from scheduling.pages.claims.devices import cdi_files, given_devices
 from scheduling.pages.claims.reading import ClaimRow, pending_documents, read_claims
 from scheduling.pages.claims.steps import ClaimRevision, Past, steps
-from scheduling.pod_claims import POD_CLAIM_ANNOTATION, controller_of, requested_classes
+from scheduling.pod_claims import controller_of, requested_classes
 from scheduling.resources import CLAIMS, PODS, decoded, kind
 
 #: Claims that wait for the same classes: so many are looked through, and so many named.

@@ -234,14 +234,16 @@ def test_claims_are_counted_by_kubelets_names(port: int, agent: Agent, api: Revi
     found = samples(port)
     assert found['dra_resource_claims_in_use{driver_name="<any>"}'] == 0
     assert 'dra_resource_claims_in_use{driver_name="gpu.example.com"}' not in found
-    for name in ("dra_operations_duration_seconds", "dra_operations_seconds"):
-        for operation in ("PrepareResources", "UnprepareResources"):
-            assert found[f'{name}_count{{is_error="false",operation_name="{operation}"}}'] == 1
+    for operation in ("PrepareResources", "UnprepareResources"):
+        assert found[f'dra_operations_duration_seconds_count{{is_error="false",operation_name="{operation}"}}'] == 1
+        called = f'driver_name="gpu.example.com",grpc_status_code="OK",method_name="Node{operation}"'
+        assert found[f"dra_operations_seconds_count{{{called}}}"] == 1
+    assert found['kubelet_started_containers_total{container_type="container"}'] == 1
 
 
 def test_a_failing_operation_is_counted_as_an_error(port: int, api: ReviewingApi) -> None:
     api.put("pods", pod("q", claims={"gpus": "missing"}))
-    name = 'dra_operations_seconds_count{is_error="true",operation_name="PrepareResources"}'
+    name = 'dra_operations_duration_seconds_count{is_error="true",operation_name="PrepareResources"}'
     wait_for("an error", lambda: samples(port).get(name, 0) >= 1)
     assert samples(port)['workqueue_retries_total{name="agent"}'] >= 0
 
@@ -249,7 +251,7 @@ def test_a_failing_operation_is_counted_as_an_error(port: int, api: ReviewingApi
 def test_requests_pods_slices_and_the_process_are_counted(port: int) -> None:
     found = samples(port)
     assert found['manciple_pods{phase="Running"}'] == 1
-    assert found['rest_client_requests_total{code="200",method="GET"}'] > 0
+    assert found['rest_client_requests_total{code="200",host="api",method="GET"}'] > 0
     assert found["process_resident_memory_bytes"] > 0
     assert found['manciple_driver_call_duration_seconds_count{driver_name="gpu.example.com",is_error="false",operation_name="PrepareResources"}'] == 1  # fmt: skip  # noqa: E501
     wait_for("the slice", lambda: samples(port).get('manciple_resource_slices{driver_name="gpu.example.com"}') == 1)

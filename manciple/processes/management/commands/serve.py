@@ -18,6 +18,7 @@ from manciple.asgi import application
 from manciple.audit import trail
 from manciple.processes.listeners import Address, AddressInUse, Listeners, Tls, bind, warm
 from manciple.store.tail import Tail
+from manciple.telemetry import processes
 
 
 class Command(BaseCommand):
@@ -50,9 +51,11 @@ class Command(BaseCommand):
             raise CommandError(str(error)) from error
         if options["web"]:
             warm()
+        processes.begin("api", redis_url=settings.REDIS_URL)
         try:
             listeners.run()
         finally:
+            processes.end()
             Tail.instance().stop()
             trail.close()
 

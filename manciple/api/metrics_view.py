@@ -1,0 +1,28 @@
+"""/metrics: of this process and of the state of the cluster; with `?processes=all`, of every process."""
+
+from __future__ import annotations
+
+import redis
+from django.http import HttpResponse
+from rest_framework.request import Request
+
+from manciple.api.faults import unavailable_for
+from manciple.api.views import ApiView
+from manciple.telemetry import metrics, processes
+from manciple.wire.errors import BadRequest
+
+
+class MetricsView(ApiView):
+    """Whoever may get the path `/metrics`, as members of system:monitoring may."""
+
+    def get(self, request: Request) -> HttpResponse:
+        """Raises: BadRequest; ServiceUnavailable where all are asked for and Redis is away."""
+        wanted = request.GET.get("processes", "")
+        if wanted not in ("", "all"):
+            raise BadRequest(f'processes: "{wanted}" is not known, only "all" is')
+        collector = processes.AllProcesses() if wanted else metrics.REGISTRY
+        try:
+            told = metrics.text(metrics.Together(collector, metrics.CLUSTER))
+        except redis.RedisError as error:
+            raise unavailable_for("the metrics of other processes cannot be read: Redis is away") from error
+        return HttpResponse(told, content_type=metrics.CONTENT_TYPE)

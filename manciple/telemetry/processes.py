@@ -1,0 +1,218 @@
+"""The metrics of all processes together, and those of processes that listen to nobody else.
+
+Every process of an installation says what it is (`begin`). Where there is Redis, it then puts what its registry tells
+there every `EVERY` seconds, for `KEPT` seconds; an API process reads the others' from there when somebody asks for all
+(`AllProcesses`), and marks each sample with the `role` and the `process` it is of. Nothing is added up: Prometheus can,
+and a counter of a process that was started again would make a sum go backwards. Redis keeps nothing that matters: while
+it is away, each process is asked alone.
+
+A worker and beat have no listener of their own. Where an address is named, they get one for their metrics: plain HTTP,
+which asks nobody who they are, so it belongs on loopback or in a network of its own.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal
+from wsgiref.simple_server import WSGIServer
+
+import msgspec
+import redis
+from prometheus_client import start_http_server
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
+
+from manciple.telemetry import metrics
+
+log = logging.getLogger(__name__)
+
+#: embedded: all of them in one process (`manage.py up`)
+Role = Literal["api", "worker", "beat", "embedded"]
+
+#: Seconds between two times that a process tells, and for which it counts as there.
+EVERY, KEPT = 10.0, 35
+#: Seconds that Redis may take to answer.
+TIMEOUT = 2.0
+#: Of the set of processes; with ".NAME" behind it, what that one tells.
+KEY = "manciple.metrics"
+
+
+class _Sample(msgspec.Struct, frozen=True, array_like=True):
+    name: str
+    labels: dict[str, str]
+    value: float
+
+
+class _Family(msgspec.Struct, frozen=True, array_like=True):
+    name: str
+    documentation: str
+    type: str
+    samples: list[_Sample]
+
+
+class _Told(msgspec.Struct, frozen=True, array_like=True):
+    """What one process tells."""
+
+    role: str
+    process: str
+    families: list[_Family]
+
+
+def _told(role: str, process: str, collector: Collector) -> _Told:
+    families = [
+        _Family(
+            metric.name,
+            metric.documentation,
+            metric.type,
+            [_Sample(sample.name, dict(sample.labels), sample.value) for sample in metric.samples],
+        )
+        for metric in collector.collect()
+    ]
+    return _Told(role, process, families)
+
+
+def name_of_process() -> str:
+    """HOST-PID."""
+    return f"{os.uname().nodename}-{os.getpid()}"
+
+
+# One process ----------------------------------------------------------------------------------------------------------
+
+
+class MetricsPublisher:
+    """Puts what this process tells into Redis, from a thread of its own, until it is stopped."""
+
+    def __init__(self, redis_url: str, role: str, process: str, collector: Collector = metrics.REGISTRY) -> None:
+        self._client = redis.Redis.from_url(redis_url, socket_timeout=TIMEOUT, socket_connect_timeout=TIMEOUT)
+        self._role, self._process, self._collector = role, process, collector
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="metrics", daemon=True)
+        self._failing = False
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """The process ends on purpose: nobody reads of it any more."""
+        self._stopping.set()
+        self._thread.join(TIMEOUT * 2)
+        try:
+            self._client.delete(f"{KEY}.{self._process}")
+        except redis.RedisError:
+            log.info("the metrics of %s stay in Redis for %d seconds", self._process, KEPT)
+        self._client.close()
+
+    def publish(self) -> None:
+        """Once. Raises: redis.RedisError."""
+        told = msgspec.msgpack.encode(_told(self._role, self._process, self._collector))
+        with self._client.pipeline(transaction=False) as pipeline:
+            pipeline.set(f"{KEY}.{self._process}", told, ex=KEPT)
+            pipeline.sadd(KEY, self._process)
+            pipeline.execute()
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                self.publish()
+                self._failing = False
+            except redis.RedisError as error:
+                if not self._failing:
+                    log.warning("the metrics of this process are not in Redis: %s", error)
+                self._failing = True
+            self._stopping.wait(EVERY)
+
+
+@dataclass
+class _ThisProcess:
+    role: str = ""
+    publisher: MetricsPublisher | None = None
+    close_listener: Callable[[], None] | None = None
+    redis_url: str = ""
+
+
+_this = _ThisProcess()
+
+
+def begin(role: Role, *, redis_url: str = "", listen: str = "") -> None:
+    """This process is a `role`; what it was first, it stays.
+
+    listen: HOST:PORT at which its metrics are served as well; "" for nowhere.
+    Raises: ValueError where `listen` is no address; OSError where somebody else listens there.
+    """
+    if _this.role:
+        return
+    host, _, port = listen.rpartition(":")
+    if listen and not (host and port.isdigit()):
+        raise ValueError(f"{listen!r} is not HOST:PORT, for example 127.0.0.1:9410")
+    _this.role, _this.redis_url = role, redis_url
+    if redis_url:
+        _this.publisher = MetricsPublisher(redis_url, role, name_of_process())
+        _this.publisher.start()
+    if listen:
+        server, thread = start_http_server(int(port), host.strip("[]"), registry=metrics.REGISTRY)
+        _this.close_listener = partial(_close, server, thread)
+        log.info("metrics are served at http://%s/metrics", listen)
+
+
+def _close(server: WSGIServer, thread: threading.Thread) -> None:
+    server.shutdown()
+    server.server_close()
+    thread.join(TIMEOUT)
+
+
+def end() -> None:
+    """This process ends; it may `begin` again."""
+    if _this.close_listener is not None:
+        _this.close_listener()
+    if _this.publisher is not None:
+        _this.publisher.stop()
+    _this.role, _this.publisher, _this.close_listener, _this.redis_url = "", None, None, ""
+
+
+# All of them ----------------------------------------------------------------------------------------------------------
+
+
+class AllProcesses(Collector):
+    """What this process tells, and each that is there, by `role` and `process`. Raises: redis.RedisError."""
+
+    def collect(self) -> Iterable[Metric]:
+        own = _told(_this.role or "api", name_of_process(), metrics.REGISTRY)
+        others = [one for one in _read(_this.redis_url) if one.process != own.process] if _this.redis_url else []
+        return _merged([own, *others])
+
+
+def _read(redis_url: str) -> Sequence[_Told]:
+    with redis.Redis.from_url(redis_url, socket_timeout=TIMEOUT, socket_connect_timeout=TIMEOUT) as client:
+        names = sorted(name.decode() for name in client.smembers(KEY))
+        if not names:
+            return ()
+        found = dict(zip(names, client.mget([f"{KEY}.{name}" for name in names]), strict=True))
+        if gone := [name for name, told in found.items() if told is None]:
+            client.srem(KEY, *gone)
+    return [msgspec.msgpack.decode(told, type=_Told) for told in found.values() if told is not None]
+
+
+def _merged(processes: Sequence[_Told]) -> Iterator[Metric]:
+    """The format wants all samples of a metric in one place."""
+    merged: dict[str, Metric] = {}
+    for one in processes:
+        marks = {"role": one.role, "process": one.process}
+        for family in one.families:
+            metric = merged.setdefault(family.name, Metric(family.name, family.documentation, family.type))
+            for sample in family.samples:
+                metric.add_sample(sample.name, {**sample.labels, **marks}, sample.value)
+    present = dict.fromkeys(("api", "worker", "beat", "embedded"), 0.0)
+    for one in processes:
+        present[one.role] = present.get(one.role, 0) + 1
+    yield metrics.gauges(
+        "manciple_processes",
+        "Processes of the installation that tell of themselves.",
+        ("role",),
+        metrics.by_one(present),
+    )
+    yield from merged.values()

@@ -1,0 +1,79 @@
+"""How the attempts of one batch went: what the metrics are told of each pod in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Literal
+
+from claims.kinds.resource_claims import ResourceClaim
+from scheduling import scheduler_metrics as told
+from scheduling.causes import Reason
+from scheduling.queue import Done, Outcome, Parked, ReadyPod, Retry
+
+Result = Literal["scheduled", "unschedulable", "error"]
+#: Attempts from which on they are not told apart (upstream: getAttemptsLabel).
+MOST_TOLD_APART = 15
+
+
+class Attempts:
+    """Of the pods of one cycle."""
+
+    def __init__(self, pods: Sequence[ReadyPod]) -> None:
+        self._pods: Mapping[str, ReadyPod] = {pod.uid: pod for pod in pods}
+        self._searched: dict[str, float] = {}
+
+    def searched(self, uid: str, seconds: float) -> None:
+        """The search for this pod took so long."""
+        self._searched[uid] = seconds
+        told.ALGORITHM.observe(seconds)
+
+    def ended(self, outcomes: Iterable[Outcome], *, committing: float, now: datetime) -> None:
+        """committing: seconds that the commit of all of them took; each is told its part of that."""
+        share = committing / max(1, len(self._pods))
+        for outcome in outcomes:
+            result = result_of(outcome)
+            if result is None:
+                continue
+            told.ATTEMPTS[(result, told.PROFILE)].inc()
+            told.ATTEMPT_DURATIONS[(result, told.PROFILE)].observe(self._searched.get(outcome.uid, 0.0) + share)
+            if result == "scheduled" and (pod := self._pods.get(outcome.uid)) is not None:
+                _tell_placed(pod, now)
+
+
+def result_of(outcome: Outcome) -> Result | None:
+    """None where it was no attempt: the pod was gone, or waits for what it has already."""
+    match outcome:
+        case Done(placed=placed):
+            return "scheduled" if placed else None
+        case Parked(hold=hold):
+            if hold.reasons & (Reason.BINDING | Reason.GATED):
+                return None
+            return "error" if hold.reasons & Reason.ERROR else "unschedulable"
+        case Retry(at_once=at_once):
+            return "unschedulable" if at_once else "error"
+
+
+def _tell_placed(pod: ReadyPod, now: datetime) -> None:
+    attempts = pod.attempts + 1
+    told.POD_ATTEMPTS.observe(attempts)
+    label = str(attempts) if attempts < MOST_TOLD_APART else f"{MOST_TOLD_APART}+"
+    told.POD_DURATIONS[label].observe(max(0.0, (now - pod.ready_since).total_seconds()))
+    if pod.flushed:
+        told.AFTER_FLUSH.inc()
+
+
+def binding_ended(
+    claims: Iterable[ResourceClaim], status: Literal["success", "failure", "timeout"], now: datetime
+) -> None:
+    """The wait of these claims for their devices to be attached is over; of claims that did not wait, nothing."""
+    for claim in claims:
+        allocation = claim.status.allocation
+        results = allocation.devices.results if allocation is not None else ()
+        drivers = {result.driver for result in results if result.binding_conditions}
+        began = allocation.allocation_timestamp if allocation is not None else None
+        for driver in drivers:
+            told.BINDING_ALLOCATIONS[(driver, status, told.PROFILE)].inc()
+            if began is not None:
+                waited = (now - datetime.fromisoformat(began)).total_seconds()
+                told.BINDING_WAITS[(driver, status, told.PROFILE)].observe(max(0.0, waited))

@@ -1,0 +1,162 @@
+"""What the controllers tell of their work, by kube-controller-manager's names and labels, for what exists here.
+
+A controller's work queue holds one message at most: it says "reconcile", whatever there is to do.
+Sources: client-go/util/workqueue (component-base/metrics/prometheus/workqueue), pkg/controller/resourceclaim/metrics,
+pkg/controller/devicetainteviction/metrics, pkg/controller/tainteviction/metrics; KEP-4381 "Monitoring Requirements",
+which has two more names for what is told of claims.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+
+from prometheus_client.core import Metric
+
+from manciple.telemetry import metrics
+
+# Work queues ----------------------------------------------------------------------------------------------------------
+
+
+_SECONDS = metrics.exponential(0.0001, 10, 6)
+_ADDS = metrics.counter("workqueue_adds_total", "Messages that were sent to a controller.", "name")
+_RETRIES = metrics.counter(
+    "workqueue_retries_total", "Runs of a controller that failed, or left something to do, and are repeated.", "name"
+)
+_WAITS = metrics.histogram(
+    "workqueue_queue_duration_seconds", "From a message being sent to its being taken up.", "name", buckets=_SECONDS
+)
+_WORK = metrics.histogram("workqueue_work_duration_seconds", "One run of a controller.", "name", buckets=_SECONDS)
+
+_guard = threading.Lock()
+#: (name, thread) -> since when it runs
+_running: dict[tuple[str, int], float] = {}
+#: name of a controller as metrics have it -> whether a message for it waits; set by who knows
+Waiting = Callable[[], Mapping[str, bool]]
+_waiting: list[Waiting] = []
+
+
+def sent(name: str) -> None:
+    _ADDS[name].inc()
+
+
+def taken_up(name: str, waited: float) -> None:
+    """After so many seconds. Clocks of two machines may differ a little."""
+    _WAITS[name].observe(max(0.0, waited))
+
+
+def repeated(name: str) -> None:
+    _RETRIES[name].inc()
+
+
+@contextmanager
+def working(name: str) -> Iterator[None]:
+    """Around one run."""
+    key, began = (name, threading.get_ident()), time.monotonic()
+    with _guard:
+        _running[key] = began
+    try:
+        yield
+    except BaseException:
+        _RETRIES[name].inc()
+        raise
+    finally:
+        with _guard:
+            del _running[key]
+        _WORK[name].observe(time.monotonic() - began)
+
+
+def tell_waiting(waiting: Waiting) -> None:
+    """Where the depth of the queues is read. Of this process; the last one who says so."""
+    _waiting[:] = [waiting]
+
+
+def _of_queues() -> Iterable[Metric]:
+    depths = {name: float(one) for waiting in _waiting for name, one in waiting().items()}
+    now = time.monotonic()
+    with _guard:
+        running = dict(_running)
+    unfinished, longest = dict.fromkeys(depths, 0.0), dict.fromkeys(depths, 0.0)
+    for (name, _), began in running.items():
+        unfinished[name] = unfinished.get(name, 0.0) + now - began
+        longest[name] = max(longest.get(name, 0.0), now - began)
+    label = ("name",)
+    yield metrics.gauges("workqueue_depth", "Messages that wait for a thread.", label, metrics.by_one(depths))
+    yield metrics.gauges(
+        "workqueue_unfinished_work_seconds",
+        "How long the runs that are not finished have taken so far, added up.",
+        label,
+        metrics.by_one(unfinished),
+    )
+    yield metrics.gauges(
+        "workqueue_longest_running_processor_seconds",
+        "How long the longest of the runs that are not finished has taken so far.",
+        label,
+        metrics.by_one(longest),
+    )
+
+
+metrics.OnDemand(_of_queues)
+
+# Claims and evictions -------------------------------------------------------------------------------------------------
+
+
+_CREATES = metrics.counter(
+    "resourceclaim_controller_creates_total",
+    "Claims that were made from templates, or could not be.",
+    "status",
+    "admin_access",
+)
+_CREATE = metrics.one_counter(
+    "resourceclaim_controller_create_total", "Claims that were to be made from templates (KEP-4381's name)."
+)
+_CREATE_FAILURES = metrics.one_counter(
+    "resourceclaim_controller_create_failures_total", "Those of them that could not be made (KEP-4381's name)."
+)
+SCHEDULER_CREATES = metrics.counter(
+    "scheduler_resourceclaim_creates_total", "Claims that were made for extended resources, or could not be.", "status"
+)
+
+
+def claim_made(*, admin_access: bool) -> None:
+    """A claim was made from a template."""
+    _CREATE.inc()
+    _CREATES[("success", _truth(admin_access))].inc()
+
+
+def claim_refused(*, admin_access: bool) -> None:
+    """A claim could not be made from a template."""
+    _CREATE.inc()
+    _CREATE_FAILURES.inc()
+    _CREATES[("failure", _truth(admin_access))].inc()
+
+
+def _truth(value: bool) -> str:
+    return "true" if value else "false"
+
+
+# As upstream's, in seconds.
+_LATENCIES = (0.005, 0.025, 0.1, 0.5, 1, 2.5, 10, 30, 60, 120, 180, 240)
+
+
+class Evicted:
+    """Pods that one of the two controllers deleted, and how long after they had to go."""
+
+    def __init__(self, prefix: str, what: str) -> None:
+        self._pods = metrics.one_counter(f"{prefix}_pod_deletions_total", f"Pods deleted for taints of {what}.")
+        self._seconds = metrics.one_histogram(
+            f"{prefix}_pod_deletion_duration_seconds",
+            f"From the moment when a pod had to go, for a taint of its {what}, to its deletion.",
+            buckets=_LATENCIES,
+        )
+
+    def tell(self, late: float) -> None:
+        """One more, so many seconds after its time."""
+        self._pods.inc()
+        self._seconds.observe(max(0.0, late))
+
+
+FROM_DEVICES = Evicted("device_taint_eviction_controller", "devices")
+FROM_NODES = Evicted("taint_eviction_controller", "nodes")

@@ -1,0 +1,123 @@
+"""What a scheduling worker tells of its work, by kube-scheduler's names and labels, for what exists here.
+
+Pods are tried in batches and committed together: an attempt lasts as long as its own search and its part of the commit.
+Filters of nodes are asked together, and are told as NodeResourcesFit, the one among them that DRA concerns.
+Sources: pkg/scheduler/metrics/metrics.go; KEP-5004 "Monitoring Requirements" (scheduler_resourceclaim_creates_total).
+"""
+
+from __future__ import annotations
+
+import time
+from types import TracebackType
+from typing import Literal
+
+from manciple.telemetry import metrics
+
+#: There is one; pods that name another scheduler are not ours.
+PROFILE = "default-scheduler"
+Status = Literal["Success", "Unschedulable", "Error"]
+
+_ATTEMPT = metrics.exponential(0.001, 2, 15)
+_STEP = metrics.exponential(0.0001, 2, 12)
+_PLUGIN = metrics.exponential(0.00001, 1.5, 20)
+
+ATTEMPTS = metrics.counter(
+    "scheduler_schedule_attempts_total", "Attempts to place a pod, by how they ended.", "result", "profile"
+)
+ATTEMPT_DURATIONS = metrics.histogram(
+    "scheduler_scheduling_attempt_duration_seconds",
+    "An attempt: the search, and its part of the commit.",
+    *("result", "profile"),
+    buckets=_ATTEMPT,
+)
+ALGORITHM = metrics.one_histogram(
+    "scheduler_scheduling_algorithm_duration_seconds", "The search for a node and devices.", buckets=_ATTEMPT
+)
+POD_ATTEMPTS = metrics.one_histogram(
+    "scheduler_pod_scheduling_attempts", "Attempts that a pod took until it had a node.", buckets=(1, 2, 4, 8, 16)
+)
+POD_DURATIONS = metrics.histogram(
+    "scheduler_pod_scheduling_sli_duration_seconds",
+    "From a pod being ready for its first attempt to its node.",
+    "attempts",
+    buckets=metrics.exponential(0.01, 2, 20),
+)
+STEPS = metrics.histogram(
+    "scheduler_framework_extension_point_duration_seconds",
+    "One extension point, all its plugins together.",
+    *("extension_point", "status", "profile"),
+    buckets=_STEP,
+)
+PLUGINS = metrics.histogram(
+    "scheduler_plugin_execution_duration_seconds",
+    "One plugin at one extension point.",
+    *("plugin", "extension_point", "status"),
+    buckets=_PLUGIN,
+)
+EVALUATIONS = metrics.counter(
+    "scheduler_plugin_evaluation_total", "Pods that a plugin was asked about.", "plugin", "extension_point", "profile"
+)
+INCOMING = metrics.counter(
+    "scheduler_queue_incoming_pods_total", "Pods that came into a part of the queue, and what for.", "queue", "event"
+)
+EVENT_HANDLING = metrics.histogram(
+    "scheduler_event_handling_duration_seconds",
+    "Carrying what the log says over to the queue, one batch of changes.",
+    "event",
+    buckets=_STEP,
+)
+HINTS = metrics.histogram(
+    "scheduler_queueing_hint_execution_duration_seconds",
+    "Asking which waiting pods a batch of changes may help.",
+    *("plugin", "event", "hint"),
+    buckets=_PLUGIN,
+)
+AFTER_FLUSH = metrics.one_counter(
+    "scheduler_pod_scheduled_after_flush_total",
+    "Pods that were placed after they had waited for so long that they were tried again whatever had happened.",
+)
+BINDING_ALLOCATIONS = metrics.counter(
+    "scheduler_dra_bindingconditions_allocations_total",
+    "Claims whose devices had to be attached, by how that ended.",
+    *("driver", "status", "profile"),
+)
+BINDING_WAITS = metrics.histogram(
+    "scheduler_dra_bindingconditions_wait_duration_seconds",
+    "How long a claim waited for its devices to be attached.",
+    *("driver", "status", "profile"),
+    buckets=(1, 2, 5, 10, 20, 30, 60, 120, 300, 600),
+)
+PREEMPTION_ATTEMPTS = metrics.one_counter(
+    "scheduler_preemption_attempts_total", "Pods for which others were looked for that could make room."
+)
+PREEMPTION_VICTIMS = metrics.one_histogram(
+    "scheduler_preemption_victims", "Pods that made room for one.", buckets=metrics.exponential(1, 2, 7)
+)
+
+CACHE = metrics.gauge("scheduler_cache_size", "What the worker remembers of the cluster.", "type")
+
+# One plugin -----------------------------------------------------------------------------------------------------------
+
+
+class PluginRun:
+    """Around what one plugin does at one extension point. `status` is Success unless set."""
+
+    __slots__ = ("_began", "_plugin", "_point", "status")
+
+    def __init__(self, point: str, plugin: str) -> None:
+        self._point, self._plugin = point, plugin
+        self.status: Status = "Success"
+
+    def __enter__(self) -> PluginRun:
+        self._began = time.perf_counter()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        seconds = time.perf_counter() - self._began
+        if error is not None:
+            self.status = "Error"
+        PLUGINS[(self._plugin, self._point, self.status)].observe(seconds)
+        EVALUATIONS[(self._plugin, self._point, PROFILE)].inc()
+        STEPS[(self._point, self.status, PROFILE)].observe(seconds)
