@@ -104,12 +104,19 @@ class Composition:
     """The environment of one policy's expressions, and its variables, compiled."""
 
     def __init__(
-        self, variables: Iterable[tuple[str, str]] = (), *, params: bool = False, composed: bool = True
+        self,
+        variables: Iterable[tuple[str, str]] = (),
+        *,
+        params: bool = False,
+        composed: bool = True,
+        typed: Callable[[Environment], Environment] = lambda environment: environment,
     ) -> None:
         """variables: (name, expression) in order. One that does not compile fails those who read it.
 
-        params: the policy has parameters. composed: expressions may name `variables`.
+        params: the policy has parameters. composed: expressions may name `variables`. typed: the environment with more
+        known of what documents are.
         """
+        self._typed = typed
         self._params = params
         self._composed = composed
         self.programs: dict[str, Program | CompileError] = {}
@@ -129,7 +136,7 @@ class Composition:
 
     def compile(self, expression: str, returns: Returns, *, authorizer: bool = True) -> Program:
         """Raises: CompileError."""
-        environment = environment_of(params=self._params, authorizer=authorizer)
+        environment = self._typed(environment_of(params=self._params, authorizer=authorizer))
         if self._composed:
             environment = with_variables(environment, dict(self._types))
         return compile_expression(expression, environment, returns)

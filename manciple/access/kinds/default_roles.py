@@ -421,6 +421,12 @@ _CONTROL_PLANE = (
         _rule(("create",), CORE, "serviceaccounts"),
         _EVENTS_RULE,
     ),
+    _role(
+        f"{CONTROLLER}validatingadmissionpolicy-status-controller",
+        _rule(READ, "admissionregistration.k8s.io", "validatingadmissionpolicies"),
+        _rule(("get", *CHANGE), "admissionregistration.k8s.io", "validatingadmissionpolicies/status"),
+        _EVENTS_RULE,
+    ),
 )
 
 # All of them ----------------------------------------------------------------------------------------------------------
