@@ -1,9 +1,11 @@
-"""Which live topics the things that scheduling shows touch: Events, claims, and claim templates."""
+"""Which live topics the things that scheduling shows touch: Events, claims, templates, accounts."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+from manciple.access import rbac
+from manciple.access.namespace_defaults import SERVICE_ACCOUNTS
 from manciple.live import topics
 from manciple.store.tail import EventRecord
 from scheduling.resources import CLAIMS, EVENTS, TEMPLATES
@@ -24,7 +26,14 @@ def template_topic(record: EventRecord) -> Iterable[str]:
     return (f"template:{record.namespace}/{record.name}",)
 
 
+def account_topic(record: EventRecord) -> Iterable[str]:
+    """The service accounts of a namespace, and what bindings there give to them."""
+    return (f"accounts:{record.namespace}",)
+
+
 def register() -> None:
     topics.register(EVENTS, event_topics)
     topics.register(CLAIMS, claim_topic)
     topics.register(TEMPLATES, template_topic)
+    topics.register(SERVICE_ACCOUNTS, account_topic)
+    topics.register(rbac.ROLE_BINDINGS, account_topic)

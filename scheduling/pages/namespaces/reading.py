@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -162,11 +162,11 @@ def _causes(found: QuerySet[QueuedPod]) -> dict[str, Counter[Topic]]:
     return causes
 
 
-def contents(name: str, *, without: Collection[str] = ()) -> list[tuple[str, int]]:
-    """(kind, how many objects of it) that would go with the namespace, those with most first."""
+def contents(person: Person, name: str) -> list[tuple[str, int]]:
+    """(kind, how many objects of it) that would go with the namespace, most first; what `person` may list."""
     found = [
         (one.kind, sql.count(one.resource, namespace=name))
         for one in registry
-        if one.namespaced and one.kind not in without
+        if one.namespaced and person.may("list", one.resource, name)
     ]
     return sorted(((title, count) for title, count in found if count), key=lambda one: (-one[1], one[0]))

@@ -30,6 +30,7 @@ from manciple.wire.base import ObjectMeta
 from manciple.wire.errors import ApiError
 from manciple.wire.machinery import Namespace
 from scheduling.pages.history.views import HistoryPage, asked, show_history
+from scheduling.pages.namespaces.accounts import read_accounts
 from scheduling.pages.namespaces.reading import NamespaceHoldings, contents, read_namespaces
 from scheduling.resources import NAMESPACES, kind
 
@@ -154,7 +155,8 @@ def _draw(request: HttpRequest, name: str, *, deleting: bool, opening: bool, com
         "complaint": complaint,
         "deleting": deleting,
         "opening": opening and person.may("update", NAMESPACES),
-        "contents": contents(name),
+        "contents": contents(person, name),
+        "accounts": read_accounts(person, name),
     }
     return render(request, "namespaces/page.html", context, status=422 if complaint else 200)
 

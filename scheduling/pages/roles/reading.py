@@ -118,6 +118,26 @@ def read_roles(person: Person) -> list[HeldRole]:
     return [HeldRole(role=role, holders=holders.get(_key(role), ())) for role in found]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GivenRole:
+    """A role that somebody has by a binding. everywhere: in all namespaces."""
+
+    name: str
+    url: str
+    everywhere: bool
+
+
+def roles_of_accounts(person: Person, namespace: str) -> dict[str, list[GivenRole]]:
+    """By the name of a service account there: what bindings that `person` may list give to it itself."""
+    found: dict[str, list[GivenRole]] = defaultdict(list)
+    for (where, name), holders in sorted(_holders(person).items()):
+        for one in holders:
+            if one.account_namespace == namespace:
+                role = GivenRole(name=name, url=links.role_url(name, where), everywhere=not one.where)
+                found[one.subject.name].append(role)
+    return found
+
+
 def gathered_from(role: AnyRole, others: Iterable[HeldRole]) -> list[HeldRole]:
     """The ClusterRoles whose rules `role` gathers."""
     rule = role.aggregation_rule if isinstance(role, ClusterRole) else None

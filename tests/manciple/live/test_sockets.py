@@ -51,9 +51,12 @@ EXEC = f"{NAMESPACES}/team-a/pods/p/exec?command=sh"
 
 def of_namespace(name: str) -> set[str]:
     """What is heard of what happens in it (see `happen`)."""
+    if name == "new":
+        return {"accounts:new"}  # its first
     return {
         f"pods:{name}", f"pod:{name}/q", f"node-pods:n1:{name}",
         f"claims:{name}", f"claim:{name}/cl2", f"template:{name}/t2", f"events:{name}",
+        f"accounts:{name}",
     }  # fmt: skip
 
 
@@ -63,8 +66,8 @@ HEARD = {
     "bob": ["team-a"],
     "carol": ["team-a"],
     "dave": [],
-    "erin": ["team-a", "team-b"],
-    "master": ["team-a", "team-b"],
+    "erin": ["team-a", "team-b", "new"],
+    "master": ["team-a", "team-b", "new"],
 }
 #: kind of topics -> what of the API tells the same
 ASKED = {
@@ -75,6 +78,7 @@ ASKED = {
     **dict.fromkeys(("claim", "claims"), f"{RESOURCE}/namespaces/{{}}/resourceclaims"),
     "template": f"{RESOURCE}/namespaces/{{}}/resourceclaimtemplates",
     "events": "/api/v1/namespaces/{}/events",
+    "accounts": "/api/v1/namespaces/{}/serviceaccounts",
 }
 
 
@@ -136,6 +140,7 @@ def happen_in(root: Api, namespace: str) -> None:
     make(root, f"{work}/resourceclaimtemplates", {**meta("t2"), "spec": {"spec": claim}})
     make(root, f"{core}/pods", {**meta("q"), "spec": {"nodeName": "n1", "containers": [{"name": "c", "image": "x"}]}})
     about = {"kind": "Pod", "namespace": namespace, "name": "q"}
+    make(root, f"{core}/serviceaccounts", meta("robot"))
     make(root, f"{core}/events", {**meta("e"), "involvedObject": about, "reason": "R", "message": "m"})
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from django.db import connection
 from django.test import Client
@@ -9,14 +11,19 @@ from django.test.utils import CaptureQueriesContext
 
 from claims.admission import ADMIN_ACCESS_LABEL
 from claims.kinds.pods import Pod
+from manciple.access.kinds.roles import Subject
+from manciple.access.kinds.secrets import Secret
+from manciple.access.kinds.service_accounts import ServiceAccount
 from manciple.api import namespaces
 from manciple.pages.people import Person
+from manciple.wire.base import LocalObjectReference, ObjectMeta
 from manciple.wire.identity import MASTERS, Identity
 from manciple.wire.machinery import Namespace
 from scheduling.pages.namespaces.reading import read_namespaces
 from tests.builders import make_allocation, make_claim, make_namespace, make_pod, make_result
 from tests.scheduling.cluster import Cluster
 from tests.scheduling.pages.browsing import admin, signed_in, viewer, words
+from tests.scheduling.pages.test_roles import bind
 
 __all__ = ["admin", "viewer"]
 
@@ -174,3 +181,39 @@ def test_what_is_held_where_no_namespace_is_is_told(viewer: Client, cluster: Clu
     cluster.create_allocated(make_claim("lost", namespace="ghost"), make_allocation(make_result("gpu-0")))
     cluster.delete(cluster.get(Namespace, "ghost"))
     assert "ghost does not exist 1" in words(viewer, "/namespaces")
+
+
+# Service accounts -----------------------------------------------------------------------------------------------------
+
+
+def _account(name: str, **members: Any) -> ServiceAccount:
+    meta = ObjectMeta(name=name, namespace="lab")
+    return ServiceAccount(api_version="v1", kind="ServiceAccount", metadata=meta, **members)
+
+
+def _accounts(cluster: Cluster) -> None:
+    cluster.create(make_namespace("lab"))
+    cluster.create(_account("idle", automount_service_account_token=False))
+    cluster.create(_account("robot", image_pull_secrets=(LocalObjectReference(name="registry"),)))
+    secret = Secret(api_version="v1", kind="Secret", metadata=ObjectMeta(name="registry", namespace="lab"))
+    cluster.create(secret)
+    robot = Subject(kind="ServiceAccount", name="robot", namespace="lab")
+    bind("edit", "lab", robot)
+    bind("view", "", robot)
+
+
+def test_its_service_accounts_are_told_with_what_bindings_give_to_them(admin: Client, cluster: Cluster) -> None:
+    _accounts(cluster)
+    text = words(admin, "/namespaces/lab")
+    assert "idle pods get no token no role of its own" in text
+    assert "robot pulls with registry edit , view everywhere" in text
+    assert 'href="/access?user=system%3Aserviceaccount%3Alab%3Arobot"' in admin.get("/namespaces/lab").content.decode()
+
+
+def test_of_what_they_may_not_list_people_are_told_no_number_either(viewer: Client, cluster: Cluster) -> None:
+    _accounts(cluster)
+    cluster.create(make_pod("web", namespace="lab"))
+    looking, working = words(viewer, "/namespaces/lab"), words(signed_in("mia", "namespace:lab"), "/namespaces/lab")
+    assert ("Secret 1" in looking, "Secret 1" in working) == (False, True)
+    assert "Pod 1" in looking
+    assert "robot pulls with registry no role of its own" in looking, "view shows no bindings"
