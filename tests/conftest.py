@@ -79,6 +79,12 @@ def _documents_can_be_encrypted() -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
+def _passwords_are_hashed_quickly() -> None:
+    """How slow a password is to check is what one test asks, not all that need somebody signed in."""
+    django_settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+
+
+@pytest.fixture(scope="session", autouse=True)
 def _the_audit_trail_waits_for_whoever_reads_it() -> Iterator[None]:
     """What tests are refused is not written into their database behind their backs; `trail.flush` does it."""
     with pytest.MonkeyPatch.context() as patch:

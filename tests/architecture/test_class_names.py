@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import ast
 from collections import defaultdict
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.architecture.sources import within
+
 ROOMS = ("manciple", "inventory", "claims", "scheduling", "nodeagent", "bench")
 #: Django looks for them by these names.
 NEEDED = {"Command", "Migration"}
@@ -16,12 +15,10 @@ FORMS = ("/models.py", "/conversion.py", "nodeagent/plugins/protocol.py")
 
 def test_no_two_public_classes_have_one_name() -> None:
     found = defaultdict(list)
-    for room in ROOMS:
-        for path in sorted((ROOT / room).rglob("*.py")):
-            place = str(path.relative_to(ROOT))
-            if place.endswith(FORMS):
-                continue
-            for node in ast.parse(path.read_text()).body:
-                if isinstance(node, ast.ClassDef) and not node.name.startswith("_") and node.name not in NEEDED:
-                    found[node.name].append(place)
+    for place, source in within(*ROOMS).items():
+        if place.endswith(FORMS):
+            continue
+        for name in source.classes:
+            if not name.startswith("_") and name not in NEEDED:
+                found[name].append(place)
     assert {name: places for name, places in found.items() if len(places) > 1} == {}

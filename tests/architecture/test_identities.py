@@ -2,36 +2,17 @@
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Iterator, Sequence
-from functools import cache
-from pathlib import Path
+from tests.architecture.sources import Call, within
 
-ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ("manciple", "inventory", "claims", "scheduling")
 CALLS = {"objects.writing", "writing", "objects.write"}
 #: Opens the transactions of others.
 OPENERS = {"manciple/store/transactions.py"}
 
 
-@cache
-def opened() -> Sequence[tuple[str, ast.Call]]:
+def opened() -> list[tuple[str, Call]]:
     """(where, the call) of every `writing(...)` and `objects.write(...)` of the product."""
-    return list(_calls())
-
-
-def _calls() -> Iterator[tuple[str, ast.Call]]:
-    for folder in FOLDERS:
-        for path in sorted((ROOT / folder).rglob("*.py")):
-            for node in ast.walk(ast.parse(path.read_text())):
-                if isinstance(node, ast.Call) and _name(node.func) in CALLS:
-                    yield f"{path.relative_to(ROOT)}:{node.lineno}", node
-
-
-def _name(called: ast.expr) -> str:
-    if isinstance(called, ast.Attribute) and isinstance(called.value, ast.Name):
-        return f"{called.value.id}.{called.attr}"
-    return called.id if isinstance(called, ast.Name) else ""
+    return [(place, call) for place, source in within(*FOLDERS).items() for call in source.calls if call.name in CALLS]
 
 
 def test_there_are_writes() -> None:
@@ -39,5 +20,5 @@ def test_there_are_writes() -> None:
 
 
 def test_whoever_opens_a_transaction_says_who_writes() -> None:
-    silent = [where for where, call in opened() if not any(word.arg == "identity" for word in call.keywords)]
-    assert [where for where in silent if where.partition(":")[0] not in OPENERS] == []
+    silent = [(place, call.line) for place, call in opened() if "identity" not in call.keywords]
+    assert [(place, line) for place, line in silent if place not in OPENERS] == []

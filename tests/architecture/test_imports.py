@@ -9,11 +9,11 @@ import ast
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.architecture.sources import ROOT, Source, within
+
 PACKAGES = ("manciple", "inventory", "claims", "scheduling", "nodeagent")
 #: (who imports, what is imported) -> why it must be so
 EXCEPTIONS = {
@@ -28,27 +28,30 @@ def contracts() -> list[list[str]]:
 
 
 @cache
-def sources() -> Mapping[str, Path]:
+def modules() -> Mapping[str, Source]:
     """module -> its file; a package is a module too."""
-    files = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
-    return {".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path for path in files}
+    return {_module(place): source for place, source in within(*PACKAGES).items()}
+
+
+def _module(place: str) -> str:
+    return place.removesuffix(".py").replace("/", ".").removesuffix(".__init__")
 
 
 @cache
 def imports() -> Mapping[str, Sequence[str]]:
     """module -> those of ours that it imports, wherever in its text."""
-    return {module: sorted(set(_imported(module, path)) - {module}) for module, path in sources().items()}
+    return {module: sorted(set(_imported(module, source)) - {module}) for module, source in modules().items()}
 
 
-def _imported(module: str, path: Path) -> Iterator[str]:
-    for node in ast.walk(ast.parse(path.read_text())):
+def _imported(module: str, source: Source) -> Iterator[str]:
+    for node in source.imports:
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names if alias.name in sources())
-        elif isinstance(node, ast.ImportFrom):
+            yield from (alias.name for alias in node.names if alias.name in modules())
+        else:
             assert node.level == 0, f"{module}: names are absolute"
             for alias in node.names:
                 inner = f"{node.module}.{alias.name}"
-                yield from (name for name in (inner if inner in sources() else str(node.module),) if name in sources())
+                yield from (name for name in (inner if inner in modules() else str(node.module),) if name in modules())
 
 
 def layer(module: str, layers: Sequence[str]) -> int | None:

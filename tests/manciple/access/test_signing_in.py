@@ -31,12 +31,6 @@ PASSWORD = "correct horse battery"
 STRANGER = "203.0.113.7"
 
 
-@pytest.fixture(autouse=True)
-def _quick_hashes(settings: Any) -> None:
-    """How slow a password is to check is not what is tested here."""
-    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
-
-
 @pytest.fixture
 def alice() -> User:
     return User.objects.create_user("alice", password=PASSWORD)

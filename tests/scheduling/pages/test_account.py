@@ -23,11 +23,6 @@ PASSWORD = "correct horse battery"
 NEW = "another horse entirely"
 
 
-@pytest.fixture(autouse=True)
-def _quick_hashes(settings: Any) -> None:
-    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
-
-
 @pytest.fixture
 def alice() -> User:
     return User.objects.create_user("alice", password=PASSWORD)

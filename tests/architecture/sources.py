@@ -1,0 +1,73 @@
+"""What the architecture tests ask of every source file, read once: parsing a thousand files takes seconds."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = ("manciple", "inventory", "claims", "scheduling", "nodeagent", "bench", "tests")
+
+
+@dataclass(frozen=True)
+class Function:
+    """One that a file defines, wherever in it."""
+
+    name: str
+    line: int
+    lines: int
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call of a name or of an attribute of a name: `writing(...)`, `objects.write(...)`."""
+
+    name: str
+    line: int
+    keywords: frozenset[str | None]
+
+
+@dataclass
+class Source:
+    """The parts of one file that a test looks at."""
+
+    lines: int
+    #: Those of its top level.
+    classes: Sequence[str]
+    functions: list[Function] = field(default_factory=list)
+    calls: list[Call] = field(default_factory=list)
+    imports: list[ast.Import | ast.ImportFrom] = field(default_factory=list)
+
+
+@cache
+def sources() -> Mapping[str, Source]:
+    """place within the repository -> the file, in order; migrations too."""
+    paths = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
+    return {str(path.relative_to(ROOT)): _read(path.read_text()) for path in paths}
+
+
+def within(*packages: str) -> Mapping[str, Source]:
+    """place -> the file, of those packages."""
+    return {place: source for place, source in sources().items() if place.partition("/")[0] in packages}
+
+
+def _read(text: str) -> Source:
+    tree = ast.parse(text)
+    found = Source(text.count("\n"), [node.name for node in tree.body if isinstance(node, ast.ClassDef)])
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            found.functions.append(Function(node.name, node.lineno, (node.end_lineno or 0) - node.lineno + 1))
+        elif isinstance(node, ast.Call) and (name := _name(node.func)):
+            found.calls.append(Call(name, node.lineno, frozenset(word.arg for word in node.keywords)))
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            found.imports.append(node)
+    return found
+
+
+def _name(called: ast.expr) -> str:
+    if isinstance(called, ast.Attribute) and isinstance(called.value, ast.Name):
+        return f"{called.value.id}.{called.attr}"
+    return called.id if isinstance(called, ast.Name) else ""
