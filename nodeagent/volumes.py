@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from claims.kinds.pods import Pod
 from claims.kinds.volumes import ServiceAccountTokenProjection, Volume
@@ -194,6 +194,8 @@ class PodVolumes:
 
         A runtime without files has nothing to keep fresh: what its pods name is looked for when they start.
         """
+        if starting:
+            _refuse_volume_claims(pod)
         volumes = [volume for volume in pod.spec.volumes if is_made_of_files(volume)]
         if starting and self._is_new(pod.metadata.uid):
             named = {(kind, name) for volume in volumes for kind, name, _ in names_of(volume)}
@@ -226,3 +228,19 @@ class PodVolumes:
             filesets.publish(folder, files, group=security.fs_group if security is not None else None)
         elif starting:
             files_of(pod, volume, self._sources, lambda _wanted: "")
+
+
+def _refuse_volume_claims(pod: Pod) -> None:
+    """Raises: MountFailed for the first volume of a PersistentVolumeClaim: these are not served."""
+    for volume in pod.spec.volumes:
+        source: Any = volume
+        name = f"{pod.metadata.name}-{volume.name}" if source.ephemeral is not None else ""
+        if source.persistentVolumeClaim is not None:
+            name = source.persistentVolumeClaim.claimName
+        if name:
+            full = f"{pod.metadata.namespace}/{name}"
+            raise MountFailed(
+                f"Unable to attach or mount volumes: unmounted volumes=[{volume.name}], unattached volumes=[], failed "
+                f"to process volumes=[{volume.name}]: error processing PVC {full}: failed to fetch PVC from API "
+                f'server: persistentvolumeclaims "{name}" not found'
+            )

@@ -66,6 +66,13 @@ class ClassMissing(Cause, frozen=True):
     name: str
 
 
+class VolumeClaimMissing(Cause, frozen=True):
+    """A volume of the pod names a PersistentVolumeClaim, and none is served here. ephemeral: one to be made for it."""
+
+    name: str
+    ephemeral: bool = False
+
+
 class AwaitingBinding(Cause, frozen=True):
     """The devices are given; their binding conditions do not hold yet. node: where the pod is to run."""
 
@@ -290,6 +297,7 @@ class ConstraintsUnmet(NotTogether, frozen=True):
 
 OfPod = (
     Gated | ClaimNotCreated | ClaimNotFound | ClaimBeingDeleted | ClaimNotForPod | ClaimInUse | ClassMissing
+    | VolumeClaimMissing
 )  # fmt: skip
 OfDevices = (
     TooFewPublished | PoolsUnusable | NotVisible | NotSelected | Tainted | TooSmall | DevicesInUse
@@ -357,6 +365,7 @@ class Reason(IntFlag):
     ERROR = 256  #: a selector failed, or the search was undecided: the claim, its class or a slice has to change
     NEIGHBOURS = 512  #: other pods are in the way: affinity, anti-affinity, topology spread, host ports
     BINDING = 1024  #: its devices are given, and not attached yet
+    VOLUME = 2048  #: a volume names a PersistentVolumeClaim
 
 
 #: Names in the order of the bits, for pages and logs.

@@ -75,6 +75,7 @@ _MESSAGES: Mapping[type[causes.Cause], str] = {
     causes.ClaimNotForPod: "ResourceClaim {0.claim} was not created for pod {0.pod} (pod is not owner)",
     causes.ClaimInUse: CLAIM_IN_USE,
     causes.ClassMissing: "request {0.request}: device class {0.name} does not exist",
+    causes.VolumeClaimMissing: 'persistentvolumeclaim "{0.name}" not found',
     causes.AwaitingBinding: "waiting for binding conditions for device on node {0.node}",
     causes.Interrupted: "{0.error}",
     causes.Misconfigured: "{0.error}",
@@ -93,6 +94,8 @@ def message(cause: AnyCause) -> str:
         return f"{CANNOT_ALLOCATE}: {clause(cause, names_claim=True)}"
     if isinstance(cause, causes.BindingFailed):
         return f'running PreBind plugin "DynamicResources": {_binding_failed(cause)}'
+    if isinstance(cause, causes.VolumeClaimMissing) and cause.ephemeral:
+        return f'waiting for ephemeral volume controller to create the persistentvolumeclaim "{cause.name}"'
     if isinstance(cause, causes.SearchStopped) and cause.timed_out:
         return "timed out trying to allocate devices"
     return _MESSAGES[type(cause)].format(cause)

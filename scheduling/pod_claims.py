@@ -1,5 +1,7 @@
 """Which claims a pod uses, for how long, and whether they let it be scheduled (PreEnqueue and PreFilter).
 
+PersistentVolumeClaims are not served: a pod with a volume of one waits, as it does for one that does not exist.
+
 An entry of spec.resourceClaims names a claim, or a template; the claim made from a template stands in
 status.resourceClaimStatuses, and must belong to the pod. Upstream: dynamic-resource-allocation/resourceclaim/claim.go
 and plugins/dynamicresources/dynamicresources.go. PURE.
@@ -9,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from claims.kinds.pods import Pod, PodResourceClaim
 from claims.kinds.resource_claims import (
@@ -107,7 +110,7 @@ def pre_enqueue(pod: Pod, find_claim: FindClaim) -> Hold | None:
 
 def pre_filter(pod: Pod, find_claim: FindClaim, has_class: HasClass) -> tuple[ResourceClaim, ...] | Hold:
     """The claims of `pod`, each once, when nothing about them forbids every node at once; else what does."""
-    if (hold := pre_enqueue(pod, find_claim)) is not None:
+    if (hold := pre_enqueue(pod, find_claim) or _without_volume(pod)) is not None:
         return hold
     claims: dict[str, ResourceClaim] = {}
     for reference in references(pod):
@@ -118,6 +121,20 @@ def pre_filter(pod: Pod, find_claim: FindClaim, has_class: HasClass) -> tuple[Re
             return hold
         claims[claim.metadata.uid] = claim
     return tuple(claims.values())
+
+
+def _without_volume(pod: Pod) -> Hold | None:
+    """Upstream: plugins/volumebinding, PreFilter."""
+    for volume in pod.spec.volumes:
+        source: Any = volume
+        if source.persistentVolumeClaim is not None:
+            cause = causes.VolumeClaimMissing(source.persistentVolumeClaim.claimName)
+        elif source.ephemeral is not None:
+            cause = causes.VolumeClaimMissing(f"{pod.metadata.name}-{volume.name}", ephemeral=True)
+        else:
+            continue
+        return Hold(reasons=Reason.VOLUME, cause=cause)
+    return None
 
 
 def _missing(pod: Pod, reference: ClaimReference, find_claim: FindClaim) -> Hold | None:

@@ -127,6 +127,15 @@ def test_a_pod_waits_for_the_sources_of_its_volumes(simulated: Machine, what: st
     assert simulated.pod("p")["status"]["phase"] == "Running"
 
 
+@pytest.mark.parametrize("source", [{"persistentVolumeClaim": {"claimName": "p-v"}}, {"ephemeral": {}}])
+def test_a_pod_that_was_bound_by_hand_waits_for_the_claims_of_its_volumes(simulated: Machine, source: Document) -> None:
+    simulated.api.put("pods", of_volumes({"name": "v", **source}))
+    simulated.look()
+    (told,) = simulated.events("FailedMount")
+    assert told.endswith('failed to fetch PVC from API server: persistentvolumeclaims "p-v" not found')
+    assert simulated.agent.runtime.runs("uid-p") == {}
+
+
 def test_a_container_waits_for_the_sources_of_its_variables(simulated: Machine) -> None:
     variable = {"name": "PASSWORD", "valueFrom": {"secretKeyRef": {"name": "login", "key": "password"}}}
     simulated.api.put("pods", pod("p", container("main", env=[variable])))

@@ -41,6 +41,8 @@ CAUSES: tuple[AnyCause, ...] = (
     causes.ClaimNotForPod("a/b", "a/pod"),
     causes.ClaimInUse(),
     causes.ClassMissing("gpu", "h100"),
+    causes.VolumeClaimMissing("disk"),
+    causes.VolumeClaimMissing("web-disk", ephemeral=True),
     causes.Interrupted("overtaken"),
     *(causes.Misconfigured(fault, "it is wrong") for fault in Fault),
     causes.SearchStopped(7),

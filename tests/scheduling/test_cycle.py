@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, NoReturn
@@ -12,8 +13,10 @@ from msgspec import structs
 from pytest_django.fixtures import Settings
 
 from claims.kinds.pods import Affinity, NodeAffinity, Pod, PreferredSchedulingTerm
+from claims.kinds.volumes import Volume
 from inventory.kinds.nodes import Taint
 from manciple.store.pruning import prune
+from manciple.wire import codec
 from scheduling import commit, queue
 from scheduling.capture import ClusterState
 from scheduling.controllers import scheduler
@@ -365,3 +368,24 @@ def test_without_the_gate_a_search_has_no_deadline(settings: Settings) -> None:
     assert scheduler.filter_deadline().has_passed
     settings.FEATURE_GATES = {"DRASchedulerFilterTimeout": False}
     assert not scheduler.filter_deadline().has_passed
+
+
+CLAIMED: dict[str, tuple[str, str]] = {
+    "named": (
+        '{"name": "disk", "persistentVolumeClaim": {"claimName": "data"}}',
+        'persistentvolumeclaim "data" not found',
+    ),
+    "to be made": (
+        '{"name": "disk", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}}',
+        'waiting for ephemeral volume controller to create the persistentvolumeclaim "web-disk"',
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CLAIMED)
+def test_a_pod_with_a_volume_of_a_claim_waits_and_says_so(cluster: Cluster, case: str) -> None:
+    volume, told = CLAIMED[case]
+    cluster.create(make_node())
+    cluster.create(with_spec(make_pod("web"), volumes=(codec.decode_value(Volume, json.loads(volume)),)))
+    cluster.settle()
+    assert cluster.why_pending("web") == f"0/1 nodes are available: {told}."
