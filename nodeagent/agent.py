@@ -373,6 +373,7 @@ class Agent:
             driver.subscribe(self._watching.look_at_everything)
         self.runtime.subscribe(lambda uid: self._queue.add(Key("pod", uid)))
         self.registry.subscribe(self._watching.look_at_everything)
+        self.preparer.subscribe(lambda uid: self._queue.add(Key("pod", uid)))
         if self.plugins is not None:
             self.plugins.start()
         targets = [*(follower.run for follower in self.followers), self._crew.run]

@@ -11,7 +11,7 @@ prepared once however many pods use it, and given back with its last one. What a
 Preparing or Unpreparing; the next run repeats the step, which drivers must bear.
 
 A new claim waits while another one is still prepared on the same device: the force-deleted pod that held it may still
-be running here, whatever the API says. And nothing is undone under a running container: where preparing once more
+be running here, whatever the API says. Who subscribes is told of the pods that wait so when something is given back. And nothing is undone under a running container: where preparing once more
 fails, as after the loss of a record or a CDI file, what is there is left as it is.
 """
 
@@ -90,8 +90,15 @@ class Preparer:
         self._boot = boot
         self._claim_locks = NamedLocks()
         self._reserving = threading.Lock()
+        #: the pods that wait for what is still prepared for others
+        self._blocked: set[str] = set()
+        self._freed: Callable[[str], None] = lambda _pod_uid: None
         #: every damaged checkpoint file met since the start
         self.quarantined: tuple[Quarantined, ...] = ()
+
+    def subscribe(self, freed: Callable[[str], None]) -> None:
+        """Have `freed` called with the uid of a pod that waited for devices, when some are given back."""
+        self._freed = freed
 
     def recover(self) -> tuple[Quarantined, ...]:
         """Read the checkpoint; take up claims that it lost. Before anything else, and again until it works.
@@ -227,11 +234,20 @@ class Preparer:
         with self._reserving:
             wanted: list[ClaimRecord] = []
             for claim in claims:
-                refuse_conflict(claim, (*self._checkpoint.records(), *wanted))
+                self._refuse_conflict(pod_uid, claim, wanted)
                 known = self._checkpoint.get(claim.metadata.uid)
                 wanted.append(with_pod(known, claim, pod=pod_uid))
             self._checkpoint.reserve(wanted)
         self._checkpoint.put(*wanted)
+
+    def _refuse_conflict(self, pod_uid: str, claim: ResourceClaim, wanted: Sequence[ClaimRecord]) -> None:
+        """Raises: PrepareFailed, and remembers who is to be looked at once it may go on."""
+        try:
+            refuse_conflict(claim, (*self._checkpoint.records(), *wanted))
+        except PrepareFailed:
+            self._blocked.add(pod_uid)
+            raise
+        self._blocked.discard(pod_uid)
 
     def _prepare_claims(self, claims: Sequence[ResourceClaim]) -> None:
         """Drivers, files, record. Raises: PrepareFailed naming every claim that failed; the others are prepared."""
@@ -278,8 +294,17 @@ class Preparer:
         for record in records:
             if record.uid not in failed:
                 self._checkpoint.remove(record.uid)
+        if len(failed) < len(records):
+            self._wake_blocked()
         if failed:
             raise UnprepareFailed("; ".join(failed.values()))
+
+    def _wake_blocked(self) -> None:
+        """The records are gone before the lock is taken: who finds them still there is among those who are woken."""
+        with self._reserving:
+            blocked, self._blocked = self._blocked, set()
+        for uid in blocked:
+            self._freed(uid)
 
     def _undo(self, records: Sequence[ClaimRecord]) -> dict[str, str]:
         """Drivers, then files. Returns claim uid -> why it failed; empty when all went well."""

@@ -175,14 +175,18 @@ def test_blocks_new_pod_after_force_delete(machine: Machine) -> None:
     machine.api.delete("pods", "p", grace=0)
     machine.api.delete("resourceclaims", "of-p")
     run_pod(machine, "successor")
+    woken: list[str] = []
+    machine.agent.preparer.subscribe(woken.append)
 
     machine.look()
     assert machine.pod("successor")["status"]["phase"] == "Pending"
+    assert woken == []
     expected = "device gpu.example.com/alpha/gpu-0 is still prepared for ResourceClaim default/of-p"
     assert expected in machine.events("FailedPrepareDynamicResources")[0]
 
     machine.settle()
     assert machine.condition("successor", "Ready") == "True"
+    assert woken == ["uid-successor"], "it is looked at at once, not when its next attempt is due"
     machine.check_invariants()
 
 
