@@ -11,8 +11,9 @@ prepared once however many pods use it, and given back with its last one. What a
 Preparing or Unpreparing; the next run repeats the step, which drivers must bear.
 
 A new claim waits while another one is still prepared on the same device: the force-deleted pod that held it may still
-be running here, whatever the API says. Who subscribes is told of the pods that wait so when something is given back. And nothing is undone under a running container: where preparing once more
-fails, as after the loss of a record or a CDI file, what is there is left as it is.
+be running here, whatever the API says. Who subscribes is told of the pods that wait so when something is given back.
+And nothing is undone under a running container: where preparing once more fails, as after the loss of a record or a CDI
+file, what is there is left as it is.
 """
 
 from __future__ import annotations

@@ -67,10 +67,15 @@ class ClassMissing(Cause, frozen=True):
 
 
 class VolumeClaimMissing(Cause, frozen=True):
-    """A volume of the pod names a PersistentVolumeClaim, and none is served here. ephemeral: one to be made for it."""
+    """A volume of the pod names a PersistentVolumeClaim, and none is served here."""
 
     name: str
-    ephemeral: bool = False
+
+
+class VolumeClaimNotCreated(Cause, frozen=True):
+    """A volume of the pod is one of a PersistentVolumeClaim to be made for it, and none is served here."""
+
+    name: str
 
 
 class AwaitingBinding(Cause, frozen=True):
@@ -232,6 +237,8 @@ class NotSelected(TooFew, frozen=True, kw_only=True):
 class Tainted(TooFew, frozen=True, kw_only=True):
     #: (key, value, effect), the most frequent first
     taints: tuple[tuple[str, str, str], ...]
+    #: for each of them the DeviceTaintRule that puts it there, and how many more do; ("", 0): the driver does
+    rules: tuple[tuple[str, int], ...] = ()
 
 
 class TooSmall(TooFew, frozen=True, kw_only=True):
@@ -297,7 +304,7 @@ class ConstraintsUnmet(NotTogether, frozen=True):
 
 OfPod = (
     Gated | ClaimNotCreated | ClaimNotFound | ClaimBeingDeleted | ClaimNotForPod | ClaimInUse | ClassMissing
-    | VolumeClaimMissing
+    | VolumeClaimMissing | VolumeClaimNotCreated
 )  # fmt: skip
 OfDevices = (
     TooFewPublished | PoolsUnusable | NotVisible | NotSelected | Tainted | TooSmall | DevicesInUse

@@ -76,6 +76,8 @@ _MESSAGES: Mapping[type[causes.Cause], str] = {
     causes.ClaimInUse: CLAIM_IN_USE,
     causes.ClassMissing: "request {0.request}: device class {0.name} does not exist",
     causes.VolumeClaimMissing: 'persistentvolumeclaim "{0.name}" not found',
+    causes.VolumeClaimNotCreated: "waiting for ephemeral volume controller to create the persistentvolumeclaim"
+    ' "{0.name}"',
     causes.AwaitingBinding: "waiting for binding conditions for device on node {0.node}",
     causes.Interrupted: "{0.error}",
     causes.Misconfigured: "{0.error}",
@@ -94,8 +96,6 @@ def message(cause: AnyCause) -> str:
         return f"{CANNOT_ALLOCATE}: {clause(cause, names_claim=True)}"
     if isinstance(cause, causes.BindingFailed):
         return f'running PreBind plugin "DynamicResources": {_binding_failed(cause)}'
-    if isinstance(cause, causes.VolumeClaimMissing) and cause.ephemeral:
-        return f'waiting for ephemeral volume controller to create the persistentvolumeclaim "{cause.name}"'
     if isinstance(cause, causes.SearchStopped) and cause.timed_out:
         return "timed out trying to allocate devices"
     return _MESSAGES[type(cause)].format(cause)
@@ -306,13 +306,22 @@ def _has(operand: RefusingOperand, refused: int) -> str:
 
 
 def _tainted(cause: causes.Tainted, subject: str) -> str:
+    rules = (*(by_rule(*rule) for rule in cause.rules), *("" for _ in cause.taints))
     named = ", ".join(
-        f"`{key}={value}:{effect}`" if value else f"`{key}:{effect}`" for key, value, effect in cause.taints
+        (f"`{key}={value}:{effect}`" if value else f"`{key}:{effect}`") + (f" by {rule}" if rule else "")
+        for (key, value, effect), rule in zip(cause.taints, rules, strict=False)
     )
     if not cause.left:
         return f"{subject} accepts only {_devices(cause.before)} and {_all_are(cause.before)} tainted ({named})"
     some = f"of which {cause.left} {_are(cause.left)} not tainted, and {_wants(cause)} (the others: {named})"
     return f"{subject} accepts {_devices(cause.before)}, {some}"
+
+
+def by_rule(name: str, more: int) -> str:
+    """Which rules put a taint on devices; "" where none does."""
+    if not name:
+        return ""
+    return f"DeviceTaintRule `{name}`" + (f" and {more} more" if more else "")
 
 
 def _too_small(cause: causes.TooSmall, subject: str) -> str:

@@ -21,7 +21,7 @@ from scheduling.causes import (
     RefusingOperand,
     TooFew,
 )
-from scheduling.messages import selector_name
+from scheduling.messages import by_rule, selector_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ TOPICS = {key: Topic(key, title, step) for key, title, step in (
     ("no-devices", "No device is published", "Start a node agent with a driver for these devices."),
     ("too-few", "Fewer devices exist than are asked for", "Ask for fewer devices, or add some."),
     ("tainted", "The devices are tainted", "Add a toleration to the request, or have the taint removed."),
-    ("one-node", "Too few free devices on one node",
+    ("one-node", "Too few devices on one node",
      "Ask for fewer on one node, or wait until enough are released on one node."),
     ("few-free", "Too few matching devices are free", "Wait until more are released, or ask for fewer."),
     ("held", "Every matching device is held", "Wait until one is released, accept other devices, or add some."),
@@ -84,6 +84,7 @@ _TOPIC_OF: dict[type[causes.Cause], str] = {
     causes.ClaimInUse: "claim-busy",
     causes.ClassMissing: "class-missing",
     causes.VolumeClaimMissing: "volume",
+    causes.VolumeClaimNotCreated: "volume",
     causes.AwaitingBinding: "binding",
     causes.BindingFailed: "binding-failed",
     causes.Interrupted: "retry",
@@ -186,19 +187,33 @@ def _plugin(one: OfNode) -> str:
     return one.plugin if isinstance(one, NodeRefusal) else ""
 
 
+#: For a taint that a driver put there.
+_UNTAINT = "have the taint removed: its driver put it there"
+
+
 def _next_of_few(cause: TooFew) -> str:
+    found = ""
     if cause.worst_pool is not None:
         whole = "slices that are missing" if cause.worst_pool.trouble == "incomplete" else "pool without the fault"
-        return f"Check driver `{cause.worst_pool.driver}`: it has to publish the {whole}."
-    match cause:
-        case NotSelected():
-            simple = cause.operand is not None and not cause.by_class and not cause.left
-            return (simple and cause.operand and _instead(cause.operand)) or _loosen(cause)
-        case causes.Tainted():
-            return f"Add a toleration for `{cause.taints[0][0]}` to the request, or have the taint removed."
-        case causes.TooFewPublished():
-            return ""
-    return TOPICS[_TOPIC_OF[type(cause)]].next_step
+        found = f"Check driver `{cause.worst_pool.driver}`: it has to publish the {whole}."
+    elif isinstance(cause, causes.Tainted):
+        found = _tolerate(cause)
+    elif cause.is_scattered and not isinstance(cause, causes.DevicesInUse):
+        found = f"Ask for {cause.most} or fewer, the most that a node has; or add such devices to one node."
+    elif isinstance(cause, NotSelected):
+        simple = cause.operand is not None and not cause.by_class and not cause.left
+        found = (simple and cause.operand and _instead(cause.operand)) or _loosen(cause)
+    elif cause.most and not cause.everything and not isinstance(cause, causes.DevicesInUse):
+        found = f"Ask for {cause.most} or fewer, or add such devices."
+    elif not isinstance(cause, causes.TooFewPublished):
+        found = TOPICS[_TOPIC_OF[type(cause)]].next_step
+    return found
+
+
+def _tolerate(cause: causes.Tainted) -> str:
+    rule = by_rule(*cause.rules[0]) if cause.rules else ""
+    remove = f"delete {rule}" if rule else "have the taint removed: its driver put it there"
+    return f"Add a toleration for `{cause.taints[0][0]}` to the request, or {remove}."
 
 
 def _instead(operand: RefusingOperand) -> str:
@@ -215,7 +230,10 @@ def _instead(operand: RefusingOperand) -> str:
 
 def _loosen(cause: NotSelected) -> str:
     name = selector_name(cause)
+    if cause.by_class and cause.most:
+        added = f"add devices that class `{cause.class_name}` selects"
+        return f"Ask for {cause.most} or fewer, ask for another class, or {added}."
     if cause.by_class:
         return f"Change {name} of class `{cause.class_name}`, ask for another class, or add devices that it selects."
-    fewer = "Ask for fewer devices, loosen" if cause.left else "Loosen"
+    fewer = f"Ask for {cause.most} or fewer, loosen" if cause.most else "Loosen"
     return f"{fewer} {name} of request `{cause.request}`, or add devices that it accepts."

@@ -128,12 +128,11 @@ def _without_volume(pod: Pod) -> Hold | None:
     for volume in pod.spec.volumes:
         source: Any = volume
         if source.persistentVolumeClaim is not None:
-            cause = causes.VolumeClaimMissing(source.persistentVolumeClaim.claimName)
-        elif source.ephemeral is not None:
-            cause = causes.VolumeClaimMissing(f"{pod.metadata.name}-{volume.name}", ephemeral=True)
-        else:
-            continue
-        return Hold(reasons=Reason.VOLUME, cause=cause)
+            missing = causes.VolumeClaimMissing(source.persistentVolumeClaim.claimName)
+            return Hold(reasons=Reason.VOLUME, cause=missing)
+        if source.ephemeral is not None:
+            unmade = causes.VolumeClaimNotCreated(f"{pod.metadata.name}-{volume.name}")
+            return Hold(reasons=Reason.VOLUME, cause=unmade)
     return None
 
 

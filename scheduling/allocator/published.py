@@ -294,6 +294,8 @@ class PublishedDevice(msgspec.Struct, frozen=True, eq=False, gc=False, kw_only=T
     slice: SliceHead
     #: the driver's own, then those of taint rules
     taints: tuple[DeviceTaint, ...]
+    #: the names of these rules, in the same order
+    tainted_by: tuple[str, ...]
     capacities: Capacities
     #: whether selectors can be evaluated on it at all
     readable: bool
@@ -366,11 +368,14 @@ class SliceContent:
                 key=self.key,
                 published=one,
                 slice=head,
-                taints=(*one.taints, *rules.taints_of(*self.key, one.name)),
+                taints=(*one.taints, *(rule.spec.taint for rule in tainting)),
+                tainted_by=tuple(rule.metadata.name for rule in tainting),
                 capacities=capacities,
                 readable=readable,
             )
-            for one, (capacities, readable) in ((one, interner.derived(one)) for one in spec.devices)
+            for one, tainting, (capacities, readable) in (
+                (one, rules.of(*self.key, one.name), interner.derived(one)) for one in spec.devices
+            )
         )
         #: CEL expression -> the verdicts on these devices
         self.verdicts: dict[str, VerdictMasks] = {}

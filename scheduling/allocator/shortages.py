@@ -5,7 +5,7 @@ The numbers are those of all nodes that were looked at: a device that several of
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from typing import Any
 
 from inventory.kinds.devices import HARD_EFFECTS
@@ -31,7 +31,7 @@ def told(short: Shortage) -> OfDevices:
     if short.stage.selector is not None:
         return causes.NotSelected(**fields, **_selector(short))
     if name == stages.UNTAINTED:
-        return causes.Tainted(**fields, taints=_taints(short))
+        return causes.Tainted(**fields, **_taints(short))
     if name == stages.LARGE:
         return causes.TooSmall(**fields, capacity=short.plan.capacity)
     if name == stages.FREE:
@@ -76,15 +76,26 @@ def _pool(trouble: PoolTrouble) -> TroubledPool:
     return TroubledPool(trouble.key.driver, trouble.key.name, trouble.trouble, trouble.detail)
 
 
-def _taints(short: Shortage) -> tuple[tuple[str, str, str], ...]:
-    """Those that keep the request away."""
-    counted = Counter(
-        (taint.key, taint.value, taint.effect)
-        for device in short.lost
-        for taint in device.taints
-        if taint.effect in HARD_EFFECTS and not short.plan.tolerates(taint)
-    )
-    return tuple(sorted(counted, key=lambda taint: (-counted[taint], taint))[:NAMED_TAINTS])
+def _taints(short: Shortage) -> _Fields:
+    """Those that keep the request away, and the rules that put them there."""
+    counted: Counter[tuple[str, str, str]] = Counter()
+    rules: defaultdict[tuple[str, str, str], Counter[str]] = defaultdict(Counter)
+    for device in short.lost:
+        authors = (*("" for _ in device.published.taints), *device.tainted_by)
+        for taint, author in zip(device.taints, authors, strict=True):
+            if taint.effect in HARD_EFFECTS and not short.plan.tolerates(taint):
+                said = (taint.key, taint.value, taint.effect)
+                counted[said] += 1
+                rules[said].update((author,) if author else ())
+    named = sorted(counted, key=lambda taint: (-counted[taint], taint))[:NAMED_TAINTS]
+    return {"taints": tuple(named), "rules": tuple(_first(rules[taint]) for taint in named)}
+
+
+def _first(rules: Counter[str]) -> tuple[str, int]:
+    """The rule of most devices, and the number of others."""
+    if not rules:
+        return "", 0
+    return min(rules, key=lambda name: (-rules[name], name)), len(rules) - 1
 
 
 def _selector(short: Shortage) -> _Fields:

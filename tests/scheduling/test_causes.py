@@ -42,7 +42,7 @@ CAUSES: tuple[AnyCause, ...] = (
     causes.ClaimInUse(),
     causes.ClassMissing("gpu", "h100"),
     causes.VolumeClaimMissing("disk"),
-    causes.VolumeClaimMissing("web-disk", ephemeral=True),
+    causes.VolumeClaimNotCreated("web-disk"),
     causes.Interrupted("overtaken"),
     *(causes.Misconfigured(fault, "it is wrong") for fault in Fault),
     causes.SearchStopped(7),
@@ -147,3 +147,30 @@ def test_no_page_parses_what_the_scheduler_says(path: Path) -> None:
         assert not (isinstance(node, ast.ImportFrom) and any(name.name == "messages" for name in node.names)) or (
             node.module != "scheduling"
         )
+
+
+@pytest.mark.parametrize(
+    ("cause", "step"),
+    {
+        "no node has so many": (
+            causes.NotVisible(**FEW | {"wanted": 9, "left": 16, "most": 8}),
+            "Ask for 8 or fewer, the most that a node has; or add such devices to one node.",
+        ),
+        "none of the class, though the nodes together have enough": (
+            causes.NotSelected(
+                **FEW | {"wanted": 9, "left": 16, "most": 8}, class_name="gpu", expression="true", by_class=True
+            ),
+            "Ask for 8 or fewer, the most that a node has; or add such devices to one node.",
+        ),
+        "tainted by rules": (
+            causes.Tainted(**FEW, taints=(("broken", "", "NoSchedule"),), rules=(("repair", 2),)),
+            "Add a toleration for `broken` to the request, or delete DeviceTaintRule `repair` and 2 more.",
+        ),
+        "tainted by its driver": (
+            causes.Tainted(**FEW, taints=(("broken", "", "NoSchedule"),), rules=(("", 0),)),
+            "Add a toleration for `broken` to the request, or have the taint removed: its driver put it there.",
+        ),
+    }.values(),
+)
+def test_the_next_step_says_what_would_help(cause: AnyCause, step: str) -> None:
+    assert next_step(cause) == step

@@ -71,7 +71,7 @@ def _give(inventory: Inventory, count: int, *, to: str = "alice", on: str = "nod
             (CARDS,),
             request(count=4),
             "request `r` wants 4, and only 3 devices are published",
-            "Ask for fewer devices, or add some.",
+            "Ask for 3 or fewer, or add such devices.",
             id="less published than wanted",
         ),
         pytest.param(
@@ -143,7 +143,7 @@ def _give(inventory: Inventory, count: int, *, to: str = "alice", on: str = "nod
             request(count=3, where=MODEL.format("A")),
             "request `r` accepts only 2 of the 3 devices that node `node-1` sees, and it wants 3: "
             '`model == "A"` refuses the other 1; it has "B"',
-            "Ask for fewer devices, loosen the selector of request `r`, or add devices that it accepts.",
+            "Ask for 2 or fewer, loosen the selector of request `r`, or add devices that it accepts.",
             id="a selector that matches too little",
         ),
         pytest.param(
@@ -151,7 +151,7 @@ def _give(inventory: Inventory, count: int, *, to: str = "alice", on: str = "nod
             request(device_class="b", count=2),
             "class `b` of request `r` selects only 1 of the 3 devices that node `node-1` sees, and it wants 2: "
             '`model == "B"` refuses the other 2; they have "A"',
-            "Change the selector of class `b`, ask for another class, or add devices that it selects.",
+            "Ask for 1 or fewer, ask for another class, or add devices that class `b` selects.",
             id="a class that matches too little",
         ),
         pytest.param(
@@ -190,12 +190,15 @@ def test_taints_are_named() -> None:
     inventory = make_inventory(CARDS)
     inventory.apply_taint_rule(make_rule("repair", device="d-0"))
     assert clause(_because(inventory, request(count=3))) == (
-        "request `r` accepts 3 devices, of which 2 are not tainted, and it wants 3 (the others: `broken:NoSchedule`)"
+        "request `r` accepts 3 devices, of which 2 are not tainted, and it wants 3 "
+        "(the others: `broken:NoSchedule` by DeviceTaintRule `repair`)"
     )
     inventory.apply_taint_rule(make_rule("repair"))
     found = _because(inventory, request(count=2))
-    assert clause(found) == "request `r` accepts only 3 devices and all 3 are tainted (`broken:NoSchedule`)"
-    assert next_step(found) == "Add a toleration for `broken` to the request, or have the taint removed."
+    assert clause(found) == "request `r` accepts only 3 devices and all 3 are tainted " + (
+        "(`broken:NoSchedule` by DeviceTaintRule `repair`)"
+    )
+    assert next_step(found) == "Add a toleration for `broken` to the request, or delete DeviceTaintRule `repair`."
 
 
 def test_what_several_nodes_have_is_added_up_and_shared_devices_count_once() -> None:
