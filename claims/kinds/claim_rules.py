@@ -46,6 +46,7 @@ from inventory.kinds.device_rules import (
     validate_uid,
 )
 from inventory.kinds.node_rules import validate_node_selector
+from manciple.wire.base import ObjectMeta
 from manciple.wire.conditions import validate_conditions
 from manciple.wire.errors import FieldError, forbidden, immutable, invalid, not_supported, required, too_long, too_many
 from manciple.wire.validation import (
@@ -54,12 +55,13 @@ from manciple.wire.validation import (
     Path,
     check_dns_label,
     each,
+    validate_annotations,
     validate_immutable,
+    validate_labels,
     validate_list,
     validate_object_meta,
     validate_object_meta_update,
     validate_set,
-    validate_template_meta,
 )
 
 REQUESTS_MAX = 32
@@ -225,8 +227,22 @@ def validate_template(template: ResourceClaimTemplate) -> Errors:
 
 
 def _validate_template_spec(spec: ResourceClaimTemplateSpec) -> Errors:
-    found = validate_template_meta(spec.metadata, SPEC.child("metadata"))
+    found = _validate_template_meta(spec.metadata, SPEC.child("metadata"))
     return found + validate_device_claim(spec.spec.devices, SPEC.child("spec", "devices"))
+
+
+def _validate_template_meta(metadata: ObjectMeta, path: Path) -> Errors:
+    """The metadata of something that a template will make: labels and annotations only.
+
+    Upstream: ValidateTemplateObjectMeta, with the names that it gives the fields.
+    """
+    found = validate_annotations(metadata.annotations, path.child("annotations"))
+    found += validate_labels(metadata.labels, path.child("labels"))
+    unset = ObjectMeta()
+    for name, shown in zip(ObjectMeta.__struct_fields__, ObjectMeta.__struct_encode_fields__, strict=True):
+        if name not in ("labels", "annotations") and getattr(metadata, name) != getattr(unset, name):
+            found.append(forbidden(path.child("uID" if name == "uid" else shown), "cannot be set"))
+    return found
 
 
 def validate_template_update(new: ResourceClaimTemplate, old: ResourceClaimTemplate) -> Errors:

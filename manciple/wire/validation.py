@@ -407,11 +407,6 @@ def _validate_free_parts(metadata: ObjectMeta, path: Path) -> Errors:
     ]
 
 
-def validate_template_meta(metadata: ObjectMeta, path: Path) -> Errors:
-    """The metadata of something that a template will make: labels, annotations, finalizers and owners only."""
-    return _validate_free_parts(metadata, path)
-
-
 def validate_labels(labels: Mapping[str, str], path: Path) -> Errors:
     found: Errors = []
     for key, value in labels.items():

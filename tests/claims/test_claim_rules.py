@@ -240,6 +240,14 @@ def test_wrong_fields_of_a_claim(fields: dict[str, Any], expected: list[str]) ->
     assert_begins(wrong(make_claim(**{"requests": MIXED, **fields})), expected)
 
 
+def test_a_template_gives_its_claims_labels_and_annotations_and_nothing_else() -> None:
+    meta = {"name": "mine", "namespace": "theirs", "uid": "x", "finalizers": ("a/b",), "annotations": {"a": "b"}}
+    template = make_template(claim_meta=meta)
+    assert texts(RESOURCE_CLAIM_TEMPLATE.validate_create(template)) == [
+        f"spec.metadata.{field}: Forbidden: cannot be set" for field in ("name", "namespace", "uID", "finalizers")
+    ]
+
+
 def test_the_claim_of_a_template_is_checked_with_its_metadata() -> None:
     template = make_template(requests=[make_request("A")], claim_meta={"labels": {"-": ""}})
     found = texts(RESOURCE_CLAIM_TEMPLATE.validate_create(template))
