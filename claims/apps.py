@@ -4,7 +4,9 @@ from django.apps import AppConfig
 
 from claims.kinds.registration import KINDS
 from manciple.access.authorization import register_authorizer
+from manciple.store.follower import LOG
 from manciple.wire.registry import registry
+from manciple.wire.sharing import shared_texts
 
 
 class ClaimsConfig(AppConfig):
@@ -29,6 +31,7 @@ class ClaimsConfig(AppConfig):
         for kind in KINDS:
             registry.register(kind)
         projectors.register()
+        LOG.share("resourceclaims.resource.k8s.io", shared_texts)
         admission.register()
         unserved.register()
         service_accounts.register()

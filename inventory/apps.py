@@ -6,6 +6,7 @@ from inventory.kinds.registration import KINDS
 from inventory.kinds.shared_values import shared
 from manciple.store.follower import LOG
 from manciple.wire.registry import registry
+from manciple.wire.sharing import shared_texts
 
 
 class InventoryConfig(AppConfig):
@@ -21,6 +22,7 @@ class InventoryConfig(AppConfig):
             registry.register(kind)
         projectors.register()
         LOG.share("resourceslices.resource.k8s.io", shared)
+        LOG.share("nodes", shared_texts)
         topics.register("resourceslices.resource.k8s.io", live.slice_topics)
         topics.register("devicetaintrules.resource.k8s.io", live.taint_rule_topics)
         topics.register("deviceclasses.resource.k8s.io", live.class_topics)

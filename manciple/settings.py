@@ -7,6 +7,7 @@ MANCIPLE_DATABASE_URL (postgresql://...) and MANCIPLE_REDIS_URL (redis://...).
 from __future__ import annotations
 
 import os
+import sys
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 from socket import gethostname
@@ -210,6 +211,9 @@ def postgresql_database(url: str) -> dict[str, Any]:
     }
 
 
+if not DATABASE_URL:
+    # REST framework takes PostgreSQL's fields along wherever psycopg is installed: 10 MiB that SQLite has no use for.
+    sys.modules["django.contrib.postgres.fields"] = None  # type: ignore[assignment]  # it cannot be imported then
 DATABASES = {
     "default": postgresql_database(DATABASE_URL) if DATABASE_URL else sqlite_database(HOME / "manciple.sqlite3")
 }

@@ -17,15 +17,15 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
-from functools import cached_property
 from typing import NamedTuple
 
 from django.conf import settings
 
 from claims.devices.nodes import NodeState
 from claims.devices.pools import DeviceSnapshot, PoolState, changed
-from claims.devices.published import DevicePool, DeviceSlice, PoolKey, charge, fits
+from claims.devices.published import DevicePool, PoolKey, charge, fits
 from claims.devices.states import DeviceState
+from manciple.wire.sharing import Alike
 from scheduling.allocator.pools import PoolOnNode, PoolSlices, bits
 from scheduling.allocator.problem import scanned, serving, usable
 from scheduling.allocator.published import Features, Interner, NodeView, SliceContent
@@ -38,8 +38,6 @@ from scheduling.judging import Passing, passing
 MOST = 10_000
 #: Classes whose counts are followed; expressions that are being written are among them for a while.
 KEPT_TALLIES = 64
-#: Counts of pools that are known again.
-MOST_ALIKE = 4096
 #: Nodes that are filled claim by claim, where what one takes matters to the others; more are filled one by one.
 EXACT = 64
 #: A claim for one device that asks for nothing but its class.
@@ -170,23 +168,27 @@ _tallies: dict[tuple[str, ...], _Tally] = {}
 # One pool ------------------------------------------------------------------------------------------------------------
 
 
+_interner = Interner()
+_features = Alike[Features]()
+
+
 class _Rules:
     """A pool as the allocator reads it. Made once, for as long as the pool is published like that."""
 
-    _interner = Interner()
+    __slots__ = ("_published", "features", "fenced", "home", "is_plain", "pool")
 
     def __init__(self, pool: DevicePool) -> None:
         self.pool = pool
-        self.features = Features.from_gates(settings.FEATURE_GATES)
+        self.features = _features.first(features := Features.from_gates(settings.FEATURE_GATES), features)
+        #: the only node that sees any of it; "" where there may be others
+        self.home = pool.node if not any(one.spec.per_device_node_selection for one in pool.slices) else ""
+        #: whether each of its devices is given to one claim, whatever becomes of the others
+        self.is_plain = self._is_plain()
+        #: the devices that a taint keeps claims away from
+        self.fenced = self._fenced() if self.features.device_taints else 0
+        self._published: PoolSlices | None = None
 
-    @cached_property
-    def home(self) -> str:
-        """The only node that sees any of it; "" where there may be others."""
-        return self.pool.node if not any(one.spec.per_device_node_selection for one in self.pool.slices) else ""
-
-    @cached_property
-    def is_plain(self) -> bool:
-        """Whether each of its devices is given to one claim, whatever becomes of the others."""
+    def _is_plain(self) -> bool:
         devices = [one.device for one in self.pool.candidates]
         return (
             bool(self.home)
@@ -198,22 +200,14 @@ class _Rules:
             and len({one.name for one in devices}) == len(devices)
         )
 
-    @cached_property
-    def fenced(self) -> int:
-        """The devices that a taint keeps claims away from."""
-        if not self.features.device_taints:
-            return 0
+    def _fenced(self) -> int:
         return sum(1 << place for place, one in enumerate(self.pool.candidates) if one.fence)
-
-    @cached_property
-    def _published(self) -> PoolSlices:
-        return PoolSlices(AllocatorPoolKey(*self.pool.key), [self._content(one) for one in self.pool.slices])
-
-    def _content(self, one: DeviceSlice) -> SliceContent:
-        return SliceContent(one.published, self._interner)
 
     def seen_from(self, node: NodeView) -> PoolOnNode | None:
         """None where the pool gives the node nothing."""
+        if self._published is None:
+            contents = [SliceContent(one.published, _interner) for one in self.pool.slices]
+            self._published = PoolSlices(AllocatorPoolKey(*self.pool.key), contents)
         view = self._published.seen_from(node, self.features)
         return None if view is None or view.trouble else view
 
@@ -235,9 +229,9 @@ class _PoolCount(NamedTuple):
 
 
 def _rules_of(pool: DevicePool) -> _Rules:
-    if _Rules not in pool.memo:
-        pool.memo[_Rules] = _Rules(pool)
-    found: _Rules = pool.memo[_Rules]
+    found: _Rules | None = pool.memo.get("rules")
+    if found is None:
+        found = pool.memo["rules"] = _Rules(pool)
     return found
 
 
@@ -248,14 +242,12 @@ def _counted(state: PoolState, selectors: Sequence[Selector]) -> _PoolCount:
     masks = state.masks.items()
     by_state = tuple((one, number) for one, mask in masks if (number := (mask & found.match).bit_count()))
     made = _PoolCount(found, by_state, _taken_at_home(state, found))
-    if len(_alike) >= MOST_ALIKE:
-        _alike.clear()
-    return _alike.setdefault(made, made)
+    return _alike.first(made, made)
 
 
 _NONE = _PoolCount(Passing(0, 0), (), _Taken(0, errs=False))
 #: many pools are in the same state: one object for all of these
-_alike: dict[_PoolCount, _PoolCount] = {}
+_alike = Alike[_PoolCount]()
 
 
 def _taken_at_home(state: PoolState, found: Passing) -> _Taken | None:

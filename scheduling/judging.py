@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
 
 from claims.devices.published import CandidateDevice, DevicePool, DeviceSlice, Published
+from manciple.wire.sharing import Alike
 from scheduling.cel import CompileError, DeviceView, EvaluationError, Selector, compile_selector
 
 #: Expressions whose verdicts are kept; past that many, all of them are reached anew.
@@ -37,17 +38,17 @@ class Passing(NamedTuple):
 
 
 #: most say the same of all devices of a slice: one object for all of these
-_alike: dict[int, Judgement] = {}
+_alike = Alike[Judgement](KEPT)
 
 
 def judged(one: DeviceSlice, selector: Selector) -> Judgement:
-    """Of every device of a slice; kept with it."""
-    known: dict[str, Judgement] = one.memo.setdefault(Judgement, {})
-    found = known.get(selector.expression)
+    """Of every device of a slice; kept with it, by the expression."""
+    known = one.memo
+    found: Judgement | None = known.get(selector.expression)
     if found is None:
         if len(known) >= KEPT:
             known.clear()
-        found = known[selector.expression] = _judged(selector, one.memo.get(DeviceView) or _views(one))
+        found = known[selector.expression] = _judged(selector, known.get(DeviceView) or _views(one))
     return found
 
 
@@ -73,9 +74,7 @@ def _judged(selector: Selector, views: Iterable[DeviceView]) -> Judgement:
             errors[place] = str(error)
     if errors:
         return Judgement(match, errors, sum(1 << place for place in errors))
-    if len(_alike) >= KEPT:
-        _alike.clear()
-    return _alike.setdefault(match, Judgement(match, {}))
+    return _alike.first(match, Judgement(match, {}))
 
 
 def passing(pool: DevicePool, selectors: Sequence[Selector]) -> Passing:

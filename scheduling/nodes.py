@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from claims.kinds.pod_preparation import requests_of
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim
-from inventory.kinds.nodes import Node, NodeSelector
+from inventory.kinds.nodes import Node, NodeSelector, NodeStatus
+from manciple.wire.base import ObjectMeta
 from manciple.wire.selectors import node_selector_matches
 from scheduling import policy
 from scheduling.allocator import NodeView
@@ -125,10 +126,14 @@ class NodeTable:
     # Changing --------------------------------------------------------------------------------------------------------
 
     def put(self, node: Node) -> None:
-        """Add a node, or replace what was known of it."""
-        name = node.metadata.name
-        self._nodes[name] = node
-        self._views[name] = NodeView(name, node.metadata.labels)
+        """Add a node, or replace what was known of it. Kept is what it is judged by: images alone are kilobytes."""
+        name, labels = node.metadata.name, node.metadata.labels
+        self._nodes[name] = Node(
+            metadata=ObjectMeta(name=name, labels=labels),
+            spec=node.spec,
+            status=NodeStatus(allocatable=node.status.allocatable),
+        )
+        self._views[name] = NodeView(name, labels)
         self._softly_tainted.discard(name)
         if any(taint.effect in policy.SOFT_EFFECTS for taint in node.spec.taints):
             self._softly_tainted.add(name)

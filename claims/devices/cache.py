@@ -6,7 +6,6 @@ revision and never changes.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from typing import Any, ClassVar
@@ -38,7 +37,7 @@ class DeviceCache(View):
         self._slices: dict[str, DeviceSlice] = {}
         #: slice name -> as its driver published it, of those to which rules add taints
         self._untainted: dict[str, ResourceSlice] = {}
-        self._slices_of: dict[PoolKey, set[str]] = defaultdict(set)
+        self._slices_of: dict[PoolKey, tuple[str, ...]] = {}
         self._holdings = Holdings()
         self._pools: dict[PoolKey, PoolState] = {}
         self._nodes = Nodes()
@@ -87,7 +86,7 @@ class DeviceCache(View):
         touched = set()
         self._untainted.pop(published.metadata.name, None)
         if (old := self._slices.pop(published.metadata.name, None)) is not None:
-            self._slices_of[old.pool].discard(old.name)
+            self._slices_of[old.pool] = tuple(name for name in self._slices_of[old.pool] if name != old.name)
             touched.add(old.pool)
         if not gone:
             tainted = self._rules.added_to(published)
@@ -95,7 +94,7 @@ class DeviceCache(View):
                 self._untainted[published.metadata.name] = published
             new = read_slice(tainted)
             self._slices[new.name] = new
-            self._slices_of[new.pool].add(new.name)
+            self._slices_of[new.pool] = (*self._slices_of.get(new.pool, ()), new.name)
             touched.add(new.pool)
         for pool in touched:
             self._pools.pop(pool, None)
@@ -126,9 +125,9 @@ class DeviceCache(View):
 
     def _read_pool(self, key: PoolKey) -> DevicePool:
         self.__dict__.pop("_published", None)
-        names = self._slices_of[key]
+        names = self._slices_of.get(key, ())
         if not names:
-            del self._slices_of[key]
+            self._slices_of.pop(key, None)
         return gather(key, (self._slices[name] for name in names))
 
     @cached_property

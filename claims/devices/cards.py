@@ -139,7 +139,8 @@ def layout_of(pool: DevicePool) -> Layout:
     for candidate in pool.candidates:
         name = next(iter(candidate.draws), "") if len(candidate.draws) == 1 else ""
         units[cards.get(name, candidate)] = None
-    return tuple(units)
+    # A pool of one slice without cards: the tuple that the slice has.
+    return pool.slices[0].candidates if len(pool.slices) == 1 and not cards else tuple(units)
 
 
 def card_of(counter_set: str, candidates: Sequence[CandidateDevice], room: Mapping[str, int]) -> Card:

@@ -171,7 +171,7 @@ class Holdings:
         self._preparing: set[str] = set()
         self._claims_of_pod: dict[str, set[str]] = defaultdict(set)
         #: device -> uids of claims, in the order in which they came
-        self._claims_of: dict[DeviceKey, dict[str, None]] = defaultdict(dict)
+        self._claims_of: dict[DeviceKey, tuple[str, ...]] = {}
         self._holders: dict[PoolKey, Holders] = {}
 
     def of_pool(self, pool: PoolKey) -> Holders:
@@ -190,7 +190,9 @@ class Holdings:
             for _, pod in holding.users:
                 self._claims_of_pod[pod].add(holding.uid)
             for share in holding.shares:
-                self._claims_of[share.device][holding.uid] = None
+                known = self._claims_of.get(share.device, ())
+                if holding.uid not in known:
+                    self._claims_of[share.device] = (*known, holding.uid)
                 changed.add(share.device)
         return self._renew(changed)
 
@@ -214,7 +216,7 @@ class Holdings:
             if not self._claims_of_pod[pod]:
                 del self._claims_of_pod[pod]
         for device in {share.device for share in holding.shares}:
-            self._claims_of[device].pop(claim, None)
+            self._claims_of[device] = tuple(one for one in self._claims_of[device] if one != claim)
         return {share.device for share in holding.shares}
 
     def _renew(self, devices: Iterable[DeviceKey]) -> set[PoolKey]:

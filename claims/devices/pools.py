@@ -13,6 +13,11 @@ from claims.devices.holdings import Holder, Holders, state_of
 from claims.devices.nodes import NodeState
 from claims.devices.published import CandidateDevice, DeviceKey, DevicePool, Draw, PoolKey, Published, is_blocked
 from claims.devices.states import DeviceState
+from manciple.wire.sharing import Alike
+
+#: many pools are in the same state
+_masks = Alike[Mapping[DeviceState, int]]()
+_counts = Alike[Counter[DeviceState]]()
 
 
 class PoolState:
@@ -26,8 +31,6 @@ class PoolState:
         self.pool = pool
         self.holders = holders
         self.layout = layout_of(pool) if layout is None else layout
-        #: what others derived from it
-        self.memo: dict[Any, Any] = {}
 
     def held_by(self, holders: Holders) -> PoolState:
         """The same pool with other holders."""
@@ -52,7 +55,7 @@ class PoolState:
         found: dict[DeviceState, int] = {}
         for place, state in enumerate(map(self.state_of, self.candidates)):
             found[state] = found.get(state, 0) | 1 << place
-        return found
+        return _masks.first(tuple(found.items()), found)
 
     @cached_property
     def held(self) -> int:
@@ -72,7 +75,8 @@ class PoolState:
     @cached_property
     def counts(self) -> Counter[DeviceState]:
         """state -> units."""
-        return Counter(unit.state for unit in self.units)
+        found = Counter(unit.state for unit in self.units)
+        return _counts.first(tuple(found.items()), found)
 
     def candidate(self, device: DeviceKey) -> CandidateDevice | None:
         return next((one for one in self.candidates if one.key == device), None)

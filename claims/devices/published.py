@@ -6,7 +6,7 @@ kept.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -71,12 +71,8 @@ class Keyed:
         return "/".join(self.key)
 
 
-class CandidateDevice(Keyed, msgspec.Struct, frozen=True, kw_only=True, eq=False, gc=False):
-    """One published device. Compared by identity; nothing that it holds leads back to it (`gc=False`).
-
-    home: its pool. node: empty where it is not one node's. fence: TAINTED or UNHEALTHY where claims are kept away.
-    draws: what it takes of its pool's counters.
-    """
+class Traits(msgspec.Struct, frozen=True, kw_only=True, eq=False, gc=False):
+    """What devices of a slice have in common that are alike; of these one object."""
 
     home: PoolKey
     node: str
@@ -84,7 +80,42 @@ class CandidateDevice(Keyed, msgspec.Struct, frozen=True, kw_only=True, eq=False
     fence: DeviceState | None
     gauge: bool
     draws: Draw
+
+
+class CandidateDevice(Keyed, msgspec.Struct, frozen=True, kw_only=True, eq=False, gc=False):
+    """One published device. Compared by identity; nothing that it holds leads back to it (`gc=False`)."""
+
+    traits: Traits
     device: Device
+
+    @property
+    def home(self) -> PoolKey:
+        """Its pool."""
+        return self.traits.home
+
+    @property
+    def node(self) -> str:
+        """Empty where it is not one node's."""
+        return self.traits.node
+
+    @property
+    def model(self) -> str:
+        return self.traits.model
+
+    @property
+    def fence(self) -> DeviceState | None:
+        """TAINTED or UNHEALTHY where claims are kept away."""
+        return self.traits.fence
+
+    @property
+    def gauge(self) -> bool:
+        """Whether it is a network interface."""
+        return self.traits.gauge
+
+    @property
+    def draws(self) -> Draw:
+        """What it takes of its pool's counters."""
+        return self.traits.draws
 
     @property
     def key(self) -> DeviceKey:
@@ -182,6 +213,7 @@ class Published:
 def read_slice(published: ResourceSlice) -> DeviceSlice:
     spec = published.spec
     pool = (spec.driver, spec.pool.name)
+    alike: dict[Hashable, Traits] = {}
     return DeviceSlice(
         name=published.metadata.name,
         pool=pool,
@@ -189,9 +221,10 @@ def read_slice(published: ResourceSlice) -> DeviceSlice:
         expected=spec.pool.resource_slice_count,
         node=spec.node_name or "",
         candidates=tuple(
-            candidate_of(pool, device, node=device.node_name or spec.node_name or "") for device in spec.devices
+            candidate_of(pool, device, node=device.node_name or spec.node_name or "", alike=alike)
+            for device in spec.devices
         ),
-        counters={one.name: _amounts(one) for one in spec.shared_counters},
+        counters={one.name: _amounts(one) for one in spec.shared_counters} or _NO_DRAW,
         published=published,
     )
 
@@ -204,16 +237,20 @@ def gather(key: PoolKey, slices: Iterable[DeviceSlice]) -> DevicePool:
     return DevicePool(key=key, generation=highest, expected=current[0].expected if current else 1, slices=current)
 
 
-def candidate_of(pool: PoolKey, device: Device, *, node: str = "") -> CandidateDevice:
-    return CandidateDevice(
-        home=pool,
-        node=node,
-        model=_model(pool[0], device),
-        fence=fence_of(device.taints),
-        gauge=_is_gauge(device),
-        draws={one.counter_set: _amounts(one) for one in device.consumes_counters} or _NO_DRAW,
-        device=device,
-    )
+def candidate_of(
+    pool: PoolKey, device: Device, *, node: str = "", alike: dict[Hashable, Traits] | None = None
+) -> CandidateDevice:
+    """alike: the traits of other devices of its slice; its own are added where they differ."""
+    model, fence, gauge = _model(pool[0], device), fence_of(device.taints), _is_gauge(device)
+    # Equal consumption is one object already, in slices whose values are shared.
+    key = (node, model, fence, gauge, id(device.consumes_counters))
+    traits = alike.get(key) if alike is not None else None
+    if traits is None:
+        draws = {one.counter_set: _amounts(one) for one in device.consumes_counters} or _NO_DRAW
+        traits = Traits(home=pool, node=node, model=model, fence=fence, gauge=gauge, draws=draws)
+        if alike is not None:
+            alike[key] = traits
+    return CandidateDevice(traits=traits, device=device)
 
 
 def fence_of(taints: Iterable[DeviceTaint]) -> DeviceState | None:

@@ -6,8 +6,9 @@ copy. `shared` makes a slice anew of values that other slices have too, so that 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping
+from sys import intern
+from typing import Any
 from weakref import WeakValueDictionary
 
 import msgspec
@@ -20,24 +21,21 @@ from inventory.kinds.devices import (
     DeviceCounterConsumption,
     ResourceSlice,
 )
-
-#: Different values of a kind that are known; past that many it starts anew, and sharing with it. Serial numbers are
-#: all different: what is common comes back soon.
-MOST = 4096
-
-Value = TypeVar("Value")
+from manciple.wire.sharing import EMPTY, Alike, shared_texts
 
 
 class SharedValues:
     """What slices are made of, by content."""
 
     def __init__(self) -> None:
-        self._names: dict[str, str] = {}
-        self._attributes: dict[DeviceAttribute, DeviceAttribute] = {}
+        #: serial numbers are all different, and what is common comes back soon
+        self._attributes = Alike[DeviceAttribute]()
         #: names of attributes -> whose instances have attributes of these names
-        self._bearers: dict[tuple[str, ...], type] = {}
-        self._capacities: dict[tuple[tuple[str, DeviceCapacity], ...], dict[str, DeviceCapacity]] = {}
-        self._consumption: dict[bytes, tuple[DeviceCounterConsumption, ...]] = {}
+        self._bearers = Alike[type]()
+        #: capacities of devices, by what they are
+        self._capacities = Alike[dict[str, DeviceCapacity]]()
+        #: by its JSON
+        self._consumption = Alike[tuple[DeviceCounterConsumption, ...]]()
         #: the slices that were made here, by identity
         self._made: WeakValueDictionary[int, ResourceSlice] = WeakValueDictionary()
 
@@ -45,55 +43,56 @@ class SharedValues:
         """An equal slice; one that was made here comes back as it is."""
         if self._made.get(id(published)) is published:
             return published
-        spec = replace(published.spec, devices=tuple(map(self._device, published.spec.devices)))
-        made = replace(published, spec=spec)
+        spec = published.spec
+        made = replace(
+            published,
+            api_version=intern(published.api_version),
+            kind=intern(published.kind),
+            metadata=shared_texts(replace(published.metadata)),
+            spec=replace(
+                spec,
+                driver=intern(spec.driver),
+                pool=shared_texts(replace(spec.pool)),
+                node_name=None if spec.node_name is None else intern(spec.node_name),
+                devices=tuple(map(self._device, spec.devices)),
+            ),
+        )
         self._made[id(made)] = made
         return made
 
     def _device(self, device: Device) -> Device:
         return replace(
             device,
-            name=self._name(device.name),
+            name=intern(device.name),
             attributes=self._attributes_of(device),
             capacity=self._capacity(device.capacity),
             consumes_counters=self._counters(device.consumes_counters),
-            node_allocatable_resources=device.node_allocatable_resources or _NONE,
+            node_allocatable_resources=device.node_allocatable_resources or EMPTY,
         )
 
     def _attributes_of(self, device: Device) -> dict[str, DeviceAttribute]:
         """Dicts that belong to instances of one class share their table of keys (PEP 412), which halves them."""
-        names = tuple(map(self._name, device.attributes))
-        values = [_first(self._attributes, attribute, attribute) for attribute in device.attributes.values()]
+        names = tuple(map(intern, device.attributes))
+        values = [self._attributes.first(attribute, attribute) for attribute in device.attributes.values()]
         if any(name.startswith("__") for name in names):  # "__class__" is a good name for an attribute of a device
             return dict(zip(names, values, strict=True))
         bearer = self._bearers.get(names)
         if bearer is None:
-            bearer = _first(self._bearers, names, type("Bearer", (), {}))
+            bearer = self._bearers.first(names, type("Bearer", (), {}))
         one = bearer()
         for name, value in zip(names, values, strict=True):
             setattr(one, name, value)
         attributes: dict[str, DeviceAttribute] = vars(one)
         return attributes
 
-    def _name(self, name: str) -> str:
-        return _first(self._names, name, name)
-
     def _capacity(self, published: Mapping[str, DeviceCapacity]) -> dict[str, DeviceCapacity]:
-        return _first(self._capacities, tuple(published.items()), dict(published)) if published else _NONE
+        return self._capacities.first(tuple(published.items()), dict(published)) if published else EMPTY
 
     def _counters(self, consumption: tuple[DeviceCounterConsumption, ...]) -> tuple[DeviceCounterConsumption, ...]:
-        return _first(self._consumption, _ENCODE(consumption), consumption) if consumption else ()
+        return self._consumption.first(_ENCODE(consumption), consumption) if consumption else ()
 
 
 _ENCODE: Callable[[Any], bytes] = msgspec.json.Encoder().encode
-_NONE: dict[str, Any] = {}
-
-
-def _first(known: dict[Any, Value], key: Hashable, value: Value) -> Value:
-    """The first value that came under `key`."""
-    if len(known) >= MOST:
-        known.clear()
-    return known.setdefault(key, value)
 
 
 #: by the values of this process

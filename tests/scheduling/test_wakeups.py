@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 import pytest
 import redis
 
-from scheduling.coordination import LocalWakeups, SharedWakeups, Wakeups
+from scheduling.coordination import LocalWakeups, Wakeups
+from scheduling.coordination_redis import SharedWakeups
 from tests.services import Server
 
 Lapse = Callable[[], None]

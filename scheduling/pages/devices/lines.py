@@ -11,15 +11,17 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 
 from claims.devices.cards import Unit
 from claims.devices.pools import DeviceSnapshot, PoolState, changed
 from claims.devices.published import DevicePool, PoolKey
 from claims.devices.states import DeviceState
 from inventory.live import node_topic, pool_topic
+from manciple.wire.sharing import Alike
 from manciple.wire.validation import natural
 
 #: What a column of the stylesheet has room for: tiles, and gauges beside them (`--nics`).
@@ -59,12 +61,12 @@ class GridLine:
     @cached_property
     def counts(self) -> Counter[str]:
         """state -> tiles."""
-        return Counter(tile.state for tile in self.tiles)
+        return _alike(Counter(tile.state for tile in self.tiles))
 
     @cached_property
     def namespaces(self) -> Counter[str]:
         """namespace -> tiles that it holds something of."""
-        return Counter(name for tile in self.tiles for name in {holder.namespace for holder in tile.holders})
+        return _alike(Counter(name for tile in self.tiles for name in {holder.namespace for holder in tile.holders}))
 
     @cached_property
     def model(self) -> str:
@@ -79,7 +81,7 @@ class GridLine:
 
     @cached_property
     def main_counts(self) -> Counter[str]:
-        return Counter(tile.state for tile in self.main)
+        return _alike(Counter(tile.state for tile in self.main))
 
     @property
     def free(self) -> int:
@@ -101,6 +103,14 @@ class GridLine:
         return any(tile.cut for tile in self.tiles)
 
 
+#: many lines are in the same state
+_counters = Alike[Counter[str]]()
+
+
+def _alike(counted: Counter[str]) -> Counter[str]:
+    return _counters.first(tuple(counted.items()), counted)
+
+
 def _joins(before: Unit, tile: Unit) -> bool:
     if tile.gauge or tile.parts or before.parts or tile.state not in _RUNNING or not tile.claim_uid:
         return False
@@ -111,7 +121,9 @@ def line_of(
     key: str, node: str, tiles: Iterable[Unit], topics: Iterable[str], *, trouble: str = "", cordoned: bool = False
 ) -> GridLine:
     """Gauges stand at its end."""
-    ordered = tuple(sorted(tiles, key=lambda tile: tile.gauge))
+    ordered = tuple(tiles)
+    if any(tile.gauge for tile in ordered):
+        ordered = tuple(sorted(ordered, key=lambda tile: tile.gauge))
     return GridLine(key=key, node=node, tiles=ordered, topics=tuple(topics), trouble=trouble, cordoned=cordoned)
 
 
@@ -128,8 +140,8 @@ class Grid:
         self._lock = threading.Lock()
         self._snapshot: DeviceSnapshot | None = None
         #: pool -> line -> its tiles there
-        self._tiles: dict[PoolKey, Mapping[str, list[Unit]]] = {}
-        self._pools_of_line: dict[str, set[PoolKey]] = defaultdict(set)
+        self._tiles: dict[PoolKey, Mapping[str, Sequence[Unit]]] = {}
+        self._pools_of_line: dict[str, tuple[PoolKey, ...]] = {}
         self._lines: dict[str, GridLine] = {}
         self._ordered: tuple[GridLine, ...] = ()
 
@@ -169,14 +181,15 @@ class Grid:
         if now:
             self._tiles[key] = now
         for line in before:
-            self._pools_of_line[line].discard(key)
+            self._pools_of_line[line] = tuple(one for one in self._pools_of_line[line] if one != key)
         for line in now:
-            self._pools_of_line[line].add(key)
+            self._pools_of_line[line] = (*self._pools_of_line.get(line, ()), key)
         return {*before, *now}
 
     def _line(self, name: str, snapshot: DeviceSnapshot) -> GridLine:
         keys = sorted(self._pools_of_line[name])
-        tiles = [tile for key in keys for tile in self._tiles[key][name]]
+        found = [self._tiles[key][name] for key in keys]
+        tiles = tuple(found[0]) if len(found) == 1 else tuple(chain.from_iterable(found))
         pools = [pool for key in keys if (pool := snapshot.pools[key].pool).slices]
         on_node = any(tile.candidates and tile.candidates[0].node for tile in tiles) or any(
             pool.node == name for pool in pools
@@ -192,14 +205,15 @@ class Grid:
         )
 
 
-def _tiles_of(state: PoolState) -> dict[str, list[Unit]]:
+def _tiles_of(state: PoolState) -> Mapping[str, Sequence[Unit]]:
     """line -> the pool's tiles there."""
     elsewhere = "/".join(state.pool.key)
     node = state.pool.node
     found: dict[str, list[Unit]] = defaultdict(list)
     for unit in state.units:
         found[(unit.candidates[0].node if unit.candidates else node) or elsewhere].append(unit)
-    return dict(found)
+    # Most pools stand on one line: the tuple that the pool has.
+    return dict.fromkeys(found, state.units) if len(found) == 1 else found
 
 
 def _trouble(tiles: Iterable[Unit], pools: Iterable[DevicePool]) -> str:

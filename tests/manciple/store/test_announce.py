@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from manciple.store import announce
-from manciple.store.announce import Announcer
+from manciple.store import announce_redis
+from manciple.store.announce_redis import RedisAnnouncer
 from tests.services import Server, free_port
 
 #: Seconds after which a test gives up waiting.
@@ -34,12 +34,12 @@ class Listener:
 
 
 @pytest.fixture
-def announcers(redis_server: Server) -> Iterator[Callable[[], Announcer]]:
+def announcers(redis_server: Server) -> Iterator[Callable[[], RedisAnnouncer]]:
     """Makes announcers on the test's Redis, and ends them."""
-    made: list[Announcer] = []
+    made: list[RedisAnnouncer] = []
 
-    def make() -> Announcer:
-        made.append(Announcer(redis_server.url))
+    def make() -> RedisAnnouncer:
+        made.append(RedisAnnouncer(redis_server.url))
         return made[-1]
 
     yield make
@@ -47,7 +47,7 @@ def announcers(redis_server: Server) -> Iterator[Callable[[], Announcer]]:
         announcer.stop()
 
 
-def test_another_process_hears_a_revision_once(announcers: Callable[[], Announcer]) -> None:
+def test_another_process_hears_a_revision_once(announcers: Callable[[], RedisAnnouncer]) -> None:
     here, there = announcers(), announcers()
     mine, theirs = Listener(), Listener()
     here.subscribe(mine)
@@ -63,7 +63,7 @@ def test_another_process_hears_a_revision_once(announcers: Callable[[], Announce
     assert theirs.heard == [7, 8]
 
 
-def test_after_unsubscribing_nothing_is_heard(announcers: Callable[[], Announcer]) -> None:
+def test_after_unsubscribing_nothing_is_heard(announcers: Callable[[], RedisAnnouncer]) -> None:
     here = announcers()
     leaving = Listener()
     here.subscribe(leaving)()
@@ -71,7 +71,9 @@ def test_after_unsubscribing_nothing_is_heard(announcers: Callable[[], Announcer
     assert leaving.heard == []
 
 
-def test_listeners_come_back_after_redis_was_away(announcers: Callable[[], Announcer], redis_server: Server) -> None:
+def test_listeners_come_back_after_redis_was_away(
+    announcers: Callable[[], RedisAnnouncer], redis_server: Server
+) -> None:
     here, there = announcers(), announcers()
     theirs = Listener()
     there.subscribe(theirs)
@@ -92,8 +94,8 @@ def test_listeners_come_back_after_redis_was_away(announcers: Callable[[], Annou
 
 
 def test_without_redis_an_announcement_neither_fails_nor_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(announce, "RETRY_AFTER", 0.01)
-    lonely = Announcer(f"redis://127.0.0.1:{free_port()}/0")
+    monkeypatch.setattr(announce_redis, "RETRY_AFTER", 0.01)
+    lonely = RedisAnnouncer(f"redis://127.0.0.1:{free_port()}/0")
     mine = Listener()
     lonely.subscribe(mine)
     for revision in range(100):
