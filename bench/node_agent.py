@@ -36,11 +36,10 @@ from nodeagent.cdi import CdiFolder
 from nodeagent.checkpoint import Checkpoint
 from nodeagent.config import AgentConfig
 from nodeagent.disk import Disk
-from nodeagent.drivers.registry import DriverRegistry
 from nodeagent.drivers.simulated import SimulatedDriver
 from nodeagent.metrics import AgentMetrics
 from nodeagent.podclaims import NodeFacts
-from nodeagent.prepare import Preparer
+from nodeagent.prepare import DriverRegistry, Preparer
 from tests.nodeagent.fake_api import Document, FakeApi
 from tests.nodeagent.http_api import serving
 from tests.nodeagent.objects import NODE, claim, pod

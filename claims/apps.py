@@ -5,8 +5,8 @@ from django.apps import AppConfig
 from claims.kinds.registration import KINDS
 from manciple.access.authorization import register_authorizer
 from manciple.store.follower import LOG
+from manciple.wire.base import shared_texts
 from manciple.wire.registry import registry
-from manciple.wire.sharing import shared_texts
 
 
 class ClaimsConfig(AppConfig):

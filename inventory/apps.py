@@ -5,8 +5,8 @@ from django.apps import AppConfig
 from inventory.kinds.registration import KINDS
 from inventory.kinds.shared_values import shared
 from manciple.store.follower import LOG
+from manciple.wire.base import shared_texts
 from manciple.wire.registry import registry
-from manciple.wire.sharing import shared_texts
 
 
 class InventoryConfig(AppConfig):

@@ -216,9 +216,9 @@ class Dispatching(bootsteps.StartStopStep):  # type: ignore[misc]  # as above
     def stop(self, worker: Any) -> None:  # noqa: ARG002
         if self._dispatcher is not None:
             self._dispatcher.stop()
-            from scheduling import heartbeats  # noqa: PLC0415 - as above
+            from scheduling import coordination  # noqa: PLC0415 - as above
 
-            heartbeats.stop()
+            coordination.stop_heart()
             processes.end()
 
 

@@ -406,7 +406,7 @@ CONTENT_SECURITY_POLICY: dict[str, Any] = {
 DATA_UPLOAD_MAX_MEMORY_SIZE = 3 * 1024 * 1024
 
 REST_FRAMEWORK = {
-    "DEFAULT_AUTHENTICATION_CLASSES": ["manciple.api.authentication.ShownCredentials"],
+    "DEFAULT_AUTHENTICATION_CLASSES": ["manciple.api.door.ShownCredentials"],
     "DEFAULT_PERMISSION_CLASSES": ["manciple.api.door.Allowed"],
     "UNAUTHENTICATED_USER": None,
     "EXCEPTION_HANDLER": "manciple.api.answers.handle_exception",

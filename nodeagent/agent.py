@@ -33,14 +33,13 @@ from nodeagent.credentials import Renewal
 from nodeagent.disk import Disk, Storage, make_private
 from nodeagent.drivers.metadata import telling
 from nodeagent.drivers.protocol import Driver
-from nodeagent.drivers.registry import DriverRegistry
 from nodeagent.events import EventRecorder
 from nodeagent.failures import AgentError, ApiFailure, StorageFailed
 from nodeagent.https import AgentServer
 from nodeagent.metrics import AgentMetrics, AgentState
 from nodeagent.podclaims import known_health
 from nodeagent.pods import PodWorker
-from nodeagent.prepare import Preparer
+from nodeagent.prepare import DriverRegistry, Preparer
 from nodeagent.publish import Publisher
 from nodeagent.registration import Registration
 from nodeagent.routes import make_server

@@ -25,8 +25,7 @@ from manciple.telemetry import metrics
 from scheduling import queue, usage
 from scheduling.capacity import read_census
 from scheduling.causes import Reason
-from scheduling.coordination import utc_now
-from scheduling.heartbeats import SILENT_AFTER
+from scheduling.coordination import SILENT_AFTER, utc_now
 from scheduling.models import Cursor, Heartbeat, QueuedPod, UsageSample
 from scheduling.scheduler_metrics import PROFILE
 

@@ -31,7 +31,7 @@ from manciple.store.objects import Wanted, Writer, to_read
 from manciple.wire.base import timestamp
 from manciple.wire.errors import ApiError, Conflict
 from manciple.wire.identity import SCHEDULER
-from scheduling import binding, event_recorder, messages, queue
+from scheduling import event_recorder, messages, pod_claims, queue
 from scheduling.attempts import binding_ended
 from scheduling.capture import ClusterState
 from scheduling.causes import AnyCause, Interrupted
@@ -164,7 +164,7 @@ class _Batch:
             self._check(pod, placement)
             given = placement.allocations
             claims = [self._bind_claim(claim, pod, given.get(claim.metadata.uid)) for claim in placement.claims]
-        if awaited := [claim for claim in claims if not binding.is_ready(claim)]:
+        if awaited := [claim for claim in claims if not pod_claims.is_ready_to_bind(claim)]:
             return self._nominate(pod, placement, awaited)
         bound = scheduled(pod, placement.node, timestamp(self._now))
         self._writer.update(kind(PODS), bound, subresource="binding")
@@ -176,7 +176,7 @@ class _Batch:
         """The pod has its devices and is bound once they are attached."""
         told = nominated(pod, placement.node)
         self._writer.update(kind(PODS), told, subresource="status")
-        hold = binding.waiting(pod, placement.node, awaited)
+        hold = pod_claims.awaiting_binding(pod, placement.node, awaited)
         note = EventNote(
             regarding=told,
             reason="BindingConditionsPending",
@@ -184,7 +184,7 @@ class _Batch:
             component=messages.SCHEDULER_NAME,
         )
         event_recorder.record(self._writer, note, now=self._now)
-        until = binding.earliest(awaited, timedelta(seconds=settings.SCHEDULER_BINDING_TIMEOUT))
+        until = pod_claims.earliest_deadline(awaited, timedelta(seconds=settings.SCHEDULER_BINDING_TIMEOUT))
         return Parked(uid=pod.metadata.uid, generation=pod.metadata.generation, hold=hold, until=until)
 
     def _check(self, pod: Pod, placement: Placement) -> None:

@@ -25,7 +25,7 @@ from claims.devices.nodes import NodeState
 from claims.devices.pools import DeviceSnapshot, PoolState, changed
 from claims.devices.published import DevicePool, PoolKey, charge, fits
 from claims.devices.states import DeviceState
-from manciple.wire.sharing import Alike
+from manciple.wire.base import Alike
 from scheduling.allocator.pools import PoolOnNode, PoolSlices, bits
 from scheduling.allocator.problem import scanned, serving, usable
 from scheduling.allocator.published import Features, Interner, NodeView, SliceContent

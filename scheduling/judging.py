@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
 
 from claims.devices.published import CandidateDevice, DevicePool, DeviceSlice, Published
-from manciple.wire.sharing import Alike
+from manciple.wire.base import Alike
 from scheduling.cel import CompileError, DeviceView, EvaluationError, Selector, compile_selector
 
 #: Expressions whose verdicts are kept; past that many, all of them are reached anew.

@@ -75,7 +75,7 @@ class UsageSample(models.Model):
 
 
 class Heartbeat(models.Model):
-    """The sign of life of one process that runs tasks (see `scheduling.heartbeats`)."""
+    """The sign of life of one process that runs tasks (see `scheduling.coordination`)."""
 
     name = models.CharField(max_length=128, primary_key=True)
     kind = models.CharField(max_length=32)  # "worker"

@@ -31,7 +31,7 @@ from kombu.exceptions import KombuError
 from manciple.store import announce, tail
 from manciple.store.follower import since
 from manciple.store.tail import Sketch, Stretch
-from scheduling import controller_metrics, coordination, heartbeats, hints
+from scheduling import controller_metrics, coordination, hints
 from scheduling.controllers import device_taints, node_lifecycle, quotas, scheduler
 from scheduling.controllers.declaration import (
     ANY,
@@ -60,7 +60,7 @@ MOST_IN_A_ROW = 20
 
 def work(controller: Controller) -> bool:
     """Let it reconcile once, which is a sign of life. Returns whether it should be asked again soon."""
-    with heartbeats.heart().running(), controller_metrics.working(controller.queue_name):
+    with coordination.heart().running(), controller_metrics.working(controller.queue_name):
         if not controller.singleton:
             return _reconcile(controller)
         for _attempt in range(2):
@@ -127,7 +127,7 @@ def run(name: str) -> None:
 
 def _process_ends(**_signal: object) -> None:
     """A forked worker process that ends on purpose is not missed."""
-    heartbeats.stop()
+    coordination.stop_heart()
 
 
 worker_process_shutdown.connect(_process_ends)

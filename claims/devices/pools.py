@@ -13,7 +13,7 @@ from claims.devices.holdings import Holder, Holders, state_of
 from claims.devices.nodes import NodeState
 from claims.devices.published import CandidateDevice, DeviceKey, DevicePool, Draw, PoolKey, Published, is_blocked
 from claims.devices.states import DeviceState
-from manciple.wire.sharing import Alike
+from manciple.wire.base import Alike
 
 #: many pools are in the same state
 _masks = Alike[Mapping[DeviceState, int]]()

@@ -21,7 +21,7 @@ from inventory.kinds.devices import (
     DeviceCounterConsumption,
     ResourceSlice,
 )
-from manciple.wire.sharing import EMPTY, Alike, shared_texts
+from manciple.wire.base import EMPTY, Alike, shared_texts
 
 
 class SharedValues:

@@ -29,7 +29,6 @@ from django.http import Http404, HttpResponse
 from rest_framework import exceptions as drf
 
 from manciple.api import faults
-from manciple.api.authentication import CHALLENGE
 from manciple.store.records import Page
 from manciple.wire import codec, tables
 from manciple.wire.errors import (
@@ -49,6 +48,7 @@ from manciple.wire.registry import Served
 logger = logging.getLogger(__name__)
 
 JSON = "application/json"
+CHALLENGE = 'Bearer realm="manciple"'
 
 # What is wanted -------------------------------------------------------------------------------------------------------
 

@@ -21,7 +21,7 @@ from typing import Any
 import orjson
 from django.http import HttpRequest, HttpResponse
 
-from manciple.api.authentication import ORIGIN, PEER
+from manciple.api.door import ORIGIN, PEER
 from manciple.api.requests import ResourcePath, parse_path
 from manciple.audit import trail
 from manciple.audit.trail import REFUSED, Happened

@@ -17,21 +17,29 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from rest_framework.authentication import BaseAuthentication
 from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 
 from manciple.access import authorization
 from manciple.access.attributes import ANY_FIELDS, ANY_LABELS, Attributes
+from manciple.access.authentication import chain
 from manciple.access.authentication.chain import Credentials
-from manciple.api import authentication
-from manciple.api.answers import status_of
+from manciple.access.impersonation import acting
+from manciple.api.answers import CHALLENGE, status_of
 from manciple.api.requests import ResourcePath, parse_path, truth
-from manciple.wire.errors import ApiError
-from manciple.wire.identity import Identity
+from manciple.wire.errors import ApiError, Unauthorized
+from manciple.wire.identity import ANONYMOUS, Identity
 from manciple.wire.selectors import FieldSelector, ParsedLabelSelector, parse_field_selector, parse_label_selector
 
 if TYPE_CHECKING:  # DRF's views load the permission classes of the settings: this module
     from rest_framework.views import APIView
+
+#: Where scope and environ carry the identity of a request whose credential was recognised before its body was read.
+IDENTITY = "manciple.identity"
+CERTIFICATE, PEER = chain.CERTIFICATE, chain.PEER
+#: Where they carry its origin (manciple.store.origins), for the audit trail.
+ORIGIN = "manciple.origin"
 
 # What a request wants -------------------------------------------------------------------------------------------------
 
@@ -89,6 +97,51 @@ def _name_in(fields: FieldSelector) -> str:
     return names.pop() if len(names) == 1 else ""
 
 
+# Who asks -------------------------------------------------------------------------------------------------------------
+
+# Sessions are for the pages and mean nothing to the API, so no request to it needs CSRF protection.
+
+
+def identify(shown: Credentials, *, known: Identity | None = None) -> Identity:
+    """In whose name this request is made.
+
+    known: whose request it is, where that was asked before it got here.
+    Raises: Unauthorized for a credential that nobody recognises; Forbidden, BadRequest (see `impersonation`).
+    """
+    identity = known or chain.identify(shown) or ANONYMOUS
+    if shown.origin is None:
+        return acting(identity, shown.headers)
+    shown.origin.asked_by(identity)  # who is refused to act as another is told by their own name
+    acted = acting(identity, shown.headers)
+    shown.origin.asked_by(identity, acting_as=acted)
+    return acted
+
+
+class ShownCredentials(BaseAuthentication):
+    """Whatever the chain recognises -> `request.user` is an Identity."""
+
+    def authenticate(self, request: Request) -> tuple[Identity, None]:
+        shown = Credentials(
+            headers=request.headers,
+            certificate=request.META.get(CERTIFICATE),
+            address=request.META.get("REMOTE_ADDR", ""),
+            peer=request.META.get(PEER, ""),
+            origin=request.META.get(ORIGIN),
+        )
+        return identify(shown, known=request.META.get(IDENTITY)), None
+
+    def authenticate_header(self, request: Request) -> str:  # noqa: ARG002 - DRF's signature
+        return CHALLENGE
+
+
+def identity_of(request: Request) -> Identity:
+    """In whose name the request is made; that they may make it was asked at the door."""
+    user: object = request.user
+    if not isinstance(user, Identity):
+        raise Unauthorized("Unauthorized")
+    return user.let_in()
+
+
 # Who is let in --------------------------------------------------------------------------------------------------------
 
 
@@ -97,7 +150,7 @@ def admit(shown: Credentials, wanted: Attributes, *, known: Identity | None = No
 
     Raises: Unauthorized for a credential that nobody recognises; BadRequest; Forbidden.
     """
-    identity = authentication.identify(shown, known=known)
+    identity = identify(shown, known=known)
     authorization.demand(identity, wanted)
     return identity
 
@@ -108,7 +161,7 @@ class Allowed(BasePermission):
     def has_permission(self, request: Request, view: APIView) -> bool:  # noqa: ARG002 - DRF's signature
         """Raises: Forbidden."""
         wanted = attributes_of(request.method or "", request.path, request.GET)
-        authorization.demand(authentication.identity_of(request), wanted)
+        authorization.demand(identity_of(request), wanted)
         return True
 
 

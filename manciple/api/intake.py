@@ -31,8 +31,7 @@ from django.conf import settings
 
 from manciple.access.authentication import chain
 from manciple.api.answers import BODY_LIMIT, body_too_large, status_of
-from manciple.api.authentication import CERTIFICATE, IDENTITY, ORIGIN, PEER
-from manciple.api.door import admit, attributes_of
+from manciple.api.door import CERTIFICATE, IDENTITY, ORIGIN, PEER, admit, attributes_of
 from manciple.api.flow import FairQueues, FlowLimits, Level, Overflow, Senders, level_of
 from manciple.api.request_metrics import in_line, watch_queues
 from manciple.api.streams import Receive, Scope, Send, begin_refusal, in_reader, query_of, refuse, shown_in

@@ -33,8 +33,7 @@ from manciple.access import rbac
 from manciple.access.authentication.chain import Credentials
 from manciple.access.authentication.rounds import Rounds
 from manciple.api.answers import error_answer
-from manciple.api.authentication import CERTIFICATE, ORIGIN, PEER
-from manciple.api.door import Admission, attributes_of
+from manciple.api.door import CERTIFICATE, ORIGIN, PEER, Admission, attributes_of
 from manciple.api.faults import unavailable_for
 from manciple.store import tail
 from manciple.store.records import EventRecord

@@ -36,7 +36,7 @@ from manciple.api.answers import (
     wanted_form,
     warning_header,
 )
-from manciple.api.authentication import identity_of
+from manciple.api.door import identity_of
 from manciple.api.first_stage import asking
 from manciple.api.requests import ResourcePath
 from manciple.api.subresources import Computed, Connected

@@ -17,10 +17,10 @@ from typing import Final, NamedTuple
 import msgspec
 
 from nodeagent.disk import Disk
-from nodeagent.drivers.registry import DriverRegistry
 from nodeagent.failures import StorageFailed
 from nodeagent.plugins.driver import Called, Instance, PluginDriver, ignore_calls
 from nodeagent.plugins.registration import RegisteredPlugin, Registrar, RegistrationRefused, find_sockets, register
+from nodeagent.prepare import DriverRegistry
 
 # The names of the drivers that have registered on this node, kept on the disk. After a restart no driver behind a
 # socket is there yet. When the record of a claim is lost then, these are the drivers that may have prepared it and must

@@ -12,7 +12,9 @@ here (upstream: pkg/controller/resourceclaim/controller.go, syncPod).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+import time
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from typing import cast
@@ -25,14 +27,15 @@ from claims.kinds.pods import Pod, PodResourceClaim, PodResourceClaimStatus
 from claims.kinds.quota_usage import COUNT, DEVICES, NONE, REQUESTS, parsed
 from claims.kinds.quotas import ResourceQuota
 from claims.kinds.resource_claims import POD_CLAIM_ANNOTATION, ResourceClaim, ResourceClaimTemplate, wants_admin_access
+from manciple.admission import door
 from manciple.store import objects, persistence, sql
+from manciple.store.hooks import Write
 from manciple.store.objects import Writer
 from manciple.store.records import EventRecord
 from manciple.wire.errors import ApiError, Invalid, NotFound
-from manciple.wire.identity import controller
+from manciple.wire.identity import Identity, controller
 from manciple.wire.validation import claim_generate_name
-from scheduling import claim_admission, controller_metrics, event_recorder
-from scheduling.claim_admission import NotAsked, Verdicts
+from scheduling import controller_metrics, event_recorder
 from scheduling.controllers import scheduler
 from scheduling.controllers.declaration import ADDED, DELETED, MODIFIED, Controller, Queue, batches
 from scheduling.coordination import NOBODY, CursorFollower, looked_after, utc_now
@@ -40,6 +43,7 @@ from scheduling.hints import FINISHED_PHASES
 from scheduling.pod_claims import (
     can_be_reserved,
     claim_for,
+    claim_names,
     consumer,
     controller_of,
     is_done,
@@ -161,7 +165,7 @@ def sync(keys: Iterable[Key]) -> int:
 def _sync_batch(keys: Sequence[Key]) -> int:
     # A full batch is one of many: others may schedule its pods while this worker goes on.
     looking = NOBODY if len(keys) == BATCH else LOOKING
-    verdicts = claim_admission.ask_about(keys, IDENTITY)
+    verdicts = ask_about(keys, IDENTITY)
     with objects.writing(identity=IDENTITY) as writer, looked_after.noted(writer, looking):
         writer.load(kind(PODS), keys)
         pods = [pod for key in keys if (pod := _living(writer, key)) is not None]
@@ -333,3 +337,91 @@ RESYNC = Controller(
     every=60,
     most_per_turn=MOST,
 )
+
+
+# What admission policies and webhooks say ----------------------------------------------------------------------------
+
+# Nobody gets around a rule about claims by writing a template and a pod: upstream the controller that makes such a
+# claim is a client like any other. Here it writes in this process, so they are asked ahead of its transaction, in its
+# name (webhooks may take their time), and in the transaction their verdict is demanded before the claim is made. Where
+# nobody has a say about new claims that is one look-up, and no verdict is demanded.
+
+
+#: Seconds of asking after which the rest waits for its next turn: a webhook that is down holds up no others' pods.
+PATIENCE = 5.0
+
+#: (uid of a pod, name of its entry, revision of the template)
+Asked = tuple[str, str, str]
+
+
+class NotAsked(Exception):
+    """A claim is wanted that nobody was asked about: its template has changed, or time was up. Next time, then."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdicts:
+    """said: why a claim must not be made, None where it may. None instead of all: nobody has a say."""
+
+    said: Mapping[Asked, ApiError | None] | None
+
+    def demand(self, pod: Pod, entry: PodResourceClaim, template: ResourceClaimTemplate) -> None:
+        """Raises: ApiError, what a policy or webhook says; NotAsked."""
+        if self.said is None:
+            return
+        question = _question(pod, entry, template)
+        if question not in self.said:
+            raise NotAsked(entry.name)
+        if (refusal := self.said[question]) is not None:
+            raise refusal
+
+
+def ask_about(keys: Sequence[Key], identity: Identity) -> Verdicts:
+    """Ask about every claim that these pods lack, one after the other."""
+    if not door.concerned(Write(operation="CREATE", kind=kind(CLAIMS), identity=identity, verb="create")):
+        return Verdicts(None)
+    said: dict[Asked, ApiError | None] = {}
+    until = time.monotonic() + PATIENCE
+    for pod, entry, template in _wanted(keys):
+        if time.monotonic() > until:
+            break
+        said[_question(pod, entry, template)] = _refusal(claim_for(pod, entry, template), identity)
+    return Verdicts(said)
+
+
+def _question(pod: Pod, entry: PodResourceClaim, template: ResourceClaimTemplate) -> Asked:
+    return pod.metadata.uid, entry.name, template.metadata.resource_version
+
+
+def _refusal(claim: ResourceClaim, identity: Identity) -> ApiError | None:
+    claim_kind = kind(CLAIMS)
+    write = Write(
+        operation="CREATE", kind=claim_kind, new=claim_kind.prepare_create(claim), identity=identity, verb="create"
+    )
+    try:
+        door.check(write)
+    except ApiError as error:
+        return error
+    return None
+
+
+def _wanted(keys: Sequence[Key]) -> Iterator[tuple[Pod, PodResourceClaim, ResourceClaimTemplate]]:
+    """Each entry that lacks its claim, with the template that it names, as far as that exists."""
+    pods = [decoded(stored, Pod) for stored in objects.get_many(kind(PODS), keys)]
+    recorded = [(pod.metadata.namespace, name) for pod in pods for name in claim_names(pod)]
+    living = {(stored.namespace, stored.name) for stored in objects.get_many(kind(CLAIMS), recorded)}
+    lacking = [(pod, entry) for pod in pods if not is_done(pod) for entry in _lacking(pod, living)]
+    named = {(pod.metadata.namespace, entry.resource_claim_template_name or "") for pod, entry in lacking}
+    found = (decoded(stored, ResourceClaimTemplate) for stored in objects.get_many(kind(TEMPLATES), named))
+    templates = {key_of(template): template for template in found}
+    for pod, entry in lacking:
+        template = templates.get((pod.metadata.namespace, entry.resource_claim_template_name or ""))
+        if template is not None:
+            yield pod, entry, template
+
+
+def _lacking(pod: Pod, living: Container[Key]) -> Iterator[PodResourceClaim]:
+    for entry, reference in zip(pod.spec.resource_claims, references(pod), strict=True):
+        if not entry.resource_claim_template_name or not reference.needed:
+            continue
+        if reference.claim is None or (pod.metadata.namespace, reference.claim) not in living:
+            yield entry

@@ -9,7 +9,7 @@
        3d. if nothing fits: is an idle allocation of its own in the way?         PostFilter
        3e. what was found is assumed, so that the next pod does not find it      Reserve
     4. the batch is written in one transaction                                   PreBind, Bind (scheduling.commit)
-       a pod whose devices must be attached first waits for that                 PreBind (scheduling.binding)
+       a pod whose devices must be attached first waits for that                 PreBind (scheduling.pod_claims)
     5. all assumptions are dropped: the log brings back what was written         Unreserve
 
 Steps 3 to 5 touch nothing outside the worker but the database, in step 4. A crash anywhere, or a database that goes
@@ -33,7 +33,7 @@ from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim
 from manciple.store.follower import Follower
 from manciple.store.per_process import PerProcess
-from scheduling import binding, coordination, heartbeats, hints, queue, scheduler_metrics
+from scheduling import coordination, hints, pod_claims, queue, scheduler_metrics
 from scheduling.allocator import (
     Allocated,
     AllocationFailed,
@@ -202,17 +202,18 @@ def _while_binding(state: ClusterState, pod: Pod, now: datetime) -> PodRefusal |
     if isinstance(claims, Hold):
         return None
     timeout = timedelta(seconds=settings.SCHEDULER_BINDING_TIMEOUT)
-    failed = binding.failures(pod, claims, now=now, timeout=timeout)
+    failed = pod_claims.binding_failures(pod, claims, now=now, timeout=timeout)
     if failed:
         given_up = tuple(claim for claim in claims if claim.metadata.uid in failed)
         state.avoid(pod, given_up)
         binding_ended(given_up, "timeout" if any(one.timed_out for one in failed.values()) else "failure", now)
         hold = Hold(reasons=Reason.ERROR, cause=next(iter(failed.values())))
         return PodRefusal(pod=pod, hold=hold, condition=SCHEDULER_ERROR, deallocate=given_up)
-    awaited = [claim for claim in claims if not binding.is_ready(claim)]
+    awaited = [claim for claim in claims if not pod_claims.is_ready_to_bind(claim)]
     if not awaited or not all(is_reserved_for(claim, uid) for claim in claims):
         return None
-    return StillBinding(pod=pod, hold=binding.waiting(pod, node, awaited), until=binding.earliest(awaited, timeout))
+    hold = pod_claims.awaiting_binding(pod, node, awaited)
+    return StillBinding(pod=pod, hold=hold, until=pod_claims.earliest_deadline(awaited, timeout))
 
 
 def decide(state: ClusterState, pod: Pod) -> Placement | PodRefusal:
@@ -356,7 +357,7 @@ worker = PerProcess(lambda: SchedulingWorker(utc_now))
 def schedule(_now: datetime) -> int:
     """Place the pods that are ready. Returns how many found a node."""
     report = worker().run()
-    heartbeats.heart().did(attempts=report.taken, placed=report.placed)
+    coordination.heart().did(attempts=report.taken, placed=report.placed)
     return report.placed
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from scheduling import heartbeats, usage
+from scheduling import coordination, usage
 from scheduling.controllers.declaration import Controller
 
 
 def reconcile(now: datetime) -> int:
     """Returns how many rows came and went."""
-    return usage.sample(now) + heartbeats.forget_stale(now)
+    return usage.sample(now) + coordination.forget_stale(now)
 
 
 CONTROLLER = Controller(

@@ -10,9 +10,9 @@ from claims.kinds.resource_claims import ResourceClaim, ResourceClaimTemplate
 from manciple.admission.kinds.bindings import ValidatingAdmissionPolicyBinding
 from manciple.admission.kinds.policies import ValidatingAdmissionPolicy
 from manciple.wire import codec
-from scheduling import claim_admission
-from scheduling.claim_admission import Verdicts
 from scheduling.controllers import claims
+from scheduling.controllers import claims as controller
+from scheduling.controllers.claims import Verdicts
 from tests.builders import make_pod, make_template
 from tests.manciple.admission.documents import binding, policy, rule
 from tests.scheduling.cluster import Cluster
@@ -69,14 +69,14 @@ def test_a_template_that_changed_since_is_asked_about_next_time(
 ) -> None:
     forbid(cluster, "object.metadata.?labels.team.orValue('') != 'b'")
     with_template(cluster, team="a")
-    ask = claim_admission.ask_about
+    ask = controller.ask_about
 
     def too_early(*arguments: Any) -> Verdicts:
         verdicts = ask(*arguments)
         cluster.label(cluster.get(ResourceClaimTemplate, "for-web"), "touched", "yes")
         return verdicts
 
-    monkeypatch.setattr(claim_admission, "ask_about", too_early)
+    monkeypatch.setattr(controller, "ask_about", too_early)
     claims.sync([("default", "web")])
     assert cluster.all(ResourceClaim) == []
     assert cluster.events("FailedResourceClaimCreation") == []
@@ -87,7 +87,7 @@ def test_a_template_that_changed_since_is_asked_about_next_time(
 
 def test_who_waits_for_a_slow_webhook_lets_others_go_on(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     forbid(cluster, "true")
-    monkeypatch.setattr(claim_admission, "PATIENCE", -1.0)
+    monkeypatch.setattr(controller, "PATIENCE", -1.0)
     with_template(cluster)
     claims.sync([("default", "web")])
     assert cluster.all(ResourceClaim) == []

@@ -9,8 +9,8 @@ from datetime import timedelta
 import pytest
 from django.db import DatabaseError
 
-from scheduling import heartbeats, tasks
-from scheduling.heartbeats import EVERY, FORGOTTEN_AFTER, Heart
+from scheduling import coordination, tasks
+from scheduling.coordination import EVERY, FORGOTTEN_AFTER, Heart
 from scheduling.models import Heartbeat
 from tests.builders import make_pod
 from tests.scheduling.cluster import Cluster
@@ -94,27 +94,27 @@ def test_the_silent_are_forgotten_after_a_while(cluster: Cluster) -> None:
     for name, seconds in (("old", 1), ("quiet", -10)):
         seen = cluster.now - FORGOTTEN_AFTER - timedelta(seconds=seconds)
         Heartbeat.objects.create(name=name, kind="worker", started_at=seen, seen_at=seen, lately={})
-    assert heartbeats.forget_stale(cluster.now) == 1
+    assert coordination.forget_stale(cluster.now) == 1
     assert Heartbeat.objects.get().name == "quiet"
 
 
 def test_a_process_that_starts_takes_the_place_of_dead_ones_on_its_machine(cluster: Cluster) -> None:
-    host, own = os.uname().nodename, heartbeats.name_of_process()
-    dead = next(pid for pid in range(4_194_000, 1, -1) if not heartbeats._lives(pid))
+    host, own = os.uname().nodename, coordination.name_of_process()
+    dead = next(pid for pid in range(4_194_000, 1, -1) if not coordination._lives(pid))
     for name in (own, f"{host}-{dead}", f"{host}-1", f"other-{dead}"):
         Heartbeat.objects.create(name=name, kind="worker", started_at=cluster.now, seen_at=cluster.now, lately={})
-    assert heartbeats.forget_dead_neighbours(own) == 1
+    assert coordination.forget_dead_neighbours(own) == 1
     assert not Heartbeat.objects.filter(name=f"{host}-{dead}").exists()
 
 
 def test_tasks_are_signs_of_life_that_say_how_many_pods_were_placed(cluster: Cluster) -> None:
-    heartbeats.stop()
+    coordination.stop_heart()
     cluster.with_gpus("node-1")
     cluster.create(make_pod("web"))
     tasks.run("schedule")
-    heartbeats.heart()._written = None  # as if it were time
+    coordination.heart()._written = None  # as if it were time
     tasks.run("schedule")
-    found = _lately(heartbeats.name_of_process())
+    found = _lately(coordination.name_of_process())
     assert (found["placed"], found["attempts"], found["failed"]) == (1, 1, 0)
-    heartbeats.stop()
+    coordination.stop_heart()
     assert not Heartbeat.objects.exists()

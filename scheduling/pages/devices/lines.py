@@ -21,7 +21,7 @@ from claims.devices.pools import DeviceSnapshot, PoolState, changed
 from claims.devices.published import DevicePool, PoolKey
 from claims.devices.states import DeviceState
 from inventory.live import node_topic, pool_topic
-from manciple.wire.sharing import Alike
+from manciple.wire.base import Alike
 from manciple.wire.validation import natural
 
 #: What a column of the stylesheet has room for: tiles, and gauges beside them (`--nics`).

@@ -16,7 +16,7 @@ from manciple.pages.people import Person
 from manciple.store import history, sql
 from manciple.store.history import last_change
 from scheduling.controllers.node_lifecycle import LEASE_NAMESPACE
-from scheduling.heartbeats import SILENT_AFTER
+from scheduling.coordination import SILENT_AFTER
 from scheduling.models import Heartbeat, QueuedPod, UsageSample
 from scheduling.pages.overview.health import NAMED, DriverSign, HealthSigns, NodeSign, ProcessSign, QueueSign, ShortPool
 from scheduling.resources import LEASES, SLICES, kind

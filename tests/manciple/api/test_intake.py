@@ -20,7 +20,7 @@ from manciple.access import authorization
 from manciple.access.attributes import Attributes, refusal
 from manciple.access.authentication import chain, tokens
 from manciple.api import intake, streams
-from manciple.api.authentication import IDENTITY
+from manciple.api.door import IDENTITY
 from manciple.api.flow import FlowLimits
 from manciple.api.intake import LINGER_BYTES, SHORT_BODY, Intake, ThreadedWsgi, lane_of
 from manciple.wire.identity import Identity

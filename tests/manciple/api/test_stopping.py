@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from manciple.access.authentication import tokens
-from manciple.api import authentication
+from manciple.api import door
 from manciple.api.streams import close_streams, until_stopped
 from tests.manciple.api.requests import CLAIMS, PODS, claim
 from tests.manciple.api.server import ApiServer
@@ -41,14 +41,14 @@ def test_a_stream_that_waited_for_the_database_when_the_stop_came_is_refused(
 ) -> None:
     asked, may_go_on = threading.Event(), threading.Event()
 
-    identify = authentication.identify
+    identify = door.identify
 
     def slowly(shown: Any, **known: Any) -> Any:
         asked.set()
         assert may_go_on.wait(30)
         return identify(shown, **known)
 
-    monkeypatch.setattr(authentication, "identify", slowly)
+    monkeypatch.setattr(door, "identify", slowly)
     tokens.forget()
     answers: list[httpx.Response] = []
     with api_server.client() as client:

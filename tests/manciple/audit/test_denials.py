@@ -14,7 +14,7 @@ from django.test import Client
 
 from manciple.access.authentication import tokens
 from manciple.api.auditing import Noting
-from manciple.api.authentication import PEER
+from manciple.api.door import PEER
 from manciple.audit import events, recording, trail
 from manciple.audit.models import Entry
 from manciple.audit.searching import Search

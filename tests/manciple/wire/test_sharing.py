@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from claims.kinds.resource_claims import ResourceClaim
 from manciple.wire import codec
-from manciple.wire.sharing import Alike, shared_texts
+from manciple.wire.base import Alike, shared_texts
 from tests.builders import make_allocation, make_claim, make_node, make_request, make_result
 
 

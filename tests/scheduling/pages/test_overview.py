@@ -9,7 +9,7 @@ import pytest
 from django.contrib.auth.models import Group, User
 from django.test import Client
 
-from scheduling import heartbeats, tasks
+from scheduling import coordination, tasks
 from scheduling.models import UsageSample
 from scheduling.usage import ALL, minute_of
 from tests.builders import (
@@ -189,8 +189,8 @@ def test_health_tells_of_nodes_drivers_and_workers(pages: Client, cluster: Clust
     tasks.run("schedule")
     health = text(pages, part="health")
     assert "2 need attention" in health
-    assert f"{heartbeats.name_of_process()} seen 0 s ago" in health
-    heartbeats.stop()
+    assert f"{coordination.name_of_process()} seen 0 s ago" in health
+    coordination.stop_heart()
 
 
 def test_the_latest_events_are_shown_with_warnings_marked(pages: Client, cluster: Cluster) -> None:
