@@ -23,7 +23,7 @@ from manciple.telemetry import metrics
 _SECONDS = metrics.exponential(0.0001, 10, 6)
 _ADDS = metrics.counter("workqueue_adds_total", "Messages that were sent to a controller.", "name")
 _RETRIES = metrics.counter(
-    "workqueue_retries_total", "Runs of a controller that failed, or left something to do, and are repeated.", "name"
+    "workqueue_retries_total", "Runs of a controller that failed, and are repeated.", "name"
 )
 _WAITS = metrics.histogram(
     "workqueue_queue_duration_seconds", "From a message being sent to its being taken up.", "name", buckets=_SECONDS
@@ -45,10 +45,6 @@ def sent(name: str) -> None:
 def taken_up(name: str, waited: float) -> None:
     """After so many seconds. Clocks of two machines may differ a little."""
     _WAITS[name].observe(max(0.0, waited))
-
-
-def repeated(name: str) -> None:
-    _RETRIES[name].inc()
 
 
 @contextmanager

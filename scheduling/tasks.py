@@ -94,7 +94,6 @@ class ControllerTask(Task):  # type: ignore[misc]  # Celery is untyped
         # Whoever waits for scheduling need not wait for another message; a sweep lets the others have its thread.
         turns_in_a_row = MOST_IN_A_ROW if self.controller.queue is Queue.SCHEDULING else 1
         if all(work(self.controller) for _ in range(turns_in_a_row)):
-            controller_metrics.repeated(self.controller.queue_name)
             self.apply_async()
 
     def apply_async(self, args: Any = None, kwargs: Any = None, task_id: str | None = None, **options: Any) -> Any:

@@ -41,7 +41,7 @@ def find_binary(name: str) -> str:
     places = [os.environ.get("PATH", ""), *(str(path) for path in sorted(Path("/usr/lib/postgresql").glob("*/bin")))]
     found = shutil.which(name, path=os.pathsep.join(places))
     if found is None:
-        raise FileNotFoundError(f"{name} is not installed: these tests need postgresql and redis-server")
+        raise FileNotFoundError(f"{name} is not installed: these tests need postgresql, redis-server and prometheus")
     return found
 
 

@@ -58,8 +58,8 @@ def declared(registry: CollectorRegistry) -> Iterator[tuple[str, str, frozenset[
 
 
 def read(metric: Metric) -> tuple[str, str, frozenset[str]]:
-    labels = {label for sample in metric.samples for label in sample.labels} - {"le"}
-    return metric.name + ("_total" if metric.type == "counter" else ""), metric.type, frozenset(labels)
+    labels = {label for sample in metric.samples for label in sample.labels} | set(getattr(metric, "_labelnames", ()))
+    return metric.name + ("_total" if metric.type == "counter" else ""), metric.type, frozenset(labels - {"le"})
 
 
 def told() -> Told:

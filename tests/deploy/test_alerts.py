@@ -1,0 +1,239 @@
+"""Alert rules and dashboard: Prometheus takes them, each metric and label in them exists, and each alert fires."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.scheduling.cluster import Cluster
+from tests.scheduling.test_metrics import Told, told
+from tests.services import find_binary
+
+ROOT = Path(__file__).resolve().parents[2]
+RULES = ROOT / "deploy" / "prometheus" / "alerts.yaml"
+DASHBOARD = ROOT / "deploy" / "grafana" / "manciple.json"
+
+ALERTS: dict[str, dict[str, Any]] = {
+    rule["alert"]: rule for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]
+}
+
+#: series -> its values, one a minute (promtool's notation: "first+step x times")
+Series = Mapping[str, str]
+
+
+def always(number: float) -> str:
+    return f"{number}x75"
+
+
+def rising(step: float) -> str:
+    return f"0+{step}x75"
+
+
+_WRITES = 'apiserver_request_duration_seconds_bucket{verb="POST",subresource="",le="%s"}'
+_COMMITS = 'manciple_commit_duration_seconds_bucket{result="committed",le="%s"}'
+_WAITS = 'workqueue_queue_duration_seconds_bucket{name="resource_claim",le="%s"}'
+_DRIVER = 'instance="gpu-a01",driver_name="gpu.example.com"'
+_CALLS = f'dra_operations_seconds_count{{{_DRIVER},method_name="%s",grpc_status_code="%s"}}'
+_FREE = 'manciple_class_devices{device_class="gpu",state="free"}'
+
+#: alert -> (what makes it fire within an hour, what does not)
+CASES: dict[str, tuple[Series, Series]] = {
+    "MancipleApiDown": ({'up{job="manciple",instance="api:6443"}': always(0)}, {'up{job="manciple"}': always(1)}),
+    "MancipleNoWorker": (
+        {"manciple_worker_silence_seconds": rising(60)},
+        {"manciple_worker_silence_seconds": always(4)},
+    ),
+    "MancipleNoBeat": (
+        {'manciple_processes{role="beat"}': always(0), 'manciple_processes{role="embedded"}': always(0)},
+        {'manciple_processes{role="beat"}': always(0), 'manciple_processes{role="embedded"}': always(1)},
+    ),
+    "MancipleRequestErrors": (
+        {'apiserver_request_total{code="503"}': rising(10), 'apiserver_request_total{code="200"}': rising(90)},
+        {'apiserver_request_total{code="503"}': rising(1), 'apiserver_request_total{code="200"}': rising(99)},
+    ),
+    "MancipleRequestsRefused": (
+        {'apiserver_flowcontrol_rejected_requests_total{priority_level="workload",reason="rate"}': rising(120)},
+        {'apiserver_flowcontrol_rejected_requests_total{priority_level="workload",reason="rate"}': rising(1)},
+    ),
+    "MancipleSlowWrites": (
+        {_WRITES % "1.0": rising(90), _WRITES % "2.0": rising(100), _WRITES % "+Inf": rising(100)},
+        {_WRITES % "1.0": rising(100), _WRITES % "2.0": rising(100), _WRITES % "+Inf": rising(100)},
+    ),
+    "MancipleSlowCommits": (
+        {_COMMITS % "1.024": rising(90), _COMMITS % "2.048": rising(100), _COMMITS % "+Inf": rising(100)},
+        {_COMMITS % "0.512": rising(100), _COMMITS % "1.024": rising(100), _COMMITS % "+Inf": rising(100)},
+    ),
+    "ManciplePodsNotTried": (
+        {"manciple_oldest_ready_pod_seconds": rising(60)},
+        {"manciple_oldest_ready_pod_seconds": always(5)},
+    ),
+    "MancipleSchedulingErrors": (
+        {'scheduler_schedule_attempts_total{result="error"}': rising(1)},
+        {'scheduler_schedule_attempts_total{result="unschedulable"}': rising(100)},
+    ),
+    "ManciplePendingPodsRise": (
+        {'scheduler_pending_pods{queue="unschedulable"}': rising(5)},
+        {'scheduler_pending_pods{queue="unschedulable"}': always(500)},
+    ),
+    "MancipleClassExhausted": (
+        {'manciple_class_waiting_pods{device_class="gpu"}': always(3), _FREE: always(0)},
+        {'manciple_class_waiting_pods{device_class="gpu"}': always(3), _FREE: always(1)},
+    ),
+    "MancipleClaimsNotMade": (
+        {"resourceclaim_controller_create_failures_total": rising(1)},
+        {"resourceclaim_controller_create_failures_total": always(7)},
+    ),
+    "MancipleClaimsSlow": (
+        {_WAITS % "1.0": rising(50), _WAITS % "10.0": rising(100), _WAITS % "+Inf": rising(100)},
+        {_WAITS % "1.0": rising(100), _WAITS % "10.0": rising(100), _WAITS % "+Inf": rising(100)},
+    ),
+    "MancipleControllerStuck": (
+        {'workqueue_longest_running_processor_seconds{name="prune"}': rising(60)},
+        {'workqueue_longest_running_processor_seconds{name="prune"}': always(20)},
+    ),
+    "MancipleControllerFails": (
+        {'workqueue_retries_total{name="prune"}': rising(1)},
+        {'workqueue_retries_total{name="agent"}': rising(1)},
+    ),
+    "MancipleLogReaderBehind": (
+        {'manciple_cursor_lag{cursor="queue"}': rising(1000)},
+        {'manciple_cursor_lag{cursor="queue"}': always(200)},
+    ),
+    "MancipleTailBehind": (
+        {"manciple_log_revision": rising(1000), 'manciple_tail_revision{instance="api"}': always(900)},
+        {"manciple_log_revision": rising(1000), 'manciple_tail_revision{instance="api"}': rising(1000)},
+    ),
+    "MancipleDevicesUnhealthy": (
+        {'manciple_devices{state="unhealthy"}': always(1)},
+        {'manciple_devices{state="unhealthy"}': always(0), 'manciple_devices{state="free"}': always(4)},
+    ),
+    "ManciplePoolIncomplete": (
+        {'manciple_pools{complete="false"}': always(1)},
+        {'manciple_pools{complete="false"}': always(0), 'manciple_pools{complete="true"}': always(9)},
+    ),
+    "MancipleNodeNotReady": (
+        {'manciple_nodes{ready="false"}': always(1)},
+        {'manciple_nodes{ready="false"}': always(0), 'manciple_nodes{ready="true"}': always(9)},
+    ),
+    "MancipleDriverFails": (
+        {_CALLS % ("NodePrepareResources", "Unavailable"): rising(1)},
+        {_CALLS % ("NodePrepareResources", "OK"): rising(1)},
+    ),
+    "MancipleDriverGoneInUse": (
+        {
+            _CALLS % ("NodeUnprepareResources", "Unknown"): rising(1),
+            'dra_resource_claims_in_use{instance="gpu-a01",driver_name="gpu.example.com"}': always(1),
+        },
+        {
+            _CALLS % ("NodeUnprepareResources", "Unknown"): rising(1),
+            'dra_resource_claims_in_use{instance="gpu-a01",driver_name="nic.example.com"}': always(1),
+        },
+    ),
+    "MancipleContainersNotStarted": (
+        {'kubelet_started_containers_errors_total{instance="gpu-a01",code="ErrImagePull"}': rising(1)},
+        {'kubelet_started_containers_total{instance="gpu-a01"}': rising(1)},
+    ),
+}
+
+
+def promtool(*arguments: str) -> str:
+    done = subprocess.run(
+        [find_binary("promtool"), *arguments], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_every_alert_has_a_case_in_which_it_fires() -> None:
+    assert CASES.keys() == ALERTS.keys()
+    for name, rule in ALERTS.items():
+        assert rule["labels"]["severity"] in ("critical", "warning", "info"), name
+        assert rule["annotations"].keys() == {"summary", "description"}, name
+
+
+def alert_states(name: str, series: Series, firing_count: int) -> dict[str, Any]:
+    """promtool's test of how many alerts of that name fire after an hour."""
+    expression = f'count(ALERTS{{alertname="{name}",alertstate="firing"}}) or vector(0)'
+    expected = [{"labels": "{}", "value": firing_count}]
+    return {
+        "interval": "1m",
+        "name": f"{name}: {firing_count}",
+        "input_series": [{"series": one, "values": values} for one, values in series.items()],
+        "promql_expr_test": [{"expr": expression, "eval_time": "70m", "exp_samples": expected}],
+    }
+
+
+def test_each_alert_fires_on_what_it_is_for_and_stays_silent_otherwise(tmp_path: Path) -> None:
+    promtool("check", "rules", str(RULES))
+    tests = [
+        alert_states(name, series, count)
+        for name, (wrong, right) in CASES.items()
+        for series, count in ((wrong, 1), (right, 0))
+    ]
+    file = tmp_path / "alerts.test.yaml"
+    file.write_text(yaml.safe_dump({"rule_files": [str(RULES)], "evaluation_interval": "5m", "tests": tests}))
+    promtool("test", "rules", str(file))
+
+
+def panels() -> Iterator[tuple[str, str]]:
+    """(title, expression)"""
+    for panel in json.loads(DASHBOARD.read_text())["panels"]:
+        for target in panel.get("targets", ()):
+            yield panel["title"], target["expr"]
+
+
+def expressions() -> Sequence[tuple[str, str]]:
+    return [*((name, rule["expr"]) for name, rule in ALERTS.items()), *panels()]
+
+
+#: What belongs to Prometheus itself.
+_ITS_OWN = {"instance", "job", "le", "role", "process"}
+_SELECTOR = re.compile(r"\b([a-z]+_[a-z_]+|up)\b(?!\s*\()(?:\{([^}]*)\})?")
+_GROUPED = re.compile(r"\b(?:by|on) \(([^)]*)\)")
+
+
+def problems(expression: str, found: Told) -> Iterator[str]:
+    """The metrics and labels of an expression that nobody tells."""
+    labels_of_all: set[str] = set()
+    without_groups = _GROUPED.sub("", expression)
+    for name, matchers in _SELECTOR.findall(without_groups):
+        if name == "up":
+            continue
+        base = name if name in found else re.sub(r"_(bucket|sum|count)$", "", name)
+        if base not in found:
+            yield name
+            continue
+        labels = found[base][1] | _ITS_OWN
+        labels_of_all |= labels
+        yield from (f"{name}.{one}" for one in re.findall(r"(\w+)\s*[!=]", matchers) if one not in labels)
+    grouped = {label.strip() for group in _GROUPED.findall(expression) for label in group.split(",")}
+    yield from grouped - labels_of_all
+
+
+def test_every_metric_and_label_of_alerts_and_dashboard_exists(busy: Cluster) -> None:
+    found = dict(told())
+    found["manciple_processes"] = ("gauge", frozenset({"role"}))  # told where all processes are asked for
+    wrong = {title: list(problems(expression, found)) for title, expression in expressions()}
+    assert {title: names for title, names in wrong.items() if names} == {}
+    assert list(problems('sum by (nobody) (rate(manciple_devices{color="red"}[5m])) + nothing_at_all', found)) == [
+        "manciple_devices.color",
+        "nothing_at_all",
+        "nobody",
+    ]
+
+
+@pytest.mark.parametrize("part", ["title", "uid", "templating", "panels"])
+def test_the_dashboard_has_what_grafana_asks_of_one(part: str) -> None:
+    dashboard = json.loads(DASHBOARD.read_text())
+    assert dashboard[part]
+    ids = [panel["id"] for panel in dashboard["panels"]]
+    assert len(set(ids)) == len(ids)
+    places = [panel["gridPos"] for panel in dashboard["panels"]]
+    assert all(place["x"] + place["w"] <= 24 for place in places)
