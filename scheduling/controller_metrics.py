@@ -22,9 +22,7 @@ from manciple.telemetry import metrics
 
 _SECONDS = metrics.exponential(0.0001, 10, 6)
 _ADDS = metrics.counter("workqueue_adds_total", "Messages that were sent to a controller.", "name")
-_RETRIES = metrics.counter(
-    "workqueue_retries_total", "Runs of a controller that failed, and are repeated.", "name"
-)
+_RETRIES = metrics.counter("workqueue_retries_total", "Runs of a controller that failed, and are repeated.", "name")
 _WAITS = metrics.histogram(
     "workqueue_queue_duration_seconds", "From a message being sent to its being taken up.", "name", buckets=_SECONDS
 )
