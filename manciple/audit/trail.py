@@ -190,13 +190,15 @@ def _row(waiting: _Waiting) -> tuple[Any, ...]:
         clean(happened.namespace, models.NAMESPACE_LENGTH), clean(happened.name, models.NAME_LENGTH),
         clean(happened.uid, 36), happened.code, clean(happened.reason, models.REASON_LENGTH), clean(happened.message),
     )  # fmt: skip
-    refused = happened.code >= REFUSED
-    routine = not refused and recording.is_system(impersonator or _name(origin.identity))
+    # That a Lease is not there yet, or was changed meanwhile, is their work too; what they may not do is news.
+    expected = happened.code < REFUSED or happened.code in (MISSING, CONFLICT)
+    routine = expected and recording.is_system(impersonator or _name(origin.identity))
     return (waiting.at, None, *texts, origin.dry_run, routine, waiting.count, origins.dumped(origin.note()))
 
 
 #: Answers from here on say no.
 REFUSED = 400
+MISSING, CONFLICT = 404, 409
 
 
 _recorder = PerProcess(TrailRecorder)

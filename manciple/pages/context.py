@@ -7,6 +7,7 @@ from typing import Any
 
 from django.http import HttpRequest
 
+from manciple.access.membership import administrators
 from manciple.pages.auditors import may_audit
 from manciple.pages.people import person_of
 
@@ -24,11 +25,17 @@ PLACES = (
 
 
 def person(request: HttpRequest) -> dict[str, Any]:
-    """`person`: who is signed in; `places`: where they may go; `audits`: whether they read the audit trail.
+    """`person`: who is signed in; `places`: where they may go; `audits`: whether they read the audit trail;
+    `administrators`: whom to ask.
 
     Nothing where nobody is signed in.
     """
     user = getattr(request, "user", None)
     if user is None or not user.is_authenticated:
         return {}
-    return {"person": person_of(request), "places": PLACES, "audits": partial(may_audit, request)}
+    return {
+        "person": person_of(request),
+        "places": PLACES,
+        "audits": partial(may_audit, request),
+        "administrators": administrators,
+    }

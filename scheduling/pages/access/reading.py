@@ -10,6 +10,7 @@ from django.contrib.auth import get_user_model
 from manciple.access import authorization, rbac
 from manciple.access.attributes import Attributes
 from manciple.access.kinds.policy_rules import CompiledRules, places_of
+from manciple.access.membership import administrators
 from manciple.access.people import identity_of_user
 from manciple.access.rbac import Grant, Policy
 from manciple.pages import links
@@ -18,6 +19,7 @@ from manciple.wire.identity import (
     AUTHENTICATED,
     MASTERS,
     NODES,
+    UNAUTHENTICATED,
     Identity,
     account_of,
     service_account,
@@ -25,8 +27,8 @@ from manciple.wire.identity import (
 from scheduling.pages.roles.words import RuleLine, in_short
 
 _NODE_PREFIX = "system:node:"
-#: Administrators that are named, at most.
-ASKED = 5
+#: How the sources of grants end that are given to everybody.
+_EVERYBODY = tuple(f'to Group "{group}"' for group in (AUTHENTICATED, UNAUTHENTICATED))
 
 
 def identity_of(name: str, groups: Sequence[str]) -> Identity:
@@ -62,6 +64,11 @@ class ShownGrant:
     missing: bool
 
     @property
+    def is_everybodys(self) -> bool:
+        """Whether everybody who signs in has it: it says nothing of this one."""
+        return self.source.endswith(_EVERYBODY)
+
+    @property
     def url(self) -> str:
         return links.role_url(self.name, self.namespace)
 
@@ -73,11 +80,19 @@ class AccessScope:
     namespace: str
     grants: Sequence[ShownGrant]
 
+    @property
+    def own(self) -> list[ShownGrant]:
+        return [one for one in self.grants if not one.is_everybodys]
+
+    @property
+    def everybodys(self) -> list[ShownGrant]:
+        return [one for one in self.grants if one.is_everybodys]
+
 
 def read_scopes(identity: Identity) -> list[AccessScope]:
-    """Everywhere first."""
+    """The namespaces first: what is granted everywhere, to everybody too, says less of this one."""
     held = rbac.policy()
-    namespaces = ("", *sorted(held.namespaces_of(identity)))
+    namespaces = (*sorted(held.namespaces_of(identity)), "")
     found = [_scope(held, namespace, _granted(held, identity, namespace)) for namespace in namespaces]
     return [one for one in found if one.grants]
 
@@ -125,7 +140,7 @@ def answer(identity: Identity, wanted: Attributes) -> AccessAnswer:
     decision, held = authorization.decide(identity, wanted), rbac.policy()
     if not decision.allowed:
         return AccessAnswer(
-            allowed=False, reason=decision.reason, enough=_enough(held, wanted), administrators=_administrators()
+            allowed=False, reason=decision.reason, enough=_enough(held, wanted), administrators=administrators()
         )
     grant = None if MASTERS in identity.groups else _allowing(held, identity, wanted)
     if grant is None:
@@ -153,8 +168,3 @@ def _enough(held: Policy, wanted: Attributes) -> list[tuple[str, str]]:
         and not name.startswith("system:")
         and rules.allow(wanted, places_of(wanted))
     ]
-
-
-def _administrators() -> list[str]:
-    found = get_user_model()._default_manager.filter(is_staff=True, is_active=True).order_by("username")
-    return list(found.values_list("username", flat=True)[:ASKED])

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.contrib.auth import get_user_model
+from django.contrib.auth.models import Group
 from django.db.models import Count, F, Q, QuerySet
 from django.utils import timezone
 
@@ -25,6 +26,7 @@ class PeopleQuery(ListQuery):
 
     text: str = parameter("q")
     kind: str = parameter("kind", known=(ADMINISTRATORS, CLOSED))
+    group: str = parameter("group")
     who: str = parameter("who", selects=True)
 
 
@@ -71,9 +73,17 @@ def find_people(query: PeopleQuery) -> tuple[PageOfRows, list[PersonRow]]:
 
 def _filtered(query: PeopleQuery) -> QuerySet[Any]:
     found: QuerySet[Any] = get_user_model()._default_manager.filter(username__icontains=query.text)
+    if query.group:
+        found = found.filter(groups__name=query.group)
     if query.kind == ADMINISTRATORS:
         return found.filter(is_staff=True)
     return found.filter(is_active=False) if query.kind == CLOSED else found
+
+
+def all_groups() -> list[str]:
+    """Those that somebody is in."""
+    found = Group.objects.filter(user__isnull=False).distinct().order_by("name")
+    return list(found.values_list("name", flat=True))
 
 
 def read_person(name: str) -> PersonRow | None:

@@ -32,6 +32,7 @@ from scheduling.pages.people.reading import (
     CLOSED,
     PeopleQuery,
     PersonRow,
+    all_groups,
     find_people,
     read_person,
     tokens_of,
@@ -85,6 +86,7 @@ def _draw(
         filters=(
             Filter("q", "Name", query.text, hint="Name"),
             Filter("kind", "Which", query.kind, every="Everybody", options=(ADMINISTRATORS, CLOSED)),
+            Filter("group", "Group", query.group, every="Any group", options=all_groups()),
         ),
     )
     context = {

@@ -80,6 +80,7 @@ LISTS = {
     "?sort=-name": ["eve", "bob", "ada"],
     "?sort=-tokens": ["bob", "ada", "eve"],
     "?sort=nonsense&page=7": ["ada", "bob", "eve"],
+    "?group=namespace:vision": ["bob"],
     "?q=nobody": [],
 }
 
