@@ -5,7 +5,7 @@ The tests then ask what was noted, so that a page costs one visit, not one for e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,37 +24,50 @@ BLOCKING_LIMIT = 200
 #: Under a finger everything is large enough; a mouse may aim at less (WCAG 2.2, 2.5.8, by axe off unless asked for).
 _TOUCH = {"target-size": {"enabled": True}}
 
-#: Half of axe's time goes into contrasts, and a table of a hundred rows has few: of the texts that look the same down
-#: to the page's ground, two are compared with it. axe judges a single character otherwise: it is another look.
-_MARK_LOOKS = """() => {
+#: Texts that look the same down to the page's ground are compared with it twice on a page and four times on a tour.
+ON_A_PAGE, ON_A_TOUR = 2, 4
+#: Half of axe's time goes into contrasts, and a table of a hundred rows has few, as have fifty pages of one stylesheet.
+#: axe judges a single character otherwise: it is another look. Takes {look: how many were compared}, gives it back.
+_MARK_LOOKS = """(compared) => {
   const PARTS = ["color", "background-color", "background-image", "opacity", "filter", "text-shadow", "position",
     "z-index", "font-size", "font-weight"];
+  const digest = (text) => {
+    let low = 0x811c9dc5, high = 0x01000193;
+    for (let at = 0; at < text.length; at++) {
+      low = Math.imul(low ^ text.charCodeAt(at), 0x01000193);
+      high = Math.imul(high ^ text.charCodeAt(at), 0x5bd1e995);
+    }
+    return `${low.toString(36)}.${high.toString(36)}`;
+  };
   const looks = new Map(), shown = new Map(), seen = new Map();
   for (const one of document.querySelectorAll("body, body *")) {
     delete one.dataset.look;
     const style = getComputedStyle(one);
     const own = PARTS.map((part) => style.getPropertyValue(part));
     const look = [shown.get(one.parentElement), one.localName, ...own].join();
-    if (!looks.has(look)) looks.set(look, looks.size);
+    if (!looks.has(look)) looks.set(look, digest(look));
     shown.set(one, looks.get(look));
     const words = [...one.childNodes].filter((node) => node.nodeType === Node.TEXT_NODE);
     const text = words.map((node) => node.data.trim()).join("") || one.value || one.placeholder;
     if (!text || !one.checkVisibility({ visibilityProperty: true })) continue;
     const alike = `${looks.get(look)} ${one.disabled} ${/[\\p{L}\\p{N}]{2}/u.test(text)}`;
+    if ((seen.get(alike) ?? 0) >= ON_A_PAGE || (compared[alike] ?? 0) >= ON_A_TOUR) continue;
     seen.set(alike, (seen.get(alike) ?? 0) + 1);
-    if (seen.get(alike) <= 2) one.dataset.look = "";
+    compared[alike] = (compared[alike] ?? 0) + 1;
+    one.dataset.look = "";
   }
   axe.configure({ rules: [{ id: "color-contrast", selector: "[data-look]" }] });
-}"""
-_RUN_AXE = """async ([only, rules]) => {
-  (MARK_LOOKS)();
+  return compared;
+}""".replace("ON_A_PAGE", str(ON_A_PAGE)).replace("ON_A_TOUR", str(ON_A_TOUR))
+_RUN_AXE = """async ([only, rules, known]) => {
+  const compared = (MARK_LOOKS)(known);
   const options = { resultTypes: ["violations"] };
   if (only) options.runOnly = { type: "rule", values: only };
   else options.rules = rules;
   const found = await axe.run(document, options);
-  return found.violations.map((one) =>
+  return [compared, found.violations.map((one) =>
     `${one.id}: ${one.help}: ` + one.nodes.slice(0, 3).map((node) =>
-      `${node.target.join(" ")} ${(node.any[0] ?? node.all[0] ?? node.none[0])?.message ?? ""}`).join(" | "));
+      `${node.target.join(" ")} ${(node.any[0] ?? node.all[0] ?? node.none[0])?.message ?? ""}`).join(" | "))];
 }""".replace("MARK_LOOKS", _MARK_LOOKS)
 _INK = "() => getComputedStyle(document.body).color"
 _BLOCKING = """() => {
@@ -82,6 +95,22 @@ class Visit:
     shifts: list[str] = field(default_factory=list)
     slow: list[str] = field(default_factory=list)
     too_wide: str = ""
+
+
+class Axe:
+    """What axe finds on the pages of one tour."""
+
+    def __init__(self, page: Page) -> None:
+        self._page = page
+        self._compared: dict[str, int] = {}
+
+    def read(self) -> None:
+        """The page that is open now is to be looked at."""
+        self._page.evaluate(AXE)
+
+    def find(self, only: Sequence[str] | None = None, rules: Mapping[str, Any] | None = None) -> list[str]:
+        self._compared, found = self._page.evaluate(_RUN_AXE, [only, rules or {}, self._compared])
+        return list(found)
 
 
 Found = Callable[[Visit], Iterable[str] | str]
@@ -117,20 +146,22 @@ def on_a_desk(browser: Browser, web: str, state: Any, addresses: Sequence[PageAd
     context = new_context(browser, state=state)
     context.add_init_script(WATCH_SHIFTS)
     watched = Watched(context.new_page())
-    visits = [_at_the_desk(watched, web, address) for address in addresses]
+    axe = Axe(watched.page)
+    visits = [_at_the_desk(watched, axe, web, address) for address in addresses]
     context.close()
     return Tour(visits)
 
 
-def _at_the_desk(watched: Watched, web: str, address: PageAddress) -> Visit:
+def _at_the_desk(watched: Watched, axe: Axe, web: str, address: PageAddress) -> Visit:
     page, visit = watched.page, Visit(address)
     page.emulate_media(color_scheme="light")
     _open(page, web + address.path)
     visit.slow = _slow(page)
-    visit.violations = page.evaluate(f"{AXE}; ({_RUN_AXE})", [None, {}])
+    axe.read()
+    visit.violations = axe.find()
     visit.shifts = page.evaluate("window.shifts.map((one) => `${one.value.toFixed(4)} ${one.what.join(' , ')}`)")
     _turn_dark(page)
-    visit.violations += [f"dark: {one}" for one in page.evaluate(_RUN_AXE, [["color-contrast"], {}])]
+    visit.violations += [f"dark: {one}" for one in axe.find(["color-contrast"])]
     visit.errors = watched.take_errors()
     return visit
 
@@ -139,12 +170,14 @@ def on_a_phone(browser: Browser, web: str, state: Any, addresses: Sequence[PageA
     """Every page on a phone: by axe, and whether it scrolls sideways."""
     context = new_context(browser, state=state, phone=True)
     watched = Watched(context.new_page())
+    axe = Axe(watched.page)
     visits = []
     for address in addresses:
         visit = Visit(address)
         _open(watched.page, web + address.path)
         visit.too_wide = watched.page.evaluate(TOO_WIDE, PHONE["width"])
-        visit.violations = watched.page.evaluate(f"{AXE}; ({_RUN_AXE})", [None, _TOUCH])
+        axe.read()
+        visit.violations = axe.find(rules=_TOUCH)
         visit.errors = watched.take_errors()
         visits.append(visit)
     context.close()
