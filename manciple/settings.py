@@ -17,6 +17,8 @@ from urllib.parse import unquote, urlsplit
 from csp.constants import NONCE
 from django.core.exceptions import ImproperlyConfigured
 
+from manciple.telemetry import logs
+
 BASE_DIR = Path(__file__).resolve().parent.parent
 HOME = Path(os.environ.get("MANCIPLE_HOME", BASE_DIR / "var"))
 
@@ -415,16 +417,21 @@ REST_FRAMEWORK = {
 #: HOST:PORT at which a worker or beat serves its metrics, over plain HTTP and to anybody; "" for nowhere.
 METRICS_LISTEN = os.environ.get("MANCIPLE_METRICS_LISTEN", "").strip()
 
+#: Lines of the log: "text", or "json" with the key of the object that a line is about.
+LOG_FORMAT = os.environ.get("MANCIPLE_LOG_FORMAT", "text").strip()
+if LOG_FORMAT not in logs.FORMATS:
+    raise ImproperlyConfigured(f"MANCIPLE_LOG_FORMAT must be {' or '.join(logs.FORMATS)}, not {LOG_FORMAT!r}")
+
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
-    "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"}},
+    "formatters": {"text": {"format": logs.TEXT}, "json": {"()": "manciple.telemetry.logs.JsonLines"}},
     # Answers above 499 that were made on purpose (a /readyz that says no, a 504) are no errors; what was raised is.
     "filters": {
         "raised": {"()": "manciple.api.faults.NotFromOutages"},
         "brief": {"()": "manciple.api.faults.OutagesInBrief"},
     },
-    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line", "filters": ["brief"]}},
+    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": LOG_FORMAT, "filters": ["brief"]}},
     "loggers": {
         # Answers below 500 are the client's business; "not found" is what every `kubectl apply` asks first.
         "django.request": {"level": "ERROR", "filters": ["raised"]},

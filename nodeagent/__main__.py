@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import signal
 import sys
 from collections.abc import Sequence
@@ -11,6 +10,7 @@ if __name__ == "__main__":
     # Python's own handler raises KeyboardInterrupt wherever an import is at, and some places there swallow it.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
+from manciple.telemetry import logs
 from nodeagent import joining
 from nodeagent.agent import Agent
 from nodeagent.catalog import close_drivers, create_drivers, create_runtime
@@ -23,7 +23,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given[:1] == ["join"]:
         return joining.main(given[1:])
     options = parser().parse_args(given)
-    logging.basicConfig(level=options.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logs.begin(level=options.log_level, format_=options.log_format)
     try:
         config = configuration(options)
         drivers = create_drivers(driver_entries(options), node_name=config.node_name)

@@ -24,6 +24,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
+from manciple.telemetry.logs import about
 from nodeagent.catalog import create_runtime
 from nodeagent.cdi import CdiFolder
 from nodeagent.checkpoint import Checkpoint, Quarantined
@@ -396,6 +397,10 @@ class Agent:
 
     def _work_and_plan(self, key: Key) -> None:
         """One piece of work; what fails is tried again later, each time after a longer wait."""
+        with about(self._pods.get(key.name) if key.kind == "pod" else None):
+            self._try(key)
+
+    def _try(self, key: Key) -> None:
         try:
             again = self.work(key)
         except AgentError as error:

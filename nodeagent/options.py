@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from inventory.kinds.node_rules import AGENT_LABELS, AGENT_PREFIXES, agent_may_label
+from manciple.telemetry import logs
 from nodeagent.catalog import MODULES, RUNTIMES, DriverEntry, read_drivers_file
 from nodeagent.config import (
     CDI_DIRS,
@@ -40,6 +41,8 @@ def parser() -> argparse.ArgumentParser:
     _add_node(command.add_argument_group("the node"))
     _add_devices(command.add_argument_group("devices"))
     command.add_argument("--log-level", default="INFO", help="DEBUG, INFO, WARNING or ERROR (default: %(default)s)")
+    lines = "lines of text, or of JSON with the object that each is about (default: %(default)s)"
+    command.add_argument("--log-format", choices=logs.FORMATS, default="text", help=lines)
     return command
 
 

@@ -4,7 +4,6 @@ protocol, until SIGINT or SIGTERM."""
 from __future__ import annotations
 
 import argparse
-import logging
 import signal
 import sys
 import tempfile
@@ -19,6 +18,7 @@ if __name__ == "__main__":
 
 import yaml
 
+from manciple.telemetry import logs
 from nodeagent.catalog import MODULES, DriverEntry, close_drivers, create_driver
 from nodeagent.client import Client
 from nodeagent.options import access, add_server, stop_on_signals
@@ -47,6 +47,7 @@ def parser() -> argparse.ArgumentParser:
     parallel = "call the driver for several pods at once (default: one after another)"
     add("--parallel", action="store_true", help=parallel)
     add("--log-level", default="INFO", help="DEBUG, INFO, WARNING or ERROR (default: %(default)s)")
+    add("--log-format", choices=logs.FORMATS, default="text", help="lines of text or of JSON (default: %(default)s)")
     return command
 
 
@@ -77,7 +78,7 @@ def configuration(options: argparse.Namespace) -> PluginConfig:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = parser().parse_args(arguments)
-    logging.basicConfig(level=options.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logs.begin(level=options.log_level, format_=options.log_format)
     stop = stop_on_signals()
     try:
         driver = create_driver(

@@ -28,6 +28,7 @@ from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import AllocationResult, ResourceClaim
 from manciple.store import objects
 from manciple.store.objects import Wanted, Writer, to_read
+from manciple.telemetry.logs import about
 from manciple.wire.base import timestamp
 from manciple.wire.errors import ApiError, Conflict
 from manciple.wire.identity import SCHEDULER
@@ -99,7 +100,7 @@ def _commit_together(
     ):
         state.advance()
         batch = _Batch(state, writer, now)
-        outcomes: list[Outcome] = [*undecided, *(batch.write(decision) for decision in decisions)]
+        outcomes: list[Outcome] = [*undecided, *map(batch.write, decisions)]
         queue.settle(outcomes, revision=revision, now=now)
     state.absorb(writer.written)
     return outcomes
@@ -125,6 +126,10 @@ class _Batch:
         self._now = now
 
     def write(self, decision: Decision) -> Outcome:
+        with about(decision.pod):
+            return self._write(decision)
+
+    def _write(self, decision: Decision) -> Outcome:
         uid = decision.pod.metadata.uid
         pod = self._read(PODS, Pod, decision.pod)
         if pod is None or pod.spec.node_name or is_done(pod):

@@ -37,6 +37,7 @@ from manciple.store import persistence, records, sql
 from manciple.store.models import OwnerLink
 from manciple.store.origins import Origin
 from manciple.store.records import Change
+from manciple.telemetry import logs
 from manciple.wire.base import ApiObject
 from manciple.wire.identity import Identity
 from manciple.wire.registry import Kind, registry
@@ -249,6 +250,18 @@ def origin() -> Origin | None:
     """The request that is being answered; None in the work of controllers."""
     told = _collector.get()
     return None if told is None else told.origin
+
+
+def _of_request() -> Mapping[str, str]:
+    """What lines of the log say of the request in which they are written."""
+    request = origin()
+    if request is None:
+        return {}
+    user = request.identity.name if request.identity is not None else ""
+    return {"requestId": request.audit_id, "user": user, "verb": request.verb}
+
+
+logs.describe(_of_request)
 
 
 @contextmanager

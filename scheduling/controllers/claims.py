@@ -32,6 +32,7 @@ from manciple.store import objects, persistence, sql
 from manciple.store.hooks import Write
 from manciple.store.objects import Writer
 from manciple.store.records import EventRecord
+from manciple.telemetry.logs import about
 from manciple.wire.errors import ApiError, Invalid, NotFound
 from manciple.wire.identity import Identity, controller
 from manciple.wire.validation import claim_generate_name
@@ -192,7 +193,7 @@ def _names_wanted(pod: Pod) -> Iterable[Key]:
 def _sync_pod(writer: Writer, pod: Pod, owned: Sequence[Key], verdicts: Verdicts) -> bool:
     """owned: the claims that name the pod as their owner."""
     try:
-        with writer.savepoint():
+        with about(pod), writer.savepoint():
             return _complete(writer, pod, owned, verdicts)
     except NotAsked:
         return False

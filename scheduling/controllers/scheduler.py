@@ -33,6 +33,7 @@ from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim
 from manciple.store.follower import Follower
 from manciple.store.per_process import PerProcess
+from manciple.telemetry.logs import about
 from scheduling import coordination, hints, pod_claims, queue, scheduler_metrics
 from scheduling.allocator import (
     Allocated,
@@ -176,15 +177,24 @@ def _decisions(
             undecided.append(Done(uid=uid))
             continue
         began = time.perf_counter()
-        try:
-            with state.trying(pod):
-                decisions.append(_while_binding(state, pod, now) or decide(state, pod))
+        with about(pod):
+            decision = _decision(state, pod, now)
+        if isinstance(decision, Retry):
+            undecided.append(decision)
+        else:
             attempts.searched(uid, time.perf_counter() - began)
-        except Exception as error:
-            name = f"{pod.metadata.namespace}/{pod.metadata.name}"
-            log.exception("nothing could be decided about pod %s; it is tried again after a rest", name)
-            undecided.append(Retry(uid=uid, cause=Interrupted(f"internal error: {error}"), broken=True))
+            decisions.append(decision)
     return decisions, undecided
+
+
+def _decision(state: ClusterState, pod: Pod, now: datetime) -> Decision | Retry:
+    try:
+        with state.trying(pod):
+            return _while_binding(state, pod, now) or decide(state, pod)
+    except Exception as error:
+        name = f"{pod.metadata.namespace}/{pod.metadata.name}"
+        log.exception("nothing could be decided about pod %s; it is tried again after a rest", name)
+        return Retry(uid=pod.metadata.uid, cause=Interrupted(f"internal error: {error}"), broken=True)
 
 
 def _is_for_now(outcome: Outcome) -> bool:
