@@ -246,11 +246,22 @@ DEADLINE_MESSAGE = "Pod was active on the node longer than the specified deadlin
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PodFailure:
+    """Why the node ends a pod that would run on."""
+
+    reason: str
+    message: str
+
+
+OVERDUE = PodFailure(reason=DEADLINE_EXCEEDED, message=DEADLINE_MESSAGE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
     """How a pod stands on its node.
 
     prepared: its claims are ready, containers may start. waiting: containers that wait for their restart.
-    overdue: it ended because it ran longer than it may. trouble: container name -> why it could not be started.
+    failure: why the node ended it, where it did. trouble: container name -> why it could not be started.
     health: container name -> the health of its devices.
     """
 
@@ -259,7 +270,7 @@ class Observed:
     initialized: bool = False
     waiting: frozenset[str] = frozenset()
     ending: Ending = ""
-    overdue: bool = False
+    failure: PodFailure | None = None
     trouble: Mapping[str, ContainerFailed] = field(default_factory=dict)
     health: Mapping[str, tuple[ResourceStatus, ...]] = field(default_factory=dict)
 
@@ -290,8 +301,8 @@ def pod_status(pod: Pod, seen: Observed, *, host_ip: str, now: float) -> PodStat
         start_time=old.start_time or seconds_text(now),
         init_container_statuses=inits,
         container_statuses=mains,
-        reason=DEADLINE_EXCEEDED if seen.overdue else old.reason,
-        message=DEADLINE_MESSAGE if seen.overdue else old.message,
+        reason=seen.failure.reason if seen.failure else old.reason,
+        message=seen.failure.message if seen.failure else old.message,
     )
 
 

@@ -37,11 +37,11 @@ from nodeagent.failures import (
     UnprepareFailed,
 )
 from nodeagent.lifecycle import (
-    DEADLINE_EXCEEDED,
-    DEADLINE_MESSAGE,
+    OVERDUE,
     ContainerPlan,
     Ending,
     Observed,
+    PodFailure,
     Start,
     SteadyRuns,
     deadline_of,
@@ -54,13 +54,15 @@ from nodeagent.prepare import Preparer
 from nodeagent.runtimes.protocol import ContainerRequest, Runtime
 from nodeagent.runtimes.requests import container_request
 from nodeagent.runtimes.sources import Addresses
-from nodeagent.volumes import MountFailed, PodSources, PodVolumes
+from nodeagent.volumes import EVICTED, MountFailed, PodSources, PodVolumes, StorageWatch
 from nodeagent.work import PodCache
 
 log = logging.getLogger(__name__)
 
 #: How often a status is written again after somebody else changed the pod.
 CONFLICT_RETRIES = 5
+#: Seconds in which a pod that fills the disk has to end (upstream: immediateEvictionGracePeriodSeconds).
+EVICTION_GRACE = 1
 
 
 class PodWorker:
@@ -96,6 +98,7 @@ class PodWorker:
         self._volumes = volumes
         self._host_ip = host_ip
         self._clock = clock
+        self._storage = StorageWatch(runtime, monotonic)
         self._steady = SteadyRuns(clock=clock, monotonic=monotonic)
 
     def sync(self, uid: str) -> float | None:
@@ -122,15 +125,18 @@ class PodWorker:
             self._stop(uid, grace_seconds=0)
             return None
         step = self._plan(pod)
-        overdue = self._is_overdue(pod)
-        if overdue or step.ending:
-            self._end(pod, step.ending or "Failed", overdue=overdue and not step.ending)
+        failure = None if step.ending else self._failure(pod)
+        if failure or step.ending:
+            self._end(pod, step.ending or "Failed", failure)
             return None
         return self._run(pod, step)
 
-    def _is_overdue(self, pod: Pod) -> bool:
+    def _failure(self, pod: Pod) -> PodFailure | None:
+        """Why the pod is to be ended here, though its containers would run on. Raises: ContainerFailed."""
         deadline = deadline_of(pod)
-        return deadline is not None and self._clock() >= deadline
+        if deadline is not None and self._clock() >= deadline:
+            return OVERDUE
+        return self._storage.failure_of(pod)
 
     def _plan(self, pod: Pod) -> ContainerPlan:
         uid = pod.metadata.uid
@@ -163,6 +169,7 @@ class PodWorker:
         self._runtime.remove(uid)
         self._volumes.forget(uid)
         self._steady.forget(uid)
+        self._storage.forget(uid)
 
     def _terminate(self, pod: Pod) -> None:
         uid, meta = pod.metadata.uid, pod.metadata
@@ -185,11 +192,11 @@ class PodWorker:
         ended_well = all(c.name in runs and runs[c.name].exit_code == 0 for c in pod.spec.containers)
         return "Succeeded" if ended_well else "Failed"
 
-    def _end(self, pod: Pod, ending: Ending, *, overdue: bool = False) -> None:
-        if overdue:
-            self._events.warn(pod, DEADLINE_EXCEEDED, DEADLINE_MESSAGE)
-        self._stop(pod.metadata.uid, grace_seconds=pod.spec.termination_grace_period_seconds or 0)
-        self._report(pod, Observed(runs=self._runtime.runs(pod.metadata.uid), ending=ending, overdue=overdue))
+    def _end(self, pod: Pod, ending: Ending, failure: PodFailure | None = None) -> None:
+        if failure:
+            self._events.warn(pod, failure.reason, failure.message)
+        self._stop(pod.metadata.uid, grace_seconds=_grace(pod, failure))
+        self._report(pod, Observed(runs=self._runtime.runs(pod.metadata.uid), ending=ending, failure=failure))
 
     # Running.
 
@@ -207,7 +214,9 @@ class PodWorker:
         # The first report says since when the pod is here, so its deadline is known only after it.
         deadline = deadline_of(self._pods.get(uid) or pod)
         times = [at for at in (step.look_at, self._runtime.next_change(uid), deadline) if at is not None]
-        return max(0.0, min(times) - self._clock()) if times else None
+        waits = [max(0.0, min(times) - self._clock())] if times else []
+        measured = self._storage.next_look(uid)
+        return min((*waits, *(() if measured is None else (measured,))), default=None)
 
     def _prepare(self, pod: Pod, step: ContainerPlan) -> Mapping[str, ClaimRecord]:
         try:
@@ -324,3 +333,9 @@ class PodWorker:
             return None
         self._pods.put(fresh)
         return fresh
+
+
+def _grace(pod: Pod, failure: PodFailure | None) -> int:
+    """Seconds in which its containers may end by themselves."""
+    given = pod.spec.termination_grace_period_seconds or 0
+    return min(given, EVICTION_GRACE) if failure and failure.reason == EVICTED else given

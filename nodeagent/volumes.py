@@ -3,7 +3,8 @@
 `PodSources` reads. What it has read is good for a minute, and for a new pod no longer than the pod itself: a pod sees
 what stood there when it was made. `PodTokens` asks for tokens, bound to the pod, and for the next one when four fifths
 of a token's life are over. `PodVolumes` brings each volume of a pod to what it should be, at every look at the pod: a
-file is replaced together with all others of its volume (`nodeagent.filesets`).
+file is replaced together with all others of its volume (`nodeagent.filesets`). `StorageWatch` sees that a pod does not
+fill the disk.
 Source: kubernetes pkg/kubelet/{secret,configmap,token}, pkg/volume/projected.
 """
 
@@ -12,19 +13,22 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from claims.kinds.pod_preparation import limits_of
 from claims.kinds.pods import Pod
 from claims.kinds.volumes import ServiceAccountTokenProjection, Volume
 from manciple.access.kinds.secrets import ConfigMap, Secret
 from manciple.access.kinds.service_accounts import BoundObjectReference, ServiceAccount, TokenRequest, TokenRequestSpec
 from manciple.wire.base import ApiObject, ObjectMeta
+from manciple.wire.quantity import Quantity
 from nodeagent import filesets
 from nodeagent.client import CONFIG_MAPS, SECRETS, ApiResource, Client, posix_seconds
 from nodeagent.failures import AgentError, ApiFailure
-from nodeagent.runtimes.protocol import Runtime
+from nodeagent.lifecycle import PodFailure
+from nodeagent.runtimes.protocol import PodStorage, Runtime
 from nodeagent.runtimes.sources import MissingSource, files_of, is_made_of_files, names_of
 
 log = logging.getLogger(__name__)
@@ -244,3 +248,102 @@ def _refuse_volume_claims(pod: Pod) -> None:
                 f"to process volumes=[{volume.name}]: error processing PVC {full}: failed to fetch PVC from API "
                 f'server: persistentvolumeclaims "{name}" not found'
             )
+
+
+# How much of the node's disk a pod may use ----------------------------------------------------------------------------
+# `emptyDir.sizeLimit`, and the `ephemeral-storage` limits of containers. A disk cannot refuse a container a write that
+# would be too much. So what is used is measured now and then, and a pod that uses more than it may is ended, as a
+# kubelet does: it is Evicted. A measurement takes time where there are many files; the next comes after ten times as
+# long at the least. Source: kubernetes pkg/kubelet/eviction/eviction_manager.go (localStorageEviction).
+
+
+EVICTED = "Evicted"
+RESOURCE = "ephemeral-storage"
+#: Seconds between two measurements of one pod, at the least, and in costs of the last one.
+INTERVAL, SHARE = 10.0, 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StorageLimits:
+    """volumes: of emptyDirs on the disk that have a limit; disk_volumes: all of those. pod: of all its containers."""
+
+    volumes: Mapping[str, Quantity] = field(default_factory=dict)
+    containers: Mapping[str, Quantity] = field(default_factory=dict)
+    pod: Quantity | None = None
+    disk_volumes: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, pod: Pod) -> StorageLimits:
+        """An emptyDir in memory has its limit from the kernel."""
+        on_disk = [(one.name, one.empty_dir) for one in pod.spec.volumes if one.empty_dir and not one.empty_dir.medium]
+        containers = (*pod.spec.init_containers, *pod.spec.containers)
+        texts = {one.name: one.resources.limits[RESOURCE] for one in containers if RESOURCE in one.resources.limits}
+        given = {name: Quantity.parse(text) for name, text in texts.items()}
+        whole = limits_of(pod).get(RESOURCE)
+        return cls(
+            volumes={name: Quantity.parse(volume.size_limit) for name, volume in on_disk if volume.size_limit},
+            containers=given,
+            pod=None if whole is None else Quantity(whole, next(iter(given.values())).format),
+            disk_volumes=tuple(name for name, _ in on_disk),
+        )
+
+    @property
+    def any(self) -> bool:
+        return bool(self.volumes or self.containers)
+
+    def exceeded(self, used: PodStorage) -> str:
+        """What is used beyond a limit, in words; "" for nothing."""
+        return next(self._complaints(used), "")
+
+    def _complaints(self, used: PodStorage) -> Iterator[str]:
+        for name, limit in self.volumes.items():
+            if used.volumes.get(name, 0) > limit.as_int64_ceil():
+                yield f'Usage of EmptyDir volume "{name}" exceeds the limit "{limit.canonical()}". '
+        whole = sum(used.volumes.values()) + sum(used.containers.values())
+        if self.pod is not None and whole > self.pod.as_int64_ceil():
+            yield f"Pod ephemeral local storage usage exceeds the total limit of containers {self.pod.canonical()}. "
+        for name, limit in self.containers.items():
+            if used.containers.get(name, 0) > limit.as_int64_ceil():
+                yield f'Container {name} exceeded its local ephemeral storage limit "{limit.canonical()}". '
+
+
+@dataclass(slots=True)
+class _Watched:
+    """due: when to measure again. failure: of a pod that has used too much, once."""
+
+    due: float
+    failure: PodFailure | None = None
+
+
+class StorageWatch:
+    """Measures the pods of one node. monotonic: seconds that nobody sets."""
+
+    def __init__(self, runtime: Runtime, monotonic: Callable[[], float]) -> None:
+        self._runtime = runtime
+        self._monotonic = monotonic
+        self._watched: dict[str, _Watched] = {}
+
+    def failure_of(self, pod: Pod) -> PodFailure | None:
+        """Why the pod is to end; None while it uses no more than it may. Raises: ContainerFailed."""
+        limits, uid = StorageLimits.of(pod), pod.metadata.uid
+        if not limits.any:
+            return None
+        watched = self._watched.setdefault(uid, _Watched(due=self._monotonic()))
+        if watched.failure is None and self._monotonic() >= watched.due:
+            self._measure(uid, limits, watched)
+        return watched.failure
+
+    def _measure(self, uid: str, limits: StorageLimits, watched: _Watched) -> None:
+        began = self._monotonic()
+        used = self._runtime.storage(uid, limits.disk_volumes, layers=bool(limits.containers))
+        watched.due = self._monotonic() + max(INTERVAL, SHARE * (self._monotonic() - began))
+        if message := limits.exceeded(used):
+            watched.failure = PodFailure(reason=EVICTED, message=message)
+
+    def next_look(self, uid: str) -> float | None:
+        """In how many seconds the pod is to be looked at again; None for one without limits."""
+        watched = self._watched.get(uid)
+        return None if watched is None else max(0.0, watched.due - self._monotonic())
+
+    def forget(self, uid: str) -> None:
+        self._watched.pop(uid, None)

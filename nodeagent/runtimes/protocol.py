@@ -7,7 +7,7 @@ with what the pod wants, and acts; it keeps no state of its own.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -214,6 +214,13 @@ class ContainerRun(Value):
         )
 
 
+class PodStorage(Value):
+    """Bytes of the node's disk that a pod uses. containers: their logs, and what they wrote into their images."""
+
+    volumes: dict[str, int] = {}
+    containers: dict[str, int] = {}
+
+
 def logged_run(runs: Mapping[str, ContainerRun], pod_uid: str, container: str, query: LogQuery) -> ContainerRun:
     """The run of `container` whose log, or the one before it, is asked for. Raises: LogsUnavailable."""
     run = runs.get(container)
@@ -242,6 +249,12 @@ class Runtime(Protocol):
 
     def runs(self, pod_uid: str) -> Mapping[str, ContainerRun]:
         """The containers of a pod by name, as they are now. Raises: ContainerFailed when that cannot be found out."""
+
+    def storage(self, pod_uid: str, volumes: Collection[str], *, layers: bool) -> PodStorage:
+        """What is used now. volumes: those to measure. layers: also what containers wrote into their images.
+
+        Raises: ContainerFailed.
+        """
 
     def next_change(self, pod_uid: str) -> float | None:
         """When (POSIX seconds) to look at the pod again although nothing else happened; None for never."""

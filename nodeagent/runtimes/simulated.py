@@ -13,7 +13,7 @@ import logging
 import re
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
 import msgspec
@@ -25,7 +25,7 @@ from nodeagent.config import AgentConfig
 from nodeagent.disk import Disk
 from nodeagent.failures import ContainerFailed
 from nodeagent.runtimes.logs import LogLine, LogPrinter, LogQuery, wanted
-from nodeagent.runtimes.protocol import ContainerRequest, ContainerRun, logged_run
+from nodeagent.runtimes.protocol import ContainerRequest, ContainerRun, PodStorage, logged_run
 
 log = logging.getLogger(__name__)
 
@@ -93,6 +93,9 @@ class SimulatedRuntime:
         with self._lock:
             pod = self._pods.get(pod_uid)
             return {name: run.at(now) for name, run in pod.containers.items()} if pod is not None else {}
+
+    def storage(self, pod_uid: str, volumes: Collection[str], *, layers: bool) -> PodStorage:  # noqa: ARG002 - no files
+        return PodStorage()
 
     def next_change(self, pod_uid: str) -> float | None:
         now = self._clock()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -40,7 +40,8 @@ from nodeagent.runtimes.podman.program import (
     wait_for_orphans,
 )
 from nodeagent.runtimes.podman.starting import CdiLinks, Place, run_arguments
-from nodeagent.runtimes.protocol import ContainerRequest, ContainerRun, logged_run
+from nodeagent.runtimes.podman.usage import DiskUsage
+from nodeagent.runtimes.protocol import ContainerRequest, ContainerRun, PodStorage, logged_run
 
 # What the runtime knows of one pod, and the requests and runs that have no container of their own.
 
@@ -125,6 +126,7 @@ class PodmanRuntime:
         self._exits = ExitWatcher(self._container_ended)
         self._variables = ConfidentialVariables(podman, VARIABLES, mark=setting.mark)
         self._actions = Actions(podman, self._networks, self._name)
+        self._usage = DiskUsage(podman)
         self._stopper = Stopper(podman, self._actions, self._name)
         self._prober = Prober(self._actions, changed=self._tell, kill=self._kill)
         self._version = f"podman://{podman('version', '--format', '{{.Client.Version}}').strip()}"
@@ -144,6 +146,13 @@ class PodmanRuntime:
     def pod_uids(self) -> frozenset[str]:
         with self._lock:
             return frozenset(self._pods)
+
+    def storage(self, pod_uid: str, volumes: Collection[str], *, layers: bool) -> PodStorage:
+        pod = self._known(pod_uid)
+        if pod is None:
+            return PodStorage()
+        names = {name: self._name(note.request) if layers else "" for name, note in pod.notes.items()}
+        return self._usage.measure(pod.folder, volumes, names)
 
     def next_change(self, pod_uid: str) -> float | None:
         pod = self._known(pod_uid)

@@ -16,6 +16,7 @@ from nodeagent.catalog import create_runtime
 from nodeagent.failures import ContainerFailed, LogsUnavailable
 from nodeagent.runtimes.logs import LogQuery
 from nodeagent.runtimes.podman import program
+from nodeagent.runtimes.protocol import PodStorage
 from tests.e2e.processes import wait_for
 from tests.nodeagent.runtimes.containers import Node
 from tests.nodeagent.runtimes.test_podman import containers_of
@@ -386,3 +387,25 @@ def test_a_node_at_rest_runs_no_command(node: Node, tmp_path: Path, monkeypatch:
         for _ in range(100):
             assert node.run().running
             assert node.runtime.next_change("uid-p") is None
+
+
+# The disk.
+
+
+def test_what_a_pod_uses_of_the_disk_is_counted_links_and_other_file_systems_left_out(node: Node) -> None:
+    script = (
+        "mkdir -p /v/deep/er; dd if=/dev/zero of=/v/deep/er/file bs=1024 count=300 2>/dev/null; "
+        f"ln -s /bin /v/link; for n in 1 2 3 4 5 6 7 8 9 10; do echo 0123456789abcdef; done; {UNTIL_TOLD}"
+    )
+    mounts = [{"name": "v", "mountPath": "/v"}, {"name": "m", "mountPath": "/m"}]
+    volumes = [{"name": "v", "emptyDir": {}}, {"name": "m", "emptyDir": {"medium": "Memory"}}]
+    node.start(node.container(script, volumeMounts=mounts), spec={"volumes": volumes})
+    node.prints("up")
+
+    used = node.runtime.storage("uid-p", ["v", "gone"], layers=True)
+
+    assert 300 * 1024 <= used.volumes["v"] < 400 * 1024
+    assert used.volumes["gone"] == 0
+    assert 0 < used.containers["main"] < 64 * 1024, "its log; what it writes into its root is in memory"
+    assert node.runtime.storage("uid-q", ["v"], layers=True) == PodStorage()
+    node.stop()
