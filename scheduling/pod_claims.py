@@ -197,7 +197,6 @@ def claim_for(pod: Pod, entry: PodResourceClaim, template: ResourceClaimTemplate
         name=pod.metadata.name,
         uid=pod.metadata.uid,
         controller=True,
-        block_owner_deletion=True,
     )
     given = template.spec.metadata
     return ResourceClaim(

@@ -183,12 +183,12 @@ class ApiObject(Value, gc=True, weakref=True):
 class Condition(Value):
     """One observed aspect of an object. `status`: True, False or Unknown; `reason`: a CamelCase word."""
 
-    type: Annotated[str, pb(1)] = ""
-    status: Annotated[str, pb(2)] = ""
+    type: Annotated[str, pb(1)] = always("")
+    status: Annotated[str, pb(2)] = always("")
     observed_generation: Annotated[Int64, pb(3)] = 0
     last_transition_time: Annotated[TimeText | None, pb(4, encoding="time")] = None
-    reason: Annotated[str, pb(5)] = ""
-    message: Annotated[str, pb(6)] = ""
+    reason: Annotated[str, pb(5)] = always("")
+    message: Annotated[str, pb(6)] = always("")
 
 
 class LabelSelectorRequirement(Value):

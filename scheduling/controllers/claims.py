@@ -197,15 +197,32 @@ def _sync_pod(writer: Writer, pod: Pod, owned: Sequence[Key], verdicts: Verdicts
             return _complete(writer, pod, owned, verdicts)
     except NotAsked:
         return False
-    except ApiError as error:
-        _complain(writer, pod, error)
+    except _NotMade as why:
+        _complain(writer, pod, f"PodResourceClaim {why.entry}: {why.error.message}")
         return False
+    except ApiError as error:
+        _complain(writer, pod, error.message)
+        return False
+
+
+class _NotMade(Exception):
+    """The claim of an entry of the pod could not be made."""
+
+    def __init__(self, entry: str, error: ApiError) -> None:
+        super().__init__(entry, error)
+        self.entry, self.error = entry, error
 
 
 def _complete(writer: Writer, pod: Pod, owned: Sequence[Key], verdicts: Verdicts) -> bool:
     made = {}
     for entry in pod.spec.resource_claims:
-        if entry.resource_claim_template_name and (name := _claim_to_record(writer, pod, entry, owned, verdicts)):
+        if not entry.resource_claim_template_name:
+            continue
+        try:
+            name = _claim_to_record(writer, pod, entry, owned, verdicts)
+        except ApiError as error:
+            raise _NotMade(entry.name, error) from error
+        if name:
             made[entry.name] = name
     following = _with_statuses(pod, made)
     if following is not pod:
@@ -290,14 +307,14 @@ def _reserve(writer: Writer, pod: Pod) -> bool:
     return changed
 
 
-def _complain(writer: Writer, pod: Pod, error: ApiError) -> None:
+def _complain(writer: Writer, pod: Pod, message: str) -> None:
     event_recorder.record(
         writer,
         event_recorder.EventNote(
             regarding=pod,
             type="Warning",
             reason="FailedResourceClaimCreation",
-            message=error.message,
+            message=message,
             component=COMPONENT,
         ),
         now=utc_now(),

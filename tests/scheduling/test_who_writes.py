@@ -93,4 +93,4 @@ def test_a_rule_that_refuses_a_controllers_claim_is_told_to_the_pods_owner(clust
     cluster.settle()
     assert cluster.all(ResourceClaim) == []
     (event,) = cluster.events("FailedResourceClaimCreation")
-    assert event.message == f'exceeded quota, says "{CLAIM_CONTROLLER}"'
+    assert event.message == f'PodResourceClaim gpu: exceeded quota, says "{CLAIM_CONTROLLER}"'

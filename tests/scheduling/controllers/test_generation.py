@@ -40,7 +40,6 @@ def test_the_claim_takes_the_templates_spec_labels_and_annotations_and_belongs_t
             name="web",
             uid=pod.metadata.uid,
             controller=True,
-            block_owner_deletion=True,
         ),
     )
 
