@@ -22,11 +22,15 @@ PLACES = {
     "Namespace": "/api/v1/namespaces",
     "Node": "/api/v1/nodes",
     "Pod": "/api/v1/namespaces/{namespace}/pods",
+    "PriorityClass": "/apis/scheduling.k8s.io/v1/priorityclasses",
+    "DeviceTaintRule": "/apis/resource.k8s.io/v1beta2/devicetaintrules",
     "DeviceClass": "/apis/resource.k8s.io/v1/deviceclasses",
     "ResourceSlice": "/apis/resource.k8s.io/v1/resourceslices",
     "ResourceClaim": "/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims",
     "ResourceClaimTemplate": "/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaimtemplates",
 }
+
+MERGES = {"Content-Type": "application/merge-patch+json"}
 
 # A failure shows what it captured: the requests of a loop that waits would hide everything else.
 logging.getLogger("httpx").setLevel(logging.WARNING)
@@ -53,10 +57,16 @@ class Api:
     def listed(self, path: str, **params: str) -> list[Document]:
         return list(self._answer(self._http.get(path, params=params))["items"])
 
+    def refused(self, method: str, path: str, body: Document) -> Document:
+        """The Status of a request that must not succeed."""
+        headers = MERGES if method == "PATCH" else {}
+        answer = self._http.request(method, path, json=body, headers=headers)
+        assert answer.is_error, answer.text
+        return dict(answer.json())
+
     def patch(self, path: str, change: Document) -> Document:
         """Merge `change` into an object."""
-        headers = {"Content-Type": "application/merge-patch+json"}
-        return self._answer(self._http.patch(path, json=change, headers=headers))
+        return self._answer(self._http.patch(path, json=change, headers=MERGES))
 
     def put(self, path: str, body: Document) -> Document:
         return self._answer(self._http.put(path, json=body))
@@ -136,10 +146,15 @@ class Hands(Api):
     def wait_pods(self, condition: str, namespace: str, *names: str, status: str = "True") -> None:
         """Until a condition of all these pods has the status."""
         for name in names:
-            wait_for(f"{condition}={status} of {name}", partial(self._is, namespace, name, condition, status))
+            place = f"{_collection('Pod', namespace)}/{name}"
+            wait_for(f"{condition}={status} of {name}", partial(self._is, place, condition, status))
 
-    def _is(self, namespace: str, name: str, condition: str, status: str) -> bool:
-        conditions = self.found("Pod", name, namespace).get("status", {}).get("conditions", ())
+    def wait_ready(self, kind: str, name: str) -> None:
+        """Until it is there, and Ready."""
+        wait_for(f"{kind} {name}", partial(self._is, f"{_collection(kind, '')}/{name}", "Ready", "True"))
+
+    def _is(self, place: str, condition: str, status: str) -> bool:
+        conditions = (self.find(place) or {}).get("status", {}).get("conditions", ())
         return any(one["type"] == condition and one["status"] == status for one in conditions)
 
     def _wait_gone(self, places: Iterable[str]) -> None:

@@ -7,8 +7,10 @@ a line of JSON: (whether all hold, what was printed). It ends with its input.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -23,10 +25,13 @@ class Checker:
         self._home: Path | None = None
         self._program: subprocess.Popen[str] | None = None
 
-    def check(self, home: Path) -> str:
-        """What was printed. Raises: AssertionError where an invariant is violated, or cannot be checked."""
+    def check(self, home: Path, env: Mapping[str, str] | None = None) -> str:
+        """What was printed. env: of the processes of this home, where it is not that of the tests.
+
+        Raises: AssertionError where an invariant is violated, or cannot be checked.
+        """
         if self._program is None or self._home != home or self._program.poll() is not None:
-            self._start(home)
+            self._start(home, env)
         assert self._program is not None
         assert self._program.stdin is not None
         assert self._program.stdout is not None
@@ -47,19 +52,24 @@ class Checker:
                 self._program.kill()
         self._program = None
 
-    def _start(self, home: Path) -> None:
+    def _start(self, home: Path, env: Mapping[str, str] | None) -> None:
         self.end()
         command = [sys.executable, "-m", "tests.e2e.checker", str(home)]
         self._home = home
         self._program = subprocess.Popen(
-            command, cwd=ROOT, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+            command,
+            cwd=ROOT,
+            env=None if env is None else {**os.environ, **env},
+            text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
         )
 
 
 def main(home: str) -> None:
     """Django is loaded here only: the test process has its own settings and its own database."""
     import io
-    import os
 
     import django
     from django.core.management import CommandError, call_command

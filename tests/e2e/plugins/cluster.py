@@ -91,7 +91,7 @@ DRIVER_RULES = (
 DRIVERS = "drivers"
 
 
-def let_drivers_in(api: Api, admin: Path, folder: Path) -> Path:
+def let_drivers_in(api: Api, admin: Path, folder: Path, *, node: str = NODE) -> Path:
     """The kubeconfig file of a service account whose token is bound to a pod on the node, as agents give it to pods."""
     roles, account = "/apis/rbac.authorization.k8s.io/v1", {"name": DRIVERS, "namespace": DRIVERS}
     api.made("/api/v1/namespaces", {"metadata": {"name": DRIVERS}})
@@ -100,7 +100,7 @@ def let_drivers_in(api: Api, admin: Path, folder: Path) -> Path:
     role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": DRIVERS}
     binding = {"metadata": {"name": DRIVERS}, "roleRef": role, "subjects": [{"kind": "ServiceAccount", **account}]}
     api.made(f"{roles}/clusterrolebindings", binding)
-    spec = {"nodeName": NODE, "serviceAccountName": DRIVERS, "containers": [{"name": "driver", "image": "driver"}]}
+    spec = {"nodeName": node, "serviceAccountName": DRIVERS, "containers": [{"name": "driver", "image": "driver"}]}
     pod = api.made(PODS.format(DRIVERS), {"metadata": {"name": DRIVERS}, "spec": spec})
     bound_to = {"apiVersion": "v1", "kind": "Pod", "name": DRIVERS, "uid": pod["metadata"]["uid"]}
     asked = {"spec": {"boundObjectRef": bound_to, "expirationSeconds": 36000}}

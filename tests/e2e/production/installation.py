@@ -1,0 +1,134 @@
+"""PostgreSQL, Redis, an API process, beat, two workers and three agents: the command lines of deploy/systemd."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx
+import psycopg
+
+from tests.e2e.checker import Checker
+from tests.e2e.processes import ROOT, Process, wait_for
+from tests.services import Server, free_port
+
+NODES = ("node-1", "node-2", "node-3")
+#: What the last of them has; the others have the first of these.
+DRIVERS = ("sim", "sim-partitionable", "sim-nic")
+UNITS = ROOT / "deploy" / "systemd"
+
+
+def new_database(server: Server, name: str) -> str:
+    """The URL of an empty database of this name."""
+    with psycopg.connect(server.url, autocommit=True) as connection:
+        connection.execute(f'CREATE DATABASE "{name}"')
+    return server.url.rpartition("/")[0] + f"/{name}"
+
+
+def exec_start(unit: str, **replace: str) -> list[str]:
+    """The ExecStart line of a unit, with this machine's interpreter, ports and folders."""
+    line = next(
+        text.removeprefix("ExecStart=")
+        for text in (UNITS / unit).read_text().splitlines()
+        if text.startswith("ExecStart=")
+    )
+    for old, new in replace.items():
+        line = line.replace(PLACES[old], new)
+    words = shlex.split(line.replace("/opt/manciple/.venv/bin", str(Path(sys.executable).parent)))
+    assert not any(word.startswith("/opt/") for word in words), words
+    return words
+
+
+#: What of a unit belongs to the machine it is installed on.
+PLACES = {
+    "api": "0.0.0.0:6443",
+    "web": "127.0.0.1:8000",
+    "instance": "%i",
+    "kubeconfig": "/etc/manciple/nodes/%i/kubeconfig",
+    "state": "/var/lib/manciple-agent/%i",
+    "cdi": "/var/run/cdi",
+}
+
+
+@dataclass
+class Installation:
+    """A production installation on this machine's loopback."""
+
+    home: Path
+    env: dict[str, str]
+    processes: dict[str, Process] = field(default_factory=dict)
+    _checker: Checker = field(default_factory=Checker)
+
+    def manage(self, *arguments: str) -> None:
+        done = Process([sys.executable, "manage.py", *arguments], env=self.env).start()
+        assert done.wait() == 0, "\n".join(done.output)
+
+    def check_invariants(self) -> str:
+        """What `manage.py check_invariants` prints; fails the test where it tells a violation."""
+        return self._checker.check(self.home, self.env)
+
+    def end(self) -> None:
+        self._checker.end()
+        for process in self.processes.values():
+            process.kill()
+
+    def start(self, name: str, command: list[str]) -> None:
+        self.processes[name] = Process(command, env=self.env).start()
+
+    def worker(self, number: int) -> list[str]:
+        return exec_start("manciple-worker@.service", instance=str(number))
+
+    def agent(self, node: str) -> list[str]:
+        return exec_start(
+            "manciple-agent@.service",
+            kubeconfig=str(self.home / "nodes" / node / "kubeconfig"),
+            state=str(self.home / "nodes" / node),
+            cdi=str(self.home / "cdi" / node),
+            instance=node,
+        ) + ([] if node != NODES[-1] else [word for name in DRIVERS for word in ("--driver", name)])
+
+
+#: Seconds that are short here, because tests wait for their end.
+SHORT = {"MANCIPLE_BINDING_TIMEOUT": "4", "MANCIPLE_FILTER_TIMEOUT": "1"}
+
+
+@contextmanager
+def installed(home: Path, postgresql: Server, redis_server: Server) -> Iterator[Installation]:
+    """A running one. Returns once the API answers; the agents come in their own time."""
+    api, web = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
+    env = {
+        "PATH": str(Path(sys.executable).parent) + ":/usr/local/bin:/usr/bin:/bin",
+        "MANCIPLE_HOME": str(home),
+        "MANCIPLE_DATABASE_URL": new_database(postgresql, "production"),
+        "MANCIPLE_REDIS_URL": redis_server.url,
+        "MANCIPLE_SECRET_KEY": "for the test run only, forty characters long",
+        "MANCIPLE_ENCRYPTION_KEYS": "for the test run only",
+        "MANCIPLE_LOCAL_CONNECTIONS": "1",  # the agents run beside the API server
+        **SHORT,
+    }
+    made = Installation(home, env)
+    try:
+        made.manage("migrate", "-v", "0")
+        nodes = [word for node in NODES for word in ("--node", node)]
+        made.manage("bootstrap", "--server", f"https://{api}", *nodes)
+        made.start("api", exec_start("manciple-api.service", api=api, web=web))
+        made.start("beat", exec_start("manciple-beat.service"))
+        for number in (1, 2):
+            made.start(f"worker-{number}", made.worker(number))
+        wait_for("the API", lambda: answers(f"http://{web}/readyz"))
+        for node in NODES:
+            made.start(node, made.agent(node))
+        yield made
+    finally:
+        made.end()
+
+
+def answers(url: str) -> bool:
+    try:
+        return httpx.get(url).status_code == httpx.codes.OK
+    except httpx.HTTPError:
+        return False

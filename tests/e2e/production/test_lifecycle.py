@@ -1,0 +1,237 @@
+"""What a Kubernetes 1.36 control plane made of the same scenarios, part for part; why ours differs where it does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from msgspec.structs import replace
+
+from claims.kinds.pods import PodSchedulingGate
+from claims.kinds.resource_claims import CapacityRequirements
+from inventory.kinds.devices import CapacityRequestPolicy, CapacityRequestPolicyRange, DeviceCapacity, DeviceToleration
+from tests.builders import (
+    make_alternative,
+    make_alternatives,
+    make_claim_config,
+    make_container,
+    make_device,
+    make_device_taint,
+    make_taint_rule,
+)
+from tests.e2e.api_client import Hands
+from tests.e2e.production.installation import Installation
+from tests.e2e.production.lifecycle import Stage
+
+pytestmark = [pytest.mark.e2e, pytest.mark.postgres]
+
+SAYS_WHY = "a pod whose claim or template is missing tells its owner so; the reference's says nothing"
+SCHEDULED_ONTO_TAINT = (
+    "the reference gives a new pod a device that a rule has tainted, and evicts it at once; here it waits, as KEP-5055 "
+    "has it"
+)
+ATTEMPTED = "the reference's first attempt met the taint that a new node has there for a moment"
+ALL_REQUESTS = "`requests` is left empty where a configuration covers all of them, as the reference does from 1.37 on"
+
+
+@pytest.fixture
+def stage(request: pytest.FixtureRequest, installation: Installation, api: Hands) -> Iterator[Stage]:
+    """The test's own scenario: `test_template_lifecycle` plays template-lifecycle."""
+    stage = Stage(api, request.node.name.removeprefix("test_").replace("_", "-"))
+    yield stage
+    stage.end()
+    installation.check_invariants()
+
+
+def test_template_lifecycle(stage: Stage) -> None:
+    node = stage.node("n1")
+    stage.device_class_named()
+    stage.devices_on(node, make_device("d0"), make_device("d1"))
+    stage.template("t", stage.wanted(), claim_meta={"labels": {"from": "t"}})
+    stage.use("p1", templates=["t"])
+    stage.compare("bound")
+    stage.report("Running", "p1")
+    stage.report("Succeeded", "p1")
+    stage.compare("succeeded")
+    stage.delete("Pod", "p1")
+    stage.compare("deleted")
+
+
+def test_shared_claim(stage: Stage) -> None:
+    node = stage.node("n1")
+    stage.device_class_named()
+    stage.devices_on(node, make_device("d0"))
+    stage.claim("cl", stage.wanted())
+    stage.use("p1", "cl")
+    stage.bound("p1")
+    stage.use("p2", "cl")
+    stage.compare("bound")
+    stage.delete("ResourceClaim", "cl")
+    stage.compare("claim deleted in use")
+    stage.delete("Pod", "p1")
+    stage.delete("Pod", "p2")
+    stage.compare("end")
+
+
+def test_messages(stage: Stage) -> None:
+    node = stage.node("n1")
+    stage.node("n2", unschedulable=True)
+    stage.device_class_named()
+    stage.devices_on(node, make_device("d0", attributes={"m": "A"}))
+    attribute = 'device.attributes["messages.example.com"]'
+    wanted = {
+        "toomany": stage.wanted(count=3),
+        "noclass": stage.wanted("none"),
+        "celerr": stage.wanted(expressions=[f"{attribute}.nope == 1"]),
+        "nomatch": stage.wanted(expressions=[f'{attribute}.m == "B"']),
+        "all": stage.wanted(all_devices=True, expressions=["false"]),
+    }
+    for name, request in wanted.items():
+        stage.claim(name, request)
+    for name in (*wanted, "missing"):
+        stage.use(f"p-{name}", name)
+    stage.use("p-notemplate", templates=["notmpl"])
+    stage.use("p-selector", "toomany", node_selector={"nope": "x"})
+    stage.use("p-gated", "toomany", scheduling_gates=(PodSchedulingGate(name="example.com/g"),))
+    stage.use("p-cpu", containers=[make_container(limits={"cpu": "100"})])
+    stage.use("p-other", scheduler_name="other")
+    explained = {f"pods.p-{name}.scheduled": SAYS_WHY for name in ("missing", "notemplate")}
+    stage.compare("pending", explained | {"events": "the plural of the resource's name, as in every other message"})
+
+
+def test_taint_rule(stage: Stage) -> None:
+    node = stage.node("n1")
+    stage.device_class_named()
+    stage.devices_on(node, make_device("d0"), make_device("d1"))
+    for_a_while = DeviceToleration(key="example.com/bad", operator="Exists", effect="NoExecute", toleration_seconds=5)
+    stage.claim("c1", stage.wanted())
+    stage.claim("c2", stage.wanted(tolerations=[for_a_while]))
+    stage.use("p1", "c1")
+    stage.use("p2", "c2")
+    stage.bound("p1", "p2")
+    stage.report("Running", "p1", "p2")
+    rule = make_taint_rule(
+        "taint-rule-r", key="example.com/bad", value="x", effect="NoExecute", driver=stage.driver, time_added=""
+    )
+    stage.make(replace(rule, spec=replace(rule.spec, taint=replace(rule.spec.taint, time_added=None))))
+    stage.compare("after NoExecute")
+    stage.compare("p2 after its 5 seconds")
+    stage.claim("c3", stage.wanted())
+    stage.use("p3", "c3")
+    stage.waits("p3")
+    evicts_one_more = {"pods.p3": SCHEDULED_ONTO_TAINT, "rules": SCHEDULED_ONTO_TAINT, "events": SCHEDULED_ONTO_TAINT}
+    stage.compare("new pod", evicts_one_more)
+    stage.delete("DeviceTaintRule", "taint-rule-r")
+    differs = ("pods.p3", "claims.c3", "events")
+    stage.compare("rule removed", dict.fromkeys(differs, SCHEDULED_ONTO_TAINT))
+
+
+def test_taint_noschedule(stage: Stage) -> None:
+    node = stage.node("n1")
+    stage.device_class_named()
+    taints = {"d0": "NoSchedule", "d1": "None"}
+    stage.devices_on(
+        node,
+        *(
+            make_device(name, taints=[make_device_taint("example.com/t", effect=effect)])
+            for name, effect in taints.items()
+        ),
+    )
+    stage.claim("c1", stage.wanted(count=2))
+    stage.claim("c2", stage.wanted(count=2, tolerations=[DeviceToleration(operator="Exists")]))
+    stage.use("p1", "c1")
+    stage.waits("p1")
+    stage.use("p2", "c2")
+    stage.compare("tolerated")
+
+
+def test_binding(stage: Stage) -> None:
+    stage.node("n1")
+    stage.device_class_named()
+    device = make_device(
+        "b0", binds_to_node=True, binding_conditions=("attached",), binding_failure_conditions=("failed",)
+    )
+    stage.devices_on(None, device, pool="binding-pool")
+    stage.claim("c1", stage.wanted())
+    stage.use("p1", "c1")
+    stage.compare("waiting for attached", {"pods.p1.scheduled": ATTEMPTED})
+    attached = {"type": "attached", "status": "True", "reason": "Ok", "message": ""}
+    reported = {
+        "driver": stage.driver,
+        "pool": "binding-pool",
+        "device": "b0",
+        "conditions": [{**attached, "lastTransitionTime": "2026-11-22T00:00:00Z"}],
+    }
+    stage.change("ResourceClaim", "c1", {"status": {"devices": [reported]}}, part="status")
+    stage.compare("attached")
+
+
+def test_two_claims_release(stage: Stage) -> None:
+    nodes = [stage.node(short) for short in ("n1", "n2")]
+    stage.device_class_named("a")
+    for node in nodes:
+        stage.devices_on(node, make_device("d0"))
+    stage.claim("c1", stage.wanted("a"))
+    stage.claim("c2", stage.wanted("a", expressions=["false"]))
+    stage.use("p1", "c1", "c2")
+    stage.compare("one cannot")
+
+
+def test_hand_bound(stage: Stage) -> None:
+    node = stage.node("n1")
+    stage.device_class_named()
+    stage.devices_on(node, make_device("d0"))
+    stage.claim("c1", stage.wanted())
+    stage.template("t", stage.wanted(), claim_meta={"labels": {"from": "t"}})
+    stage.use("p1", "c1", node=node)
+    stage.use("p2", templates=["t"], node=node)
+    stage.compare("nodeName set by the user")
+
+
+def test_kinds_of_results(stage: Stage) -> None:
+    node = stage.node("n1")
+    stage.device_class_named(parameters={"from": "class"})
+    policy = CapacityRequestPolicy(default="1Gi", valid_range=CapacityRequestPolicyRange(min="1Gi", step="1Gi"))
+    shared = make_device(
+        "share",
+        attributes={"k": "share"},
+        capacity={"memory": DeviceCapacity(value="10Gi", request_policy=policy)},
+        allow_multiple_allocations=True,
+    )
+    stage.devices_on(node, make_device("plain", attributes={"k": "plain"}), shared)
+
+    def of_kind(kind: str) -> list[str]:
+        return [f'device.attributes["{stage.driver}"].k == "{kind}"']
+
+    alternatives = {"big": "none", "small": "plain"}
+    listed = make_alternatives(
+        "r",
+        *(
+            make_alternative(name, device_class=f"{stage.name}-gpu", expressions=of_kind(kind))
+            for name, kind in alternatives.items()
+        ),
+    )
+    config = [
+        make_claim_config({"a": at}, driver=stage.driver, requests=[f"r/{name}"])
+        for at, name in enumerate(("small", "big"), start=1)
+    ]
+    stage.claim("first", listed, config=config)
+    some = CapacityRequirements(requests={"memory": "2500Mi"})
+    stage.claim("sh1", stage.wanted(expressions=of_kind("share"), capacity=some))
+    stage.claim("sh2", stage.wanted(expressions=of_kind("share")))
+    for pod, claim in {"p1": "first", "p2": "sh1", "p3": "sh2"}.items():
+        stage.use(pod, claim)
+    paths = (f"claims.{claim}.status.allocation.devices.config" for claim in ("first", "sh1", "sh2"))
+    stage.compare("results", dict.fromkeys(paths, ALL_REQUESTS))
+
+
+def test_pod_replaced(stage: Stage) -> None:
+    node = stage.node("n1")
+    stage.device_class_named()
+    stage.devices_on(node, make_device("d0"))
+    stage.claim("c1", stage.wanted())
+    stage.use("p1", "c1")
+    stage.bound("p1")
+    stage.delete("Pod", "p1")
+    stage.use("p1", "c1")
+    stage.compare("same name again")
