@@ -74,7 +74,7 @@ def test_a_line_has_the_id_of_the_request_in_which_it_is_written(lines: Lines) -
 
 def test_what_was_raised_is_one_line_too(lines: Lines) -> None:
     try:
-        {}["a\nb"]
+        {"": 1}["a\nb"]
     except KeyError:
         log.exception("failed")
     (line,) = lines.read_all()
