@@ -180,7 +180,7 @@ def _begin(role: processes.Role) -> None:
     """Tell the metrics of this process (nothing where it is another role as well, which comes first)."""
     from django.conf import settings  # noqa: PLC0415 - as above
 
-    processes.begin(role, redis_url=settings.REDIS_URL, listen=settings.METRICS_LISTEN)
+    processes.begin(role, redis_url=settings.REDIS_URL, listen=settings.METRICS_LISTEN, **settings.TRACES)
 
 
 def _begin_beat(**_signal: object) -> None:

@@ -417,6 +417,12 @@ REST_FRAMEWORK = {
 #: HOST:PORT at which a worker or beat serves its metrics, over plain HTTP and to anybody; "" for nowhere.
 METRICS_LISTEN = os.environ.get("MANCIPLE_METRICS_LISTEN", "").strip()
 
+#: Where the ways of pods are sent as traces (OTLP over HTTP), "" for nowhere; and of which part of all pods, 0 to 1.
+TRACES: dict[str, Any] = {
+    "traced_to": os.environ.get("MANCIPLE_TRACES_ENDPOINT", "").strip(),
+    "traced_part": float(os.environ.get("MANCIPLE_TRACES_PART", "1")),
+}
+
 #: Lines of the log: "text", or "json" with the key of the object that a line is about.
 LOG_FORMAT = os.environ.get("MANCIPLE_LOG_FORMAT", "text").strip()
 if LOG_FORMAT not in logs.FORMATS:

@@ -10,7 +10,7 @@ if __name__ == "__main__":
     # Python's own handler raises KeyboardInterrupt wherever an import is at, and some places there swallow it.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
-from manciple.telemetry import logs
+from manciple.telemetry import logs, traces
 from nodeagent import joining
 from nodeagent.agent import Agent
 from nodeagent.catalog import close_drivers, create_drivers, create_runtime
@@ -25,10 +25,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser().parse_args(given)
     logs.begin(level=options.log_level, format_=options.log_format)
     try:
+        if options.traces:
+            traces.begin("manciple-agent", options.traces, part=options.traces_part)
         config = configuration(options)
         drivers = create_drivers(driver_entries(options), node_name=config.node_name)
         runtime = create_runtime(options.runtime, config)
-    except (ValueError, TypeError, OSError) as error:
+    except (ValueError, TypeError, OSError, traces.SdkMissing) as error:
         print(f"nodeagent: {error}", file=sys.stderr)
         return 2
     try:
@@ -38,6 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     finally:
         close_drivers(drivers)
+        traces.end()
     return 0
 
 

@@ -41,6 +41,10 @@ def parser() -> argparse.ArgumentParser:
     _add_node(command.add_argument_group("the node"))
     _add_devices(command.add_argument_group("devices"))
     command.add_argument("--log-level", default="INFO", help="DEBUG, INFO, WARNING or ERROR (default: %(default)s)")
+    where = "where the ways of pods are sent as traces, OTLP over HTTP; needs the packages of the group traces"
+    command.add_argument("--traces", default="", metavar="URL", help=f"{where} (default: nowhere)")
+    part = "of which part of all pods, 0 to 1; the same for all processes (default: %(default)g)"
+    command.add_argument("--traces-part", type=float, default=1.0, metavar="PART", help=part)
     lines = "lines of text, or of JSON with the object that each is about (default: %(default)s)"
     command.add_argument("--log-format", choices=logs.FORMATS, default="text", help=lines)
     return command

@@ -17,11 +17,13 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 
 from msgspec.structs import replace
 
 from claims.kinds.pods import Pod, PodStatus
+from manciple.telemetry import traces
 from nodeagent.checkpoint import ClaimRecord
 from nodeagent.client import PODS, Client, posix_seconds
 from nodeagent.disk import is_file_name
@@ -63,6 +65,48 @@ log = logging.getLogger(__name__)
 CONFLICT_RETRIES = 5
 #: Seconds in which a pod that fills the disk has to end (upstream: immediateEvictionGracePeriodSeconds).
 EVICTION_GRACE = 1
+
+
+class TracedWay:
+    """The last steps of a pod's way, and with them the whole of it. pod: None where nothing is to be told."""
+
+    def __init__(self, pod: Pod | None, clock: Callable[[], float]) -> None:
+        self._pod = pod
+        self._clock = clock
+
+    @contextmanager
+    def step(self, name: str, **numbers: int) -> Iterator[None]:
+        """Around one of them; what is raised is its error."""
+        if self._pod is None:
+            yield
+            return
+        began, error = self._clock(), ""
+        try:
+            yield
+        except AgentError as failure:
+            error = str(failure)
+            raise
+        finally:
+            told = {f"manciple.{what}": number for what, number in numbers.items()}
+            traces.tell(self._pod.metadata.uid, name, began=began, ended=self._clock(), error=error, attributes=told)
+
+    def ended(self) -> None:
+        """All that was to be started has been."""
+        if self._pod is None:
+            return
+        meta = self._pod.metadata
+        traces.tell(
+            meta.uid,
+            f"pod {meta.namespace}/{meta.name}",
+            began=posix_seconds(meta.creation_timestamp) if meta.creation_timestamp else self._clock(),
+            ended=self._clock(),
+            outermost=True,
+            attributes={
+                "k8s.namespace.name": meta.namespace,
+                "k8s.pod.name": meta.name,
+                "k8s.node.name": self._pod.spec.node_name,
+            },
+        )
 
 
 class PodWorker:
@@ -202,11 +246,15 @@ class PodWorker:
 
     def _run(self, pod: Pod, step: ContainerPlan) -> float | None:
         uid = pod.metadata.uid
-        records = self._prepare(pod, step)
-        self._mount(pod, step)
-        while step.starts:
-            self._start_all(pod, step, records)
-            step = self._plan(pod)
+        way = self._way_of(pod, step)
+        with way.step("prepare", claims=len(pod.spec.resource_claims)):
+            records = self._prepare(pod, step)
+            self._mount(pod, step)
+        with way.step("start", containers=len(step.starts)):
+            while step.starts:
+                self._start_all(pod, step, records)
+                step = self._plan(pod)
+        way.ended()
         if step.ending:
             self._end(pod, step.ending)
             return None
@@ -217,6 +265,11 @@ class PodWorker:
         waits = [max(0.0, min(times) - self._clock())] if times else []
         measured = self._storage.next_look(uid)
         return min((*waits, *(() if measured is None else (measured,))), default=None)
+
+    def _way_of(self, pod: Pod, step: ContainerPlan) -> TracedWay:
+        """Of a pod that begins here; else nothing is traced."""
+        begins = traces.on() and bool(step.starts) and pod.status.phase in ("", "Pending")
+        return TracedWay(pod if begins else None, self._clock)
 
     def _prepare(self, pod: Pod, step: ContainerPlan) -> Mapping[str, ClaimRecord]:
         try:

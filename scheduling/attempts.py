@@ -1,12 +1,14 @@
-"""How the attempts of one batch went: what the metrics are told of each pod in it."""
+"""How the attempts of one batch went: what metrics and traces are told of each pod in it."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Literal
 
 from claims.kinds.resource_claims import ResourceClaim
+from manciple.telemetry import traces
 from scheduling import scheduler_metrics as told
 from scheduling.causes import Reason
 from scheduling.queue import Done, Outcome, Parked, ReadyPod, Retry
@@ -22,10 +24,14 @@ class Attempts:
     def __init__(self, pods: Sequence[ReadyPod]) -> None:
         self._pods: Mapping[str, ReadyPod] = {pod.uid: pod for pod in pods}
         self._searched: dict[str, float] = {}
+        #: for traces: when the search for a pod ended, in POSIX seconds
+        self._search_ended: dict[str, float] = {}
 
     def searched(self, uid: str, seconds: float) -> None:
         """The search for this pod took so long."""
         self._searched[uid] = seconds
+        if traces.on():
+            self._search_ended[uid] = time.time()
         told.ALGORITHM.observe(seconds)
 
     def ended(self, outcomes: Iterable[Outcome], *, committing: float, now: datetime) -> None:
@@ -37,8 +43,27 @@ class Attempts:
                 continue
             told.ATTEMPTS[(result, told.PROFILE)].inc()
             told.ATTEMPT_DURATIONS[(result, told.PROFILE)].observe(self._searched.get(outcome.uid, 0.0) + share)
-            if result == "scheduled" and (pod := self._pods.get(outcome.uid)) is not None:
+            pod = self._pods.get(outcome.uid)
+            if result == "scheduled" and pod is not None:
                 _tell_placed(pod, now)
+            if traces.on() and pod is not None:
+                self._trace(pod, result, committing)
+
+    def _trace(self, pod: ReadyPod, result: Result, committing: float) -> None:
+        """What the pod waited for first, its search, and the commit of the batch, which ended just now."""
+        uid, bound = pod.uid, time.time()
+        searched = self._search_ended.get(uid, bound)
+        began = searched - self._searched.get(uid, 0.0)
+        if not pod.attempts:
+            traces.tell(uid, "queue", began=pod.ready_since.timestamp(), ended=began)
+        error = "" if result == "scheduled" else result
+        traces.tell(
+            uid, "schedule", began=began, ended=searched, error=error, attributes={"manciple.attempt": pod.attempts + 1}
+        )
+        if result == "scheduled":
+            traces.tell(
+                uid, "bind", began=bound - committing, ended=bound, attributes={"manciple.pods": len(self._pods)}
+            )
 
 
 def result_of(outcome: Outcome) -> Result | None:

@@ -27,12 +27,14 @@ from manciple.access import authorization
 from manciple.access.attributes import on_object
 from manciple.access.kinds import roles
 from manciple.api import first_stage, namespaces
+from manciple.api.creation_traces import trace_creation
 from manciple.api.requests import ListOptions, propagation_of
 from manciple.store import objects, tail
 from manciple.store.hooks import Write
 from manciple.store.metadata import initialise
 from manciple.store.records import DeletionAnswer, Page, Stored
 from manciple.store.writer import NAME_ATTEMPTS
+from manciple.telemetry import traces
 from manciple.wire import codec
 from manciple.wire.apply import tracked
 from manciple.wire.base import ApiObject, timestamp
@@ -189,12 +191,15 @@ def _create(write: Write) -> Any:
     refuse_wrong(kind, obj, kind.validate_create(obj))
     seen = initialise(kind, obj, name=obj.metadata.name, uid=uid, now=datetime.now(UTC))
     first_stage.ask_checks(replace(write, new=seen))
-    return objects.write(
+    made = objects.write(
         lambda writer: writer.create(kind, obj, uid=uid),
         identity=write.identity,
         reads=_reads_of_creation(kind, obj),
         dry_run=write.dry_run,
     )
+    if traces.on() and not write.dry_run:
+        trace_creation(kind, made, write.identity)
+    return made
 
 
 def update(

@@ -293,7 +293,7 @@ class System:
     @contextlib.contextmanager
     def _working(self, nodes: SimulatedNodes) -> Iterator[None]:
         """The threads that live while the listeners serve."""
-        processes.begin("embedded", redis_url=settings.REDIS_URL)
+        processes.begin("embedded", redis_url=settings.REDIS_URL, **settings.TRACES)
         worker = EmbeddedWorker()
         register_readiness(worker=worker, nodes=nodes)
         worker.start()

@@ -27,7 +27,7 @@ from prometheus_client import start_http_server
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from manciple.telemetry import metrics
+from manciple.telemetry import metrics, traces
 
 log = logging.getLogger(__name__)
 
@@ -138,17 +138,20 @@ class _ThisProcess:
 _this = _ThisProcess()
 
 
-def begin(role: Role, *, redis_url: str = "", listen: str = "") -> None:
+def begin(role: Role, *, redis_url: str = "", listen: str = "", traced_to: str = "", traced_part: float = 1.0) -> None:
     """This process is a `role`; what it was first, it stays.
 
     listen: HOST:PORT at which its metrics are served as well; "" for nowhere.
-    Raises: ValueError where `listen` is no address; OSError where somebody else listens there.
+    traced_to: where traces are sent, of this part of all pods (`traces.begin`); "" for nowhere.
+    Raises: ValueError where `listen` is no address; OSError where somebody else listens there; traces.SdkMissing.
     """
     if _this.role:
         return
     host, _, port = listen.rpartition(":")
     if listen and not (host and port.isdigit()):
         raise ValueError(f"{listen!r} is not HOST:PORT, for example 127.0.0.1:9410")
+    if traced_to:
+        traces.begin(f"manciple-{role}", traced_to, part=traced_part)
     _this.role, _this.redis_url = role, redis_url
     if redis_url:
         _this.publisher = MetricsPublisher(redis_url, role, name_of_process())
@@ -167,6 +170,7 @@ def _close(server: WSGIServer, thread: threading.Thread) -> None:
 
 def end() -> None:
     """This process ends; it may `begin` again."""
+    traces.end()
     if _this.close_listener is not None:
         _this.close_listener()
     if _this.publisher is not None:

@@ -32,6 +32,7 @@ from manciple.store import objects, persistence, sql
 from manciple.store.hooks import Write
 from manciple.store.objects import Writer
 from manciple.store.records import EventRecord
+from manciple.telemetry import traces
 from manciple.telemetry.logs import about
 from manciple.wire.errors import ApiError, Invalid, NotFound
 from manciple.wire.identity import Identity, controller
@@ -165,7 +166,7 @@ def sync(keys: Iterable[Key]) -> int:
 
 def _sync_batch(keys: Sequence[Key]) -> int:
     # A full batch is one of many: others may schedule its pods while this worker goes on.
-    looking = NOBODY if len(keys) == BATCH else LOOKING
+    began, looking = time.time(), NOBODY if len(keys) == BATCH else LOOKING
     verdicts = ask_about(keys, IDENTITY)
     with objects.writing(identity=IDENTITY) as writer, looked_after.noted(writer, looking):
         writer.load(kind(PODS), keys)
@@ -173,7 +174,11 @@ def _sync_batch(keys: Sequence[Key]) -> int:
         made_before = persistence.dependents([pod.metadata.uid for pod in pods], kind(CLAIMS))
         writer.load(kind(CLAIMS), [key for claims in made_before.values() for key in claims])
         writer.draw_names(kind(CLAIMS), [base for pod in pods for base in _names_wanted(pod)])
-        return sum(_sync_pod(writer, pod, made_before.get(pod.metadata.uid, ()), verdicts) for pod in pods)
+        changed = [pod for pod in pods if _sync_pod(writer, pod, made_before.get(pod.metadata.uid, ()), verdicts)]
+    if traces.on():
+        for pod in changed:
+            traces.tell(pod.metadata.uid, "make claims", began=began, attributes={"manciple.pods": len(pods)})
+    return len(changed)
 
 
 def _living(writer: Writer, key: Key) -> Pod | None:

@@ -51,7 +51,7 @@ class Command(BaseCommand):
             raise CommandError(str(error)) from error
         if options["web"]:
             warm()
-        processes.begin("api", redis_url=settings.REDIS_URL)
+        processes.begin("api", redis_url=settings.REDIS_URL, **settings.TRACES)
         try:
             listeners.run()
         finally:
