@@ -254,6 +254,8 @@ BODY_SECONDS = float(os.environ.get("MANCIPLE_BODY_SECONDS", "30"))
 SCHEDULER_FILTER_TIMEOUT = float(os.environ.get("MANCIPLE_FILTER_TIMEOUT", "10"))
 #: Seconds for which a pod waits for the binding conditions of its devices (Kubernetes' bindingTimeout).
 SCHEDULER_BINDING_TIMEOUT = float(os.environ.get("MANCIPLE_BINDING_TIMEOUT", "600"))
+#: Seconds after which room is kept for the pod that has waited for longest among those of its priority; 0 for never.
+SCHEDULER_FAIRNESS = float(os.environ.get("MANCIPLE_FAIRNESS_SECONDS", "60"))
 
 #: Whether the API server connects to loopback and to its own machine's addresses where a Node or a webhook names one.
 #: Embedded, the agents run beside it; in production such an address is an attempt to reach what only it can reach.

@@ -11,7 +11,7 @@ from claims.kinds.resource_claims import ResourceClaim
 from manciple.telemetry import traces
 from scheduling import scheduler_metrics as told
 from scheduling.causes import Reason
-from scheduling.queue import Done, Outcome, Parked, ReadyPod, Retry
+from scheduling.queue import Done, NotTried, Outcome, Parked, ReadyPod, Retry
 
 Result = Literal["scheduled", "unschedulable", "error"]
 #: Attempts from which on they are not told apart (upstream: getAttemptsLabel).
@@ -75,6 +75,8 @@ def result_of(outcome: Outcome) -> Result | None:
             if hold.reasons & (Reason.BINDING | Reason.GATED):
                 return None
             return "error" if hold.reasons & Reason.ERROR else "unschedulable"
+        case NotTried():
+            return None
         case Retry(at_once=at_once):
             return "unschedulable" if at_once else "error"
 

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from itertools import islice
 from typing import Any, ClassVar
 
@@ -34,6 +35,7 @@ from scheduling.causes import Hold
 from scheduling.hints import About, News
 from scheduling.messages import SCHEDULER_NAME
 from scheduling.nodes import NodeTable
+from scheduling.places import PlacedPod, PlacedPods, Rooms
 from scheduling.plans import Drift, Placement
 from scheduling.pod_claims import consumer, is_done, is_reserved_for
 from scheduling.queue import Candidate
@@ -61,6 +63,15 @@ class ClusterState(View):
         #: the overlay: claims as they will be, and the pods placed
         self._assumed_claims: dict[Key, ResourceClaim] = {}
         self._assumed_pods: dict[str, Pod] = {}
+        #: who has a place
+        self.placed = PlacedPods()
+        #: what is kept for pods that wait for theirs
+        self.rooms = Rooms(self.nodes, self._inventory)
+        #: uids of nominated pods of which it is not settled yet what they wait for (`scheduling.preemption.settle`)
+        self.unsettled: set[str] = set()
+        #: the overlay, too: who is nominated, and who is evicted for that
+        self._assumed_rooms: set[str] = set()
+        self._assumed_leaving: set[str] = set()
         #: pod uid -> what it was given and could not be attached
         self._avoided: dict[str, tuple[AllocationResult, ...]] = {}
         #: what was written since `begin`, as far as a decision can lean on it
@@ -124,6 +135,9 @@ class ClusterState(View):
         made._counting = dict(self._counting)
         made._assumed_claims = dict(self._assumed_claims)
         made._assumed_pods = dict(self._assumed_pods)
+        made.placed = self.placed.copied()
+        made.rooms = self.rooms.copied(made.nodes, made._inventory)
+        made.unsettled = set(self.unsettled)
         return made
 
     def begin(self) -> None:
@@ -172,25 +186,37 @@ class ClusterState(View):
     def _apply_pod(self, pod: Pod) -> None:
         uid = pod.metadata.uid
         self._forget_assumed_pod(uid)
-        self.pending.pop(uid, None)
+        self._forget_place(uid)
         if is_done(pod):
             self.nodes.remove_pod(uid)
         elif node := pod.spec.node_name or pod.status.nominated_node_name:
             if self.nodes.place(pod, node):
                 self.drift.nodes.add(node)
+            if pod.spec.node_name:
+                self.placed.put(PlacedPod.of(pod, node))
         else:
             self.nodes.remove_pod(uid)
         if _wants_a_node(pod):
             self.pending[uid] = pod
+            if pod.status.nominated_node_name:
+                self.unsettled.add(uid)
         else:
             self._avoided.pop(uid, None)
 
     def _forget_pod(self, pod: Pod) -> None:
         uid = pod.metadata.uid
         self._forget_assumed_pod(uid)
-        for known in (self._avoided, self.pending):
-            known.pop(uid, None)
+        self._forget_place(uid)
+        self._avoided.pop(uid, None)
         self.nodes.remove_pod(uid)
+
+    def _forget_place(self, uid: str) -> None:
+        """What the pod waited for, kept or had: what it has now comes after this."""
+        self.pending.pop(uid, None)
+        self.rooms.drop(uid)
+        self.placed.remove(uid)
+        for marked in (self.unsettled, self._assumed_rooms, self._assumed_leaving):
+            marked.discard(uid)
 
     def _forget_assumed_pod(self, uid: str) -> None:
         if self._assumed_pods.pop(uid, None) is not None:
@@ -287,14 +313,16 @@ class ClusterState(View):
     def snapshot(self) -> Snapshot:
         return self._inventory.snapshot()
 
+    def claim(self, namespace: str, name: str) -> ResourceClaim | None:
+        """With what is assumed of it."""
+        return self._assumed_claims.get((namespace, name)) or self._claims.get((namespace, name))
+
+    def is_leaving(self, resident: PlacedPod, now: datetime) -> bool:
+        """Whether a pod will be gone soon; also where that is only decided yet."""
+        return resident.uid in self._assumed_leaving or resident.is_leaving(now)
+
     def _finder(self, pod: Pod) -> Callable[[str], ResourceClaim | None]:
-        namespace = pod.metadata.namespace
-
-        def find(name: str) -> ResourceClaim | None:
-            key = (namespace, name)
-            return self._assumed_claims.get(key) or self._claims.get(key)
-
-        return find
+        return partial(self.claim, pod.metadata.namespace)
 
     # The overlay -----------------------------------------------------------------------------------------------------
 
@@ -304,6 +332,7 @@ class ClusterState(View):
         uid = pod.metadata.uid
         self._assumed_pods[uid] = pod
         self.pending.pop(uid, None)
+        self.rooms.drop(uid)
         self.nodes.place(pod, placement.node)
         self._inventory.assume(placement.allocations.items())
         for claim in placement.claims:
@@ -311,15 +340,36 @@ class ClusterState(View):
 
     @contextmanager
     def trying(self, pod: Pod) -> Iterator[None]:
-        """A nominated pod counts on its node; while it is tried it does not stand in its own way."""
-        uid, node = pod.metadata.uid, pod.status.nominated_node_name
+        """A nominated pod counts on its node; while it is tried it does not stand in its own way, nor do those that are
+        nominated and less important.
+        """
+        uid = pod.metadata.uid
+        self.rooms.yield_to(pod.spec.priority or 0)
+        roomed = self.rooms.set_aside(uid)
+        node = "" if roomed else pod.status.nominated_node_name
         if node:
             self.nodes.remove_pod(uid)
         try:
             yield
         finally:
-            if node and uid not in self._assumed_pods:
-                self.nodes.place(pod, node)
+            if uid not in self._assumed_pods:
+                self.rooms.restore(uid)
+                if node and uid not in self.rooms:
+                    self.nodes.place(pod, node)
+
+    def assume_nominated(
+        self, pod: Pod, node: str, allocations: Mapping[str, AllocationResult], leaving: Iterable[str]
+    ) -> None:
+        """Count `pod` as nominated for `node`, and the pods `leaving` as evicted, as if that were committed."""
+        self.rooms.keep(pod, node, allocations)
+        self._assumed_rooms.add(pod.metadata.uid)
+        self._assumed_leaving.update(leaving)
+
+    def assume_withdrawn(self, pods: Iterable[Pod]) -> None:
+        """Keep no room for these pods any more, as if that were committed."""
+        for pod in pods:
+            self.rooms.drop(pod.metadata.uid)
+            self._assumed_rooms.add(pod.metadata.uid)
 
     def avoid(self, pod: Pod, claims: Iterable[ResourceClaim]) -> None:
         """Let `pod` have the devices of these claims last: they could not be attached."""
@@ -350,8 +400,7 @@ class ClusterState(View):
         for uid, pod in self._assumed_pods.items():
             self.nodes.remove_pod(uid)
             self.pending[uid] = pod
-            if pod.status.nominated_node_name:
-                self.nodes.place(pod, pod.status.nominated_node_name)
+            self._nominate_again(pod)
         for key, assumed in self._assumed_claims.items():
             known = self._claims.get(key)
             if known is not None and known.metadata.uid == assumed.metadata.uid:
@@ -360,6 +409,17 @@ class ClusterState(View):
                 self._inventory.remove_claim(assumed.metadata.uid)
         self._assumed_pods.clear()
         self._assumed_claims.clear()
+        for uid in self._assumed_rooms:
+            self.rooms.drop(uid)
+            if uid in self.pending:
+                self._nominate_again(self.pending[uid])
+        self._assumed_rooms.clear()
+        self._assumed_leaving.clear()
+
+    def _nominate_again(self, pod: Pod) -> None:
+        if pod.status.nominated_node_name:
+            self.nodes.place(pod, pod.status.nominated_node_name)
+            self.unsettled.add(pod.metadata.uid)
 
 
 def _wants_a_node(pod: Pod) -> bool:

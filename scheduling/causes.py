@@ -313,10 +313,62 @@ OfDevices = (
 OfNode = NodeRefusal | CannotAllocate | Misconfigured | SearchStopped
 
 
+# Preemption ----------------------------------------------------------------------------------------------------------
+
+
+class PreemptionNotHelpful(Cause, frozen=True):
+    """The node would not take the pod whoever left it."""
+
+
+class NoVictims(Cause, frozen=True):
+    """Nobody on the node has a lower priority."""
+
+
+class Ineligible(StrEnum):
+    """Why a pod may evict nobody."""
+
+    POLICY = "policy"  #: its preemptionPolicy is Never
+    WAITING = "waiting"  #: pods on the node that it is nominated for are on their way out
+    UNDECIDED = "undecided"  #: the search was stopped; it is tried again
+
+
+class NotEligible(Cause, frozen=True):
+    because: Ineligible
+
+
+class Unhelpful(Cause, frozen=True):
+    """nodes: why evicting pods would not help there, each with the number of nodes."""
+
+    nodes: tuple[tuple[PreemptionNotHelpful | NoVictims | OfNode, int], ...] = ()
+
+
+class NamedVictim(Struct, frozen=True, rename="camel"):
+    namespace: str
+    name: str
+    priority: int
+
+
+class Evicting(Cause, frozen=True, kw_only=True):
+    """Room is made on `node`. victims: the most important first; of more than are named, how many."""
+
+    node: str
+    victims: tuple[NamedVictim, ...] = ()
+    more: int = 0
+
+
+OfPreemption = NotEligible | Unhelpful | Evicting
+
+
 class NoNodeFits(Cause, frozen=True, kw_only=True):
     """What an attempt came to. nodes: how many there are."""
 
     nodes: int
+    #: none of the pod's claims could be deallocated: it has none, or one of them cannot be used
+    without_claims: bool = False
+    #: what evicting others would do for it, where that was asked
+    preemption: OfPreemption | None = None
+    #: the node on which room is kept for it, because it has waited for longest
+    room: str = ""
     #: what speaks against the nodes, each with the number of nodes, the most frequent first
     refused: tuple[tuple[OfNode, int], ...] = ()
     #: what forbids all nodes at once; or why devices are lacking, where they are

@@ -15,8 +15,8 @@ committed pod by pod, so that this too costs only the pod that it concerns.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import cast
 
@@ -35,27 +35,34 @@ from manciple.wire.identity import SCHEDULER
 from scheduling import event_recorder, messages, pod_claims, queue
 from scheduling.attempts import binding_ended
 from scheduling.capture import ClusterState
-from scheduling.causes import AnyCause, Interrupted
+from scheduling.causes import AnyCause, Hold, Interrupted
 from scheduling.controllers.reservations import FINALIZER, deallocated
 from scheduling.coordination import looked_after
 from scheduling.event_recorder import EventNote
+from scheduling.places import PlacedPod, PlannedEviction
 from scheduling.plans import (
     SCHEDULING_GATED,
     Decision,
     Placement,
     PodRefusal,
+    Postponed,
     StillBinding,
     nominated,
     not_scheduled,
+    preempted,
     scheduled,
     stale,
 )
 from scheduling.pod_claims import can_be_reserved, consumer, is_done, is_reserved_for
-from scheduling.queue import Done, Outcome, Parked, Retry
-from scheduling.resources import CLAIMS, EVENTS, NAMESPACES, PODS, ObjectT, key_of, kind
-from scheduling.scheduler_metrics import PluginRun
+from scheduling.preemption import Asking, still_helps
+from scheduling.queue import Done, NotTried, Outcome, Parked, Retry
+from scheduling.resources import CLAIMS, EVENTS, NAMESPACES, PODS, Key, ObjectT, key_of, kind
+from scheduling.scheduler_metrics import PREEMPTION_VICTIMS, PluginRun
 
 log = logging.getLogger(__name__)
+
+#: A nominated pod is looked at again after this long, whatever happened: who was to leave may not have.
+NOMINATED_FOR = timedelta(seconds=30)
 
 
 def commit(
@@ -110,11 +117,24 @@ def _reads(decisions: Sequence[Decision]) -> Wanted:
     """Everything that will be asked for, to be read at once; the namespaces are what the rules ask for."""
     placements = [decision for decision in decisions if isinstance(decision, Placement)]
     return to_read(
-        (kind(PODS), [key_of(decision.pod) for decision in decisions]),
+        (kind(PODS), [*map(_key_of, decisions), *_others(decisions)]),
         (kind(CLAIMS), [key_of(claim) for placement in placements for claim in placement.claims]),
         (kind(EVENTS), [event_recorder.key_of(note) for note in map(_note, decisions) if note is not None]),
         (kind(NAMESPACES), [("", decision.pod.metadata.namespace) for decision in decisions]),
     )
+
+
+def _key_of(decision: Decision) -> Key:
+    return key_of(decision.pod)
+
+
+def _others(decisions: Sequence[Decision]) -> Iterator[Key]:
+    """Pods that make room, or lose what was kept for them."""
+    for decision in decisions:
+        if isinstance(decision, PodRefusal):
+            yield from map(key_of, decision.withdrawn)
+            for victim in decision.eviction.victims if decision.eviction is not None else ():
+                yield victim.namespace, victim.name
 
 
 class _Batch:
@@ -136,13 +156,7 @@ class _Batch:
             return Done(uid=uid)
         try:
             with self._writer.savepoint():
-                match decision:
-                    case Placement():
-                        return self._bind(pod, decision)
-                    case StillBinding(hold=hold, until=until):
-                        return Parked(uid=uid, generation=pod.metadata.generation, hold=hold, until=until)
-                    case PodRefusal():
-                        return self._refuse(pod, decision)
+                return self._carry_out(pod, decision)
         except ApiError as error:
             return Retry(uid=uid, cause=Interrupted(error.message), at_once=isinstance(error, Conflict))
         except Error:
@@ -150,6 +164,19 @@ class _Batch:
         except Exception as error:
             log.exception("pod %s cannot be committed; it is tried again after a rest", "/".join(key_of(pod)))
             return Retry(uid=uid, cause=Interrupted(f"internal error: {error}"), broken=True)
+
+    def _carry_out(self, pod: Pod, decision: Decision) -> Outcome:
+        """pod: as it is now."""
+        uid = pod.metadata.uid
+        match decision:
+            case Placement():
+                return self._bind(pod, decision)
+            case StillBinding(hold=hold, until=until):
+                return Parked(uid=uid, generation=pod.metadata.generation, hold=hold, until=until)
+            case Postponed():
+                return NotTried(uid=uid)
+            case PodRefusal():
+                return self._refuse(pod, decision)
 
     def _read(self, resource: str, type_: type[ObjectT], known: ObjectT) -> ObjectT | None:
         """What `known` is now; None when it is gone, or another object has its name."""
@@ -198,6 +225,7 @@ class _Batch:
             raise Conflict.of(PODS, name)
         if why := stale(placement, state.drift, state.counting_pools):
             raise Conflict.of(PODS, name, why)
+        state.rooms.yield_to(pod.spec.priority or 0)
         if placement.node in state.drift.nodes and not state.nodes.fits(placement.pod, placement.node):
             raise Conflict.of(PODS, name, f"node {placement.node} has changed")
 
@@ -235,13 +263,34 @@ class _Batch:
 
     def _refuse(self, pod: Pod, refusal: PodRefusal) -> Outcome:
         uid, generation = pod.metadata.uid, pod.metadata.generation
+        if refusal.eviction is not None:
+            self._make_room(pod, refusal.pod, refusal.eviction)
+        for other in refusal.withdrawn:
+            _withdraw_nomination(self._writer, other)
         told = not_scheduled(pod, reason=refusal.condition, message=refusal.message, now=timestamp(self._now))
-        self._writer.update(kind(PODS), nominated(told, ""), subresource="status")
+        self._writer.update(kind(PODS), nominated(told, refusal.nominate), subresource="status")
         self._tell(pod, refusal)
         given_back = [self._deallocate(claim, pod) for claim in refusal.deallocate]
-        if any(given_back):
+        if any(given_back) or refusal.again:
             return Retry(uid=uid, cause=refusal.hold.cause)
-        return Parked(uid=uid, generation=generation, hold=refusal.hold)
+        until = self._now + NOMINATED_FOR if refusal.nominate else None
+        return Parked(uid=uid, generation=generation, hold=refusal.hold, until=until)
+
+    def _make_room(self, pod: Pod, known: Pod, eviction: PlannedEviction) -> None:
+        """Evict who is in the way of `pod`. known: as it was decided about.
+
+        Raises: Conflict when that would not help, or is not needed, any more.
+        """
+        state = self._state
+        with state.trying(known):
+            claims = state.pre_filter(known)
+            helps = not isinstance(claims, Hold) and still_helps(state, Asking.of(known, claims), eviction, self._now)
+        if not helps or pod.metadata.deletion_timestamp is not None:
+            raise Conflict.of(PODS, pod.metadata.name, "the pods in its way have changed")
+        _Evictions(self._writer, preemptor=pod, node=eviction.node, now=self._now).evict(eviction.victims)
+        for room in state.rooms.on(eviction.node):
+            if room.priority < (pod.spec.priority or 0):
+                _withdraw_nomination(self._writer, room.pod)
 
     def _deallocate(self, known: ResourceClaim, pod: Pod) -> bool:
         """Take back an allocation that is in the pod's way, unless somebody uses it by now."""
@@ -264,7 +313,7 @@ def _note(decision: Decision) -> EventNote | None:
     if isinstance(decision, Placement):
         message = messages.assigned(f"{pod.metadata.namespace}/{pod.metadata.name}", decision.node)
         return EventNote(regarding=pod, reason="Scheduled", message=message, component=component)
-    if isinstance(decision, StillBinding) or decision.condition == SCHEDULING_GATED:
+    if not isinstance(decision, PodRefusal) or decision.condition == SCHEDULING_GATED:
         return None
     return EventNote(
         regarding=pod,
@@ -280,3 +329,78 @@ def _devices_of(claim: ResourceClaim) -> AllocationResult | None:
     """What the claim holds, whenever that was given."""
     allocation = claim.status.allocation
     return None if allocation is None else structs.replace(allocation, allocation_timestamp=None)
+
+
+# Evictions ------------------------------------------------------------------------------------------------------------
+
+
+def _withdraw_nomination(writer: Writer, known: Pod) -> None:
+    """`known` waits for room that others get. Part of the writer's transaction."""
+    pod = writer.get(kind(PODS), *key_of(known))
+    if isinstance(pod, Pod) and pod.metadata.uid == known.metadata.uid and not pod.spec.node_name:
+        writer.update(kind(PODS), nominated(pod, ""), subresource="status")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Victim:
+    """A victim as it is now."""
+
+    pod: Pod
+    claims: tuple[Key, ...]
+
+
+class _Evictions:
+    """Evicts the victims of a preemption (upstream: Executor.PreemptPod).
+
+    One that runs is deleted, with its own grace period, and told why; one that only waits for its devices to be
+    attached gives them back and waits for others.
+    """
+
+    def __init__(self, writer: Writer, *, preemptor: Pod, node: str, now: datetime) -> None:
+        self._writer = writer
+        self._preemptor = preemptor
+        self._node = node
+        self._now = now
+
+    def evict(self, placed: Iterable[PlacedPod]) -> None:
+        """All of them, or none. Raises: Conflict when one is gone, or another pod by now."""
+        victims = [_Victim(pod=self._read(one), claims=one.claims) for one in placed]
+        if victims:
+            PREEMPTION_VICTIMS.observe(len(victims))
+        self._writer.load(kind(EVENTS), [event_recorder.key_of(self._note(victim.pod)) for victim in victims])
+        for victim in victims:
+            event_recorder.record(self._writer, self._note(victim.pod), now=self._now)
+            if victim.pod.spec.node_name:
+                self._delete(victim.pod)
+            else:
+                self._send_back(victim)
+
+    def _read(self, known: PlacedPod) -> Pod:
+        pod = self._writer.get(kind(PODS), known.namespace, known.name)
+        if isinstance(pod, Pod) and pod.metadata.uid == known.uid and pod.metadata.deletion_timestamp is None:
+            return pod
+        raise Conflict.of(PODS, known.name, "the pod has changed in the meantime")
+
+    def _delete(self, pod: Pod) -> None:
+        told = preempted(pod, self._preemptor.spec.scheduler_name or messages.SCHEDULER_NAME, timestamp(self._now))
+        self._writer.update(kind(PODS), told, subresource="status")
+        self._writer.delete(kind(PODS), *key_of(pod), uid=pod.metadata.uid)
+
+    def _send_back(self, victim: _Victim) -> None:
+        self._writer.update(kind(PODS), nominated(victim.pod, ""), subresource="status")
+        for key in victim.claims:
+            claim = self._writer.get(kind(CLAIMS), *key)
+            if isinstance(claim, ResourceClaim):
+                users = tuple(one for one in claim.status.reserved_for if one.uid != victim.pod.metadata.uid)
+                kept = structs.replace(claim, status=structs.replace(claim.status, reserved_for=users))
+                self._writer.update(kind(CLAIMS), kept if users else deallocated(claim))
+
+    def _note(self, pod: Pod) -> EventNote:
+        return EventNote(
+            regarding=pod,
+            reason="Preempted",
+            message=f"Preempted by pod {self._preemptor.metadata.uid} on node {self._node}",
+            component=messages.SCHEDULER_NAME,
+            action="Preempting",
+            related=self._preemptor,
+        )

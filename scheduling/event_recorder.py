@@ -42,6 +42,8 @@ class EventNote:
     message: str
     component: str  # who tells it
     cause: AnyCause | None = None  # what the message was made from; kept as an annotation
+    action: str = ""  # what was done
+    related: ApiObject | None = None  # for whose sake
 
 
 def record(writer: Writer, note: EventNote, *, now: datetime) -> None:
@@ -79,14 +81,7 @@ def _event(note: EventNote, namespace: str, name: str, now: str) -> Event:
         metadata=ObjectMeta(
             namespace=namespace, name=name, annotations={CAUSE: encode(note.cause)} if note.cause else {}
         ),
-        involved_object=ObjectReference(
-            kind=about.kind,
-            api_version=about.api_version,
-            namespace=about.metadata.namespace,
-            name=about.metadata.name,
-            uid=about.metadata.uid,
-            resource_version=about.metadata.resource_version,
-        ),
+        involved_object=_reference(about),
         reason=note.reason,
         message=note.message[:LONGEST_MESSAGE],
         source=EventSource(component=note.component),
@@ -95,4 +90,17 @@ def _event(note: EventNote, namespace: str, name: str, now: str) -> Event:
         first_timestamp=now,
         last_timestamp=now,
         count=1,
+        action=note.action,
+        related=None if note.related is None else _reference(note.related),
+    )
+
+
+def _reference(about: ApiObject) -> ObjectReference:
+    return ObjectReference(
+        kind=about.kind,
+        api_version=about.api_version,
+        namespace=about.metadata.namespace,
+        name=about.metadata.name,
+        uid=about.metadata.uid,
+        resource_version=about.metadata.resource_version,
     )

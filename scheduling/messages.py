@@ -10,12 +10,13 @@ interpodaffinity}.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from scheduling import causes
 from scheduling.causes import (
     AnyCause,
+    Ineligible,
     NodeRefusal,
     NoNodeFits,
     NotSelected,
@@ -32,6 +33,7 @@ CANNOT_ALLOCATE = "cannot allocate all claims"
 CLAIM_IN_USE = "resourceclaim in use"
 DEALLOCATED = "deallocation of ResourceClaim completed"
 STILL_NOT_SCHEDULABLE = "still not schedulable"
+NO_NEW_CLAIMS = "no new claims to deallocate"
 
 #: Characters that a dominant reason may have: condition and event must hold it with what stands around it.
 LONGEST_DETAIL = 700
@@ -83,10 +85,18 @@ _MESSAGES: Mapping[type[causes.Cause], str] = {
     causes.Misconfigured: "{0.error}",
     causes.SearchStopped: "allocation undecided: the search stopped after {0.trials} device trials",
     causes.CannotAllocate: CANNOT_ALLOCATE,
+    causes.PreemptionNotHelpful: "Preemption is not helpful for scheduling",
+    causes.NoVictims: "No preemption victims found for incoming pod",
+}
+#: What preemption answers instead of nodes.
+_NOT_ELIGIBLE = {
+    Ineligible.POLICY: "not eligible due to preemptionPolicy=Never.",
+    Ineligible.WAITING: "not eligible due to a terminating pod on the nominated node.",
+    Ineligible.UNDECIDED: "the search for victims was stopped.",
 }
 
 
-def message(cause: AnyCause) -> str:
+def message(cause: AnyCause | causes.PreemptionNotHelpful | causes.NoVictims) -> str:
     """What condition and event say."""
     if isinstance(cause, NoNodeFits):
         return _no_node_fits(cause)
@@ -131,12 +141,30 @@ def _no_node_fits(cause: NoNodeFits) -> str:
     if isinstance(cause.because, (TooFew, NotTogether)):
         text += f" {sentence(clause(cause.because, names_claim=True))}."
     elif cause.because is not None:
-        return f"{text} {message(cause.because)}."
-    return f"{text} {DEALLOCATED if cause.deallocated else STILL_NOT_SCHEDULABLE}"
+        text += f" {message(cause.because)}."
+        return f"{text} {_post_filter(cause)}" if isinstance(cause.preemption, causes.Unhelpful) else text
+    return text if isinstance(cause.preemption, causes.Evicting) else f"{text} {_post_filter(cause)}"
+
+
+def _post_filter(cause: NoNodeFits) -> str:
+    """What was tried to make room: a claim that was in the way, then pods that are."""
+    found = NO_NEW_CLAIMS if cause.without_claims else STILL_NOT_SCHEDULABLE
+    if cause.deallocated:
+        return DEALLOCATED
+    match cause.preemption:
+        case causes.NotEligible(because=because):
+            return f"{found}, preemption: {_NOT_ELIGIBLE[because]}"
+        case causes.Unhelpful(nodes=nodes):
+            return f"{found}, preemption: 0/{cause.nodes} nodes are available: {_listed(nodes)}."
+    return found
 
 
 def _counted(cause: NoNodeFits) -> str:
-    return ", ".join(sorted(f"{count} {message(one)}" for one, count in cause.refused))
+    return _listed(cause.refused)
+
+
+def _listed(counted: Iterable[tuple[AnyCause | causes.PreemptionNotHelpful | causes.NoVictims, int]]) -> str:
+    return ", ".join(sorted(f"{count} {message(one)}" for one, count in counted))
 
 
 def brief(cause: AnyCause | None, *, names_claim: bool = True) -> str:
@@ -176,6 +204,47 @@ def clause(cause: AnyCause, *, names_claim: bool = False) -> str:
             return f"there is an error to fix: {' '.join(error.split())}"
     plainer = _PLAINER.get(type(cause))
     return plainer.format(cause) if plainer else message(cause)
+
+
+def preemption_clause(cause: causes.OfPreemption) -> str:
+    """Whom a pod that waits would evict, or why nobody. Without capital and final stop."""
+    match cause:
+        case causes.Evicting():
+            return _evicting(cause)
+        case causes.NotEligible(because=because):
+            return _PLAIN_NOT_ELIGIBLE[because]
+        case causes.Unhelpful(nodes=nodes):
+            why = "; ".join(_not_helped(one, count) for one, count in nodes)
+            return f"preemption would not help: {why or 'there is no node'}"
+
+
+_PLAIN_NOT_ELIGIBLE = {
+    Ineligible.POLICY: "it evicts nobody: its preemptionPolicy is `Never`",
+    Ineligible.WAITING: "it evicts nobody else while pods on the node that it is nominated for are on their way out",
+    Ineligible.UNDECIDED: "the search for pods to evict was stopped, and goes on with the next attempt",
+}
+
+
+def _evicting(cause: causes.Evicting) -> str:
+    if not cause.victims and not cause.more:
+        return f"pods that are on their way out make room for it on node `{cause.node}`; nobody is evicted"
+    named = [f"`{one.namespace}/{one.name}` (priority {one.priority})" for one in cause.victims]
+    if cause.more:
+        others = "that are not named here" if named else "of other namespaces"
+        named.append(f"{cause.more} pod{'' if cause.more == 1 else 's'} {others}")
+    listed = " and ".join(filter(None, (", ".join(named[:-1]), named[-1])))
+    return f"it evicts {listed} from node `{cause.node}`"
+
+
+def _not_helped(one: OfNode | causes.PreemptionNotHelpful | causes.NoVictims, count: int) -> str:
+    nodes = "1 node" if count == 1 else f"{count} nodes"
+    if isinstance(one, causes.PreemptionNotHelpful):
+        return f"{nodes} would not take it whoever left"
+    if isinstance(one, causes.NoVictims):
+        return f"nobody on {nodes} is less important"
+    if isinstance(one, causes.CannotAllocate):
+        return f"{nodes} would lack devices even without those who are less important"
+    return f"even without those who are less important, {_plain(one, count)}"
 
 
 def _nodes(cause: NoNodeFits) -> str:

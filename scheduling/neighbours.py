@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
@@ -186,21 +187,42 @@ class Neighbours:
         if self._placed.get(uid) == placed:
             return False
         self.remove(uid)
-        self._placed[uid] = placed
-        self._counted(placed.key, pod).nodes[node] += 1
-        if placed.ports:
-            self._ports.setdefault(node, Counter()).update(placed.ports)
+        known = self._groups.get(placed.key)
+        self._count(uid, placed, PodGroup.of(pod) if known is None else known.group)
         return True
 
-    def _counted(self, key: _GroupKey, pod: Pod) -> _Counted:
+    def _count(self, uid: str, placed: _Placed, group: PodGroup) -> None:
+        self._placed[uid] = placed
+        self._counted(placed.key, group).nodes[placed.node] += 1
+        if placed.ports:
+            self._ports.setdefault(placed.node, Counter()).update(placed.ports)
+
+    def _counted(self, key: _GroupKey, group: PodGroup) -> _Counted:
         known = self._groups.get(key)
         if known is None:
-            known = self._groups[key] = _Counted(PodGroup.of(pod))
+            known = self._groups[key] = _Counted(group)
             if known.group.away:
                 self._keeping[key] = known
             if known.group.near or known.group.wishes:
                 self._wishing[key] = known
         return known
+
+    @contextmanager
+    def without(self, uids: Iterable[str]) -> Iterator[None]:
+        """Within it, these pods are not counted."""
+        lifted = [(uid, placed, self._groups[placed.key].group) for uid in uids if (placed := self._placed.get(uid))]
+        for uid, _, _ in lifted:
+            self.remove(uid)
+        try:
+            yield
+        finally:
+            for uid, placed, group in lifted:
+                self._count(uid, placed, group)
+
+    def may_refuse(self, pod: Pod) -> bool:
+        """Whether other pods may keep `pod` off a node; False where none can."""
+        asks = pod.spec.affinity is not None or pod.spec.topology_spread_constraints
+        return bool(asks or self._keeping or host_ports(pod))
 
     def remove(self, uid: str) -> None:
         """Stop counting a pod; unknown ones are nothing new."""

@@ -8,7 +8,7 @@ pod that asks for any. PURE; one thread at a time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from claims.kinds.pod_preparation import requests_of
@@ -181,29 +181,36 @@ class NodeTable:
 
     def fits(self, pod: Pod, name: str) -> bool:
         """Whether `name` would take `pod` as it is now, which is not counted twice if it is counted there already."""
+        return not self.refusals_without(pod, name, (pod.metadata.uid,))
+
+    def refusals_without(
+        self, pod: Pod, name: str, gone: Collection[str], *, claims: Sequence[ResourceClaim] = ()
+    ) -> tuple[NodeRefusal, ...]:
+        """What speaks against `name` if the pods `gone` were not there; nothing where it would take `pod`.
+
+        claims: those of the pod's claims that are allocated already.
+        """
         node = self._nodes.get(name)
         if node is None:
-            return False
-        needs = policy.needs_of(pod)
+            return (NodeRefusal("NodeName"),)
         load = self._loads.get(name, _IDLE)
         used, pods = dict(load.used), load.pods
-        if (known := self._pods.get(pod.metadata.uid)) is not None and known[0] == name:
-            pods -= 1
-            for resource, amount in known[1].items():
-                used[resource] = used.get(resource, 0) - amount
-        return not policy.check(needs, node, used=used, pods=pods) and self._suits_neighbours(pod, node)
+        for uid in gone:
+            known = self._pods.get(uid)
+            if known is not None and known[0] == name:
+                pods -= 1
+                for resource, amount in known[1].items():
+                    used[resource] = used.get(resource, 0) - amount
+        needs = policy.needs_of(pod)
+        return policy.check(needs, node, used=used, pods=pods, claims=claims) or self._unsuited(pod, node, gone)
 
-    def _suits_neighbours(self, pod: Pod, node: Node) -> bool:
-        """Counted without the pod itself, where it runs already."""
-        uid = pod.metadata.uid
-        known = self._pods.get(uid)
-        self.neighbours.remove(uid)
-        try:
+    def _unsuited(self, pod: Pod, node: Node, gone: Collection[str]) -> tuple[NodeRefusal, ...]:
+        if not self.neighbours.may_refuse(pod):
+            return ()
+        with self.neighbours.without(gone):
             rules = self.neighbours.rules_for(pod, self._nodes)
-            return rules is None or rules.refusal(node) is None
-        finally:
-            if known is not None:
-                self.neighbours.place(pod, known[0])
+            refusal = None if rules is None else rules.refusal(node)
+        return () if refusal is None else (refusal,)
 
     def filter(self, pod: Pod, claims: Sequence[ResourceClaim] = ()) -> FilterResult:
         """Ask every node about `pod`. claims: those of the pod's claims that are allocated already."""
@@ -251,12 +258,15 @@ class NodeTable:
         """On all nodes."""
         return len(self._pods)
 
+    def view(self, name: str) -> NodeView | None:
+        return self._views.get(name)
+
     def pods_on(self, name: str) -> int:
         return self._loads.get(name, _IDLE).pods
 
     def _shape_of(self, pod: Pod) -> _Shape:
         needs = policy.needs_of(pod)
-        key = _key(needs)
+        key = verdict_key(needs)
         shape = self._shapes.pop(key, None) or _Shape(needs, read=-1)
         self._shapes[key] = shape  # the last is the one that was asked for last
         if len(self._shapes) > SHAPES:
@@ -287,7 +297,7 @@ def _node_selector(claim: ResourceClaim) -> NodeSelector | None:
     return claim.status.allocation.node_selector if claim.status.allocation else None
 
 
-def _key(needs: PodNeeds) -> Hashable:
+def verdict_key(needs: PodNeeds) -> Hashable:
     """Equal for pods on which every node gives the same verdict; preferences are no verdict."""
     return (
         needs.node_name,

@@ -17,6 +17,7 @@ from claims.kinds.resource_claims import AllocationResult, DeviceRequestAllocati
 from inventory.kinds.devices import ResourceSlice
 from scheduling.causes import Hold
 from scheduling.messages import message
+from scheduling.places import PlannedEviction
 
 #: The condition, and the reasons that it names.
 POD_SCHEDULED = "PodScheduled"
@@ -46,6 +47,14 @@ class PodRefusal:
     condition: str = UNSCHEDULABLE
     #: claims whose allocations stand in the pod's way and serve nobody else
     deallocate: tuple[ResourceClaim, ...] = ()
+    #: the node on which room is made or kept for the pod; "" where there is none
+    nominate: str = ""
+    #: pods that lose their nominations to it
+    withdrawn: tuple[Pod, ...] = ()
+    #: who is evicted for it now
+    eviction: PlannedEviction | None = None
+    #: what was asked has no answer yet: the pod is tried again after a rest
+    again: bool = False
 
     @property
     def message(self) -> str:
@@ -63,7 +72,14 @@ class StillBinding:
     until: datetime | None = None
 
 
-Decision = Placement | PodRefusal | StillBinding
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Postponed:
+    """There was no time left to look for a place for `pod`: it is tried again in the next batch."""
+
+    pod: Pod
+
+
+Decision = Placement | PodRefusal | StillBinding | Postponed
 
 
 @dataclass(slots=True)
@@ -131,6 +147,12 @@ def scheduled(pod: Pod, node: str, now: str) -> Pod:
 def nominated(pod: Pod, node: str) -> Pod:
     """`pod` as it waits to be bound to `node`; "" takes that back."""
     return structs.replace(pod, status=structs.replace(pod.status, nominated_node_name=node))
+
+
+def preempted(pod: Pod, scheduler: str, now: str) -> Pod:
+    """`pod` with the condition that tells why it is being deleted."""
+    reason, message = "PreemptionByScheduler", f"{scheduler}: preempting to accommodate a higher priority pod"
+    return _with(pod, PodCondition(type="DisruptionTarget", status="True", reason=reason, message=message), now)
 
 
 def not_scheduled(pod: Pod, *, reason: str, message: str, now: str) -> Pod:

@@ -13,6 +13,7 @@ A row's way (the whole of it; `settle` and `feed` are the only ones who move a r
     tried, conflict                   -> active, a few times; then backoff
     tried, fault                      -> backoff
     tried, database away              -> as before
+    no time left to try it            -> as before
 
 Workers share one cursor into the log, and take turns (`scheduling.coordination`), so that one at a time tries pods.
 Nothing here decides correctness: a pod that two workers try is bound once, by the commit.
@@ -114,7 +115,14 @@ class Retry:
     broken: bool = False
 
 
-Outcome = Done | Parked | Retry
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotTried:
+    """The pod's turn did not come: nothing changes for it."""
+
+    uid: str
+
+
+Outcome = Done | Parked | Retry | NotTried
 
 
 def feed(view: ClusterView, now: datetime) -> int:
@@ -231,7 +239,7 @@ def settle(outcomes: Sequence[Outcome], *, revision: int, now: datetime) -> None
     held against everything since `revision` once more.
     """
     QueuedPod.objects.filter(uid__in=[o.uid for o in outcomes if isinstance(o, Done)]).delete()
-    others = {o.uid: o for o in outcomes if not isinstance(o, Done)}
+    others = {o.uid: o for o in outcomes if isinstance(o, (Parked, Retry))}
     if not others:
         return
     told.INCOMING[("unschedulable", "ScheduleAttemptFailure")].inc(sum(isinstance(o, Parked) for o in others.values()))

@@ -5,6 +5,7 @@
     answer.fits       # how many fit in all; at least so many where not `answer.counted_all`
     answer.report     # the funnels of the next one, which does not fit
     answer.departure  # the cheapest set of holders on one node whose going would let the next one in
+    answer.preemption # the pods that the next one would evict by its priority, or why nobody
     answer.missing    # how many more nodes of a shape the rest needs
 
 It is the scheduler's own code on the state that explanations are made from, with nothing committed: what it says is
@@ -23,10 +24,14 @@ from inventory.models import PublishedSlice
 from manciple.store import objects
 from manciple.wire.errors import NotFound
 from scheduling.allocator import Deadline
-from scheduling.causes import AnyCause
+from scheduling.causes import AnyCause, OfPreemption
+from scheduling.coordination import utc_now
 from scheduling.explanations.current import apart
-from scheduling.explanations.report import NodeReport, Report, report
+from scheduling.explanations.report import NodeReport, Report, refusals_of, report
+from scheduling.places import PlannedEviction
 from scheduling.plans import Placement
+from scheduling.preemption import Asking
+from scheduling.remedies import preview
 from scheduling.resources import CLAIMS, NODES, SLICES, decoded, kind
 from scheduling.simulation_departures import Departure, cheapest_departure
 from scheduling.simulation_rehearsal import NewNode, Rehearsal, is_imagined, like
@@ -104,6 +109,8 @@ class SimulationAnswer:
     report: Report | None = None
     departure: Departure | None = None
     missing: Missing | None = None
+    #: whom it would evict by its priority, or why nobody
+    preemption: PlannedEviction | OfPreemption | None = None
     #: what the first replica meets, before any is placed
     first: Report | None = None
 
@@ -154,7 +161,9 @@ class _Filling:
         full = self._fill(wanted) or self._fill(min(wanted + COUNTED, MOST_REPLICAS))
         cause, found = self._next_one() if full else (None, None)
         departure = missing = None
+        by_priority: PlannedEviction | OfPreemption | None = None
         if found is not None and self._fits < wanted:
+            by_priority = self._preemption(found)
             departure = cheapest_departure(self._rehearsal, found, deadline=self._deadline)
             missing = self._missing(found)  # the last: it lays nodes over the state
         return SimulationAnswer(
@@ -167,6 +176,7 @@ class _Filling:
             report=found,
             departure=departure,
             missing=missing,
+            preemption=by_priority,
             first=first,
         )
 
@@ -191,6 +201,11 @@ class _Filling:
                 return asked.hold.cause, None
             found = report(state.snapshot(), asked.wanting, nodes=state.nodes.views, refused=asked.refused)
         return found.cause, found
+
+    def _preemption(self, found: Report) -> PlannedEviction | OfPreemption:
+        with self._rehearsal.asking() as asked:
+            asking = Asking(pod=asked.pod, wanting=asked.wanting, held=asked.held)
+            return preview(self._rehearsal.state, asking, refusals_of(found), utc_now())
 
     def _missing(self, found: Report) -> Missing | None:
         shape = self._question.shape or self._likely_shape(found)

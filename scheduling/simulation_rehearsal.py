@@ -37,6 +37,7 @@ class ReplicaAsking:
     pod: Pod
     hold: Hold | None
     wanting: tuple[ResourceClaim, ...] = ()
+    held: tuple[ResourceClaim, ...] = ()
     refused: Mapping[str, tuple[NodeRefusal, ...]] = field(default_factory=dict)
 
 
@@ -100,7 +101,8 @@ class Rehearsal(Overlay):
         pod, claims = self._next()
         for claim in claims:
             self.state.imagine(CLAIMS, claim)
-        decision = decide(self.state, pod)
+        with self.state.trying(pod):
+            decision = decide(self.state, pod)
         if not isinstance(decision, Placement):
             self._withdraw(claims)
             self._tried -= 1
@@ -111,7 +113,7 @@ class Rehearsal(Overlay):
         """The next replica, as it would be looked at; its claims are there for as long."""
         pod, claims = self._next()
         self._tried -= 1
-        with self.once():
+        with self.once(), self.state.trying(pod):
             for claim in claims:
                 self.imagine(CLAIMS, claim)
             found = self.state.pre_filter(pod)
@@ -121,10 +123,10 @@ class Rehearsal(Overlay):
                 yield self._asked(pod, found)
 
     def _asked(self, pod: Pod, claims: Sequence[ResourceClaim]) -> ReplicaAsking:
-        allocated = [claim for claim in claims if claim.status.allocation is not None]
+        held = tuple(claim for claim in claims if claim.status.allocation is not None)
         wanting = tuple(claim for claim in claims if claim.status.allocation is None)
-        refused = dict(self.state.nodes.filter(pod, allocated).refused)
-        return ReplicaAsking(pod=pod, hold=None, wanting=wanting, refused=refused)
+        refused = dict(self.state.nodes.filter(pod, held).refused)
+        return ReplicaAsking(pod=pod, hold=None, wanting=wanting, held=held, refused=refused)
 
     def _next(self) -> tuple[Pod, tuple[ResourceClaim, ...]]:
         self._tried += 1

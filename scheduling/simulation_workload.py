@@ -10,13 +10,15 @@ looked for among the other documents first, then in the cluster.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from msgspec import structs
 
+from claims.admission import KnownPriorities, with_priority
 from claims.kinds.containers import Container
 from claims.kinds.pods import Pod, PodResourceClaim, PodSpec, Toleration
+from claims.kinds.priority_classes import PRIORITY_CLASS, PriorityClass
 from claims.kinds.resource_claims import (
     DeviceRequest,
     ExactDeviceRequest,
@@ -231,13 +233,28 @@ def of_documents(documents: Iterable[ApiObject]) -> Workload:
     if len(pods) > 1:
         raise NotRehearsable("Rehearse one pod at a time: choose how many replicas of it beside the text.")
     if pods:
-        return of_pod(pods[0], found)
+        return of_pod(_prioritized(pods[0], found), found)
     claims = [one for one in found if isinstance(one, ResourceClaim | ResourceClaimTemplate)]
     if len(claims) != 1:
         text = "Rehearse one claim at a time, or write the pod that uses them all." if claims else ""
         raise NotRehearsable(text or "Write a Pod, a ResourceClaim or a ResourceClaimTemplate.")
     only = claims[0]
     return of_claim(only) if isinstance(only, ResourceClaim) else of_template(only)
+
+
+def _prioritized(pod: Pod, beside: Iterable[ApiObject]) -> Pod:
+    """With the priority that its class gives it. Raises: NotRehearsable for a class that there is not."""
+    classes = {one.metadata.name: one for one in _priority_classes()}
+    classes |= {one.metadata.name: one for one in beside if isinstance(one, PriorityClass)}
+    try:
+        return with_priority(pod, KnownPriorities.read(list(classes.values())))
+    except ValueError as error:
+        raise NotRehearsable(f"The pod would be refused: {error}.") from error
+
+
+def _priority_classes() -> Iterator[PriorityClass]:
+    for stored in objects.list(PRIORITY_CLASS).items:
+        yield decoded(stored, PriorityClass)
 
 
 def _claim(namespace: str, name: str, beside: Sequence[ApiObject]) -> ResourceClaim:

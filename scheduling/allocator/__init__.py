@@ -13,7 +13,7 @@
 Where Kubernetes' reference allocator allocates, the same devices come out, in the same order.
 """
 
-from scheduling.allocator.allocation import allocate
+from scheduling.allocator.allocation import allocate, is_allocatable, read_claims
 from scheduling.allocator.index import Fit, Score, most_packed
 from scheduling.allocator.outcome import (
     Allocated,
@@ -47,7 +47,9 @@ __all__ = [
     "Unallocatable",
     "Undecided",
     "allocate",
+    "is_allocatable",
     "most_packed",
     "overall",
     "place",
+    "read_claims",
 ]

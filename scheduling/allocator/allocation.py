@@ -170,6 +170,21 @@ def allocate(
     return answer(problem, solve(problem, limit=limit, deadline=deadline))
 
 
+def is_allocatable(
+    snapshot: Snapshot,
+    plans: Sequence[ClaimPlan],
+    node: NodeView,
+    *,
+    limit: int = DEFAULT_LIMIT,
+    deadline: Deadline | None = None,
+) -> bool:
+    """Whether `node` has devices for all of it. Cheaper than `allocate` where it has not: nobody is told why."""
+    problem = pose(snapshot, plans, node)
+    return isinstance(problem, AllocationProblem) and isinstance(
+        solve(problem, limit=limit, deadline=deadline), Solution
+    )
+
+
 def read_claims(snapshot: Snapshot, claims: Sequence[ResourceClaim]) -> tuple[ClaimPlan, ...]:
     """What does not depend on the node."""
     return tuple(plan_claim(claim, snapshot.classes, snapshot.features) for claim in claims)

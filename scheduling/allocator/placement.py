@@ -27,7 +27,7 @@ from scheduling.allocator.published import NodeView
 from scheduling.allocator.requests import ClaimPlan, RequestPlan
 from scheduling.allocator.search import DEFAULT_LIMIT, DEFAULT_TIMEOUT, Deadline, NoSolution, Solution, solve
 from scheduling.allocator.shapes import ClaimShape, ShapeAnswer, Variant, direct_results, first_devices, shape_of
-from scheduling.allocator.snapshot import Snapshot
+from scheduling.allocator.snapshot import LessenedUsage, Snapshot
 
 _NONE = NoSolution(trials=0)
 
@@ -108,7 +108,11 @@ class Fitting:
 
 
 def index_of(snapshot: Snapshot, nodes: Sequence[NodeView]) -> tuple[NodeIndex, int] | None:
-    """The inventory's index, caught up, and the set of the nodes in it. None for a snapshot older than the index."""
+    """The inventory's index, caught up, and the set of the nodes in it. None for a snapshot older than the index,
+    and for one in which something is imagined to be gone.
+    """
+    if isinstance(snapshot.usage, LessenedUsage):
+        return None
     memo = snapshot.catalogue.lineage.memo
     known = memo.get(NodeIndex)
     if isinstance(known, NodeIndex):

@@ -81,6 +81,13 @@ class PoolUsage:
             del shares[device]
         return PoolUsage(self.taken, shares)
 
+    def with_result(self, result: DeviceRequestAllocationResult, *, sign: int) -> PoolUsage:
+        """What `result`, which has no admin access, takes of the pool more (sign 1) or less (sign -1)."""
+        if result.share_id is None:
+            return self.with_device(result.device, sign=sign)
+        consumed = {name: Quantity.parse(text).nanos for name, text in result.consumed_capacity.items()}
+        return self.with_share(result.device, consumed, sign=sign)
+
 
 NO_USAGE = PoolUsage({}, {})
 
@@ -125,11 +132,7 @@ class UsageLog:
         key = PoolKey(result.driver, result.pool)
         before = self._now.get(key, NO_USAGE)
         self.entries.append((key, before))
-        if result.share_id is None:
-            self._now[key] = before.with_device(result.device, sign=sign)
-        else:
-            consumed = {name: Quantity.parse(text).nanos for name, text in result.consumed_capacity.items()}
-            self._now[key] = before.with_share(result.device, consumed, sign=sign)
+        self._now[key] = before.with_result(result, sign=sign)
 
     def latest(self, key: PoolKey) -> PoolUsage:
         """Of a pool that nobody has devices of, an empty one."""
@@ -167,6 +170,25 @@ class UsageTable:
         self._undone = (len(self.log.entries), undone)
 
 
+class LessenedUsage(UsageTable):
+    """A usage without some of its allocations: what would be in use if they were given back. No index follows it."""
+
+    __slots__ = ("_lessened", "_whole")
+
+    def __init__(self, whole: UsageTable, gone: Iterable[DeviceRequestAllocationResult]) -> None:
+        super().__init__(whole.log, whole.version)
+        self._whole = whole
+        self._lessened: dict[PoolKey, PoolUsage] = {}
+        for result in gone:
+            if not result.admin_access:
+                key = PoolKey(result.driver, result.pool)
+                self._lessened[key] = self.get(key).with_result(result, sign=-1)
+
+    def get(self, key: PoolKey) -> PoolUsage:
+        known = self._lessened.get(key)
+        return self._whole.get(key) if known is None else known
+
+
 class Snapshot:
     """Everything that allocation depends on, but for the claims and the node. A value."""
 
@@ -189,6 +211,10 @@ class Snapshot:
 
     def pool_usage(self, key: PoolKey) -> PoolUsage:
         return self.usage.get(key)
+
+    def without(self, gone: Iterable[DeviceRequestAllocationResult]) -> Snapshot:
+        """The same if these allocations were given back."""
+        return Snapshot(self.catalogue, LessenedUsage(self.usage, gone))
 
 
 class Inventory:

@@ -6,7 +6,8 @@
        3a. its claims exist, are usable, their classes exist                     PreFilter
        3b. nodes are asked for everything but new devices                        Filter (scheduling.nodes, policy)
        3c. new devices are searched on the nodes that are left                   Filter, Score (scheduling.allocator)
-       3d. if nothing fits: is an idle allocation of its own in the way?         PostFilter
+       3d. if nothing fits: is an idle allocation of its own in the way, are     PostFilter
+           less important pods (scheduling.preemption)?
        3e. what was found is assumed, so that the next pod does not find it      Reserve
     4. the batch is written in one transaction                                   PreBind, Bind (scheduling.commit)
        a pod whose devices must be attached first waits for that                 PreBind (scheduling.pod_claims)
@@ -25,7 +26,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import cast
+from typing import cast, overload
 
 from django.conf import settings
 
@@ -34,7 +35,7 @@ from claims.kinds.resource_claims import ResourceClaim
 from manciple.store.follower import Follower
 from manciple.store.per_process import PerProcess
 from manciple.telemetry.logs import about
-from scheduling import coordination, hints, pod_claims, queue, scheduler_metrics
+from scheduling import coordination, hints, pod_claims, preemption, queue, scheduler_metrics
 from scheduling.allocator import (
     Allocated,
     AllocationFailed,
@@ -51,7 +52,19 @@ from scheduling.allocator import (
 )
 from scheduling.attempts import Attempts, binding_ended
 from scheduling.capture import ClusterState
-from scheduling.causes import CannotAllocate, Hold, Interrupted, NoNodeFits, OfNode, OfPod, Reason, claim_key, counted
+from scheduling.causes import (
+    CannotAllocate,
+    Hold,
+    Interrupted,
+    NoNodeFits,
+    OfNode,
+    OfPod,
+    PreemptionNotHelpful,
+    Reason,
+    Unhelpful,
+    claim_key,
+    counted,
+)
 from scheduling.commit import commit
 from scheduling.controllers.declaration import ADDED, DELETING, FINISHED, Controller, Queue
 from scheduling.coordination import utc_now
@@ -63,10 +76,13 @@ from scheduling.plans import (
     Decision,
     Placement,
     PodRefusal,
+    Postponed,
     StillBinding,
 )
 from scheduling.pod_claims import is_reserved_for
-from scheduling.queue import Done, Outcome, Retry
+from scheduling.preemption import Asking
+from scheduling.queue import Done, NotTried, Outcome, Retry
+from scheduling.remedies import Remedies, Remedy
 from scheduling.resources import CLAIMS, PODS
 from scheduling.scheduler_metrics import PluginRun
 
@@ -96,6 +112,8 @@ class SchedulingWorker:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._following = Follower(lambda: ClusterState(Features.from_gates(settings.FEATURE_GATES)))
+        #: pod uid -> how far the search for its victims came
+        self._searched: dict[str, int] = {}
         self._turn = threading.Lock()
         self._asked = threading.Event()
 
@@ -154,8 +172,10 @@ class SchedulingWorker:
             return []
         for type_, size in state.sizes.items():
             scheduler_metrics.CACHE[type_].set(size)
-        attempts, revision = Attempts(ready), state.revision
-        decisions, undecided = _decisions(state, [pod.uid for pod in ready], self._clock(), attempts)
+        attempts, revision, now = Attempts(ready), state.revision, self._clock()
+        preemption.settle(state, now)
+        remedies = Remedies.starting(now, self._searched)
+        decisions, undecided = _decisions(state, [pod.uid for pod in ready], remedies, attempts)
         began = time.perf_counter()
         try:
             outcomes = commit(state, decisions, undecided=undecided, revision=revision, now=self._clock())
@@ -166,9 +186,9 @@ class SchedulingWorker:
 
 
 def _decisions(
-    state: ClusterState, uids: Iterable[str], now: datetime, attempts: Attempts
+    state: ClusterState, uids: Iterable[str], remedies: Remedies, attempts: Attempts
 ) -> tuple[list[Decision], list[Outcome]]:
-    """PluginRun 3: (what was decided, how it ends for the pods about which nothing could be)."""
+    """Step 3: (what was decided, how it ends for the pods about which nothing could be)."""
     decisions: list[Decision] = []
     undecided: list[Outcome] = []
     for uid in uids:
@@ -178,7 +198,7 @@ def _decisions(
             continue
         began = time.perf_counter()
         with about(pod):
-            decision = _decision(state, pod, now)
+            decision = _decision(state, pod, remedies)
         if isinstance(decision, Retry):
             undecided.append(decision)
         else:
@@ -187,10 +207,10 @@ def _decisions(
     return decisions, undecided
 
 
-def _decision(state: ClusterState, pod: Pod, now: datetime) -> Decision | Retry:
+def _decision(state: ClusterState, pod: Pod, remedies: Remedies) -> Decision | Retry:
     try:
         with state.trying(pod):
-            return _while_binding(state, pod, now) or decide(state, pod)
+            return _while_binding(state, pod, remedies.now) or decide(state, pod, remedies)
     except Exception as error:
         name = f"{pod.metadata.namespace}/{pod.metadata.name}"
         log.exception("nothing could be decided about pod %s; it is tried again after a rest", name)
@@ -199,7 +219,7 @@ def _decision(state: ClusterState, pod: Pod, now: datetime) -> Decision | Retry:
 
 def _is_for_now(outcome: Outcome) -> bool:
     """Whether the pod is tried again without a rest."""
-    return isinstance(outcome, Retry) and outcome.at_once
+    return isinstance(outcome, NotTried) or (isinstance(outcome, Retry) and outcome.at_once)
 
 
 def _while_binding(state: ClusterState, pod: Pod, now: datetime) -> PodRefusal | StillBinding | None:
@@ -226,33 +246,50 @@ def _while_binding(state: ClusterState, pod: Pod, now: datetime) -> PodRefusal |
     return StillBinding(pod=pod, hold=hold, until=pod_claims.earliest_deadline(awaited, timeout))
 
 
-def decide(state: ClusterState, pod: Pod) -> Placement | PodRefusal:
-    """PluginRun 3 for one pod; a placement is assumed."""
+@overload
+def decide(state: ClusterState, pod: Pod) -> Placement | PodRefusal: ...
+@overload
+def decide(state: ClusterState, pod: Pod, remedies: Remedies) -> Placement | PodRefusal | Postponed: ...
+def decide(state: ClusterState, pod: Pod, remedies: Remedies | None = None) -> Placement | PodRefusal | Postponed:
+    """Step 3 for one pod; a placement is assumed, and so is an eviction. Without remedies nobody is evicted."""
     with PluginRun("PreFilter", "DynamicResources") as run:
         claims = state.pre_filter(pod)
         run.status = "Unschedulable" if isinstance(claims, Hold) else "Success"
     if isinstance(claims, Hold):
         return _refused_outright(state, pod, claims)
-    allocated = [claim for claim in claims if claim.status.allocation is not None]
-    wanting = [claim for claim in claims if claim.status.allocation is None]
+    asking = Asking.of(pod, claims)
     with PluginRun("Filter", "NodeResourcesFit") as run:
-        filtered = state.nodes.filter(pod, allocated)
+        filtered = state.nodes.filter(pod, asking.held)
         run.status = "Success" if filtered.fitting else "Unschedulable"
     if not filtered.fitting:
-        return _refused_by_nodes(state, pod, filtered, {})
-    if not wanting:
+        return _refused_by_nodes(state, asking, filtered, {}, remedies)
+    if not asking.wanting:
         return _reserve(state, Placement(pod=pod, node=_quietest(state, pod, filtered.fitting), claims=claims))
-    with state.avoiding(pod) as avoided:
-        placed = _search(state, pod, wanting, filtered.fitting)
-    if avoided and not isinstance(placed.outcome, Allocated):
-        placed = _search(state, pod, wanting, filtered.fitting)
+    placed = _placed(state, asking, filtered.fitting)
     match placed.outcome:
         case Allocated(results=results) if placed.node is not None:
-            given = {claim.metadata.uid: result for claim, result in zip(wanting, results, strict=True)}
+            given = {claim.metadata.uid: result for claim, result in zip(asking.wanting, results, strict=True)}
             return _reserve(state, Placement(pod=pod, node=placed.node.name, claims=claims, allocations=given))
         case AllocationFailed(cause=cause, fatal_for_pod=True):
             return PodRefusal(pod=pod, hold=Hold(reasons=Reason.ERROR, cause=cause), condition=SCHEDULER_ERROR)
-    return _refused_by_nodes(state, pod, filtered, placed.refusals)
+    return _refused_by_nodes(state, asking, filtered, placed.refusals, remedies)
+
+
+def _placed(state: ClusterState, asking: Asking, fitting: tuple[NodeView, ...]) -> NodePlacement:
+    """Where the pod goes: on the node that it is nominated for, if that will do; elsewhere; at last with devices that
+    it is to avoid.
+    """
+    pod, wanting = asking.pod, asking.wanting
+    nominated = pod.status.nominated_node_name
+    with state.avoiding(pod) as avoided:
+        if nominated and (known := tuple(node for node in fitting if node.name == nominated)):
+            placed = _search(state, pod, wanting, known)
+            if isinstance(placed.outcome, Allocated):
+                return placed
+        placed = _search(state, pod, wanting, fitting)
+    if avoided and not isinstance(placed.outcome, Allocated):
+        placed = _search(state, pod, wanting, fitting)
+    return placed
 
 
 def _search(
@@ -306,7 +343,13 @@ def _refused_outright(state: ClusterState, pod: Pod, hold: Hold) -> PodRefusal:
     """PreFilter said no: the reason stands in place of the nodes' reasons."""
     if Reason.GATED in hold.reasons:
         return PodRefusal(pod=pod, hold=hold, condition=SCHEDULING_GATED)
-    cause = NoNodeFits(nodes=len(state.nodes), because=cast("OfPod", hold.cause))
+    nodes = len(state.nodes)
+    unhelpful = None
+    if nodes and not hold.reasons & Reason.CLAIM_MISSING:
+        unhelpful = Unhelpful(nodes=((PreemptionNotHelpful(), nodes),))
+    cause = NoNodeFits(
+        nodes=nodes, because=cast("OfPod", hold.cause), preemption=unhelpful, without_claims=unhelpful is not None
+    )
     return PodRefusal(pod=pod, hold=Hold(reasons=hold.reasons, awaited=hold.awaited, cause=cause))
 
 
@@ -322,31 +365,51 @@ REASON_OF_PLUGIN = {
 
 def _refused_by_nodes(
     state: ClusterState,
-    pod: Pod,
+    asking: Asking,
     filtered: FilterResult,
     refusals: Mapping[str, Unallocatable | AllocationFailed | Undecided],
-) -> PodRefusal:
+    remedies: Remedies | None,
+) -> PodRefusal | Postponed:
     """No node was left: for each, why; and PostFilter's remedy, if there is one."""
     reasons = Reason.NODE if not len(state.nodes) else Reason(0)
-    told: list[Sequence[OfNode]] = [*filtered.refused.values()]
+    told: dict[str, Sequence[OfNode]] = dict(filtered.refused)
     for found in filtered.refused.values():
         for refusal in found:
             reasons |= REASON_OF_PLUGIN.get(refusal.plugin, Reason.NODE)
-    for outcome in refusals.values():
-        told.append([CannotAllocate() if isinstance(outcome, Unallocatable) else outcome.cause])
+    for name, outcome in refusals.items():
+        told[name] = [CannotAllocate() if isinstance(outcome, Unallocatable) else outcome.cause]
         reasons |= Reason.ERROR if isinstance(outcome, Undecided) else Reason.DEVICES
     with PluginRun("PostFilter", "DynamicResources") as run:
-        idle = _post_filter(pod, filtered)
+        idle = _post_filter(asking.pod, filtered)
         run.status = "Unschedulable" if idle is None else "Success"
+    remedy = Remedy()
+    if idle is None and remedies is not None and told:
+        with PluginRun("PostFilter", "DefaultPreemption") as run:
+            remedy = remedies.for_pod(state, asking, told)
+            run.status = "Unschedulable" if remedy.eviction is None else "Success"
+        if remedy.postponed:
+            return Postponed(pod=asking.pod)
     cause = NoNodeFits(
         nodes=len(state.nodes),
-        refused=counted(told),
+        refused=counted(told.values()),
         because=overall([one for one in refusals.values() if isinstance(one, Unallocatable)]),
         deallocated=idle is not None,
+        without_claims=not (asking.wanting or asking.held),
+        preemption=remedy.told,
+        room=remedy.nominate if remedy.eviction is None else "",
     )
     awaited = frozenset(claim_key(claim.metadata.namespace, claim.metadata.name) for claim in filtered.elsewhere)
     hold = Hold(reasons=reasons, awaited=awaited, cause=cause)
-    return PodRefusal(pod=pod, hold=hold, condition=UNSCHEDULABLE, deallocate=() if idle is None else (idle,))
+    return PodRefusal(
+        pod=asking.pod,
+        hold=hold,
+        condition=UNSCHEDULABLE,
+        deallocate=() if idle is None else (idle,),
+        nominate=remedy.nominate,
+        withdrawn=remedy.withdrawn,
+        eviction=remedy.eviction,
+        again=remedy.again,
+    )
 
 
 def _post_filter(pod: Pod, filtered: FilterResult) -> ResourceClaim | None:

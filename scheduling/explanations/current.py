@@ -23,13 +23,17 @@ from manciple.store import objects
 from manciple.store.follower import Follower
 from manciple.wire.base import ApiObject
 from manciple.wire.errors import NotFound
+from scheduling import preemption
 from scheduling.allocator import Features
 from scheduling.capture import ClusterState
 from scheduling.causes import Hold
+from scheduling.coordination import utc_now
 from scheduling.explanations.documents import GROUP, KIND, VERSION, Explanation, document
-from scheduling.explanations.report import Report, report
+from scheduling.explanations.report import Report, refusals_of, report
 from scheduling.messages import SCHEDULER_NAME
 from scheduling.pod_claims import claim_names, is_done
+from scheduling.preemption import Asking
+from scheduling.remedies import preview
 from scheduling.resources import CLAIMS, PODS, decoded, kind
 
 _ObjectT = TypeVar("_ObjectT", bound=ApiObject)
@@ -97,6 +101,7 @@ def apart() -> Iterator[Apart]:
     """A copy of the state, up to date, to imagine things in. It is thrown away afterwards."""
     with _imagining:
         with cluster() as state:
+            preemption.settle(state, utc_now())
             copy = state.copied()
         with _asking:
             yield Apart(copy, _asking.give_way)
@@ -151,6 +156,12 @@ def claim_document(namespace: str, name: str) -> Mapping[str, Any]:
 
 
 def _waiting(state: ClusterState, pod: Pod) -> Explanation:
+    preemption.settle(state, utc_now())
+    with state.trying(pod):
+        return _explained(state, pod)
+
+
+def _explained(state: ClusterState, pod: Pod) -> Explanation:
     claims = state.pre_filter(pod)
     if isinstance(claims, Hold):
         return Explanation(about=pod, revision=state.revision, cause=claims.cause)
@@ -166,6 +177,7 @@ def _waiting(state: ClusterState, pod: Pod) -> Explanation:
         remark="a node fits; it is being scheduled",
         report=found,
         held=held,
+        preemption=preview(state, Asking.of(pod, claims), refusals_of(found), utc_now()) if found.cause else None,
     )
 
 

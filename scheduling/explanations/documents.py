@@ -3,6 +3,7 @@
 kind: Explanation, apiVersion: manciple.dev/v1alpha1
 involvedObject: what is explained; resourceVersion: the state that was looked at
 state: Waiting, Schedulable, Bound, Allocated, Ended, Deleting or Unmanaged; reason, nextStep, hints: for people
+preemption: whether evicting pods would help it, in words, and whom where
 cause: why it waits, for programs: its code (see `scheduling.causes`) and what belongs to that
 requests: the funnel of each over all eligible nodes; nodes: each node's answer; allocations: what is held already
 """
@@ -19,10 +20,12 @@ from claims.kinds.resource_claims import ResourceClaim
 from manciple.wire.base import ApiObject
 from scheduling.allocator import Allocated, Unallocatable
 from scheduling.allocator.stages import Drop, Funnel, Stage, drops
-from scheduling.causes import AnyCause
+from scheduling.causes import AnyCause, Evicting, OfPreemption
 from scheduling.explanations.report import NodeReport, Report, RequestReport
-from scheduling.messages import clause, message, sentence
+from scheduling.messages import clause, message, preemption_clause, sentence
 from scheduling.next_steps import next_step
+from scheduling.places import PlannedEviction
+from scheduling.remedies import told_of
 
 GROUP, VERSION, KIND = "manciple.dev", "v1alpha1", "Explanation"
 
@@ -41,6 +44,8 @@ class Explanation:
     node: str = ""  # where a pod is bound
     report: Report | None = None
     held: tuple[ResourceClaim, ...] = field(default=())  # claims that are allocated
+    #: of a pod that waits: whom it would evict, or why nobody
+    preemption: PlannedEviction | OfPreemption | None = None
 
     @property
     def reason(self) -> str:
@@ -72,12 +77,26 @@ def document(explained: Explanation) -> dict[str, Any]:
         "reason": f"{sentence(explained.reason)}.",
         "nextStep": explained.next_step,
         "nodeName": explained.node,
+        "preemption": _preemption(explained),
         "hints": list(report.hints),
         "allocations": [_held(claim) for claim in explained.held],
         "requests": [_request(one) for one in report.requests],
         "nodes": [_node(one) for one in report.nodes],
     }
     return {name: value for name, value in made.items() if value not in ("", [], None)}
+
+
+def _preemption(explained: Explanation) -> dict[str, Any] | None:
+    """Pods of other namespaces than that of the pod itself are counted, and not named."""
+    found = explained.preemption
+    if found is None:
+        return None
+    namespace = explained.about.metadata.namespace
+    told = told_of(found, sees=namespace.__eq__) if isinstance(found, PlannedEviction) else found
+    made: dict[str, Any] = {"helps": isinstance(told, Evicting), "reason": f"{sentence(preemption_clause(told))}."}
+    if isinstance(told, Evicting):
+        made |= {"nodeName": told.node, "victims": msgspec.to_builtins(told.victims), "moreVictims": told.more}
+    return made
 
 
 def _held(claim: ResourceClaim) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from scheduling.allocator import (
     Allocated,
     AllocationFailed,
     NodeView,
+    Outcome,
     Snapshot,
     Unallocatable,
     Undecided,
@@ -26,7 +27,7 @@ from scheduling.allocator.allocation import Examination, Examined, examine
 from scheduling.allocator.outcome import dominant
 from scheduling.allocator.requests import RequestPlan
 from scheduling.allocator.stages import ASKED_THOROUGHLY, Funnel, Shortage, merged, most_left
-from scheduling.causes import AnyCause, NodeRefusal, NoNodeFits, SearchStopped, counted
+from scheduling.causes import AnyCause, CannotAllocate, NodeRefusal, NoNodeFits, OfNode, SearchStopped, counted
 from scheduling.messages import message
 
 #: Selectors that are tried without, at most.
@@ -101,6 +102,15 @@ class Report:
     @property
     def fitting(self) -> tuple[str, ...]:
         return tuple(node.name for node in self.nodes if node.fits)
+
+
+def refusals_of(found: Report) -> dict[str, Sequence[OfNode]]:
+    """node -> what speaks against it, for a report in which no node fits."""
+    return {node.name: node.refusals or (_of_devices(node.examination.outcome),) for node in found.nodes}
+
+
+def _of_devices(outcome: Outcome) -> OfNode:
+    return outcome.cause if isinstance(outcome, AllocationFailed | Undecided) else CannotAllocate()
 
 
 def report(

@@ -18,6 +18,7 @@ from claims.kinds.resource_claims import AllocationResult, ResourceClaim
 from inventory.kinds.devices import DeviceClass, ResourceSlice
 from inventory.kinds.nodes import Node
 from manciple.store import objects
+from manciple.store.objects import Sources
 from manciple.wire.base import ApiObject
 from manciple.wire.machinery import Event, Namespace
 from manciple.wire.registry import Kind, registry
@@ -93,12 +94,12 @@ class Cluster:
     # Acting ----------------------------------------------------------------------------------------------------------
 
     def create(self, obj: ObjectT) -> ObjectT:
-        """As the API would: with defaults, checked."""
+        """As the API would: with defaults, checked, at the time of the test's clock."""
         kind = kind_of(obj)
         prepared = kind.prepare_create(obj)
         problems = kind.validate_create(prepared)
         assert not problems, problems
-        with objects.writing() as writer:
+        with objects.writing(sources=Sources(now=self.clock)) as writer:
             if kind.namespaced:
                 self._open_namespace(writer, prepared.metadata.namespace)
             return cast("ObjectT", writer.create(kind, prepared))

@@ -129,7 +129,7 @@ def test_only_a_lack_of_devices_is_about_a_claim() -> None:
 
 ROOM = Path(messages.__file__).parent
 #: What pages may ask of the module that makes the texts: the texts, and nothing that they begin or end with.
-TO_TELL = {"brief", "clause", "message", "sentence"}
+TO_TELL = {"brief", "clause", "message", "preemption_clause", "sentence"}
 #: Words that only the scheduler's messages have.
 SAID = (
     "nodes are available", "cannot allocate", "still not schedulable", "deallocation of",

@@ -84,7 +84,10 @@ def test_a_claim_that_is_being_deleted_blocks_its_pods(cluster: Cluster) -> None
     cluster.delete(cluster.claim("old"))
     cluster.create(make_pod("web", claims={"gpu": "old"}))
     cluster.settle()
-    assert cluster.why_pending("web") == '0/1 nodes are available: resourceclaim "old" is being deleted.'
+    assert cluster.why_pending("web") == (
+        '0/1 nodes are available: resourceclaim "old" is being deleted. no new claims to deallocate, '
+        "preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."
+    )
 
     claim = cluster.claim("old")
     cluster.update(structs.replace(claim, metadata=structs.replace(claim.metadata, finalizers=())))
@@ -104,7 +107,9 @@ def test_a_generated_claim_of_another_pod_is_refused(cluster: Cluster) -> None:
     cluster.update(structs.replace(pod, status=structs.replace(pod.status, resource_claim_statuses=(status,))))
     cluster.worker.run()
     assert cluster.why_pending("web") == (
-        "0/1 nodes are available: ResourceClaim default/web-gpu was not created for pod default/web (pod is not owner)."
+        "0/1 nodes are available: ResourceClaim default/web-gpu was not created for pod default/web "
+        "(pod is not owner). no new claims to deallocate, "
+        "preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."
     )
 
 
@@ -122,7 +127,8 @@ def test_every_node_says_why_it_does_not_fit(cluster: Cluster) -> None:
     assert cluster.why_pending("web") == (
         "0/5 nodes are available: 1 Insufficient cpu, 1 node(s) had untolerated taint {dedicated: a}, "
         "1 node(s) were unschedulable, 2 cannot allocate all claims. Request `gpu` of claim `default/training` "
-        "wants 1 device, and the nodes in question see none of the 4 in the cluster. still not schedulable"
+        "wants 1 device, and the nodes in question see none of the 4 in the cluster. "
+        "still not schedulable, preemption: 0/5 nodes are available: 5 Preemption is not helpful for scheduling."
     )
 
 
@@ -242,7 +248,7 @@ def broken_for(name: str, step: Callable[..., Any], pod_of: Callable[..., Pod]) 
 
 #: what breaks, and which of its arguments is the pod
 FAULTS: dict[str, tuple[object, str, Callable[..., Pod]]] = {
-    "while it is decided": (scheduler, "decide", lambda _state, pod: pod),
+    "while it is decided": (scheduler, "decide", lambda _state, pod, _turn: pod),
     "while it is written": (commit._Batch, "_bind", lambda _batch, pod, _placement: pod),
 }
 
@@ -388,4 +394,4 @@ def test_a_pod_with_a_volume_of_a_claim_waits_and_says_so(cluster: Cluster, case
     cluster.create(make_node())
     cluster.create(with_spec(make_pod("web"), volumes=(codec.decode_value(Volume, json.loads(volume)),)))
     cluster.settle()
-    assert cluster.why_pending("web") == f"0/1 nodes are available: {told}."
+    assert cluster.why_pending("web").startswith(f"0/1 nodes are available: {told}. no new claims to deallocate, ")

@@ -113,7 +113,8 @@ def test_retries_pod_scheduling_after_creating_device_class(cluster: Cluster) ->
     cluster.create(make_pod("web", claims={"gpu": "training"}))
     cluster.settle()
     assert cluster.why_pending("web") == (
-        "0/1 nodes are available: request gpu: device class gpu.example.com does not exist."
+        "0/1 nodes are available: request gpu: device class gpu.example.com does not exist. "
+        "no new claims to deallocate, preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."
     )
 
     cluster.create(make_class())

@@ -232,7 +232,10 @@ def test_a_finished_pod_makes_room_for_one_that_waits_for_cpu(cluster: Cluster) 
     cluster.settle()
     cluster.create(make_pod("second", containers=hungry))
     cluster.settle()
-    assert cluster.why_pending("second") == "0/1 nodes are available: 1 Insufficient cpu. still not schedulable"
+    assert cluster.why_pending("second") == (
+        "0/1 nodes are available: 1 Insufficient cpu. no new claims to deallocate, "
+        "preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod."
+    )
     cluster.finish("first")
     cluster.retry()
     assert cluster.get(Pod, "second").spec.node_name == "node-1"

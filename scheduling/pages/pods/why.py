@@ -6,7 +6,7 @@ the scheduler would find then. Nothing is written.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from urllib.parse import urlencode
 
@@ -15,12 +15,14 @@ from manciple.pages.people import Person
 from manciple.wire.errors import NotFound
 from scheduling.explanations.documents import Explanation
 from scheduling.explanations.report import Report
-from scheduling.messages import clause
+from scheduling.messages import clause, preemption_clause, sentence
 from scheduling.next_steps import next_step
 from scheduling.pages.funnels import FunnelNodes, FunnelSection, LeftOut, held_devices, node_table, sections
 from scheduling.pages.pods.holders import NOBODY, HeldDevices, read_held
 from scheduling.pages.pods.reading import ClaimLine
 from scheduling.pages.whatif.query import as_query, in_words, joined, meant
+from scheduling.places import PlannedEviction
+from scheduling.remedies import told_of
 from scheduling.simulation import Question, SimulationAnswer, simulate
 from scheduling.simulation_workload import Changes, Workload, entry_of, of_pod
 
@@ -63,7 +65,7 @@ def read_why(explained: Explanation, claims: tuple[ClaimLine, ...], person: Pers
         left_out = left_out_of(workload, changed, report)
     else:
         report, left_out = explained.report, {}
-        verdict = _verdict(explained, claims)
+        verdict = _verdict(explained, claims, person)
     return Why(
         verdict=verdict,
         sections=sections(report, left_out) if report else (),
@@ -78,7 +80,16 @@ def _held(report: Report | None, person: Person) -> HeldDevices:
     return read_held({(one.key.driver, one.key.name, one.name) for one in held_devices(report)}, person)
 
 
-def _verdict(explained: Explanation, claims: tuple[ClaimLine, ...]) -> PodVerdict:
+def _evictions(explained: Explanation, person: Person) -> Iterator[str]:
+    """Told where the pod has a priority, and might evict somebody."""
+    found, pod = explained.preemption, explained.about
+    if isinstance(found, PlannedEviction):
+        yield f"{sentence(preemption_clause(told_of(found, sees=person.sees)))}."
+    elif found is not None and isinstance(pod, Pod) and (pod.spec.priority or 0) > 0:
+        yield f"{sentence(preemption_clause(found))}."
+
+
+def _verdict(explained: Explanation, claims: tuple[ClaimLine, ...], person: Person) -> PodVerdict:
     if explained.state == "Schedulable":
         return PodVerdict(good=True, title="A node fits; the pod is being scheduled.", text="", next_step="")
     hints = explained.report.hints if explained.report else ()
@@ -86,7 +97,7 @@ def _verdict(explained: Explanation, claims: tuple[ClaimLine, ...]) -> PodVerdic
     return PodVerdict(
         good=False,
         title=f"It waits because {explained.reason}.",
-        text=" ".join(hints),
+        text=" ".join((*hints, *_evictions(explained, person))),
         next_step=explained.next_step,
         try_word=word,
         try_url=url,

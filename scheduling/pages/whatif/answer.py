@@ -11,12 +11,14 @@ from claims.devices.published import CandidateDevice
 from claims.devices.states import DeviceState
 from manciple.pages.people import Person
 from manciple.wire.validation import natural
-from scheduling.messages import clause
+from scheduling.messages import clause, preemption_clause, sentence
 from scheduling.next_steps import next_step
 from scheduling.pages.funnels import FunnelNodes, FunnelSection, LeftOut, node_table, sections
 from scheduling.pages.pods.holders import DeviceMark
 from scheduling.pages.pods.why import left_out_of
 from scheduling.pages.whatif.query import Asked
+from scheduling.places import PlannedEviction
+from scheduling.remedies import told_of
 from scheduling.simulation import Missing, Placed, SimulationAnswer
 from scheduling.simulation_departures import Departure
 from scheduling.simulation_rehearsal import is_imagined, spoken
@@ -77,7 +79,7 @@ def read_answer(answer: SimulationAnswer, asked: Asked, person: Person) -> Resul
     return Result(
         good=not answer.left and bool(answer.placed),
         title=_title(answer),
-        text=_text(answer),
+        text=f"{_text(answer)} {_evictions(answer, asked, person)}".strip(),
         next_step=spoken(next_step(answer.cause)) if answer.cause and answer.left else "",
         fits=f"{answer.fits}" if answer.counted_all else f"at least {answer.fits}",
         left=answer.left,
@@ -89,6 +91,16 @@ def read_answer(answer: SimulationAnswer, asked: Asked, person: Person) -> Resul
         missing=answer.missing,
         missing_url=_missing_url(answer.missing, asked),
     )
+
+
+def _evictions(answer: SimulationAnswer, asked: Asked, person: Person) -> str:
+    """Whom the next one would evict; why nobody, where it has a priority."""
+    found = answer.preemption
+    if isinstance(found, PlannedEviction):
+        return f"{sentence(preemption_clause(told_of(found, sees=person.sees)))}."
+    if found is None or asked.workload is None or (asked.workload.pod.spec.priority or 0) <= 0:
+        return ""
+    return f"{sentence(preemption_clause(found))}."
 
 
 def _title(answer: SimulationAnswer) -> str:

@@ -93,7 +93,8 @@ def test_the_condition_has_the_short_form(api: Api, cluster: Cluster) -> None:
     _wait(cluster, "second")
     assert cluster.why_pending("second") == (
         "0/1 nodes are available: 1 cannot allocate all claims. "
-        "Request `gpu` of claim `default/second` accepts only 1 device and it is held. still not schedulable"
+        "Request `gpu` of claim `default/second` accepts only 1 device and it is held. "
+        "still not schedulable, preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."
     )
     assert cluster.events("FailedScheduling")[0].message == cluster.why_pending("second")
 

@@ -1,0 +1,393 @@
+"""Preemption: which pods would have to go so that a more important one fits, and the room that is kept for it then.
+
+On a node where nothing but pods speaks against the pod, all that are less important leave at first, in thought, and
+come back in the order of their importance as long as the pod still fits: of those that stay away all are needed.
+The node with the cheapest victims is chosen: the lowest highest priority, then the smallest sum, the fewest, those that
+started last. Nodes are looked at by the cheapest that they could come to, so the search ends when no other can win.
+Devices are asked for by the allocator itself, on a snapshot without what the victims' claims hold; a claim that others
+share is given back only when all who hold it go. Pods that are on their way out count as gone, whoever they are: where
+that is enough, nobody is evicted. (Kubernetes weighs PodDisruptionBudgets first; there are none here.)
+
+`search` changes nothing. `settle` works out, after a start too, what the nominated pods of a state wait for.
+Sources: pkg/scheduler/framework/preemption/preemption.go (pickOneNodeForPreemption), plugins/defaultpreemption
+(SelectVictimsOnNode) of 1.36; devices are preempted with the gate DRAPreemption of 1.37.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from claims.kinds.pods import Pod
+from claims.kinds.resource_claims import AllocationResult, DeviceRequestAllocationResult, ResourceClaim
+from scheduling.allocator import (
+    Allocated,
+    Deadline,
+    NodeView,
+    Snapshot,
+    allocate,
+    is_allocatable,
+    read_claims,
+)
+from scheduling.capture import ClusterState
+from scheduling.causes import (
+    CannotAllocate,
+    Hold,
+    Ineligible,
+    NodeRefusal,
+    NotEligible,
+    NoVictims,
+    OfNode,
+    PreemptionNotHelpful,
+    Unhelpful,
+)
+from scheduling.places import FREE, OFFSET, Cost, PlacedPod, PlannedEviction, cost_of
+from scheduling.pod_claims import is_reserved_for
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asking:
+    """A pod that fits nowhere. wanting, held: its claims without and with devices."""
+
+    pod: Pod
+    wanting: tuple[ResourceClaim, ...] = ()
+    held: tuple[ResourceClaim, ...] = ()
+
+    @classmethod
+    def of(cls, pod: Pod, claims: Iterable[ResourceClaim]) -> Asking:
+        known = tuple(claims)
+        return cls(
+            pod=pod,
+            wanting=tuple(claim for claim in known if claim.status.allocation is None),
+            held=tuple(claim for claim in known if claim.status.allocation is not None),
+        )
+
+    @property
+    def priority(self) -> int:
+        return self.pod.spec.priority or 0
+
+
+log = logging.getLogger(__name__)
+
+#: Of the pods on a node, how many are tried alone where others would go together.
+TRIED_ALONE = 16
+
+#: node -> what speaks against it: the filters' refusals, or how the search for devices ended
+Refusals = Mapping[str, Sequence[OfNode]]
+
+
+# Who may --------------------------------------------------------------------------------------------------------------
+
+
+def ineligible(state: ClusterState, asking: Asking, now: datetime) -> Ineligible | None:
+    """Why the pod may evict nobody now (upstream: PodEligibleToPreemptOthers)."""
+    if asking.pod.spec.preemption_policy == "Never":
+        return Ineligible.POLICY
+    node = asking.pod.status.nominated_node_name
+    if not node or not _could_ever_fit(state, asking, node):
+        return None
+    waits = any(one.priority < asking.priority and state.is_leaving(one, now) for one in state.placed.on(node))
+    return Ineligible.WAITING if waits else None
+
+
+def _could_ever_fit(state: ClusterState, asking: Asking, node: str) -> bool:
+    refusals = state.nodes.refusals_without(asking.pod, node, (), claims=asking.held)
+    return all(one.resolvable for one in refusals)
+
+
+def nobody_to_evict(refusals: Refusals, *, devices: bool) -> Unhelpful:
+    """What is told where no pod at all is less important than the one that asks."""
+    told: Counter[PreemptionNotHelpful | NoVictims | OfNode] = Counter(
+        NoVictims() if can_pass(against, devices=devices) and not _lacks_devices(against) else PreemptionNotHelpful()
+        for against in refusals.values()
+    )
+    return Unhelpful(nodes=tuple(told.most_common()))
+
+
+def can_pass(against: Iterable[OfNode], *, devices: bool) -> bool:
+    """Whether all that speaks against a node could change as pods leave it. devices: whether those are preempted."""
+    return all(one.resolvable if isinstance(one, NodeRefusal) else _is_lack(one) and devices for one in against)
+
+
+def _lacks_devices(against: Iterable[OfNode]) -> bool:
+    return any(_is_lack(one) for one in against)
+
+
+def _is_lack(refusal: OfNode) -> bool:
+    return isinstance(refusal, CannotAllocate)
+
+
+# One node -------------------------------------------------------------------------------------------------------------
+
+
+class OnNode:
+    """What one node comes to as pods leave it."""
+
+    def __init__(
+        self, state: ClusterState, asking: Asking, view: NodeView, *, snapshot: Snapshot, deadline: Deadline
+    ) -> None:
+        self._state = state
+        self._asking = asking
+        self._view = view
+        self._snapshot = snapshot
+        self._deadline = deadline
+        self._plans = read_claims(snapshot, asking.wanting)
+
+    def refusals(self, gone: Mapping[str, PlacedPod]) -> Sequence[OfNode]:
+        """What still speaks against the node without these pods (uid -> pod); nothing where the asking pod fits."""
+        asking, name = self._asking, self._view.name
+        refused = self._state.nodes.refusals_without(asking.pod, name, gone.keys(), claims=asking.held)
+        if refused or not asking.wanting:
+            return refused
+        left = self._snapshot.without(freed(self._state, gone))
+        found = is_allocatable(left, self._plans, self._view, deadline=self._deadline)
+        return () if found else (CannotAllocate(),)
+
+    def eviction(self, gone: Mapping[str, PlacedPod], victims: Iterable[PlacedPod]) -> PlannedEviction | None:
+        """None where the allocator's results do not hold what its search found."""
+        given: Mapping[str, AllocationResult] = {}
+        if self._asking.wanting:
+            left = self._snapshot.without(freed(self._state, gone))
+            outcome = allocate(left, self._asking.wanting, self._view, deadline=self._deadline)
+            if not isinstance(outcome, Allocated):
+                return None
+            given = _given(self._asking, outcome)
+        ordered = sorted(victims, key=lambda one: (one.importance, one.uid))
+        return PlannedEviction(node=self._view.name, victims=tuple(ordered), allocations=given)
+
+    def spare(self, gone: dict[str, PlacedPod], order: Sequence[PlacedPod]) -> dict[str, PlacedPod]:
+        """Without those of `order` that can stay, the first first: what is left is needed, all of it.
+
+        As many as can be are given back at once: if they fit together, they would have one after the other.
+        """
+        if not order or self._deadline.has_passed:
+            return gone
+        back = {one.uid for one in order}
+        fewer = {uid: one for uid, one in gone.items() if uid not in back}
+        if not self.refusals(fewer):
+            return fewer
+        if len(order) == 1:
+            return gone
+        half = len(order) // 2
+        return self.spare(self.spare(gone, order[:half]), order[half:])
+
+
+def freed(state: ClusterState, gone: Mapping[str, PlacedPod]) -> Iterator[DeviceRequestAllocationResult]:
+    """What comes free when these pods (by uid) go: of claims that nobody else uses."""
+    for key in {key for one in gone.values() for key in one.claims}:
+        claim = state.claim(*key)
+        allocation = claim.status.allocation if claim is not None else None
+        if claim is None or allocation is None:
+            continue
+        users = claim.status.reserved_for
+        if users and all(user.uid in gone for user in users):
+            yield from allocation.devices.results
+
+
+def _given(asking: Asking, outcome: Allocated) -> dict[str, AllocationResult]:
+    return {claim.metadata.uid: one for claim, one in zip(asking.wanting, outcome.results, strict=True)}
+
+
+# All nodes ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Candidate:
+    """A node that pods keep from the one that asks. bound: no victims there cost less."""
+
+    view: NodeView
+    leaving: tuple[PlacedPod, ...]
+    victims: tuple[PlacedPod, ...]
+    bound: Cost
+
+
+@dataclass(slots=True, kw_only=True)
+class VictimSearch:
+    """Which victims would make room. below: pods of a lower priority than this may be among them.
+
+    devices: whether devices are preempted. by_number: the fewest are the cheapest, whoever they are. skip: candidates
+    that an earlier search has looked at without success; after the search, with those of this one, or 0 at its end.
+    """
+
+    state: ClusterState
+    asking: Asking
+    now: datetime
+    deadline: Deadline
+    below: int
+    devices: bool = True
+    by_number: bool = False
+    skip: int = 0
+
+    def run(self, refusals: Refusals) -> PlannedEviction | Unhelpful | NotEligible:
+        """refusals: what speaks against each node that does not take the pod as things are."""
+        told: Counter[PreemptionNotHelpful | NoVictims | OfNode] = Counter()
+        candidates = []
+        for name, against in refusals.items():
+            found = self._candidate(name, against)
+            if isinstance(found, _Candidate):
+                candidates.append(found)
+            else:
+                told[found] += 1
+        candidates.sort(key=lambda one: (one.bound, one.view.name))
+        best = self._best(candidates, told)
+        if best is None and self.skip:
+            return NotEligible(Ineligible.UNDECIDED)
+        return best or Unhelpful(nodes=tuple(told.most_common()))
+
+    def _candidate(self, name: str, against: Sequence[OfNode]) -> _Candidate | PreemptionNotHelpful | NoVictims:
+        view = self.state.nodes.view(name)
+        if view is None or not can_pass(against, devices=self.devices):
+            return PreemptionNotHelpful()
+        leaving, victims = [], []
+        for one in self.state.placed.on(name):
+            if self.state.is_leaving(one, self.now):
+                leaving.append(one)
+            elif one.priority < self.below and one.going is None:
+                victims.append(one)
+        if not leaving and not victims:
+            return PreemptionNotHelpful() if _lacks_devices(against) else NoVictims()
+        bound = FREE
+        if not leaving and not self.by_number:
+            lowest = min(one.priority for one in victims)
+            latest = max(one.started for one in victims if one.priority == lowest)
+            bound = (lowest, lowest + OFFSET, 1, -latest)
+        return _Candidate(view=view, leaving=tuple(leaving), victims=tuple(victims), bound=bound)
+
+    def _best(
+        self, candidates: Sequence[_Candidate], told: Counter[PreemptionNotHelpful | NoVictims | OfNode]
+    ) -> PlannedEviction | None:
+        """The cheapest; `told`: why the others are none. Sets `skip` where the time was up before any was found."""
+        best: PlannedEviction | None = None
+        snapshot = self.state.snapshot()
+        done, self.skip = self.skip, 0
+        for at, candidate in enumerate(candidates):
+            if best is not None and best.cost <= candidate.bound:
+                break
+            if at < done:
+                told[CannotAllocate()] += 1
+                continue
+            if self.deadline.has_passed:
+                self.skip = 0 if best is not None else at
+                break
+            found = self._on(candidate, snapshot)
+            if not isinstance(found, PlannedEviction):
+                told.update(found)
+            elif best is None or (self._cost(found), found.node) < (self._cost(best), best.node):
+                best = found
+        return best
+
+    def _cost(self, eviction: PlannedEviction) -> tuple[float, ...]:
+        return (len(eviction.victims),) if self.by_number else eviction.cost
+
+    def _on(self, candidate: _Candidate, snapshot: Snapshot) -> PlannedEviction | Sequence[OfNode]:
+        on = OnNode(self.state, self.asking, candidate.view, snapshot=snapshot, deadline=self.deadline)
+        leaving = {one.uid: one for one in candidate.leaving}
+        everybody = leaving | {one.uid: one for one in candidate.victims}
+        if refused := on.refusals(everybody):
+            return refused[:1]
+        best: Sequence[PlacedPod] | None = None
+        for gone in self._sets(on, candidate, everybody):
+            if self.deadline.has_passed:
+                break  # somebody may be among them who could have stayed
+            needed = [one for uid, one in gone.items() if uid not in leaving]
+            if best is None or cost_of(needed) < cost_of(best):
+                best = needed
+        found = None if best is None else on.eviction(leaving | {one.uid: one for one in best}, best)
+        return found or (CannotAllocate(),)
+
+    def _sets(
+        self, on: OnNode, candidate: _Candidate, everybody: dict[str, PlacedPod]
+    ) -> Iterator[Mapping[str, PlacedPod]]:
+        """Who could go, those who leave anyhow with them. First as Kubernetes has it; then, where that takes several,
+        with those back first who hold the least, so that one who holds much goes rather than several who hold little;
+        then each alone.
+        """
+        leaving = {one.uid: one for one in candidate.leaving}
+        ordered = sorted(candidate.victims, key=lambda one: (one.importance, one.uid))
+        first = on.spare(everybody, ordered)
+        yield first
+        if len(first) - len(leaving) <= 1:
+            return
+        yield on.spare(everybody, sorted(ordered, key=lambda one: (-one.priority, len(one.claims))))
+        highest = max(one.priority for uid, one in first.items() if uid not in leaving)
+        for one in [one for one in reversed(ordered) if one.priority <= highest][:TRIED_ALONE]:
+            alone = leaving | {one.uid: one}
+            if not on.refusals(alone):
+                yield alone
+                return
+
+
+# At the moment of eviction --------------------------------------------------------------------------------------------
+
+
+def still_helps(state: ClusterState, asking: Asking, eviction: PlannedEviction, now: datetime) -> bool:
+    """Whether the pod still fits without the victims, and not with them, on a state that has moved on."""
+    known = {one.uid: state.placed.get(one.uid) for one in eviction.victims}
+    victims = {uid: one for uid, one in known.items() if one is not None and one.node == eviction.node}
+    view = state.nodes.view(eviction.node)
+    if view is None or len(victims) < len(eviction.victims):
+        return False
+    others = [one for one in state.placed.on(eviction.node) if one.uid not in victims]
+    leaving = {one.uid: one for one in others if state.is_leaving(one, now)}
+    on = OnNode(state, asking, view, snapshot=state.snapshot(), deadline=Deadline.after(1.0))
+    if any(one.going is not None for one in victims.values()) or on.refusals(leaving | victims):
+        return False
+    return not victims or bool(on.refusals(leaving))
+
+
+# Room -----------------------------------------------------------------------------------------------------------------
+
+
+def settle(state: ClusterState, now: datetime) -> None:
+    """Work out what the nominated pods wait for: for devices that they have to be attached, or for room.
+
+    The most important first: what is kept for one is not there for the next.
+    """
+    pods = [state.pending[uid] for uid in state.unsettled if uid in state.pending]
+    state.unsettled.clear()
+    for pod in sorted(pods, key=lambda one: (-(one.spec.priority or 0), age_of(one))):
+        try:
+            _settle(state, pod, now)
+        except Exception:
+            # The pod has its own turn, and its own error then: the others are not to wait for that.
+            log.exception("no room is kept for pod %s/%s", pod.metadata.namespace, pod.metadata.name)
+
+
+def _settle(state: ClusterState, pod: Pod, now: datetime) -> None:
+    claims = state.pre_filter(pod)
+    if not isinstance(claims, Hold) and _waits_for_attachment(pod, claims):
+        state.placed.put(PlacedPod.of(pod, pod.status.nominated_node_name))
+        return
+    with state.trying(pod):
+        given = {} if isinstance(claims, Hold) else _room(state, Asking.of(pod, claims), now)
+        state.rooms.keep(pod, pod.status.nominated_node_name, given)
+
+
+def age_of(pod: Pod) -> tuple[str, str]:
+    """Less has waited for longer."""
+    return pod.metadata.creation_timestamp or "", pod.metadata.uid
+
+
+def _waits_for_attachment(pod: Pod, claims: Sequence[ResourceClaim]) -> bool:
+    uid = pod.metadata.uid
+    return bool(claims) and all(claim.status.allocation and is_reserved_for(claim, uid) for claim in claims)
+
+
+def _room(state: ClusterState, asking: Asking, now: datetime) -> Mapping[str, AllocationResult]:
+    """The devices that are kept: first those that come free as pods leave, else those that less important ones hold."""
+    node = asking.pod.status.nominated_node_name
+    view = state.nodes.view(node)
+    if view is None or not asking.wanting:
+        return {}
+    everybody = {one.uid: one for one in state.placed.on(node)}
+    leaving = {uid: one for uid, one in everybody.items() if state.is_leaving(one, now)}
+    others = {uid: one for uid, one in everybody.items() if one.priority <= asking.priority}
+    snapshot = state.snapshot()
+    for gone in (leaving, leaving | others):
+        outcome = allocate(snapshot.without(freed(state, gone)), asking.wanting, view)
+        if isinstance(outcome, Allocated):
+            return _given(asking, outcome)
+    return {}
