@@ -8,6 +8,7 @@ it shows. The socket ends with the session: signing out, a new password, an acco
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from contextlib import suppress
 from typing import Any
 from urllib.parse import parse_qs
@@ -30,8 +31,14 @@ GATHERING_TIME = 0.04
 ASKED_AGAIN = 60.0
 #: Seconds after which what could not be told for lack of the database is tried again.
 RETRY = 1.0
+#: Close code of RFC 6455's registry for who has as many pages open as one may have; the page tries again now and then.
+TOO_MANY = 1013
 #: Close code for somebody who is not signed in; the page then asks to sign in again instead of reconnecting.
 NOT_SIGNED_IN = 4401
+
+
+#: Open pages of this process, by the name of their person.
+_open: Counter[str] = Counter()
 
 
 class LiveConsumer(AsyncJsonWebsocketConsumer):
@@ -41,6 +48,7 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):
         self._loop = asyncio.get_running_loop()
         self._telling = asyncio.Lock()
         self._heard: Heard | None = None
+        self._counted = ""
         self._topics: set[str] = set()
         self._revision = 0
         self._everything = False
@@ -52,8 +60,11 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):
         Rounds.of_running_loop().join(self._ask)
         self._take(missed)
         try:
-            await self._look()
+            heard = await self._look()
             await self.accept()  # whoever is not signed in, too: a browser tells no reason for what was never open
+            if heard is not None and not self._count(heard.name):
+                await self.close(TOO_MANY)
+                return
             await self._tell()
         except BaseException:
             self._leave()
@@ -69,6 +80,20 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):
         self._next.cancel()
         if self._due:
             self._due.cancel()
+
+        if self._counted:
+            _open[self._counted] -= 1
+            if not _open[self._counted]:
+                del _open[self._counted]
+            self._counted = ""
+
+    def _count(self, name: str) -> bool:
+        """Whether this page is none too many."""
+        if _open[name] >= settings.IDENTITY_WATCHES:
+            return False
+        _open[name] += 1
+        self._counted = name
+        return True
 
     def _hear(self, change: TopicChange) -> None:
         """Called in the tail's thread."""
@@ -117,7 +142,7 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):
             self._topics, self._everything = set(), False
             await self.send_json(message)
 
-    async def _look(self) -> None:
+    async def _look(self) -> Heard | None:
         session = self.scope["cookies"].get(settings.SESSION_COOKIE_NAME, "")
         self._asks, before = False, self._heard
         try:
@@ -126,6 +151,7 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):
             self._asks = True
             raise
         self._everything |= before is not None and before != self._heard
+        return self._heard
 
 
 def _after(query: bytes) -> int:

@@ -16,6 +16,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from manciple.access import rbac
 from manciple.access.authentication.chain import Credentials
@@ -24,8 +25,18 @@ from manciple.store.tail import EventRecord, Tail, latest_revision
 #: event -> the topics it touches. Called in the order of the log, by one thread.
 TopicsOf = Callable[[EventRecord], Iterable[str]]
 
-#: Which of some topics somebody may hear.
-Heard = Callable[[Iterable[str]], Iterable[str]]
+
+class Heard(Protocol):
+    """What somebody may hear. Two are equal where they are the same person, who may hear the same."""
+
+    @property
+    def name(self) -> str:
+        """Whose it is."""
+
+    def __call__(self, topics: Iterable[str]) -> Iterable[str]:
+        """Those of `topics` that they may hear."""
+
+
 #: The key of a browser's session, and what else its socket shows -> what its person may hear; None where nobody is
 #: signed in. Asked when a socket is opened, and again for as long as it is open; reads the database.
 Sight = Callable[[str, Credentials], Heard | None]

@@ -44,6 +44,10 @@ class Hearing:
     def of(cls, person: Person) -> Hearing:
         return cls(person, frozenset(one for one in set(SHARED.values()) if person.may("list", one)))
 
+    @property
+    def name(self) -> str:
+        return self.person.name
+
     def __call__(self, topics: Iterable[str]) -> Iterable[str]:
         return [topic for topic in topics if self._hears(topic)]
 

@@ -1,6 +1,7 @@
 """Who looks at a page: what that person may see, and what they may change, as the API would answer them.
 
-A person sees the namespaces in which they may list pods and claims: all of them, or those in which a binding says so.
+A person sees the namespaces in which they may list what its pages are made of (pods, claims, templates, events): all of
+them, or those in which a binding says so.
 What belongs to no namespace (nodes, devices, classes) they see where they may list it (a middleware asks, before any
 view). They change what they may change through the API: pages ask beforehand, so that nobody is offered a button that
 would be refused, and the writer asks again (`manciple.access.in_process`).
@@ -20,8 +21,9 @@ from manciple.access.attributes import Attributes
 from manciple.access.people import identity_of_user
 from manciple.wire.identity import MASTERS, Identity
 
-#: What a namespace's pages are made of, and what whoever works there makes: plural.group
+#: What whoever works in a namespace makes, and what its pages are made of besides: plural.group
 WORK = ("pods", "resourceclaims.resource.k8s.io")
+AROUND = ("resourceclaimtemplates.resource.k8s.io", "events")
 
 Row = TypeVar("Row", bound=Model)
 
@@ -47,7 +49,7 @@ class Person:
         return self.name[:2].upper()
 
     def may(self, verb: str, resource: str, namespace: str = "", name: str = "") -> bool:
-        """resource: `pods`, `deviceclasses.resource.k8s.io`. Without a namespace: everywhere."""
+        """resource: `pods`, `pods/log`, `deviceclasses.resource.k8s.io`. Without a namespace: everywhere."""
         return authorization.decide(self.identity, _wanted(verb, resource, namespace, name)).allowed
 
     def sees(self, namespace: str) -> bool:
@@ -64,8 +66,9 @@ class Person:
 
 
 def _wanted(verb: str, resource: str, namespace: str, name: str) -> Attributes:
-    plural, _, group = resource.partition(".")
-    return Attributes(verb=verb, group=group, resource=plural, namespace=namespace, name=name)
+    whole, _, part = resource.partition("/")
+    plural, _, group = whole.partition(".")
+    return Attributes(verb=verb, group=group, resource=plural, subresource=part, namespace=namespace, name=name)
 
 
 def person_of_user(user: Any) -> Person:
@@ -82,7 +85,7 @@ def person_of_identity(identity: Identity) -> Person:
 
 
 def _sees_work(person: Person, namespace: str) -> bool:
-    return all(person.may("list", resource, namespace) for resource in WORK)
+    return all(person.may("list", resource, namespace) for resource in (*WORK, *AROUND))
 
 
 def person_of(request: HttpRequest) -> Person:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from django.contrib.auth.decorators import login_required
+from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse
 from django.views.decorators.http import require_safe
 
@@ -20,7 +21,7 @@ from claims.kinds.pods import Pod
 from claims.pod_logs import LogPlace, find
 from inventory import agents
 from manciple.api.subresources import StreamRequest
-from manciple.pages.people import demand_sight
+from manciple.pages.people import Person, demand_sight
 from manciple.store import objects
 from manciple.wire.errors import ApiError
 from scheduling.resources import PODS, decoded, kind
@@ -51,7 +52,8 @@ class Log:
 @require_safe
 def show_log(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
     """The plain text; 502 with the reason where the agent does not give it."""
-    demand_sight(request, namespace, f"Pod {name}")
+    if not may_read_log(demand_sight(request, namespace, f"Pod {name}"), namespace, name):
+        raise PermissionDenied(f"You may not read logs in {namespace}. Ask an administrator for a role that allows it.")
     stored = objects.get(kind(PODS), namespace, name)
     if stored is None:
         raise Http404(f"Pod {name} does not exist in namespace {namespace}.")
@@ -59,6 +61,10 @@ def show_log(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
     return HttpResponse(
         log.error or log.text, status=502 if log.error else 200, content_type="text/plain; charset=utf-8"
     )
+
+
+def may_read_log(person: Person, namespace: str, name: str) -> bool:
+    return person.may("get", "pods/log", namespace, name)
 
 
 def read_log(pod: Pod, query: Mapping[str, str]) -> Log:

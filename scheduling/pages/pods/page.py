@@ -32,7 +32,7 @@ from scheduling.explanations.current import explain_pod
 from scheduling.explanations.documents import Explanation
 from scheduling.models import QueuedPod
 from scheduling.pages.history.views import TAB, history_of
-from scheduling.pages.pods.logs import read_log
+from scheduling.pages.pods.logs import may_read_log, read_log
 from scheduling.pages.pods.reading import container_lines, latest, read_claims, read_moments
 from scheduling.pages.pods.views import STATES, state_of
 from scheduling.pages.pods.why import read_why, waits, what_if_url
@@ -69,7 +69,13 @@ def show_pod(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
     claims = read_claims(pod)
     moments = read_moments(pod, [claim.name for claim in claims])
     waiting = waits(explained)
-    tabs = _tabs(request.GET.get("tab", ""), waiting=waiting, claims=len(claims), moments=len(moments))
+    tabs = _tabs(
+        request.GET.get("tab", ""),
+        waiting=waiting,
+        claims=len(claims),
+        moments=len(moments),
+        logs=may_read_log(person, namespace, name),
+    )
     tab = next(one.name for one in tabs if one.current)
     changes = changes_of(request.GET)
     context = {
@@ -105,12 +111,12 @@ def show_pod(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
     return render(request, "pods/page.html", context)
 
 
-def _tabs(wanted: str, *, waiting: bool, claims: int, moments: int) -> list[PodTab]:
+def _tabs(wanted: str, *, waiting: bool, claims: int, moments: int, logs: bool) -> list[PodTab]:
     found = [PodTab(name="why", word="Why it waits")] if waiting else []
     found += [
         PodTab(name="claims", word="Claims and containers" if not waiting else "Claims", number=str(claims or "")),
         PodTab(name="events", word="Events", number=str(moments)),
-        PodTab(name="logs", word="Logs"),
+        *((PodTab(name="logs", word="Logs"),) if logs else ()),
         PodTab(name="yaml", word="YAML"),
         PodTab(name=TAB, word="History"),
     ]

@@ -38,6 +38,11 @@ class Socket:
         found: dict[str, Any] = json.loads(message["text"])
         return found
 
+    async def first_words(self) -> dict[str, Any]:
+        """What it is told once it is open, topics left out."""
+        assert (await self.message())["type"] == "websocket.accept"
+        return {name: value for name, value in (await self.told()).items() if name != "topics"}
+
     async def hears_until(self, revision: int) -> set[str]:
         """All topics up to this revision of the log."""
         topics: set[str] = set()

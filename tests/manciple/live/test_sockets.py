@@ -24,7 +24,7 @@ from manciple.audit import events
 from manciple.audit.models import Entry
 from manciple.audit.searching import Search
 from manciple.live import topics
-from manciple.live.consumers import NOT_SIGNED_IN, PATH
+from manciple.live.consumers import NOT_SIGNED_IN, PATH, TOO_MANY
 from manciple.store.tail import Tail, latest_revision
 from tests.manciple.access.test_table import (
     NODES,
@@ -202,6 +202,27 @@ def test_another_site_opens_no_line_and_the_trail_says_so(root: Api) -> None:
     assert asyncio.run(tried("https://evil.example")) == "websocket.close"
     (entry,) = denied()
     assert (entry.code, events.event_of(entry).request_uri) == (403, PATH)
+
+
+def test_one_person_has_so_many_pages_open_and_no_more(root: Api, settings: Any) -> None:
+    settings.IDENTITY_WATCHES = 1
+    _, session = signed_in("alice")
+    _, other = signed_in("bob")
+
+    async def opening() -> None:
+        async with opened(session=session) as first:
+            assert await first.first_words() == {
+                "revision": await asyncio.to_thread(latest_revision),
+                "everything": True,
+            }
+            for key, served in ((session, False), (other, True)):
+                async with opened(session=key) as page:
+                    await page.message()
+                    assert (await page.message()).get("code", 0) == (0 if served else TOO_MANY)
+        async with opened(session=session) as again:
+            assert (await again.first_words())["everything"]
+
+    asyncio.run(opening())
 
 
 # The end --------------------------------------------------------------------------------------------------------------

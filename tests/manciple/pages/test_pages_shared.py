@@ -17,8 +17,11 @@ from manciple.access.bootstrap import ensure_roles
 from manciple.access.kinds.roles import (
     CLUSTER_ROLE_BINDING,
     GROUP,
+    ROLE,
     ROLE_BINDING,
     ClusterRoleBinding,
+    PolicyRule,
+    Role,
     RoleBinding,
     RoleRef,
     Subject,
@@ -126,14 +129,31 @@ def test_who_may_not_list_the_inventory_is_told_whom_to_ask(client: Client, path
     assert client.get("/account").status_code == 200
 
 
-def bind(role: str, namespace: str, *subjects: Subject) -> None:
-    reference = RoleRef(api_group=GROUP, kind="ClusterRole", name=role)
+def bind(role: str, namespace: str, *subjects: Subject, to: str = "ClusterRole") -> None:
+    reference = RoleRef(api_group=GROUP, kind=to, name=role)
     meta = ObjectMeta(name=f"{role}-here", namespace=namespace)
     made = RoleBinding(
         api_version=ROLE_BINDING.api_version, kind="RoleBinding", metadata=meta, subjects=subjects, role_ref=reference
     )
     with objects.writing() as writer:
         writer.create(ROLE_BINDING, made)
+
+
+RESOURCE = "resource.k8s.io"
+WHAT = {("", "pods"), ("", "events"), (RESOURCE, "resourceclaims"), (RESOURCE, "resourceclaimtemplates")}
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("lacking", [*WHAT, None], ids=str)
+def test_a_namespace_is_shown_to_who_may_list_all_that_its_pages_are_made_of(lacking: tuple[str, str] | None) -> None:
+    rules = tuple(PolicyRule(verbs=("list",), api_groups=(one[0],), resources=(one[1],)) for one in WHAT - {lacking})
+    role = Role(metadata=ObjectMeta(name="some", namespace="lab"), rules=rules)
+    with objects.writing() as writer:
+        writer.create(ROLE, structs.replace(role, api_version=ROLE.api_version, kind=ROLE.kind))
+    bind("some", "lab", Subject(kind="Group", api_group=GROUP, name="few"), to="Role")
+    person = person_of_user(user("mia", "few"))
+    assert person.namespaces == (frozenset() if lacking else {"lab"})
+    assert not person.may("get", "pods/log", "lab")
 
 
 @pytest.mark.django_db

@@ -10,6 +10,7 @@ from django.test import Client
 from msgspec import structs
 
 from claims.kinds.pods import Pod, PodStatus
+from manciple.pages.people import Person
 from manciple.wire.errors import ApiError
 from scheduling.pages.pods import logs as pod_logs
 from tests.builders import make_claim, make_pod, make_request, make_template
@@ -171,6 +172,9 @@ def test_a_log_is_shown_and_served_as_text(cluster: Cluster, monkeypatch: pytest
     assert answer.content == b"epoch 1\nepoch <2>\n"
     assert answer.headers["Content-Type"].startswith("text/plain")
     assert _client("ann", "other").get("/pods/default/holds/log").status_code == 404
+    monkeypatch.setattr(Person, "may", lambda _self, _verb, resource, *_where: resource != "pods/log")
+    assert "You may not read logs in default." in alice.get("/pods/default/holds/log").content.decode()
+    assert "tab=logs" not in alice.get("/pods/default/holds?tab=logs").content.decode()
 
 
 def test_why_there_is_no_log_is_said(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
