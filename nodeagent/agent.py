@@ -107,7 +107,12 @@ class Agent:
         self._events = EventRecorder(self._client, node=config.node_name, clock=clock)
         self.runtime = runtime or create_runtime("simulated", config, disk=self._disk, clock=clock)
         self._registration = Registration(self._client, config, runtime=self.runtime.version, clock=clock)
-        self._publisher = Publisher(self._client, node=config.node_name, owner=self._registration.owner)
+        self._publisher = Publisher(
+            self._client,
+            node=config.node_name,
+            owner=self._registration.owner,
+            effect=config.unhealthy_effect,
+        )
         self.preparer = self._make_preparer()
         self._worker = self._make_worker(monotonic)
         self._watching = Watching(

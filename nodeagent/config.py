@@ -13,6 +13,8 @@ from typing import Any
 
 import yaml
 
+from nodeagent.drivers.protocol import UnhealthyEffect
+
 HIGHEST_PORT = 65535
 
 
@@ -75,6 +77,7 @@ class AgentConfig:
     more_cdi_dirs: tuple[Path, ...] = ()  # of others, the lowest precedence first; `cdi_dir` has the last word
     plugin_dir: Path | None = None  # where drivers behind sockets register (plugins_registry/); none are sought if None
     plugin_call_seconds: float = 45.0  # that a call to a driver behind a socket may take, as for the kubelet
+    unhealthy_effect: UnhealthyEffect = "NoSchedule"  # of the taint on devices that their drivers call unhealthy
     plugin_grace_seconds: float = 30.0  # that such a driver may be away before its ResourceSlices are removed
     ca_file: Path | None = None  # the CA that signed the server's certificate; the system's where None
     node_ip: str = "127.0.0.1"

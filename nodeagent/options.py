@@ -23,6 +23,7 @@ from nodeagent.config import (
     machine_memory,
     read_kubeconfig,
 )
+from nodeagent.drivers.protocol import UNHEALTHY_EFFECTS
 from nodeagent.drivers.simulated import DEFAULT_COUNT, DEFAULT_NAME
 
 #: As --driver: no driver of this process, only those behind sockets.
@@ -103,6 +104,8 @@ def _add_devices(devices: argparse._ArgumentGroup) -> None:
     add("--drivers-file", type=Path, metavar="FILE", help="more drivers, with their settings (YAML)")
     add("--gpus", type=int, default=DEFAULT_COUNT, help="GPUs of the sim driver (default: %(default)s)")
     add("--driver-name", default=DEFAULT_NAME, metavar="NAME", help="of the sim driver (default: %(default)s)")
+    ill = "the effect of the taint on devices that their drivers call unhealthy (default: %(default)s)"
+    add("--unhealthy-effect", choices=UNHEALTHY_EFFECTS, default="NoSchedule", help=ill)
     meet = "where drivers of the kubelet's plugin protocol meet the agent: its plugins_registry/ is watched for their"
     add("--plugin-dir", type=Path, metavar="DIR", help=f"{meet} sockets (default: they are not looked for)")
     call = "how long a call to such a driver may take (default: %(default)g)"
@@ -136,6 +139,7 @@ def configuration(options: argparse.Namespace) -> AgentConfig:
         plugin_dir=options.plugin_dir.resolve() if options.plugin_dir else None,
         plugin_call_seconds=options.plugin_call_seconds,
         plugin_grace_seconds=options.plugin_grace_seconds,
+        unhealthy_effect=options.unhealthy_effect,
     )
 
 

@@ -37,7 +37,7 @@ from inventory.kinds.devices import (
 )
 from manciple.wire.base import ObjectMeta, OwnerReference
 from nodeagent.client import SLICES, Client
-from nodeagent.drivers.protocol import DeviceHealth, Driver, Pool
+from nodeagent.drivers.protocol import DeviceHealth, Driver, Pool, UnhealthyEffect
 from nodeagent.failures import ApiFailure
 
 log = logging.getLogger(__name__)
@@ -100,25 +100,34 @@ def _parts(items: Sequence[Item], size: int) -> list[tuple[Item, ...]]:
     return [tuple(items[start : start + size]) for start in range(0, len(items), size)]
 
 
-#: Keeps new claims off a device whose driver calls it unhealthy, and has no taint of its own for it.
-UNHEALTHY = DeviceTaint(key="manciple.dev/unhealthy", effect="NoSchedule")
+def unhealthy(effect: UnhealthyEffect) -> DeviceTaint:
+    return DeviceTaint(key="manciple.dev/unhealthy", effect=effect)
 
 
-def fenced_off(pools: Iterable[Pool], healths: Iterable[DeviceHealth]) -> Sequence[Pool]:
-    """The pools of a driver with a taint on each unhealthy device, unless the driver has tainted it itself."""
-    unhealthy = {(one.pool, one.device) for one in healths if one.health == "Unhealthy"}
-    if not unhealthy:
+UNHEALTHY = unhealthy("NoSchedule")
+
+
+def fenced_off(
+    pools: Iterable[Pool], healths: Iterable[DeviceHealth], taint: DeviceTaint = UNHEALTHY
+) -> Sequence[Pool]:
+    """The pools of a driver with `taint` on each unhealthy device, unless the driver has tainted it as hard itself."""
+    ill = {(one.pool, one.device) for one in healths if one.health == "Unhealthy"}
+    if not ill:
         return tuple(pools)
     return tuple(
-        replace(pool, devices=tuple(_fenced(one, (pool.name, one.name) in unhealthy) for one in pool.devices))
+        replace(
+            pool,
+            devices=tuple(_fenced(one, taint) if (pool.name, one.name) in ill else one for one in pool.devices),
+        )
         for pool in pools
     )
 
 
-def _fenced(device: Device, unhealthy: bool) -> Device:
-    if not unhealthy or any(taint.effect in HARD_EFFECTS for taint in device.taints):
+def _fenced(device: Device, taint: DeviceTaint) -> Device:
+    as_hard = {"NoExecute"} if taint.effect == "NoExecute" else HARD_EFFECTS
+    if any(own.effect in as_hard for own in device.taints):
         return device
-    return msgspec.structs.replace(device, taints=(*device.taints, UNHEALTHY))
+    return msgspec.structs.replace(device, taints=(*device.taints, taint))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,11 +147,19 @@ class _Published:
 class Publisher:
     """The slices of one node. One thread at a time publishes one driver.
 
-    owner: the Node as the slices' owner, as it is now.
+    owner: the Node as the slices' owner, as it is now. effect: of the taint on unhealthy devices.
     """
 
-    def __init__(self, client: Client, *, node: str, owner: Callable[[], OwnerReference]) -> None:
+    def __init__(
+        self,
+        client: Client,
+        *,
+        node: str,
+        owner: Callable[[], OwnerReference],
+        effect: UnhealthyEffect = "NoSchedule",
+    ) -> None:
         self._client = client
+        self._unhealthy = unhealthy(effect)
         self._node = node
         self._owner = owner
         #: the highest generation that anybody may have seen
@@ -170,7 +187,7 @@ class Publisher:
         """
         existing = sorted((s for s in self._existing() if s.spec.driver == driver.name), key=lambda s: s.metadata.name)
         by_pool = {name: list(group) for name, group in itertools.groupby(sorted(existing, key=_pool), _pool)}
-        pools = fenced_off(driver.pools(), driver.health())
+        pools = fenced_off(driver.pools(), driver.health(), self._unhealthy)
         wanted = [(pool, by_pool.pop(pool.name, [])) for pool in pools]
         for name, obsolete in by_pool.items():
             self._published.pop((driver.name, name), None)

@@ -21,6 +21,7 @@ import yaml
 from manciple.telemetry import logs
 from nodeagent.catalog import MODULES, DriverEntry, close_drivers, create_driver
 from nodeagent.client import Client
+from nodeagent.drivers.protocol import UNHEALTHY_EFFECTS
 from nodeagent.options import access, add_server, stop_on_signals
 from nodeagent.serving.plugin import PluginConfig, ServedPlugin
 from nodeagent.serving.sockets import CDI_DIR, PLUGINS_DIR, REGISTRAR_DIR
@@ -46,6 +47,8 @@ def parser() -> argparse.ArgumentParser:
     add("--rolling-update", default="", metavar="UID", help=rolling)
     parallel = "call the driver for several pods at once (default: one after another)"
     add("--parallel", action="store_true", help=parallel)
+    ill = "the effect of the taint on devices that the driver calls unhealthy (default: %(default)s)"
+    add("--unhealthy-effect", choices=UNHEALTHY_EFFECTS, default="NoSchedule", help=ill)
     add("--log-level", default="INFO", help="DEBUG, INFO, WARNING or ERROR (default: %(default)s)")
     add("--log-format", choices=logs.FORMATS, default="text", help="lines of text or of JSON (default: %(default)s)")
     return command
@@ -73,6 +76,7 @@ def configuration(options: argparse.Namespace) -> PluginConfig:
         cdi_dir=options.cdi_dir.resolve(),
         rolling_update=options.rolling_update,
         serialize=not options.parallel,
+        unhealthy_effect=options.unhealthy_effect,
     )
 
 

@@ -68,6 +68,12 @@ class Failed:
 Health = Literal["Healthy", "Unhealthy", "Unknown"]
 
 
+#: What becomes of a device whose driver calls it unhealthy, and has no taint of its own for it: it is only told of, new
+#: claims keep off, or the pods that have it are evicted as well.
+UnhealthyEffect = Literal["None", "NoSchedule", "NoExecute"]
+UNHEALTHY_EFFECTS: Sequence[UnhealthyEffect] = ("None", "NoSchedule", "NoExecute")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceHealth:
     """The state of one device (KEP-4680); `message` tells an unhealthy one's trouble."""

@@ -18,7 +18,7 @@ from nodeagent.cdi import CdiFolder
 from nodeagent.client import CLAIMS, NODES, SLICES, Client, WatchEvent, WatchFollower
 from nodeagent.disk import Disk
 from nodeagent.drivers.metadata import MetadataFiles, TellingDriver
-from nodeagent.drivers.protocol import ClaimDriver, DeviceHealth, Driver
+from nodeagent.drivers.protocol import ClaimDriver, DeviceHealth, Driver, UnhealthyEffect
 from nodeagent.failures import AgentError
 from nodeagent.plugins.protocol import (
     DRA_PLUGIN,
@@ -127,16 +127,25 @@ _KEY: _Key = "slices"
 class SliceKeeper:
     """Publishes `driver` for the node until stopped. An API server that is away is asked again, ever more seldom.
 
-    settle: seconds until a change in the API is looked at; what the driver announces is published at once.
+    settle: seconds until a change in the API is looked at; what the driver announces is published at once. effect: of
+    the taint on unhealthy devices.
     """
 
-    def __init__(self, client: Client, driver: Driver, *, node: str, settle: float = SETTLE_SECONDS) -> None:
+    def __init__(
+        self,
+        client: Client,
+        driver: Driver,
+        *,
+        node: str,
+        settle: float = SETTLE_SECONDS,
+        effect: UnhealthyEffect = "NoSchedule",
+    ) -> None:
         self._client = client
         self._driver = driver
         self._node = node
         self._settle = settle
         self._queue: WorkQueue[_Key] = WorkQueue(longest_delay=30.0)
-        self._publisher = Publisher(client, node=node, owner=self._owner)
+        self._publisher = Publisher(client, node=node, owner=self._owner, effect=effect)
         self._follower = WatchFollower(
             client,
             SLICES,
@@ -207,7 +216,7 @@ class PluginConfig:
     plugin_dir: the driver's own; PLUGINS_DIR/<driver> where None. rolling_update: the uid of the pod that the driver
     runs in, where two instances may run at once. serialize: one call of the driver at a time.
     health_seconds: between health reports when nothing happens. settle_seconds: until slices that somebody else changed
-    are looked at.
+    are looked at. unhealthy_effect: of the taint on devices that the driver calls unhealthy.
     """
 
     node_name: str
@@ -216,6 +225,7 @@ class PluginConfig:
     cdi_dir: Path = CDI_DIR
     rolling_update: str = ""
     serialize: bool = True
+    unhealthy_effect: UnhealthyEffect = "NoSchedule"
     health_seconds: float = REPEAT_SECONDS
     settle_seconds: float = SETTLE_SECONDS
 
@@ -244,7 +254,13 @@ class ServedPlugin:
             ),
         )
         self._health = HealthFeed(driver, repeat=config.health_seconds)
-        self._slices = SliceKeeper(client, driver, node=config.node_name, settle=config.settle_seconds)
+        self._slices = SliceKeeper(
+            client,
+            driver,
+            node=config.node_name,
+            settle=config.settle_seconds,
+            effect=config.unhealthy_effect,
+        )
         self._servers: list[SocketServer] = []
 
     def start(self) -> None:
