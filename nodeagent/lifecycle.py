@@ -254,6 +254,8 @@ class PodFailure:
 
 
 OVERDUE = PodFailure(reason=DEADLINE_EXCEEDED, message=DEADLINE_MESSAGE)
+#: As kubelet says it (pkg/kubelet/lifecycle/predicate.go).
+OTHER_OS = PodFailure(reason="PodOSNotSupported", message="Failed to admit pod as the OS field doesn't match node OS")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

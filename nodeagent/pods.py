@@ -16,6 +16,7 @@ Claims are given back before the pod is reported as ended or let go: only then m
 from __future__ import annotations
 
 import logging
+import platform
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -39,6 +40,7 @@ from nodeagent.failures import (
     UnprepareFailed,
 )
 from nodeagent.lifecycle import (
+    OTHER_OS,
     OVERDUE,
     ContainerPlan,
     Ending,
@@ -177,6 +179,8 @@ class PodWorker:
 
     def _failure(self, pod: Pod) -> PodFailure | None:
         """Why the pod is to be ended here, though its containers would run on. Raises: ContainerFailed."""
+        if pod.spec.os is not None and pod.spec.os.name != platform.system().lower():
+            return OTHER_OS
         deadline = deadline_of(pod)
         if deadline is not None and self._clock() >= deadline:
             return OVERDUE

@@ -165,6 +165,7 @@ def _validate_spread(constraint: TopologySpreadConstraint, path: Path) -> Errors
 RESTART_POLICIES = ("Always", "Never", "OnFailure")
 DNS_POLICIES = ("ClusterFirst", "ClusterFirstWithHostNet", "Default", "None")
 PREEMPTION_POLICIES = ("Never", "PreemptLowerPriority")
+SYSTEMS = ("linux", "windows")
 PHASES = ("Failed", "Pending", "Running", "Succeeded", "Unknown")
 SECONDS_MAX = 2**31 - 1
 
@@ -192,6 +193,7 @@ def _validate_spec(spec: PodSpec, metadata: ObjectMeta) -> Errors:
     found += validate_containers(spec.containers, SPEC.child("containers"), around, taken=taken)
     found += validate_containers(spec.init_containers, SPEC.child("initContainers"), around, taken=taken)
     found += _validate_choices(spec)
+    found += _validate_os(spec)
     found += _validate_names(spec)
     found += _validate_gates(spec)
     found += validate_affinity(spec.affinity, SPEC.child("affinity"))
@@ -252,6 +254,16 @@ def _validate_claim_source(claim: PodResourceClaim, path: Path) -> Errors:
     for field, name in (("resourceClaimName", claim_name), ("resourceClaimTemplateName", template_name)):
         found += [] if name is None else each(check_dns_subdomain(name), path.child(field), name)
     return found
+
+
+def _validate_os(spec: PodSpec) -> Errors:
+    """Which system the pod's images are for; its node looks at that."""
+    path = SPEC.child("os")
+    if spec.os is None or spec.os.name in SYSTEMS:
+        return []
+    if not spec.os.name:
+        return [required(path.child("name"), "cannot be empty")]
+    return [not_supported(path, spec.os.name, SYSTEMS)]
 
 
 def _validate_choices(spec: PodSpec) -> Errors:

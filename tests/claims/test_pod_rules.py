@@ -22,6 +22,7 @@ from claims.kinds.pods import (
     Pod,
     PodAffinityTerm,
     PodAntiAffinity,
+    PodOS,
     PodReadinessGate,
     PodResourceClaim,
     PodSchedulingGate,
@@ -279,6 +280,11 @@ ANTI = "affinity.podAntiAffinity.requiredDuringSchedulingIgnoredDuringExecution[
                 'readinessGates[0]: Invalid value: "-"',
             ],
         ),
+        "system": (
+            {"os": PodOS(name="plan9")},
+            ['os: Unsupported value: "plan9": supported values: "linux", "windows"'],
+        ),
+        "system without a name": ({"os": PodOS()}, ["os.name: Required value: cannot be empty"]),
         "deadline": (
             {"active_deadline_seconds": 0},
             ["activeDeadlineSeconds: Invalid value: 0: must be between 1 and 2147483647, inclusive"],

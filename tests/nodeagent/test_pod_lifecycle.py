@@ -287,6 +287,15 @@ def test_a_pod_that_runs_longer_than_it_may_is_stopped_and_gives_its_devices_bac
     assert machine.driver.held == set()
 
 
+def test_a_pod_for_another_system_is_not_run(machine: Machine) -> None:
+    machine.api.put("pods", pod("p", spec={"os": {"name": "windows"}}))
+    machine.settle()
+    status = machine.pod("p")["status"]
+    assert (status["phase"], status["reason"]) == ("Failed", "PodOSNotSupported")
+    assert machine.agent.runtime.runs("uid-p") == {}
+    assert machine.events("PodOSNotSupported") == ["Failed to admit pod as the OS field doesn't match node OS"]
+
+
 def test_the_agent_looks_at_a_pod_when_its_deadline_comes(machine: Machine) -> None:
     machine.api.put("pods", pod("p", spec={"activeDeadlineSeconds": 60}))
     machine.settle()
