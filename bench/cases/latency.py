@@ -66,13 +66,17 @@ def _client(installation: Installation, *, timeout: float | None = 10.0) -> http
 
 
 def watch(installation: Installation, bound: dict[str, float]) -> None:
-    """Note when each pod is first seen with a node, until the server ends."""
+    """Note when each pod is first seen with a node, until the server ends; a watch that it ends is begun anew."""
+    with suppress(httpx.ConnectError), _client(installation, timeout=None) as client:
+        while True:
+            with suppress(httpx.RemoteProtocolError, httpx.ReadError):
+                _watch_once(client, bound)
+
+
+def _watch_once(client: httpx.Client, bound: dict[str, float]) -> None:
+    """The first events tell of all the pods that there are."""
     decoder = msgspec.json.Decoder(_WatchEvent)
-    with (
-        suppress(httpx.RemoteProtocolError),
-        _client(installation, timeout=None) as client,
-        client.stream("GET", PODS, params={"watch": "true"}) as answer,
-    ):
+    with client.stream("GET", PODS, params={"watch": "true"}) as answer:
         for line in answer.iter_lines():
             seen = decoder.decode(line).object
             if seen.spec.node_name:

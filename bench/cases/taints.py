@@ -16,12 +16,14 @@ from typing import Any
 
 from msgspec import structs
 
-from cases import cluster
+from cases import cluster, cpu
+from cases.connection import running
 from cases.figures import Figure
 from cases.installation import Installation, installed
 from cases.latency import watch
-from cases.silent_nodes import Phase, creating, figures, until
+from cases.silent_nodes import Phase, creating, figures, renew, until
 from claims.models import Pod
+from inventory.models import Node
 from manciple.store import objects, sql
 from manciple.wire.base import ApiObject
 from manciple.wire.registry import registry
@@ -37,8 +39,8 @@ from tests.builders import (
     make_taint_rule,
 )
 
-#: Nodes that are well; the first by name.
-HEALTHY = 100
+#: Nodes that are well; the first by name. Their devices last for two minutes of new pods at the usual rate.
+HEALTHY = 300
 #: Seconds of creating pods before anything is tainted.
 BEFORE = 5.0
 #: What an eviction of all may take, in seconds.
@@ -98,29 +100,36 @@ async def _measure(
     installation: Installation, first: list[_Place], second: list[_Place], *, rate: float, bound: dict[str, float]
 ) -> list[Figure]:
     threading.Thread(target=watch, args=(installation, bound), daemon=True).start()
-    before, during = Phase(), Phase()
-    async with creating(installation, before, "before", rate):
-        await asyncio.sleep(BEFORE)
-    async with creating(installation, during, "during", rate):
-        found = [
-            *await _evicted("slices", _taint_slices, first, by=len(first)),
-            *await _evicted("rules", _taint_by_rules, second, by=len(first) + len(second)),
-        ]
-    await until(lambda: before.posted.keys() | during.posted.keys() <= bound.keys())
+    async with running(renew(installation)):
+        await until(lambda: Node.objects.filter(taints=[]).count() >= HEALTHY)
+        before = Phase()
+        async with creating(installation, before, "before", rate):
+            await asyncio.sleep(BEFORE)
+        before.cpu = cpu.since(before.cpu)
+        during = Phase()
+        async with creating(installation, during, "during", rate):
+            found = [
+                *await _evicted("slices", _taint_slices, first, by=len(first)),
+                *await _evicted("rules", _taint_by_rules, second, by=len(first) + len(second)),
+            ]
+        during.cpu = cpu.since(during.cpu)
+        await until(lambda: before.posted.keys() | during.posted.keys() <= bound.keys())
     return [*figures("before", before, bound), *figures("while pods are evicted", during, bound, budget=1000), *found]
 
 
 async def _evicted(name: str, taint: Callable[[list[_Place]], None], places: list[_Place], *, by: int) -> list[Figure]:
     """Taint the places and wait until `by` pods are on their way out."""
-    began = time.perf_counter()
+    began, spent = time.perf_counter(), cpu.by_role()
     await asyncio.to_thread(taint, places)
     written = time.perf_counter()
     await until(lambda: Pod.objects.filter(deleting=True).count() >= by)
     ended = time.perf_counter()
+    spent = cpu.since(spent)
     count = f"{len(places):,} taints in {name}"
     return [
         Figure(name=f"{count}: written in", value=written - began, unit="s"),
         Figure(name=f"{count}: last pod evicted after", value=ended - began, unit="s", budget=BUDGET),
+        *(Figure(name=f"{count}: CPU of {role}", value=seconds, unit="s") for role, seconds in spent.items()),
     ]
 
 
