@@ -22,6 +22,7 @@ from operator import or_
 from typing import Any
 
 from inventory.kinds.devices import HARD_EFFECTS, CounterSet, DeviceClass
+from manciple.wire.base import Alike
 from scheduling.allocator.published import (
     Capacities,
     Features,
@@ -52,6 +53,10 @@ def _starts(lengths: Iterable[int]) -> tuple[int, ...]:
     return tuple(accumulate(lengths, initial=0))[:-1]
 
 
+#: names in order -> name -> mask: the devices of most nodes have the same names
+_bits_by_name = Alike[Mapping[str, int]](64)
+
+
 class Generation:
     """All slices of one generation of one pool. Bits run over the slices in name order, then over their devices."""
 
@@ -67,15 +72,18 @@ class Generation:
         self.verdicts: dict[str, VerdictMasks] = {}
         #: attribute name -> value groups of these devices; `problem` fills it
         self.groups: dict[tuple[str, bool], Any] = {}
-        self.views: dict[tuple[frozenset[int], int], PoolOnNode] = {}
+        self.views: dict[tuple[tuple[int, ...], int], PoolOnNode] = {}
 
     @cached_property
     def bits_by_name(self) -> Mapping[str, int]:
         """device name -> mask; a name may stand in several slices, for different nodes."""
+        names = tuple(device.name for device in self.devices)
+        if (known := _bits_by_name.get(names)) is not None:
+            return known
         masks: dict[str, int] = {}
-        for position, device in enumerate(self.devices):
-            masks[device.name] = masks.get(device.name, 0) | (1 << position)
-        return masks
+        for position, name in enumerate(names):
+            masks[name] = masks.get(name, 0) | (1 << position)
+        return _bits_by_name.first(names, masks)
 
     @cached_property
     def shared(self) -> int:
@@ -162,7 +170,7 @@ class PoolSlices:
     def seen_from(self, node: NodeView, features: Features) -> PoolOnNode | None:
         """None where the pool has nothing for the node, or only slices that a newer generation replaces."""
         for generation in self.generations:
-            relevant = frozenset(i for i, one in enumerate(generation.slices) if one.targets(node, features))
+            relevant = tuple(i for i, one in enumerate(generation.slices) if one.targets(node, features))
             if relevant:
                 return self._on_node(generation, relevant, node=node, features=features)
         return None
@@ -173,7 +181,7 @@ class PoolSlices:
         return view is not None and view.trouble != ""
 
     def _on_node(
-        self, generation: Generation, relevant: frozenset[int], *, node: NodeView, features: Features
+        self, generation: Generation, relevant: tuple[int, ...], *, node: NodeView, features: Features
     ) -> PoolOnNode | None:
         expected = _expected(generation, relevant)
         if len(relevant) != expected:
@@ -191,13 +199,13 @@ class PoolSlices:
         return memo[key]
 
 
-def _expected(generation: Generation, relevant: frozenset[int]) -> int:
+def _expected(generation: Generation, relevant: tuple[int, ...]) -> int:
     """The slice count that the first relevant slice announces."""
     names = {generation.slices[i].name for i in relevant}
     return next(one.slice_count for one in generation.arrivals if one.name in names)
 
 
-def _hidden(generation: Generation, relevant: frozenset[int], node: NodeView) -> int:
+def _hidden(generation: Generation, relevant: tuple[int, ...], node: NodeView) -> int:
     """Devices in relevant slices that choose their nodes themselves and leave this one out."""
     hidden = 0
     for index in relevant:
@@ -209,8 +217,8 @@ def _hidden(generation: Generation, relevant: frozenset[int], node: NodeView) ->
     return hidden
 
 
-def _build(generation: Generation, relevant: frozenset[int], *, hidden: int, features: Features) -> PoolOnNode:
-    chosen = [generation.slices[i] for i in sorted(relevant)]
+def _build(generation: Generation, relevant: tuple[int, ...], *, hidden: int, features: Features) -> PoolOnNode:
+    chosen = [generation.slices[i] for i in relevant]
     # Slices for other nodes are looked at only where the node's own are not yet the whole pool.
     consumers = chosen if len(relevant) == _expected(generation, relevant) else generation.slices
     counter_sets: dict[str, CounterSet] = {}
