@@ -32,7 +32,8 @@
   const merge = (old, fresh) => {
     const opened = new Set($$("details[open] > summary", old).map((one) => one.textContent));
     for (const one of $$("details", fresh)) one.open = opened.has(one.querySelector("summary").textContent);
-    Idiomorph.morph(old, fresh, { morphStyle: "innerHTML", ignoreActiveValue: true });
+    // Its children: an element itself would be put inside the old one.
+    Idiomorph.morph(old, fresh.childNodes, { morphStyle: "innerHTML", ignoreActiveValue: true });
   };
   const mergeParts = (got) => {
     for (const id of PARTS) {
@@ -178,12 +179,15 @@
     for (const one of $$('[aria-current="true"]', grid)) one.removeAttribute("aria-current");
     if (at) tileOf(at)?.setAttribute("aria-current", "true");
   };
+  // Somebody may close it, or open another, until all of the answer is here: then it is the answer to nothing.
+  let asked = 0;
   const fill = async (at) => {
+    const mine = ++asked;
     const url = new URL(main.dataset.panel, location.href);
     url.searchParams.set("at", at);
     const answer = await fetch(url);
-    if (!answer.ok || here().searchParams.get("at") !== at) return;
-    const html = await answer.text();
+    const html = answer.ok ? await answer.text() : "";
+    if (!answer.ok || mine !== asked || here().searchParams.get("at") !== at) return;
     if (panel.dataset.at === at) merge(panel, parse(`<div>${html}</div>`).firstElementChild);
     else { panel.innerHTML = html; panel.scrollTop = 0; }
     panel.dataset.at = at;
@@ -282,13 +286,14 @@
     busy = true;
     try {
       while (waiting.size || whole) {
-        const all = whole, before = free(), at = here().searchParams.get("at");
+        const all = whole, before = free();
         const topics = new Set([...waiting].slice(0, MANY));
         waiting = all ? new Set() : new Set([...waiting].slice(MANY));
         whole = false;
         if (all || !(await fetchLines(topics))) await redraw();
         enter();
         announce(free() - before);
+        const at = here().searchParams.get("at");
         if (at) {
           const [driver, ...rest] = at.split("/");
           mark(at);

@@ -71,6 +71,38 @@ def test_a_tile_tells_who_holds_it_on_hover_and_on_click(page: Page, up: Up, han
     expect(panel).to_be_hidden()
 
 
+#: Holds back what the panel's next refresh says, until `window.let_go()`.
+HOLD_BACK = """() => {
+    const text = Response.prototype.text, held = new Promise((go) => { window.let_go = go; });
+    Response.prototype.text = async function () {
+        const html = await text.call(this);
+        if (!this.url.includes("/devices/panel")) return html;
+        Response.prototype.text = text;
+        document.body.dataset.held = "";
+        await held;
+        setTimeout(() => { document.body.dataset.given = ""; });
+        return html;
+    };
+}"""
+
+
+def test_a_panel_that_is_closed_while_it_is_refreshed_stays_closed(page: Page, up: Up) -> None:
+    page.locator(".tile").first.click()
+    panel = page.locator("#panel")
+    expect(panel).to_contain_text("No claim holds it.")
+    page.evaluate(HOLD_BACK)
+    page.evaluate(
+        "document.dispatchEvent(new CustomEvent('manciple:changed', {detail: {topics: [], everything: true}}))"
+    )
+    expect(page.locator("body[data-held]")).to_have_count(1)
+    page.keyboard.press("Escape")
+    expect(panel).to_be_hidden()
+    page.evaluate("window.let_go()")
+    expect(page.locator("body[data-given]")).to_have_count(1)
+    expect(panel).to_be_hidden()
+    expect(page.locator('.tile[aria-current="true"]')).to_have_count(0)
+
+
 def test_a_tainted_device_shows_as_tainted(page: Page, up: Up, hands: Hands) -> None:
     slices = [hands.found("ResourceSlice", name) for name in hands.names("ResourceSlice")]
     spec = dict(slices[0]["spec"], nodeName=None, allNodes=True, driver="fenced.example.com")
