@@ -8,12 +8,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import Group, User
+from django.contrib.sessions.models import Session
 from django.test import Client
+from django.utils import timezone
 
 from manciple.access import sign_ins
 from manciple.access.authentication import rounds, tokens
@@ -23,7 +26,7 @@ from manciple.api.namespaces import ensure_namespaces
 from manciple.audit import events
 from manciple.audit.models import Entry
 from manciple.audit.searching import Search
-from manciple.live import topics
+from manciple.live import consumers, topics
 from manciple.live.consumers import NOT_SIGNED_IN, PATH, TOO_MANY
 from manciple.store.tail import Tail, latest_revision
 from tests.manciple.access.test_table import (
@@ -270,6 +273,21 @@ def test_a_page_s_line_ends_with_its_session(root: Api, end: Callable[[User, str
 
     assert asyncio.run(ended()) == {"type": "websocket.close", "code": NOT_SIGNED_IN}
     assert denied() == [], "it was not refused: it has ended"
+
+
+def test_a_page_s_line_ends_when_its_session_has_grown_old(root: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody tells of that: it is found when the page is asked about the next time."""
+    monkeypatch.setattr(consumers, "ASKED_AGAIN", 0.05)
+    _, session = signed_in("alice")
+
+    async def ended() -> dict[str, Any]:
+        async with opened(session=session) as page:
+            assert (await page.first_words())["everything"]
+            past = timezone.now() - timedelta(seconds=1)
+            await asyncio.to_thread(Session.objects.filter(pk=session).update, expire_date=past)
+            return await page.ends()
+
+    assert asyncio.run(ended()) == {"type": "websocket.close", "code": NOT_SIGNED_IN}
 
 
 def leave_group(person: User, _root: Api) -> None:
