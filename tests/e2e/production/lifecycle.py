@@ -77,8 +77,8 @@ class Stage(Scene):
         spec.setdefault("node_selector", {"sc": self.name})
         return self.pod(pod, *claims, **spec)
 
-    def report(self, phase: str, *pods: str) -> None:
-        """What the agent says."""
+    def agent_says(self, phase: str, *pods: str) -> None:
+        """The phase of the pods, and whether they are Ready."""
         ready = {"type": "Ready", "status": str(phase == "Running"), "lastTransitionTime": timestamp(datetime.now(UTC))}
         for pod in pods:
             self.change("Pod", pod, {"status": {"phase": phase, "conditions": [ready]}}, part="status")

@@ -18,7 +18,16 @@ from msgspec.structs import replace
 from claims.kinds.resource_claims import DeviceRequest
 from inventory.kinds.devices import Device
 from manciple.wire.base import ApiObject
-from tests.builders import make_claim, make_class, make_namespace, make_pod, make_request, make_slice, make_template
+from tests.builders import (
+    CREATED,
+    make_claim,
+    make_class,
+    make_namespace,
+    make_pod,
+    make_request,
+    make_slice,
+    make_template,
+)
 from tests.e2e.api_client import PLACES, Document, Hands
 from tests.e2e.processes import PATIENCE, wait_for
 
@@ -103,6 +112,13 @@ class Scene:
     def change(self, kind: str, name: str, change: Document, *, part: str = "") -> Document:
         """Merge `change` into it, or into its `part`."""
         return self.api.patch(self.place(kind, name) + (f"/{part}" if part else ""), change)
+
+    def report(self, claim: str, condition: str) -> None:
+        """What the driver says of the only device of a claim."""
+        (result,) = self.allocated(claim)["devices"]["results"]
+        told = {"type": condition, "status": "True", "reason": "Fabric", "lastTransitionTime": CREATED}
+        device = {name: result[name] for name in ("driver", "pool", "device")} | {"conditions": [told]}
+        self.change("ResourceClaim", claim, {"status": {"devices": [device]}}, part="status")
 
     # Looking ---------------------------------------------------------------------------------------------------------
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from claims.kinds.resource_claims import CapacityRequirements
 from inventory.kinds.devices import Device, DeviceTaint, DeviceToleration
 from tests.builders import (
     make_alternative,
@@ -21,6 +20,7 @@ from tests.builders import (
 from tests.e2e.api_client import Document
 from tests.e2e.production.installation import NODES
 from tests.e2e.production.scene import Scene
+from tests.e2e.production.simulated import EVERYTHING, half, share, whole
 
 pytestmark = [pytest.mark.e2e, pytest.mark.postgres]
 
@@ -120,46 +120,27 @@ def test_scoring(scene: Scene) -> None:
 
 def test_must_consume_and_free_up_counters(scene: Scene) -> None:
     """Of a simulated GPU in partitions: whole, it leaves nothing of itself; given back, it can be cut."""
-    of_gpu_0 = "device.driver == 'mig.example.com' && device.attributes['mig.example.com'].{}"
-    scene.device_class(expressions=["device.driver == 'mig.example.com'"])
-    uuid = whole_gpu(scene)
-    whole = scene.request(expressions=[of_gpu_0.format(f"uuid == '{uuid}'")])
-    part = scene.request(
-        expressions=[
-            of_gpu_0.format("type == 'mig'"),
-            f"device.attributes['mig.example.com'].parentUUID == '{uuid}'",
-            "device.attributes['mig.example.com'].profile == '3g.40gb'",
-        ]
-    )
-    scene.claim("whole", whole)
+    scene.device_class(expressions=[EVERYTHING])
+    scene.claim("whole", whole(scene))
     scene.pod("whole", "whole")
     scene.runs("whole")
-    scene.template("part", part)
+    scene.template("half", half(scene))
     for name in ("left", "right"):
-        scene.pod(name, templates=["part"])
+        scene.pod(name, templates=["half"])
     scene.waits("left", "cannot allocate all claims")
     scene.delete("Pod", "whole")
     scene.runs("left", "right")
-    scene.pod("third", templates=["part"])
+    scene.pod("third", templates=["half"])
     scene.waits("third", "cannot allocate all claims")
     scene.delete("Pod", "left")
     scene.runs("third")
 
 
-def whole_gpu(scene: Scene) -> str:
-    """The uuid of one that is published whole and in partitions."""
-    slices = scene.api.listed(scene.place("ResourceSlice"), fieldSelector="spec.driver=mig.example.com")
-    devices = [device for one in slices for device in one["spec"].get("devices", ())]
-    found = [one["attributes"] for one in devices if one["attributes"]["type"]["string"] == "gpu"]
-    return str(found[0]["uuid"]["string"])
-
-
 def test_must_allow_multiple_allocations_and_consume_capacity(scene: Scene) -> None:
     """Of a simulated network interface of 100G: 60 and 30 go, another 60 waits until the first is given back."""
-    only = "device.driver == 'nic.example.com' && device.attributes['nic.example.com'].index == 0"
-    scene.device_class(expressions=[only])
+    scene.device_class(expressions=[EVERYTHING])
     for name, amount in {"wide": "60G", "narrow": "30G", "late": "60G"}.items():
-        scene.claim(name, scene.request(capacity=CapacityRequirements(requests={"bandwidth": amount})))
+        scene.claim(name, share(scene, amount))
         scene.pod(name, name)
         if name != "late":
             scene.runs(name)
@@ -285,14 +266,6 @@ def fabric(scene: Scene) -> Scene:
     return scene
 
 
-def report(scene: Scene, condition: str, status: str = "True") -> None:
-    """What the driver says of the device that the claim has."""
-    (result,) = scene.allocated("gpu")["devices"]["results"]
-    told = {"type": condition, "status": status, "reason": "Fabric", "lastTransitionTime": "2026-01-01T00:00:00Z"}
-    device = {name: result[name] for name in ("driver", "pool", "device")} | {"conditions": [told]}
-    scene.change("ResourceClaim", "gpu", {"status": {"devices": [device]}}, part="status")
-
-
 def moves_from(scene: Scene, device: str) -> None:
     """Wait until the claim has another device."""
     scene.until(f"another device than {device}", lambda: scene.devices("gpu") not in ([], [device]))
@@ -303,7 +276,7 @@ def test_basic_flow(fabric: Scene) -> None:
     assert "nodeName" not in pod["spec"]
     assert pod["status"]["nominatedNodeName"] in NODES
     fabric.until("the event", lambda: any(one.startswith("BindingConditionsPending") for one in fabric.events("web")))
-    report(fabric, "attached")
+    fabric.report("gpu", "attached")
     node = fabric.bound("web")
     selector = fabric.allocation("gpu")["nodeSelector"]["nodeSelectorTerms"][0]
     assert selector["matchFields"][0]["values"] == [node]
@@ -313,10 +286,10 @@ def test_failure_by_taint(fabric: Scene) -> None:
     """The driver gives up, and taints the device: another one is taken."""
     (first,) = fabric.devices("gpu")
     taint(fabric, first)
-    report(fabric, "failed")
+    fabric.report("gpu", "failed")
     moves_from(fabric, first)
     assert any("device binding failed: claim=gpu" in one for one in fabric.events("web"))
-    report(fabric, "attached")
+    fabric.report("gpu", "attached")
     fabric.bound("web")
 
 
@@ -333,9 +306,9 @@ def test_failure_by_removal(fabric: Scene) -> None:
     left = [device for device in spec["devices"] if not first.endswith(f"/{device['name']}")]
     pool = {**spec["pool"], "generation": 2}
     fabric.change("ResourceSlice", name, {"spec": {"devices": left, "pool": pool}})
-    report(fabric, "failed")
+    fabric.report("gpu", "failed")
     moves_from(fabric, first)
-    report(fabric, "attached")
+    fabric.report("gpu", "attached")
     fabric.bound("web")
 
 
@@ -350,5 +323,5 @@ def test_timeout_reached(fabric: Scene) -> None:
 def test_timeout_recovered(fabric: Scene) -> None:
     """After a timeout the pod is tried again, and bound when the device is attached this time."""
     fabric.until("the event", lambda: any("device binding timeout" in one for one in fabric.events("web")))
-    report(fabric, "attached")
+    fabric.report("gpu", "attached")
     fabric.bound("web")

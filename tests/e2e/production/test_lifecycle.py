@@ -17,6 +17,8 @@ from tests.builders import (
     make_container,
     make_device,
     make_device_taint,
+    make_pod,
+    make_priority,
     make_taint_rule,
 )
 from tests.e2e.api_client import Hands
@@ -31,6 +33,13 @@ SCHEDULED_ONTO_TAINT = (
     "has it"
 )
 ATTEMPTED = "the reference's first attempt met the taint that a new node has there for a moment"
+TAKES = "devices are preempted here with the gate DRAPreemption, which the reference has from 1.37 on"
+#: What the reference said, word for word.
+REFUSED = {
+    "p3": 'pods "p3" is forbidden: no PriorityClass with name no-such-class was found',
+    "p4": 'pods "p4" is forbidden: the integer value of priority (5) must not be provided in pod spec; '
+    "priority admission controller computed 0 from the given PriorityClass name",
+}
 ALL_REQUESTS = "`requests` is left empty where a configuration covers all of them, as the reference does from 1.37 on"
 
 
@@ -50,8 +59,8 @@ def test_template_lifecycle(stage: Stage) -> None:
     stage.template("t", stage.wanted(), claim_meta={"labels": {"from": "t"}})
     stage.use("p1", templates=["t"])
     stage.compare("bound")
-    stage.report("Running", "p1")
-    stage.report("Succeeded", "p1")
+    stage.agent_says("Running", "p1")
+    stage.agent_says("Succeeded", "p1")
     stage.compare("succeeded")
     stage.delete("Pod", "p1")
     stage.compare("deleted")
@@ -109,7 +118,7 @@ def test_taint_rule(stage: Stage) -> None:
     stage.use("p1", "c1")
     stage.use("p2", "c2")
     stage.bound("p1", "p2")
-    stage.report("Running", "p1", "p2")
+    stage.agent_says("Running", "p1", "p2")
     rule = make_taint_rule(
         "taint-rule-r", key="example.com/bad", value="x", effect="NoExecute", driver=stage.driver, time_added=""
     )
@@ -223,6 +232,22 @@ def test_kinds_of_results(stage: Stage) -> None:
         stage.use(pod, claim)
     paths = (f"claims.{claim}.status.allocation.devices.config" for claim in ("first", "sh1", "sh2"))
     stage.compare("results", dict.fromkeys(paths, ALL_REQUESTS))
+
+
+def test_preemption(stage: Stage) -> None:
+    node = stage.node("n1")
+    stage.device_class_named()
+    stage.devices_on(node, make_device("d0"))
+    stage.make(make_priority("preemption-high", 1000))
+    stage.template("t", stage.wanted(), claim_meta={"labels": {"from": "t"}})
+    stage.use("p1", templates=["t"])
+    stage.bound("p1")
+    stage.agent_says("Running", "p1")
+    stage.use("p2", templates=["t"], priority_class_name="preemption-high")
+    differs = ("pods.p1", "pods.p2.node", "pods.p2.scheduled", "claims", "events")
+    stage.compare("high priority waits or takes", dict.fromkeys(differs, TAKES))
+    for pod in (make_pod("p3", priority_class_name="no-such-class"), make_pod("p4", priority=5)):
+        assert stage.refused(pod) == REFUSED[pod.metadata.name]
 
 
 def test_pod_replaced(stage: Stage) -> None:
