@@ -21,7 +21,7 @@ from datetime import UTC, datetime
 from django.db import connection
 
 from cases import cluster
-from cases.connection import Heard, PersistentClient
+from cases.connection import ServerAnswers, PersistentClient
 from cases.figures import Figure
 from cases.installation import Installation, installed
 from cases.storm import Storm, Victim, strikes
@@ -57,7 +57,7 @@ class _Outcome:
     """What was seen from outside."""
 
     storm: Storm
-    heard: Heard = field(default_factory=Heard)
+    heard: ServerAnswers = field(default_factory=ServerAnswers)
     #: names of the pods whose creation was confirmed
     confirmed: set[str] = field(default_factory=set)
     #: seconds from quiet until no pod was without a node; None where that did not happen

@@ -111,7 +111,7 @@ PATIENCE = 30.0
 
 
 @dataclass(slots=True)
-class Heard:
+class ServerAnswers:
     """What all clients were told."""
 
     #: (method, status) -> answers
@@ -135,7 +135,7 @@ class PersistentClient:
     over one connection, which is opened again whenever it breaks.
     """
 
-    def __init__(self, connection: Connection, heard: Heard) -> None:
+    def __init__(self, connection: Connection, heard: ServerAnswers) -> None:
         self._connection = connection
         self._heard = heard
 
