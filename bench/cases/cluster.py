@@ -5,8 +5,14 @@ Objects are prepared as the API prepares them and written through the store, a h
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from datetime import UTC, datetime, timedelta
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+from django.db import connections
+from msgspec import structs
 
 from manciple.store import objects, sql
 from manciple.wire.base import ApiObject
@@ -68,11 +74,46 @@ def fill(*, nodes: int, devices: int) -> None:
     create(make_slice(node=name, devices=gpus) for name in names)
 
 
+@contextmanager
+def alive(nodes: int) -> Iterator[None]:
+    """Renews the Leases of the first `nodes` of them, as their agents would, while this is entered: none runs here."""
+    stop = threading.Event()
+    thread = threading.Thread(target=_renew, args=([f"node-{number:05}" for number in range(nodes)], stop))
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+#: Seconds between two renewals of a Lease.
+RENEWAL = 10.0
+
+
+def _renew(names: Sequence[str], stop: threading.Event) -> None:
+    """Every Lease once in `RENEWAL`, so many in a transaction as `BATCH` allows."""
+    kind = registry.by_resource("leases.coordination.k8s.io")
+    while not stop.is_set():
+        for chunk in sql.chunks(names, BATCH):
+            with objects.writing() as writer:
+                writer.load(kind, [(LEASES, name) for name in chunk])
+                for name in chunk:
+                    lease: Any = writer.get(kind, LEASES, name)
+                    writer.update(kind, structs.replace(lease, spec=_renewed(name)))
+        stop.wait(RENEWAL)
+    connections.close_all()
+
+
 def _lease(node: str) -> Lease:
-    """No agent runs here: this sign of life of the node lasts longer than any measurement."""
-    until = datetime.now(UTC) + timedelta(hours=1)
-    spec = LeaseSpec(holder_identity=node, renew_time=until.strftime("%Y-%m-%dT%H:%M:%S.%fZ"))
-    return Lease(api_version="coordination.k8s.io/v1", kind="Lease", metadata=make_meta(node, LEASES), spec=spec)
+    return Lease(
+        api_version="coordination.k8s.io/v1", kind="Lease", metadata=make_meta(node, LEASES), spec=_renewed(node)
+    )
+
+
+def _renewed(node: str) -> LeaseSpec:
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return LeaseSpec(holder_identity=node, renew_time=now)
 
 
 def pods(count: int, *, prefix: str = "pod") -> Iterable[ApiObject]:

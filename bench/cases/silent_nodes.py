@@ -76,7 +76,7 @@ def _residents(silent: int) -> Iterable[ApiObject]:
 async def _measure(
     installation: Installation, *, silent: int, rate: float, bound: dict[str, float]
 ) -> tuple[Phase, Phase]:
-    async with running(renew(installation)):
+    async with running(_renew(installation)):
         before = Phase()
         async with creating(installation, before, "before", rate):
             await until(lambda: _marked() > 0)
@@ -103,7 +103,7 @@ async def until(condition: Callable[[], bool]) -> None:
         await asyncio.sleep(0.1)
 
 
-async def renew(installation: Installation) -> None:
+async def _renew(installation: Installation) -> None:
     """The healthy nodes renew their Leases."""
     connection = installation.connect()
     while True:

@@ -17,13 +17,11 @@ from typing import Any
 from msgspec import structs
 
 from cases import cluster, cpu
-from cases.connection import running
 from cases.figures import Figure
 from cases.installation import Installation, installed
 from cases.latency import watch
-from cases.silent_nodes import Phase, creating, figures, renew, until
+from cases.silent_nodes import Phase, creating, figures, until
 from claims.models import Pod
-from inventory.models import Node
 from manciple.store import objects, sql
 from manciple.wire.base import ApiObject
 from manciple.wire.registry import registry
@@ -66,7 +64,7 @@ def measure(*, taints: int, devices: int, rate: float) -> list[Figure]:
     for chunk in sql.chunks(places, cluster.BATCH):
         _occupy(chunk)
     half = len(tainted) // 2 * devices
-    with installed(workers=2) as installation:
+    with cluster.alive(HEALTHY), installed(workers=2) as installation:
         bound: dict[str, float] = {}
         return asyncio.run(_measure(installation, places[:half], places[half:], rate=rate, bound=bound))
 
@@ -100,20 +98,18 @@ async def _measure(
     installation: Installation, first: list[_Place], second: list[_Place], *, rate: float, bound: dict[str, float]
 ) -> list[Figure]:
     threading.Thread(target=watch, args=(installation, bound), daemon=True).start()
-    async with running(renew(installation)):
-        await until(lambda: Node.objects.filter(taints=[]).count() >= HEALTHY)
-        before = Phase()
-        async with creating(installation, before, "before", rate):
-            await asyncio.sleep(BEFORE)
-        before.cpu = cpu.since(before.cpu)
-        during = Phase()
-        async with creating(installation, during, "during", rate):
-            found = [
-                *await _evicted("slices", _taint_slices, first, by=len(first)),
-                *await _evicted("rules", _taint_by_rules, second, by=len(first) + len(second)),
-            ]
-        during.cpu = cpu.since(during.cpu)
-        await until(lambda: before.posted.keys() | during.posted.keys() <= bound.keys())
+    before = Phase()
+    async with creating(installation, before, "before", rate):
+        await asyncio.sleep(BEFORE)
+    before.cpu = cpu.since(before.cpu)
+    during = Phase()
+    async with creating(installation, during, "during", rate):
+        found = [
+            *await _evicted("slices", _taint_slices, first, by=len(first)),
+            *await _evicted("rules", _taint_by_rules, second, by=len(first) + len(second)),
+        ]
+    during.cpu = cpu.since(during.cpu)
+    await until(lambda: before.posted.keys() | during.posted.keys() <= bound.keys())
     return [*figures("before", before, bound), *figures("while pods are evicted", during, bound, budget=1000), *found]
 
 
