@@ -26,7 +26,7 @@ from manciple.store.tail import latest_revision
 from manciple.wire.base import ApiObject
 from scheduling.pages.pods import documents as pod_documents
 from scheduling.pages.pods.documents import Reading
-from scheduling.pages.pods.form import PodForm, as_yaml, by_field, missing
+from scheduling.pages.pods.form import PodForm, as_yaml, complain
 from scheduling.pages.pods.views import may_create
 
 
@@ -37,15 +37,14 @@ def new_pod(request: HttpRequest) -> HttpResponse:
     person = _maker(request)
     if request.method != "POST":
         return _show(request, person, text=_first_text(request, person))
-    form = PodForm.of(request.POST)
+    form = PodForm(request.POST)
     from_form = request.POST.get("from") == "form"
     text = as_yaml(form) if from_form else request.POST.get("yaml", "").replace("\r\n", "\n")
     action = request.POST.get("action", "create")
     if from_form and action == "yaml":
-        return _show(request, person, text=text, namespace=form.namespace)
-    if from_form and (lacking := missing(form)):
-        errors = {name: [said] for name, said in lacking.items()}
-        return _show(request, person, form=form, errors=errors, status=422)
+        return _show(request, person, text=text, namespace=form.text("namespace"))
+    if from_form and not form.is_valid():
+        return _show(request, person, form=form, status=422)
     reading = _checked(text, request.POST.get("namespace", ""), person)
     if not reading.problems and action == "create":
         made, reading.problems = pod_documents.create_all(reading.documents, person)
@@ -55,7 +54,8 @@ def new_pod(request: HttpRequest) -> HttpResponse:
             messages.warning(request, f"Only {_named(made)} {'was' if len(made) == 1 else 'were'} created.")
     status = 422 if reading.problems else 200
     if from_form:
-        return _show(request, person, form=form, errors=by_field(form, reading.problems), status=status)
+        complain(form, reading.problems)
+        return _show(request, person, form=form, status=status)
     return _show(
         request, person, text=text, reading=reading, status=status, namespace=request.POST.get("namespace", "")
     )
@@ -87,7 +87,7 @@ def show_diagnostics(request: HttpRequest) -> JsonResponse:
 def show_made(request: HttpRequest) -> HttpResponse:
     """The YAML that the form makes as it stands."""
     _maker(request)
-    return render(request, "pods/made.html", {"made": as_yaml(PodForm.of(request.POST))})
+    return render(request, "pods/made.html", {"made": as_yaml(PodForm(request.POST))})
 
 
 def _maker(request: HttpRequest) -> Person:
@@ -126,7 +126,6 @@ def _show(
     *,
     text: str = "",
     form: PodForm | None = None,
-    errors: dict[str, list[str]] | None = None,
     reading: Reading | None = None,
     namespace: str = "",
     status: int = 200,
@@ -135,7 +134,14 @@ def _show(
     from_form = form is not None or (request.method != "POST" and request.GET.get("from") == "form")
     namespaces = pod_documents.editable_namespaces(person)
     chosen = namespace if namespace in namespaces else _namespace(request, person)
-    shown = form or PodForm(namespace=chosen)
+    shown = form or PodForm()
+    if not shown.is_bound:
+        shown.initial["namespace"] = chosen
+    shown.offer(
+        namespaces=namespaces,
+        classes=DeviceClass.objects.order_by("name").values_list("name", flat=True),
+        templates=[one for one in pod_documents.templates(person) if person.may_edit(one[0])],
+    )
     context: dict[str, Any] = {
         "place": "pods",
         "revision": revision,
@@ -148,10 +154,6 @@ def _show(
         "documents": len(reading.documents) if reading else 0,
         "examples": EXAMPLES,
         "form": shown,
-        "errors": errors or {},
-        "form_errors": (errors or {}).get("", []),
-        "classes": DeviceClass.objects.order_by("name").values_list("name", flat=True),
-        "templates": [one for one in pod_documents.templates(person) if person.may_edit(one[0])],
         "made": as_yaml(shown) if from_form else "",
     }
     return render(request, "pods/new.html", context, status=status)

@@ -1,4 +1,4 @@
-"""The form for a pod: from what a browser sends to the YAML that says the same, and errors back to their fields. PURE.
+"""The form for a pod: what stands in it, the YAML that says the same, and the API's complaints at its fields.
 
 Devices come from a template that exists, or from one that the form makes beside the pod for a class and a number; so
 that the claim comes and goes with the pod.
@@ -7,10 +7,13 @@ that the claim comes and goes with the pod.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from typing import Any, cast
 
+from django import forms
+
+from manciple.pages.forms import PageForm, code_input
 from scheduling.pages.history.differences import dump
 from scheduling.pages.pods.documents import DocumentProblem
 
@@ -18,42 +21,79 @@ from scheduling.pages.pods.documents import DocumentProblem
 ENTRY, REQUEST = "devices", "device"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PodForm:
-    """What stands in the form. devices: "class", "template" or "none"."""
+#: The field of the form -> what it is called where a browser sends it.
+_SENT_AS = {"device_class": "class"}
+_NO_NUMBER = "Write a whole number, 1 or more."
+_NO_SOURCE = "Choose where the devices come from."
 
-    name: str = ""
-    namespace: str = ""
-    image: str = ""
-    command: str = ""
-    devices: str = "class"
-    device_class: str = ""
-    count: str = "1"
-    template: str = ""
 
-    @classmethod
-    def of(cls, data: Mapping[str, str]) -> PodForm:
-        return cls(
-            name=data.get("name", "").strip(),
-            namespace=data.get("namespace", "").strip(),
-            image=data.get("image", "").strip(),
-            command=data.get("command", "").strip(),
-            devices=data.get("devices", "class"),
-            device_class=data.get("class", "").strip(),
-            count=data.get("count", "1").strip(),
-            template=data.get("template", "").strip(),
-        )
+class PodForm(PageForm):
+    ids = "f-%s"
+    use_required_attribute = False  # what is missing is told beside each field, and "Continue as YAML" needs nothing
+
+    name = forms.CharField(widget=code_input("trainer"), error_messages={"required": "Give the pod a name."})
+    namespace = forms.CharField(
+        widget=forms.Select({"class": "input"}), error_messages={"required": "Choose a namespace."}
+    )
+    image = forms.CharField(
+        widget=code_input("registry.example.org/team/trainer:1.0"),
+        error_messages={"required": "Name the image that the container runs."},
+    )
+    command = forms.CharField(required=False, widget=code_input("python train.py --epochs 3"))
+    devices = forms.ChoiceField(
+        choices=[(one, one) for one in ("class", "template", "none")],
+        initial="class",
+        error_messages={"required": _NO_SOURCE, "invalid_choice": _NO_SOURCE},
+    )
+    device_class = forms.CharField(required=False, widget=forms.Select({"class": "input"}))
+    count = forms.CharField(
+        required=False, initial="1", widget=forms.NumberInput({"class": "input", "min": "1", "max": "32"})
+    )
+    template = forms.CharField(required=False, widget=forms.Select({"class": "input"}))
+
+    def add_prefix(self, field_name: str) -> str:
+        return super().add_prefix(_SENT_AS.get(field_name, field_name))
+
+    def offer(self, *, namespaces: Iterable[str], classes: Iterable[str], templates: Sequence[tuple[str, str]]) -> None:
+        """What may be chosen. templates: (namespace, name), by namespace."""
+        grouped = groupby(templates, key=lambda one: one[0])
+        named: dict[str, list[Any]] = {
+            "namespace": [(one, one) for one in namespaces],
+            "device_class": [("", "Choose a class"), *((one, one) for one in classes)],
+            "template": [
+                ("", "Choose a template"),
+                *((namespace, [(name, name) for _, name in group]) for namespace, group in grouped),
+            ],
+        }
+        for name, choices in named.items():
+            cast("forms.Select", self.fields[name].widget).choices = choices
+
+    def clean(self) -> None:
+        """What has to be filled in besides depends on where the devices come from."""
+        devices, count = self.text("devices"), self.text("count")
+        if devices == "class":
+            if not self.text("device_class"):
+                self.add_error("device_class", "Choose a class.")
+            if not (count.isdecimal() and int(count) > 0):
+                self.add_error("count", _NO_NUMBER)
+        if devices == "template" and not self.text("template"):
+            self.add_error("template", "Choose a template.")
+
+    def text(self, name: str) -> str:
+        """What stands in a field, good or not."""
+        return str(self[name].value() or "").strip()
 
     @property
     def own_template(self) -> str:
         """The name of the template that the form makes."""
-        return f"{self.name}-{ENTRY}" if self.name else ENTRY
+        name = self.text("name")
+        return f"{name}-{ENTRY}" if name else ENTRY
 
 
 def documents(form: PodForm) -> list[dict[str, Any]]:
     """What the form describes, in the order in which it is created."""
     pod = _pod(form)
-    return [_template(form), pod] if form.devices == "class" else [pod]
+    return [_template(form), pod] if form.text("devices") == "class" else [pod]
 
 
 def as_yaml(form: PodForm) -> str:
@@ -61,21 +101,22 @@ def as_yaml(form: PodForm) -> str:
 
 
 def _pod(form: PodForm) -> dict[str, Any]:
-    container: dict[str, Any] = {"name": "main", "image": form.image}
-    if command := _words(form.command):
+    container: dict[str, Any] = {"name": "main", "image": form.text("image")}
+    if command := _words(form.text("command")):
         container["command"] = command
     spec: dict[str, Any] = {"restartPolicy": "Never", "containers": [container]}
-    if form.devices != "none":
+    devices = form.text("devices")
+    if devices != "none":
         container["resources"] = {"claims": [{"name": ENTRY}]}
-        name = form.own_template if form.devices == "class" else form.template
+        name = form.own_template if devices == "class" else form.text("template")
         spec["resourceClaims"] = [{"name": ENTRY, "resourceClaimTemplateName": name}]
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": _meta(form, form.name), "spec": spec}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": _meta(form, form.text("name")), "spec": spec}
 
 
 def _template(form: PodForm) -> dict[str, Any]:
-    exactly: dict[str, Any] = {"deviceClassName": form.device_class}
-    if form.count != "1":
-        exactly["count"] = int(form.count) if form.count.isdecimal() else form.count
+    exactly: dict[str, Any] = {"deviceClassName": form.text("device_class")}
+    if (count := form.text("count")) != "1":
+        exactly["count"] = int(count) if count.isdecimal() else count
     requests = [{"name": REQUEST, "exactly": exactly}]
     return {
         "apiVersion": "resource.k8s.io/v1",
@@ -86,7 +127,8 @@ def _template(form: PodForm) -> dict[str, Any]:
 
 
 def _meta(form: PodForm, name: str) -> dict[str, str]:
-    return {"name": name} | ({"namespace": form.namespace} if form.namespace else {})
+    namespace = form.text("namespace")
+    return {"name": name} | ({"namespace": namespace} if namespace else {})
 
 
 def _words(command: str) -> list[str]:
@@ -104,40 +146,19 @@ _FIELDS = (
     (".image", "image"),
     (".command", "command"),
     (".count", "count"),
-    (".deviceClassName", "class"),
+    (".deviceClassName", "device_class"),
     (".resourceClaimTemplateName", "template"),
 )
 
 
-def missing(form: PodForm) -> dict[str, str]:
-    """What a person has to fill in yet, by field."""
-    wanted = {"name": form.name, "namespace": form.namespace, "image": form.image}
-    if form.devices == "class":
-        wanted["class"] = form.device_class
-    if form.devices == "template":
-        wanted["template"] = form.template
-    said = {
-        "name": "Give the pod a name.",
-        "namespace": "Choose a namespace.",
-        "image": "Name the image that the container runs.",
-        "class": "Choose a class.",
-        "template": "Choose a template.",
-    }
-    found = {name: said[name] for name, value in wanted.items() if not value}
-    if form.devices == "class" and not (form.count.isdecimal() and int(form.count) > 0):
-        found["count"] = "Write a whole number, 1 or more."
-    return found
-
-
-def by_field(form: PodForm, problems: Iterable[DocumentProblem]) -> dict[str, list[str]]:
-    """Messages by field of the form; "" for those that concern no single one."""
-    found: dict[str, list[str]] = {}
+def complain(form: PodForm, problems: Iterable[DocumentProblem]) -> None:
+    """Put what the API says at the fields that it is about; at the form itself where that is no single one."""
     for problem in sorted(problems, key=lambda one: one.kind != "Pod"):
-        name = next((name for end, name in _FIELDS if f".{problem.field}".endswith(end)), "")
-        follows = ".resourceClaims[" in f".{problem.field}" or (name == "name" and name in found)
-        if form.devices == "class" and follows:
+        name = next((name for end, name in _FIELDS if f".{problem.field}".endswith(end)), None)
+        follows = ".resourceClaims[" in f".{problem.field}" or (name == "name" and name in form.errors)
+        if form.text("devices") == "class" and follows:
             continue  # the names of template and claim follow that of the pod, about which the same is said
         text = problem.message.removeprefix(f"{problem.field}: ")
-        if text not in found.setdefault(name, []):
-            found[name].append(text)
-    return found
+        said = form.errors.get(name) if name else form.non_field_errors()
+        if text not in (said or ()):
+            form.add_error(name, text)
