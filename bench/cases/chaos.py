@@ -21,7 +21,7 @@ from datetime import UTC, datetime
 from django.db import connection
 
 from cases import cluster
-from cases.connection import ServerAnswers, PersistentClient
+from cases.connection import PersistentClient, ServerAnswers
 from cases.figures import Figure
 from cases.installation import Installation, installed
 from cases.storm import Storm, Victim, strikes

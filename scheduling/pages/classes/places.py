@@ -1,4 +1,4 @@
-"""Says where devices are, in few words: `gpu-a01…14`, `gpu-a01…14, gpu-b02`, `gpu-c, 4 nodes`. Pure."""
+"""Says where devices are, in few words: `gpu-a01…14`, `gpu-a01…14, gpu-b02`, `4 nodes, gpu-c…`. Pure."""
 
 from __future__ import annotations
 
@@ -21,12 +21,14 @@ def folded(names: Iterable[str]) -> str:
     if len(runs) <= NAMED:
         return ", ".join(runs)
     common = _beginning(ordered).rstrip("-.0123456789")
-    return f"{common}, {len(ordered)} nodes" if common else f"{len(ordered)} nodes"
+    return f"{len(ordered)} nodes, {common}…" if common else f"{len(ordered)} nodes"
 
 
 def spelled(names: Iterable[str]) -> str:
-    """The same for the middle of a sentence: `gpu-a15 to gpu-a20`."""
+    """The same for the middle of a sentence: `gpu-a15 to gpu-a20`, `4 nodes`."""
     text = folded(names)
+    if text.endswith("…"):
+        return text.partition(",")[0]
     first, dots, last = text.partition("…")
     found = _NUMBERED.match(first)
     return f"{first} to {found[1]}{last}" if dots and found and "," not in text else text

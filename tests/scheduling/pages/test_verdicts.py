@@ -92,7 +92,7 @@ def test_the_bits_of_a_mask_are_the_places_of_its_devices(mask: int, expected: l
         ([f"gpu-a{number:02}" for number in range(1, 15)], "gpu-a01…14", "gpu-a01 to gpu-a14"),
         (["node-9", "node-10", "node-11"], "node-9…11", "node-9 to node-11"),
         (["a1", "a2", "b7"], "a1…2, b7", "a1…2, b7"),
-        (["gpu-c01", "gpu-c03", "gpu-c05", "gpu-c07"], "gpu-c, 4 nodes", "gpu-c, 4 nodes"),
+        (["gpu-c01", "gpu-c03", "gpu-c05", "gpu-c07"], "4 nodes, gpu-c…", "4 nodes"),
         (["alpha", "beta", "gamma"], "3 nodes", "3 nodes"),
         ([], "", ""),
     ],
