@@ -21,7 +21,7 @@ from django.db import Error
 
 from manciple.access.authentication.chain import CERTIFICATE, PEER, Credentials
 from manciple.access.authentication.rounds import Rounds
-from manciple.live.topics import Heard, Relay, TopicChange, heard_in, relay
+from manciple.live.topics import HeardTopics, Relay, TopicChange, heard_in, relay
 
 #: Where browsers connect.
 PATH = "/live"
@@ -47,7 +47,7 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):
     async def connect(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._telling = asyncio.Lock()
-        self._heard: Heard | None = None
+        self._heard: HeardTopics | None = None
         self._counted = ""
         self._topics: set[str] = set()
         self._revision = 0
@@ -142,7 +142,7 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):
             self._topics, self._everything = set(), False
             await self.send_json(message)
 
-    async def _look(self) -> Heard | None:
+    async def _look(self) -> HeardTopics | None:
         session = self.scope["cookies"].get(settings.SESSION_COOKIE_NAME, "")
         self._asks, before = False, self._heard
         try:

@@ -26,7 +26,7 @@ from manciple.store.tail import EventRecord, Tail, latest_revision
 TopicsOf = Callable[[EventRecord], Iterable[str]]
 
 
-class Heard(Protocol):
+class HeardTopics(Protocol):
     """What somebody may hear. Two are equal where they are the same person, who may hear the same."""
 
     @property
@@ -39,7 +39,7 @@ class Heard(Protocol):
 
 #: The key of a browser's session, and what else its socket shows -> what its person may hear; None where nobody is
 #: signed in. Asked when a socket is opened, and again for as long as it is open; reads the database.
-Sight = Callable[[str, Credentials], Heard | None]
+Sight = Callable[[str, Credentials], HeardTopics | None]
 
 _registered: dict[str, list[TopicsOf]] = {}
 _sight: list[Sight] = []
@@ -60,7 +60,7 @@ def show_only(sight: Sight) -> None:
     _sight[:] = [sight]
 
 
-def heard_in(session: str, shown: Credentials) -> Heard | None:
+def heard_in(session: str, shown: Credentials) -> HeardTopics | None:
     """What the person of this session may hear; None where nobody is signed in."""
     return _sight[0](session, shown) if _sight else None
 
