@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
 from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
@@ -117,7 +118,7 @@ def insert(model: ModelClass, columns: Sequence[str], rows: Sequence[Row]) -> No
         statement = f"INSERT INTO {table} ({listed}) VALUES ({places})"  # noqa: S608 - names of our models
         execute_many(statement, [tuple(map(_adapted, row)) for row in rows])
     elif len(rows) < COPY_FROM or _is_pipelined():  # the protocol knows no COPY in a pipeline
-        given, parameters = _given_array(columns, rows, types=_types(model, columns))
+        given, parameters = _given_array(columns, rows, types=_types(model, tuple(columns)))
         execute(f"{given} INSERT INTO {table} ({listed}) SELECT * FROM given", parameters)  # noqa: S608 - as above
     else:
         _copy(f"COPY {table} ({listed}) FROM STDIN", rows)
@@ -180,15 +181,17 @@ def given_table(columns: Sequence[str], rows: Sequence[Row]) -> tuple[str, list[
 
 
 def _given_array(columns: Sequence[str], rows: Sequence[Row], *, types: Sequence[str]) -> tuple[str, list[Any]]:
-    arrays = ", ".join(f"%s::{type_}[]" for type_ in types)
+    # %b: an array travels in its binary form. As text the driver escapes each quote of each document, in Python.
+    arrays = ", ".join(f"%b::{type_}[]" for type_ in types)
     clause = f"WITH given ({', '.join(columns)}) AS (SELECT * FROM unnest({arrays}))"  # noqa: S608 - types of our columns
     return clause, [list(values) for values in zip(*rows, strict=True)]
 
 
-def _types(model: ModelClass, columns: Sequence[str]) -> list[str]:
+@cache
+def _types(model: ModelClass, columns: tuple[str, ...]) -> tuple[str, ...]:
     types = {field.column: field.db_type(connection) or "text" for field in model._meta.concrete_fields}
     # Without its length: a cast to varchar(8) cuts what is too long, where the column itself refuses it.
-    return [types[column].partition("(")[0] for column in columns]
+    return tuple(types[column].partition("(")[0] for column in columns)
 
 
 def _among(model: ModelClass, by: Sequence[str], keys: Iterable[Row]) -> Iterator[tuple[str, str, list[Any]]]:
