@@ -14,6 +14,9 @@ Each case runs in a process of its own, on a PostgreSQL (and Redis) that it star
 
 `--case NAME` runs one of them (chaos is run only so), `--json` prints it as a line of JSON. The machine's load is told
 with each case, because figures taken on a busy machine compare only with each other.
+
+`--without authorization,audit,admission` runs it without these guards (`bench/without`), and `--compare ROUNDS` in
+turns without and with them, and prints the medians beside each other: what the guards cost.
 """
 
 from __future__ import annotations
@@ -31,7 +34,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from cases.comparison import HEAD, compare
 from cases.figures import Figure
+from without.apps import GUARDS
 
 from tests import services
 
@@ -135,6 +140,10 @@ def _run(name: str, options: Options) -> list[Figure]:
         os.environ["MANCIPLE_SECRET_KEY"] = "of a benchmark, forty characters long...."
         os.environ["MANCIPLE_ENCRYPTION_KEYS"] = "of a benchmark"
         os.environ["MANCIPLE_LOG_LEVEL"] = "WARNING"
+        if options.without:
+            os.environ["DJANGO_SETTINGS_MODULE"] = "without.settings"
+            os.environ["MANCIPLE_BENCH_WITHOUT"] = options.without
+            os.environ["PYTHONPATH"] = str(Path(__file__).parent)
         options.postgresql = servers.enter_context(services.postgresql())
         os.environ["MANCIPLE_DATABASE_URL"] = options.postgresql.url
         if name in {"clients", "latency", "silence", "taints", "live", CHAOS}:
@@ -162,6 +171,17 @@ def _told(name: str, options: Options) -> bool:
     return met
 
 
+def _compared(name: str, options: Options) -> None:
+    command = [__file__, "--case", name, "--json"]
+    for option in ("nodes", "devices", "pods", "clients"):
+        if (given := getattr(options, option)) is not None:
+            command += [f"--{option}", str(given)]
+    without = options.without or ",".join(GUARDS)
+    print(f"-- {name}, in turns without and with {without} (load average {os.getloadavg()[0]:.1f})", HEAD, sep="\n")
+    for row in compare(command, without, rounds=options.compare):
+        print(row.row())
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--case", choices=tuple(CASES))
@@ -173,7 +193,12 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=15.0, help="for so long (latency)")
     parser.add_argument("--seed", type=int, default=1, help="which processes are killed, when and for how long (chaos)")
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--without", default="", help="guards that are taken out, separated by commas")
+    parser.add_argument("--compare", type=int, default=0, metavar="ROUNDS", help="without and with guards, in turns")
     options = parser.parse_args()
+    if options.compare:
+        _compared(options.case or "clients", options)
+        return
     if options.case is not None:
         met = _told(options.case, options)
         sys.exit(options.case == CHAOS and not met)

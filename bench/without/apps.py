@@ -1,0 +1,83 @@
+"""What each guard is, and how it is taken out.
+
+    authorization   nobody is asked what they may: the authorizers, the writer's rule for parts of the system, what
+                    agents, schedulers and drivers may write, whose an object may be said to be
+    audit           no note in the log, nothing in the trail, no id in answers
+    admission       no policies and webhooks, no pod security, no account and token volume for pods
+
+Who asks is recognised in any case, and flow control goes by it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+from django.apps import AppConfig
+
+#: Names what is taken out, separated by commas.
+VARIABLE = "MANCIPLE_BENCH_WITHOUT"
+
+
+def without_authorization() -> None:
+    from claims.access import claim_status, node_restriction  # noqa: PLC0415 - once apps are ready
+    from manciple.access import authorization, in_process, ownership  # noqa: PLC0415
+    from manciple.access.attributes import Decision  # noqa: PLC0415
+    from manciple.api import first_stage  # noqa: PLC0415
+    from manciple.store import hooks  # noqa: PLC0415
+
+    allowed = Decision(True)
+    authorization._authorizers.clear()
+    authorization.register_authorizer("everything", lambda _identity, _wanted: allowed)
+    for rule in (in_process.check_writer, node_restriction.restrict_in_transaction):
+        hooks.unregister_rule(rule)
+    first_stage._gates.pop(node_restriction.check)
+    for check in (claim_status.check, ownership.check):
+        first_stage._checks.pop(check)
+
+
+def without_audit() -> None:
+    from django.conf import settings  # noqa: PLC0415
+
+    from manciple.api import auditing  # noqa: PLC0415
+    from manciple.audit import recording, trail  # noqa: PLC0415
+    from manciple.store import origins  # noqa: PLC0415
+
+    settings.MIDDLEWARE = [one for one in settings.MIDDLEWARE if not one.endswith(".audited")]
+    patches: list[tuple[Any, str, Callable[..., object]]] = [
+        (auditing, "Noting", lambda _scope, send: send),
+        (origins, "noted", lambda _origin, _identity: ""),
+        (recording, "catch_up", lambda: 0),
+        (trail, "tell", lambda _happened: None),
+    ]
+    for module, name, instead in patches:
+        setattr(module, name, instead)
+
+
+def without_admission() -> None:
+    from claims.access import pod_security, service_accounts  # noqa: PLC0415
+    from manciple.admission import door, parameters  # noqa: PLC0415
+    from manciple.api import first_stage  # noqa: PLC0415
+    from manciple.store import hooks  # noqa: PLC0415
+
+    for check in (door.check, parameters.check, pod_security.warn_of_pods):
+        first_stage._checks.pop(check)
+    hooks.unregister_rule(pod_security.check_pod)
+    first_stage._completions.pop(service_accounts.PODS)
+
+
+GUARDS: dict[str, Callable[[], None]] = {
+    "authorization": without_authorization,
+    "audit": without_audit,
+    "admission": without_admission,
+}
+
+
+class WithoutConfig(AppConfig):
+    name = "without"
+    label = "without"
+
+    def ready(self) -> None:
+        for guard in filter(None, os.environ.get(VARIABLE, "").split(",")):
+            GUARDS[guard]()
