@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable
+from functools import lru_cache
 
 from claims.kinds.containers import (
     EnvFromSource,
@@ -92,7 +93,7 @@ def validate_source(volume: Volume, path: Path, *, has_account: bool) -> Errors:
         at = path.child("downwardAPI")
         found = _validate_mode(volume.downward_api.default_mode, at, "defaultMode")
         return found + [error for item in volume.downward_api.items for error in _validate_shown_file(item, at)]
-    if volume.projected is not None:
+    if volume.projected is not None and not _is_faultless(volume.projected, has_account=has_account):
         return _validate_projected(volume.projected, path.child("projected"), has_account=has_account)
     return []
 
@@ -134,6 +135,12 @@ def _validate_shown_file(item: DownwardAPIVolumeFile, path: Path) -> Errors:
     else:
         found.append(required(path, "one of fieldRef and resourceFieldRef is required"))
     return found + _validate_mode(item.mode, path, "mode")
+
+
+@lru_cache(maxsize=256)
+def _is_faultless(projected: ProjectedVolumeSource, *, has_account: bool) -> bool:
+    """Remembered, because nearly every pod has the same one: that of its account's token."""
+    return not _validate_projected(projected, Path(), has_account=has_account)
 
 
 def _validate_projected(projected: ProjectedVolumeSource, path: Path, *, has_account: bool) -> Errors:

@@ -30,16 +30,12 @@ def check_writer(_writer: Writer, write: Write) -> None:
     identity = write.identity
     if identity.admitted or MASTERS in identity.groups:
         return
-    first, *others = wanted_by(write)
-    if not any(authorization.decide(identity, wanted).allowed for wanted in others):
-        authorization.demand(identity, first)
-
-
-def wanted_by(write: Write) -> list[Attributes]:
-    """What the write wants, in the words of requests that would do the same."""
-    meta = (write.new or write.old).metadata
     verbs = ("create",) if write.subresource == _BINDING else _VERBS[write.operation]
-    return [
-        on_object(verb, write.kind, namespace=meta.namespace, name=meta.name, subresource=write.subresource)
-        for verb in verbs
-    ]
+    if not any(authorization.decide(identity, _wanted(verb, write)).allowed for verb in verbs):
+        authorization.demand(identity, _wanted(verbs[0], write))
+
+
+def _wanted(verb: str, write: Write) -> Attributes:
+    """What the write wants, in the words of a request that would do the same."""
+    meta = (write.new or write.old).metadata
+    return on_object(verb, write.kind, namespace=meta.namespace, name=meta.name, subresource=write.subresource)

@@ -25,7 +25,7 @@ from typing import Any
 from manciple.access.attributes import Attributes, Decision
 from manciple.access.authorization import HeldRules, register_authorizer
 from manciple.access.kinds import default_roles, roles
-from manciple.access.kinds.policy_rules import ALL, CompiledRules, Place, places_of
+from manciple.access.kinds.policy_rules import ALL, CompiledRules, Place, names_matter, places_of
 from manciple.access.kinds.roles import AnyBinding, ClusterRole, PolicyRule, RoleBinding, RoleRef, Subject
 from manciple.store import announce, hooks
 from manciple.store.follower import Follower, View
@@ -66,11 +66,12 @@ class Grant:
 class Merged:
     """What many grants allow together, and which of them each is due to."""
 
-    __slots__ = ("_paths", "_resources", "missing", "names_matter")
+    __slots__ = ("_paths", "_resources", "missing", "named")
 
     def __init__(self, grants: Iterable[Grant], known: Mapping[RoleKey, CompiledRules]) -> None:
         self.missing: list[str] = []
-        self.names_matter = False
+        #: see CompiledRules
+        self.named: frozenset[tuple[Place, str]] = frozenset()
         #: place -> (verb, name or None) -> the first grant of it
         self._resources: dict[Place, dict[tuple[str, str | None], Grant]] = {}
         self._paths: list[tuple[CompiledRules, Grant]] = []
@@ -82,7 +83,7 @@ class Merged:
                 self._take(rules, grant)
 
     def _take(self, rules: CompiledRules, grant: Grant) -> None:
-        self.names_matter = self.names_matter or rules.names_matter
+        self.named |= rules.named
         if rules.paths:
             self._paths.append((rules, grant))
         for place, verbs in rules.resources.items():
@@ -349,7 +350,10 @@ def authorize(identity: Identity, wanted: Attributes) -> Decision:
 
 
 def decide(held: Policy, identity: Identity, wanted: Attributes) -> Decision:
-    """Names are left out of what is remembered where no role of the asker speaks of any (None then stands there)."""
+    """Names are left out of what is remembered where no role of the asker speaks of any for such a request.
+
+    Where one does, None stands there, and the decisions stand beside it, each with its name.
+    """
     decided = held.decided
     key = (
         identity.name,
@@ -397,14 +401,14 @@ def _find(
     if len(grants) > MANY:
         merged = held.merge(scope)
         missing.extend(merged.missing)
-        return merged.find(wanted, places), merged.names_matter
+        return merged.find(wanted, places), names_matter(merged.named, wanted, places)
     by_name = False
     for _, grant in grants:
         rules = held.roles.get(grant.role)
         if rules is None:
             missing.append(_missing(grant.role))
             continue
-        by_name = by_name or rules.names_matter
+        by_name = by_name or names_matter(rules.named, wanted, places)
         if rules.allow(wanted, places):
             return grant, by_name
     return None, by_name

@@ -231,7 +231,7 @@ class FairQueues:
 
     def _seat(self) -> None:
         """Give free seats to those whose turn it is."""
-        while self._seats < self._limits.seats and (found := self._next()):
+        while self._waiting and self._seats < self._limits.seats and (found := self._next()):
             level, name = found
             flow = self._flows[level][name]
             ticket = flow.line.popleft()
@@ -254,7 +254,8 @@ class FairQueues:
 
     def _next(self) -> tuple[Level, str] | None:
         """Whose turn it is; None where nobody waits who may have another seat."""
-        ready = ((level, name) for level in SHARES if (name := self._next_of(level)))
+        waiting = (level for level in SHARES if self.counts[level].waiting)
+        ready = ((level, name) for level in waiting if (name := self._next_of(level)))
         return min(ready, key=lambda one: self.counts[one[0]].executing / SHARES[one[0]], default=None)
 
     def _next_of(self, level: Level) -> str:

@@ -31,10 +31,20 @@ from django.conf import settings
 
 from manciple.access.authentication import chain
 from manciple.api.answers import BODY_LIMIT, body_too_large, status_of
-from manciple.api.door import CERTIFICATE, IDENTITY, ORIGIN, PEER, admit, attributes_of
+from manciple.api.door import CERTIFICATE, IDENTITY, ORIGIN, PEER, SHOWN, admit, attributes_of
 from manciple.api.flow import FairQueues, FlowLimits, Level, Overflow, Senders, level_of
 from manciple.api.request_metrics import in_line, watch_queues
-from manciple.api.streams import Receive, Scope, Send, begin_refusal, in_reader, query_of, refuse, shown_in
+from manciple.api.streams import (
+    Receive,
+    Scope,
+    Send,
+    begin_refusal,
+    headers_of,
+    in_reader,
+    query_of,
+    refuse,
+    shown_in,
+)
 from manciple.wire.errors import ApiError, RequestTimeout, TooManyRequests
 from manciple.wire.identity import Identity
 
@@ -105,6 +115,7 @@ class ThreadedWsgi:
         environ: Any = build_environ(_unambiguous(scope), readable)
         environ["CONTENT_LENGTH"] = str(len(body))
         environ[IDENTITY] = scope.get(IDENTITY)
+        environ[SHOWN] = scope.get(SHOWN)
         environ[CERTIFICATE] = scope.get(CERTIFICATE)
         environ[PEER] = scope.get(PEER, "")
         environ[ORIGIN] = scope.get(ORIGIN)
@@ -135,14 +146,16 @@ def flow_of(scope: Scope, senders: Senders) -> tuple[Level, str]:
 
 def _learn(scope: Scope, senders: Senders) -> None:
     """Note whose request it was, where that came out in the thread alone."""
+    if scope.get(IDENTITY) is not None:
+        return
     origin, credential = scope.get(ORIGIN), _credential(scope)
     sender = (origin.impersonator or origin.identity) if origin else None
-    if credential and sender is not None and sender.name and scope.get(IDENTITY) is None:
+    if credential and sender is not None and sender.name:
         senders.note(credential, sender)
 
 
 def _credential(scope: Scope) -> str:
-    return next((value.decode("latin-1") for value in _header(scope, b"authorization")), "")
+    return headers_of(scope).get("authorization", "")
 
 
 def _too_many(refused: Overflow) -> TooManyRequests:
@@ -244,7 +257,7 @@ async def _recognise(scope: Scope) -> None:
     """
     if not _is_below(scope["path"], _API):
         return
-    shown = shown_in(scope)
+    shown = scope[SHOWN] = shown_in(scope)
     if not _is_long(scope):
         scope[IDENTITY] = chain.remembered(shown)
         return
@@ -258,16 +271,11 @@ async def _recognise(scope: Scope) -> None:
     scope[IDENTITY] = await in_reader(recognise)
 
 
-def _header(scope: Scope, wanted: bytes) -> list[bytes]:
-    return [value for name, value in scope["headers"] if name == wanted]
-
-
 def _announced(scope: Scope) -> int:
     """Bytes of the body; -1 where the request does not say."""
-    if _header(scope, b"transfer-encoding"):
-        return -1
-    length = next(iter(_header(scope, b"content-length")), b"0")
-    return int(length) if length.isdigit() else -1
+    headers = headers_of(scope)
+    length = "" if "transfer-encoding" in headers else headers.get("content-length", "0")
+    return int(length) if length.isascii() and length.isdigit() else -1
 
 
 def _is_long(scope: Scope) -> bool:

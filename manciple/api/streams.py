@@ -55,6 +55,8 @@ ASKED_AGAIN = 60.0
 #: Answers from here on say that the question could not be answered.
 INTERNAL_ERROR = 500
 
+#: Where a scope keeps its headers once they were read.
+HEADERS = "manciple.headers"
 #: Threads in which watches read the database: few, because every thread keeps a connection.
 readers = ThreadPoolExecutor(max_workers=4, thread_name_prefix="watch-reader")
 
@@ -351,15 +353,21 @@ async def begin_refusal(error: ApiError, send: Send, *, last: bool) -> None:
 
 
 def headers_of(scope: Scope) -> dict[str, str]:
-    """By names in lower case; a repeated one is one list (RFC 9110, 5.3)."""
+    """By names in lower case; a repeated one is one list (RFC 9110, 5.3). The scope keeps them from then on."""
+    known: dict[str, str] | None = scope.get(HEADERS)
+    if known is not None:
+        return known
     found: dict[str, str] = {}
     for name, value in scope["headers"]:
         key, text = name.decode("latin-1").lower(), value.decode("latin-1")
         found[key] = f"{found[key]},{text}" if key in found else text
+    scope[HEADERS] = found
     return found
 
 
 def query_of(scope: Scope) -> dict[str, str]:
+    if not scope["query_string"]:
+        return {}
     return dict(parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True))
 
 

@@ -44,10 +44,11 @@ from manciple.store import hooks
 from manciple.store.records import DeletionAnswer
 from manciple.wire import codec
 from manciple.wire.machinery import DeleteOptions
-from manciple.wire.registry import Kind, Served
+from manciple.wire.registry import Kind, Served, registry
 
 #: Where the API lives; everything else is pages.
 URLCONF = "manciple.api.urls"
+_RESOURCES = ("/api/v1/", "/apis/")
 
 GetResponse = Callable[[HttpRequest], HttpResponse]
 
@@ -55,7 +56,11 @@ GetResponse = Callable[[HttpRequest], HttpResponse]
 def answer_api_first(get_response: GetResponse) -> GetResponse:
     """A middleware (see Django's "function-based middleware")."""
 
+    of_resources = ResourceView.as_view()
+
     def answer(request: HttpRequest) -> HttpResponse:
+        if _names_a_resource(request.path_info):
+            return of_resources(request)
         try:
             found = resolve(request.path_info, URLCONF)
         except Resolver404:
@@ -64,6 +69,14 @@ def answer_api_first(get_response: GetResponse) -> GetResponse:
         return response
 
     return answer
+
+
+def _names_a_resource(path: str) -> bool:
+    """Whether the path is that of a kind in the store, as nearly all are: then no pattern need be tried."""
+    if not path.startswith(_RESOURCES) or "//" in path:
+        return False
+    where = requests.parse_path(path)
+    return where is not None and registry.served(where.group, where.version, where.plural) is not None
 
 
 #: Kinds whose DELETE answers a Status once the object is gone; the others answer the object (ReturnDeletedObject).
@@ -99,6 +112,11 @@ class ApiView(APIView):
     renderer_classes = [JSONRenderer]
     http_method_names = ["get", "post", "put", "patch", "delete"]
 
+    @property
+    def http(self) -> HttpRequest:
+        """Django's request: DRF's passes each look at it through __getattr__."""
+        return self.request._request
+
     def http_method_not_allowed(self, _request: Request, *_args: Any, **_kwargs: Any) -> HttpResponse:  # type: ignore[override]
         raise unsupported_method()
 
@@ -124,7 +142,7 @@ class ResourceView(ApiView):
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         """Raises: Unauthorized before anything else, NotFound for a path that nothing is served at."""
         super().initial(request, *args, **kwargs)
-        path = requests.parse_path(request.path)
+        path = requests.parse_path(self.http.path)
         served = path.served() if path else None
         if path is None or served is None:
             raise unknown_path()
@@ -137,25 +155,25 @@ class ResourceView(ApiView):
     def kind(self) -> Kind:
         return self.served.kind
 
-    def get(self, request: Request, **_: Any) -> HttpResponse:
-        form = _form(request)
+    def get(self, _request: Request, **_: Any) -> HttpResponse:
+        form = _form(self.http)
         below = subresources.find(self.kind, self.where.subresource)
         if isinstance(below, Computed):
             return document_answer(below.answer(self.where.namespace, self.where.name), pretty=form.pretty)
         if below is not None:
             raise unsupported_method()  # a stream is answered before it comes here
         if not self.where.name:
-            return self._list(request, form)
+            return self._list(form)
         stored = verbs.get(
             self.kind,
             namespace=self.where.namespace,
             name=self.where.name,
-            resource_version=request.GET.get("resourceVersion", ""),
+            resource_version=self.http.GET.get("resourceVersion", ""),
         )
         return _shaped(self.served, stored.text, form)
 
-    def _list(self, request: Request, form: Form) -> HttpResponse:
-        wanted = requests.list_options(self.kind, request.GET)
+    def _list(self, form: Form) -> HttpResponse:
+        wanted = requests.list_options(self.kind, self.http.GET)
         page = verbs.list_page(self.kind, namespace=self.where.namespace, options=wanted)
         return _finished(answers.list_text(self.served, page, form, now=time.time()), form)
 
@@ -166,8 +184,8 @@ class ResourceView(ApiView):
         if self.where.name or (self.kind.namespaced and not self.where.namespace):
             raise unsupported_method()
         self._need_verb("create")
-        form = _form(request)
-        wanted = requests.write_options(request.GET, operation="Create")
+        form = _form(self.http)
+        wanted = requests.write_options(self.http.GET, operation="Create")
         decoded = self._decoded(request, wanted.strictness)
         made = verbs.create(
             self.kind,
@@ -179,11 +197,11 @@ class ResourceView(ApiView):
         return self._object(made, form, code=201, warnings=decoded.warnings)
 
     def _connect(self, request: Request, below: Connected) -> HttpResponse:
-        wanted = requests.write_options(request.GET, operation="Create")
+        wanted = requests.write_options(self.http.GET, operation="Create")
         status = below.post(
             self.kind,
             self.where,
-            body_of(request),
+            body_of(self.http),
             content_type=request.content_type or "",
             identity=identity_of(request),
             options=wanted,
@@ -192,8 +210,8 @@ class ResourceView(ApiView):
 
     def put(self, request: Request, **_: Any) -> HttpResponse:
         self._need_object("update")
-        form = _form(request)
-        wanted = requests.write_options(request.GET, operation="Update")
+        form = _form(self.http)
+        wanted = requests.write_options(self.http.GET, operation="Update")
         decoded = self._decoded(request, wanted.strictness)
         written = verbs.update(
             self.kind,
@@ -202,18 +220,18 @@ class ResourceView(ApiView):
             name=self.where.name,
             identity=identity_of(request),
             subresource=self.where.subresource,
-            manager=_manager(request, wanted),
+            manager=_manager(self.http, wanted),
             dry_run=wanted.dry_run,
         )
         return self._object(written.object, form, code=201 if written.created else 200, warnings=decoded.warnings)
 
     def patch(self, request: Request, **_: Any) -> HttpResponse:
         self._need_object("patch")
-        form = _form(request)
+        form = _form(self.http)
         media = patches.media_type(request.content_type or "")
         applying = media == patches.APPLY_PATCH
-        wanted = requests.write_options(request.GET, operation="Patch", applies=applying)
-        identity, body = identity_of(request), body_of(request)
+        wanted = requests.write_options(self.http.GET, operation="Patch", applies=applying)
+        identity, body = identity_of(request), body_of(self.http)
         if applying:
             applied = patches.apply(self.served, self.where, body, identity=identity, options=wanted)
             code = 201 if applied.written.created else 200
@@ -226,7 +244,7 @@ class ResourceView(ApiView):
             name=self.where.name,
             identity=identity,
             subresource=self.where.subresource,
-            manager=_manager(request, wanted),
+            manager=_manager(self.http, wanted),
             dry_run=wanted.dry_run,
         )
         return self._object(written.object, form, warnings=patch.warnings)
@@ -235,9 +253,9 @@ class ResourceView(ApiView):
         if self.where.subresource:
             raise unsupported_method()
         self._need_verb("delete" if self.where.name else "deletecollection")
-        form = _form(request)
+        form = _form(self.http)
         wanted = requests.delete_options(
-            requests.decode_delete_options(body_of(request), request.content_type or ""), request.GET
+            requests.decode_delete_options(body_of(self.http), request.content_type or ""), self.http.GET
         )
         if not self.where.name:
             return self._delete_collection(request, wanted, form)
@@ -260,7 +278,7 @@ class ResourceView(ApiView):
     def _delete_collection(self, request: Request, wanted: DeleteOptions, form: Form) -> HttpResponse:
         if self.kind.namespaced and not self.where.namespace:
             raise unsupported_method()
-        selected = requests.list_options(self.kind, request.GET)
+        selected = requests.list_options(self.kind, self.http.GET)
         page = verbs.delete_all(
             self.kind,
             namespace=self.where.namespace,
@@ -283,7 +301,7 @@ class ResourceView(ApiView):
 
     def _decoded(self, request: Request, strictness: codec.Strictness) -> codec.Decoded:
         return requests.decode_object(
-            self.served, body_of(request), content_type=request.content_type or "", strictness=strictness
+            self.served, body_of(self.http), content_type=request.content_type or "", strictness=strictness
         )
 
     def _object(self, obj: Any, form: Form, *, code: int = 200, warnings: Any = ()) -> HttpResponse:
@@ -297,10 +315,10 @@ class ReviewView(ApiView):
         kind = reviews.REVIEWS.get((group, "v1", plural))
         if kind is None:
             raise unknown_path()
-        wanted = requests.write_options(request.GET, operation="Create")
+        wanted = requests.write_options(self.http.GET, operation="Create")
         decoded = requests.decode_object(
             Served(kind, kind.version),
-            body_of(request),
+            body_of(self.http),
             content_type=request.content_type or "",
             strictness=wanted.strictness,
         )
@@ -328,13 +346,13 @@ def _known_subresource(path: ResourcePath, served: Served) -> bool:
     return subresources.find(served.kind, name) is not None
 
 
-def _manager(request: Request, wanted: requests.WriteOptions) -> str:
+def _manager(http: HttpRequest, wanted: requests.WriteOptions) -> str:
     """Who makes a change: the fieldManager, else the first word of the client's name (upstream: managerOrUserAgent)."""
-    return wanted.field_manager or request.headers.get("User-Agent", "").partition("/")[0]
+    return wanted.field_manager or http.META.get("HTTP_USER_AGENT", "").partition("/")[0]
 
 
-def _form(request: Request) -> Form:
-    return wanted_form(request.headers.get("Accept", ""), request.GET)
+def _form(http: HttpRequest) -> Form:
+    return wanted_form(http.META.get("HTTP_ACCEPT", ""), http.GET)
 
 
 def _shaped(served: Served, text: str, form: Form, *, code: int = 200, warnings: Any = ()) -> HttpResponse:

@@ -268,8 +268,11 @@ logs.describe(_of_request)
 def collecting(request: Origin | None = None) -> Iterator[Remarks]:
     """Collect what is said within. request: the one that begins here; None where it began before."""
     told = Remarks(request or origin())
-    with using(told):
+    before = _collector.set(told)
+    try:
         yield told
+    finally:
+        _collector.reset(before)
 
 
 def warn(text: str) -> None:

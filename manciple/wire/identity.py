@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 #: Every identity that showed a valid token belongs to this group.
 AUTHENTICATED = "system:authenticated"
@@ -43,7 +43,7 @@ class Identity:
 
     def let_in(self) -> Identity:
         """The same, once it was allowed to do what it is about to do."""
-        return replace(self, admitted=True)
+        return Identity(self.name, self.groups, self.uid, self.extra, admitted=True)
 
     def extras(self, key: str) -> tuple[str, ...]:
         """The values of one extra; () where the credential does not say."""

@@ -9,7 +9,7 @@ pkg/controller/clusterroleaggregation of Kubernetes 1.36.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from msgspec.structs import replace
 
@@ -39,12 +39,10 @@ def places_of(wanted: Attributes) -> tuple[Place, ...]:
 class CompiledRules:
     """The rules of one role, ready to be asked."""
 
-    __slots__ = ("names_matter", "paths", "resources", "rules")
+    __slots__ = ("named", "paths", "resources", "rules")
 
     def __init__(self, rules: Sequence[PolicyRule]) -> None:
         self.rules = tuple(rules)
-        #: some rule allows something on single objects only
-        self.names_matter = any(rule.resource_names for rule in rules)
         #: place -> verb -> names
         self.resources: dict[Place, dict[str, Names]] = {}
         #: verbs on paths
@@ -53,6 +51,10 @@ class CompiledRules:
             for group in rule.api_groups:
                 for resource in rule.resources:
                     _add(self.resources.setdefault((group, resource), {}), rule)
+        #: what is allowed on single objects only
+        self.named = frozenset(
+            (place, verb) for place, verbs in self.resources.items() for verb, names in verbs.items() if names
+        )
 
     def allow(self, wanted: Attributes, places: Sequence[Place]) -> bool:
         """places: `places_of(wanted)`, worked out once for all roles that are asked."""
@@ -73,6 +75,13 @@ class CompiledRules:
             (wanted.verb in verbs or ALL in verbs) and any(url_covers(url, wanted.path) for url in urls)
             for verbs, urls in self.paths
         )
+
+
+def names_matter(named: Collection[tuple[Place, str]], wanted: Attributes, places: Sequence[Place]) -> bool:
+    """Whether the name of what is wanted may decide. named: what is allowed on single objects only."""
+    if not named or wanted.path:
+        return False
+    return any((place, verb) in named for place in places for verb in (wanted.verb, ALL))
 
 
 def _add(verbs: dict[str, Names], rule: PolicyRule) -> None:
