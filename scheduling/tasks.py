@@ -176,9 +176,10 @@ def change_of(sketch: Sketch) -> Change:
     if change == MODIFIED:
         if sketch.deleting:
             change = DELETING
-        if sketch.fields.get("status.phase") in hints.FINISHED_PHASES:
+        fields = sketch.fields
+        if fields.get("status.phase") in hints.FINISHED_PHASES:
             change = FINISHED
-        elif change == MODIFIED and sketch.fields.get("spec.nodeName"):
+        elif change == MODIFIED and fields.get("spec.nodeName"):
             change = BOUND
     return sketch.resource, change
 

@@ -48,8 +48,11 @@ class Announcer:
 
     def newest(self, resources: Collection[str]) -> int:
         """The newest revision that was announced of any of `resources`; 0 for none."""
-        newest = self._newest
-        return max([newest.get("", 0), *(newest.get(resource, 0) for resource in resources)])
+        told = self._newest
+        newest = told.get("", 0)
+        for resource in resources:  # asked at every decision: no list, no generator
+            newest = max(newest, told.get(resource, 0))
+        return newest
 
     def forget(self) -> None:
         """Nothing was announced yet."""

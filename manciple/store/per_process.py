@@ -22,6 +22,8 @@ class PerProcess(Generic[T]):
         os.register_at_fork(after_in_child=self.forget)
 
     def __call__(self) -> T:
+        if made := self._made:  # asked all the time, and made once
+            return made[0]
         with self._guard:
             if not self._made:
                 self._made.append(self._make())

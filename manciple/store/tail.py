@@ -109,7 +109,12 @@ class Sketch(NamedTuple):
     resource: str
     type: EventType
     deleting: bool  # metadata.deletionTimestamp is set
-    fields: dict[str, str]  # the selectable ones
+    stored_fields: str = "{}"
+
+    @property
+    def fields(self) -> dict[str, str]:
+        """The selectable ones. Read where somebody asks: most of what dispatchers see concerns nobody's fields."""
+        return records.load(self.stored_fields)
 
 
 def sketches_after(revision: int, *, resources: Collection[str], limit: int) -> Stretch[Sketch]:
@@ -120,7 +125,7 @@ def sketches_after(revision: int, *, resources: Collection[str], limit: int) -> 
     conditions = f" AND (resource IN ({_places(resources)}) OR type = 'DELETED')"
     found = _read(_SKETCHED, conditions, revision, resources, limit)
     sketches = [
-        Sketch(number, resource, type_, bool(deleting), records.load(fields))
+        Sketch(number, resource, type_, bool(deleting), fields)
         for number, resource, type_, deleting, fields in found.changes
     ]
     return Stretch(sketches, found.revision, found.more)

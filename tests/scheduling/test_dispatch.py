@@ -10,6 +10,7 @@ from contextlib import contextmanager
 import pytest
 
 from manciple.store import announce
+from manciple.store.records import EventType, dump
 from manciple.store.tail import Sketch
 from manciple.wire.base import ObjectMeta
 from manciple.wire.machinery import Lease
@@ -53,15 +54,24 @@ def test_change_concerns(phrase: str) -> None:
 
 
 NODE = {"spec.nodeName": "node-1"}
+
+
+def _sketch(resource: str, type_: EventType, fields: dict[str, str], *, deleting: bool = False) -> Sketch:
+    return Sketch(7, resource, type_, deleting, dump(fields))
+
+
 CHANGES: dict[str, tuple[Sketch, str]] = {
-    "one that came": (Sketch(7, "pods", "ADDED", False, NODE), "ADDED"),
-    "one that went": (Sketch(7, "pods", "DELETED", True, NODE), "DELETED"),
-    "an unbound pod": (Sketch(7, "pods", "MODIFIED", False, {"spec.nodeName": ""}), "MODIFIED"),
-    "a bound pod": (Sketch(7, "pods", "MODIFIED", False, NODE), "BOUND"),
-    "a bound pod on its way out": (Sketch(7, "pods", "MODIFIED", True, NODE), "DELETING"),
-    "a pod that ended": (Sketch(7, "pods", "MODIFIED", False, {**NODE, "status.phase": "Failed"}), "FINISHED"),
-    "one that ended on its way out": (Sketch(7, "pods", "MODIFIED", True, {"status.phase": "Succeeded"}), "FINISHED"),
-    "any other thing": (Sketch(7, CLAIMS, "MODIFIED", False, {}), "MODIFIED"),
+    "one that came": (_sketch("pods", "ADDED", NODE), "ADDED"),
+    "one that went": (_sketch("pods", "DELETED", NODE, deleting=True), "DELETED"),
+    "an unbound pod": (_sketch("pods", "MODIFIED", {"spec.nodeName": ""}), "MODIFIED"),
+    "a bound pod": (_sketch("pods", "MODIFIED", NODE), "BOUND"),
+    "a bound pod on its way out": (_sketch("pods", "MODIFIED", NODE, deleting=True), "DELETING"),
+    "a pod that ended": (_sketch("pods", "MODIFIED", {**NODE, "status.phase": "Failed"}), "FINISHED"),
+    "one that ended on its way out": (
+        _sketch("pods", "MODIFIED", {"status.phase": "Succeeded"}, deleting=True),
+        "FINISHED",
+    ),
+    "any other thing": (_sketch(CLAIMS, "MODIFIED", {}), "MODIFIED"),
 }
 
 
