@@ -8,6 +8,7 @@ Each case runs in a process of its own, on a PostgreSQL (and Redis) that it star
     latency     POST pod -> bound, seen through a watch, at a steady rate: API process, beat, two workers
     silence     the same while a thousand other nodes fall silent at once
     taints      the same while 5,000 devices that pods hold are tainted NoExecute
+    simulate    what an autoscaler waits for: simulations of 1,000 pods on 500 nodes
     page        the device page's server time, whole and for one pool
     live        commit -> message on an open page's WebSocket
     chaos       clients create pods while every process is killed at random: what must hold afterwards (`make chaos`)
@@ -93,6 +94,12 @@ def _taints(options: Options) -> list[Figure]:
     return taints.measure(taints=options.pods or 10_000, devices=options.devices or 10, rate=options.rate)
 
 
+def _simulate(options: Options) -> list[Figure]:
+    from cases import simulations  # noqa: PLC0415
+
+    return simulations.measure(nodes=options.nodes or 500, devices=options.devices or 10, pods=options.pods or 1000)
+
+
 def _page(options: Options) -> list[Figure]:
     from cases import pages  # noqa: PLC0415
 
@@ -126,6 +133,7 @@ CASES: dict[str, Callable[[Options], list[Figure]]] = {
     "latency": _latency,
     "silence": _silence,
     "taints": _taints,
+    "simulate": _simulate,
     "page": _page,
     "live": _live,
     CHAOS: _chaos,
@@ -146,7 +154,7 @@ def _run(name: str, options: Options) -> list[Figure]:
             os.environ["PYTHONPATH"] = str(Path(__file__).parent)
         options.postgresql = servers.enter_context(services.postgresql())
         os.environ["MANCIPLE_DATABASE_URL"] = options.postgresql.url
-        if name in {"clients", "latency", "silence", "taints", "live", CHAOS}:
+        if name in {"clients", "latency", "silence", "taints", "simulate", "live", CHAOS}:
             options.redis = servers.enter_context(services.redis_server())
             os.environ["MANCIPLE_REDIS_URL"] = options.redis.url
         import django  # noqa: PLC0415 - its settings are read from the environment

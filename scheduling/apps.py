@@ -20,9 +20,11 @@ class SchedulingConfig(AppConfig):
         device_rules.set_checker(checker(settings.FEATURE_GATES))
         # Models can be imported from here on only.
         from scheduling import cluster_metrics, live  # noqa: F401, PLC0415 - what it tells is registered with its import
+        from scheduling.autoscaling import endpoints  # noqa: PLC0415
         from scheduling.explanations import current  # noqa: PLC0415
 
         current.register()
+        endpoints.register()
         live.register()
 
 

@@ -8,7 +8,8 @@ pod that asks for any. PURE; one thread at a time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from claims.kinds.pod_preparation import requests_of
@@ -100,6 +101,8 @@ class NodeTable:
         #: nodes with a taint that pods would rather avoid
         self._softly_tainted: set[str] = set()
         self.neighbours = Neighbours()
+        #: the one node that is asked, where not all are
+        self._only: str | None = None
 
     def __len__(self) -> int:
         return len(self._nodes)
@@ -214,7 +217,7 @@ class NodeTable:
 
     def filter(self, pod: Pod, claims: Sequence[ResourceClaim] = ()) -> FilterResult:
         """Ask every node about `pod`. claims: those of the pod's claims that are allocated already."""
-        shape = self._shape_of(pod)
+        shape = self._asked_of(self._shape_of(pod))
         rules = self.neighbours.rules_for(pod, self._nodes)
         bound = [(claim, selector) for claim in claims if (selector := _node_selector(claim)) is not None]
         if rules is None and not bound:
@@ -232,6 +235,22 @@ class NodeTable:
             else:
                 fitting.append(view)
         return FilterResult(fitting=tuple(fitting), refused=refused, elsewhere=tuple(elsewhere.values()))
+
+    @contextmanager
+    def only(self, name: str) -> Iterator[None]:
+        """Within it, `filter` asks this node alone."""
+        self._only = name
+        try:
+            yield
+        finally:
+            self._only = None
+
+    def _asked_of(self, shape: _Shape) -> _Shape:
+        if self._only is None:
+            return shape
+        fitting = {name: view for name, view in [(self._only, shape.fitting.get(self._only))] if view is not None}
+        refused = {name: shape.refused[name] for name in (self._only,) if name in shape.refused}
+        return _Shape(shape.needs, fitting=fitting, refused=refused)
 
     def preference(self, pod: Pod) -> Callable[[str], int] | None:
         """What the pod would rather, as one number for a node's name, higher is better; None where all are the same.

@@ -265,8 +265,8 @@ def _entries(placement: Placement, workload: Workload) -> list[tuple[str, Resour
     return [(entry, by_name[name]) for entry, name in pairs if name in by_name and entry in workload.claims]
 
 
-def shape_of(node: str) -> Callable[[int], NewNode]:
-    """What makes nodes like `node`, by number. Raises: NotFound for a node that does not exist."""
+def shape_of(node: str, called: str = "") -> Callable[[int], NewNode]:
+    """What makes nodes like `node`, by number; see `like`. Raises: NotFound for a node that does not exist."""
     stored = objects.get(kind(NODES), "", node)
     if stored is None:
         raise NotFound.of("nodes", node)
@@ -275,7 +275,7 @@ def shape_of(node: str) -> Callable[[int], NewNode]:
     pools = PublishedSlice.objects.filter(driver__in={driver for driver, _ in own}, pool__in={pool for _, pool in own})
     keys = [("", name) for name in pools.values_list("name", flat=True)]
     slices = [decoded(one, ResourceSlice) for one in objects.get_many(kind(SLICES), keys)]
-    return lambda number: like(model, slices, number)
+    return lambda number: like(model, slices, number, called=called)
 
 
 def _known(claim: ResourceClaim) -> ResourceClaim | None:

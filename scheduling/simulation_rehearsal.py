@@ -169,9 +169,12 @@ def spoken(text: str) -> str:
     return _NEW.sub(r"new node \2 like \1", text) if IMAGINED in text else text
 
 
-def like(model: Node, slices: Sequence[ResourceSlice], number: int) -> NewNode:
-    """Number `number` (from 1) of the nodes like `model`. slices: whatever is published for it."""
-    name = f"{model.metadata.name}{IMAGINED}{number}"
+def like(model: Node, slices: Sequence[ResourceSlice], number: int, called: str = "") -> NewNode:
+    """Number `number` (from 1) of the nodes like `model`. slices: whatever is published for it.
+
+    called: what stands before the number in its name, where that is not the model's.
+    """
+    name = f"{called or model.metadata.name}{IMAGINED}{number}"
     labels = dict(model.metadata.labels)
     if HOSTNAME_LABEL in labels:
         labels[HOSTNAME_LABEL] = name

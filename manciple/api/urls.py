@@ -39,7 +39,7 @@ def _review_paths() -> Iterator[URLPattern]:
     for (group, version, plural), kind in reviews.REVIEWS.items():
         below = "namespaces/<str:namespace>/" if kind.namespaced else ""
         view = views.ReviewView.as_view()
-        yield path(f"apis/{group}/{version}/{below}{plural}", view, {"group": group, "plural": plural})
+        yield path(f"apis/{group}/{version}/{below}{plural}", view, {"kind": kind})
 
 
 #: The first that fits answers, so what is asked most stands first.

@@ -309,12 +309,9 @@ class ResourceView(ApiView):
 
 
 class ReviewView(ApiView):
-    """Answers a review. `group`, `plural` and `namespace` come from the path."""
+    """Answers a review. `kind` and `namespace` come from the path."""
 
-    def post(self, request: Request, group: str, plural: str, namespace: str = "") -> HttpResponse:
-        kind = reviews.REVIEWS.get((group, "v1", plural))
-        if kind is None:
-            raise unknown_path()
+    def post(self, request: Request, kind: Kind, namespace: str = "") -> HttpResponse:
         wanted = requests.write_options(self.http.GET, operation="Create")
         decoded = requests.decode_object(
             Served(kind, kind.version),

@@ -63,6 +63,7 @@ AUTHENTICATION, AUTHORIZATION = "authentication.k8s.io", "authorization.k8s.io"
 AUTOSCALING, CERTIFICATES, COORDINATION = "autoscaling", "certificates.k8s.io", "coordination.k8s.io"
 DISCOVERY, EVENTS, NETWORKING, POLICY = "discovery.k8s.io", "events.k8s.io", "networking.k8s.io", "policy"
 RESOURCE, STORAGE = "resource.k8s.io", "storage.k8s.io"
+MANCIPLE = "manciple.dev"
 
 
 def _rule(verbs: Sequence[str], group: str | Sequence[str], resources: str, names: str = "") -> PolicyRule:
@@ -203,6 +204,18 @@ _PEOPLE = (
         _rule(("get",), CORE, "pods/explain"),
         _rule(("get",), RESOURCE, "resourceclaims/explain"),
         into="view",
+    ),
+    _role(
+        "manciple:aggregate-to-edit",
+        _rule(("create",), CORE, "pods/simulate"),
+        _rule(("create",), RESOURCE, "resourceclaims/simulate"),
+        into="edit",
+    ),
+    _role(
+        "manciple:autoscaler",
+        _rule(("create",), MANCIPLE, "simulations"),
+        _rule(READ, CORE, "nodes pods"),
+        _rule(READ, RESOURCE, "deviceclasses resourceclaims resourceslices"),
     ),
     _role(
         INVENTORY_VIEWER,

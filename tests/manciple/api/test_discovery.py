@@ -91,7 +91,7 @@ def test_aggregated_discovery_is_answered_to_those_who_ask_for_its_v2(api: Api) 
         line for line in groups["resource.k8s.io"]["versions"][0]["resources"] if line["resource"] == "resourceclaims"
     )
     assert (claims["scope"], claims["responseKind"]["kind"]) == ("Namespaced", "ResourceClaim")
-    assert [below["subresource"] for below in claims["subresources"]] == ["status", "explain"]
+    assert [below["subresource"] for below in claims["subresources"]] == ["status", "explain", "simulate"]
     core = api.get("/api", accept=AGGREGATED).json["items"]
     assert [item["metadata"]["name"] for item in core] == [""]
 

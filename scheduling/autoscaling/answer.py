@@ -1,0 +1,125 @@
+"""Answers a Simulation: on a copy of the state, with nothing written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from msgspec import structs
+
+from inventory.kinds.nodes import Node
+from scheduling.allocator import Deadline
+from scheduling.autoscaling import nodes, subjects
+from scheduling.autoscaling.kinds import (
+    NewNodes,
+    NodeTemplate,
+    RemovableNode,
+    SimulatedDevice,
+    SimulatedPlacement,
+    Simulation,
+    SimulationStatus,
+    UnschedulablePod,
+)
+from scheduling.autoscaling.nodes import Expansion, Template
+from scheduling.autoscaling.placing import SubjectPlacement, SubjectRefusal, place_all
+from scheduling.autoscaling.subjects import Subject
+from scheduling.capture import ClusterState
+from scheduling.explanations.current import Apart, apart
+from scheduling.messages import message
+from scheduling.simulation import shape_of
+from scheduling.simulation_rehearsal import NewNode, like
+from scheduling.simulation_workload import Workload, of_pod
+
+#: Seconds for all of it.
+TIMEOUT = 20.0
+
+
+def answered(asked: Simulation, workload: Workload | None = None) -> Simulation:
+    """The Simulation with its status filled in. workload: of what it was posted below. Raises: NotFound."""
+    templates = [_template(one) for one in asked.spec.node_templates]
+    with apart() as copy:
+        revision = str(copy.state.revision)
+        wanted = sorted(_subjects(copy.state, asked, workload), key=lambda one: one.turn)
+        status = _simulated(copy, asked, wanted, templates)
+    return structs.replace(asked, metadata=structs.replace(asked.metadata, resource_version=revision), status=status)
+
+
+def _subjects(state: ClusterState, asked: Simulation, workload: Workload | None) -> Iterable[Subject]:
+    spec = asked.spec
+    if workload is not None:
+        return subjects.replicas(workload, spec.replicas or 1)
+    new = [one for made in spec.new_pods for one in subjects.replicas(of_pod(made.pod), made.replicas)]
+    if spec.pods:
+        return [*subjects.waiting(state, ((one.namespace, one.name) for one in spec.pods)), *new]
+    return new or subjects.all_waiting(state)
+
+
+def _simulated(
+    copy: Apart, asked: Simulation, wanted: Sequence[Subject], templates: Sequence[Template]
+) -> SimulationStatus:
+    deadline = Deadline.after(TIMEOUT)
+    first = place_all(copy.state, wanted, deadline, copy.give_way)
+    grown = list(nodes.expand(copy.state, first.left, templates, deadline, copy.give_way))
+    # Those that are left may want to stand beside what has come, on a node that was there before.
+    last = place_all(grown[-1].state, grown[-1].attempt.left, deadline, copy.give_way) if grown else first
+    attempts = [first, *(step.attempt for step in grown), *([last] if grown else [])]
+    placed = [one for attempt in attempts for one in attempt.placed]
+    left = {one.pod.metadata.uid for one in last.left}
+    refused = [one for one in first.refused if one.subject.pod.metadata.uid in left]
+    removable: list[RemovableNode] = []
+    if asked.spec.scale_down:
+        needed = {one.node for one in placed}
+        found = nodes.removals(copy.state, needed, deadline, copy.give_way)
+        removable = [RemovableNode(name=one.node, pods=_placements(one.placed)) for one in found]
+    return SimulationStatus(
+        placements=_placements(placed),
+        unschedulable=tuple(_unschedulable(one) for one in refused),
+        new_nodes=tuple(_new_nodes(one) for one in grown),
+        removable_nodes=tuple(removable),
+        complete=not deadline.has_passed,
+    )
+
+
+# Node templates -------------------------------------------------------------------------------------------------------
+
+
+def _template(asked: NodeTemplate) -> Template:
+    """Raises: NotFound for a node that does not exist."""
+    make = shape_of(asked.like, called=asked.name) if asked.node is None else _described(asked, asked.node)
+    most = nodes.MOST_OF_A_TEMPLATE if asked.max_nodes is None else asked.max_nodes
+    return Template(name=asked.name, make=make, most=most, cost=1 if asked.cost is None else asked.cost)
+
+
+def _described(asked: NodeTemplate, node: Node) -> Callable[[int], NewNode]:
+    return lambda number: like(node, asked.resource_slices, number, called=asked.name)
+
+
+# What is told ---------------------------------------------------------------------------------------------------------
+
+
+def _placements(placed: Iterable[SubjectPlacement]) -> tuple[SimulatedPlacement, ...]:
+    return tuple(_placement(one) for one in placed)
+
+
+def _placement(one: SubjectPlacement) -> SimulatedPlacement:
+    names = {claim.metadata.uid: claim.metadata.name for claim in one.placement.claims}
+    devices = tuple(
+        SimulatedDevice(claim=names[uid], request=got.request, driver=got.driver, pool=got.pool, device=got.device)
+        for uid, allocation in one.placement.allocations.items()
+        for got in allocation.devices.results
+    )
+    subject = one.subject
+    return SimulatedPlacement(namespace=subject.namespace, name=subject.name, node_name=one.node, devices=devices)
+
+
+def _unschedulable(one: SubjectRefusal) -> UnschedulablePod:
+    cause = one.hold.cause if one.hold else None
+    return UnschedulablePod(
+        namespace=one.subject.namespace,
+        name=one.subject.name,
+        reason=str(cause.__struct_config__.tag) if cause else "NotTried",
+        message=message(cause) if cause else "there was no time to try it",
+    )
+
+
+def _new_nodes(one: Expansion) -> NewNodes:
+    return NewNodes(template=one.template.name, nodes=one.nodes, pods=len(one.attempt.placed))

@@ -1,0 +1,108 @@
+"""Placing many pods on a state that is imagined, by the code that schedules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from scheduling.allocator import Deadline
+from scheduling.autoscaling.subjects import Subject, group_of
+from scheduling.capture import ClusterState
+from scheduling.causes import Hold
+from scheduling.controllers.scheduler import decide
+from scheduling.plans import Placement, PodRefusal
+from scheduling.resources import CLAIMS
+
+GiveWay = Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubjectPlacement:
+    """Where one pod would go."""
+
+    subject: Subject
+    placement: Placement
+
+    @property
+    def node(self) -> str:
+        return self.placement.node
+
+
+@dataclass(frozen=True, slots=True)
+class SubjectRefusal:
+    """One that fits nowhere, and what keeps it out; None where there was no time to try it."""
+
+    subject: Subject
+    hold: Hold | None
+
+
+@dataclass(slots=True)
+class Attempt:
+    """What came of trying some pods. `complete`: all of them were tried."""
+
+    placed: list[SubjectPlacement] = field(default_factory=list)
+    refused: list[SubjectRefusal] = field(default_factory=list)
+    complete: bool = True
+
+    @property
+    def left(self) -> list[Subject]:
+        return [one.subject for one in self.refused]
+
+
+def place_all(state: ClusterState, subjects: Sequence[Subject], deadline: Deadline, give_way: GiveWay) -> Attempt:
+    """Place as many as fit, in this order; a placement stays on the state.
+
+    One that was refused is tried again when others were placed after it: it may want to stand beside them.
+    """
+    placed: list[SubjectPlacement] = []
+    waiting = list(subjects)
+    while True:
+        found = _once(state, waiting, deadline, give_way)
+        placed += found.placed
+        waiting = found.left
+        if not found.placed or not waiting or not found.complete:
+            return Attempt(placed, found.refused, found.complete)
+
+
+def _once(state: ClusterState, subjects: Sequence[Subject], deadline: Deadline, give_way: GiveWay) -> Attempt:
+    found = Attempt()
+    refusals: dict[bytes, Hold] = {}
+    for subject in subjects:
+        if subject.group in refusals:
+            found.refused.append(SubjectRefusal(subject, refusals[subject.group]))
+            continue
+        give_way()
+        if deadline.has_passed:
+            found.complete = False
+            found.refused.append(SubjectRefusal(subject, None))
+            continue
+        decision = _decide(state, subject, refusals)
+        if isinstance(decision, Placement):
+            found.placed.append(SubjectPlacement(subject=subject, placement=decision))
+        else:
+            found.refused.append(SubjectRefusal(subject, decision))
+    return found
+
+
+def _decide(state: ClusterState, subject: Subject, refusals: dict[bytes, Hold]) -> Placement | Hold:
+    """refusals: what groups of pods were refused."""
+    for claim in subject.claims:
+        state.imagine(CLAIMS, claim)
+    claims = state.pre_filter(subject.pod)
+    if isinstance(claims, Hold):
+        return _withdrawn(state, subject, claims)
+    subject.group = subject.group or group_of(subject.pod, claims)
+    if subject.group in refusals:
+        return _withdrawn(state, subject, refusals[subject.group])
+    with state.trying(subject.pod):
+        decision = decide(state, subject.pod)
+    if isinstance(decision, PodRefusal):
+        refusals[subject.group] = decision.hold
+        return _withdrawn(state, subject, decision.hold)
+    return decision
+
+
+def _withdrawn(state: ClusterState, subject: Subject, hold: Hold) -> Hold:
+    for claim in subject.claims:
+        state.imagine(CLAIMS, claim, gone=True)
+    return hold

@@ -1,0 +1,1 @@
+"""The simulations that autoscalers ask for."""
