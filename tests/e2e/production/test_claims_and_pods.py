@@ -163,6 +163,36 @@ def test_must_deallocate_after_use(scene: Scene) -> None:
     assert "reservedFor" not in claim["status"]
 
 
+def test_removes_reservation_from_claim_when_pod_is_done(scene: Scene) -> None:
+    """And gives the device back, though the pod is still there."""
+    scene.claim("training")
+    scene.pod("job", "training", seconds=0)
+    scene.reaches("Succeeded", "job")
+    scene.free("training")
+    assert scene.phase("job") == "Succeeded"
+
+
+def test_deletes_generated_claims_when_pod_is_done(scene: Scene) -> None:
+    scene.template("gpu")
+    scene.pod("job", templates=["gpu"], seconds=0)
+    scene.reaches("Succeeded", "job")
+    scene.until("the claim to be gone", lambda: not scene.all("ResourceClaim"))
+
+
+def test_does_not_delete_generated_claims_when_pod_is_restarting(scene: Scene) -> None:
+    scene.template("gpu")
+    scene.pod("web", templates=["gpu"], seconds=0.1, restart_policy="Always")
+    scene.until("a restart", lambda: _restarts(scene, "web"))
+    (claim,) = scene.all("ResourceClaim")
+    assert [claim["metadata"]["name"]] == scene.made_for("web")
+    assert "deletionTimestamp" not in claim["metadata"]
+    assert _reserved(scene, claim["metadata"]["name"]) == ["web"]
+
+
+def _restarts(scene: Scene, pod: str) -> int:
+    return sum(one["restartCount"] for one in scene.find("Pod", pod)["status"].get("containerStatuses", ()))
+
+
 def test_requests_an_already_allocated_and_a_new_claim_for_a_pod(scene: Scene) -> None:
     scene.claim("first")
     scene.claim("second")
