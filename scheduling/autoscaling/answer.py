@@ -21,7 +21,7 @@ from scheduling.autoscaling.kinds import (
 )
 from scheduling.autoscaling.nodes import Expansion, Template
 from scheduling.autoscaling.placing import SubjectPlacement, SubjectRefusal, place_all
-from scheduling.autoscaling.subjects import Subject
+from scheduling.autoscaling.subjects import SimulatedSubject
 from scheduling.capture import ClusterState
 from scheduling.explanations.current import Apart, apart
 from scheduling.messages import message
@@ -43,7 +43,7 @@ def answered(asked: Simulation, workload: Workload | None = None) -> Simulation:
     return structs.replace(asked, metadata=structs.replace(asked.metadata, resource_version=revision), status=status)
 
 
-def _subjects(state: ClusterState, asked: Simulation, workload: Workload | None) -> Iterable[Subject]:
+def _subjects(state: ClusterState, asked: Simulation, workload: Workload | None) -> Iterable[SimulatedSubject]:
     spec = asked.spec
     if workload is not None:
         return subjects.replicas(workload, spec.replicas or 1)
@@ -54,7 +54,7 @@ def _subjects(state: ClusterState, asked: Simulation, workload: Workload | None)
 
 
 def _simulated(
-    copy: Apart, asked: Simulation, wanted: Sequence[Subject], templates: Sequence[Template]
+    copy: Apart, asked: Simulation, wanted: Sequence[SimulatedSubject], templates: Sequence[Template]
 ) -> SimulationStatus:
     deadline = Deadline.after(TIMEOUT)
     first = place_all(copy.state, wanted, deadline, copy.give_way)

@@ -23,7 +23,7 @@ from manciple.store import objects
 from manciple.wire.base import ObjectMeta
 from scheduling.allocator import Deadline
 from scheduling.autoscaling.placing import Attempt, GiveWay, SubjectPlacement, place_all
-from scheduling.autoscaling.subjects import Subject
+from scheduling.autoscaling.subjects import SimulatedSubject
 from scheduling.capture import ClusterState
 from scheduling.hints import FINISHED_PHASES
 from scheduling.pod_claims import claim_names
@@ -64,7 +64,11 @@ class Expansion:
 
 
 def expand(
-    state: ClusterState, left: Sequence[Subject], templates: Sequence[Template], deadline: Deadline, give_way: GiveWay
+    state: ClusterState,
+    left: Sequence[SimulatedSubject],
+    templates: Sequence[Template],
+    deadline: Deadline,
+    give_way: GiveWay,
 ) -> Iterator[Expansion]:
     """The expansions to be made, one after the other; the attempt of the last tells who is left."""
     templates = list(templates)
@@ -79,7 +83,7 @@ def expand(
 
 
 def _expansion(
-    state: ClusterState, left: Sequence[Subject], template: Template, deadline: Deadline, give_way: GiveWay
+    state: ClusterState, left: Sequence[SimulatedSubject], template: Template, deadline: Deadline, give_way: GiveWay
 ) -> Expansion:
     every = Attempt()
     nodes = 0
@@ -166,7 +170,7 @@ def _without(
     for claim in tenants.claims:
         state.imagine(CLAIMS, structs.replace(claim, status=ResourceClaimStatus()))
     state.imagine(NODES, Node(metadata=ObjectMeta(name=node)), gone=True)
-    subjects = [Subject(name=pod.metadata.name, pod=_unbound(pod)) for pod in tenants.pods]
+    subjects = [SimulatedSubject(name=pod.metadata.name, pod=_unbound(pod)) for pod in tenants.pods]
     for subject in subjects:
         state.imagine(PODS, subject.pod)
     found = place_all(state, subjects, deadline, give_way)

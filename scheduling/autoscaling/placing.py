@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from scheduling.allocator import Deadline
-from scheduling.autoscaling.subjects import Subject, group_of
+from scheduling.autoscaling.subjects import SimulatedSubject, group_of
 from scheduling.capture import ClusterState
 from scheduling.causes import Hold
 from scheduling.controllers.scheduler import decide
@@ -20,7 +20,7 @@ GiveWay = Callable[[], None]
 class SubjectPlacement:
     """Where one pod would go."""
 
-    subject: Subject
+    subject: SimulatedSubject
     placement: Placement
 
     @property
@@ -32,7 +32,7 @@ class SubjectPlacement:
 class SubjectRefusal:
     """One that fits nowhere, and what keeps it out; None where there was no time to try it."""
 
-    subject: Subject
+    subject: SimulatedSubject
     hold: Hold | None
 
 
@@ -45,11 +45,13 @@ class Attempt:
     complete: bool = True
 
     @property
-    def left(self) -> list[Subject]:
+    def left(self) -> list[SimulatedSubject]:
         return [one.subject for one in self.refused]
 
 
-def place_all(state: ClusterState, subjects: Sequence[Subject], deadline: Deadline, give_way: GiveWay) -> Attempt:
+def place_all(
+    state: ClusterState, subjects: Sequence[SimulatedSubject], deadline: Deadline, give_way: GiveWay
+) -> Attempt:
     """Place as many as fit, in this order; a placement stays on the state.
 
     One that was refused is tried again when others were placed after it: it may want to stand beside them.
@@ -64,7 +66,7 @@ def place_all(state: ClusterState, subjects: Sequence[Subject], deadline: Deadli
             return Attempt(placed, found.refused, found.complete)
 
 
-def _once(state: ClusterState, subjects: Sequence[Subject], deadline: Deadline, give_way: GiveWay) -> Attempt:
+def _once(state: ClusterState, subjects: Sequence[SimulatedSubject], deadline: Deadline, give_way: GiveWay) -> Attempt:
     found = Attempt()
     refusals: dict[bytes, Hold] = {}
     for subject in subjects:
@@ -84,7 +86,7 @@ def _once(state: ClusterState, subjects: Sequence[Subject], deadline: Deadline, 
     return found
 
 
-def _decide(state: ClusterState, subject: Subject, refusals: dict[bytes, Hold]) -> Placement | Hold:
+def _decide(state: ClusterState, subject: SimulatedSubject, refusals: dict[bytes, Hold]) -> Placement | Hold:
     """refusals: what groups of pods were refused."""
     for claim in subject.claims:
         state.imagine(CLAIMS, claim)
@@ -102,7 +104,7 @@ def _decide(state: ClusterState, subject: Subject, refusals: dict[bytes, Hold]) 
     return decision
 
 
-def _withdrawn(state: ClusterState, subject: Subject, hold: Hold) -> Hold:
+def _withdrawn(state: ClusterState, subject: SimulatedSubject, hold: Hold) -> Hold:
     for claim in subject.claims:
         state.imagine(CLAIMS, claim, gone=True)
     return hold

@@ -22,7 +22,7 @@ from scheduling.simulation_workload import Workload, of_pod, replica
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Subject:
+class SimulatedSubject:
     """One pod to be placed. claims: that are there for it alone, and only as long as it is tried or placed."""
 
     name: str
@@ -42,12 +42,12 @@ class Subject:
         return -(self.pod.spec.priority or 0), meta.creation_timestamp or "~", int(meta.resource_version or 0)
 
 
-def all_waiting(state: ClusterState) -> Iterator[Subject]:
+def all_waiting(state: ClusterState) -> Iterator[SimulatedSubject]:
     """Every pod that wants a node now. What a gate holds back wants none yet."""
     return (_waiting(pod) for pod in state.pending.values() if not pod.spec.scheduling_gates)
 
 
-def waiting(state: ClusterState, names: Iterable[tuple[str, str]]) -> Iterator[Subject]:
+def waiting(state: ClusterState, names: Iterable[tuple[str, str]]) -> Iterator[SimulatedSubject]:
     """Those of these names, each once. Raises: NotFound for one that does not wait."""
     by_name = {(pod.metadata.namespace, pod.metadata.name): pod for pod in state.pending.values()}
     for namespace, name in dict.fromkeys(names):
@@ -56,19 +56,19 @@ def waiting(state: ClusterState, names: Iterable[tuple[str, str]]) -> Iterator[S
         yield _waiting(by_name[namespace, name])
 
 
-def replicas(workload: Workload, count: int) -> Iterator[Subject]:
+def replicas(workload: Workload, count: int) -> Iterator[SimulatedSubject]:
     """`count` pods like the workload's, called NAME~NUMBER."""
     for number in range(1, count + 1):
         pod, claims = replica(workload, number)
-        yield Subject(name=pod.metadata.name, pod=pod, claims=claims)
+        yield SimulatedSubject(name=pod.metadata.name, pod=pod, claims=claims)
 
 
-def _waiting(pod: Pod) -> Subject:
+def _waiting(pod: Pod) -> SimulatedSubject:
     if all(one.claim or not one.needed for one in references(pod)):
-        return Subject(name=pod.metadata.name, pod=pod)
+        return SimulatedSubject(name=pod.metadata.name, pod=pod)
     made, claims = replica(of_pod(pod), 1)
     meta = msgspec.structs.replace(made.metadata, creation_timestamp=pod.metadata.creation_timestamp)
-    return Subject(name=pod.metadata.name, pod=msgspec.structs.replace(made, metadata=meta), claims=claims)
+    return SimulatedSubject(name=pod.metadata.name, pod=msgspec.structs.replace(made, metadata=meta), claims=claims)
 
 
 def group_of(pod: Pod, claims: Sequence[ResourceClaim]) -> bytes:
