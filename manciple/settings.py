@@ -254,6 +254,11 @@ BODY_SECONDS = float(os.environ.get("MANCIPLE_BODY_SECONDS", "30"))
 SCHEDULER_FILTER_TIMEOUT = float(os.environ.get("MANCIPLE_FILTER_TIMEOUT", "10"))
 #: Seconds for which a pod waits for the binding conditions of its devices (Kubernetes' bindingTimeout).
 SCHEDULER_BINDING_TIMEOUT = float(os.environ.get("MANCIPLE_BINDING_TIMEOUT", "600"))
+#: Which of the nodes that have the devices gets a pod: "pack" (the fewest free ones), "spread" (the most), "best-fit"
+#: (the smallest that will do).
+SCHEDULER_PLACEMENT = os.environ.get("MANCIPLE_PLACEMENT", "pack")
+if SCHEDULER_PLACEMENT not in ("pack", "spread", "best-fit"):
+    raise ImproperlyConfigured(f'MANCIPLE_PLACEMENT is "{SCHEDULER_PLACEMENT}": it has to be pack, spread or best-fit')
 #: Seconds after which room is kept for the pod that has waited for longest among those of its priority; 0 for never.
 SCHEDULER_FAIRNESS = float(os.environ.get("MANCIPLE_FAIRNESS_SECONDS", "60"))
 

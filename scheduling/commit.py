@@ -312,7 +312,9 @@ def _note(decision: Decision) -> EventNote | None:
     pod, component = decision.pod, messages.SCHEDULER_NAME
     if isinstance(decision, Placement):
         message = messages.assigned(f"{pod.metadata.namespace}/{pod.metadata.name}", decision.node)
-        return EventNote(regarding=pod, reason="Scheduled", message=message, component=component)
+        return EventNote(
+            regarding=pod, reason="Scheduled", message=message, component=component, placement=decision.why
+        )
     if not isinstance(decision, PodRefusal) or decision.condition == SCHEDULING_GATED:
         return None
     return EventNote(

@@ -28,6 +28,8 @@ DEFAULT_NAMESPACE = "default"
 LONGEST_BASE = 253 - 17
 #: core/v1 NoteLengthLimit
 LONGEST_MESSAGE = 1024
+#: The annotation of a Scheduled event that says why its node was chosen.
+PLACEMENT = "manciple.dev/placement"
 #: The annotation of an event that has the cause of which it tells, as JSON.
 CAUSE = "manciple.dev/cause"
 
@@ -42,6 +44,7 @@ class EventNote:
     message: str
     component: str  # who tells it
     cause: AnyCause | None = None  # what the message was made from; kept as an annotation
+    placement: str = ""  # why a node was chosen; an annotation, too
     action: str = ""  # what was done
     related: ApiObject | None = None  # for whose sake
 
@@ -78,9 +81,7 @@ def _event(note: EventNote, namespace: str, name: str, now: str) -> Event:
     return Event(
         api_version="v1",
         kind="Event",
-        metadata=ObjectMeta(
-            namespace=namespace, name=name, annotations={CAUSE: encode(note.cause)} if note.cause else {}
-        ),
+        metadata=ObjectMeta(namespace=namespace, name=name, annotations=_annotations(note)),
         involved_object=_reference(about),
         reason=note.reason,
         message=note.message[:LONGEST_MESSAGE],
@@ -93,6 +94,11 @@ def _event(note: EventNote, namespace: str, name: str, now: str) -> Event:
         action=note.action,
         related=None if note.related is None else _reference(note.related),
     )
+
+
+def _annotations(note: EventNote) -> dict[str, str]:
+    found = {CAUSE: encode(note.cause), PLACEMENT: note.placement}
+    return {name: text for name, text in found.items() if text}
 
 
 def _reference(about: ApiObject) -> ObjectReference:

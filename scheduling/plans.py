@@ -36,6 +36,8 @@ class Placement:
     claims: tuple[ResourceClaim, ...] = ()
     #: claim uid -> what it is given now
     allocations: Mapping[str, AllocationResult] = field(default_factory=dict)
+    #: why this node was chosen
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

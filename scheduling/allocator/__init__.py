@@ -14,7 +14,7 @@ Where Kubernetes' reference allocator allocates, the same devices come out, in t
 """
 
 from scheduling.allocator.allocation import allocate, is_allocatable, read_claims
-from scheduling.allocator.index import Fit, Score, most_packed
+from scheduling.allocator.index import Fit, Score, best_fitting, most_packed, most_spread
 from scheduling.allocator.outcome import (
     Allocated,
     AllocationFailed,
@@ -24,7 +24,7 @@ from scheduling.allocator.outcome import (
     Undecided,
     overall,
 )
-from scheduling.allocator.placement import NodePlacement, place
+from scheduling.allocator.placement import NodeChoice, NodePlacement, place
 from scheduling.allocator.published import Features, NodeView
 from scheduling.allocator.search import Deadline
 from scheduling.allocator.snapshot import Inventory, Snapshot
@@ -37,6 +37,7 @@ __all__ = [
     "Features",
     "Fit",
     "Inventory",
+    "NodeChoice",
     "NodePlacement",
     "NodeView",
     "Outcome",
@@ -47,8 +48,10 @@ __all__ = [
     "Unallocatable",
     "Undecided",
     "allocate",
+    "best_fitting",
     "is_allocatable",
     "most_packed",
+    "most_spread",
     "overall",
     "place",
     "read_claims",

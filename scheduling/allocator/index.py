@@ -14,16 +14,18 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from math import log2
 from typing import Any, NamedTuple
 from weakref import WeakSet
 
 from inventory.kinds.nodes import NodeSelector
+from manciple.wire.quantity import Quantity
 from scheduling.allocator.allocation import only_on
 from scheduling.allocator.outcome import Outcome
-from scheduling.allocator.pools import Generation, bits
+from scheduling.allocator.pools import Generation, bits, union
 from scheduling.allocator.problem import TakenDevices, in_use, selected, sharing
-from scheduling.allocator.published import NodeView, PoolKey, make_room
-from scheduling.allocator.requests import ClaimPlan, RequestPlan
+from scheduling.allocator.published import NodeView, PoolKey, PublishedDevice, make_room
+from scheduling.allocator.requests import ClaimPlan, RequestPlan, plan_class
 from scheduling.allocator.snapshot import PoolUsage, Snapshot, UsageTable
 
 
@@ -34,6 +36,8 @@ class Fit:
     node: NodeView
     #: devices that the node sees and nobody holds, before this allocation
     free: int
+    #: 0 where its devices are the least missed by others (`NodeIndex.levels`)
+    level: int = 0
 
 
 Score = Callable[[Fit], float]
@@ -42,6 +46,27 @@ Score = Callable[[Fit], float]
 def most_packed(fit: Fit) -> float:
     """Prefers the node with the fewest free devices, so that others stay whole for larger claims."""
     return -fit.free
+
+
+def most_spread(fit: Fit) -> float:
+    """Prefers the node with the most free devices, so that pods share as little as can be."""
+    return fit.free
+
+
+def best_fitting(fit: Fit) -> float:
+    """Prefers, among the nodes whose devices have the least capacity that will do, the most packed one."""
+    return -fit.free
+
+
+#: Classes beyond which it is not asked who belongs to which.
+MOST_CLASSES = 64
+
+
+class ClassMembers(NamedTuple):
+    """The devices of one class: `masks` by node, and `size`, the number of binary digits of how many they are."""
+
+    masks: Sequence[int]
+    size: int
 
 
 #: Releases listed before all that was derived from them is forgotten, and the list starts anew.
@@ -160,9 +185,14 @@ class NodeIndex:
         #: per node, how often what is in use there changed
         self.stamps = [0] * len(self.nodes)
         self._refusals: dict[Hashable, dict[int, Refusal]] = {}
+        #: all nodes: the only level where nothing tells them apart
+        self.one_level = ((1 << len(self.nodes)) - 1,)
         self._numbers = {node.name: number for number, node in enumerate(self.nodes)}
         #: id -> (a tuple of nodes that was asked for, its set); the tuple is held, so the id stays its own
         self._asked: dict[int, tuple[Sequence[NodeView], int]] = {}
+        #: what was known of the classes, and of which catalogue
+        self._members: tuple[ClassMembers, ...] | None = None
+        self._members_of = self.catalogue
         self._log, self._seen = snapshot.usage.log, snapshot.usage.version
         self._signatures: dict[Hashable, SignatureCounts] = {}
         #: those and others that shapes still use
@@ -354,15 +384,73 @@ class NodeIndex:
             known = self._refusals[asked] = {}
         return known
 
-    def best_first(self, among: int, score: Score) -> Iterator[int]:
-        """The numbers of the nodes in `among`: highest score first, then by name."""
-        if score is most_packed:
-            for free in self._levels:
-                here = self._buckets[free] & among
-                while here:
-                    low = here & -here
-                    yield low.bit_length() - 1
-                    here ^= low
+    def free_on(self, number: int) -> int:
+        """How many devices the node sees that nobody holds."""
+        return self._free[number]
+
+    def best_first(self, among: int, score: Score, levels: Sequence[int]) -> Iterator[int]:
+        """The numbers of the nodes in `among`: highest score first, then by name.
+
+        levels: sets of nodes; with one of the scores of this module those of an earlier one come first.
+        """
+        if score is most_packed or score is best_fitting or score is most_spread:
+            order = self._levels[::-1] if score is most_spread else self._levels
+            for level in levels:
+                for free in order:
+                    here = self._buckets[free] & among & level
+                    while here:
+                        low = here & -here
+                        yield low.bit_length() - 1
+                        here ^= low
             return
-        scored = {number: score(Fit(node=self.nodes[number], free=self._free[number])) for number in bits(among)}
+        level_of = {number: at for at, level in enumerate(levels) for number in bits(level & among)}
+        scored = {
+            number: score(Fit(node=self.nodes[number], free=self._free[number], level=level_of[number]))
+            for number in bits(among)
+        }
         yield from sorted(scored, key=lambda number: -scored[number])
+
+    # Whose devices are missed ----------------------------------------------------------------------------------------
+
+    def levels(self, candidates: Sequence[Sequence[int]], *, by_size: bool) -> tuple[int, ...]:
+        """All nodes in sets: first those whose devices others can do without. candidates: of each request, by node.
+
+        A device is as rare as the smallest class that it belongs to, and a node as the rarest of its candidates;
+        numbers are told apart by their powers of two. by_size: among these, those with the smallest candidates first.
+        """
+        members = self.members()
+        sets: dict[tuple[int, float], int] = {}
+        for number in range(len(self.nodes)):
+            wanted = union(masks[number] for masks in candidates)
+            rarity = min((one.size for one in members if one.masks[number] & wanted), default=0)
+            size = self._size(number, wanted) if by_size else 0.0
+            sets[-rarity, size] = sets.get((-rarity, size), 0) | 1 << number
+        return tuple(sets[key] for key in sorted(sets))
+
+    def members(self) -> tuple[ClassMembers, ...]:
+        """Of every class, where there are several. Looked at again once an eighth of the nodes may have changed:
+        nothing but an order hangs on it.
+        """
+        age = self.catalogue.number - self._members_of.number
+        same_classes = self.catalogue.classes is self._members_of.classes
+        if self._members is None or not same_classes or age > len(self.nodes) // 8:
+            self._members, self._members_of = tuple(self._read_members()), self.catalogue
+        return self._members
+
+    def _read_members(self) -> Iterator[ClassMembers]:
+        classes = self.catalogue.classes
+        for name in sorted(classes) if 1 < len(classes) <= MOST_CLASSES else ():
+            plan = plan_class(name, classes, self.features)
+            if plan.error is None:
+                masks = [selected(devices, plan, self.features)[0] for devices in self.devices]
+                yield ClassMembers(masks, sum(mask.bit_count() for mask in masks).bit_length())
+
+    def _size(self, number: int, wanted: int) -> float:
+        """The capacity of the largest of these devices: the logarithms of all of its amounts, added up."""
+        devices = self.devices[number]
+        return max((_capacity_of(devices.device(position)) for position in bits(wanted)), default=0.0)
+
+
+def _capacity_of(device: PublishedDevice) -> float:
+    amounts = (Quantity.parse(one.value).nanos for one in device.published.capacity.values())
+    return round(sum(log2(nanos) for nanos in amounts if nanos > 0), 3)

@@ -17,10 +17,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from claims.kinds.resource_claims import ResourceClaim
 from scheduling.allocator.allocation import answer, read_claims
-from scheduling.allocator.index import Fit, NodeIndex, Score, most_packed
+from scheduling.allocator.index import Fit, NodeIndex, Score, best_fitting, most_packed
 from scheduling.allocator.outcome import Allocated, AllocationFailed, Outcome, RequestReason, Unallocatable, Undecided
 from scheduling.allocator.problem import AllocationProblem, TakenDevices, pose
 from scheduling.allocator.published import NodeView
@@ -99,12 +100,20 @@ class Effort:
         return solve(problem, limit=self.limit, deadline=self.deadline)
 
 
-@dataclass(frozen=True, slots=True)
+class NodeChoice(NamedTuple):
+    """Between how many nodes it was chosen that had enough devices, and how many free ones this one had."""
+
+    free: int
+    nodes: int
+
+
+@dataclass(slots=True)
 class Fitting:
     """The node, and what it gives."""
 
     node: NodeView
     outcome: Outcome
+    choice: NodeChoice | None = None
 
 
 def index_of(snapshot: Snapshot, nodes: Sequence[NodeView]) -> tuple[NodeIndex, int] | None:
@@ -141,9 +150,12 @@ def first_fit(
         return None
     asked = _Asked(snapshot=snapshot, claims=claims, shape=shape, index=index, effort=effort)
     for variant in shape.variants:
-        for number in index.best_first(variant.feasible(among), score):
+        feasible, levels = variant.feasible(among), variant.levels(by_size=score is best_fitting)
+        for number in index.best_first(feasible, score, levels):
+            free = index.free_on(number)
             found = asked.on_node(variant, number)
             if found is not None:
+                found.choice = NodeChoice(free, feasible.bit_count())
                 return found
     return Refuted(index, shape, asked.undecided)
 
@@ -203,6 +215,8 @@ class NodePlacement:
     node: NodeView | None
     outcome: Outcome
     refusals: Mapping[str, Unallocatable | AllocationFailed | Undecided] = field(default_factory=dict)
+    #: how the node was chosen; None where every node was searched
+    choice: NodeChoice | None = None
 
 
 def place(
@@ -227,7 +241,7 @@ def place(
         index, among = indexed
         found = first_fit(snapshot, claims, among, index=index, score=score, effort=effort)
         if isinstance(found, Fitting):
-            return NodePlacement(node=found.node, outcome=found.outcome)
+            return NodePlacement(node=found.node, outcome=found.outcome, choice=found.choice)
         refuted = found
     return _by_search(_Everywhere(snapshot, read_claims(snapshot, claims), effort, refuted), nodes, score=score)
 

@@ -282,6 +282,12 @@ def plan_claim(claim: ResourceClaim, classes: Mapping[str, DeviceClass], feature
     )
 
 
+def plan_class(name: str, classes: Mapping[str, DeviceClass], features: Features) -> RequestPlan:
+    """A request for any device of a class."""
+    request = ExactDeviceRequest(device_class_name=name, allocation_mode="ExactCount", count=1)
+    return _plan(request, name=name, parent="", claim="", classes=classes, features=features)
+
+
 def _name(claim: ResourceClaim) -> str:
     meta = claim.metadata
     return f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name

@@ -33,7 +33,7 @@ from scheduling.allocator.allocation import (
     node_selector,
     read_claims,
 )
-from scheduling.allocator.index import NodeIndex, SignatureCounts
+from scheduling.allocator.index import ClassMembers, NodeIndex, SignatureCounts
 from scheduling.allocator.pools import bits, union
 from scheduling.allocator.problem import MAX_RESULTS, ValueGroups, value_groups
 from scheduling.allocator.published import PublishedDevice, make_room
@@ -82,6 +82,7 @@ class Variant:
         self.class_configuration: list[tuple[DeviceAllocationConfiguration, ...]] = [
             class_configuration(requests) for requests in chosen
         ]
+        self._levels: dict[bool, tuple[tuple[ClassMembers, ...], tuple[int, ...]]] = {}
         #: the nodes that cannot meet it
         self._hopeless = 0
         #: whether no claim would get more devices than a claim may have
@@ -97,6 +98,18 @@ class Variant:
                 # Requests for the same devices do not share them.
                 needed[want.counts] = needed.get(want.counts, 0) + want.plan.count
         return tuple(needed.items())
+
+    def levels(self, *, by_size: bool) -> tuple[int, ...]:
+        """`NodeIndex.levels` of its requests, kept for as long as what is known of the classes."""
+        index = self._index
+        if not by_size and len(index.catalogue.classes) <= 1:
+            return index.one_level
+        members = index.members()
+        known = self._levels.get(by_size)
+        if known is None or known[0] is not members:
+            candidates = [want.counts.candidates for want in self.wants if not want.plan.admin]
+            known = self._levels[by_size] = (members, index.levels(candidates, by_size=by_size))
+        return known[1]
 
     def feasible(self, among: int) -> int:
         """The nodes of `among` on which nothing speaks against it so far."""

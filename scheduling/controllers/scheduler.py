@@ -41,12 +41,15 @@ from scheduling.allocator import (
     AllocationFailed,
     Deadline,
     Features,
-    Fit,
+    NodeChoice,
     NodePlacement,
     NodeView,
+    Score,
     Unallocatable,
     Undecided,
+    best_fitting,
     most_packed,
+    most_spread,
     overall,
     place,
 )
@@ -269,7 +272,8 @@ def decide(state: ClusterState, pod: Pod, remedies: Remedies | None = None) -> P
     match placed.outcome:
         case Allocated(results=results) if placed.node is not None:
             given = {claim.metadata.uid: result for claim, result in zip(asking.wanting, results, strict=True)}
-            return _reserve(state, Placement(pod=pod, node=placed.node.name, claims=claims, allocations=given))
+            why = _why(placed.choice)
+            return _reserve(state, Placement(pod=pod, node=placed.node.name, claims=claims, allocations=given, why=why))
         case AllocationFailed(cause=cause, fatal_for_pod=True):
             return PodRefusal(pod=pod, hold=Hold(reasons=Reason.ERROR, cause=cause), condition=SCHEDULER_ERROR)
     return _refused_by_nodes(state, asking, filtered, placed.refusals, remedies)
@@ -316,12 +320,32 @@ def _reserve(state: ClusterState, placement: Placement) -> Placement:
 # Score ---------------------------------------------------------------------------------------------------------------
 
 
-def _score(state: ClusterState, pod: Pod) -> Callable[[Fit], float]:
-    """What the pod would rather; then the node with the fewest free devices, so that others stay whole."""
+#: MANCIPLE_PLACEMENT -> (the score among nodes, what is said of the node that is chosen)
+STRATEGIES: Mapping[str, tuple[Score, str]] = {
+    "pack": (most_packed, "the most packed"),
+    "spread": (most_spread, "the emptiest"),
+    "best-fit": (best_fitting, "the most packed of those with the smallest devices that will do"),
+}
+
+
+def _score(state: ClusterState, pod: Pod) -> Score:
+    """By the cluster's setting; what the pod would rather comes before that."""
+    strategy, _ = STRATEGIES[settings.SCHEDULER_PLACEMENT]
     preference = state.nodes.preference(pod)
     if preference is None:
-        return most_packed
-    return lambda fit: preference(fit.node.name) * 1_000_000 - fit.free
+        return strategy
+    return lambda fit: preference(fit.node.name) * 10**12 - fit.level * 10**8 + strategy(fit)
+
+
+def _why(choice: NodeChoice | None) -> str:
+    """Why a node was chosen, in one line; "" where there was no choice."""
+    if choice is None:
+        return ""
+    _, what = STRATEGIES[settings.SCHEDULER_PLACEMENT]
+    free = f"{choice.free} free device{'' if choice.free == 1 else 's'}"
+    if choice.nodes == 1:
+        return f"{settings.SCHEDULER_PLACEMENT}: the only node with enough free devices, {free}"
+    return f"{settings.SCHEDULER_PLACEMENT}: {what} of {choice.nodes} nodes with enough free devices, {free}"
 
 
 def _quietest(state: ClusterState, pod: Pod, fitting: tuple[NodeView, ...]) -> str:

@@ -23,18 +23,20 @@ from manciple.store import objects
 from manciple.store.follower import Follower
 from manciple.wire.base import ApiObject
 from manciple.wire.errors import NotFound
+from manciple.wire.machinery import Event
 from scheduling import preemption
 from scheduling.allocator import Features
 from scheduling.capture import ClusterState
 from scheduling.causes import Hold
 from scheduling.coordination import utc_now
+from scheduling.event_recorder import PLACEMENT, EventNote, key_of
 from scheduling.explanations.documents import GROUP, KIND, VERSION, Explanation, document
 from scheduling.explanations.report import Report, refusals_of, report
-from scheduling.messages import SCHEDULER_NAME
+from scheduling.messages import SCHEDULER_NAME, assigned
 from scheduling.pod_claims import claim_names, is_done
 from scheduling.preemption import Asking
 from scheduling.remedies import preview
-from scheduling.resources import CLAIMS, PODS, decoded, kind
+from scheduling.resources import CLAIMS, EVENTS, PODS, decoded, kind
 
 _ObjectT = TypeVar("_ObjectT", bound=ApiObject)
 
@@ -116,7 +118,13 @@ def explain_pod(namespace: str, name: str) -> Explanation:
             where, remark = settled
             held = tuple(_allocated(pod))
             return Explanation(
-                about=pod, revision=state.revision, state=where, remark=remark, node=pod.spec.node_name, held=held
+                about=pod,
+                revision=state.revision,
+                state=where,
+                remark=remark,
+                node=pod.spec.node_name,
+                placement=_why_there(pod),
+                held=held,
             )
         return _waiting(state, pod)
 
@@ -179,6 +187,17 @@ def _explained(state: ClusterState, pod: Pod) -> Explanation:
         held=held,
         preemption=preview(state, Asking.of(pod, claims), refusals_of(found), utc_now()) if found.cause else None,
     )
+
+
+def _why_there(pod: Pod) -> str:
+    """What the event of its binding says of that, as long as there is one."""
+    node = pod.spec.node_name
+    if not node:
+        return ""
+    told = assigned(f"{pod.metadata.namespace}/{pod.metadata.name}", node)
+    note = EventNote(regarding=pod, reason="Scheduled", message=told, component=SCHEDULER_NAME)
+    stored = objects.get(kind(EVENTS), *key_of(note))
+    return "" if stored is None else decoded(stored, Event).metadata.annotations.get(PLACEMENT, "")
 
 
 def _settled(pod: Pod) -> tuple[str, str] | None:

@@ -42,6 +42,7 @@ class Explanation:
     remark: str = ""
     advice: str = ""
     node: str = ""  # where a pod is bound
+    placement: str = ""  # why there
     report: Report | None = None
     held: tuple[ResourceClaim, ...] = field(default=())  # claims that are allocated
     #: of a pod that waits: whom it would evict, or why nobody
@@ -77,6 +78,7 @@ def document(explained: Explanation) -> dict[str, Any]:
         "reason": f"{sentence(explained.reason)}.",
         "nextStep": explained.next_step,
         "nodeName": explained.node,
+        "placement": explained.placement,
         "preemption": _preemption(explained),
         "hints": list(report.hints),
         "allocations": [_held(claim) for claim in explained.held],

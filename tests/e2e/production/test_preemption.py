@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from claims.kinds.pods import PodSchedulingGroup
 from claims.kinds.resource_claims import DeviceRequest
 from tests.builders import make_device, make_priority
 from tests.e2e.production.scene import Scene
@@ -121,3 +122,37 @@ def test_preemption_of_a_pod_that_waits_for_its_binding(ranked: Scene) -> None:
     assert [event for event in ranked.events("modest") if event.startswith("Preempted: Preempted by pod")]
     assert ranked.node_of("modest") == ""
     assert ranked.find("Pod", "modest")
+
+
+def test_a_pod_that_is_evicted_is_told_why_and_keeps_its_grace(ranked: Scene) -> None:
+    use(ranked, "modest", gpu(ranked, 7))
+    ranked.runs("modest")
+    # Somebody wants to see it off: it is there until they have.
+    ranked.change("Pod", "modest", {"metadata": {"finalizers": ["example.com/farewell"]}})
+    use(ranked, "important", gpu(ranked, 7), "urgent")
+    ranked.until("it to go", lambda: "deletionTimestamp" in ranked.find("Pod", "modest")["metadata"])
+    evicted = ranked.find("Pod", "modest")
+    (told,) = [one for one in evicted["status"]["conditions"] if one["type"] == "DisruptionTarget"]
+    assert (told["status"], told["reason"]) == ("True", "PreemptionByScheduler")
+    assert told["message"] == "default-scheduler: preempting to accommodate a higher priority pod"
+    assert evicted["metadata"]["deletionGracePeriodSeconds"] == 0
+    ranked.change("Pod", "modest", {"metadata": {"finalizers": None}})
+    ranked.runs("important")
+    assert_preempted(ranked, "modest")
+
+
+def test_preemption_of_a_pod_of_a_group(ranked: Scene) -> None:
+    """There are no groups of pods here: one that names a group stands for itself."""
+    ranked.claim("modest", gpu(ranked, 7))
+    made = ranked.pod(
+        "modest",
+        "modest",
+        priority_class_name=f"{ranked.name}-low",
+        scheduling_group=PodSchedulingGroup(pod_group_name="group"),
+        node_selector={"kubernetes.io/hostname": "node-3"},
+    )
+    assert "schedulingGroup" not in made["spec"]
+    ranked.runs("modest")
+    use(ranked, "important", gpu(ranked, 7), "urgent")
+    ranked.runs("important")
+    assert_preempted(ranked, "modest")
