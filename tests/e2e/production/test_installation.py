@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from tests.e2e.flow import (
     Manifest,
@@ -13,7 +14,7 @@ from tests.e2e.flow import (
     run_manifest,
 )
 from tests.e2e.kubectl import Kubectl
-from tests.e2e.processes import ROOT
+from tests.e2e.processes import ROOT, wait_for
 from tests.e2e.production.installation import NODES, Installation
 
 pytestmark = [pytest.mark.e2e, pytest.mark.postgres]
@@ -31,6 +32,28 @@ def test_the_flow_passes_with_every_part_a_process_of_its_own(installation: Inst
         kubectl("delete", "-f", str(manifest.path))
     for manifest in MANIFESTS:
         assert_all_is_given_back(kubectl, installation.home, manifest)
+
+
+def test_one_address_tells_the_metrics_of_every_process(installation: Installation, kubectl: Kubectl) -> None:
+    """Each of the other processes puts its own into Redis every ten seconds."""
+
+    def told() -> dict[str, dict[tuple[str, ...], float]]:
+        found: dict[str, dict[tuple[str, ...], float]] = {}
+        for family in text_string_to_metric_families(kubectl("get", "--raw", "/metrics?processes=all")):
+            for sample in family.samples:
+                found.setdefault(sample.name, {})[tuple(sample.labels.values())] = sample.value
+        return found
+
+    def complete() -> bool:
+        present = {role: number for (role,), number in told()["manciple_processes"].items()}
+        return present == {"api": 1, "worker": 2, "beat": 1, "embedded": 0}
+
+    wait_for("every process to tell of itself", complete)
+    found = told()
+    attempts = found["scheduler_schedule_attempts_total"]
+    assert any("scheduled" in labels and number > 0 for labels, number in attempts.items())
+    assert any("resource_claim" in labels for labels in found["workqueue_work_duration_seconds_count"])
+    assert found["manciple_live_workers"]["worker",] >= 1
 
 
 def test_a_killed_worker_costs_a_delay_and_no_pod(installation: Installation, kubectl: Kubectl) -> None:
