@@ -1,10 +1,16 @@
 """The Django app `inventory`."""
 
-from django.apps import AppConfig
+from collections.abc import Iterator
 
+from django.apps import AppConfig
+from django.conf import settings
+from prometheus_client.core import Metric
+
+from inventory.kinds import gates
 from inventory.kinds.registration import KINDS
 from inventory.kinds.shared_values import shared
 from manciple.store.follower import LOG
+from manciple.telemetry import metrics
 from manciple.wire.base import shared_texts
 from manciple.wire.registry import registry
 
@@ -18,6 +24,8 @@ class InventoryConfig(AppConfig):
         from inventory import live, projectors  # noqa: PLC0415
         from manciple.live import topics  # noqa: PLC0415
 
+        gates.use(settings.FEATURE_GATES)
+        metrics.OnDemand(_feature_gates)
         for kind in KINDS:
             registry.register(kind)
         projectors.register()
@@ -29,3 +37,13 @@ class InventoryConfig(AppConfig):
         topics.register("nodes", live.NodeTopics())
         topics.register("pods", live.node_pod_topics)
         topics.register("namespaces", live.namespace_topics)
+
+
+def _feature_gates() -> Iterator[Metric]:
+    """Upstream's component-base/metrics/prometheus/feature: stage "" is GA."""
+    yield metrics.gauges(
+        "kubernetes_feature_enabled",
+        "Feature gates: 1 is on.",
+        ("name", "stage"),
+        (((name, gate.stage.replace("GA", "")), gates.enabled(name)) for name, gate in gates.KNOWN.items()),
+    )

@@ -17,6 +17,7 @@ from urllib.parse import unquote, urlsplit
 from csp.constants import NONCE
 from django.core.exceptions import ImproperlyConfigured
 
+from inventory.kinds import gates
 from manciple.telemetry import logs
 
 BASE_DIR = Path(__file__).resolve().parent.parent
@@ -285,8 +286,11 @@ FORBIDDEN_NETWORKS = networks("MANCIPLE_FORBIDDEN_NETWORKS")
 POD_SECURITY = os.environ.get("MANCIPLE_POD_SECURITY", "enforce=baseline")
 POD_SECURITY_EXEMPT_NAMESPACES = os.environ.get("MANCIPLE_POD_SECURITY_EXEMPT_NAMESPACES", "kube-system").split(",")
 
-#: Feature gates by their Kubernetes names; what is not named here has its Kubernetes 1.36 default.
-FEATURE_GATES: dict[str, bool] = {}
+#: Feature gates by their Kubernetes names, each on or off; what is not named has its Kubernetes 1.36 default.
+try:
+    FEATURE_GATES: dict[str, bool] = gates.parse(os.environ.get("MANCIPLE_FEATURE_GATES", ""))
+except ValueError as error:
+    raise ImproperlyConfigured(f"MANCIPLE_FEATURE_GATES: {error}") from None
 
 #: Days that a token lives unless its owner asks for fewer or more, and the most that may be asked for (0: any number,
 #: and tokens without an end).

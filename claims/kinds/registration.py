@@ -23,7 +23,10 @@ from claims.kinds.pods import ContainerStateTerminated, ContainerStatus, Pod, Po
 from claims.kinds.priority_classes import PRIORITY_CLASS
 from claims.kinds.quotas import RESOURCE_QUOTA
 from claims.kinds.resource_claims import (
+    AllocationResult,
+    DeviceConstraint,
     DeviceRequest,
+    DeviceRequestAllocationResult,
     DeviceSubRequest,
     ExactDeviceRequest,
     ResourceClaim,
@@ -32,6 +35,7 @@ from claims.kinds.resource_claims import (
     ResourceClaimTemplate,
 )
 from inventory.kinds.devices import DeviceToleration
+from inventory.kinds.gated_fields import GatedFields, without_disabled
 from manciple.wire.base import status_metadata
 from manciple.wire.registry import Column, Kind, Subresource
 from manciple.wire.tables import AGE_COLUMN, DEFAULT_COLUMNS, NAME_COLUMN, age
@@ -69,10 +73,12 @@ def _toleration_with_defaults(toleration: DeviceToleration) -> DeviceToleration:
 
 def create_claim(new: ResourceClaim) -> ResourceClaim:
     """A new claim has nothing yet."""
+    new = without_disabled(new, None, OF_CLAIMS)
     return replace(new, spec=with_defaults(new.spec), status=ResourceClaimStatus())
 
 
 def update_claim(new: ResourceClaim, old: ResourceClaim) -> ResourceClaim:
+    new = without_disabled(new, old, OF_CLAIMS)
     return replace(new, spec=with_defaults(new.spec), status=old.status)
 
 
@@ -80,15 +86,37 @@ def update_claim_status(new: ResourceClaim, old: ResourceClaim) -> ResourceClaim
     """A status write keeps spec and metadata, and drops reports on devices that the claim no longer has."""
     deallocated = old.status.allocation is not None and new.status.allocation is None
     status = replace(new.status, devices=()) if deallocated else new.status
+    status = without_disabled(status, old, OF_CLAIMS)
     return replace(old, metadata=status_metadata(new.metadata, old.metadata), status=status)
 
 
 def create_template(new: ResourceClaimTemplate) -> ResourceClaimTemplate:
+    return _template_with_defaults(without_disabled(new, None, OF_CLAIMS))
+
+
+def update_template(new: ResourceClaimTemplate, old: ResourceClaimTemplate) -> ResourceClaimTemplate:
+    return _template_with_defaults(without_disabled(new, old, OF_CLAIMS))
+
+
+def _template_with_defaults(new: ResourceClaimTemplate) -> ResourceClaimTemplate:
     return replace(new, spec=replace(new.spec, spec=with_defaults(new.spec.spec)))
 
 
-def update_template(new: ResourceClaimTemplate, _old: ResourceClaimTemplate) -> ResourceClaimTemplate:
-    return create_template(new)
+#: Fields of claims and templates that are dropped while their feature is off (upstream: dropDisabledFields).
+OF_CLAIMS: GatedFields = {
+    "DRAPrioritizedList": {DeviceRequest: ("first_available",)},
+    "DRAConsumableCapacity": {
+        ExactDeviceRequest: ("capacity",),
+        DeviceSubRequest: ("capacity",),
+        DeviceConstraint: ("distinct_attribute",),
+        DeviceRequestAllocationResult: ("share_id", "consumed_capacity"),
+    },
+    "DRADeviceBindingConditions": {
+        DeviceRequestAllocationResult: ("binding_conditions", "binding_failure_conditions"),
+        AllocationResult: ("allocation_timestamp",),
+    },
+    "DRAResourceClaimDeviceStatus": {ResourceClaimStatus: ("devices",)},
+}
 
 
 # Columns --------------------------------------------------------------------------------------------------------------

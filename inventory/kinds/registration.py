@@ -23,6 +23,7 @@ from inventory.kinds.devices import (
     DeviceTaintRuleStatus,
     ResourceSlice,
 )
+from inventory.kinds.gated_fields import OF_CLASSES, OF_SLICES, without_disabled
 from inventory.kinds.nodes import Node
 from manciple.wire.base import status_metadata, timestamp
 from manciple.wire.registry import Column, Kind, Subresource
@@ -44,6 +45,7 @@ class SlicePreparation:
         return self.update(new, None)
 
     def update(self, new: ResourceSlice, old: ResourceSlice | None) -> ResourceSlice:
+        new = without_disabled(new, old, OF_SLICES)
         if all(taint.time_added for device in new.spec.devices for taint in device.taints):
             return new
         known = {device.name: device for device in old.spec.devices} if old is not None else {}
@@ -173,6 +175,8 @@ DEVICE_CLASS = Kind(
     singular="deviceclass",
     namespaced=False,
     type=DeviceClass,
+    prepare_create=lambda new: without_disabled(new, None, OF_CLASSES),
+    prepare_update=lambda new, old: without_disabled(new, old, OF_CLASSES),
     validate_create=device_rules.validate_class,
     validate_update=device_rules.validate_class_update,
     columns=DEFAULT_COLUMNS,

@@ -21,6 +21,7 @@ APART = (
     *("manciple/wire/identity", "claims/kinds/references"),
     *("manciple/api/auditing", "manciple/audit/", "manciple/store/origins"),
     *("manciple/api/flow", "manciple/api/connections"),
+    "inventory/kinds/gate",
     *("manciple/telemetry/", "manciple/api/request_metrics", "manciple/store/log_metrics", "nodeagent/metrics"),
     *("scheduling/attempts", "scheduling/scheduler_metrics", "scheduling/controller_metrics"),
 )
