@@ -45,6 +45,7 @@ PLUGINS: Mapping[Reason, str] = {
     Reason.NODE: "NodeAffinity",
     Reason.RESOURCES: "NodeResourcesFit",
     Reason.NEIGHBOURS: "InterPodAffinity",
+    Reason.VOLUME: "VolumeBinding",
 }
 
 

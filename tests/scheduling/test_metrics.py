@@ -19,7 +19,7 @@ from manciple.store import log_metrics
 from manciple.store.tail import latest_revision, read_after
 from manciple.telemetry import metrics
 from nodeagent.metrics import AgentMetrics, AgentState
-from scheduling import controller_metrics, queue, tasks, usage
+from scheduling import cluster_metrics, controller_metrics, queue, tasks, usage
 from scheduling.capture import ClusterState
 from scheduling.causes import Reason
 from scheduling.models import QueuedPod
@@ -134,6 +134,10 @@ def test_the_state_of_the_cluster_is_told(busy: Cluster) -> None:
     assert value("manciple_pools", complete="true") == 1
     assert value("manciple_nodes", ready="true") + value("manciple_nodes", ready="false") == 1
     assert value("manciple_log_revision") == latest_revision()
+
+
+def test_each_reason_that_holds_a_pod_is_a_plugins() -> None:
+    assert cluster_metrics.PLUGINS.keys() == set(Reason)
 
 
 def test_large_clusters_tell_the_devices_of_the_last_sample(busy: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
