@@ -69,7 +69,7 @@ def _told(role: str, process: str, collector: Collector) -> _Told:
             metric.name,
             metric.documentation,
             metric.type,
-            [_Sample(sample.name, dict(sample.labels), sample.value) for sample in metric.samples],
+            [_Sample(sample.name, dict(sample.labels), float(sample.value)) for sample in metric.samples],
         )
         for metric in collector.collect()
     ]
