@@ -26,11 +26,11 @@ from nodeagent.runtimes.podman.actions import Actions
 from nodeagent.runtimes.podman.folder import PodFolder
 from nodeagent.runtimes.podman.kernel import PodNetworks, bind, mounts_below, unmount
 from nodeagent.runtimes.podman.program import Podman
-from nodeagent.runtimes.protocol import Action, ContainerRequest
+from nodeagent.runtimes.protocol import Action
 from nodeagent.runtimes.simulated import EXIT_CODE, RUN_SECONDS
 from tests.nodeagent.machine import Machine
 from tests.nodeagent.objects import NODE, claim, container, pod
-from tests.nodeagent.runtimes.containers import needs_podman
+from tests.nodeagent.runtimes.containers import bare_request, needs_podman
 
 # Names become files.
 
@@ -167,25 +167,6 @@ def test_what_a_pod_mounted_into_its_volume_is_not_removed_with_the_volume(tmp_p
 # Answers of containers.
 
 
-def request() -> ContainerRequest:
-    return ContainerRequest(
-        pod_uid="u",
-        namespace="n",
-        pod="p",
-        name="c",
-        role="main",
-        attempt=0,
-        image="i",
-        command=(),
-        args=(),
-        environment={},
-        cdi_devices=(),
-        claims=(),
-        annotations={},
-        host_network=True,
-    )
-
-
 def actions(tmp_path: Path, program: str = "false") -> Actions:
     return Actions(Podman(program), PodNetworks(tmp_path), lambda _request: "name")
 
@@ -204,7 +185,7 @@ def endless(tmp_path: Path) -> str:
 
 def test_what_a_container_prints_under_a_probe_does_not_fill_the_agents_memory(tmp_path: Path, endless: str) -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    trouble = actions(tmp_path, endless).perform(Action(command=("yes",)), request(), timeout=0.5)
+    trouble = actions(tmp_path, endless).perform(Action(command=("yes",)), bare_request(host_network=True), timeout=0.5)
     assert "did not answer" in trouble
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 20_000  # KiB
 
@@ -248,7 +229,7 @@ def test_a_container_that_answers_a_byte_at_a_time_does_not_keep_the_prober(
 ) -> None:
     began = time.monotonic()
     action = Action(host="127.0.0.1", port=dripping, path="/", tls=tls)
-    assert actions(tmp_path).perform(action, request(), timeout=0.3)
+    assert actions(tmp_path).perform(action, bare_request(host_network=True), timeout=0.3)
     assert time.monotonic() - began < 10
 
 
@@ -256,7 +237,7 @@ def test_a_header_with_a_line_of_its_own_is_not_sent(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         headers = (("X-A", "a\r\nX-Injected: b"),)
         action = Action(host="127.0.0.1", port=server.getsockname()[1], path="/", headers=headers)
-        assert "Invalid header value" in actions(tmp_path).perform(action, request(), timeout=5)
+        assert "Invalid header value" in actions(tmp_path).perform(action, bare_request(host_network=True), timeout=5)
 
 
 # Annotations of simulated pods.

@@ -184,3 +184,10 @@ class Node:
         """Stop the pod, as often as that takes."""
         stop: Callable[[], bool] = lambda: self.runtime.stop(f"uid-{pod_name}", grace_seconds=grace) is None  # noqa: E731
         wait_for(f"pod {pod_name} to stop", stop)
+
+
+def bare_request(**fields: Any) -> ContainerRequest:
+    """The request of a container of which nothing matters but `fields`."""
+    plain: dict[str, Any] = {"pod_uid": "uid-p", "namespace": "default", "pod": "p", "name": "main", "role": "main"}
+    plain |= {"attempt": 0, "image": "i", "command": (), "args": (), "environment": {}, "cdi_devices": ()}
+    return ContainerRequest(**plain | {"claims": (), "annotations": {}} | fields)

@@ -15,7 +15,7 @@ from nodeagent.failures import ContainerFailed
 from nodeagent.runtimes.podman.folder import PodFolder, open_below, volume_options
 from nodeagent.runtimes.podman.kernel import unmount
 from nodeagent.runtimes.protocol import ContainerRequest, MountRequest
-from tests.nodeagent.runtimes.containers import Node, needs_podman
+from tests.nodeagent.runtimes.containers import Node, bare_request, needs_podman
 
 
 @pytest.fixture
@@ -41,22 +41,7 @@ def options(folder: PodFolder, sub_path: str) -> list[str]:
 
 
 def request(*mounts: MountRequest) -> ContainerRequest:
-    return ContainerRequest(
-        pod_uid="uid-p",
-        namespace="default",
-        pod="p",
-        name="main",
-        role="main",
-        attempt=0,
-        image="i",
-        command=(),
-        args=(),
-        environment={},
-        cdi_devices=(),
-        claims=(),
-        annotations={},
-        mounts=mounts,
-    )
+    return bare_request(mounts=mounts)
 
 
 LINKS: dict[str, tuple[Callable[[Path, Path], None], str]] = {
