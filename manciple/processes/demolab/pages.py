@@ -61,6 +61,7 @@ EXAMPLES: dict[str, tuple[PageExample, ...]] = {
         PageExample(label="history", parameters=_RUNNING, query="tab=history"),
     ),
     "pod-log": (PageExample(parameters=_RUNNING),),
+    "pod-new": (PageExample(label="form", query="from=form"),),
     "class-diagnostics": (PageExample(parameters={"what": "yaml"}),),
     "class-edit": (
         PageExample(parameters={"name": "gpu-h200"}),
