@@ -9,8 +9,9 @@ transaction, which asks the same questions once more for these pods alone; betwe
 write.
 
 Each rule's condition `EvictionInProgress` tells how far it is: before the first pod goes, then at most every ten
-seconds. A rule of effect None is told once how many pods it would evict if its effect were NoExecute. What was evicted
-is still counted after a restart (upstream's controller begins anew).
+seconds; where nobody has to go, some seconds after the rule was made. A rule of effect None is told once how many pods
+it would evict if its effect were NoExecute. What was evicted is still counted after a restart (upstream's controller
+begins anew).
 Upstream: pkg/controller/devicetainteviction/device_taint_eviction.go.
 """
 
@@ -52,6 +53,8 @@ from scheduling.resources import EVENTS, PODS, SLICES, TAINT_RULES, Key, key_of,
 CONDITION = "EvictionInProgress"
 #: While pods are evicted, a rule's status is written no more often.
 STATUS_PERIOD = timedelta(seconds=10)
+#: How long a rule that evicts nobody is left alone; its creation is known to the second.
+YOUTH = timedelta(seconds=2)
 _EVICTED = re.compile(r"(?<!\d)(\d++) pods? evicted since starting the controller\.")
 
 
@@ -124,6 +127,12 @@ def is_due(rule: DeviceTaintRule, now: datetime) -> bool:
     return now - datetime.fromisoformat(told.last_transition_time) >= STATUS_PERIOD
 
 
+def is_young(rule: DeviceTaintRule, now: datetime) -> bool:
+    """Whether who made it may still be at it: a status written between their requests would make theirs a conflict."""
+    created = rule.metadata.creation_timestamp
+    return created is not None and now - datetime.fromisoformat(created) < YOUTH
+
+
 def evicted_before(rule: DeviceTaintRule) -> int:
     """How many pods its condition says were evicted: a restart does not lose them."""
     told = condition_of(rule)
@@ -180,7 +189,7 @@ def _tell(rules: KnownRules, threatened: Sequence[ThreatenedPod], now: datetime)
             pending[uid].append(one.key)
     wanted: list[tuple[DeviceTaintRule, EvictionProgress]] = []
     for rule in rules.all:
-        if is_due(rule, now) and _has_news(rule, pending):
+        if is_due(rule, now) and _has_news(rule, pending) and (rule.metadata.uid in pending or not is_young(rule, now)):
             progress = _progress(rule, pending[rule.metadata.uid], now)
             if _differs(rule, condition_for(rule, progress, now)):
                 wanted.append((rule, progress))
