@@ -20,11 +20,13 @@ from __future__ import annotations
 import asyncio
 import io
 import math
+import string
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import quote
 
 from a2wsgi.wsgi import build_environ
 from django.conf import settings
@@ -112,7 +114,7 @@ class ThreadedWsgi:
 
     def _run(self, scope: Any, body: bytes) -> _Answer:
         readable: Any = io.BytesIO(body)
-        environ: Any = build_environ(_unambiguous(scope), readable)
+        environ: Any = build_environ(_encoded(_unambiguous(scope)), readable)
         environ["CONTENT_LENGTH"] = str(len(body))
         environ[IDENTITY] = scope.get(IDENTITY)
         environ[SHOWN] = scope.get(SHOWN)
@@ -133,6 +135,12 @@ def _unambiguous(scope: Any) -> Any:
     if not any(b"_" in name for name, _ in scope["headers"]):
         return scope
     return {**scope, "headers": [(name, value) for name, value in scope["headers"] if b"_" not in name]}
+
+
+def _encoded(scope: Any) -> Any:
+    """With a query of ASCII alone, as WSGI wants it: what a client left unencoded is encoded."""
+    query = scope["query_string"]
+    return scope if query.isascii() else {**scope, "query_string": quote(query, safe=string.punctuation).encode()}
 
 
 def flow_of(scope: Scope, senders: Senders) -> tuple[Level, str]:

@@ -10,6 +10,7 @@ that is none is 400. Sources: apiserver/pkg/endpoints/request/requestinfo.go; ap
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -96,6 +97,8 @@ def _resource(group: str, version: str, rest: list[str]) -> ResourcePath | None:
 # Options --------------------------------------------------------------------------------------------------------------
 
 
+#: What Go's strconv reads, up to so many digits that no number of 64 bits has more.
+_INTEGER, _UNSIGNED = re.compile(r"[+-]?[0-9]{1,40}"), re.compile(r"[0-9]{1,40}")
 _STRICTNESSES = ("Ignore", "Strict", "Warn")
 _PROPAGATIONS = ("Background", "Foreground", "Orphan")
 _MATCHES = ("Exact", "NotOlderThan")
@@ -141,7 +144,7 @@ def list_options(kind: Kind, query: Mapping[str, str], *, watch: bool = False) -
         timeout_seconds=_integer(query, "timeoutSeconds"),
     )
     _refuse("ListOptions", _watch_errors(options) if watch else _list_errors(options))
-    _revision(options.resource_version)
+    revision(options.resource_version)
     return options
 
 
@@ -201,10 +204,9 @@ def _integer(query: Mapping[str, str], name: str) -> int | None:
     text = query.get(name, "")
     if not text:
         return None
-    try:
-        return int(text)
-    except ValueError as error:
-        raise BadRequest(f"{name}: {text!r} is not a whole number") from error
+    if not _INTEGER.fullmatch(text) or not -(1 << 63) <= (number := int(text)) < 1 << 63:
+        raise BadRequest(f"{name}: {text!r} is not a whole number of 64 bits")
+    return number
 
 
 def _label_selector(text: str) -> ParsedLabelSelector:
@@ -226,10 +228,18 @@ def _field_selector(kind: Kind, text: str) -> FieldSelector:
     return selector
 
 
-def _revision(text: str) -> None:
-    if text and not text.isdecimal():
-        wrong = invalid("resourceVersion", text, f'strconv.ParseUint: parsing "{text}": invalid syntax')
-        raise BadRequest(f"invalid resource version: {wrong}")
+def revision(text: str) -> int:
+    """The number in a resourceVersion; 0 for "". Raises: BadRequest."""
+    if not text:
+        return 0
+    if not _UNSIGNED.fullmatch(text):
+        why = "invalid syntax"
+    elif (number := int(text)) < 1 << 64:
+        return number
+    else:
+        why = "value out of range"
+    wrong = invalid("resourceVersion", text, f'strconv.ParseUint: parsing "{text}": {why}')
+    raise BadRequest(f"invalid resource version: {wrong}")
 
 
 def _list_errors(options: ListOptions) -> list[FieldError]:

@@ -42,11 +42,11 @@ def _review_paths() -> Iterator[URLPattern]:
         yield path(f"apis/{group}/{version}/{below}{plural}", view, {"kind": kind})
 
 
-#: The first that fits answers, so what is asked most stands first.
+#: The first that fits answers, so what is asked most stands first. A name may hold anything, even the end of a line.
 urlpatterns: list[URLPattern] = [
     *_review_paths(),
-    re_path(r"^api/v1/.+$", views.ResourceView.as_view()),
-    re_path(r"^apis/[^/]+/[^/]+/.+$", views.ResourceView.as_view()),
+    re_path(r"^api/v1/[\s\S]", views.ResourceView.as_view()),
+    re_path(r"^apis/[^/]+/[^/]+/[\s\S]", views.ResourceView.as_view()),
     *_health_paths(),
     path("version", operations.VersionView.as_view()),
     path("version/", operations.VersionView.as_view()),
@@ -54,5 +54,5 @@ urlpatterns: list[URLPattern] = [
     path(service_account_tokens.CONFIGURATION_PATH, service_account_tokens.IssuerView.as_view()),
     path(service_account_tokens.KEYS_PATH, service_account_tokens.KeysView.as_view()),
     path("metrics", MetricsView.as_view()),
-    re_path(r"^(api|apis|openapi)/.*$", operations.UnknownView.as_view()),
+    re_path(r"^(api|apis|openapi)/", operations.UnknownView.as_view()),
 ]

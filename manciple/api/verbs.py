@@ -28,7 +28,7 @@ from manciple.access.attributes import on_object
 from manciple.access.kinds import roles
 from manciple.api import first_stage, namespaces
 from manciple.api.creation_traces import trace_creation
-from manciple.api.requests import ListOptions, propagation_of
+from manciple.api.requests import ListOptions, propagation_of, revision
 from manciple.store import objects, tail
 from manciple.store.hooks import Write
 from manciple.store.metadata import initialise
@@ -72,9 +72,9 @@ class TooLargeRevision(ApiError):
 
 
 def get(kind: Kind, *, namespace: str, name: str, resource_version: str = "") -> Stored:
-    """Raises: NotFound, TooLargeRevision."""
-    if resource_version.isdecimal() and int(resource_version):
-        _check_reached(int(resource_version), tail.latest_revision())
+    """Raises: NotFound; BadRequest for a strange revision, TooLargeRevision."""
+    if wanted := revision(resource_version):
+        _check_reached(wanted, tail.latest_revision())
     stored = objects.get(kind, namespace, name)
     if stored is None:
         raise NotFound.of(kind.resource, name)

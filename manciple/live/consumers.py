@@ -22,6 +22,7 @@ from django.db import Error
 from manciple.access.authentication.chain import CERTIFICATE, PEER, Credentials
 from manciple.access.authentication.rounds import Rounds
 from manciple.live.topics import HeardTopics, Relay, TopicChange, heard_in, relay
+from manciple.wire.validation import whole
 
 #: Where browsers connect.
 PATH = "/live"
@@ -156,8 +157,8 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):
 
 def _after(query: bytes) -> int:
     """The revision of what the page shows; -1 where it does not say."""
-    given = parse_qs(query.decode()).get("after", ["-1"])[0]
-    return int(given) if given.isdigit() else -1
+    after = whole(parse_qs(query.decode("latin-1")).get("after", [""])[0])
+    return -1 if after is None else after
 
 
 def _shown(scope: Any) -> Credentials:

@@ -15,6 +15,8 @@ from urllib.parse import urlencode
 
 from django.http import HttpRequest
 
+from manciple.wire.validation import whole
+
 T = TypeVar("T")
 
 #: Digits of a page's number that are read; longer ones are nobody's.
@@ -37,10 +39,8 @@ class ListQuery:
     @classmethod
     def read(cls, request: HttpRequest) -> Self:
         query = request.GET
-        number = query.get("page", "")
         values: dict[str, Any] = {"path": request.path, "sort": query.get("sort", "")}
-        if number.isascii() and number.isdecimal() and len(number) <= _DIGITS:
-            values["page"] = max(1, int(number))
+        values["page"] = max(1, whole(query.get("page", ""), digits=_DIGITS) or 1)
         for one in _parameters(cls):
             value, known = query.get(one.metadata["parameter"], "").strip(), one.metadata["known"]
             values[one.name] = value if known is None or value in known else ""

@@ -1,9 +1,13 @@
-"""The database backend (`ENGINE`): knows a connection whose server has gone, and a commit that nobody confirmed.
+"""The database backend (`ENGINE`): knows a connection whose server has gone, a commit that nobody confirmed, and NUL.
 
 A server that stops closes its connections, which makes their sockets readable. Django asks
 `close_if_unusable_or_obsolete` before and after every request, and Celery before every task: there a socket that has
 something to say, while nothing was asked, costs its connection (one system call, no query). So an idle connection that
 a restart broke costs nobody a failed request.
+
+PostgreSQL's texts hold no NUL, and its driver refuses to ask for one: whoever put %00 into an address, or \u0000 into a
+document, would fail with an error of the database. As in JSON columns (`manciple.store.sql.as_json`), it is U+FFFD
+here, both in what is written and in what is asked for. Documents hold it escaped, and keep it.
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ from typing import Any
 
 from django.db import InterfaceError, OperationalError
 from django.db.backends.postgresql import base
+from psycopg.types.string import StrDumperUnknown
 
 from manciple.postgresql import OutcomeUnknown
 
@@ -20,8 +25,20 @@ from manciple.postgresql import OutcomeUnknown
 _ENDING = ("08", "57")
 
 
+class TextWithoutNul(StrDumperUnknown):
+    """How a text goes to the server."""
+
+    def dump(self, obj: str) -> Any:
+        return super().dump(obj.replace("\0", "\ufffd") if "\0" in obj else obj)
+
+
 class DatabaseWrapper(base.DatabaseWrapper):
     """Django names it so in every backend."""
+
+    def get_new_connection(self, conn_params: Any) -> Any:
+        connection = super().get_new_connection(conn_params)
+        connection.adapters.register_dumper(str, TextWithoutNul)
+        return connection
 
     def close_if_unusable_or_obsolete(self) -> None:
         """Close the connection also where its server has."""

@@ -56,6 +56,13 @@ def ask(connection: Any, statement: str) -> Any:
         return cursor.fetchone()[0] if cursor.description else None
 
 
+def test_a_text_with_nul_is_kept_and_found_without_it(server: Any, ours: Any) -> None:
+    with ours.cursor() as cursor:
+        cursor.execute("INSERT INTO kept SELECT unnest(%s::text[])", [["a\0b", "ab"]])
+        cursor.execute("SELECT name FROM kept WHERE name = %s", ["a\0b"])
+        assert cursor.fetchall() == [("a\ufffdb",)]
+
+
 def end(server: psycopg.Connection[Any], pid: int) -> None:
     """Close that connection from the server's side, as a restart does."""
     server.execute("SELECT pg_terminate_backend(%s)", [pid])

@@ -33,6 +33,7 @@ from manciple.audit.sign_ins import PEOPLE, TOKENS, note_account
 from manciple.pages.people import person_of
 from manciple.pages.posting import posted_from
 from manciple.store.tail import latest_revision
+from manciple.wire.validation import whole
 from scheduling.pages.account.forms import ChangePasswordForm, NewTokenForm
 
 UNPROCESSABLE = 422
@@ -122,18 +123,13 @@ def revoke_token(request: HttpRequest) -> HttpResponse:
     """Of the person's own; with `all` every one."""
     user: Any = request.user
     own = Token.objects.filter(person=user)
-    found = own if "all" in request.POST else own.filter(pk=_number(request.POST.get("token", "")))
+    found = own if "all" in request.POST else own.filter(pk=whole(request.POST.get("token", "")) or 0)
     ended = tokens.revoke_all(found)
     if not ended:
         raise Http404("That token does not exist, or was revoked before.")
     note_account(person_of(request).identity, "delete", TOKENS, user.get_username())
     messages.success(request, f"Revoked {ended} token{'' if ended == 1 else 's'}. Nothing lets them in any more.")
     return redirect("account")
-
-
-def _number(given: str) -> int:
-    """-1 for what is none."""
-    return int(given) if given.isascii() and given.isdigit() and len(given) < 19 else -1  # noqa: PLR2004 - a BIGINT
 
 
 # Password and sessions ------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from manciple.audit.trail import REFUSED
 from manciple.pages import links
 from manciple.pages.lists import ListQuery, parameter
 from manciple.store.origins import Note
+from manciple.wire.validation import whole
 from scheduling.pages.history.authors import Author
 
 #: Entries on one page.
@@ -20,8 +21,6 @@ SHOWN = 100
 OUTCOMES = ("done", "denied", "failed")
 VERBS = ("create", "update", "patch", "delete", "deletecollection", "get", "list", "watch")
 RANGES = {"1h": timedelta(hours=1), "24h": timedelta(hours=24), "7d": timedelta(days=7), "30d": timedelta(days=30)}
-#: Digits of an entry's number that are read; longer ones are nobody's.
-_DIGITS = 18
 
 _NAMESPACED = {
     "pods": links.pod_url,
@@ -37,7 +36,7 @@ _CLUSTER_WIDE = {
 
 def number(text: str) -> int:
     """Of an entry; 0 for what is none."""
-    return int(text) if text.isascii() and text.isdecimal() and len(text) <= _DIGITS else 0
+    return whole(text) or 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

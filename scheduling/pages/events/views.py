@@ -20,6 +20,7 @@ from manciple.pages.lists import Filter, ListColumn, ListQuery, Table, parameter
 from manciple.pages.people import Person, person_of
 from manciple.store.history import Recent, namespaces_with, newest
 from manciple.store.tail import latest_revision
+from manciple.wire.validation import whole
 from scheduling.causes import AnyCause
 from scheduling.event_recorder import cause_in
 from scheduling.messages import brief
@@ -115,7 +116,7 @@ class EventQuery(ListQuery):
     @property
     def revision(self) -> int:
         """Before which the page begins; 0 for the newest."""
-        return int(self.before) if self.before.isdecimal() and len(self.before) < 19 else 0  # noqa: PLR2004 - of a BIGINT
+        return whole(self.before) or 0
 
     def admits(self, event: ShownEvent) -> bool:
         """All but the namespace, which the database has chosen."""

@@ -11,11 +11,10 @@ from django.shortcuts import render
 
 from manciple.pages.auditors import may_audit
 from manciple.store.tail import latest_revision
+from manciple.wire.validation import whole
 from scheduling.pages.history.reading import read_changes
 
 TAB = "history"
-#: Digits of a number that are read; longer ones are nobody's.
-_DIGITS = 18
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,8 +50,7 @@ def history_of(request: HttpRequest, uids: Collection[str], *, namespace: str = 
 
 def _number(request: HttpRequest, name: str) -> int:
     """0 for what is none."""
-    given = request.GET.get(name, "")
-    return int(given) if given.isascii() and given.isdecimal() and len(given) <= _DIGITS else 0
+    return whole(request.GET.get(name, "")) or 0
 
 
 def show_history(

@@ -14,6 +14,7 @@ from typing import Any, cast
 from django import forms
 
 from manciple.pages.forms import PageForm, code_input
+from manciple.wire.validation import whole
 from scheduling.pages.history.differences import dump
 from scheduling.pages.pods.documents import DocumentProblem
 
@@ -74,7 +75,7 @@ class PodForm(PageForm):
         if devices == "class":
             if not self.text("device_class"):
                 self.add_error("device_class", "Choose a class.")
-            if not (count.isdecimal() and int(count) > 0):
+            if not whole(count):
                 self.add_error("count", _NO_NUMBER)
         if devices == "template" and not self.text("template"):
             self.add_error("template", "Choose a template.")
@@ -116,7 +117,8 @@ def _pod(form: PodForm) -> dict[str, Any]:
 def _template(form: PodForm) -> dict[str, Any]:
     exactly: dict[str, Any] = {"deviceClassName": form.text("device_class")}
     if (count := form.text("count")) != "1":
-        exactly["count"] = int(count) if count.isdecimal() else count
+        number = whole(count)
+        exactly["count"] = count if number is None else number
     requests = [{"name": REQUEST, "exactly": exactly}]
     return {
         "apiVersion": "resource.k8s.io/v1",

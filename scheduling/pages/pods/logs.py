@@ -24,6 +24,7 @@ from manciple.api.subresources import StreamRequest
 from manciple.pages.people import Person, demand_sight
 from manciple.store import objects
 from manciple.wire.errors import ApiError
+from manciple.wire.validation import whole
 from scheduling.resources import PODS, decoded, kind
 
 #: Lines that are shown unless the address asks for others, and the most that can be asked for.
@@ -73,8 +74,8 @@ def read_log(pod: Pod, query: Mapping[str, str]) -> Log:
     container = query.get("container", "")
     container = container if container in names else names[0]
     previous = query.get("previous", "") not in ("", "0")
-    text = query.get("lines", "")
-    lines = min(max(int(text), 1), MOST_LINES) if text.isdecimal() else LINES
+    asked = whole(query.get("lines", ""))
+    lines = LINES if asked is None else min(max(asked, 1), MOST_LINES)
     statuses = (*pod.status.container_statuses, *pod.status.init_container_statuses)
     restarted = any(one.name == container and one.restart_count for one in statuses)
     log = Log(containers=names, container=container, previous=previous, restarted=restarted, lines=lines)

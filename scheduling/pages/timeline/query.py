@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from urllib.parse import urlencode
 
+from manciple.wire.validation import whole
+
 GROUPINGS = {"device": "Devices", "class": "Classes", "namespace": "Namespaces"}
 RANGES = {
     "1h": ("1 hour", timedelta(hours=1)),
@@ -71,7 +73,7 @@ class TimelineQuery:
             device_class=query.get("class", "").strip(),
             driver=query.get("driver", "").strip(),
             node=query.get("node", "").strip(),
-            page=max(1, int(page)) if page.isascii() and page.isdigit() and len(page) < 8 else 1,  # noqa: PLR2004
+            page=max(1, whole(page, digits=7) or 1),
             table=query.get("view") == "table",
         )
 

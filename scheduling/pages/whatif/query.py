@@ -17,6 +17,7 @@ from typing import Protocol
 from urllib.parse import urlencode
 
 from claims.kinds.resource_claims import ResourceClaim
+from manciple.wire.validation import whole
 from scheduling.pages.classes.diagnostics import Finding
 from scheduling.simulation import Question
 from scheduling.simulation_workload import Changes, Workload, stored_claim, stored_pod, stored_template
@@ -117,7 +118,7 @@ def _named(query: QueryValues, prefix: str) -> Iterator[tuple[str, str]]:
 
 
 def _is_count(text: str) -> bool:
-    return text.isdecimal() and 1 <= int(text) <= MOST_DEVICES
+    return 1 <= (whole(text) or 0) <= MOST_DEVICES
 
 
 # What is asked for ---------------------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from inventory.models import DeviceClass, Node
 from manciple.pages.people import Person, demand_sight, person_of
 from manciple.store.tail import latest_revision
 from manciple.wire.errors import ApiError
+from manciple.wire.validation import whole
 from scheduling.pages.pods import documents as pod_documents
 from scheduling.pages.whatif.answer import read_answer
 from scheduling.pages.whatif.progress import Run, Stopped, progress
@@ -135,7 +136,8 @@ def _namespace(person: Person) -> str:
 
 
 def _number(text: str, default: int, least: int, most: int) -> int:
-    return min(max(int(text), least), most) if text.isdecimal() else default
+    number = whole(text)
+    return default if number is None else min(max(number, least), most)
 
 
 def _sentence(text: str) -> str:
