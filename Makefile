@@ -34,10 +34,12 @@ SEEDS ?= 1 2 3 4 5 6 7 8 9 10
 chaos: .venv/.tests
 	@for seed in $(SEEDS); do echo "== seed $$seed"; $(PYTHON) bench/end_to_end.py --case chaos --seed $$seed || exit 1; done
 
-# Fuzz the expression language, MINUTES says for how long; then every property test with twenty times the examples.
+# Fuzz the expression language, MINUTES says for how long; then every property test with twenty times the examples; then
+# the front door, REQUESTS of each kind (made of our OpenAPI; hostile ones; pages) by each sender on each database.
 fuzz: .venv/.tests
 	@$(PYTHON) -m tests.scheduling.cel.fuzz --minutes $(or $(MINUTES),10)
-	@MANCIPLE_EXAMPLES=20 .venv/bin/pytest -q --ignore=tests/e2e -m hypothesis -o timeout=3600
+	@MANCIPLE_EXAMPLES=20 .venv/bin/pytest -q --ignore=tests/e2e --ignore=tests/security/fuzz -m hypothesis -o timeout=3600
+	@$(PYTHON) -m tests.security.fuzz --requests $(or $(REQUESTS),5000) $(if $(SEED),--seed $(SEED))
 
 # Clone what is committed into an empty directory and test it there.
 fresh:

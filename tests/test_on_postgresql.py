@@ -35,7 +35,11 @@ PAGES = [
 ]
 
 
+#: Whatever comes through the front door.
+SECURITY = ["tests/security/fuzz", "tests/security/test_strange_requests.py"]
+
+
 @pytest.mark.postgres
 @pytest.mark.timeout(RERUN_TIMEOUT + 60)
 def test_everything_holds_on_postgresql(postgresql: Server) -> None:
-    assert_pass_on_postgresql(postgresql, [*STORE, *SCHEDULING, *PAGES])
+    assert_pass_on_postgresql(postgresql, [*STORE, *SCHEDULING, *PAGES, *SECURITY])

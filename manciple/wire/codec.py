@@ -99,7 +99,7 @@ def decode_document(kind: Kind, document: Any, *, strictness: Strictness) -> Dec
 def decode_body(type_: type[V], body: bytes, *, content_type: str, strictness: Strictness = "Ignore") -> V:
     """The value in a body whose kind is not one of ours, such as DeleteOptions; an empty body is an empty value.
 
-    Raises: BadRequest, UnsupportedMediaType.
+    Raises: BadRequest, also for a body that calls itself something else; UnsupportedMediaType.
     """
     if not body:
         return type_()
@@ -108,10 +108,18 @@ def decode_body(type_: type[V], body: bytes, *, content_type: str, strictness: S
         head = {"api_version": envelope.api_version, "kind": envelope.kind}
         value = protobuf.decode(cast("type[Value]", type_), envelope.raw)
         known = {name: text for name, text in head.items() if hasattr(value, name)}
-        return cast("V", structs.replace(value, **known))
+        return _of_its_kind(type_, cast("V", structs.replace(value, **known)))
     document = read_document(body, content_type=content_type)
     prefix = f"the body cannot be handled as a {type_.__name__}"
-    return _decode_checked(type_, document, strictness=strictness, prefix=prefix)[0]
+    return _of_its_kind(type_, _decode_checked(type_, document, strictness=strictness, prefix=prefix)[0])
+
+
+def _of_its_kind(type_: type[V], value: V) -> V:
+    """What a client sends by mistake, such as the object that it wants deleted, is not taken for options."""
+    kind, version = getattr(value, "kind", ""), getattr(value, "api_version", "")
+    if kind not in ("", type_.__name__):
+        raise BadRequest(f'no kind "{kind}" is registered for version "{version}": {type_.__name__} is expected here')
+    return value
 
 
 def decode_value(type_: type[V], raw: Any) -> V:
