@@ -20,6 +20,8 @@ CLASSES = (
     "YAML",
     "gzip",
     "ReDoS",
+    "CEL cost",
+    "by template",
     "CSRF",
     "clickjacking",
     "open redirect",
