@@ -22,7 +22,7 @@ from django.db import Error
 from manciple.access.authentication.chain import CERTIFICATE, PEER, Credentials
 from manciple.access.authentication.rounds import Rounds
 from manciple.live.topics import HeardTopics, Relay, TopicChange, heard_in, relay
-from manciple.wire.validation import whole
+from manciple.wire.quantity import whole
 
 #: Where browsers connect.
 PATH = "/live"

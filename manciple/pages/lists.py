@@ -15,7 +15,7 @@ from urllib.parse import urlencode
 
 from django.http import HttpRequest
 
-from manciple.wire.validation import whole
+from manciple.wire.quantity import whole
 
 T = TypeVar("T")
 

@@ -188,3 +188,11 @@ def _binary_text(units: int) -> str:
     while power < len(_BINARY_SUFFIXES) - 1 and units % 1024 == 0:
         units, power = units // 1024, power + 1
     return f"{units}{_BINARY_SUFFIXES[power]}"
+
+
+def whole(text: str, *, digits: int = 18) -> int | None:
+    """The number that ASCII digits stand for, up to so many: 18 fit into a BIGINT. None for any other text.
+
+    Python itself reads digits of any script, and gives up on thousands of them.
+    """
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= digits else None

@@ -212,14 +212,6 @@ def check_namespace_name(text: str, *, prefix: bool = False) -> Messages:
     return check_dns_label(_as_prefix(text) if prefix else text)
 
 
-def whole(text: str, *, digits: int = 18) -> int | None:
-    """The number that ASCII digits stand for, up to so many: 18 fit into a BIGINT. None for any other text.
-
-    Python itself reads digits of any script, and gives up on thousands of them.
-    """
-    return int(text) if text.isascii() and text.isdecimal() and len(text) <= digits else None
-
-
 @lru_cache(maxsize=20_000)
 def natural(name: str) -> tuple[tuple[int, int, str], ...]:
     """A sorting key that puts node-2 before node-10."""

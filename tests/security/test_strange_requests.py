@@ -9,7 +9,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from manciple.live.consumers import _after
-from manciple.wire.validation import whole
+from manciple.wire.quantity import whole
 from manciple.wire.wireformat import Envelope, write_envelope
 from tests.manciple.api.conftest import api
 from tests.manciple.api.requests import PODS, Api, pod

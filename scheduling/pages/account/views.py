@@ -33,7 +33,7 @@ from manciple.audit.sign_ins import PEOPLE, TOKENS, note_account
 from manciple.pages.people import person_of
 from manciple.pages.posting import posted_from
 from manciple.store.tail import latest_revision
-from manciple.wire.validation import whole
+from manciple.wire.quantity import whole
 from scheduling.pages.account.forms import ChangePasswordForm, NewTokenForm
 
 UNPROCESSABLE = 422

@@ -13,7 +13,7 @@ from manciple.audit.trail import REFUSED
 from manciple.pages import links
 from manciple.pages.lists import ListQuery, parameter
 from manciple.store.origins import Note
-from manciple.wire.validation import whole
+from manciple.wire.quantity import whole
 from scheduling.pages.history.authors import Author
 
 #: Entries on one page.

@@ -20,7 +20,7 @@ from manciple.pages.lists import Filter, ListColumn, ListQuery, Table, parameter
 from manciple.pages.people import Person, person_of
 from manciple.store.history import Recent, namespaces_with, newest
 from manciple.store.tail import latest_revision
-from manciple.wire.validation import whole
+from manciple.wire.quantity import whole
 from scheduling.causes import AnyCause
 from scheduling.event_recorder import cause_in
 from scheduling.messages import brief

@@ -11,7 +11,7 @@ from django.shortcuts import render
 
 from manciple.pages.auditors import may_audit
 from manciple.store.tail import latest_revision
-from manciple.wire.validation import whole
+from manciple.wire.quantity import whole
 from scheduling.pages.history.reading import read_changes
 
 TAB = "history"

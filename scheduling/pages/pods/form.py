@@ -14,7 +14,7 @@ from typing import Any, cast
 from django import forms
 
 from manciple.pages.forms import PageForm, code_input
-from manciple.wire.validation import whole
+from manciple.wire.quantity import whole
 from scheduling.pages.history.differences import dump
 from scheduling.pages.pods.documents import DocumentProblem
 

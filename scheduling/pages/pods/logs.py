@@ -24,7 +24,7 @@ from manciple.api.subresources import StreamRequest
 from manciple.pages.people import Person, demand_sight
 from manciple.store import objects
 from manciple.wire.errors import ApiError
-from manciple.wire.validation import whole
+from manciple.wire.quantity import whole
 from scheduling.resources import PODS, decoded, kind
 
 #: Lines that are shown unless the address asks for others, and the most that can be asked for.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from urllib.parse import urlencode
 
-from manciple.wire.validation import whole
+from manciple.wire.quantity import whole
 
 GROUPINGS = {"device": "Devices", "class": "Classes", "namespace": "Namespaces"}
 RANGES = {

@@ -17,7 +17,7 @@ from typing import Protocol
 from urllib.parse import urlencode
 
 from claims.kinds.resource_claims import ResourceClaim
-from manciple.wire.validation import whole
+from manciple.wire.quantity import whole
 from scheduling.pages.classes.diagnostics import Finding
 from scheduling.simulation import Question
 from scheduling.simulation_workload import Changes, Workload, stored_claim, stored_pod, stored_template

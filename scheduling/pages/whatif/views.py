@@ -20,7 +20,7 @@ from inventory.models import DeviceClass, Node
 from manciple.pages.people import Person, demand_sight, person_of
 from manciple.store.tail import latest_revision
 from manciple.wire.errors import ApiError
-from manciple.wire.validation import whole
+from manciple.wire.quantity import whole
 from scheduling.pages.pods import documents as pod_documents
 from scheduling.pages.whatif.answer import read_answer
 from scheduling.pages.whatif.progress import Run, Stopped, progress

@@ -27,7 +27,7 @@ Drawn = TypeVar("Drawn")
 logger = logging.getLogger(__name__)
 
 #: Requests of each kind and sender at every test run; `make fuzz` asks for more (`python -m tests.security.fuzz`).
-FEW = 120
+FEW = 50
 REQUESTS = int(os.environ.get("MANCIPLE_FUZZ_REQUESTS", FEW))
 #: What is drawn follows from it.
 SEED = int(os.environ.get("MANCIPLE_FUZZ_SEED", "1"))
