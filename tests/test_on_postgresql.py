@@ -35,8 +35,8 @@ PAGES = [
 ]
 
 
-#: Whatever comes through the front door.
-SECURITY = ["tests/security/fuzz", "tests/security/test_strange_requests.py"]
+#: Whatever comes through the front door; `make fuzz` sends much more.
+SECURITY = ["tests/security/fuzz/test_hostile_requests.py", "tests/security/test_strange_requests.py"]
 
 
 @pytest.mark.postgres

@@ -27,7 +27,7 @@ Drawn = TypeVar("Drawn")
 logger = logging.getLogger(__name__)
 
 #: Requests of each kind and sender at every test run; `make fuzz` asks for more (`python -m tests.security.fuzz`).
-FEW = 50
+FEW = 40
 REQUESTS = int(os.environ.get("MANCIPLE_FUZZ_REQUESTS", FEW))
 #: What is drawn follows from it.
 SEED = int(os.environ.get("MANCIPLE_FUZZ_SEED", "1"))
@@ -64,7 +64,8 @@ def judged(sender: Sender) -> Iterator[tuple[Judge, Builder]]:
         judge = Judge(front, name=sender.name, namespace=sender.namespace, others=[BUILDER])
         with judge.listening():
             yield judge, builder
-            _aftermath(judge)
+            if not sender.namespace:  # who may write everything leaves the worst behind
+                _aftermath(judge)
         found = [*judge.conclude(), *every_stored_document_can_be_read()]
         assert not found, f"seed {SEED}, {judge.tally.total} requests, {len(found)} faults:\n" + "\n".join(found)
     tokens.forget()
