@@ -416,16 +416,24 @@ class NodeIndex:
         """All nodes in sets: first those whose devices others can do without. candidates: of each request, by node.
 
         A device is as rare as the smallest class that it belongs to, and a node as the rarest of its candidates;
-        numbers are told apart by their powers of two. by_size: among these, those with the smallest candidates first.
+        numbers are told apart by their powers of two. Where a candidate can be reached from several nodes, the order
+        of nodes decides how many claims fit in all, and rarity is left out. by_size: among these, those with the
+        smallest candidates first.
         """
         members = self.members()
         sets: dict[tuple[int, float], int] = {}
         for number in range(len(self.nodes)):
             wanted = union(masks[number] for masks in candidates)
+            if not by_size and wanted & self._reached_by_others(number):
+                return self.one_level
             rarity = min((one.size for one in members if one.masks[number] & wanted), default=0)
             size = self._size(number, wanted) if by_size else 0.0
             sets[-rarity, size] = sets.get((-rarity, size), 0) | 1 << number
         return tuple(sets[key] for key in sorted(sets))
+
+    def _reached_by_others(self, number: int) -> int:
+        """The devices of the node that other nodes see as well."""
+        return union(spot.span for spot in self._spots_of(number) if len(self._spots[spot.generation.key]) > 1)
 
     def members(self) -> tuple[ClassMembers, ...]:
         """Of every class, where there are several. Looked at again once an eighth of the nodes may have changed:
