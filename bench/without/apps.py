@@ -2,7 +2,7 @@
 
     authorization   nobody is asked what they may: the authorizers, the writer's rule for parts of the system, what
                     agents, schedulers and drivers may write, whose an object may be said to be
-    audit           no note in the log, nothing in the trail, no id in answers
+    audit           no note in the log, nothing in the trail, nothing told at the end of a request
     admission       no policies and webhooks, no pod security, no account and token volume for pods
 
 Who asks is recognised in any case, and flow control goes by it.
@@ -44,15 +44,21 @@ def without_audit() -> None:
     from manciple.audit import recording, trail  # noqa: PLC0415
     from manciple.store import origins  # noqa: PLC0415
 
+    async def send_on(noting: auditing.Noting, message: Any) -> None:
+        """The request has its origin, by which it is counted; nobody is told what it came to."""
+        if message["type"] == "http.response.start":
+            noting.code = message["status"]
+        await noting._send(message)
+
     settings.MIDDLEWARE = [one for one in settings.MIDDLEWARE if not one.endswith(".audited")]
     patches: list[tuple[Any, str, Callable[..., object]]] = [
-        (auditing, "Noting", lambda _scope, send: send),
+        (auditing.Noting, "__call__", send_on),
         (origins, "noted", lambda _origin, _identity: ""),
         (recording, "catch_up", lambda: 0),
         (trail, "tell", lambda _happened: None),
     ]
-    for module, name, instead in patches:
-        setattr(module, name, instead)
+    for owner, name, instead in patches:
+        setattr(owner, name, instead)
 
 
 def without_admission() -> None:
