@@ -37,6 +37,7 @@ from claims.devices.cache import read_devices  # noqa: E402 - models can be impo
 from manciple.asgi import application  # noqa: E402 - models can be imported from here on
 from manciple.pages.people import Person  # noqa: E402 - models can be imported from here on
 from manciple.store import objects  # noqa: E402 - models can be imported from here on
+from manciple.urls import urlpatterns  # noqa: E402 - models can be imported from here on
 from manciple.wire.identity import MASTERS, Identity  # noqa: E402 - models can be imported from here on
 from manciple.wire.registry import registry  # noqa: E402 - models can be imported from here on
 from scheduling.capacity import read_census  # noqa: E402 - models can be imported from here on
@@ -104,7 +105,8 @@ def _on(number: int) -> Iterator[Any]:
 
 def hold() -> Iterator[Figure]:
     """Read everything; the resident memory after each step."""
-    assert callable(application)  # with every page, as uvicorn imports it
+    assert callable(application)
+    assert urlpatterns  # every page is imported, as the first request would
     yield Figure(name="a process that knows nothing yet", value=_resident(), unit="MiB")
     for name, read in _views():
         began = time.perf_counter()

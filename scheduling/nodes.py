@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from claims.kinds.pod_preparation import requests_of
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim
-from inventory.kinds.nodes import Node, NodeSelector, NodeStatus
-from manciple.wire.base import ObjectMeta
+from inventory.kinds.nodes import Node, NodeSelector, NodeSpec, NodeStatus
+from manciple.wire.base import EMPTY, Alike, ObjectMeta
 from manciple.wire.selectors import node_selector_matches
 from scheduling import policy
 from scheduling.allocator import NodeView
@@ -29,6 +29,9 @@ SHAPES = 64
 #: More than what a pod and its neighbours would rather adds up to; what goes beyond it counts as this.
 HEAVIEST_WISHES = 100_000
 NOT_HERE = NodeRefusal("DynamicResources")
+#: many nodes have the same to give, and the same against them
+_specs = Alike[NodeSpec]()
+_statuses = Alike[NodeStatus]()
 
 
 @dataclass(slots=True)
@@ -130,11 +133,11 @@ class NodeTable:
 
     def put(self, node: Node) -> None:
         """Add a node, or replace what was known of it. Kept is what it is judged by: images alone are kilobytes."""
-        name, labels = node.metadata.name, node.metadata.labels
+        name, labels, allocatable = node.metadata.name, node.metadata.labels, node.status.allocatable
         self._nodes[name] = Node(
-            metadata=ObjectMeta(name=name, labels=labels),
-            spec=node.spec,
-            status=NodeStatus(allocatable=node.status.allocatable),
+            metadata=ObjectMeta(name=name, labels=labels, annotations=EMPTY),
+            spec=_specs.first(node.spec, node.spec),
+            status=_statuses.first(tuple(allocatable.items()), NodeStatus(allocatable=allocatable)),
         )
         self._views[name] = NodeView(name, labels)
         self._softly_tainted.discard(name)

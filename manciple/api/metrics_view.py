@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import redis
 from django.http import HttpResponse
 from rest_framework.request import Request
 
@@ -23,6 +22,6 @@ class MetricsView(ApiView):
         collector = processes.AllProcesses() if wanted else metrics.REGISTRY
         try:
             told = metrics.text(metrics.Together(collector, metrics.CLUSTER))
-        except redis.RedisError as error:
+        except processes.RedisAway as error:
             raise unavailable_for("the metrics of other processes cannot be read: Redis is away") from error
         return HttpResponse(told, content_type=metrics.CONTENT_TYPE)

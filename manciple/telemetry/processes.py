@@ -16,18 +16,21 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 from wsgiref.simple_server import WSGIServer
 
 import msgspec
-import redis
 from prometheus_client import start_http_server
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from manciple.telemetry import metrics, traces
+
+if TYPE_CHECKING:
+    import redis
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +43,27 @@ EVERY, KEPT = 10.0, 35
 TIMEOUT = 2.0
 #: Of the set of processes; with ".NAME" behind it, what that one tells.
 KEY = "manciple.metrics"
+
+
+class RedisAway(Exception):
+    """Redis does not answer."""
+
+
+def _client(url: str) -> redis.Redis:
+    import redis  # noqa: PLC0415 - 15 MiB that a process without Redis need not hold
+
+    return redis.Redis.from_url(url, socket_timeout=TIMEOUT, socket_connect_timeout=TIMEOUT)
+
+
+@contextmanager
+def _asking() -> Iterator[None]:
+    """Raises: RedisAway."""
+    import redis  # noqa: PLC0415 - as above
+
+    try:
+        yield
+    except redis.RedisError as error:
+        raise RedisAway(str(error)) from error
 
 
 class _Sample(msgspec.Struct, frozen=True, array_like=True):
@@ -88,7 +112,7 @@ class MetricsPublisher:
     """Puts what this process tells into Redis, from a thread of its own, until it is stopped."""
 
     def __init__(self, redis_url: str, role: str, process: str, collector: Collector = metrics.REGISTRY) -> None:
-        self._client = redis.Redis.from_url(redis_url, socket_timeout=TIMEOUT, socket_connect_timeout=TIMEOUT)
+        self._client = _client(redis_url)
         self._role, self._process, self._collector = role, process, collector
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="metrics", daemon=True)
@@ -102,15 +126,16 @@ class MetricsPublisher:
         self._stopping.set()
         self._thread.join(TIMEOUT * 2)
         try:
-            self._client.delete(f"{KEY}.{self._process}")
-        except redis.RedisError:
+            with _asking():
+                self._client.delete(f"{KEY}.{self._process}")
+        except RedisAway:
             log.info("the metrics of %s stay in Redis for %d seconds", self._process, KEPT)
         self._client.close()
 
     def publish(self) -> None:
-        """Once. Raises: redis.RedisError."""
+        """Once. Raises: RedisAway."""
         told = msgspec.msgpack.encode(_told(self._role, self._process, self._collector))
-        with self._client.pipeline(transaction=False) as pipeline:
+        with _asking(), self._client.pipeline(transaction=False) as pipeline:
             pipeline.set(f"{KEY}.{self._process}", told, ex=KEPT)
             pipeline.sadd(KEY, self._process)
             pipeline.execute()
@@ -120,7 +145,7 @@ class MetricsPublisher:
             try:
                 self.publish()
                 self._failing = False
-            except redis.RedisError as error:
+            except RedisAway as error:
                 if not self._failing:
                     log.warning("the metrics of this process are not in Redis: %s", error)
                 self._failing = True
@@ -182,7 +207,7 @@ def end() -> None:
 
 
 class AllProcesses(Collector):
-    """What this process tells, and each that is there, by `role` and `process`. Raises: redis.RedisError."""
+    """What this process tells, and each that is there, by `role` and `process`. Raises: RedisAway."""
 
     def collect(self) -> Iterable[Metric]:
         own = _told(_this.role or "api", name_of_process(), metrics.REGISTRY)
@@ -191,7 +216,7 @@ class AllProcesses(Collector):
 
 
 def _read(redis_url: str) -> Sequence[_Told]:
-    with redis.Redis.from_url(redis_url, socket_timeout=TIMEOUT, socket_connect_timeout=TIMEOUT) as client:
+    with _asking(), _client(redis_url) as client:
         names = sorted(name.decode() for name in client.smembers(KEY))
         if not names:
             return ()
