@@ -58,6 +58,7 @@ def invite(name: str, *, groups: Collection[str] = (), administers: bool | None 
     administers: None leaves that as it is. Raises: NameRefused.
     """
     model: Any = get_user_model()
+    name = model.normalize_username(name)  # as it is stored: in another script it is the same name
     person = model.objects.filter(username=name).first()
     new = person is None
     if person is None:

@@ -141,6 +141,12 @@ def test_nobody_is_invited_under_a_name_that_is_none(name: str) -> None:
         invite(name)
 
 
+def test_a_name_in_other_characters_is_the_same_name() -> None:
+    assert invite("n12").new
+    assert not invite("\uff4e\uff11\uff12").new
+    assert list(User.objects.values_list("username", flat=True)) == ["n12"]
+
+
 def run(command: str, *arguments: str) -> tuple[str, str]:
     out, error = StringIO(), StringIO()
     call_command(command, *arguments, stdout=out, stderr=error)
