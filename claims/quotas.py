@@ -349,15 +349,25 @@ def recount(namespace: str) -> int:
         return sum(_correct(writer, namespace, limits, tally) for limits in tally.limits)
 
 
+def count_for(namespace: str, limits: QuotaLimits) -> Usage:
+    """What is used by now of limits that nobody has set: for a look at what they would refuse."""
+    with store.writing(identity=IDENTITY, dry_run=True) as reader:
+        return _tally(reader, namespace, (limits,)).used(limits, reader)
+
+
 def _tallied(namespace: str) -> Tally:
     """What is committed, outside of any transaction."""
     with store.writing(identity=IDENTITY, dry_run=True) as reader:
-        tally = Tally(namespace, LIMITS.of(reader, namespace), EXTENDED.of(reader))
-        for resource in tally.measured:
-            kind: Kind = registry.by_resource(resource)
-            for item in store.list(kind, namespace=namespace).items:
-                obj = store.decode(kind, item.text)
-                tally.put(resource, item.name, obj, _owner(reader, resource, obj))
+        return _tally(reader, namespace, LIMITS.of(reader, namespace))
+
+
+def _tally(reader: Writer, namespace: str, limits: Sequence[QuotaLimits]) -> Tally:
+    tally = Tally(namespace, limits, EXTENDED.of(reader))
+    for resource in tally.measured:
+        kind: Kind = registry.by_resource(resource)
+        for item in store.list(kind, namespace=namespace).items:
+            obj = store.decode(kind, item.text)
+            tally.put(resource, item.name, obj, _owner(reader, resource, obj))
     return tally
 
 

@@ -1,4 +1,4 @@
-"""Which live topics the things that scheduling shows touch: Events, claims, templates, accounts."""
+"""Which live topics the things that scheduling shows touch: Events, claims, templates, accounts, quotas."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from manciple.access import rbac
 from manciple.access.namespace_defaults import SERVICE_ACCOUNTS
 from manciple.live import topics
 from manciple.store.tail import EventRecord
-from scheduling.resources import CLAIMS, EVENTS, TEMPLATES
+from scheduling.resources import CLAIMS, EVENTS, QUOTAS, TEMPLATES
 
 
 def event_topics(record: EventRecord) -> Iterable[str]:
@@ -31,9 +31,15 @@ def account_topic(record: EventRecord) -> Iterable[str]:
     return (f"accounts:{record.namespace}",)
 
 
+def quota_topic(record: EventRecord) -> Iterable[str]:
+    """The quotas of a namespace."""
+    return (f"quotas:{record.namespace}",)
+
+
 def register() -> None:
     topics.register(EVENTS, event_topics)
     topics.register(CLAIMS, claim_topic)
     topics.register(TEMPLATES, template_topic)
+    topics.register(QUOTAS, quota_topic)
     topics.register(SERVICE_ACCOUNTS, account_topic)
     topics.register(rbac.ROLE_BINDINGS, account_topic)

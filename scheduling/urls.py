@@ -24,6 +24,7 @@ from scheduling.pages.pods import logs as pod_logs
 from scheduling.pages.pods import page as pod_deletion
 from scheduling.pages.pods import page as pod_page
 from scheduling.pages.pods import views as pods
+from scheduling.pages.quotas import views as quotas
 from scheduling.pages.roles import views as roles
 from scheduling.pages.timeline import views as timeline
 from scheduling.pages.whatif import views as whatif
@@ -70,6 +71,9 @@ urlpatterns = [
     path("namespaces/<str:name>", namespaces.show_namespace, name="namespace"),
     path("namespaces/<str:name>/change", namespaces.change_namespace, name="namespace-change"),
     path("namespaces/<str:name>/delete", namespaces.delete_namespace, name="namespace-delete"),
+    path("quotas", quotas.list_quotas, name="quotas"),
+    path("quotas/<str:namespace>/<str:name>", quotas.show_quota, name="quota"),
+    path("quotas/<str:namespace>/<str:name>/change", quotas.change_quota, name="quota-change"),
     path("classes", classes.list_classes, name="classes"),
     path("classes/new", classes.new_class, name="class-new"),
     path("classes/check", classes.check_class, name="class-check"),

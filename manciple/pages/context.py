@@ -19,6 +19,7 @@ PLACES = (
     ("pods", "Pods", "i-pod"),
     ("classes", "Classes", "i-class"),
     ("nodes", "Nodes", "i-node"),
+    ("quotas", "Quotas", "i-quota"),
     ("what-if", "What if", "i-whatif"),
     ("timeline", "Timeline", "i-time"),
 )

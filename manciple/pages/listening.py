@@ -18,7 +18,7 @@ from manciple.pages.people import Person, person_of_user
 from manciple.wire.errors import Unauthorized
 
 #: Topics of a namespace, by their beginning: `pod:NAMESPACE/NAME`, `claims:NAMESPACE`.
-NAMESPACED = frozenset({"pod", "pods", "claim", "claims", "template", "events", "accounts"})
+NAMESPACED = frozenset({"pod", "pods", "claim", "claims", "template", "events", "accounts", "quotas"})
 #: Topics of what belongs to no namespace -> what one must be allowed to list
 SHARED = {
     "node": "nodes",

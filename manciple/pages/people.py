@@ -113,11 +113,11 @@ def demand_edit(request: HttpRequest, what: str, namespace: str) -> Person:
     return person
 
 
-def demand(request: HttpRequest, what: str, verb: str, resource: str) -> Person:
-    """The same for what belongs to no namespace. Raises: PermissionDenied. what: "change device classes"."""
+def demand(request: HttpRequest, what: str, verb: str, resource: str, namespace: str = "") -> Person:
+    """The same for one resource; without a namespace, everywhere. Raises: PermissionDenied. what: "change nodes"."""
     person = person_of(request)
-    if not person.may(verb, resource):
-        raise PermissionDenied(_refusal(what, ""))
+    if not person.may(verb, resource, namespace):
+        raise PermissionDenied(_refusal(what, f' in the namespace "{namespace}"' if namespace else ""))
     return person
 
 

@@ -14,7 +14,10 @@ from manciple.pages.lists import ListQuery
 
 register = template.Library()
 
-for _tag in (links.pod_url, links.claim_url, links.template_url, links.device_url, links.device_in_grid_url):
+for _tag in (
+    *(links.pod_url, links.claim_url, links.template_url, links.quota_url),
+    *(links.device_url, links.device_in_grid_url),
+):
     register.simple_tag(_tag)
 for _filter in (
     *(links.node_url, links.class_url, links.driver_url, links.namespace_url),

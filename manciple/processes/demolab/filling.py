@@ -17,7 +17,9 @@ from typing import Any
 from uuid import UUID
 
 from claims.devices.published import DeviceKey
+from claims.kinds.quota_usage import NONE, QuotaLimits
 from claims.models import AllocatedDevice, PastAllocation
+from claims.quotas import count_for
 from manciple.processes.demolab import hardware, jobs
 from manciple.processes.demolab.hardware import A100_MIG, Document, Machine
 from manciple.processes.demolab.jobs import CLASS_AND_USE, TEAMS, Job, Planner
@@ -28,9 +30,11 @@ from manciple.wire import codec
 from manciple.wire.base import ApiObject, timestamp
 from manciple.wire.errors import Invalid
 from manciple.wire.identity import SYSTEM
+from manciple.wire.quantity import Quantity
 from manciple.wire.registry import Kind, registry
 from scheduling import event_recorder, messages
 from scheduling.capacity import ClassCount, read_census
+from scheduling.controllers import claims
 from scheduling.controllers.scheduler import SchedulingWorker
 from scheduling.coordination import utc_now
 from scheduling.event_recorder import EventNote
@@ -215,8 +219,22 @@ class Filling:
         for step in steps:
             with objects.writing(identity=SYSTEM, sources=self._sources) as writer:
                 step(writer)
+        self._quotas()
         self._moment = self._lab.now
         SchedulingWorker(utc_now).run()
+
+    def _quotas(self) -> None:
+        """Limits a little above what is used, or just that; a pod comes too late, and its claim is refused."""
+        for (space, name), (keys, more) in jobs.QUOTAS.items():
+            counted = count_for(space, QuotaLimits(name=name, hard=dict.fromkeys(keys, NONE)))
+            hard = {key: (counted[key] + Quantity.of(more)).canonical() for key in keys}
+            self._write([jobs.quota(space, name, hard)], at=self._lab.now - timedelta(days=2))
+        space, pod = jobs.REFUSED_POD
+        asked = jobs.template(space, jobs.REFUSED_TEMPLATE, {"devices": {"requests": [jobs.request("gpu-l40s")]}})
+        self._write([asked], at=self._lab.now - timedelta(days=1))
+        entry = {"resourceClaimTemplateName": jobs.REFUSED_TEMPLATE}
+        self._write([jobs.pod(space, pod, entry=entry)], at=self._lab.now - jobs.REFUSED_SINCE)
+        claims.sync([jobs.REFUSED_POD])
 
     def _wait(self, writer: Writer, *, one: jobs.UnplacedJob) -> None:
         """A pod that nobody has placed, with the claim that was made for it."""

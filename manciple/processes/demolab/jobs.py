@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from random import Random
 from typing import Any
 
+from claims.kinds.quota_usage import CLAIMS, COUNT, DEVICES
 from claims.kinds.resource_claims import POD_CLAIM_ANNOTATION
 from manciple.processes.demolab.hardware import (
     A100,
@@ -316,6 +317,15 @@ def protected(document: Document, status: Document) -> Document:
 # What the node says --------------------------------------------------------------------------------------------------
 
 
+def quota(namespace: str, name: str, hard: Mapping[str, str]) -> Document:
+    return {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"hard": dict(hard)},
+    }
+
+
 def bound(document: Document, node: str, *, claim: str, at: datetime) -> Document:
     """A pod that the scheduler has given a node; its node has not begun to run it."""
     made = document["spec"]["resourceClaims"][0].get("resourceClaimTemplateName")
@@ -424,6 +434,17 @@ def waiting() -> Iterator[UnplacedJob]:
         request=request("gpu-hopper", cel=[huge]), age=22,
     )  # fmt: skip
     yield UnplacedJob(namespace="vision", name="clip-eval-9", template="h100-1", request=request("gpu-h100"), age=5)
+
+
+#: namespace, quota -> what it limits, and by how much its limits are above what is used
+QUOTAS: dict[tuple[str, str], tuple[tuple[str, ...], int]] = {
+    ("nlp-lab", "gpus"): ((f"gpu-hopper{DEVICES}", f"gpu-h200{DEVICES}", "pods"), 10),
+    ("teaching", "course"): ((f"gpu-l40s{DEVICES}", f"{COUNT}{CLAIMS}"), 0),
+}
+#: A pod that a quota keeps without its claim, and the template that it names.
+REFUSED_POD = ("teaching", "course-dl-latecomer")
+REFUSED_TEMPLATE = "l40s-1-late"
+REFUSED_SINCE = timedelta(minutes=3)
 
 
 #: A pod on this machine was told to end, and its node never said that it did.

@@ -80,6 +80,16 @@ EXAMPLES: dict[str, tuple[PageExample, ...]] = {
         PageExample(parameters={"name": "nlp-lab"}),
         PageExample(label="history", parameters={"name": "nlp-lab"}, query="tab=history"),
     ),
+    "quota": (
+        PageExample(parameters={"namespace": "teaching", "name": "course"}),
+        PageExample(
+            label="tried",
+            parameters={"namespace": "nlp-lab", "name": "gpus"},
+            query="try=1&hard.gpu-hopper.deviceclass.resource.k8s.io/devices=4"
+            "&hard.gpu-h200.deviceclass.resource.k8s.io/devices=1&hard.pods=20&key=requests.cpu&value=64",
+        ),
+        PageExample(label="history", parameters={"namespace": "nlp-lab", "name": "gpus"}, query="tab=history"),
+    ),
     "audit": (PageExample(label="system", query="system=1"),),
     "people": (PageExample(label="one", query="who=admin"),),
     "role": (PageExample(parameters={"name": "edit"}),),

@@ -21,7 +21,8 @@ from inventory.models import Device, DeviceClass, Node, PublishedSlice
 from manciple.pages import links
 from manciple.pages.people import Person, person_of
 from manciple.store import sql
-from scheduling.resources import NAMESPACES, TEMPLATES
+from scheduling.pages.quotas.reading import may_read
+from scheduling.resources import NAMESPACES, QUOTAS, TEMPLATES
 
 #: Of each kind, the first so many.
 SHOWN = 20
@@ -238,6 +239,18 @@ def _templates(sought: Sought, person: Person) -> tuple[list[Hit], bool]:
     )
 
 
+def _quotas(sought: Sought, person: Person) -> tuple[list[Hit], bool]:
+    _, stored = sql.live(QUOTAS, namespace="", limit=0, with_text=False)
+    return _best(
+        sought,
+        (
+            (row.name, row.namespace, links.quota_url(row.namespace, row.name))
+            for row in stored
+            if may_read(person, row.namespace)
+        ),
+    )
+
+
 def _best(sought: Sought, objects: Iterable[tuple[str, str, str]]) -> tuple[list[Hit], bool]:
     """objects: (name, namespace, address)."""
     fitting = [
@@ -255,6 +268,7 @@ KINDS: Sequence[tuple[str, Search]] = (
     ("Nodes", _cluster_wide(Node, links.node_url)),
     ("Classes", _cluster_wide(DeviceClass, links.class_url)),
     ("Drivers", _drivers),
+    ("Quotas", _quotas),
     ("Namespaces", _namespaces),
     ("Devices", _devices),
 )

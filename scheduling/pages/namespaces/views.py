@@ -32,6 +32,7 @@ from manciple.wire.machinery import Namespace
 from scheduling.pages.history.views import HistoryPage, asked, show_history
 from scheduling.pages.namespaces.accounts import read_accounts
 from scheduling.pages.namespaces.reading import NamespaceHoldings, contents, read_namespaces
+from scheduling.pages.quotas.reading import may_read, read_quotas
 from scheduling.resources import NAMESPACES, kind
 
 
@@ -157,6 +158,7 @@ def _draw(request: HttpRequest, name: str, *, deleting: bool, opening: bool, com
         "opening": opening and person.may("update", NAMESPACES),
         "contents": contents(person, name),
         "accounts": read_accounts(person, name),
+        "quotas": read_quotas(person, namespace=name) if may_read(person, name) else None,
     }
     return render(request, "namespaces/page.html", context, status=422 if complaint else 200)
 

@@ -9,6 +9,7 @@ from random import Random
 import pytest
 
 from claims.kinds.pods import Pod
+from claims.kinds.quotas import ResourceQuota
 from claims.models import AllocatedDevice, Claim, PastAllocation
 from claims.models import Pod as PodRow
 from inventory.models import Device, Node, Pool
@@ -18,17 +19,18 @@ from manciple.store import objects
 from manciple.wire.registry import registry
 from scheduling.controllers import claims, podgc, reservations
 from scheduling.invariants import gather, violations
+from scheduling.resources import QUOTAS, key_of, listed
 from tests.laboratory import NOW, furnish
 
 
 def waiting_pods() -> dict[str, str]:
-    """name -> what its PodScheduled condition says."""
+    """name -> what its PodScheduled condition says, of those that have their claims."""
     kind = registry.by_resource("pods")
     pods = [objects.decode(kind, stored.text) for stored in objects.list(kind).items]
     return {
         pod.metadata.name: pod.status.conditions[0].message
         for pod in pods
-        if isinstance(pod, Pod) and not pod.spec.node_name
+        if isinstance(pod, Pod) and not pod.spec.node_name and key_of(pod) != jobs.REFUSED_POD
     }
 
 
@@ -60,6 +62,10 @@ def test_a_laboratory_is_what_it_says(lab: filling.Lab) -> None:
     assert kinds_of_reasons(waiting_pods()) == {
         "held": 6, "not enough": 4, "slice short": 2, "no match": 1, "no class": 1
     }  # fmt: skip
+    assert Claim.objects.filter(namespace="teaching", name__startswith=jobs.REFUSED_POD[1]).count() == 0
+    quotas = {key_of(one): one.status for one in listed(QUOTAS, ResourceQuota)[1]}
+    assert quotas.keys() == jobs.QUOTAS.keys()
+    assert quotas["teaching", "course"].used == quotas["teaching", "course"].hard
     assert {name: found for name, found in violations(gather(NOW)).items() if found} == {}
     assert PodRow.objects.filter(phase="Pending").exclude(node_name="").count() == 3  # preparing
     assert Claim.objects.filter(deleting=True).count() == 1

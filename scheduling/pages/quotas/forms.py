@@ -1,0 +1,79 @@
+"""Other limits for a quota, as they are typed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from django import forms
+from django.forms.boundfield import BoundField
+from msgspec import structs
+
+from claims.kinds.quotas import RESOURCE_QUOTA, ResourceQuota
+from manciple.pages.forms import PageForm, code_input
+from manciple.wire.errors import ApiError
+from scheduling.pages.quotas.reading import QuotaLimit, limits_of
+
+#: How the inputs of limits are called: with the limit's key behind it.
+_LIMIT = "hard."
+_REQUIRED_VALUE = "Say how much, for example `8`."
+
+
+class LimitsForm(PageForm):
+    """An input for each limit, empty for none, and one for a further limit."""
+
+    ids = "quota-%s"
+    key = forms.CharField(required=False, max_length=400, widget=code_input("gpu.deviceclass.resource.k8s.io/devices"))
+    value = forms.CharField(required=False, max_length=60, widget=code_input("8"))
+
+    def __init__(self, quota: ResourceQuota, data: Mapping[str, Any] | None = None) -> None:
+        super().__init__(data)
+        self._quota, self._limits = quota, limits_of(quota)
+        for limit in self._limits:
+            self.fields[f"{_LIMIT}{limit.key}"] = forms.CharField(
+                required=False, max_length=60, initial=quota.spec.hard[limit.key], widget=code_input("no limit")
+            )
+
+    @property
+    def limits(self) -> list[tuple[QuotaLimit, BoundField]]:
+        return [(limit, self[f"{_LIMIT}{limit.key}"]) for limit in self._limits]
+
+    @property
+    def typed(self) -> list[tuple[str, str]]:
+        """(name, value) of all inputs, to be sent again."""
+        return [(name, self.data.get(name, "")) for name in self.fields]
+
+    @property
+    def hard(self) -> dict[str, str]:
+        """The limits that are wanted; of a valid form."""
+        found = {limit.key: self.cleaned_data.get(f"{_LIMIT}{limit.key}", "") for limit in self._limits}
+        if key := self.cleaned_data.get("key"):
+            found[key] = self.cleaned_data.get("value", "")
+        return {key: text for key, text in found.items() if text}
+
+    def clean(self) -> None:
+        if self.cleaned_data.get("key") and not self.cleaned_data.get("value"):
+            self.add_error("value", _REQUIRED_VALUE)
+        if self.cleaned_data.get("value") and not self.cleaned_data.get("key"):
+            self.add_error("key", "Say what is limited, for example `pods`.")
+        for wrong in RESOURCE_QUOTA.validate_update(self.wanted(self._quota), self._quota):
+            self.blame(wrong.field, wrong.body)
+
+    def wanted(self, quota: ResourceQuota) -> ResourceQuota:
+        """`quota` with the limits of the form."""
+        return structs.replace(quota, spec=structs.replace(quota.spec, hard=self.hard))
+
+    def blame(self, path: str, message: str) -> None:
+        """Say what the API has against the field at `path` ("spec.hard[pods]") where it was typed."""
+        key = path.removeprefix("spec.hard[").removesuffix("]")
+        if f"{_LIMIT}{key}" in self.fields:
+            self.add_error(f"{_LIMIT}{key}", message)
+        else:
+            self.add_error("key" if key == self.cleaned_data.get("key") else None, message)
+
+    def refuse(self, error: ApiError) -> None:
+        causes = (error.details or {}).get("causes") or []
+        for cause in causes:
+            self.blame(str(cause.get("field", "")), str(cause.get("message", "")))
+        if not causes:
+            self.add_error(None, error.message)

@@ -1,0 +1,279 @@
+"""Reads quotas and what is used of them, as far as the person may list them, and the pods that one keeps waiting."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+from django.db.models import Count, QuerySet
+
+from claims import models
+from claims.kinds.pods import Pod
+from claims.kinds.quota_usage import COUNT, DEVICES, NONE, parsed
+from claims.kinds.quotas import ResourceQuota
+from claims.kinds.resource_claims import ResourceClaim, ResourceClaimTemplate
+from manciple.pages import links
+from manciple.pages.people import Person
+from manciple.store import objects, sql
+from manciple.wire.quantity import Quantity
+from manciple.wire.registry import registry
+from scheduling.controllers.claims import wants_attention
+from scheduling.pages.events.views import WARNING, EventQuery, ShownEvent, find
+from scheduling.pod_claims import claim_for, references, requested_classes
+from scheduling.resources import CLAIMS, PODS, QUOTAS, TEMPLATES, Key, decoded, key_of, kind, listed
+
+#: What a refusal says, with the quota's name (`claims.quotas`).
+_EXCEEDED = re.compile(r"exceeded quota: (?P<name>[^,]+),")
+#: Events that are looked for; waiting pods that are read, the first by name.
+EVENTS_READ, PODS_READ = 200, 1000
+#: Documents read in one query.
+READ_AT_ONCE = 500
+_WORDS = {
+    "pods": "Pods that have not ended",
+    "cpu": "CPU requested",
+    "requests.cpu": "CPU requested",
+    "limits.cpu": "CPU limits",
+    "memory": "Memory requested",
+    "requests.memory": "Memory requested",
+    "limits.memory": "Memory limits",
+}
+WHOLE = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuotaLimit:
+    """One key of a quota. used: None where it is not counted yet."""
+
+    key: str
+    hard: Quantity
+    used: Quantity | None
+
+    @property
+    def device_class(self) -> str:
+        """Of which class it counts devices; "" for what is no class's."""
+        return self.key.removesuffix(DEVICES) if self.key.endswith(DEVICES) else ""
+
+    @property
+    def words(self) -> str:
+        if self.device_class:
+            return f"Devices of {self.device_class}"
+        if self.key.startswith(COUNT):
+            resource = self.key.removeprefix(COUNT)
+            found = next((one.kind for one in registry if one.resource == resource), "")
+            return f"{found}s" if found else self.key
+        return _WORDS.get(self.key, self.key)
+
+    @property
+    def percent(self) -> int:
+        used = self.used or NONE
+        return WHOLE * used.nanos // self.hard.nanos if self.hard.nanos else WHOLE
+
+    @property
+    def drawn(self) -> int:
+        """The bar's length, in hundredths."""
+        return min(self.percent, WHOLE)
+
+    @property
+    def is_over(self) -> bool:
+        return self.used is not None and self.used > self.hard
+
+    @property
+    def is_full(self) -> bool:
+        return self.used is not None and self.used == self.hard
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuotaLine:
+    """One quota, with what its namespace holds and waits for. refused: pods that it keeps without a claim."""
+
+    quota: ResourceQuota
+    held: Mapping[str, int]
+    waiting: int
+    refused: Sequence[ShownEvent]
+
+    @property
+    def namespace(self) -> str:
+        return self.quota.metadata.namespace
+
+    @property
+    def name(self) -> str:
+        return self.quota.metadata.name
+
+    @property
+    def url(self) -> str:
+        return links.quota_url(self.namespace, self.name)
+
+    @property
+    def limits(self) -> list[QuotaLimit]:
+        """Of devices first."""
+        return limits_of(self.quota)
+
+    @property
+    def scopes(self) -> list[str]:
+        selector = self.quota.spec.scope_selector
+        wanted = selector.match_expressions if selector else ()
+        told = (f"{one.scope_name} {one.operator} {' '.join(one.values)}".strip() for one in wanted)
+        return [*self.quota.spec.scopes, *told]
+
+    @property
+    def fullest(self) -> int:
+        return max((one.percent for one in self.limits), default=0)
+
+
+def limits_of(quota: ResourceQuota) -> list[QuotaLimit]:
+    """Every limit, those of devices first."""
+    hard, used = parsed(quota.spec.hard), parsed(quota.status.used)
+    found = [QuotaLimit(key=key, hard=amount, used=used.get(key)) for key, amount in hard.items()]
+    return sorted(found, key=lambda limit: (not limit.device_class, limit.key))
+
+
+def may_read(person: Person, namespace: str) -> bool:
+    return person.sees(namespace) and person.may("list", QUOTAS, namespace)
+
+
+def read_quotas(person: Person, *, namespace: str = "") -> list[QuotaLine]:
+    """Those that `person` may list, by namespace and name; as many queries for a thousand as for one."""
+    found = list(listed(QUOTAS, ResourceQuota, namespace=namespace)[1])
+    readable = {space: may_read(person, space) for space in {one.metadata.namespace for one in found}}
+    found = [one for one in found if readable[one.metadata.namespace]]
+    spaces = {one.metadata.namespace for one in found}
+    held, waiting = held_by_class(spaces), _waiting(spaces)
+    refused = _refusals(person, namespace) if found else {}
+    return [
+        QuotaLine(
+            quota=one,
+            held=dict(held[one.metadata.namespace].most_common()),
+            waiting=waiting[one.metadata.namespace],
+            refused=refused.get(key_of(one), ()),
+        )
+        for one in sorted(found, key=key_of)
+    ]
+
+
+def held_by_class(namespaces: Iterable[str]) -> dict[str, Counter[str]]:
+    """namespace -> class -> devices held; a look with admin access holds nothing."""
+    held: dict[str, Counter[str]] = defaultdict(Counter)
+    rows = models.AllocatedDevice.objects.filter(admin_access=False, claim__namespace__in=list(namespaces))
+    counted = rows.order_by().values_list("claim__namespace", "device_class").annotate(count=Count("pk"))
+    for namespace, device_class, count in counted:
+        held[namespace][device_class or "no class"] += count
+    return held
+
+
+def _waiting(namespaces: Iterable[str]) -> Counter[str]:
+    """namespace -> pods without a node."""
+    rows = _unbound().filter(namespace__in=list(namespaces)).order_by()
+    return Counter(dict(rows.values_list("namespace").annotate(count=Count("pk"))))
+
+
+def _unbound() -> QuerySet[models.Pod]:
+    return models.Pod.objects.filter(node_name="", deleting=False, phase__in=("", "Pending"))
+
+
+def _refusals(person: Person, namespace: str) -> dict[Key, list[ShownEvent]]:
+    """(namespace, quota) -> what was last said of each pod that still lacks the claim that was refused."""
+    query = EventQuery(namespace=namespace, type=WARNING, kind="Pod", text="exceeded quota: ")
+    said: dict[Key, ShownEvent] = {}
+    for event in find(query, person, shown=EVENTS_READ).events:
+        said.setdefault((event.namespace, event.name), event)
+    refused: dict[Key, list[ShownEvent]] = defaultdict(list)
+    for stored in objects.get_many(kind(PODS), list(said)):
+        event = said[stored.namespace, stored.name]
+        exceeded = _EXCEEDED.search(event.message)
+        if exceeded and wants_attention(decoded(stored, Pod)):
+            refused[event.namespace, exceeded["name"]].append(event)
+    return refused
+
+
+# One namespace --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitingPod:
+    """A pod without a node. lacking: claims that are still to be made for it; made: those that it has."""
+
+    pod: Pod
+    lacking: Sequence[ResourceClaim] = ()
+    made: Sequence[ResourceClaim] = ()
+
+    @property
+    def url(self) -> str:
+        return links.pod_url(*key_of(self.pod))
+
+    @property
+    def classes(self) -> set[str]:
+        """The classes that its claims without devices ask for."""
+        pending = (one for one in (*self.lacking, *self.made) if one.status.allocation is None)
+        return {name for claim in pending for _, name in requested_classes(claim)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassUse:
+    """What a namespace has of a class: devices that it holds, claims and pods that wait for some."""
+
+    name: str
+    held: int
+    claims: int
+    pods: int
+
+
+def read_waiting(namespace: str) -> list[WaitingPod]:
+    """The pods without a node, the oldest first: the first thousand of them by name."""
+    keys = list(_unbound().filter(namespace=namespace).order_by("name").values_list("namespace", "name")[:PODS_READ])
+    stored = (one for chunk in sql.chunks(keys, READ_AT_ONCE) for one in objects.get_many(kind(PODS), chunk))
+    pods = [decoded(one, Pod) for one in stored]
+    named = {(namespace, one.claim) for pod in pods for one in references(pod) if one.claim}
+    claims = _claims(sorted(named))
+    templates: dict[str, ResourceClaimTemplate] = {}
+    if any(wants_attention(pod) for pod in pods):
+        found = listed(TEMPLATES, ResourceClaimTemplate, namespace=namespace)[1]
+        templates = {one.metadata.name: one for one in found}
+    pods.sort(key=lambda pod: (pod.metadata.creation_timestamp or "", pod.metadata.name))
+    return [_waiting_pod(pod, claims, templates) for pod in pods]
+
+
+def _claims(keys: Iterable[Key]) -> dict[str, ResourceClaim]:
+    chunks = sql.chunks(list(keys), READ_AT_ONCE)
+    found = (decoded(one, ResourceClaim) for chunk in chunks for one in objects.get_many(kind(CLAIMS), chunk))
+    return {one.metadata.name: one for one in found}
+
+
+def _waiting_pod(
+    pod: Pod, claims: Mapping[str, ResourceClaim], templates: Mapping[str, ResourceClaimTemplate]
+) -> WaitingPod:
+    entries = {entry.name: entry for entry in pod.spec.resource_claims}
+    wanted = [one for one in references(pod) if one.needed]
+    lacking = [
+        claim_for(pod, entry, template)
+        for one in wanted
+        if one.claim is None
+        and (entry := entries[one.entry])
+        and (template := templates.get(entry.resource_claim_template_name or ""))
+    ]
+    made = [claim for one in wanted if (claim := claims.get(one.claim or ""))]
+    return WaitingPod(pod=pod, lacking=tuple(lacking), made=tuple(made))
+
+
+def read_class_use(namespace: str, quotas: Iterable[ResourceQuota], waiting: Iterable[WaitingPod]) -> list[ClassUse]:
+    """Every class that the namespace holds devices of, waits for, or is limited in."""
+    held, pods, claims = held_by_class([namespace])[namespace], Counter[str](), Counter[str]()
+    for one in waiting:
+        pods.update(one.classes)
+        claims.update(name for claim in one.lacking for name in {name for _, name in requested_classes(claim)})
+    claims.update(_pending_claims(namespace))
+    limited = {limit.device_class for quota in quotas for limit in limits_of(quota)} - {""}
+    return [
+        ClassUse(name=name, held=held[name], claims=claims[name], pods=pods[name])
+        for name in sorted({*held, *pods, *claims, *limited})
+    ]
+
+
+def _pending_claims(namespace: str) -> Iterable[str]:
+    """The classes that each claim without devices asks for."""
+    rows = models.Claim.objects.filter(namespace=namespace, allocated=False, deleting=False)
+    keys = cast("list[Key]", list(rows.order_by("name").values_list("namespace", "name")[:PODS_READ]))
+    for claim in _claims(keys).values():
+        yield from {name for _, name in requested_classes(claim)}

@@ -1,0 +1,173 @@
+"""Quotas: `/quotas`, and `/quotas/NAMESPACE/NAME` with one, what it keeps waiting, and other limits to try.
+
+`?try=1&hard.KEY=AMOUNT` tells what these limits would refuse and writes nothing; only the button under that, for who
+may update the quota, sets them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import cast
+
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_safe
+
+from claims.kinds.quota_usage import QuotaLimits, parsed
+from claims.kinds.quotas import RESOURCE_QUOTA, ResourceQuota
+from claims.quotas import count_for, extended_names
+from inventory.kinds.devices import DeviceClass
+from manciple.api import verbs
+from manciple.pages import links
+from manciple.pages.lists import Filter, ListColumn, ListQuery, Table, parameter, sorted_by
+from manciple.pages.people import demand, demand_sight, person_of
+from manciple.pages.posting import posted_from
+from manciple.store import objects
+from manciple.store.tail import latest_revision
+from manciple.wire.errors import ApiError
+from scheduling.pages.history.views import HistoryPage, asked, show_history
+from scheduling.pages.quotas.forms import LimitsForm
+from scheduling.pages.quotas.reading import (
+    QuotaLine,
+    WaitingPod,
+    may_read,
+    read_class_use,
+    read_quotas,
+    read_waiting,
+)
+from scheduling.pages.quotas.rehearsal import CountedQuota, Rehearsal, rehearse
+from scheduling.resources import CLASSES, QUOTAS, kind, listed
+
+#: Pods that are named.
+NAMED = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuotaQuery(ListQuery):
+    namespace: str = parameter("ns")
+
+
+#: What the list tells of a quota.
+COLUMNS = (
+    ListColumn[QuotaLine](title="Quota", sort="name", key=lambda line: (line.name, line.namespace)),
+    ListColumn[QuotaLine](title="Namespace", sort="namespace", key=lambda line: (line.namespace, line.name)),
+    ListColumn[QuotaLine](title="Used of its limits", sort="used", key=lambda line: -line.fullest),
+    ListColumn[QuotaLine](title="Devices held", sort="held", key=lambda line: -sum(line.held.values())),
+    ListColumn[QuotaLine](title="Waiting", css="num", sort="waiting", key=lambda line: line.waiting),
+    ListColumn[QuotaLine](title="Refused", css="num", sort="refused", key=lambda line: len(line.refused)),
+)
+
+
+@login_required
+@require_safe
+def list_quotas(request: HttpRequest) -> HttpResponse:
+    """The list."""
+    revision, person = latest_revision(), person_of(request)
+    query = QuotaQuery.read(request)
+    found = read_quotas(person)
+    chosen = [one for one in found if query.namespace in ("", one.namespace)]
+    namespaces = sorted({one.namespace for one in found})
+    table = Table(
+        id="quotas",
+        topics="quotas: pods: claims: events:",
+        title="Quotas",
+        query=query,
+        columns=COLUMNS,
+        rows=sorted_by(COLUMNS, query.sort, chosen),
+        filters=(Filter("ns", "Namespace", query.namespace, every="All namespaces", options=namespaces),),
+    )
+    context = {"place": "quotas", "revision": revision, "query": query, "table": table, "total": len(found)}
+    return render(request, "quotas/list.html", context)
+
+
+@login_required
+@require_safe
+def show_quota(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
+    """One quota; with `?try=1` what other limits would refuse."""
+    quota = _quota(request, namespace, name)
+    if asked(request):
+        return _show_history(request, quota)
+    return _draw(request, quota, LimitsForm(quota, request.GET if "try" in request.GET else None))
+
+
+def _quota(request: HttpRequest, namespace: str, name: str) -> ResourceQuota:
+    """Raises: Http404, also for who may not read it."""
+    person = demand_sight(request, namespace, f"ResourceQuota {name}")
+    stored = objects.get(RESOURCE_QUOTA, namespace, name) if may_read(person, namespace) else None
+    if stored is None:
+        raise Http404(f"ResourceQuota {name} does not exist.")
+    return cast("ResourceQuota", objects.decode(RESOURCE_QUOTA, stored.text))
+
+
+def _show_history(request: HttpRequest, quota: ResourceQuota) -> HttpResponse:
+    namespace, name = quota.metadata.namespace, quota.metadata.name
+    page = HistoryPage(
+        place="quotas",
+        crumbs=(("/quotas", "Quotas"), (f"/quotas?ns={namespace}", namespace)),
+        word="Quota",
+        name=name,
+        url=links.quota_url(namespace, name),
+        topics=f"quotas:{namespace}",
+    )
+    return show_history(request, page, [quota.metadata.uid], namespace=namespace)
+
+
+def _draw(request: HttpRequest, quota: ResourceQuota, form: LimitsForm) -> HttpResponse:
+    revision, person, namespace = latest_revision(), person_of(request), quota.metadata.namespace
+    lines = read_quotas(person, namespace=namespace)
+    waiting = read_waiting(namespace)
+    context = {
+        "place": "quotas",
+        "revision": revision,
+        "line": next((one for one in lines if one.name == quota.metadata.name), None),
+        "namespace": namespace,
+        "classes": read_class_use(namespace, [quota], waiting),
+        "form": form,
+        "rehearsal": _rehearsed(quota, form, lines, waiting) if form.is_bound and form.is_valid() else None,
+        "named": NAMED,
+        "may_edit": person.may("update", QUOTAS, namespace),
+    }
+    if context["line"] is None:
+        raise Http404(f"ResourceQuota {quota.metadata.name} does not exist.")
+    return render(request, "quotas/page.html", context, status=422 if request.method == "POST" else 200)
+
+
+def _rehearsed(quota: ResourceQuota, form: LimitsForm, lines: list[QuotaLine], waiting: list[WaitingPod]) -> Rehearsal:
+    limits = QuotaLimits.of(form.wanted(quota))
+    others = [
+        CountedQuota(limits=QuotaLimits.of(one.quota), used=parsed(one.quota.status.used))
+        for one in lines
+        if one.name != quota.metadata.name
+    ]
+    classes = extended_names(listed(CLASSES, DeviceClass)[1])
+    return rehearse(quota.spec.hard, _counted(quota, limits), others, waiting, classes)
+
+
+def _counted(quota: ResourceQuota, limits: QuotaLimits) -> CountedQuota:
+    """What its status tells; what it does not tell of is counted."""
+    told = parsed(quota.status.used)
+    if limits.hard.keys() - told.keys():
+        told = {**count_for(quota.metadata.namespace, limits), **told}
+    return CountedQuota(limits=limits, used={key: told[key] for key in limits.hard})
+
+
+@login_required
+@posted_from("quota")
+def change_quota(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
+    """Set the limits that were tried."""
+    quota = _quota(request, namespace, name)
+    person = demand(request, "change quotas", "update", QUOTAS, namespace)
+    form = LimitsForm(quota, request.POST)
+    if form.is_valid():
+        try:
+            verbs.modify(
+                kind(QUOTAS), form.wanted, namespace=namespace, name=name, identity=person.identity, verb="update"
+            )
+        except ApiError as refusal:
+            form.refuse(refusal)
+    if form.errors:
+        return _draw(request, quota, form)
+    messages.success(request, f"The limits of quota {name} are set.")
+    return redirect(links.quota_url(namespace, name))

@@ -1,0 +1,198 @@
+"""The pages of quotas: what they tell, to whom, and what other limits would refuse."""
+
+from __future__ import annotations
+
+from urllib.parse import urlencode
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+
+from claims.kinds.pods import Pod
+from claims.kinds.quotas import ResourceQuota
+from manciple.access.kinds.roles import PolicyRule
+from tests.builders import CLASS, make_namespace, make_pod, make_quota, make_request, make_template
+from tests.scheduling.cluster import Cluster
+from tests.scheduling.pages.browsing import admin, said, signed_in, viewer, words
+from tests.scheduling.pages.test_roles import bind, make_role, user
+
+__all__ = ["admin", "viewer"]
+
+DEVICES = f"{CLASS}.deviceclass.resource.k8s.io/devices"
+PAGE = "/quotas/lab/most"
+
+
+def fill(cluster: Cluster, most: str = "2") -> None:
+    """Of two devices that the quota allows one is held, one waited for; a pod comes too late for its claim."""
+    cluster.with_gpus("node-1", each=1)
+    cluster.create(make_namespace("lab"))
+    cluster.create(make_quota({DEVICES: most, "pods": "5"}, namespace="lab"))
+    cluster.create(make_template("one-gpu", namespace="lab", requests=[make_request()]))
+    for name in ("first", "second", "late"):
+        cluster.create(make_pod(name, namespace="lab", templates={"gpu": "one-gpu"}))
+        cluster.settle()
+        cluster.later(1)
+
+
+def tried(**hard: str) -> str:
+    return f"{PAGE}?{urlencode({'try': '1', **hard})}"
+
+
+def limits(devices: str, pods: str = "5") -> dict[str, str]:
+    return {f"hard.{DEVICES}": devices, "hard.pods": pods}
+
+
+@pytest.mark.parametrize("path", ["/quotas", PAGE, f"{PAGE}/change"])
+def test_those_who_are_not_signed_in_see_nothing(path: str) -> None:
+    assert Client().get(path).headers["Location"].startswith("/login")
+
+
+def test_a_quota_is_a_row_with_what_is_used_held_and_refused(viewer: Client, cluster: Cluster) -> None:
+    fill(cluster)
+    text = words(viewer, "/quotas")
+    assert f"most lab Devices of {CLASS} 2 of 2 Pods that have not ended 3 of 5 {CLASS} 1 2 pods 1 pod" in text
+    assert "most" in words(viewer, "/quotas?ns=lab")
+    assert "No quota in elsewhere All 1 are" in words(viewer, "/quotas?ns=elsewhere")
+
+
+def test_its_page_tells_who_holds_waits_and_is_refused_by_class(viewer: Client, cluster: Cluster) -> None:
+    fill(cluster)
+    text = words(viewer, PAGE)
+    assert f"Class Devices held Claims waiting Pods waiting {CLASS} 1 2 2" in text
+    refused = text.partition("Refused by it")[2]
+    assert "FailedResourceClaimCreation" in refused
+    assert f"exceeded quota: most, requested: {DEVICES}=1, used: {DEVICES}=2, limited: {DEVICES}=2" in refused
+    assert "lab/late" in refused
+    assert "second" not in refused
+    assert "Set these limits" not in text
+    assert "most" in words(viewer, f"{PAGE}?tab=history")
+
+
+def test_one_that_was_refused_is_told_no_longer_when_it_has_its_claim(viewer: Client, cluster: Cluster) -> None:
+    fill(cluster)
+    cluster.delete(cluster.get(Pod, "second", "lab"))
+    cluster.settle()
+    assert "No pod waits for a claim that it refuses" in words(viewer, PAGE)
+
+
+def test_without_quotas_the_page_says_how_to_make_one(viewer: Client, cluster: Cluster) -> None:
+    assert "No quota yet" in words(viewer, "/quotas")
+    assert "kubectl create quota" in words(viewer, "/quotas")
+    assert "No quota is open to you" in words(signed_in("mia", "namespace:lab"), "/quotas")
+    cluster.create(make_namespace("lab"))
+    assert "kubectl create quota NAME -n lab" in words(viewer, "/namespaces/lab")
+
+
+def test_the_page_of_the_namespace_leads_to_its_quotas(viewer: Client, cluster: Cluster) -> None:
+    fill(cluster)
+    assert f'href="{PAGE}"' in viewer.get("/namespaces/lab").content.decode()
+    assert "most refuses 1 pod" in words(viewer, "/namespaces/lab")
+    assert f'href="{PAGE}"' in viewer.get("/find?q=mos").content.decode()
+
+
+def test_of_other_namespaces_nothing_is_told(cluster: Cluster) -> None:
+    fill(cluster)
+    cluster.create(make_namespace("other"))
+    nora, mia = signed_in("nora", "namespace:other"), signed_in("mia", "namespace:lab")
+    assert "most" not in words(nora, "/quotas")
+    assert "most" not in words(nora, "/find?q=most", 200).partition("Nothing is called")[0]
+    assert nora.get(PAGE).status_code == 404
+    assert nora.get("/quotas/other/none").status_code == 404
+    assert "most lab" in words(mia, "/quotas")
+    assert mia.get(PAGE).status_code == 200
+
+
+def test_the_number_of_queries_does_not_grow_with_the_quotas(viewer: Client, cluster: Cluster) -> None:
+    cluster.create(make_quota({"pods": "1"}, namespace="space"))
+    words(viewer, "/quotas")
+    with CaptureQueriesContext(connection) as few:
+        words(viewer, "/quotas")
+    for index in range(12):
+        cluster.create(make_quota({"pods": "1"}, namespace=f"space-{index}"))
+        cluster.create(make_pod("web", namespace=f"space-{index}"))
+    with CaptureQueriesContext(connection) as many:
+        assert "space-11" in words(viewer, "/quotas")
+    assert len(many) == len(few)
+
+
+# What other limits would mean -----------------------------------------------------------------------------------------
+
+
+def test_lower_limits_tell_what_is_above_them_and_who_would_be_refused(viewer: Client, cluster: Cluster) -> None:
+    fill(cluster)
+    text = words(viewer, tried(**limits("1", "")))
+    assert f"Changes Devices of {CLASS}: 2 → 1 Pods that have not ended: 5 → no limit" in text
+    assert f"Above them now Devices of {CLASS}: 2 of 1 It stays." in text
+    refused = text.partition("Would be refused")[2].partition("Wait, and")[0]
+    assert f"late Devices of {CLASS}: it wants 1, and others use 2 of 1" in refused
+    again = text.partition("counted already")[2]
+    assert f"second Devices of {CLASS}: it wants 1, and others use 1 of 1" in again
+    assert "first" not in again.partition("Nothing is written")[0]
+    assert cluster.get(ResourceQuota, "most", "lab").spec.hard == {DEVICES: "2", "pods": "5"}
+
+
+def test_higher_limits_tell_who_gets_its_claim(viewer: Client, cluster: Cluster) -> None:
+    fill(cluster)
+    text = words(viewer, tried(**limits("3")))
+    assert "Above them now Nothing. Get their claims late Would be refused No pod" in text
+    assert "These are its limits now." in words(viewer, tried(**limits("2")))
+
+
+def test_a_further_limit_is_counted_before_it_is_set(viewer: Client, cluster: Cluster) -> None:
+    fill(cluster)
+    claims = "count/resourceclaims.resource.k8s.io"
+    text = words(viewer, tried(**limits("9"), key=claims, value="1"))
+    assert "ResourceClaims: no limit → 1" in text
+    assert "ResourceClaims: 2 of 1" in text
+    assert "late ResourceClaims: it wants 1, and others use 2 of 1" in text
+
+
+WRONG = {
+    "never": (limits("never"), "quantities must match the regular expression"),
+    "less than nothing": (limits("-1"), "must be greater than or equal to 0"),
+    "no such key": ({**limits("2"), "key": "devices", "value": "1"}, "must be a standard resource for quota"),
+    "no amount": ({**limits("2"), "key": "pods"}, "Say how much"),
+    "no key": ({**limits("2"), "value": "1"}, "Say what is limited"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_is_wrong_stands_at_its_input(admin: Client, cluster: Cluster, case: str) -> None:
+    cluster.create(make_quota({DEVICES: "2", "pods": "5"}, namespace="lab"))
+    typed, why = WRONG[case]
+    assert why in words(admin, tried(**typed))
+    assert "Set these limits" not in words(admin, tried(**typed))
+    answer = admin.post(f"{PAGE}/change", typed)
+    assert answer.status_code == 422
+    assert why in said(answer.content.decode())
+
+
+def test_who_may_update_quotas_sets_them_and_the_waiting_pod_gets_its_claim(admin: Client, cluster: Cluster) -> None:
+    fill(cluster)
+    assert "Set these limits" in words(admin, tried(**limits("3")))
+    assert admin.post(f"{PAGE}/change", limits("3")).headers["Location"] == PAGE
+    assert "The limits of quota most are set." in words(admin, PAGE)
+    assert cluster.get(ResourceQuota, "most", "lab").spec.hard == {DEVICES: "3", "pods": "5"}
+    cluster.settle()
+    assert f"Devices of {CLASS} 3 of 3" in words(admin, PAGE)
+    assert admin.get(f"{PAGE}/change").headers["Location"] == PAGE
+
+
+def test_who_only_looks_may_try_and_not_set(viewer: Client, cluster: Cluster) -> None:
+    cluster.create(make_quota({DEVICES: "2", "pods": "5"}, namespace="lab"))
+    mia = signed_in("mia", "namespace:lab")
+    for client in (viewer, mia):
+        assert "Set these limits" not in words(client, tried(**limits("3")))
+        assert client.post(f"{PAGE}/change", limits("3")).status_code == 403
+    assert cluster.get(ResourceQuota, "most", "lab").spec.hard[DEVICES] == "2"
+
+
+def test_a_role_in_the_namespace_alone_allows_it(cluster: Cluster) -> None:
+    cluster.create(make_quota({DEVICES: "2", "pods": "5"}, namespace="lab"))
+    mia = signed_in("mia", "namespace:lab")
+    rule = PolicyRule(verbs=("update",), api_groups=("",), resources=("resourcequotas",))
+    make_role("quotas", "lab", rule)
+    bind("quotas", "lab", user("mia"), to="Role")
+    assert mia.post(f"{PAGE}/change", limits("3")).status_code == 302
+    assert cluster.get(ResourceQuota, "most", "lab").spec.hard[DEVICES] == "3"
