@@ -6,7 +6,7 @@ may update the quota, sets them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 from django.contrib import messages
@@ -15,14 +15,14 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_safe
 
-from claims.kinds.quota_usage import QuotaLimits, parsed
+from claims.kinds.quota_usage import ALIASES, COUNT, QuotaLimits, Usage, parsed
 from claims.kinds.quotas import RESOURCE_QUOTA, ResourceQuota
 from claims.quotas import count_for, extended_names
 from inventory.kinds.devices import DeviceClass
 from manciple.api import verbs
 from manciple.pages import links
 from manciple.pages.lists import Filter, ListColumn, ListQuery, Table, parameter, sorted_by
-from manciple.pages.people import demand, demand_sight, person_of
+from manciple.pages.people import Person, demand, demand_sight, person_of
 from manciple.pages.posting import posted_from
 from manciple.store import objects
 from manciple.store.tail import latest_revision
@@ -125,7 +125,7 @@ def _draw(request: HttpRequest, quota: ResourceQuota, form: LimitsForm) -> HttpR
         "namespace": namespace,
         "classes": read_class_use(namespace, [quota], waiting),
         "form": form,
-        "rehearsal": _rehearsed(quota, form, lines, waiting) if form.is_bound and form.is_valid() else None,
+        "rehearsal": _rehearsed(person, quota, form, lines, waiting) if form.is_bound and form.is_valid() else None,
         "named": NAMED,
         "may_edit": person.may("update", QUOTAS, namespace),
     }
@@ -134,23 +134,32 @@ def _draw(request: HttpRequest, quota: ResourceQuota, form: LimitsForm) -> HttpR
     return render(request, "quotas/page.html", context, status=422 if request.method == "POST" else 200)
 
 
-def _rehearsed(quota: ResourceQuota, form: LimitsForm, lines: list[QuotaLine], waiting: list[WaitingPod]) -> Rehearsal:
+def _rehearsed(
+    person: Person, quota: ResourceQuota, form: LimitsForm, lines: list[QuotaLine], waiting: list[WaitingPod]
+) -> Rehearsal:
     limits = QuotaLimits.of(form.wanted(quota))
+    tried = CountedQuota(limits=limits, used=_used(person, quota, limits))
     others = [
         CountedQuota(limits=QuotaLimits.of(one.quota), used=parsed(one.quota.status.used))
         for one in lines
         if one.name != quota.metadata.name
     ]
-    classes = extended_names(listed(CLASSES, DeviceClass)[1])
-    return rehearse(quota.spec.hard, _counted(quota, limits), others, waiting, classes)
+    return rehearse(quota.spec.hard, tried, others, waiting, extended_names(listed(CLASSES, DeviceClass)[1]))
 
 
-def _counted(quota: ResourceQuota, limits: QuotaLimits) -> CountedQuota:
-    """What its status tells; what it does not tell of is counted."""
-    told = parsed(quota.status.used)
-    if limits.hard.keys() - told.keys():
-        told = {**count_for(quota.metadata.namespace, limits), **told}
-    return CountedQuota(limits=limits, used={key: told[key] for key in limits.hard})
+def _used(person: Person, quota: ResourceQuota, limits: QuotaLimits) -> Usage:
+    """What the quota's status tells. What it does not tell of is counted, where `person` could count it themselves."""
+    namespace, told = quota.metadata.namespace, parsed(quota.status.used)
+    missing = {
+        key: amount for key, amount in limits.hard.items() if key not in told and _may_count(person, namespace, key)
+    }
+    counted = count_for(namespace, replace(limits, hard=missing)) if missing else {}
+    return {key: amount for key, amount in {**counted, **told}.items() if key in limits.hard}
+
+
+def _may_count(person: Person, namespace: str, key: str) -> bool:
+    resource = key.removeprefix(COUNT) if key.startswith(COUNT) else ALIASES.get(key, "")
+    return not resource or person.may("list", resource, namespace)
 
 
 @login_required

@@ -148,6 +148,13 @@ def test_a_further_limit_is_counted_before_it_is_set(viewer: Client, cluster: Cl
     assert "late ResourceClaims: it wants 1, and others use 2 of 1" in text
 
 
+def test_what_one_may_not_list_is_not_counted_for_them(admin: Client, viewer: Client, cluster: Cluster) -> None:
+    cluster.create(make_quota({DEVICES: "2", "pods": "5"}, namespace="lab"))
+    asked = tried(**limits("2"), key="count/secrets", value="0")
+    assert "You may not list what it counts" in words(viewer, asked)
+    assert "You may not list what it counts" not in words(admin, asked)
+
+
 WRONG = {
     "never": (limits("never"), "quantities must match the regular expression"),
     "less than nothing": (limits("-1"), "must be greater than or equal to 0"),
