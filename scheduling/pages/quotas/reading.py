@@ -192,7 +192,7 @@ def _refusals(person: Person, namespace: str) -> dict[Key, list[ShownEvent]]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WaitingPod:
+class UnplacedPod:
     """A pod without a node. lacking: claims that are still to be made for it; made: those that it has."""
 
     pod: Pod
@@ -220,7 +220,7 @@ class ClassUse:
     pods: int
 
 
-def read_waiting(namespace: str) -> list[WaitingPod]:
+def read_waiting(namespace: str) -> list[UnplacedPod]:
     """The pods without a node, the oldest first: the first thousand of them by name."""
     keys = list(_unbound().filter(namespace=namespace).order_by("name").values_list("namespace", "name")[:PODS_READ])
     stored = (one for chunk in sql.chunks(keys, READ_AT_ONCE) for one in objects.get_many(kind(PODS), chunk))
@@ -243,7 +243,7 @@ def _claims(keys: Iterable[Key]) -> dict[str, ResourceClaim]:
 
 def _waiting_pod(
     pod: Pod, claims: Mapping[str, ResourceClaim], templates: Mapping[str, ResourceClaimTemplate]
-) -> WaitingPod:
+) -> UnplacedPod:
     entries = {entry.name: entry for entry in pod.spec.resource_claims}
     wanted = [one for one in references(pod) if one.needed]
     lacking = [
@@ -254,10 +254,10 @@ def _waiting_pod(
         and (template := templates.get(entry.resource_claim_template_name or ""))
     ]
     made = [claim for one in wanted if (claim := claims.get(one.claim or ""))]
-    return WaitingPod(pod=pod, lacking=tuple(lacking), made=tuple(made))
+    return UnplacedPod(pod=pod, lacking=tuple(lacking), made=tuple(made))
 
 
-def read_class_use(namespace: str, quotas: Iterable[ResourceQuota], waiting: Iterable[WaitingPod]) -> list[ClassUse]:
+def read_class_use(namespace: str, quotas: Iterable[ResourceQuota], waiting: Iterable[UnplacedPod]) -> list[ClassUse]:
     """Every class that the namespace holds devices of, waits for, or is limited in."""
     held, pods, claims = held_by_class([namespace])[namespace], Counter[str](), Counter[str]()
     for one in waiting:

@@ -25,7 +25,7 @@ from claims.kinds.quota_usage import (
 )
 from claims.kinds.resource_claims import ResourceClaim
 from manciple.wire.quantity import Quantity
-from scheduling.pages.quotas.reading import QuotaLimit, WaitingPod
+from scheduling.pages.quotas.reading import QuotaLimit, UnplacedPod
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,38 +47,38 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PodVerdict:
+class PodOutcome:
     """What becomes of a pod that waits.
 
     given: its claims are made; refused: they are not; again: it stays, and would be refused if it were made anew.
     """
 
-    waiting: WaitingPod
+    waiting: UnplacedPod
     outcome: Literal["given", "refused", "again"]
     refusal: Refusal | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rehearsal:
+class LimitsRehearsal:
     """changes: of the limits; above: limits below what is used; verdicts: on pods for which something is decided."""
 
     changes: Sequence[LimitChange]
     above: Sequence[QuotaLimit]
-    verdicts: Sequence[PodVerdict]
+    verdicts: Sequence[PodOutcome]
 
-    def _of(self, outcome: str) -> list[PodVerdict]:
+    def _of(self, outcome: str) -> list[PodOutcome]:
         return [one for one in self.verdicts if one.outcome == outcome]
 
     @property
-    def given(self) -> list[PodVerdict]:
+    def given(self) -> list[PodOutcome]:
         return self._of("given")
 
     @property
-    def refused(self) -> list[PodVerdict]:
+    def refused(self) -> list[PodOutcome]:
         return self._of("refused")
 
     @property
-    def again(self) -> list[PodVerdict]:
+    def again(self) -> list[PodOutcome]:
         return self._of("again")
 
 
@@ -94,16 +94,16 @@ def rehearse(
     before: Mapping[str, str],
     tried: CountedQuota,
     others: Iterable[CountedQuota],
-    waiting: Sequence[WaitingPod],
+    waiting: Sequence[UnplacedPod],
     classes: ExtendedNames,
-) -> Rehearsal:
+) -> LimitsRehearsal:
     """before: the limits that `tried` replaces; others: the namespace's other quotas, which refuse as they do now."""
     found = [
         QuotaLimit(key=key, hard=hard, used=tried.used.get(key)) for key, hard in sorted(tried.limits.hard.items())
     ]
     quotas = sorted((tried, *others), key=lambda one: one.limits.name)
     made = _to_be_made(quotas, waiting, classes)
-    return Rehearsal(
+    return LimitsRehearsal(
         changes=_changes(parsed(before), tried),
         above=[one for one in found if one.is_over],
         verdicts=[*made, *_made_anew(tried, waiting, classes)],
@@ -124,8 +124,8 @@ def _changes(before: Usage, tried: CountedQuota) -> list[LimitChange]:
 
 
 def _to_be_made(
-    quotas: Sequence[CountedQuota], waiting: Iterable[WaitingPod], classes: ExtendedNames
-) -> Iterable[PodVerdict]:
+    quotas: Sequence[CountedQuota], waiting: Iterable[UnplacedPod], classes: ExtendedNames
+) -> Iterable[PodOutcome]:
     """On the pods that lack claims, in the order in which these are made."""
     used = {one.limits.name: one.used for one in quotas}
     for one in waiting:
@@ -136,10 +136,10 @@ def _to_be_made(
         refusal = next((found for found in refusals if found), None)
         if refusal is None:
             used = {name: plus(amounts, wanted[name]) for name, amounts in used.items()}
-        yield PodVerdict(waiting=one, outcome="refused" if refusal else "given", refusal=refusal)
+        yield PodOutcome(waiting=one, outcome="refused" if refusal else "given", refusal=refusal)
 
 
-def _made_anew(tried: CountedQuota, waiting: Iterable[WaitingPod], classes: ExtendedNames) -> Iterable[PodVerdict]:
+def _made_anew(tried: CountedQuota, waiting: Iterable[UnplacedPod], classes: ExtendedNames) -> Iterable[PodOutcome]:
     """On the pods that are counted and would not be let in again, after all that does not wait."""
     shares = [(one, _share(tried.limits, one, classes)) for one in waiting if not one.lacking]
     used = tried.used
@@ -148,12 +148,12 @@ def _made_anew(tried: CountedQuota, waiting: Iterable[WaitingPod], classes: Exte
     for one, share in shares:
         refusal = _refusal(tried.limits, share, used)
         if refusal is not None:
-            yield PodVerdict(waiting=one, outcome="again", refusal=refusal)
+            yield PodOutcome(waiting=one, outcome="again", refusal=refusal)
         else:
             used = plus(used, share)
 
 
-def _share(limits: QuotaLimits, one: WaitingPod, classes: ExtendedNames) -> Usage:
+def _share(limits: QuotaLimits, one: UnplacedPod, classes: ExtendedNames) -> Usage:
     """What the pod counts, and the claims that were made for it alone."""
     own = limits.share(PODS, one.pod, usage_of(PODS, one.pod, classes=classes), classes)
     uid = one.pod.metadata.uid

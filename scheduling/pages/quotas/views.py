@@ -31,13 +31,13 @@ from scheduling.pages.history.views import HistoryPage, asked, show_history
 from scheduling.pages.quotas.forms import LimitsForm
 from scheduling.pages.quotas.reading import (
     QuotaLine,
-    WaitingPod,
+    UnplacedPod,
     may_read,
     read_class_use,
     read_quotas,
     read_waiting,
 )
-from scheduling.pages.quotas.rehearsal import CountedQuota, Rehearsal, rehearse
+from scheduling.pages.quotas.rehearsal import CountedQuota, LimitsRehearsal, rehearse
 from scheduling.resources import CLASSES, QUOTAS, kind, listed
 
 #: Pods that are named.
@@ -135,8 +135,8 @@ def _draw(request: HttpRequest, quota: ResourceQuota, form: LimitsForm) -> HttpR
 
 
 def _rehearsed(
-    person: Person, quota: ResourceQuota, form: LimitsForm, lines: list[QuotaLine], waiting: list[WaitingPod]
-) -> Rehearsal:
+    person: Person, quota: ResourceQuota, form: LimitsForm, lines: list[QuotaLine], waiting: list[UnplacedPod]
+) -> LimitsRehearsal:
     limits = QuotaLimits.of(form.wanted(quota))
     tried = CountedQuota(limits=limits, used=_used(person, quota, limits))
     others = [
