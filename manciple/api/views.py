@@ -250,7 +250,8 @@ class ResourceView(ApiView):
         return self._object(written.object, form, warnings=patch.warnings)
 
     def delete(self, request: Request, **_: Any) -> HttpResponse:
-        if self.where.subresource:
+        across = self.kind.namespaced and not self.where.namespace
+        if self.where.subresource or across:
             raise unsupported_method()
         self._need_verb("delete" if self.where.name else "deletecollection")
         form = _form(self.http)
@@ -276,8 +277,6 @@ class ResourceView(ApiView):
         return self._object(deletion.object, form, code=code)
 
     def _delete_collection(self, request: Request, wanted: DeleteOptions, form: Form) -> HttpResponse:
-        if self.kind.namespaced and not self.where.namespace:
-            raise unsupported_method()
         selected = requests.list_options(self.kind, self.http.GET)
         page = verbs.delete_all(
             self.kind,

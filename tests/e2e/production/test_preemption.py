@@ -86,7 +86,7 @@ def test_preemption_disabled(ranked: Scene) -> None:
     assert ranked.phase("modest") == "Running"
 
 
-def test_preemption_of_shares(ranked: Scene) -> None:
+def test_preemption_of_consumable_capacity(ranked: Scene) -> None:
     """Of consumable capacity: the wide share is taken, the narrow one left."""
     for name, amount in {"wide": "60G", "narrow": "30G"}.items():
         use(ranked, name, share(ranked, amount))
@@ -97,7 +97,7 @@ def test_preemption_of_shares(ranked: Scene) -> None:
     ranked.runs("narrow")
 
 
-def test_preemption_of_partitions(ranked: Scene) -> None:
+def test_preemption_of_partitionable_devices(ranked: Scene) -> None:
     """Both halves go for the whole."""
     for name in ("left", "right"):
         use(ranked, name, half(ranked))
@@ -107,7 +107,7 @@ def test_preemption_of_partitions(ranked: Scene) -> None:
     assert_preempted(ranked, "left", "right")
 
 
-def test_preemption_of_a_pod_that_waits_for_its_binding(ranked: Scene) -> None:
+def test_preemption_of_a_pod_with_binding_conditions(ranked: Scene) -> None:
     """It gives the device back and waits again; nothing of it ran."""
     device = make_device("only", binding_conditions=("attached",), binding_failure_conditions=("failed",))
     ranked.publish(device, node="node-3")
@@ -141,7 +141,7 @@ def test_a_pod_that_is_evicted_is_told_why_and_keeps_its_grace(ranked: Scene) ->
     assert_preempted(ranked, "modest")
 
 
-def test_preemption_of_a_pod_of_a_group(ranked: Scene) -> None:
+def test_preemption_of_a_podgroup(ranked: Scene) -> None:
     """There are no groups of pods here: one that names a group stands for itself."""
     ranked.claim("modest", gpu(ranked, 7))
     made = ranked.pod(

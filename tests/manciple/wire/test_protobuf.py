@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from claims.kinds.containers import Container, EphemeralContainer, HTTPGetAction, Probe, ProbeHandler
 from claims.kinds.pods import Pod
@@ -227,8 +228,8 @@ BODIES: dict[str, Value] = {
     "Binding": Binding(
         api_version="v1", kind="Binding", metadata=ObjectMeta(name="p"), target=ObjectReference(kind="Node", name="n")
     ),
-    "SelfSubjectAccessReview": make_full(SelfSubjectAccessReview),
-    "ResourceClaim": make_full(ResourceClaim),
+    "SelfSubjectAccessReview": replace(make_full(SelfSubjectAccessReview), kind="SelfSubjectAccessReview"),
+    "ResourceClaim": replace(make_full(ResourceClaim), kind="ResourceClaim"),
 }
 
 
