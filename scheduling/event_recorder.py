@@ -47,6 +47,7 @@ class EventNote:
     placement: str = ""  # why a node was chosen; an annotation, too
     action: str = ""  # what was done
     related: ApiObject | None = None  # for whose sake
+    counted_as: str = ""  # the message without what differs each time it is told; "" where nothing does
 
 
 def record(writer: Writer, note: EventNote, *, now: datetime) -> None:
@@ -60,13 +61,18 @@ def record(writer: Writer, note: EventNote, *, now: datetime) -> None:
         with suppress(Forbidden, NotFound):
             writer.create(kind(EVENTS), _event(note, namespace, name, timestamp(now)))
     else:
-        writer.update(kind(EVENTS), structs.replace(known, count=known.count + 1, last_timestamp=timestamp(now)))
+        writer.update(kind(EVENTS), _again(known, note, timestamp(now)))
+
+
+def _again(known: Event, note: EventNote, now: str) -> Event:
+    message = note.message[:LONGEST_MESSAGE]
+    return structs.replace(known, count=known.count + 1, last_timestamp=now, message=message)
 
 
 def key_of(note: EventNote) -> Key:
     """(namespace, name) of the event that tells it."""
     meta = note.regarding.metadata
-    said = "\0".join((meta.uid, note.component, note.type, note.reason, note.message))
+    said = "\0".join((meta.uid, note.component, note.type, note.reason, note.counted_as or note.message))
     name = f"{meta.name[:LONGEST_BASE]}.{hashlib.sha256(said.encode()).hexdigest()[:16]}"
     return meta.namespace or DEFAULT_NAMESPACE, name
 

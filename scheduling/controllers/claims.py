@@ -203,7 +203,8 @@ def _sync_pod(writer: Writer, pod: Pod, owned: Sequence[Key], verdicts: Verdicts
     except NotAsked:
         return False
     except _NotMade as why:
-        _complain(writer, pod, f"PodResourceClaim {why.entry}: {why.error.message}")
+        message = f"PodResourceClaim {why.entry}: {why.error.message}"
+        _complain(writer, pod, message, counted_as=message.replace(why.drawn_name, ""))
         return False
     except ApiError as error:
         _complain(writer, pod, error.message)
@@ -216,6 +217,11 @@ class _NotMade(Exception):
     def __init__(self, entry: str, error: ApiError) -> None:
         super().__init__(entry, error)
         self.entry, self.error = entry, error
+
+    @property
+    def drawn_name(self) -> str:
+        """The name that the claim would have had this time, as the refusal quotes it."""
+        return f'"{(self.error.details or {}).get("name", "")}"'
 
 
 def _complete(writer: Writer, pod: Pod, owned: Sequence[Key], verdicts: Verdicts) -> bool:
@@ -312,7 +318,7 @@ def _reserve(writer: Writer, pod: Pod) -> bool:
     return changed
 
 
-def _complain(writer: Writer, pod: Pod, message: str) -> None:
+def _complain(writer: Writer, pod: Pod, message: str, *, counted_as: str = "") -> None:
     event_recorder.record(
         writer,
         event_recorder.EventNote(
@@ -321,6 +327,7 @@ def _complain(writer: Writer, pod: Pod, message: str) -> None:
             reason="FailedResourceClaimCreation",
             message=message,
             component=COMPONENT,
+            counted_as=counted_as,
         ),
         now=utc_now(),
     )

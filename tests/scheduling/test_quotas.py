@@ -21,6 +21,7 @@ from manciple.access.kinds.secrets import ConfigMap
 from manciple.store import objects
 from manciple.wire.base import ApiObject
 from manciple.wire.errors import ApiError, Forbidden
+from scheduling.controllers import claims
 from scheduling.controllers import quotas as controller
 from scheduling.plans import condition_of
 from tests.builders import (
@@ -249,6 +250,9 @@ def test_claims_from_templates_that_a_quota_refuses_are_made_when_there_is_room(
     (event,) = cluster.events("FailedResourceClaimCreation")
     assert event.involved_object.name == waiting[0]
     assert f"is forbidden: exceeded quota: most, requested: {DEVICES}=1, used: {DEVICES}=2" in event.message
+    claims.sweep(cluster.now)
+    (again,) = cluster.events("FailedResourceClaimCreation")
+    assert again.count > event.count, "each try draws another name, and is one more of the same event"
 
     cluster.finish(next(pod.metadata.name for pod in cluster.all(Pod) if pod.spec.node_name))
     cluster.settle()

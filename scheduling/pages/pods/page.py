@@ -36,6 +36,7 @@ from scheduling.pages.pods.logs import may_read_log, read_log
 from scheduling.pages.pods.reading import container_lines, latest, read_claims, read_moments
 from scheduling.pages.pods.views import STATES, state_of
 from scheduling.pages.pods.why import read_why, waits, what_if_url
+from scheduling.pages.quotas.reading import quotas_refusing
 from scheduling.pages.whatif.query import changes_of, joined
 from scheduling.resources import PODS, decoded, kind
 from scheduling.simulation_departures import ClaimFate, PodDeletion, StartedPod, what_if_gone
@@ -93,6 +94,7 @@ def show_pod(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
         "tabs": tabs,
         "tab": tab,
         "claims": claims,
+        "refusing": quotas_refusing(person, namespace, name) if any(not claim.name for claim in claims) else (),
         "containers": container_lines(pod, claims),
         "moments": moments,
         "latest": latest(moments),

@@ -188,6 +188,13 @@ def _refusals(person: Person, namespace: str) -> dict[Key, list[ShownEvent]]:
     return refused
 
 
+def quotas_refusing(person: Person, namespace: str, pod: str) -> list[str]:
+    """The names of the quotas that keep a pod without a claim, of those that `person` may read."""
+    if not may_read(person, namespace):
+        return []
+    return [name for (_, name), said in _refusals(person, namespace).items() if any(one.name == pod for one in said)]
+
+
 # One namespace --------------------------------------------------------------------------------------------------------
 
 

@@ -84,10 +84,12 @@ def test_without_quotas_the_page_says_how_to_make_one(viewer: Client, cluster: C
     assert "kubectl create quota NAME -n lab" in words(viewer, "/namespaces/lab")
 
 
-def test_the_page_of_the_namespace_leads_to_its_quotas(viewer: Client, cluster: Cluster) -> None:
+def test_namespace_pod_and_find_lead_to_the_quota(viewer: Client, cluster: Cluster) -> None:
     fill(cluster)
     assert f'href="{PAGE}"' in viewer.get("/namespaces/lab").content.decode()
     assert "most refuses 1 pod" in words(viewer, "/namespaces/lab")
+    assert "refused by the quota most" in words(viewer, "/pods/lab/late")
+    assert "refused by the quota" not in words(viewer, "/pods/lab/second")
     assert f'href="{PAGE}"' in viewer.get("/find?q=mos").content.decode()
 
 
