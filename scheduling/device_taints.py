@@ -16,6 +16,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import lru_cache
 from typing import Any, ClassVar, NamedTuple, cast
 
 from msgspec import structs
@@ -152,7 +153,9 @@ class Survey:
         published = _published_taints(evicting_devices())
         holds = _holds(_PLACE, published) | holds_selected(rules)
         self._tolerations = {hold.id: self._tolerations[hold.id] for hold in holds if hold.id in self._tolerations}
-        return self._pods_of(self._threats(holds, published, rules, now))
+        users = _users({hold.claim for hold in holds})
+        used = [hold for hold in holds if hold.claim in users]
+        return _threatened(self._threats(used, published, rules, now), users)
 
     def still_threatened(self, pods: Collection[str], rules: TaintRules, now: datetime) -> dict[str, Threat]:
         """Of these pods (uids) those that taints concern as things are in this transaction."""
@@ -169,7 +172,8 @@ class Survey:
         taint = structs.replace(rule.spec.taint, effect=NO_EXECUTE)
         harsh = TaintRules([structs.replace(rule, spec=structs.replace(rule.spec, taint=taint))])
         holds = holds_selected(harsh)
-        return len(holds), self._pods_of(self._threats(holds, {}, harsh, now))
+        users = _users({hold.claim for hold in holds})
+        return len(holds), _threatened(self._threats(holds, {}, harsh, now), users)
 
     def _threats(
         self,
@@ -202,18 +206,34 @@ class Survey:
                 if (result.driver, result.pool, result.device) == hold.key:
                     self._tolerations[hold.id] = result.tolerations
 
-    def _pods_of(self, threats: Mapping[str, Threat]) -> list[ThreatenedPod]:
-        """Those on a node that neither have ended nor are on their way out."""
-        reservations = sql.select(Reservation, ["claim_id", "uid"], ["claim_id"], [(uid,) for uid in threats])
-        by_pod = _by_pod(threats, reservations)
-        columns = ["uid", "namespace", "name", "node_name", "phase", "deleting"]
-        return [
-            ThreatenedPod(uid, namespace, name, by_pod[uid])
-            for uid, namespace, name, node, phase, deleting in sql.select(
-                Pod, columns, ["uid"], [(uid,) for uid in by_pod]
-            )
-            if node and not deleting and phase not in FINISHED_PHASES
-        ]
+
+def _users(claims: Iterable[str]) -> dict[str, list[Sequence[str]]]:
+    """claim uid -> (uid, namespace, name) of the pods that use it: those on a node that neither have ended nor are on
+    their way out. Most of those whom a fault has struck are soon.
+    """
+    found: dict[str, list[Sequence[str]]] = defaultdict(list)
+    for chunk in sql.chunks(((claim,) for claim in claims), sql.PARAMETERS):
+        given, parameters = sql.given_table(("claim_id",), chunk)
+        for claim, *pod in sql.fetch(f"{given} {_USING}", parameters):
+            found[claim].append(pod)
+    return found
+
+
+_USING = (
+    "SELECT r.claim_id, p.uid, p.namespace, p.name "  # noqa: S608 - our names
+    f"FROM given CROSS JOIN {Reservation._meta.db_table} r CROSS JOIN {Pod._meta.db_table} p "
+    "WHERE r.claim_id = given.claim_id AND p.uid = r.uid AND NOT p.deleting AND p.node_name <> '' "
+    f"AND p.phase NOT IN ({', '.join(repr(phase) for phase in sorted(FINISHED_PHASES))})"
+)
+
+
+def _threatened(threats: Mapping[str, Threat], users: Mapping[str, Iterable[Sequence[str]]]) -> list[ThreatenedPod]:
+    found: dict[str, ThreatenedPod] = {}
+    for claim, threat in threats.items():
+        for uid, namespace, name in users.get(claim, ()):
+            pod = found.setdefault(uid, ThreatenedPod(uid, namespace, name, Threat(threat.until)))
+            pod.threat.join(threat)
+    return list(found.values())
 
 
 def _by_pod(threats: Mapping[str, Threat], reservations: Iterable[Sequence[Any]]) -> dict[str, Threat]:
@@ -236,10 +256,16 @@ def evicting_devices() -> list[Sequence[Any]]:
 def _published_taints(rows: Iterable[Sequence[Any]]) -> dict[DeviceKey, list[EvictingTaint]]:
     found: dict[DeviceKey, list[EvictingTaint]] = {}
     for driver, pool, name, taints in rows:
-        known = json.loads(taints) if isinstance(taints, str) else taints
-        evicting = [EvictingTaint(codec.decode_value(DeviceTaint, one)) for one in known]
-        found[(driver, pool, name)] = [one for one in evicting if one.taint.effect == NO_EXECUTE]
+        text = taints if isinstance(taints, str) else json.dumps(taints)
+        found[(driver, pool, name)] = _evicting(text)
     return found
+
+
+@lru_cache(maxsize=1024)
+def _evicting(taints: str) -> list[EvictingTaint]:
+    """Those of effect NoExecute. A fault taints thousands of devices alike; nobody changes the list."""
+    read = [EvictingTaint(codec.decode_value(DeviceTaint, one)) for one in json.loads(taints)]
+    return [one for one in read if one.taint.effect == NO_EXECUTE]
 
 
 def holds_selected(rules: Iterable[DeviceTaintRule]) -> set[DeviceHold]:

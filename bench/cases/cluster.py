@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
-from django.db import connections
+from django.db import connection, connections
 from msgspec import structs
 
 from manciple.store import objects, sql
@@ -103,6 +103,12 @@ def _renew(names: Sequence[str], stop: threading.Event) -> None:
                     writer.update(kind, structs.replace(lease, spec=_renewed(name)))
         stop.wait(RENEWAL)
     connections.close_all()
+
+
+def stand_for_a_minute() -> None:
+    """PostgreSQL knows how large its tables are, as where its autovacuum has come by since they were filled."""
+    with connection.cursor() as cursor:
+        cursor.execute("ANALYZE")
 
 
 def _lease(node: str) -> Lease:

@@ -63,6 +63,7 @@ def measure(*, taints: int, devices: int, rate: float) -> list[Figure]:
     places = [_Place(node, f"gpu-{number}") for node, number in product(tainted, range(devices))]
     for chunk in sql.chunks(places, cluster.BATCH):
         _occupy(chunk)
+    cluster.stand_for_a_minute()
     half = len(tainted) // 2 * devices
     with cluster.alive(HEALTHY), installed(workers=2) as installation:
         bound: dict[str, float] = {}

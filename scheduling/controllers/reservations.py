@@ -22,8 +22,8 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import cast
 
-from django.db.models import Exists, OuterRef, Q, QuerySet
-from django.db.models.functions import Coalesce
+from django.db.models import Exists, OuterRef, Q, QuerySet, TextField, Value
+from django.db.models.functions import Coalesce, Concat
 from msgspec import structs
 
 from claims import models
@@ -156,14 +156,22 @@ def sweep(now: datetime, *, most: float = MOST) -> int:
 def _candidates(now: datetime) -> list[Key]:
     """The claims that the indexes show to be held by nobody, or by a pod that is over. Four queries."""
     claims, reservations = models.Claim.objects, models.Reservation.objects.filter(resource="pods")
-    living = _living_pods().filter(uid=OuterRef("uid"), name=OuterRef("name"), namespace=OuterRef("claim__namespace"))
-    over = reservations.filter(~Exists(living)).values_list("claim__namespace", "claim__name")
+    # As one text, so that no plan goes by the namespace: without statistics yet, PostgreSQL took every pod of it for
+    # every reservation, which are minutes of a core where ten thousand pods run.
+    living = _living_pods().annotate(called=_called("namespace"))
+    living = living.filter(uid=OuterRef("uid"), called=OuterRef("called"))
+    reserved = reservations.annotate(called=_called("claim__namespace"))
+    over = reserved.filter(~Exists(living)).values_list("claim__namespace", "claim__name")
     unreserved = claims.filter(~Exists(models.Reservation.objects.filter(claim=OuterRef("uid"))))
     leaving = unreserved.filter(deleting=True)
     idle = unreserved.filter(allocated=True).annotate(since=Coalesce("allocated_at", "created_at"))
     idle = idle.filter(since__lt=now - IDLE_AFTER)
     found = [*over, *_keys(leaving), *_keys(idle), *_made_for_ended_pods()]
     return list(dict.fromkeys(found))
+
+
+def _called(namespace: str) -> Concat:
+    return Concat(namespace, Value("/"), "name", output_field=TextField())
 
 
 def _keys(claims: QuerySet[models.Claim]) -> Iterable[Key]:

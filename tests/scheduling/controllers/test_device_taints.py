@@ -182,8 +182,8 @@ def test_a_rule_that_goes_between_look_and_eviction_evicts_nobody(
     rule = taint_now(cluster)
     tell = device_taints._tell
 
-    def meanwhile(*args: Any) -> int:
-        found = tell(*args)
+    def meanwhile(*args: Any, **kwargs: Any) -> int:
+        found = tell(*args, **kwargs)
         cluster.delete(rule)
         return found
 
