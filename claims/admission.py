@@ -8,8 +8,14 @@ created, also by a controller, and where an allocation with admin access is writ
 The priority of a pod comes from a PriorityClass: the one that it names, else the one that is the default, else it is 0.
 What the pod says itself must be the same: otherwise anybody could go first.
 
+What a pod may ask for and is not done here is refused when it is made, so that nobody waits for it in vain. A
+RuntimeClass decides where a pod may run and what running it costs besides its containers; none is served, so a pod
+that names one is refused as where the class is missing. A group of pods that are to be scheduled together is dropped
+with a warning. (Upstream drops it without one, as its gate GenericWorkload is off.)
+
 Upstream: pkg/registry/resource/utils.go (AuthorizedForAdmin, AuthorizedForAdminStatus),
-plugin/pkg/admission/priority/admission.go, pkg/registry/scheduling/priorityclass/storage.
+plugin/pkg/admission/priority/admission.go, pkg/registry/scheduling/priorityclass/storage,
+plugin/pkg/admission/runtimeclass/admission.go, pkg/api/pod/util.go (dropDisabledFields).
 """
 
 from __future__ import annotations
@@ -47,6 +53,7 @@ def register() -> None:
         resources={"resourceclaims.resource.k8s.io", "resourceclaimtemplates.resource.k8s.io"},
     )
     hooks.register_rule(resolve_priority, operations={"CREATE"}, resources={"pods"})
+    hooks.register_rule(refuse_unserved, operations={"CREATE"}, resources={"pods"})
     hooks.register_rule(check_default, operations={"CREATE", "UPDATE"}, resources={PRIORITY_CLASS.resource})
     hooks.register_rule(charge_quotas, operations={"CREATE", "UPDATE", "DELETE"})
     hooks.register_rule(count_new_quota, operations={"CREATE", "UPDATE"}, resources={RESOURCE_QUOTA.resource})
@@ -221,3 +228,24 @@ def count_new_quota(writer: Writer, write: Write) -> ApiObject | None:
 def settle_quotas(writer: Writer) -> None:
     if writer.noted(quotas.TOUCHED):
         quotas.settle(writer)
+
+
+# What is not done here ------------------------------------------------------------------------------------------------
+
+
+def refuse_unserved(_writer: Writer, write: Write) -> Pod | None:
+    """The new pod without what is dropped. Raises: Forbidden."""
+    pod: Pod = write.new
+    if pod.spec.runtime_class_name:
+        raise _rejected(pod, f'RuntimeClass "{pod.spec.runtime_class_name}" not found (none is served here)')
+    if pod.spec.overhead:
+        raise _rejected(pod, "Pod Overhead set without corresponding RuntimeClass defined Overhead")
+    if pod.spec.scheduling_group is None:
+        return None
+    hooks.warn("spec.schedulingGroup is dropped: pods are not scheduled as a group here")
+    return structs.replace(pod, spec=structs.replace(pod.spec, scheduling_group=None))
+
+
+def _rejected(pod: Pod, why: str) -> Forbidden:
+    name = pod.metadata.name
+    return Forbidden(f'pods "{name}" is forbidden: pod rejected: {why}', details={"name": name, "kind": "pods"})

@@ -24,10 +24,10 @@ from typing import NoReturn
 
 #: name -> what pytest is told to run, the longest first
 PARTS = {
+    "units": ("tests", "--ignore=tests/e2e", "--ignore=tests/test_on_postgresql.py"),
     "systems": ("tests/e2e", "--ignore=tests/e2e/pages", "--ignore=tests/e2e/plugins"),
     "pages": ("tests/e2e/pages",),
     "plugins": ("tests/e2e/plugins",),
-    "units": ("tests", "--ignore=tests/e2e", "--ignore=tests/test_on_postgresql.py"),
     "postgresql": ("tests/test_on_postgresql.py",),
 }
 #: Tests named at the end because they took longest.
