@@ -23,7 +23,7 @@ from manciple.store.persistence import Current
 from manciple.store.records import DeletionAnswer, Page, Stored, StoreSelector, decode
 from manciple.store.transactions import Read, write, writing
 from manciple.store.writer import Sources, Wanted, Writer, to_read
-from manciple.wire.base import ApiObject
+from manciple.wire.base import ApiObject, Int64
 from manciple.wire.errors import BadRequest, Expired
 from manciple.wire.registry import Kind
 
@@ -33,10 +33,10 @@ from manciple.wire.registry import Kind
 class Continue(NamedTuple):
     """What a continue token says: the list's revision, and the last key (namespace, name) given out."""
 
-    revision: int
+    revision: Int64
     namespace: str
     name: str
-    remaining: int  # objects behind that key; 0 where selectors filter
+    remaining: Int64  # objects behind that key; 0 where selectors filter
 
     @property
     def key(self) -> tuple[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from base64 import b64encode
 
 import pytest
 from django.contrib.auth.models import User
@@ -20,6 +21,8 @@ __all__ = ["api"]
 
 ENVELOPE = write_envelope(Envelope(api_version="v1", kind="Pod"))
 MANY_DIGITS = "1" * 5000
+#: The token of a list of revision 2**63.
+TOO_LATE = b64encode(b'[9223372036854775808,"","",1]').decode()
 #: what is strange -> (address, the answer's code and reason)
 STRANGE = {
     "an end of line in a name": (f"{PODS}/a%0Ab", 404, "NotFound"),
@@ -31,6 +34,11 @@ STRANGE = {
     "NUL in a selector of fields": (f"{PODS}?fieldSelector=spec.nodeName%3D%00", 200, None),
     "a revision of thousands of digits": (f"{PODS}/p?resourceVersion={MANY_DIGITS}", 400, "BadRequest"),
     "a revision of more than 64 bits": (f"{PODS}?resourceVersion={1 << 64}", 400, "BadRequest"),
+    "a token of a revision of more than 64 bits": (
+        f"{PODS}?continue={TOO_LATE}",
+        400,
+        "BadRequest",
+    ),
     "a revision in another script": (f"{PODS}?resourceVersion=%D9%A3", 400, "BadRequest"),
     "a revision that is none, of one object": (f"{PODS}/p?resourceVersion=abc", 400, "BadRequest"),
     "a limit of more than 64 bits": (f"{PODS}?limit={1 << 63}", 400, "BadRequest"),
