@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterable, Sequence
 
 from msgspec import structs
 
+from claims.kinds.pods import Pod
 from inventory.kinds.nodes import Node
+from manciple.wire.errors import BadRequest
 from scheduling.allocator import Deadline
 from scheduling.autoscaling import nodes, subjects
 from scheduling.autoscaling.kinds import (
@@ -27,14 +29,14 @@ from scheduling.explanations.current import Apart, apart
 from scheduling.messages import message
 from scheduling.simulation import shape_of
 from scheduling.simulation_rehearsal import NewNode, like
-from scheduling.simulation_workload import Workload, of_pod
+from scheduling.simulation_workload import NotRehearsable, Workload, of_documents
 
 #: Seconds for all of it.
 TIMEOUT = 20.0
 
 
 def answered(asked: Simulation, workload: Workload | None = None) -> Simulation:
-    """The Simulation with its status filled in. workload: of what it was posted below. Raises: NotFound."""
+    """The Simulation with its status filled in. workload: of what it was posted below. Raises: BadRequest, NotFound."""
     templates = [_template(one) for one in asked.spec.node_templates]
     with apart() as copy:
         revision = str(copy.state.revision)
@@ -47,10 +49,18 @@ def _subjects(state: ClusterState, asked: Simulation, workload: Workload | None)
     spec = asked.spec
     if workload is not None:
         return subjects.replicas(workload, spec.replicas or 1)
-    new = [one for made in spec.new_pods for one in subjects.replicas(of_pod(made.pod), made.replicas)]
+    new = [one for made in spec.new_pods for one in subjects.replicas(_imagined(made.pod), made.replicas)]
     if spec.pods:
         return [*subjects.waiting(state, ((one.namespace, one.name) for one in spec.pods)), *new]
     return new or subjects.all_waiting(state)
+
+
+def _imagined(pod: Pod) -> Workload:
+    """With the priority that its class gives it. Raises: BadRequest for a class that there is not; NotFound."""
+    try:
+        return of_documents([pod])
+    except NotRehearsable as refused:
+        raise BadRequest(f"spec.newPods: {refused}") from refused
 
 
 def _simulated(

@@ -181,6 +181,19 @@ def test_below_a_pod_and_a_claim_copies_of_it_are_tried(api: Api, cluster: Clust
         assert status["newNodes"] == [{"template": "big", "nodes": 1, "pods": 2}]
 
 
+def test_pods_that_do_not_exist_have_the_priority_of_their_class(api: Api, cluster: Cluster) -> None:
+    cluster.with_gpus("node-1", each=1)
+    cluster.create(make_priority("great", 100))
+    cluster.create(make_template("one"))
+    low, high, wrong = (
+        {"pod": codec.to_builtins(make_pod(name, templates={"gpu": "one"}, priority_class_name=of)), "replicas": 1}
+        for name, of in (("low", ""), ("high", "great"), ("wrong", "nowhere"))
+    )
+    assert places(told(api, newPods=[low, high])) == {"high~1": "node-1"}
+    answer = asked(api, newPods=[wrong])
+    assert (answer.code, "no PriorityClass with name nowhere was found" in answer.message) == (400, True)
+
+
 # Nodes that could go --------------------------------------------------------------------------------------------------
 
 
