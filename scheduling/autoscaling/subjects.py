@@ -13,11 +13,12 @@ import msgspec
 
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim
-from manciple.wire.errors import NotFound
+from manciple.store import objects
+from manciple.wire.errors import Conflict, NotFound
 from scheduling import neighbours, policy
 from scheduling.capture import ClusterState
 from scheduling.pod_claims import is_for_pod, references
-from scheduling.resources import PODS
+from scheduling.resources import PODS, kind
 from scheduling.simulation_workload import Workload, of_pod, replica
 
 
@@ -48,11 +49,13 @@ def all_waiting(state: ClusterState) -> Iterator[SimulatedSubject]:
 
 
 def waiting(state: ClusterState, names: Iterable[tuple[str, str]]) -> Iterator[SimulatedSubject]:
-    """Those of these names, each once. Raises: NotFound for one that does not wait."""
+    """Those of these names, each once. Raises: NotFound; Conflict for one that does not wait."""
     by_name = {(pod.metadata.namespace, pod.metadata.name): pod for pod in state.pending.values()}
     for namespace, name in dict.fromkeys(names):
         if (namespace, name) not in by_name:
-            raise NotFound.of(PODS, name)
+            if objects.get(kind(PODS), namespace, name) is None:
+                raise NotFound.of(PODS, name)
+            raise Conflict.of(PODS, name, "it does not wait for a node of this scheduler")
         yield _waiting(by_name[namespace, name])
 
 

@@ -300,6 +300,10 @@ def test_what_cannot_be_answered_is_refused_with_the_field(api: Api, spec: dict[
 def test_what_is_named_and_not_there_is_not_found(api: Api, cluster: Cluster) -> None:
     cluster.with_gpus()
     assert asked(api, pods=[{"namespace": "default", "name": "nobody"}]).message == 'pods "nobody" not found'
+    waiting(cluster, 1)
+    cluster.settle()
+    bound_by_now = asked(api, pods=[{"namespace": "default", "name": "web-0"}])
+    assert (bound_by_now.code, "does not wait" in bound_by_now.message) == (409, True)
     assert asked(api, nodeTemplates=[like("nowhere")]).message == 'nodes "nowhere" not found'
     assert api.post(f"{PODS}/nobody/simulate", b"").code == 404
 
