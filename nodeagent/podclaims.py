@@ -248,7 +248,7 @@ def refuse_conflict(claim: ResourceClaim, records: Iterable[ClaimRecord]) -> Non
         if other.uid == claim.metadata.uid:
             _refuse_other_allocation(claim, other)
             continue
-        if (other.namespace, other.name) == (claim.metadata.namespace, claim.metadata.name):
+        if (other.namespace, other.name) == claim.key:
             raise PrepareFailed(
                 f"an older ResourceClaim {other.name} with uid {other.uid} is still prepared on this node; "
                 "waiting until its pod has stopped"

@@ -216,7 +216,7 @@ class Logs:
 
     def _pod(self, namespace: str, name: str) -> Pod | None:
         """Of several pods of one name the one that was made last: the others are on their way out."""
-        found = [p for p in self._pods() if (p.metadata.namespace, p.metadata.name) == (namespace, name)]
+        found = [p for p in self._pods() if p.key == (namespace, name)]
         return max(found, key=lambda pod: pod.metadata.creation_timestamp or "", default=None)
 
     def _pieces(self, pod: Pod, container: str, options: PodLogOptions, request: Request) -> Iterator[bytes]:

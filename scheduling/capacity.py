@@ -19,11 +19,12 @@ from claims.models import Pod
 from inventory.models import DeviceClass
 from manciple.pages.people import Person
 from manciple.store import objects
+from manciple.store.objects import decoded
 from scheduling.cel import CompileError
 from scheduling.fitting import NOTHING, count
 from scheduling.judging import complaint
 from scheduling.models import QueuedPod
-from scheduling.resources import CLAIMS, Key, decoded, kind
+from scheduling.resources import CLAIMS, Key, kind
 
 #: Waiting pods whose claims are looked at, to tell which classes they ask for; the first in the queue.
 LOOKED_AT = 2000

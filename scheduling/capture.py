@@ -39,7 +39,7 @@ from scheduling.places import PlacedPod, PlacedPods, Rooms
 from scheduling.plans import Drift, Placement
 from scheduling.pod_claims import consumer, is_done, is_reserved_for
 from scheduling.queue import Candidate
-from scheduling.resources import CLAIMS, CLASSES, NAMESPACES, NODES, PODS, SLICES, TAINT_RULES, Key, key_of
+from scheduling.resources import CLAIMS, CLASSES, NAMESPACES, NODES, PODS, SLICES, TAINT_RULES, Key
 
 #: Events kept for the queue; who asks for older ones reads the log.
 REMEMBERED = 4000
@@ -266,18 +266,18 @@ class ClusterState(View):
         return frozenset(self._counting.values())
 
     def _apply_claim(self, claim: ResourceClaim) -> None:
-        known = self._claims.get(key_of(claim))
-        assumed = self._assumed_claims.pop(key_of(claim), None)
+        known = self._claims.get(claim.key)
+        assumed = self._assumed_claims.pop(claim.key, None)
         if known is None or known.status.allocation != claim.status.allocation:
             self._inventory.apply_claim(claim)
             self.drift.claim_changed(claim)
         elif assumed is not None:
             self._inventory.apply_claim(claim)
-        self._claims[key_of(claim)] = claim
+        self._claims[claim.key] = claim
 
     def _forget_claim(self, claim: ResourceClaim) -> None:
-        self._claims.pop(key_of(claim), None)
-        self._assumed_claims.pop(key_of(claim), None)
+        self._claims.pop(claim.key, None)
+        self._assumed_claims.pop(claim.key, None)
         self._inventory.remove_claim(claim.metadata.uid)
 
     # What the queue asks (queue.View) --------------------------------------------------------------------------------
@@ -336,7 +336,7 @@ class ClusterState(View):
         self.nodes.place(pod, placement.node)
         self._inventory.assume(placement.allocations.items())
         for claim in placement.claims:
-            self._assumed_claims[key_of(claim)] = _as_placed(claim, placement)
+            self._assumed_claims[claim.key] = _as_placed(claim, placement)
 
     @contextmanager
     def trying(self, pod: Pod) -> Iterator[None]:

@@ -27,7 +27,7 @@ from msgspec import structs
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import AllocationResult, ResourceClaim
 from manciple.store import objects
-from manciple.store.objects import Wanted, Writer, to_read
+from manciple.store.objects import ObjectT, Wanted, Writer, to_read
 from manciple.telemetry.logs import about
 from manciple.wire.base import timestamp
 from manciple.wire.errors import ApiError, Conflict
@@ -56,7 +56,7 @@ from scheduling.plans import (
 from scheduling.pod_claims import can_be_reserved, consumer, is_done, is_reserved_for
 from scheduling.preemption import Asking, still_helps
 from scheduling.queue import Done, NotTried, Outcome, Parked, Retry
-from scheduling.resources import CLAIMS, EVENTS, NAMESPACES, PODS, Key, ObjectT, key_of, kind
+from scheduling.resources import CLAIMS, EVENTS, NAMESPACES, PODS, Key, kind
 from scheduling.scheduler_metrics import PREEMPTION_VICTIMS, PluginRun
 
 log = logging.getLogger(__name__)
@@ -118,21 +118,21 @@ def _reads(decisions: Sequence[Decision]) -> Wanted:
     placements = [decision for decision in decisions if isinstance(decision, Placement)]
     return to_read(
         (kind(PODS), [*map(_key_of, decisions), *_others(decisions)]),
-        (kind(CLAIMS), [key_of(claim) for placement in placements for claim in placement.claims]),
+        (kind(CLAIMS), [claim.key for placement in placements for claim in placement.claims]),
         (kind(EVENTS), [event_recorder.key_of(note) for note in map(_note, decisions) if note is not None]),
         (kind(NAMESPACES), [("", decision.pod.metadata.namespace) for decision in decisions]),
     )
 
 
 def _key_of(decision: Decision) -> Key:
-    return key_of(decision.pod)
+    return decision.pod.key
 
 
 def _others(decisions: Sequence[Decision]) -> Iterator[Key]:
     """Pods that make room, or lose what was kept for them."""
     for decision in decisions:
         if isinstance(decision, PodRefusal):
-            yield from map(key_of, decision.withdrawn)
+            yield from (pod.key for pod in decision.withdrawn)
             for victim in decision.eviction.victims if decision.eviction is not None else ():
                 yield victim.namespace, victim.name
 
@@ -162,7 +162,7 @@ class _Batch:
         except Error:
             raise  # the transaction is broken, for everybody
         except Exception as error:
-            log.exception("pod %s cannot be committed; it is tried again after a rest", "/".join(key_of(pod)))
+            log.exception("pod %s cannot be committed; it is tried again after a rest", "/".join(pod.key))
             return Retry(uid=uid, cause=Interrupted(f"internal error: {error}"), broken=True)
 
     def _carry_out(self, pod: Pod, decision: Decision) -> Outcome:
@@ -180,7 +180,7 @@ class _Batch:
 
     def _read(self, resource: str, type_: type[ObjectT], known: ObjectT) -> ObjectT | None:
         """What `known` is now; None when it is gone, or another object has its name."""
-        found = self._writer.get(kind(resource), *key_of(known))
+        found = self._writer.get(kind(resource), *known.key)
         if not isinstance(found, type_) or found.metadata.uid != known.metadata.uid:
             return None
         return found
@@ -338,7 +338,7 @@ def _devices_of(claim: ResourceClaim) -> AllocationResult | None:
 
 def _withdraw_nomination(writer: Writer, known: Pod) -> None:
     """`known` waits for room that others get. Part of the writer's transaction."""
-    pod = writer.get(kind(PODS), *key_of(known))
+    pod = writer.get(kind(PODS), *known.key)
     if isinstance(pod, Pod) and pod.metadata.uid == known.metadata.uid and not pod.spec.node_name:
         writer.update(kind(PODS), nominated(pod, ""), subresource="status")
 
@@ -386,7 +386,7 @@ class _Evictions:
     def _delete(self, pod: Pod) -> None:
         told = preempted(pod, self._preemptor.spec.scheduler_name or messages.SCHEDULER_NAME, timestamp(self._now))
         self._writer.update(kind(PODS), told, subresource="status")
-        self._writer.delete(kind(PODS), *key_of(pod), uid=pod.metadata.uid)
+        self._writer.delete(kind(PODS), *pod.key, uid=pod.metadata.uid)
 
     def _send_back(self, victim: _Victim) -> None:
         self._writer.update(kind(PODS), nominated(victim.pod, ""), subresource="status")

@@ -28,11 +28,12 @@ from inventory.kinds.taint_rules import TaintRules, place_of, tolerates
 from inventory.models import Device
 from manciple.store import objects, sql
 from manciple.store.follower import Follower, View
+from manciple.store.objects import decoded
 from manciple.store.records import Written
 from manciple.wire import codec
 from manciple.wire.base import ApiObject
 from scheduling.hints import DELETED, FINISHED_PHASES
-from scheduling.resources import CLAIMS, TAINT_RULES, Key, decoded, kind
+from scheduling.resources import CLAIMS, TAINT_RULES, Key, kind
 
 NO_EXECUTE = "NoExecute"
 

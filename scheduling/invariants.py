@@ -39,6 +39,7 @@ from claims.quotas import extended_names, owning_pod
 from inventory.kinds.devices import Device, DeviceClass, ResourceSlice
 from inventory.kinds.nodes import Node
 from manciple.store import objects, tail
+from manciple.store.objects import listed
 from manciple.store.records import EventRecord, Stored
 from manciple.wire.quantity import Quantity
 from manciple.wire.registry import registry
@@ -46,7 +47,7 @@ from manciple.wire.selectors import node_selector_matches
 from scheduling.controllers.reservations import FINALIZER, decide, is_idle
 from scheduling.plans import POD_SCHEDULED, condition_of
 from scheduling.pod_claims import claim_names, is_done, is_reserved_for
-from scheduling.resources import CLAIMS, CLASSES, NODES, PODS, QUOTAS, SLICES, listed
+from scheduling.resources import CLAIMS, CLASSES, NODES, PODS, QUOTAS, SLICES
 
 DeviceKey = tuple[str, str, str]  # (driver, pool, device)
 PoolKey = tuple[str, str]  # (driver, pool)
@@ -229,7 +230,7 @@ def claims_are_protected(facts: ClusterFacts) -> Iterator[str]:
 
 def bound_pods_have_their_claims(facts: ClusterFacts) -> Iterator[str]:
     """Of the pods that a scheduler bound; those that a user bound by hand are refused by their node instead."""
-    claims = {(claim.metadata.namespace, claim.metadata.name): claim for claim in facts.claims}
+    claims = {claim.key: claim for claim in facts.claims}
     nodes = {node.metadata.name: node for node in facts.nodes}
     for pod in facts.pods:
         scheduled = condition_of(pod, POD_SCHEDULED)
@@ -312,7 +313,7 @@ def nodes_agree_with_their_disks(facts: ClusterFacts) -> Iterator[str]:
 
 def _claims_by_node(facts: ClusterFacts, wanted: Callable[[Pod], bool]) -> dict[str, set[str]]:
     """node -> uids of the claims that the `wanted` pods there use."""
-    uids = {(claim.metadata.namespace, claim.metadata.name): claim.metadata.uid for claim in facts.claims}
+    uids = {claim.key: claim.metadata.uid for claim in facts.claims}
     found: dict[str, set[str]] = defaultdict(set)
     for pod in facts.pods:
         if pod.spec.node_name and wanted(pod):

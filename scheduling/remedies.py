@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 
 import msgspec
 from django.conf import settings
@@ -60,13 +61,9 @@ class Remedies:
     """Of one batch. searched: pod uid -> how far the search for its victims came; outlives the batch."""
 
     now: datetime
-    deadline: Deadline
     searched: dict[str, int]
+    deadline: Deadline = field(default_factory=partial(Deadline.after, BATCH_SECONDS))
     hopeless: dict[Hashable, Unhelpful] = field(default_factory=dict)
-
-    @classmethod
-    def starting(cls, now: datetime, searched: dict[str, int]) -> Remedies:
-        return cls(now=now, deadline=Deadline.after(BATCH_SECONDS), searched=searched)
 
     def for_pod(self, state: ClusterState, asking: Asking, refusals: Refusals) -> Remedy:
         """refusals: what speaks against each node. An eviction, or room, is assumed."""

@@ -22,6 +22,7 @@ from inventory.kinds.devices import ResourceSlice
 from inventory.kinds.nodes import Node
 from inventory.models import PublishedSlice
 from manciple.store import objects
+from manciple.store.objects import decoded
 from manciple.wire.errors import NotFound
 from scheduling.allocator import Deadline
 from scheduling.causes import AnyCause, OfPreemption
@@ -32,7 +33,7 @@ from scheduling.places import PlannedEviction
 from scheduling.plans import Placement
 from scheduling.preemption import Asking
 from scheduling.remedies import preview
-from scheduling.resources import CLAIMS, NODES, SLICES, decoded, kind
+from scheduling.resources import CLAIMS, NODES, SLICES, kind
 from scheduling.simulation_departures import Departure, cheapest_departure
 from scheduling.simulation_rehearsal import NewNode, Rehearsal, is_imagined, like
 from scheduling.simulation_workload import Changes, Workload

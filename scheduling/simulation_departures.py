@@ -19,13 +19,14 @@ from claims.kinds.resource_claims import ResourceClaim
 from claims.models import AllocatedDevice
 from inventory.models import Pool
 from manciple.store import objects
+from manciple.store.objects import decoded
 from scheduling.allocator import Deadline, NodeView, place
 from scheduling.controllers.scheduler import decide
 from scheduling.explanations.current import apart
 from scheduling.explanations.report import NodeReport, Report
 from scheduling.plans import Placement
 from scheduling.pod_claims import claim_names, is_done, is_for_pod
-from scheduling.resources import CLAIMS, PODS, decoded, kind
+from scheduling.resources import CLAIMS, PODS, kind
 from scheduling.simulation_rehearsal import Overlay, Rehearsal, ReplicaAsking
 
 #: Nodes that are looked at, those that lack least first.

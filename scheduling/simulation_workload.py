@@ -28,10 +28,11 @@ from claims.kinds.resource_claims import (
 )
 from inventory.kinds.devices import CELDeviceSelector, DeviceSelector, DeviceToleration
 from manciple.store import objects
+from manciple.store.objects import decoded
 from manciple.wire.base import ApiObject, ObjectMeta
 from manciple.wire.errors import NotFound
 from scheduling.pod_claims import claim_for, references
-from scheduling.resources import CLAIMS, PODS, TEMPLATES, decoded, kind
+from scheduling.resources import CLAIMS, PODS, TEMPLATES, kind
 
 #: Stands in names of what is only imagined.
 IMAGINED = "~"

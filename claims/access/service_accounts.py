@@ -90,7 +90,7 @@ class Accounts(View):
     def _add(self, obj: ApiObject) -> None:
         if isinstance(obj, ServiceAccount):
             found = _Account(obj.automount_service_account_token is not False, obj.image_pull_secrets)
-            self.known[(obj.metadata.namespace, obj.metadata.name)] = found
+            self.known[obj.key] = found
 
 
 _following = Follower(Accounts)

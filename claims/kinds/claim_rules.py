@@ -27,7 +27,7 @@ from claims.kinds.resource_claims import (
     ResourceClaimTemplate,
     ResourceClaimTemplateSpec,
 )
-from inventory.kinds.capacity_rules import read_quantity, validate_quantity
+from inventory.kinds.capacity_rules import validate_quantity
 from inventory.kinds.device_rules import (
     CONFIGURATIONS_MAX,
     PARAMETERS_MAX,
@@ -49,6 +49,7 @@ from inventory.kinds.node_rules import validate_node_selector
 from manciple.wire.base import ObjectMeta
 from manciple.wire.conditions import validate_conditions
 from manciple.wire.errors import FieldError, forbidden, immutable, invalid, not_supported, required, too_long, too_many
+from manciple.wire.quantity import read_quantity
 from manciple.wire.validation import (
     SPEC,
     STATUS,

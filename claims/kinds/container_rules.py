@@ -20,9 +20,8 @@ from claims.kinds.containers import (
     VolumeMount,
 )
 from claims.kinds.source_rules import validate_environment_source, validate_variable_source
-from inventory.kinds.capacity_rules import read_quantity
 from manciple.wire.errors import FieldError, duplicate, invalid, not_found, not_supported, required
-from manciple.wire.quantity import Quantity
+from manciple.wire.quantity import Quantity, read_amounts
 from manciple.wire.validation import (
     Path,
     check_dns_label,
@@ -193,22 +192,7 @@ def _is_hugepages(name: str) -> bool:
 
 
 def _read_amounts(amounts: Mapping[str, str], path: Path) -> tuple[dict[str, Quantity], Errors]:
-    """The amounts that can be read, and what is wrong with the others or with the names."""
-    read: dict[str, Quantity] = {}
-    found: Errors = []
-    for name, text in amounts.items():
-        at = path.key(name)
-        found += _validate_resource_name(name, at)
-        amount, wrong = read_quantity(text, at)
-        found += wrong
-        if amount is None:
-            continue
-        read[name] = amount
-        if amount.sign < 0:
-            found.append(invalid(at, text, "must be greater than or equal to 0"))
-        if is_device_resource_name(name) and not amount.is_integer:
-            found.append(invalid(at, text, "must be an integer"))
-    return read, found
+    return read_amounts(amounts, path, validate_name=_validate_resource_name, is_counted=is_device_resource_name)
 
 
 def _validate_resource_name(name: str, path: Path) -> Errors:

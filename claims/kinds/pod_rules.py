@@ -32,10 +32,10 @@ from inventory.kinds.node_rules import (
     TAINT_EFFECTS,
     validate_node_selector,
     validate_node_selector_term,
-    validate_resource_list,
 )
 from manciple.wire.base import ObjectMeta
 from manciple.wire.errors import FieldError, duplicate, forbidden, immutable, invalid, not_supported, required
+from manciple.wire.quantity import read_amounts
 from manciple.wire.selectors import validate_label_selector
 from manciple.wire.validation import (
     SPEC,
@@ -199,7 +199,7 @@ def _validate_spec(spec: PodSpec, metadata: ObjectMeta) -> Errors:
     found += validate_affinity(spec.affinity, SPEC.child("affinity"))
     found += validate_tolerations(spec.tolerations, SPEC.child("tolerations"))
     found += validate_spreading(spec.topology_spread_constraints, SPEC.child("topologySpreadConstraints"))
-    found += validate_resource_list(spec.overhead, SPEC.child("overhead"))
+    found += read_amounts(spec.overhead, SPEC.child("overhead"))[1]
     return found + _validate_seconds(spec)
 
 

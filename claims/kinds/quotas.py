@@ -15,9 +15,9 @@ from typing import Annotated
 
 from msgspec.structs import replace
 
-from inventory.kinds.capacity_rules import read_quantity
 from manciple.wire.base import ApiObject, QuantityText, Value, always, pb, status_metadata
 from manciple.wire.errors import FieldError, immutable, invalid, required
+from manciple.wire.quantity import read_amounts
 from manciple.wire.registry import Column, Kind, Subresource
 from manciple.wire.tables import AGE_COLUMN, NAME_COLUMN
 from manciple.wire.validation import (
@@ -172,19 +172,11 @@ def _validate_spec(spec: ResourceQuotaSpec) -> Errors:
 
 
 def _validate_amounts(amounts: Mapping[str, str], path: Path) -> Errors:
-    found: Errors = []
-    for key, text in amounts.items():
-        at = path.key(key)
-        found += _validate_key(key, at)
-        amount, wrong = read_quantity(text, at)
-        found += wrong
-        if amount is None:
-            continue
-        if amount.sign < 0:
-            found.append(invalid(at, text, "must be greater than or equal to 0"))
-        if (key in OBJECT_COUNTS or is_extended_resource_name(key)) and not amount.is_integer:
-            found.append(invalid(at, text, "must be an integer"))
-    return found
+    return read_amounts(amounts, path, validate_name=_validate_key, is_counted=_is_counted)[1]
+
+
+def _is_counted(key: str) -> bool:
+    return key in OBJECT_COUNTS or is_extended_resource_name(key)
 
 
 def _validate_key(key: str, path: Path) -> Errors:

@@ -18,23 +18,13 @@ from inventory.kinds.devices import (
     NodeAllocatableResource,
 )
 from manciple.wire.errors import FieldError, duplicate, forbidden, invalid, not_found, required, too_many
-from manciple.wire.quantity import MAX_INT64, Quantity
+from manciple.wire.quantity import MAX_INT64, NEGATIVE_MESSAGE, Quantity, read_quantity
 from manciple.wire.validation import Path
 
 #: How many amounts a policy may list.
 VALID_VALUES_MAX = 10
 
-_NEGATIVE = "must be greater than or equal to 0"
-
 Errors = list[FieldError]
-
-
-def read_quantity(text: str, path: Path) -> tuple[Quantity | None, Errors]:
-    """The amount, or the error that says why it is none."""
-    try:
-        return Quantity.parse(text), []
-    except ValueError as error:
-        return None, [invalid(path, text, str(error))]
 
 
 def validate_quantity(text: str, path: Path) -> Errors:
@@ -143,7 +133,7 @@ def _validate_step(amounts: Mapping[str, Quantity], total: Quantity, path: Path)
         found.append(invalid(path.child("step"), str(step), message))
     for name, amount in amounts.items():
         if amount.sign < 0:
-            found.append(invalid(path.child(name), str(amount), _NEGATIVE))
+            found.append(invalid(path.child(name), str(amount), NEGATIVE_MESSAGE))
         elif amount > Quantity.of(MAX_INT64):
             found.append(invalid(path.child(name), str(amount), f"must not be larger than {MAX_INT64}"))
     for name in ("default", "max"):

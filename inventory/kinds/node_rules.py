@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 
-from inventory.kinds.capacity_rules import read_quantity
 from inventory.kinds.nodes import Node, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Taint
 from manciple.wire.errors import FieldError, forbidden, invalid, not_supported, required
+from manciple.wire.quantity import read_amounts
 from manciple.wire.validation import (
     SPEC,
     STATUS,
@@ -130,22 +129,9 @@ def validate_taint(taint: Taint, path: Path) -> Errors:
 
 def _validate_amounts(node: Node) -> Errors:
     return [
-        *validate_resource_list(node.status.capacity, STATUS.child("capacity")),
-        *validate_resource_list(node.status.allocatable, STATUS.child("allocatable")),
+        *read_amounts(node.status.capacity, STATUS.child("capacity"))[1],
+        *read_amounts(node.status.allocatable, STATUS.child("allocatable"))[1],
     ]
-
-
-def validate_resource_list(amounts: Mapping[str, str], path: Path) -> Errors:
-    """Amounts by resource name: readable, none negative."""
-    found: Errors = []
-    for name, text in amounts.items():
-        at = path.key(name)
-        found += each(check_label_key(name), at, name)
-        amount, wrong = read_quantity(text, at)
-        found += wrong
-        if amount is not None and amount.sign < 0:
-            found.append(invalid(at, text, "must be greater than or equal to 0"))
-    return found
 
 
 # What agents may call their nodes -------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ NAMESPACE, CLUSTER_INFO = "kube-public", "cluster-info"
 def ensure(server: Server) -> None:
     """Make what is missing, and bring the rest up to date."""
     wanted = _wanted(server)
-    reads = objects.to_read(*((kind, [(one.metadata.namespace, one.metadata.name)]) for kind, one in wanted))
+    reads = objects.to_read(*((kind, [one.key]) for kind, one in wanted))
     with objects.writing(identity=SYSTEM, reads=reads) as writer:
         for kind, one in wanted:
             current = writer.get(kind, one.metadata.namespace, one.metadata.name)

@@ -14,18 +14,20 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
 from manciple.store import records, sql
 from manciple.store.persistence import Current
-from manciple.store.records import DeletionAnswer, Page, Stored, StoreSelector, decode
+from manciple.store.records import DeletionAnswer, EventRecord, Page, Stored, StoreSelector, decode
 from manciple.store.transactions import Read, write, writing
 from manciple.store.writer import Sources, Wanted, Writer, to_read
 from manciple.wire.base import ApiObject, Int64
 from manciple.wire.errors import BadRequest, Expired
-from manciple.wire.registry import Kind
+from manciple.wire.registry import Kind, registry
+
+ObjectT = TypeVar("ObjectT", bound=ApiObject)
 
 # Lists ----------------------------------------------------------------------------------------------------------------
 
@@ -162,17 +164,20 @@ def _expired() -> Expired:
 
 __all__ = [
     "DeletionAnswer",
+    "ObjectT",
     "Read",
     "Sources",
     "Wanted",
     "Writer",
     "cached",
     "decode",
+    "decoded",
     "get",
     "get_by_uid",
     "get_many",
     "known",
     "list",
+    "listed",
     "to_read",
     "write",
     "writing",
@@ -183,6 +188,20 @@ def get(kind: Kind, namespace: str, name: str) -> Stored | None:
     """The live object of that key; `namespace` is "" for cluster kinds."""
     row = sql.by_key(kind.resource, namespace, name)
     return None if row is None else row.stored(kind.resource, row.text)
+
+
+def decoded(source: Stored | EventRecord, type_: type[ObjectT]) -> ObjectT:
+    """The typed value of what was read. Raises: TypeError when its kind has another type."""
+    obj = decode(registry.by_resource(source.resource), source.text)
+    if not isinstance(obj, type_):
+        raise TypeError(f"{source.resource} are not of type {type_.__name__}")
+    return obj
+
+
+def listed(resource: str, type_: type[ObjectT], *, namespace: str = "") -> tuple[int, Sequence[ObjectT]]:
+    """All objects of a resource and the revision at which they were so."""
+    page = list(registry.by_resource(resource), namespace=namespace)
+    return page.revision, [decoded(stored, type_) for stored in page.items]
 
 
 def get_by_uid(kind: Kind, uid: str) -> Stored | None:

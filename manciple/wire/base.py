@@ -179,6 +179,11 @@ class ApiObject(Value, gc=True, weakref=True):
     kind: str = ""
     metadata: Annotated[ObjectMeta, pb(1)] = ObjectMeta()
 
+    @property
+    def key(self) -> tuple[str, str]:
+        """(namespace, name)"""
+        return self.metadata.namespace, self.metadata.name
+
 
 class Condition(Value):
     """One observed aspect of an object. `status`: True, False or Unknown; `reason`: a CamelCase word."""

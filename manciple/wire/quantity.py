@@ -4,13 +4,20 @@ A quantity is a whole number of nanos (1e-9) plus the family of suffixes that it
 that family: no fraction, no lost digit, the largest suffix that fits. Values below a nano round away from zero.
 Source: apimachinery/pkg/api/resource/quantity.go and suffix.go. Where upstream reuses non-canonical input as canonical
 text ("+5", "1.500") or drops a suffix it does not have (1000E), this one writes the canonical form.
+
+Documents carry amounts as text that the decoder has not looked into: rules read them with `read_quantity`, or
+`read_amounts` where they stand by name.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 from enum import Enum
 from functools import lru_cache, total_ordering
+
+from manciple.wire.errors import FieldError, invalid
+from manciple.wire.validation import Path, check_label_key, each
 
 FORMAT_MESSAGE = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
 NUMBER_MESSAGE = "unable to parse numeric part of quantity"
@@ -196,3 +203,48 @@ def whole(text: str, *, digits: int = 18) -> int | None:
     Python itself reads digits of any script, and gives up on thousands of them.
     """
     return int(text) if text.isascii() and text.isdecimal() and len(text) <= digits else None
+
+
+# Amounts in documents -------------------------------------------------------------------------------------------------
+
+NEGATIVE_MESSAGE = "must be greater than or equal to 0"
+
+
+def read_quantity(text: str, path: Path) -> tuple[Quantity | None, list[FieldError]]:
+    """The amount, or the error that says why it is none."""
+    try:
+        return Quantity.parse(text), []
+    except ValueError as error:
+        return None, [invalid(path, text, str(error))]
+
+
+def _validate_label_key(name: str, path: Path) -> list[FieldError]:
+    return each(check_label_key(name), path, name)
+
+
+def read_amounts(
+    amounts: Mapping[str, str],
+    path: Path,
+    *,
+    validate_name: Callable[[str, Path], list[FieldError]] = _validate_label_key,
+    is_counted: Callable[[str], bool] = lambda _name: False,
+) -> tuple[dict[str, Quantity], list[FieldError]]:
+    """The amounts that can be read, and what is wrong with the others or with the names. None may be negative.
+
+    is_counted: whether what has this name comes in whole numbers.
+    """
+    read: dict[str, Quantity] = {}
+    found: list[FieldError] = []
+    for name, text in amounts.items():
+        at = path.key(name)
+        found += validate_name(name, at)
+        amount, wrong = read_quantity(text, at)
+        found += wrong
+        if amount is None:
+            continue
+        read[name] = amount
+        if amount.sign < 0:
+            found.append(invalid(at, text, NEGATIVE_MESSAGE))
+        if is_counted(name) and not amount.is_integer:
+            found.append(invalid(at, text, "must be an integer"))
+    return read, found

@@ -20,6 +20,7 @@ from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim, ResourceClaimStatus
 from inventory.kinds.nodes import Node
 from manciple.store import objects
+from manciple.store.objects import decoded
 from manciple.wire.base import ObjectMeta
 from scheduling.allocator import Deadline
 from scheduling.autoscaling.placing import Attempt, GiveWay, SubjectPlacement, place_all
@@ -27,7 +28,7 @@ from scheduling.autoscaling.subjects import SimulatedSubject
 from scheduling.capture import ClusterState
 from scheduling.hints import FINISHED_PHASES
 from scheduling.pod_claims import claim_names
-from scheduling.resources import CLAIMS, NODES, PODS, SLICES, decoded, kind
+from scheduling.resources import CLAIMS, NODES, PODS, SLICES, kind
 from scheduling.simulation_rehearsal import NewNode
 
 #: Nodes of one template that are added unless it says otherwise.

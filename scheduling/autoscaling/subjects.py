@@ -50,7 +50,7 @@ def all_waiting(state: ClusterState) -> Iterator[SimulatedSubject]:
 
 def waiting(state: ClusterState, names: Iterable[tuple[str, str]]) -> Iterator[SimulatedSubject]:
     """Those of these names, each once. Raises: NotFound; Conflict for one that does not wait."""
-    by_name = {(pod.metadata.namespace, pod.metadata.name): pod for pod in state.pending.values()}
+    by_name = {pod.key: pod for pod in state.pending.values()}
     for namespace, name in dict.fromkeys(names):
         if (namespace, name) not in by_name:
             if objects.get(kind(PODS), namespace, name) is None:

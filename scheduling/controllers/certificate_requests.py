@@ -52,11 +52,11 @@ from manciple.access.kinds.certificate_rules import parsed_request
 from manciple.access.models import BootstrapToken, CertificateRevocation, IssuedCertificate
 from manciple.api.certificates import SigningAuthority, sign_client
 from manciple.store import objects
-from manciple.store.objects import Writer
+from manciple.store.objects import Writer, listed
 from manciple.wire.base import timestamp
 from manciple.wire.identity import NODES, Identity, controller
 from scheduling.controllers.declaration import ADDED, MODIFIED, Controller
-from scheduling.resources import kind, listed
+from scheduling.resources import kind
 
 log = logging.getLogger(__name__)
 

@@ -30,7 +30,7 @@ from claims.kinds.resource_claims import POD_CLAIM_ANNOTATION, ResourceClaim, Re
 from manciple.admission import door
 from manciple.store import objects, persistence, sql
 from manciple.store.hooks import Write
-from manciple.store.objects import Writer
+from manciple.store.objects import Writer, decoded
 from manciple.store.records import EventRecord
 from manciple.telemetry import traces
 from manciple.telemetry.logs import about
@@ -53,7 +53,7 @@ from scheduling.pod_claims import (
     is_reserved_for,
     references,
 )
-from scheduling.resources import CLAIMS, PODS, QUOTAS, TEMPLATES, Key, decoded, key_of, kind
+from scheduling.resources import CLAIMS, PODS, QUOTAS, TEMPLATES, Key, kind
 
 #: Who writes (upstream: the service account of that name in kube-controller-manager).
 IDENTITY = controller("resource-claim-controller")
@@ -106,7 +106,7 @@ def _wanting(namespace: str = "") -> Iterator[Key]:
     keys = list(starting.order_by("namespace", "name").values_list("namespace", "name"))
     for chunk in sql.chunks(keys, READ_AT_ONCE):
         pods = (decoded(stored, Pod) for stored in objects.get_many(kind(PODS), chunk))
-        yield from (key_of(pod) for pod in pods if wants_attention(pod))
+        yield from (pod.key for pod in pods if wants_attention(pod))
 
 
 def _pods_behind(record: EventRecord) -> Iterable[Key]:
@@ -146,7 +146,7 @@ def _refused(namespace: str) -> list[Key]:
     lacking = sorted(
         (pod for pod in pods if wants_attention(pod)), key=lambda pod: pod.metadata.creation_timestamp or ""
     )
-    return [key_of(pod) for pod in lacking[:RETRIED]]
+    return [pod.key for pod in lacking[:RETRIED]]
 
 
 def wants_attention(pod: Pod) -> bool:
@@ -442,7 +442,7 @@ def _wanted(keys: Sequence[Key]) -> Iterator[tuple[Pod, PodResourceClaim, Resour
     lacking = [(pod, entry) for pod in pods if not is_done(pod) for entry in _lacking(pod, living)]
     named = {(pod.metadata.namespace, entry.resource_claim_template_name or "") for pod, entry in lacking}
     found = (decoded(stored, ResourceClaimTemplate) for stored in objects.get_many(kind(TEMPLATES), named))
-    templates = {key_of(template): template for template in found}
+    templates = {template.key: template for template in found}
     for pod, entry in lacking:
         template = templates.get((pod.metadata.namespace, entry.resource_claim_template_name or ""))
         if template is not None:

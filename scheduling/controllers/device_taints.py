@@ -45,7 +45,7 @@ from scheduling.device_taints import (
 )
 from scheduling.event_recorder import EventNote
 from scheduling.pod_claims import is_done
-from scheduling.resources import EVENTS, PODS, SLICES, TAINT_RULES, Key, key_of, kind
+from scheduling.resources import EVENTS, PODS, SLICES, TAINT_RULES, Key, kind
 
 # What a rule's condition says -----------------------------------------------------------------------------------------
 
@@ -221,9 +221,9 @@ def _differs(rule: DeviceTaintRule, condition: Condition) -> bool:
 def _tell_batch(told: Sequence[tuple[DeviceTaintRule, EvictionProgress]], now: datetime) -> int:
     changed = 0
     with objects.writing(identity=IDENTITY) as writer, looked_after.noted(writer, LOOKING):
-        writer.load(kind(TAINT_RULES), [key_of(rule) for rule, _ in told])
+        writer.load(kind(TAINT_RULES), [rule.key for rule, _ in told])
         for before, progress in told:
-            rule = writer.get(kind(TAINT_RULES), *key_of(before))
+            rule = writer.get(kind(TAINT_RULES), *before.key)
             if not isinstance(rule, DeviceTaintRule) or rule.metadata.uid != before.metadata.uid:
                 continue
             others = tuple(one for one in rule.status.conditions if one.type != CONDITION)
@@ -277,7 +277,7 @@ def _evict(writer: Writer, pod: Pod, now: datetime) -> None:
     status = structs.replace(pod.status, conditions=(*others, disruption))
     event_recorder.record(writer, _note(pod), now=now)
     writer.update(kind(PODS), structs.replace(pod, status=status), subresource="status")
-    writer.delete(kind(PODS), *key_of(pod), uid=pod.metadata.uid)
+    writer.delete(kind(PODS), *pod.key, uid=pod.metadata.uid)
 
 
 def _note(pod: Pod) -> EventNote:

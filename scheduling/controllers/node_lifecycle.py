@@ -33,7 +33,7 @@ from claims import models
 from claims.kinds.pods import Pod, PodCondition, Toleration
 from inventory.kinds.nodes import Node, NodeCondition, NodeSpec, NodeStatus, Taint
 from manciple.store import history, objects, sql
-from manciple.store.objects import Writer
+from manciple.store.objects import Writer, decoded
 from manciple.wire import codec
 from manciple.wire.base import ObjectMeta, timestamp
 from manciple.wire.identity import controller
@@ -44,7 +44,7 @@ from scheduling.event_recorder import EventNote
 from scheduling.hints import FINISHED_PHASES
 from scheduling.pod_claims import is_done
 from scheduling.policy import tolerates
-from scheduling.resources import EVENTS, LEASES, NODES, PODS, Key, decoded, key_of, kind
+from scheduling.resources import EVENTS, LEASES, NODES, PODS, Key, kind
 
 #: --node-monitor-grace-period
 GRACE = timedelta(seconds=40)
@@ -436,7 +436,7 @@ def _evict_one(writer: Writer, pod: Pod, now: datetime) -> None:
     status = structs.replace(pod.status, conditions=(*others, disruption))
     writer.update(kind(PODS), structs.replace(pod, status=status), subresource="status")
     event_recorder.record(writer, _note(pod), now=now)
-    writer.delete(kind(PODS), *key_of(pod), uid=pod.metadata.uid)
+    writer.delete(kind(PODS), *pod.key, uid=pod.metadata.uid)
 
 
 def _note(pod: Pod) -> EventNote:

@@ -23,7 +23,7 @@ from inventory.kinds.nodes import Node
 from inventory.models import DepartedNode
 from inventory.models import Node as NodeRow
 from manciple.store import objects, sql
-from manciple.store.objects import Writer
+from manciple.store.objects import Writer, decoded
 from manciple.wire.base import timestamp
 from manciple.wire.errors import NotFound
 from manciple.wire.identity import controller
@@ -31,7 +31,7 @@ from scheduling import event_recorder
 from scheduling.controllers.declaration import DELETED, Controller, batches
 from scheduling.event_recorder import EventNote
 from scheduling.hints import FINISHED_PHASES
-from scheduling.resources import EVENTS, NODES, PODS, Key, decoded, key_of, kind
+from scheduling.resources import EVENTS, NODES, PODS, Key, kind
 
 #: Who writes (upstream: the service account of that name in kube-controller-manager).
 IDENTITY = controller("pod-garbage-collector")
@@ -61,7 +61,7 @@ def _lost(now: datetime) -> Iterator[Key]:
         names = {pod.spec.node_name for pod in pods}
         nodes = [decoded(stored, Node) for stored in objects.get_many(kind(NODES), {("", name) for name in names})]
         known = NodesAndDepartures({node.metadata.name: node for node in nodes}, _departures(names))
-        yield from (key_of(pod) for pod in pods if is_lost(pod, known, now))
+        yield from (pod.key for pod in pods if is_lost(pod, known, now))
 
 
 def _departures(names: Iterable[str]) -> dict[str, datetime]:
@@ -127,7 +127,7 @@ def _remove_one(writer: Writer, pod: Pod, note: EventNote | None, now: datetime)
     if note is not None:
         event_recorder.record(writer, note, now=now)
     try:
-        writer.delete(kind(PODS), *key_of(pod), uid=pod.metadata.uid, grace_seconds=0)
+        writer.delete(kind(PODS), *pod.key, uid=pod.metadata.uid, grace_seconds=0)
     except NotFound:
         return False
     return True

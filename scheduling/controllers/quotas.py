@@ -25,13 +25,14 @@ from claims.kinds.quotas import ResourceQuota
 from claims.quotas import IDENTITY, is_counted, recount
 from manciple.store import objects
 from manciple.store.follower import Follower, View
+from manciple.store.objects import decoded
 from manciple.store.records import Written
 from manciple.wire.base import ApiObject, timestamp
 from manciple.wire.errors import Expired
 from manciple.wire.identity import controller
 from scheduling.controllers.declaration import ADDED, DELETED, MODIFIED, Controller, batches
 from scheduling.hints import FINISHED_PHASES
-from scheduling.resources import CLASSES, PODS, QUOTAS, decoded, key_of, kind
+from scheduling.resources import CLASSES, PODS, QUOTAS, kind
 
 log = logging.getLogger(__name__)
 
@@ -134,7 +135,7 @@ def _give_up(namespaces: Container[str], now: datetime) -> int:
     leaving = models.Pod.objects.filter(deleting=True).exclude(phase__in=FINISHED_PHASES)
     keys = [key for key in leaving.values_list("namespace", "name") if key[0] in namespaces]
     stored = (decoded(one, Pod) for one in objects.get_many(kind(PODS), keys))
-    overdue = [key_of(pod) for pod in stored if is_charged(pod) and is_overdue(pod, now)]
+    overdue = [pod.key for pod in stored if is_charged(pod) and is_overdue(pod, now)]
     given_up = 0
     for batch in batches(overdue, BATCH):
         with objects.writing(identity=COLLECTOR) as writer:

@@ -35,7 +35,7 @@ from claims.kinds.resource_claims import (
     ResourceClaimStatus,
 )
 from manciple.store import objects, persistence
-from manciple.store.objects import Writer
+from manciple.store.objects import Writer, decoded
 from manciple.store.records import EventRecord
 from manciple.wire.identity import controller
 from manciple.wire.validation import ORPHAN_FINALIZER
@@ -43,7 +43,7 @@ from scheduling.controllers.declaration import DELETED, DELETING, FINISHED, Cont
 from scheduling.coordination import CursorFollower
 from scheduling.hints import FINISHED_PHASES
 from scheduling.pod_claims import claim_names, controller_of, is_done
-from scheduling.resources import CLAIMS, PODS, Key, decoded, key_of, kind
+from scheduling.resources import CLAIMS, PODS, Key, kind
 
 FINALIZER = DELETE_PROTECTION
 
@@ -143,10 +143,10 @@ def sweep(now: datetime, *, most: float = MOST) -> int:
     for chunk in batches(_candidates(now), BATCH):
         claims = [decoded(stored, ResourceClaim) for stored in objects.get_many(kind(CLAIMS), chunk)]
         stored_pods = objects.get_many(kind(PODS), {key for claim in claims for key in _pods_of(claim)})
-        pods = {key_of(pod): pod for pod in (decoded(stored, Pod) for stored in stored_pods)}
-        idle = {key_of(claim) for claim in claims if is_idle(claim, now)}
+        pods = {pod.key: pod for pod in (decoded(stored, Pod) for stored in stored_pods)}
+        idle = {claim.key for claim in claims if is_idle(claim, now)}
         # A first judgement on what was read without a lock; the transaction makes the real one.
-        suspects = [key_of(claim) for claim in claims if _judge(claim, pods, idle=key_of(claim) in idle)]
+        suspects = [claim.key for claim in claims if _judge(claim, pods, idle=claim.key in idle)]
         changed += release(suspects, idle=idle)
         if changed >= most:
             break
@@ -213,7 +213,7 @@ def _release_batch(keys: Sequence[Key], idle: frozenset[Key]) -> int:
         writer.load(kind(CLAIMS), keys)
         claims = [claim for key in keys if (claim := cast("ResourceClaim | None", writer.get(kind(CLAIMS), *key)))]
         writer.load(kind(PODS), {key for claim in claims for key in _pods_of(claim)})
-        return sum(_release_one(writer, claim, idle=key_of(claim) in idle) for claim in claims)
+        return sum(_release_one(writer, claim, idle=claim.key in idle) for claim in claims)
 
 
 def _pods_of(claim: ResourceClaim) -> Iterable[Key]:

@@ -177,7 +177,7 @@ class SchedulingWorker:
             scheduler_metrics.CACHE[type_].set(size)
         attempts, revision, now = Attempts(ready), state.revision, self._clock()
         preemption.settle(state, now)
-        remedies = Remedies.starting(now, self._searched)
+        remedies = Remedies(now=now, searched=self._searched)
         decisions, undecided = _decisions(state, [pod.uid for pod in ready], remedies, attempts)
         began = time.perf_counter()
         try:

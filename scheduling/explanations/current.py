@@ -21,6 +21,7 @@ from claims.kinds.resource_claims import ResourceClaim
 from manciple.api import subresources
 from manciple.store import objects
 from manciple.store.follower import Follower
+from manciple.store.objects import decoded
 from manciple.wire.base import ApiObject
 from manciple.wire.errors import NotFound
 from manciple.wire.machinery import Event
@@ -36,7 +37,7 @@ from scheduling.messages import SCHEDULER_NAME, assigned
 from scheduling.pod_claims import claim_names, is_done
 from scheduling.preemption import Asking
 from scheduling.remedies import preview
-from scheduling.resources import CLAIMS, EVENTS, PODS, decoded, kind
+from scheduling.resources import CLAIMS, EVENTS, PODS, kind
 
 _ObjectT = TypeVar("_ObjectT", bound=ApiObject)
 

@@ -10,9 +10,8 @@ from collections import defaultdict
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-#: It grows by what a pod's way newly does, and no more: who folds modules of the way into one lowers it. (Preemption
-#: brought three: who has a place, who would have to go, what is done for a pod that fits nowhere.)
-MOST_MODULES = 92
+#: Who folds modules of the way into one lowers it; what a pod's way newly does must find its room below it.
+MOST_MODULES = 90
 #: Asked at every step who it is, whether they may and whose turn it is, and noted that they did: subjects by
 #: themselves, which a reader of the way need not open.
 APART = (

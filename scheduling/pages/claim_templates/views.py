@@ -25,6 +25,7 @@ from manciple.pages import links
 from manciple.pages.lists import Filter, ListColumn, ListQuery, Table, parameter, sorted_by
 from manciple.pages.people import Person, demand_edit, demand_sight, person_of
 from manciple.store import objects
+from manciple.store.objects import decoded
 from manciple.store.records import Stored
 from manciple.store.tail import latest_revision
 from manciple.wire.errors import ApiError
@@ -34,7 +35,7 @@ from scheduling.pages.claims.reading import ClaimRow, read_claims
 from scheduling.pages.claims.sheet import asked, document_yaml
 from scheduling.pages.history import views as history
 from scheduling.pod_claims import is_done
-from scheduling.resources import PODS, TEMPLATES, Key, decoded, kind
+from scheduling.resources import PODS, TEMPLATES, Key, kind
 
 #: Pods and claims that a template's page lists.
 SHOWN = 100

@@ -8,6 +8,7 @@ from datetime import datetime
 
 from manciple.pages.durations import age, clock, moment
 from manciple.store import objects
+from manciple.store.objects import decoded
 from manciple.wire.machinery import Event
 from scheduling.controllers.reservations import FINALIZER
 from scheduling.event_recorder import DEFAULT_NAMESPACE
@@ -15,7 +16,7 @@ from scheduling.explanations.documents import Explanation
 from scheduling.messages import sentence
 from scheduling.pages.claims.reading import ClaimRow
 from scheduling.pages.claims.states import ClaimFacts, ClaimVerdict, User
-from scheduling.resources import EVENTS, decoded, kind
+from scheduling.resources import EVENTS, kind
 
 #: Who sets well-known finalizers.
 HOLDERS_OF_FINALIZERS = {

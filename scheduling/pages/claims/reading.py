@@ -15,13 +15,14 @@ from inventory.models import Node, Pool
 from manciple.pages.durations import moment
 from manciple.pages.people import Person
 from manciple.store import history, objects
+from manciple.store.objects import decoded
 from scheduling.causes import AnyCause, claim_of, decode
 from scheduling.hints import FINISHED_PHASES
 from scheduling.messages import brief
 from scheduling.models import QueuedPod
 from scheduling.pages.claims.states import MOMENT, ClaimFacts, ClaimVerdict, User, fate_of, judge
 from scheduling.pod_claims import requested_classes
-from scheduling.resources import CLAIMS, PODS, Key, decoded, kind
+from scheduling.resources import CLAIMS, PODS, Key, kind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,6 +14,7 @@ from claims.kinds.resource_claims import POD_CLAIM_ANNOTATION, DeviceClaim, Reso
 from claims.models import AllocatedDevice, PastAllocation
 from manciple.pages.people import Person
 from manciple.store import history, objects
+from manciple.store.objects import decoded
 from manciple.store.records import Stored
 from manciple.wire import codec
 from scheduling.explanations.current import explain_claim
@@ -22,7 +23,7 @@ from scheduling.pages.claims.devices import cdi_files, given_devices
 from scheduling.pages.claims.reading import ClaimRow, pending_documents, read_claims
 from scheduling.pages.claims.steps import ClaimRevision, Past, steps
 from scheduling.pod_claims import controller_of, requested_classes
-from scheduling.resources import CLAIMS, PODS, decoded, kind
+from scheduling.resources import CLAIMS, PODS, kind
 
 #: Claims that wait for the same classes: so many are looked through, and so many named.
 LOOKED_THROUGH, NAMED = 400, 6

@@ -24,7 +24,7 @@ from manciple.pages.people import Person
 from manciple.store.follower import Follower, View
 from manciple.store.records import Written
 from manciple.wire.base import ApiObject
-from scheduling.resources import CLAIMS, TEMPLATES, Key, key_of
+from scheduling.resources import CLAIMS, TEMPLATES, Key
 
 #: The selectors that a request adds to its class's.
 Selectors = tuple[str, ...]
@@ -92,7 +92,7 @@ class Askers(View):
 
     def apply(self, changes: Sequence[Written]) -> None:
         for change in changes:
-            self._known[change.resource].pop(key_of(change.object), None)
+            self._known[change.resource].pop(change.object.key, None)
             if change.type != "DELETED":
                 self._put(change.resource, change.object)
 
@@ -102,9 +102,9 @@ class Askers(View):
 
     def _put(self, resource: str, obj: ApiObject) -> None:
         if isinstance(obj, ResourceClaimTemplate):
-            self._known[resource][key_of(obj)] = ClassRequest(*key_of(obj), asked(obj.spec.spec.devices))
+            self._known[resource][obj.key] = ClassRequest(*obj.key, asked(obj.spec.spec.devices))
         elif isinstance(obj, ResourceClaim) and _waits(obj):
-            self._known[resource][key_of(obj)] = ClassRequest(*key_of(obj), asked(obj.spec.devices))
+            self._known[resource][obj.key] = ClassRequest(*obj.key, asked(obj.spec.devices))
 
 
 def _waits(claim: ResourceClaim) -> bool:

@@ -151,7 +151,7 @@ def _pods(holders: Iterable[Holder]) -> dict[tuple[str, str], Pod]:
         return {}
     kind = registry.by_resource(PODS)
     found = (objects.decode(kind, stored.text) for stored in objects.get_many(kind, names))
-    return {(pod.metadata.namespace, pod.metadata.name): pod for pod in found if isinstance(pod, Pod)}
+    return {pod.key: pod for pod in found if isinstance(pod, Pod)}
 
 
 def _held_by(holder: Holder, key: DeviceKey, pods: dict[tuple[str, str], Pod]) -> HeldBy:

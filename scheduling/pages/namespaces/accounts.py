@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from manciple.access.kinds.service_accounts import SERVICE_ACCOUNT, ServiceAccount
 from manciple.pages import links
 from manciple.pages.people import Person
+from manciple.store.objects import listed
 from manciple.wire.identity import service_account_name
 from scheduling.pages.access.views import may_ask
 from scheduling.pages.roles.reading import GivenRole, roles_of_accounts
-from scheduling.resources import listed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

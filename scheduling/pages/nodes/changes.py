@@ -22,13 +22,14 @@ from inventory.kinds.nodes import Node, Taint
 from manciple.api import verbs
 from manciple.pages.forms import PageForm, code_input
 from manciple.store import objects
+from manciple.store.objects import decoded
 from manciple.wire.base import timestamp
 from manciple.wire.errors import ApiError
 from manciple.wire.identity import Identity
 from scheduling.controllers.node_lifecycle import OURS, eviction_time
 from scheduling.pages.nodes.reading import PodsThere
 from scheduling.policy import check, needs_of
-from scheduling.resources import NODES, PODS, decoded, kind
+from scheduling.resources import NODES, PODS, kind
 
 What = Literal["cordon", "uncordon", "taint", "untaint"]
 WHATS: tuple[What, ...] = ("cordon", "uncordon", "taint", "untaint")

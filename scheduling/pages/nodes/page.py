@@ -29,6 +29,7 @@ from manciple.pages import links
 from manciple.pages.people import Person, demand, person_of
 from manciple.pages.posting import posted_from
 from manciple.store import history, objects
+from manciple.store.objects import decoded
 from manciple.store.tail import latest_revision
 from manciple.wire.machinery import Event
 from manciple.wire.selectors import parse_field_selector
@@ -42,7 +43,7 @@ from scheduling.pages.devices.words import STATES, bar_of
 from scheduling.pages.history.views import HistoryPage, asked, show_history
 from scheduling.pages.nodes.changes import DONE, EFFECT_MEANINGS, Effects, NodeChangeForm, read_change, rehearse
 from scheduling.pages.nodes.reading import Known, PodsThere, allocated, pods_on, pools_on, read_node
-from scheduling.resources import EVENTS, NODES, SLICES, decoded, kind
+from scheduling.resources import EVENTS, NODES, SLICES, kind
 
 #: Of the agent: the SHA-256 of the certificate that it serves logs with.
 CERTIFICATE_ANNOTATION = "manciple.dev/agent-certificate-sha256"
@@ -271,7 +272,7 @@ def _tile(tile: Unit, run: int) -> DeviceTile:
 
 def _claims(tiles: Iterable[Unit], there: PodsThere) -> list[HeldClaim]:
     """The claims that hold the node's devices, and what their pods do."""
-    phases = {(pod.metadata.namespace, pod.metadata.name): _phase(pod) for pod in there.pods}
+    phases = {pod.key: _phase(pod) for pod in there.pods}
     held: dict[str, tuple[Holder, list[DeviceKey]]] = {}
     for tile in tiles:
         for part in tile.parts or (tile,):

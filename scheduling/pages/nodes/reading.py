@@ -19,13 +19,14 @@ from claims.models import Pod as PodRow
 from inventory.kinds.nodes import Node, Taint
 from manciple.pages.durations import moment
 from manciple.store import history, objects
+from manciple.store.objects import decoded, listed
 from manciple.wire.quantity import Quantity
 from manciple.wire.selectors import ParsedLabelSelector
 from manciple.wire.validation import natural
 from scheduling.controllers.node_lifecycle import LEASE_NAMESPACE, OURS, SignsOfLife, is_silent, ready_condition
 from scheduling.pages.devices.lines import line_named
 from scheduling.pages.devices.words import bar_of
-from scheduling.resources import LEASES, NODES, PODS, decoded, kind, listed
+from scheduling.resources import LEASES, NODES, PODS, kind
 
 #: What a node's state is called -> how severe that is (the mark's class), what the mark shows.
 STATES = {

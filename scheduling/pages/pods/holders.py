@@ -19,9 +19,10 @@ from claims.kinds.pods import Pod
 from manciple.pages.durations import duration, moment
 from manciple.pages.people import Person
 from manciple.store import objects
+from manciple.store.objects import decoded
 from manciple.wire.validation import natural
 from scheduling.pages.devices.sight import holders_for
-from scheduling.resources import PODS, decoded, kind
+from scheduling.resources import PODS, kind
 
 #: Lines that are shown.
 NAMED_HELD = 20
@@ -106,7 +107,7 @@ def _uids(holders: Iterable[Holder]) -> tuple[str, ...]:
 def _pods(holders: Iterable[Holder]) -> dict[tuple[str, str], Pod]:
     keys = {(one.namespace, name) for one in holders for name in one.pods}
     found = (decoded(stored, Pod) for stored in objects.get_many(kind(PODS), keys))
-    return {(pod.metadata.namespace, pod.metadata.name): pod for pod in found}
+    return {pod.key: pod for pod in found}
 
 
 def _free_again(holders: Sequence[Holder], pods: Mapping[tuple[str, str], Pod], now: datetime) -> str:

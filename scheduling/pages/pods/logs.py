@@ -23,9 +23,10 @@ from inventory import agents
 from manciple.api.subresources import StreamRequest
 from manciple.pages.people import Person, demand_sight
 from manciple.store import objects
+from manciple.store.objects import decoded
 from manciple.wire.errors import ApiError
 from manciple.wire.quantity import whole
-from scheduling.resources import PODS, decoded, kind
+from scheduling.resources import PODS, kind
 
 #: Lines that are shown unless the address asks for others, and the most that can be asked for.
 LINES, MOST_LINES = 500, 5_000

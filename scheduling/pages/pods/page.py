@@ -24,6 +24,7 @@ from claims.kinds.pods import Pod
 from manciple.api import verbs
 from manciple.pages.people import Person, demand_edit, demand_sight
 from manciple.store import objects
+from manciple.store.objects import decoded
 from manciple.store.tail import latest_revision
 from manciple.wire import codec
 from manciple.wire.errors import ApiError, NotFound
@@ -38,7 +39,7 @@ from scheduling.pages.pods.views import STATES, state_of
 from scheduling.pages.pods.why import read_why, waits, what_if_url
 from scheduling.pages.quotas.reading import quotas_refusing
 from scheduling.pages.whatif.query import changes_of, joined
-from scheduling.resources import PODS, decoded, kind
+from scheduling.resources import PODS, kind
 from scheduling.simulation_departures import ClaimFate, PodDeletion, StartedPod, what_if_gone
 
 

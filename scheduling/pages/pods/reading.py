@@ -12,11 +12,12 @@ from claims.kinds.pods import ContainerState, ContainerStatus, Pod
 from claims.kinds.resource_claims import ResourceClaim
 from manciple.pages.durations import moment
 from manciple.store import objects
+from manciple.store.objects import decoded
 from manciple.wire.machinery import Event
 from scheduling.event_recorder import cause_in
 from scheduling.messages import brief, sentence
 from scheduling.pod_claims import ClaimReference, references
-from scheduling.resources import CLAIMS, EVENTS, decoded, kind
+from scheduling.resources import CLAIMS, EVENTS, kind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

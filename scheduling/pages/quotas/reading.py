@@ -18,12 +18,13 @@ from claims.kinds.resource_claims import ResourceClaim, ResourceClaimTemplate
 from manciple.pages import links
 from manciple.pages.people import Person
 from manciple.store import objects, sql
+from manciple.store.objects import decoded, listed
 from manciple.wire.quantity import Quantity
 from manciple.wire.registry import registry
 from scheduling.controllers.claims import wants_attention
 from scheduling.pages.events.views import WARNING, EventQuery, ShownEvent, find
 from scheduling.pod_claims import claim_for, references, requested_classes
-from scheduling.resources import CLAIMS, PODS, QUOTAS, TEMPLATES, Key, decoded, key_of, kind, listed
+from scheduling.resources import CLAIMS, PODS, QUOTAS, TEMPLATES, Key, kind
 
 #: What a refusal says, with the quota's name (`claims.quotas`).
 _EXCEEDED = re.compile(r"exceeded quota: (?P<name>[^,]+),")
@@ -147,9 +148,9 @@ def read_quotas(person: Person, *, namespace: str = "") -> list[QuotaLine]:
             quota=one,
             held=dict(held[one.metadata.namespace].most_common()),
             waiting=waiting[one.metadata.namespace],
-            refused=refused.get(key_of(one), ()),
+            refused=refused.get(one.key, ()),
         )
-        for one in sorted(found, key=key_of)
+        for one in sorted(found, key=lambda one: one.key)
     ]
 
 
@@ -208,7 +209,7 @@ class UnplacedPod:
 
     @property
     def url(self) -> str:
-        return links.pod_url(*key_of(self.pod))
+        return links.pod_url(*self.pod.key)
 
     @property
     def classes(self) -> set[str]:

@@ -25,6 +25,7 @@ from manciple.pages.lists import Filter, ListColumn, ListQuery, Table, parameter
 from manciple.pages.people import Person, demand, demand_sight, person_of
 from manciple.pages.posting import posted_from
 from manciple.store import objects
+from manciple.store.objects import listed
 from manciple.store.tail import latest_revision
 from manciple.wire.errors import ApiError
 from scheduling.pages.history.views import HistoryPage, asked, show_history
@@ -38,7 +39,7 @@ from scheduling.pages.quotas.reading import (
     read_waiting,
 )
 from scheduling.pages.quotas.rehearsal import CountedQuota, LimitsRehearsal, rehearse
-from scheduling.resources import CLASSES, QUOTAS, kind, listed
+from scheduling.resources import CLASSES, QUOTAS, kind
 
 #: Pods that are named.
 NAMED = 20

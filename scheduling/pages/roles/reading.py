@@ -12,12 +12,12 @@ from manciple.access.kinds.roles import AnyBinding, AnyRole, ClusterRole, Cluste
 from manciple.access.rbac import MEMBERS_ROLE
 from manciple.pages import links
 from manciple.pages.people import Person
+from manciple.store.objects import listed
 from manciple.wire.base import ApiObject, LabelSelector
 from manciple.wire.identity import service_account_name
 from manciple.wire.registry import Kind
 from manciple.wire.selectors import as_label_selector
 from scheduling.pages.roles.words import RuleLine, in_short
-from scheduling.resources import listed
 
 T = TypeVar("T", bound=ApiObject)
 #: ("", name) of a ClusterRole, (namespace, name) of a Role

@@ -16,10 +16,11 @@ from inventory.models import Device, Node, Pool
 from manciple.processes.demolab import filling, hardware, jobs
 from manciple.processes.demolab.jobs import Planner
 from manciple.store import objects
+from manciple.store.objects import listed
 from manciple.wire.registry import registry
 from scheduling.controllers import claims, podgc, reservations
 from scheduling.invariants import gather, violations
-from scheduling.resources import QUOTAS, key_of, listed
+from scheduling.resources import QUOTAS
 from tests.laboratory import NOW, furnish
 
 
@@ -30,7 +31,7 @@ def waiting_pods() -> dict[str, str]:
     return {
         pod.metadata.name: pod.status.conditions[0].message
         for pod in pods
-        if isinstance(pod, Pod) and not pod.spec.node_name and key_of(pod) != jobs.REFUSED_POD
+        if isinstance(pod, Pod) and not pod.spec.node_name and pod.key != jobs.REFUSED_POD
     }
 
 
@@ -63,7 +64,7 @@ def test_a_laboratory_is_what_it_says(lab: filling.Lab) -> None:
         "held": 6, "not enough": 4, "slice short": 2, "no match": 1, "no class": 1
     }  # fmt: skip
     assert Claim.objects.filter(namespace="teaching", name__startswith=jobs.REFUSED_POD[1]).count() == 0
-    quotas = {key_of(one): one.status for one in listed(QUOTAS, ResourceQuota)[1]}
+    quotas = {one.key: one.status for one in listed(QUOTAS, ResourceQuota)[1]}
     assert quotas.keys() == jobs.QUOTAS.keys()
     assert quotas["teaching", "course"].used == quotas["teaching", "course"].hard
     assert {name: found for name, found in violations(gather(NOW)).items() if found} == {}
