@@ -2,7 +2,8 @@
 
 A controller's work queue holds one message at most: it says "reconcile", whatever there is to do.
 Sources: client-go/util/workqueue (component-base/metrics/prometheus/workqueue), pkg/controller/resourceclaim/metrics,
-pkg/controller/devicetainteviction/metrics, pkg/controller/tainteviction/metrics; KEP-4381 "Monitoring Requirements",
+pkg/controller/devicetainteviction/metrics, pkg/controller/tainteviction/metrics,
+pkg/controller/resourcepoolstatusrequest/metrics; KEP-4381 "Monitoring Requirements",
 which has two more names for what is told of claims.
 """
 
@@ -154,3 +155,24 @@ class Evicted:
 
 FROM_DEVICES = Evicted("device_taint_eviction_controller", "devices")
 FROM_NODES = Evicted("taint_eviction_controller", "nodes")
+
+
+# Requests for the status of pools ------------------------------------------------------------------------------------
+
+
+_POOL_REQUESTS = metrics.counter(
+    "resourcepoolstatusrequest_controller_requests_processed_total",
+    "ResourcePoolStatusRequests that were answered, by driver; none: no driver of that name publishes.",
+    "driver_name",
+)
+_POOL_REQUEST_SECONDS = metrics.histogram(
+    "resourcepoolstatusrequest_controller_request_processing_duration_seconds",
+    "Answering a ResourcePoolStatusRequest, with those that were answered together with it.",
+    "driver_name",
+    buckets=metrics.exponential(0.001, 2, 15),
+)
+
+
+def pool_status_answered(driver: str, seconds: float) -> None:
+    _POOL_REQUESTS[driver].inc()
+    _POOL_REQUEST_SECONDS[driver].observe(seconds)

@@ -23,8 +23,9 @@ from msgspec import structs
 
 from claims.kinds.resource_claims import ResourceClaim
 from claims.models import AllocatedDevice, Claim, DeviceKey, Pod, Reservation
+from inventory.kinds import gates
 from inventory.kinds.devices import DeviceTaint, DeviceTaintRule, DeviceToleration
-from inventory.kinds.taint_rules import TaintRules, place_of, tolerates
+from inventory.kinds.taint_rules import GATE, TaintRules, place_of, tolerates
 from inventory.models import Device
 from manciple.store import objects, sql
 from manciple.store.follower import Follower, View
@@ -61,6 +62,9 @@ class TaintRuleView(View):
                 self._evicting = None
 
     def now(self) -> KnownRules:
+        """None while rules have no effect."""
+        if not gates.enabled(GATE):
+            return KnownRules((), TaintRules())
         if self._evicting is None:
             self._evicting = TaintRules(one for one in self._rules if one.spec.taint.effect == NO_EXECUTE)
         return KnownRules(tuple(self._rules), self._evicting)

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from claims.devices.states import DeviceState
+from inventory.kinds import gates
 from inventory.kinds.devices import (
     HARD_EFFECTS,
     CounterSet,
@@ -254,7 +255,12 @@ def candidate_of(
 
 
 def fence_of(taints: Iterable[DeviceTaint]) -> DeviceState | None:
-    """UNHEALTHY where a driver says that it is broken, TAINTED where claims are kept away for another reason."""
+    """UNHEALTHY where a driver says that it is broken, TAINTED where claims are kept away for another reason.
+
+    Taints keep nobody away while their gate is off.
+    """
+    if not gates.enabled("DRADeviceTaints"):
+        return None
     fencing = [taint for taint in taints if taint.effect in HARD_EFFECTS]
     if any(is_unhealthy(taint.key) for taint in fencing):
         return DeviceState.UNHEALTHY

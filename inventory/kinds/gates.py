@@ -35,7 +35,7 @@ KNOWN: Mapping[str, Gate] = MappingProxyType(
         "DRAAdminAccess": Gate("GA", True, locked=True),
         "DRAConsumableCapacity": Gate("BETA", True),
         "DRADeviceBindingConditions": Gate("BETA", True, needs=("DRAResourceClaimDeviceStatus",)),
-        "DRADeviceTaintRules": Gate("BETA", True),
+        "DRADeviceTaintRules": Gate("BETA", True, needs=("DRADeviceTaints",)),
         "DRADeviceTaints": Gate("BETA", True),
         "DRAExtendedResource": Gate("BETA", True),
         "DRAListTypeAttributes": Gate("ALPHA", False),
@@ -43,6 +43,7 @@ KNOWN: Mapping[str, Gate] = MappingProxyType(
         "DRAPartitionableDevices": Gate("BETA", True),
         "DRAPrioritizedList": Gate("GA", True),
         "DRAResourceClaimDeviceStatus": Gate("BETA", True),
+        "DRAResourcePoolStatus": Gate("ALPHA", False),
         "DRASchedulerFilterTimeout": Gate("BETA", True),
         "DynamicResourceAllocation": Gate("GA", True, locked=True),
     }

@@ -1,13 +1,52 @@
-"""ResourcePoolStatusRequest: a question about a driver's pools, answered in its status.
+"""ResourcePoolStatusRequest: a question about a driver's pools, answered once in its status (KEP-5677).
 
-Not served yet. Source: k8s.io/api/resource/v1alpha3 (KEP-5677).
+Its spec never changes, and neither does its status once it is there: whoever wants newer numbers asks again. Served
+while gate DRAResourcePoolStatus is on; `scheduling.controllers.pool_statuses` answers and clears away.
+Sources: k8s.io/api/resource/v1alpha3, pkg/registry/resource/resourcepoolstatusrequest,
+pkg/apis/resource/validation/validation_resourcepoolstatusrequest.go and printResourcePoolStatusRequest of
+pkg/printers/internalversion; the summaries are of Kubernetes 1.37.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated
 
-from manciple.wire.base import ApiObject, Condition, Int32, Int64, QuantityText, Value, always, pb
+from msgspec.structs import replace
+
+from inventory.kinds import gates
+from inventory.kinds.device_rules import validate_fully_qualified_name, validate_pool_name
+from manciple.wire.base import (
+    ApiObject,
+    Condition,
+    Int32,
+    Int64,
+    QuantityText,
+    Value,
+    always,
+    pb,
+    status_metadata,
+)
+from manciple.wire.conditions import validate_conditions
+from manciple.wire.errors import FieldError, invalid, required, too_long, too_many
+from manciple.wire.registry import Column, Kind, Subresource
+from manciple.wire.tables import NAME_COLUMN, age
+from manciple.wire.validation import (
+    SPEC,
+    STATUS,
+    Path,
+    check_dns_subdomain,
+    check_driver_name,
+    each,
+    required_or,
+    validate_immutable,
+    validate_list,
+    validate_object_meta,
+    validate_object_meta_update,
+)
+
+# Values ---------------------------------------------------------------------------------------------------------------
+
 
 PACKAGE = "io.k8s.api.resource.v1alpha3"
 
@@ -81,3 +120,174 @@ class ResourcePoolStatusRequest(ApiObject):
 
     spec: Annotated[ResourcePoolStatusRequestSpec, pb(2)] = always(ResourcePoolStatusRequestSpec())
     status: Annotated[ResourcePoolStatusRequestStatus | None, pb(3)] = None
+
+
+# Rules ----------------------------------------------------------------------------------------------------------------
+
+
+GATE = "DRAResourcePoolStatus"
+COMPLETE, FAILED = "Complete", "Failed"
+LIMIT_DEFAULT, LIMIT_MAX = 100, 1000
+CONDITIONS_MAX = 10
+#: bytes
+VALIDATION_ERROR_MAX = 256
+
+Errors = list[FieldError]
+
+
+def with_defaults(new: ResourcePoolStatusRequest) -> ResourcePoolStatusRequest:
+    if new.spec.limit is not None:
+        return new
+    return replace(new, spec=replace(new.spec, limit=LIMIT_DEFAULT))
+
+
+def create_request(new: ResourcePoolStatusRequest) -> ResourcePoolStatusRequest:
+    return replace(with_defaults(new), status=None)
+
+
+def update_request(new: ResourcePoolStatusRequest, old: ResourcePoolStatusRequest) -> ResourcePoolStatusRequest:
+    return replace(with_defaults(new), status=old.status)
+
+
+def update_status(new: ResourcePoolStatusRequest, old: ResourcePoolStatusRequest) -> ResourcePoolStatusRequest:
+    return replace(old, metadata=status_metadata(new.metadata, old.metadata), status=new.status)
+
+
+def validate_request(request: ResourcePoolStatusRequest) -> Errors:
+    spec = request.spec
+    found = validate_object_meta(request.metadata, namespaced=False)
+    found += required_or(check_driver_name, spec.driver, SPEC.child("driver"))
+    if spec.pool_name is not None:
+        found += _validate_pool_name(spec.pool_name, SPEC.child("poolName"))
+    if spec.limit is not None:
+        found += _at_least(1, spec.limit, SPEC.child("limit"))
+        if spec.limit > LIMIT_MAX:
+            found.append(invalid(SPEC.child("limit"), spec.limit, f"must be less than or equal to {LIMIT_MAX}"))
+    if spec.default_partition_type_attribute is not None:
+        at = SPEC.child("defaultPartitionTypeAttribute")
+        found += validate_fully_qualified_name(spec.default_partition_type_attribute, at)
+    return found
+
+
+def validate_update(new: ResourcePoolStatusRequest, old: ResourcePoolStatusRequest) -> Errors:
+    return validate_object_meta_update(new.metadata, old.metadata) + validate_immutable(new.spec, old.spec, SPEC)
+
+
+def validate_status(new: ResourcePoolStatusRequest, old: ResourcePoolStatusRequest) -> Errors:
+    """A status that is there stays as it is."""
+    found, status = validate_object_meta_update(new.metadata, old.metadata), new.status
+    if old.status is not None:
+        return found + validate_immutable(status, old.status, STATUS)
+    if status is None:
+        return found
+    if status.pool_count is None:
+        found.append(required(STATUS.child("poolCount")))
+    else:
+        found += _at_least(0, status.pool_count, STATUS.child("poolCount"))
+    found += validate_list(status.pools, STATUS.child("pools"), _validate_pool, maximum=LIMIT_MAX)
+    at = STATUS.child("conditions")
+    if len(status.conditions) > CONDITIONS_MAX:
+        found.append(too_many(at, len(status.conditions), CONDITIONS_MAX))
+    return found + validate_conditions(status.conditions, at)
+
+
+def _validate_pool(pool: PoolStatus, path: Path) -> Errors:
+    found = required_or(check_driver_name, pool.driver, path.child("driver"))
+    found += validate_pool_name(pool.pool_name, path.child("poolName"))
+    found += _at_least(0, pool.generation, path.child("generation"))
+    if pool.resource_slice_count is not None:
+        found += _at_least(1, pool.resource_slice_count, path.child("resourceSliceCount"))
+    for name, count in (
+        ("totalDevices", pool.total_devices),
+        ("allocatedDevices", pool.allocated_devices),
+        ("availableDevices", pool.available_devices),
+        ("unavailableDevices", pool.unavailable_devices),
+    ):
+        found += [] if count is None else _at_least(0, count, path.child(name))
+    if pool.node_name is not None:
+        found += each(check_dns_subdomain(pool.node_name), path.child("nodeName"), pool.node_name)
+    if pool.validation_error is not None and len(pool.validation_error.encode()) > VALIDATION_ERROR_MAX:
+        found.append(too_long(path.child("validationError"), VALIDATION_ERROR_MAX))
+    return found
+
+
+def _validate_pool_name(name: str, path: Path) -> Errors:
+    """Absent or a name: an empty one is no name."""
+    return validate_pool_name(name, path) if name else each(check_dns_subdomain(name), path, name)
+
+
+def _at_least(least: int, value: int, path: Path) -> Errors:
+    return [] if value >= least else [invalid(path, value, f"must be greater than or equal to {least}")]
+
+
+# The kind -------------------------------------------------------------------------------------------------------------
+
+
+def condition_of(request: ResourcePoolStatusRequest) -> Condition | None:
+    """Complete or Failed, whichever is true; None while nobody answered."""
+    conditions = () if request.status is None else request.status.conditions
+    return next((one for one in conditions if one.type in (COMPLETE, FAILED) and one.status == "True"), None)
+
+
+def _sum(count: Callable[[PoolStatus], int | None]) -> Callable[[ResourcePoolStatusRequest, float], str]:
+    def cell(request: ResourcePoolStatusRequest, _now: float) -> str:
+        condition = condition_of(request)
+        if request.status is None or (condition is not None and condition.type == FAILED):
+            return "-"
+        return str(sum(count(pool) or 0 for pool in request.status.pools))
+
+    return cell
+
+
+def _pool_count(request: ResourcePoolStatusRequest, _now: float = 0) -> int:
+    return (request.status.pool_count or 0) if request.status is not None else 0
+
+
+def _status(request: ResourcePoolStatusRequest, _now: float) -> str:
+    condition = condition_of(request)
+    if request.status is None or condition is None:
+        return "Pending"
+    told, matching = len(request.status.pools), _pool_count(request)
+    cut = condition.type == COMPLETE and matching > told
+    return f"Complete ({told}/{matching} pools)" if cut else condition.type
+
+
+def _completed(request: ResourcePoolStatusRequest, now: float) -> str:
+    condition = condition_of(request)
+    if condition is None or condition.type != COMPLETE:
+        return "<none>"
+    return age(condition.last_transition_time, now)
+
+
+def _column(name: str, description: str, count: Callable[[PoolStatus], int | None]) -> Column:
+    return Column(name=name, description=description, cell=_sum(count))
+
+
+RESOURCE_POOL_STATUS_REQUEST = Kind(
+    group="resource.k8s.io",
+    version="v1alpha3",
+    kind="ResourcePoolStatusRequest",
+    plural="resourcepoolstatusrequests",
+    singular="resourcepoolstatusrequest",
+    namespaced=False,
+    type=ResourcePoolStatusRequest,
+    is_served=lambda: gates.enabled(GATE),
+    prepare_create=create_request,
+    prepare_update=update_request,
+    validate_create=validate_request,
+    validate_update=validate_update,
+    subresources={"status": Subresource(name="status", prepare_update=update_status, validate_update=validate_status)},
+    columns=(
+        NAME_COLUMN,
+        Column(name="Driver", description="Whose pools are asked for", cell=lambda one, _now: one.spec.driver),
+        _column("Total", "Devices of all pools", lambda pool: pool.total_devices),
+        _column("Available", "Devices that could be allocated", lambda pool: pool.available_devices),
+        _column("Allocated", "Devices that claims hold", lambda pool: pool.allocated_devices),
+        _column("Unavailable", "Devices that taints keep claims off", lambda pool: pool.unavailable_devices),
+        _column("Errors", "Pools that could not be counted", lambda pool: pool.validation_error is not None),
+        Column(name="Pools", type="integer", description="Pools that match", cell=_pool_count),
+        Column(name="Status", description="Whether it was answered", cell=_status),
+        Column(name="Completed", description="How long ago it was answered", cell=_completed),
+    ),
+    description="A question about a driver's pools of devices, answered once in its status.",
+)

@@ -1,4 +1,5 @@
-"""The kinds of the inventory, as the API server serves them: DeviceClass, ResourceSlice, DeviceTaintRule and Node.
+"""The kinds of the inventory, as the API server serves them: DeviceClass, ResourceSlice, DeviceTaintRule and Node;
+ResourcePoolStatusRequest has a module of its own.
 
 How they are stored (defaults, and what an update may take from the client), and the columns of `kubectl get nodes`.
 Source: pkg/apis/resource/v1/defaults.go, the strategies below pkg/registry, and
@@ -13,7 +14,7 @@ from datetime import UTC, datetime
 
 from msgspec.structs import replace
 
-from inventory.kinds import device_rules, node_rules, slice_rules
+from inventory.kinds import device_rules, gates, node_rules, slice_rules
 from inventory.kinds.conversion import CLASS_VERSIONS, RULE_VERSIONS, SLICE_VERSIONS
 from inventory.kinds.devices import (
     Device,
@@ -25,6 +26,8 @@ from inventory.kinds.devices import (
 )
 from inventory.kinds.gated_fields import OF_CLASSES, OF_SLICES, without_disabled
 from inventory.kinds.nodes import Node
+from inventory.kinds.pool_statuses import RESOURCE_POOL_STATUS_REQUEST
+from inventory.kinds.taint_rules import GATE as RULES_GATE
 from manciple.wire.base import status_metadata, timestamp
 from manciple.wire.registry import Column, Kind, Subresource
 from manciple.wire.tables import AGE_COLUMN, DEFAULT_COLUMNS, NAME_COLUMN, age
@@ -230,6 +233,7 @@ def declare_taint_rule(now: Callable[[], str]) -> Kind:
         singular="devicetaintrule",
         namespaced=False,
         type=DeviceTaintRule,
+        is_served=lambda: gates.enabled(RULES_GATE),
         prepare_create=preparing.create,
         prepare_update=preparing.update,
         validate_create=device_rules.validate_rule,
@@ -287,4 +291,4 @@ NODE = Kind(
     description="A machine that runs pods, and what it has besides devices.",
 )
 
-KINDS: tuple[Kind, ...] = (DEVICE_CLASS, RESOURCE_SLICE, DEVICE_TAINT_RULE, NODE)
+KINDS: tuple[Kind, ...] = (DEVICE_CLASS, RESOURCE_SLICE, DEVICE_TAINT_RULE, RESOURCE_POOL_STATUS_REQUEST, NODE)

@@ -2,7 +2,7 @@
 
 A rule names a driver, a pool, a device, or leaves some of them open; without a selector it taints nothing.
 `TaintRules` finds the rules of a device by what they name, so it does not matter to a device how many rules there are
-for others.
+for others. While gate DRADeviceTaintRules is off, rules are kept and taint nothing.
 Source: staging/src/k8s.io/dynamic-resource-allocation/resourceslice/tracker of Kubernetes 1.36.
 """
 
@@ -13,7 +13,10 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from inventory.kinds import gates
 from inventory.kinds.devices import DeviceTaint, DeviceTaintRule, DeviceToleration, ResourceSlice
+
+GATE = "DRADeviceTaintRules"
 
 #: (driver, pool, device); None is any
 Place = tuple[str | None, str | None, str | None]
@@ -60,7 +63,7 @@ class TaintRules:
         same = known is not None and known.spec == rule.spec
         touched = self.remove(rule.metadata.name)
         self._by_name[rule.metadata.name] = rule
-        if (place := place_of(rule)) is None:
+        if (place := place_of(rule)) is None or not gates.enabled(GATE):
             return touched
         self._by_place.setdefault(place, {})[rule.metadata.name] = rule
         pattern = _pattern(place)
@@ -71,9 +74,8 @@ class TaintRules:
         """Forget a rule; returns which pools see other taints than before."""
         gone = self._by_name.pop(name, None)
         place = None if gone is None else place_of(gone)
-        if place is None:
+        if place is None or self._by_place.get(place, {}).pop(name, None) is None:
             return ()
-        del self._by_place[place][name]
         if not self._by_place[place]:
             del self._by_place[place]
         pattern = _pattern(place)

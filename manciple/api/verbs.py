@@ -123,6 +123,7 @@ CREATED_BY_UPDATE = frozenset(
 CONDITIONAL = frozenset(
     {
         "leases.coordination.k8s.io",
+        "resourcepoolstatusrequests.resource.k8s.io",
         "validatingadmissionpolicies.admissionregistration.k8s.io",
         "validatingadmissionpolicybindings.admissionregistration.k8s.io",
         "validatingwebhookconfigurations.admissionregistration.k8s.io",

@@ -100,6 +100,8 @@ class Kind:
     grace_seconds: Callable[[Any], int] = lambda _obj: 0
     #: the other versions under which the kind is served: "v1beta1" -> its conversion; `version` is the one stored
     served_versions: Mapping[str, Conversion] = field(default_factory=dict)
+    #: whether clients find it; the store keeps its objects either way (a feature that is off and may come back)
+    is_served: Callable[[], bool] = lambda: True
     #: its documents are encrypted in the database and shown to nobody who may not get the object itself
     confidential: bool = False
     description: str = ""
@@ -184,20 +186,22 @@ class Registry:
 
     def served(self, group: str, version: str, plural: str) -> Served | None:
         """What is served at GROUP/VERSION/PLURAL."""
-        return self._served.get((group, version, plural))
+        found = self._served.get((group, version, plural))
+        return found if found is None or found.kind.is_served() else None
 
     def in_version(self, group: str, version: str) -> Iterator[Served]:
         """Everything served in one API version, in the order of registration."""
         for kind in self:
-            if kind.group == group:
+            if kind.group == group and kind.is_served():
                 yield from (served for served in versions_of(kind) if served.version == version)
 
     def groups(self) -> dict[str, tuple[str, ...]]:
         """Every API group ("" is core) and its versions, the preferred one first."""
-        found: dict[str, dict[str, None]] = {kind.group: {} for kind in self}
-        for kind in self:
+        served = [kind for kind in self if kind.is_served()]
+        found: dict[str, dict[str, None]] = {kind.group: {} for kind in served}
+        for kind in served:
             found[kind.group][kind.version] = None
-        for kind in self:
+        for kind in served:
             found[kind.group].update(dict.fromkeys(kind.served_versions))
         return {group: tuple(versions) for group, versions in found.items()}
 

@@ -26,6 +26,7 @@ from datetime import datetime, timedelta
 from msgspec import structs
 
 from claims.kinds.pods import Pod, PodCondition
+from inventory.kinds import gates
 from inventory.kinds.devices import DeviceTaintRule
 from manciple.store import objects
 from manciple.store.objects import Writer
@@ -173,6 +174,8 @@ known = Evictions()
 
 def reconcile(now: datetime) -> int:
     """Tell the rules how far they are, and evict who has to go by now. Returns how many objects were changed."""
+    if not gates.enabled("DRADeviceTaints"):
+        return 0
     with following.view() as view:
         rules = view.now()
     threatened = known.survey.threatened(rules.evicting, now)

@@ -101,6 +101,7 @@ def test_gates_are_said_as_kubernetes_says_them() -> None:
     assert gates.parse(" DRADeviceTaints=false , DRAListTypeAttributes=True ") == {
         **gates.DEFAULTS,
         "DRADeviceTaints": False,
+        "DRADeviceTaintRules": False,
         "DRAListTypeAttributes": True,
     }
     some = gates.parse("DRADeviceTaints=true,AllBeta=false,AllAlpha=true")

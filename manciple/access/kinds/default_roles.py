@@ -419,6 +419,14 @@ _CONTROL_PLANE = (
         _rule(CHANGE, RESOURCE, "resourceclaims/binding"),
     ),
     _role(
+        f"{CONTROLLER}resourcepoolstatusrequest-controller",
+        _rule(("delete", *READ), RESOURCE, "resourcepoolstatusrequests"),
+        _rule(CHANGE, RESOURCE, "resourcepoolstatusrequests/status"),
+        _rule(READ, RESOURCE, "resourceslices"),
+        _rule(READ, RESOURCE, "resourceclaims"),
+        _EVENTS_RULE,
+    ),
+    _role(
         f"{CONTROLLER}resourcequota-controller",
         _rule(("list", "watch"), "*", "*"),
         _rule(("update",), CORE, "resourcequotas/status"),

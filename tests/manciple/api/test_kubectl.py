@@ -5,11 +5,19 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
+from inventory.kinds import gates
+from inventory.kinds.registration import RESOURCE_SLICE
 from manciple.access.bootstrap import ensure_roles
+from manciple.api import openapi
+from manciple.store import objects
+from scheduling.controllers import pool_statuses
+from tests.builders import make_slice
 from tests.e2e.kubectl import Kubectl, find_kubectl
 from tests.manciple.api.server import ApiServer
 
@@ -263,3 +271,41 @@ def test_accounts_secrets_and_config_maps_are_made_as_ever(kubectl: Kubectl) -> 
     assert "password:  3 bytes" in described
     assert "x y" not in described
     assert kubectl("create", "token", "robot", "--duration=20m").count(".") == 2
+
+
+POOL_REQUEST = """\
+apiVersion: resource.k8s.io/v1alpha3
+kind: ResourcePoolStatusRequest
+metadata: {name: gpus}
+spec: {driver: gpu.example.com}
+"""
+
+
+@pytest.fixture
+def _pools_may_be_asked_for() -> Iterator[None]:
+    """What kubectl knows of kinds is made once a process; here features come and go."""
+    with gates.using(DRAResourcePoolStatus=True):
+        openapi.document.cache_clear()
+        yield
+    openapi.document.cache_clear()
+
+
+@pytest.mark.usefixtures("_pools_may_be_asked_for")
+def test_the_status_of_pools_is_asked_for(kubectl: Kubectl) -> None:
+    """As KEP-5677 shows it: create, wait, get."""
+    with objects.writing() as writer:
+        writer.create(RESOURCE_SLICE, make_slice())
+    assert "resourcepoolstatusrequests" in kubectl("api-resources", "--api-group=resource.k8s.io")
+    explained = kubectl("explain", "resourcepoolstatusrequest.status", "--api-version=resource.k8s.io/v1alpha3")
+    assert "poolCount" in explained
+    created = kubectl("create", "-f", "-", stdin=POOL_REQUEST)
+    assert created == "resourcepoolstatusrequest.resource.k8s.io/gpus created\n"
+    assert kubectl("get", "resourcepoolstatusrequest").split()[-10:-3] == ["gpus", "gpu.example.com", *"-" * 5]
+    assert pool_statuses.reconcile(datetime.now(UTC)) == 1
+    assert "condition met" in kubectl("wait", "--for=condition=Complete", "resourcepoolstatusrequest/gpus")
+    cells = kubectl("get", "resourcepoolstatusrequest", "--no-headers").split()
+    assert cells[:9] == ["gpus", "gpu.example.com", "2", "2", "0", "0", "0", "1", "Complete"]
+    limit = '-p={"spec":{"limit":5}}'
+    refused = kubectl("patch", "resourcepoolstatusrequest", "gpus", "--type=merge", limit, check=False)
+    assert "spec: Invalid value" in refused
+    assert "field is immutable" in refused
