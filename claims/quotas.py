@@ -3,6 +3,7 @@
     a new object counts more than is left   -> refused, whoever makes it
     it counts no more                       -> written, and the quota's status with it
     an object goes, or counts less          -> the status, in the same transaction
+    a claim is given devices                -> as a new object, where a quota limits what is held (`allocated_usage`)
 
 Writers come one after the other, so what is left cannot be given twice. A write is judged by what the quota's status
 says, plus what the same transaction has charged so far (noted with the writer: undone with the write that it was
@@ -25,6 +26,7 @@ from typing import Any, cast
 
 from msgspec import structs
 
+from claims.kinds.allocated_usage import drawn_by, draws_nothing
 from claims.kinds.pods import Pod
 from claims.kinds.quota_usage import (
     ALIASES,
@@ -46,8 +48,9 @@ from claims.kinds.quota_usage import (
     written,
 )
 from claims.kinds.quotas import RESOURCE_QUOTA, ResourceQuota, ResourceQuotaStatus
-from claims.kinds.resource_claims import EXTENDED_CLAIM_ANNOTATION, ResourceClaim
-from inventory.kinds.devices import DeviceClass
+from claims.kinds.resource_claims import EXTENDED_CLAIM_ANNOTATION, DeviceRequestAllocationResult, ResourceClaim
+from inventory.kinds.devices import Device, DeviceClass, ResourceSlice
+from inventory.models import Device as PublishedDevice
 from manciple.store import hooks, sql, tail
 from manciple.store import objects as store
 from manciple.store.hooks import Write
@@ -63,6 +66,7 @@ from manciple.wire.registry import Kind, registry
 IDENTITY = controller("resourcequota-controller")
 QUOTAS = RESOURCE_QUOTA.resource
 CLASSES = "deviceclasses.resource.k8s.io"
+SLICES = "resourceslices.resource.k8s.io"
 #: Objects that are counted inside of a transaction; more are counted by the controller.
 FEW = 200
 
@@ -101,7 +105,7 @@ def charge(writer: Writer, write: Write, limits: Sequence[QuotaLimits]) -> None:
         return
     if new is None or _ends(new):
         _touch(writer, namespace)
-    elif old is None or (resource == PODS and _counts_differently(new, old)):
+    elif old is None or _counts_differently(resource, new, old, limits):
         _check(writer, write, limits)
 
 
@@ -114,10 +118,14 @@ def _ends(new: ApiObject) -> bool:
     return new.metadata.deletion_timestamp is not None and not held(new.metadata)
 
 
-def _counts_differently(new: Pod, old: Pod) -> bool:
-    """Whether an update can change what a pod counts; claims count what their spec says, which never changes."""
-    same_spec = new.spec is old.spec or new.spec == old.spec
-    return not same_spec or is_charged(new) != is_charged(old)
+def _counts_differently(resource: str, new: Any, old: Any, limits: Sequence[QuotaLimits]) -> bool:
+    """Whether an update can change what an object counts; what a claim asks for never changes, what it holds does."""
+    if resource == PODS:
+        same_spec = new.spec is old.spec or new.spec == old.spec
+        return not same_spec or is_charged(new) != is_charged(old)
+    if resource == CLAIMS and any(quota.of_allocations for quota in limits):
+        return bool(new.status.allocation != old.status.allocation)
+    return False
 
 
 def _check(writer: Writer, write: Write, limits: Sequence[QuotaLimits]) -> None:
@@ -177,19 +185,47 @@ class _Account:
 
     def __init__(self, writer: Writer) -> None:
         self._writer = writer
-        #: id -> (the object, what it counts); the object is held, so the id stays its own
-        self._known: dict[int, tuple[Any, Usage]] = {}
+        self._published = PublishedDraws(writer)
+        #: (id, with counters?) -> (the object, what it counts); the object is held, so the id stays its own
+        self._known: dict[tuple[int, bool], tuple[Any, Usage]] = {}
 
     def share(self, quota: QuotaLimits, resource: str, obj: Any) -> Usage:
         """What `obj` counts against `quota`; nothing where there is none."""
         if obj is None:
             return {}
         classes = EXTENDED.of(self._writer) if resource == CLAIMS else {}
-        if id(obj) not in self._known:
+        key = id(obj), quota.of_counters
+        if key not in self._known:
             owner = _owner(self._writer, resource, obj)
-            usage = usage_of(resource, obj, classes=classes, owner=owner)
-            self._known[id(obj)] = (obj, usage)
-        return quota.share(resource, obj, self._known[id(obj)][1], classes)
+            draws = self._published.draws if quota.of_counters else draws_nothing
+            usage = usage_of(resource, obj, classes=classes, owner=owner, draws=draws)
+            self._known[key] = (obj, usage)
+        return quota.share(resource, obj, self._known[key][1], classes)
+
+
+class PublishedDraws:
+    """What devices draw from counters, as it is published now. Of a device that nobody publishes, nothing is known."""
+
+    def __init__(self, writer: Writer) -> None:
+        self._writer = writer
+        #: (driver, pool) -> device -> the slice that publishes it, the first by name
+        self._slices: dict[tuple[str, str], dict[str, str]] = {}
+        self._devices: dict[str, Mapping[str, Device]] = {}
+
+    def draws(self, result: DeviceRequestAllocationResult) -> Usage:
+        key = result.driver, result.pool
+        if key not in self._slices:
+            rows = PublishedDevice.objects.filter(driver=result.driver, pool=result.pool).order_by("-slice_name")
+            self._slices[key] = dict(rows.values_list("name", "slice_name"))
+        device = self._of_slice(self._slices[key].get(result.device, "")).get(result.device)
+        return {} if device is None else drawn_by(device)
+
+    def _of_slice(self, name: str) -> Mapping[str, Device]:
+        if name not in self._devices:
+            found = self._writer.get(registry.by_resource(SLICES), "", name) if name else None
+            devices = found.spec.devices if isinstance(found, ResourceSlice) else ()
+            self._devices[name] = {device.name: device for device in devices}
+        return self._devices[name]
 
 
 def owning_pod(claim: ResourceClaim, pod: Callable[[str], Pod | None]) -> Pod | None:
@@ -264,7 +300,7 @@ def with_used(quota: ResourceQuota, used: Usage) -> ResourceQuota:
 def counted_at_once(writer: Writer, quota: ResourceQuota, *, known: Usage) -> ResourceQuota | None:
     """`quota` with what is used of it, counted here and now; where there is much to count, with what is `known`."""
     namespace, limits = quota.metadata.namespace, QuotaLimits.of(quota)
-    tally = Tally(namespace, (limits,), EXTENDED.of(writer))
+    tally = Tally(namespace, (limits,), writer)
     kinds = [registry.by_resource(resource) for resource in tally.measured]
     if sum(sql.count(kind.resource, namespace=namespace) for kind in kinds) > FEW:
         return with_used(quota, known)
@@ -279,12 +315,18 @@ def counted_at_once(writer: Writer, quota: ResourceQuota, *, known: Usage) -> Re
 class Tally:
     """Counts a namespace for some quotas: what can be measured object by object, and so corrected object by object."""
 
-    def __init__(self, namespace: str, limits: Sequence[QuotaLimits], classes: ExtendedNames) -> None:
+    def __init__(self, namespace: str, limits: Sequence[QuotaLimits], reader: Writer) -> None:
         self.namespace, self.limits = namespace, tuple(limits)
-        self._classes = classes
+        self._classes = EXTENDED.of(reader)
+        self.read_on(reader)
         #: (resource, name) -> what the object counts for each of the quotas
         self._shares: dict[tuple[str, str], tuple[Usage, ...]] = {}
         self._totals: list[dict[str, Quantity]] = [{} for _ in self.limits]
+
+    def read_on(self, reader: Writer) -> None:
+        """Look up in this transaction what devices draw from counters."""
+        counters = any(one.of_counters for one in self.limits)
+        self._draws = PublishedDraws(reader).draws if counters else draws_nothing
 
     @property
     def measured(self) -> list[str]:
@@ -303,7 +345,7 @@ class Tally:
         before = self._shares.pop((resource, name), None)
         shares: tuple[Usage, ...] | None = None
         if obj is not None:
-            usage = usage_of(resource, obj, classes=self._classes, owner=owner)
+            usage = usage_of(resource, obj, classes=self._classes, owner=owner, draws=self._draws)
             shares = tuple(one.share(resource, obj, usage, self._classes) for one in self.limits)
             self._shares[resource, name] = shares
         for position, total in enumerate(self._totals):
@@ -343,6 +385,7 @@ def recount(namespace: str) -> int:
     with store.writing(identity=IDENTITY) as writer:
         if LIMITS.of(writer, namespace) != tally.limits:
             return 0  # counted for limits that are none any more: the next run counts again
+        tally.read_on(writer)
         for resource, name in _written_since(revision, namespace, tally.measured):
             obj = writer.get(registry.by_resource(resource), namespace, name)
             tally.put(resource, name, obj, None if obj is None else _owner(writer, resource, obj))
@@ -362,7 +405,7 @@ def _tallied(namespace: str) -> Tally:
 
 
 def _tally(reader: Writer, namespace: str, limits: Sequence[QuotaLimits]) -> Tally:
-    tally = Tally(namespace, limits, EXTENDED.of(reader))
+    tally = Tally(namespace, limits, reader)
     for resource in tally.measured:
         kind: Kind = registry.by_resource(resource)
         for item in store.list(kind, namespace=namespace).items:

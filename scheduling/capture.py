@@ -19,8 +19,10 @@ from typing import Any, ClassVar
 
 from msgspec import structs
 
+from claims.kinds.allocated_usage import drawn_by
 from claims.kinds.pods import Pod
-from claims.kinds.resource_claims import AllocationResult, ResourceClaim
+from claims.kinds.quotas import ResourceQuota
+from claims.kinds.resource_claims import AllocationResult, DeviceRequestAllocationResult, ResourceClaim
 from inventory.kinds.devices import DeviceClass, DeviceTaintRule, ResourceSlice
 from inventory.kinds.nodes import Node
 from inventory.kinds.taint_rules import TaintedPools
@@ -29,6 +31,7 @@ from manciple.store.follower import View
 from manciple.store.records import Written
 from manciple.wire.base import ApiObject
 from manciple.wire.machinery import Namespace
+from manciple.wire.quantity import Quantity
 from scheduling import hints, pod_claims
 from scheduling.allocator import Features, Inventory, Snapshot
 from scheduling.causes import Hold
@@ -39,7 +42,8 @@ from scheduling.places import PlacedPod, PlacedPods, Rooms
 from scheduling.plans import Drift, Placement
 from scheduling.pod_claims import consumer, is_done, is_reserved_for
 from scheduling.queue import Candidate
-from scheduling.resources import CLAIMS, CLASSES, NAMESPACES, NODES, PODS, SLICES, TAINT_RULES, Key
+from scheduling.quota_room import QuotaRoom
+from scheduling.resources import CLAIMS, CLASSES, NAMESPACES, NODES, PODS, QUOTAS, SLICES, TAINT_RULES, Key
 
 #: Events kept for the queue; who asks for older ones reads the log.
 REMEMBERED = 4000
@@ -49,7 +53,7 @@ class ClusterState(View):
     """See the module's docstring."""
 
     #: what is published before what is asked for
-    resources: ClassVar[Sequence[str]] = (NAMESPACES, NODES, CLASSES, TAINT_RULES, SLICES, CLAIMS, PODS)
+    resources: ClassVar[Sequence[str]] = (*(NAMESPACES, QUOTAS, NODES, CLASSES, TAINT_RULES, SLICES, CLAIMS, PODS),)
 
     def __init__(self, features: Features | None = None) -> None:
         self.nodes = NodeTable()
@@ -74,6 +78,8 @@ class ClusterState(View):
         self._assumed_leaving: set[str] = set()
         #: pod uid -> what it was given and could not be attached
         self._avoided: dict[str, tuple[AllocationResult, ...]] = {}
+        #: what quotas leave of what may be held; None as long as none limits that
+        self._quotas: QuotaRoom | None = None
         #: what was written since `begin`, as far as a decision can lean on it
         self.drift = Drift()
         #: every event of `resources` above `_news_floor`, up to `revision`, oldest first
@@ -87,6 +93,7 @@ class ClusterState(View):
             TAINT_RULES: self._apply_taint_rule,
             SLICES: self._apply_slice,
             CLAIMS: self._apply_claim,
+            QUOTAS: self._apply_quota,
         }
         self._forgetting: dict[str, Callable[[Any], None]] = {
             NAMESPACES: self._forget_namespace,
@@ -96,6 +103,7 @@ class ClusterState(View):
             TAINT_RULES: self._forget_taint_rule,
             SLICES: self._forget_slice,
             CLAIMS: self._forget_claim,
+            QUOTAS: self._forget_quota,
         }
 
     # Keeping up ------------------------------------------------------------------------------------------------------
@@ -138,6 +146,7 @@ class ClusterState(View):
         made.placed = self.placed.copied()
         made.rooms = self.rooms.copied(made.nodes, made._inventory)
         made.unsettled = set(self.unsettled)
+        made._quotas = None if self._quotas is None else self._quotas.copied(made._drawn)
         return made
 
     def begin(self) -> None:
@@ -260,6 +269,15 @@ class ClusterState(View):
         self._counting.pop(published.metadata.name, None)
         self.drift.slice_changed(published)
 
+    def _apply_quota(self, quota: ResourceQuota) -> None:
+        if self._quotas is None:
+            self._quotas = QuotaRoom(self._drawn)
+        self._quotas.put(quota)
+
+    def _forget_quota(self, quota: ResourceQuota) -> None:
+        if self._quotas is not None:
+            self._quotas.remove(quota)
+
     @property
     def counting_pools(self) -> Collection[tuple[str, str]]:
         """(driver, pool) of the pools whose devices draw on shared counters."""
@@ -308,7 +326,26 @@ class ClusterState(View):
     # What the cycle asks ---------------------------------------------------------------------------------------------
 
     def pre_filter(self, pod: Pod) -> tuple[ResourceClaim, ...] | Hold:
-        return pod_claims.pre_filter(pod, self._finder(pod), self._classes.__contains__)
+        """The pod's claims, without the alternatives that its namespace's quotas leave no room for."""
+        claims, namespace = (
+            pod_claims.pre_filter(pod, self._finder(pod), self._classes.__contains__),
+            pod.metadata.namespace,
+        )
+        if isinstance(claims, Hold) or self._quotas is None or not self._quotas.limits(namespace):
+            return claims
+        return self._quotas.hold_before(namespace, claims) or self._quotas.within(namespace, claims)
+
+    def held_by_quota(
+        self, pod: Pod, claims: Iterable[ResourceClaim], given: Mapping[str, AllocationResult]
+    ) -> Hold | None:
+        """What keeps the pod's claims from what was found for them (claim uid -> its allocation)."""
+        if self._quotas is None:
+            return None
+        return self._quotas.hold_after(pod.metadata.namespace, claims, given)
+
+    def _drawn(self, result: DeviceRequestAllocationResult) -> Mapping[str, Quantity]:
+        device = self._inventory.published(result.driver, result.pool, result.device)
+        return {} if device is None else drawn_by(device)
 
     def snapshot(self) -> Snapshot:
         return self._inventory.snapshot()
@@ -335,6 +372,8 @@ class ClusterState(View):
         self.rooms.drop(uid)
         self.nodes.place(pod, placement.node)
         self._inventory.assume(placement.allocations.items())
+        if self._quotas is not None:
+            self._quotas.assume(pod.metadata.namespace, placement.claims, placement.allocations)
         for claim in placement.claims:
             self._assumed_claims[claim.key] = _as_placed(claim, placement)
 
@@ -409,6 +448,8 @@ class ClusterState(View):
                 self._inventory.remove_claim(assumed.metadata.uid)
         self._assumed_pods.clear()
         self._assumed_claims.clear()
+        if self._quotas is not None:
+            self._quotas.drop_assumptions()
         for uid in self._assumed_rooms:
             self.rooms.drop(uid)
             if uid in self.pending:

@@ -78,6 +78,16 @@ class VolumeClaimNotCreated(Cause, frozen=True):
     name: str
 
 
+class QuotaUsedUp(Cause, frozen=True, kw_only=True):
+    """A quota of the pod's namespace leaves less than its claims would hold. The amounts are quantities."""
+
+    quota: str
+    key: str
+    requested: str
+    used: str
+    hard: str
+
+
 class AwaitingBinding(Cause, frozen=True):
     """The devices are given; their binding conditions do not hold yet. node: where the pod is to run."""
 
@@ -304,7 +314,7 @@ class ConstraintsUnmet(NotTogether, frozen=True):
 
 OfPod = (
     Gated | ClaimNotCreated | ClaimNotFound | ClaimBeingDeleted | ClaimNotForPod | ClaimInUse | ClassMissing
-    | VolumeClaimMissing | VolumeClaimNotCreated
+    | VolumeClaimMissing | VolumeClaimNotCreated | QuotaUsedUp
 )  # fmt: skip
 OfDevices = (
     TooFewPublished | PoolsUnusable | NotVisible | NotSelected | Tainted | TooSmall | DevicesInUse
@@ -425,6 +435,7 @@ class Reason(IntFlag):
     NEIGHBOURS = 512  #: other pods are in the way: affinity, anti-affinity, topology spread, host ports
     BINDING = 1024  #: its devices are given, and not attached yet
     VOLUME = 2048  #: a volume names a PersistentVolumeClaim
+    QUOTA = 4096  #: a quota of its namespace leaves too little of what its claims would hold
 
 
 #: Names in the order of the bits, for pages and logs.
@@ -439,6 +450,11 @@ def claim_key(namespace: str, name: str) -> str:
 def class_key(name: str) -> str:
     """What a pod awaits when it waits for one DeviceClass."""
     return f"class:{name}"
+
+
+def quota_key(namespace: str, name: str) -> str:
+    """What a pod awaits when it waits for room in one quota."""
+    return f"quota:{namespace}/{name}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,6 +26,7 @@ from msgspec import structs
 
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import AllocationResult, ResourceClaim
+from claims.quotas import QuotaExceeded
 from manciple.store import objects
 from manciple.store.objects import ObjectT, Wanted, Writer, to_read
 from manciple.telemetry.logs import about
@@ -158,7 +159,9 @@ class _Batch:
             with self._writer.savepoint():
                 return self._carry_out(pod, decision)
         except ApiError as error:
-            return Retry(uid=uid, cause=Interrupted(error.message), at_once=isinstance(error, Conflict))
+            # Where others have used up a quota meanwhile, the next attempt finds it so, and waits for it.
+            overtaken = isinstance(error, (Conflict, QuotaExceeded))
+            return Retry(uid=uid, cause=Interrupted(error.message), at_once=overtaken)
         except Error:
             raise  # the transaction is broken, for everybody
         except Exception as error:

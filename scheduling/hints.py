@@ -17,7 +17,9 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from scheduling.causes import Hold, Reason, claim_key, class_key
+from claims.kinds.allocated_usage import is_allocated_key
+from manciple.wire.quantity import Quantity
+from scheduling.causes import Hold, Reason, claim_key, class_key, quota_key
 
 ADDED, MODIFIED, DELETED = "ADDED", "MODIFIED", "DELETED"
 FINISHED_PHASES = frozenset({"Succeeded", "Failed"})
@@ -52,11 +54,13 @@ class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
 
 class _Spec(msgspec.Struct, frozen=True, rename="camel"):
     node_name: str = ""
+    hard: dict[str, str] = {}  # of a quota
 
 
 class _Status(msgspec.Struct, frozen=True, rename="camel"):
     phase: str = ""
     allocation: Any = None
+    used: dict[str, str] = {}  # of a quota
 
 
 class Glance(msgspec.Struct, frozen=True):
@@ -132,6 +136,18 @@ def _class_added(about: About, _seen: Any) -> Iterable[Wake]:
     yield Wake(reasons=Reason.CLASS_MISSING, key=class_key(about.name))
 
 
+def _quota_modified(about: About, seen: Any) -> Iterable[Wake]:
+    """Every write that is charged modifies it: while it is used up it wakes nobody."""
+    used, hard = seen.status.used, seen.spec.hard
+    limited = [key for key in hard if is_allocated_key(key)]
+    if any(key not in used or Quantity.parse(used[key]) < Quantity.parse(hard[key]) for key in limited) or not limited:
+        yield Wake(reasons=Reason.QUOTA, key=quota_key(about.namespace, about.name))
+
+
+def _quota_deleted(about: About, _seen: Any) -> Iterable[Wake]:
+    yield Wake(reasons=Reason.QUOTA, key=quota_key(about.namespace, about.name))
+
+
 def _pod_added(_about: About, seen: Any) -> Iterable[Wake]:
     if seen.spec.node_name:
         yield Wake(reasons=Reason.NEIGHBOURS)
@@ -173,6 +189,8 @@ RULES: dict[tuple[str, str], Rule] = {
     ("deviceclasses.resource.k8s.io", MODIFIED): _DEVICES_CHANGED,
     ("devicetaintrules.resource.k8s.io", MODIFIED): _DEVICES_CHANGED,
     ("devicetaintrules.resource.k8s.io", DELETED): _DEVICES_CHANGED,
+    ("resourcequotas", MODIFIED): _quota_modified,
+    ("resourcequotas", DELETED): _quota_deleted,
     ("nodes", ADDED): _NODE_CHANGED,
     ("nodes", MODIFIED): _NODE_CHANGED,
     ("pods", ADDED): _pod_added,

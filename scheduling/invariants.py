@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
+from claims.kinds.allocated_usage import Draws, drawn_by, draws_nothing
 from claims.kinds.pods import Pod
 from claims.kinds.quota_usage import (
     IGNORED,
@@ -289,10 +290,28 @@ def _added_up(facts: ClusterFacts, quota: ResourceQuota) -> Usage:
         for held in facts.replay.live.values()
         if held.namespace == namespace and held.resource not in {PODS, CLAIMS, *IGNORED}
     ]
+    draws = _published_draws(facts) if limits.of_counters else draws_nothing
     for resource, obj, owner in found:
-        usage = usage_of(resource, obj, classes=facts.extended, owner=owner)
+        usage = usage_of(resource, obj, classes=facts.extended, owner=owner, draws=draws)
         total = plus(total, limits.share(resource, obj, usage, facts.extended))
     return total
+
+
+def _published_draws(facts: ClusterFacts) -> Draws:
+    """By the newest generation of each pool; of slices that publish one name, the first by name."""
+    slices = sorted(facts.slices, key=lambda one: (one.spec.pool.generation, one.metadata.name))
+    newest = {(one.spec.driver, one.spec.pool.name): one.spec.pool.generation for one in slices}
+    published: dict[DeviceKey, Device] = {}
+    for one in slices:
+        pool = one.spec.driver, one.spec.pool.name
+        for device in one.spec.devices if one.spec.pool.generation == newest[pool] else ():
+            published.setdefault((*pool, device.name), device)
+
+    def draws(result: DeviceRequestAllocationResult) -> Usage:
+        device = published.get((result.driver, result.pool, result.device))
+        return {} if device is None else drawn_by(device)
+
+    return draws
 
 
 # 6, 7 ----------------------------------------------------------------------------------------------------------------

@@ -80,6 +80,8 @@ _MESSAGES: Mapping[type[causes.Cause], str] = {
     causes.VolumeClaimMissing: 'persistentvolumeclaim "{0.name}" not found',
     causes.VolumeClaimNotCreated: "waiting for ephemeral volume controller to create the persistentvolumeclaim"
     ' "{0.name}"',
+    causes.QuotaUsedUp: "exceeded quota: {0.quota}, requested: {0.key}={0.requested}, used: {0.key}={0.used}, limited: "
+    "{0.key}={0.hard}",
     causes.AwaitingBinding: "waiting for binding conditions for device on node {0.node}",
     causes.Interrupted: "{0.error}",
     causes.Misconfigured: "{0.error}",
@@ -188,6 +190,8 @@ def _gist(cause: AnyCause, *, names_claim: bool) -> str:
 _PLAINER: Mapping[type[causes.Cause], str] = {
     causes.Gated: "its scheduling gates are not removed yet",
     causes.SearchStopped: "the search for devices was stopped after {0.trials} tries without an answer",
+    causes.QuotaUsedUp: "quota `{0.quota}` leaves too little of `{0.key}`: it needs {0.requested}, and {0.used} of "
+    "{0.hard} is used",
 }
 
 

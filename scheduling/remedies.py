@@ -26,7 +26,7 @@ from claims.kinds.pods import Pod
 from scheduling import policy
 from scheduling.allocator import Deadline
 from scheduling.capture import ClusterState
-from scheduling.causes import Evicting, Ineligible, NamedVictim, NotEligible, OfPreemption, Unhelpful
+from scheduling.causes import Evicting, Hold, Ineligible, NamedVictim, NotEligible, OfPreemption, Unhelpful
 from scheduling.nodes import verdict_key
 from scheduling.places import PlannedEviction
 from scheduling.preemption import Asking, Refusals, VictimSearch, age_of, ineligible, nobody_to_evict
@@ -54,6 +54,8 @@ class Remedy:
     withdrawn: tuple[Pod, ...] = ()
     again: bool = False
     postponed: bool = False
+    #: what was found would exceed a quota: nobody is evicted for it
+    held: Hold | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -79,7 +81,8 @@ class Remedies:
                 return Remedy(postponed=True)
             found = known or self._searched(state, asking, refusals)
         if isinstance(found, PlannedEviction):
-            return self._evict(state, asking, found)
+            held = state.held_by_quota(asking.pod, asking.wanting, found.allocations)
+            return Remedy(held=held) if held is not None else self._evict(state, asking, found)
         return self._wait(state, asking, refusals, found)
 
     # Evicting --------------------------------------------------------------------------------------------------------
@@ -144,6 +147,8 @@ class Remedies:
         )
         found = search.run(refusals)
         if not isinstance(found, PlannedEviction):
+            return ""
+        if state.held_by_quota(asking.pod, asking.wanting, found.allocations) is not None:
             return ""
         state.assume_withdrawn(instead_of)
         state.assume_nominated(asking.pod, found.node, found.allocations, ())

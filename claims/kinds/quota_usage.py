@@ -2,7 +2,8 @@
 
 Every object counts one for "count/RESOURCE". A pod counts what it requests and may take, until it has ended. A claim
 counts the devices that it may be given at most, by class: all of them are 32, of alternatives the worst for each class
-counts; where a class also goes by the name of an extended resource, these devices count under that name too.
+counts; where a class also goes by the name of an extended resource, these devices count under that name too. What it
+really holds counts under keys of our own (`claims.kinds.allocated_usage`).
 Source: pkg/quota/v1/evaluator/core/{pods,resource_claims,registry}.go, apiserver/pkg/quota/v1/generic/evaluator.go
 (v1.36).
 """
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from claims.kinds.allocated_usage import Draws, allocated_usage, draws_nothing, is_allocated_key, is_of_counter
 from claims.kinds.containers import Container
 from claims.kinds.pod_preparation import TERMINAL_PHASES, Amounts, Which, limits_of, qos_class, requests_of
 from claims.kinds.pods import Pod, PodAffinityTerm
@@ -61,10 +63,12 @@ def keys_of(resource: str, keys: Iterable[str], classes: ExtendedNames) -> froze
             if key in own or key in _POD_KEYS or key.startswith(HUGE_PAGES) or _is_extended_resource(key)
         )
     if resource == CLAIMS:
-        return frozenset(
-            key for key in keys if key in own or key.endswith(DEVICES) or _is_served_by_classes(key, classes)
-        )
+        return frozenset(key for key in keys if key in own or _is_of_claims(key, classes))
     return frozenset(own.intersection(keys))
+
+
+def _is_of_claims(key: str, classes: ExtendedNames) -> bool:
+    return key.endswith(DEVICES) or is_allocated_key(key) or _is_served_by_classes(key, classes)
 
 
 def _is_extended_resource(key: str) -> bool:
@@ -78,12 +82,18 @@ def _is_served_by_classes(key: str, classes: ExtendedNames) -> bool:
     return _is_extended_resource(key) and key.removeprefix(REQUESTS) in classes.values()
 
 
-def usage_of(resource: str, obj: Any, *, classes: ExtendedNames, owner: Pod | None = None) -> Usage:
-    """What `obj` counts. owner: the pod for whose extended resources a claim was made; that has counted them."""
+def usage_of(
+    resource: str, obj: Any, *, classes: ExtendedNames, owner: Pod | None = None, draws: Draws = draws_nothing
+) -> Usage:
+    """What `obj` counts. owner: the pod for whose extended resources a claim was made; that has counted them.
+
+    draws: asked where quotas limit what devices draw from counters.
+    """
     if resource == PODS:
         return _pod_usage(obj)
     if resource == CLAIMS:
-        return _claim_usage(obj, classes, {} if owner is None else _pod_usage(owner))
+        asked_for = _claim_usage(obj, classes, {} if owner is None else _pod_usage(owner))
+        return {**asked_for, **allocated_usage(obj, draws)}
     return _counted(resource)
 
 
@@ -198,6 +208,9 @@ class QuotaLimits:
     name: str
     hard: Usage
     scopes: tuple[ScopedResourceSelectorRequirement, ...] = ()
+    #: whether it limits what claims hold; what their devices draw from counters
+    of_allocations: bool = False
+    of_counters: bool = False
 
     @classmethod
     def of(cls, quota: ResourceQuota) -> QuotaLimits:
@@ -206,7 +219,13 @@ class QuotaLimits:
         if spec.scope_selector is not None:
             scopes += spec.scope_selector.match_expressions
         hard = {key: Quantity.parse(text) for key, text in spec.hard.items()}
-        return cls(name=quota.metadata.name, hard=hard, scopes=tuple(scopes))
+        return cls(
+            name=quota.metadata.name,
+            hard=hard,
+            scopes=tuple(scopes),
+            of_allocations=any(map(is_allocated_key, hard)),
+            of_counters=any(map(is_of_counter, hard)),
+        )
 
     def concerns(self, resource: str, obj: Any) -> bool:
         """Whether `obj` is in all of its scopes. Only pods are in any."""

@@ -2,7 +2,8 @@
 
 What is counted is named by keys: "count/RESOURCE.GROUP" (how many objects there are), "pods", "requests.cpu",
 "CLASS.deviceclass.resource.k8s.io/devices" (devices that claims may be given at most), "requests.NAME" (an extended
-resource). How much an object counts is `claims.kinds.quota_usage`'s business.
+resource), "manciple.dev/allocated.CLASS" (devices that claims hold: ours). How much an object counts is
+`claims.kinds.quota_usage`'s business.
 
 Sources: k8s.io/api/core/v1, ValidateResourceQuota* of pkg/apis/core/validation, pkg/apis/core/helper/helpers.go,
 pkg/registry/core/resourcequota and pkg/printers/internalversion/printers.go of Kubernetes 1.36.
@@ -15,6 +16,7 @@ from typing import Annotated
 
 from msgspec.structs import replace
 
+from claims.kinds.allocated_usage import is_allocated_key, read_key
 from manciple.wire.base import ApiObject, QuantityText, Value, always, pb, status_metadata
 from manciple.wire.errors import FieldError, immutable, invalid, required
 from manciple.wire.quantity import read_amounts
@@ -172,17 +174,19 @@ def _validate_spec(spec: ResourceQuotaSpec) -> Errors:
 
 
 def _validate_amounts(amounts: Mapping[str, str], path: Path) -> Errors:
-    return read_amounts(amounts, path, validate_name=_validate_key, is_counted=_is_counted)[1]
+    return read_amounts(amounts, path, validate_name=_validate_key, is_counted=_counts_whole_things)[1]
 
 
-def _is_counted(key: str) -> bool:
+def _counts_whole_things(key: str) -> bool:
+    if is_allocated_key(key):
+        return "_" not in key  # what is consumed and drawn may be fractions
     return key in OBJECT_COUNTS or is_extended_resource_name(key)
 
 
 def _validate_key(key: str, path: Path) -> Errors:
     found = each(check_label_key(key), path, key)
     if "/" in key:
-        return found
+        return found or _validate_allocated_key(key, path)
     if not found and not is_standard_key(key) and key != STORAGE:
         found.append(invalid(path, key, "must be a standard resource type or fully qualified"))
     if not is_standard_key(key):
@@ -190,9 +194,18 @@ def _validate_key(key: str, path: Path) -> Errors:
     return found
 
 
+def _validate_allocated_key(key: str, path: Path) -> Errors:
+    try:
+        if is_allocated_key(key):
+            read_key(key)
+    except ValueError as error:
+        return [invalid(path, key, str(error))]
+    return []
+
+
 def _unfit(hard: Iterable[str], scope: str) -> list[str]:
     """The keys that objects in `scope` cannot count for."""
-    return [key for key in hard if is_standard_key(key) and not _fits(key, scope)]
+    return [key for key in hard if is_allocated_key(key) or (is_standard_key(key) and not _fits(key, scope))]
 
 
 def _fits(key: str, scope: str) -> bool:

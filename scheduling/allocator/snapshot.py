@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from claims.kinds.resource_claims import AllocationResult, DeviceRequestAllocationResult, ResourceClaim
-from inventory.kinds.devices import DeviceClass, DeviceTaintRule, ResourceSlice
+from inventory.kinds.devices import Device, DeviceClass, DeviceTaintRule, ResourceSlice
 from inventory.kinds.taint_rules import TaintedPools, TaintRules
 from manciple.wire.quantity import Quantity
 from scheduling.allocator.pools import Catalogue, Generation, NodeDevices, PoolSlices, union
@@ -355,6 +355,15 @@ class Inventory:
     def snapshot(self) -> Snapshot:
         """The state now. Later changes to the inventory do not show in it."""
         return Snapshot(self._current(), UsageTable(self._usage, len(self._usage.entries)))
+
+    def published(self, driver: str, pool: str, name: str) -> Device | None:
+        """A device of the newest generation of its pool; of slices that publish the name, the first by name."""
+        slices = [content.published for content in self._by_pool.get(PoolKey(driver, pool), {}).values()]
+        newest = max((one.spec.pool.generation for one in slices), default=0)
+        slices = sorted(
+            (one for one in slices if one.spec.pool.generation == newest), key=lambda one: one.metadata.name
+        )
+        return next((device for one in slices for device in one.spec.devices if device.name == name), None)
 
     def _current(self) -> Catalogue:
         if not self._is_current:

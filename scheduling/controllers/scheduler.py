@@ -6,6 +6,7 @@
        3a. its claims exist, are usable, their classes exist                     PreFilter
        3b. nodes are asked for everything but new devices                        Filter (scheduling.nodes, policy)
        3c. new devices are searched on the nodes that are left                   Filter, Score (scheduling.allocator)
+           and quotas leave room for them (before the search, too)               (scheduling.quota_room)
        3d. if nothing fits: is an idle allocation of its own in the way, are     PostFilter
            less important pods (scheduling.preemption)?
        3e. what was found is assumed, so that the next pod does not find it      Reserve
@@ -273,7 +274,8 @@ def decide(state: ClusterState, pod: Pod, remedies: Remedies | None = None) -> P
         case Allocated(results=results) if placed.node is not None:
             given = {claim.metadata.uid: result for claim, result in zip(asking.wanting, results, strict=True)}
             why = _why(placed.choice)
-            return _reserve(state, Placement(pod=pod, node=placed.node.name, claims=claims, allocations=given, why=why))
+            found = Placement(pod=pod, node=placed.node.name, claims=claims, allocations=given, why=why)
+            return _within_quotas(state, found)
         case AllocationFailed(cause=cause, fatal_for_pod=True):
             return PodRefusal(pod=pod, hold=Hold(reasons=Reason.ERROR, cause=cause), condition=SCHEDULER_ERROR)
     return _refused_by_nodes(state, asking, filtered, placed.refusals, remedies)
@@ -309,6 +311,11 @@ def filter_deadline() -> Deadline:
     """When the search for one pod's devices is given up; never where the gate is off (Kubernetes' filterTimeout)."""
     gated = settings.FEATURE_GATES.get("DRASchedulerFilterTimeout", True)
     return Deadline.after(settings.SCHEDULER_FILTER_TIMEOUT if gated else math.inf)
+
+
+def _within_quotas(state: ClusterState, found: Placement) -> Placement | PodRefusal:
+    hold = state.held_by_quota(found.pod, found.claims, found.allocations)
+    return _reserve(state, found) if hold is None else _refused_outright(state, found.pod, hold)
 
 
 def _reserve(state: ClusterState, placement: Placement) -> Placement:
@@ -413,6 +420,8 @@ def _refused_by_nodes(
             run.status = "Unschedulable" if remedy.eviction is None else "Success"
         if remedy.postponed:
             return Postponed(pod=asking.pod)
+        if remedy.held is not None:
+            return _refused_outright(state, asking.pod, remedy.held)
     cause = NoNodeFits(
         nodes=len(state.nodes),
         refused=counted(told.values()),

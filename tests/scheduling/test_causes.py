@@ -68,6 +68,7 @@ CAUSES: tuple[AnyCause, ...] = (
     causes.CountersExhausted(request="gpu", wanted=2, accepted=3),
     causes.RequestsCompete(4, 3),
     causes.ConstraintsUnmet("a/b", ("matchAttribute: example.com/root",)),
+    causes.QuotaUsedUp(quota="most", key="manciple.dev/allocated.gpu", requested="1", used="2", hard="2"),
     causes.AwaitingBinding("node-1"),
     causes.BindingFailed("b", reason="Fabric", detail="no free port"),
     causes.BindingFailed("b", timed_out=True),
