@@ -10,12 +10,13 @@ What the pod says itself must be the same: otherwise anybody could go first.
 
 What a pod may ask for and is not done here is refused when it is made, so that nobody waits for it in vain. A
 RuntimeClass decides where a pod may run and what running it costs besides its containers; none is served, so a pod
-that names one is refused as where the class is missing. A group of pods that are to be scheduled together is dropped
-with a warning. (Upstream drops it without one, as its gate GenericWorkload is off.)
+that names one is refused as where the class is missing. The group of a pod is dropped with a warning while the gate
+GenericWorkload is off. (Upstream drops it without one.) A PodGroup that names a template is made only where there is
+such a template.
 
 Upstream: pkg/registry/resource/utils.go (AuthorizedForAdmin, AuthorizedForAdminStatus),
 plugin/pkg/admission/priority/admission.go, pkg/registry/scheduling/priorityclass/storage,
-plugin/pkg/admission/runtimeclass/admission.go, pkg/api/pod/util.go (dropDisabledFields).
+plugin/pkg/admission/{runtimeclass,podgroup}/admission.go, pkg/api/pod/util.go (dropDisabledFields).
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ from itertools import islice
 from msgspec import structs
 
 from claims import quotas
+from claims.kinds.pod_group_rules import POD_GROUP, WORKLOAD
+from claims.kinds.pod_groups import PodGroup, PodWorkload
 from claims.kinds.pods import Pod
 from claims.kinds.priority_classes import (
     DEFAULT_PREEMPTION_POLICY,
@@ -37,6 +40,7 @@ from claims.kinds.priority_classes import (
 from claims.kinds.quota_usage import parsed
 from claims.kinds.quotas import RESOURCE_QUOTA
 from claims.kinds.resource_claims import DeviceRequest, ResourceClaim, ResourceClaimTemplate
+from inventory.kinds import gates
 from manciple.store import hooks, objects
 from manciple.store.hooks import Write
 from manciple.store.objects import Writer
@@ -54,6 +58,7 @@ def register() -> None:
     )
     hooks.register_rule(resolve_priority, operations={"CREATE"}, resources={"pods"})
     hooks.register_rule(refuse_unserved, operations={"CREATE"}, resources={"pods"})
+    hooks.register_rule(find_template, operations={"CREATE"}, resources={POD_GROUP.resource})
     hooks.register_rule(check_default, operations={"CREATE", "UPDATE"}, resources={PRIORITY_CLASS.resource})
     hooks.register_rule(charge_quotas, operations={"CREATE", "UPDATE", "DELETE"})
     hooks.register_rule(count_new_quota, operations={"CREATE", "UPDATE"}, resources={RESOURCE_QUOTA.resource})
@@ -240,10 +245,33 @@ def refuse_unserved(_writer: Writer, write: Write) -> Pod | None:
         raise _rejected(pod, f'RuntimeClass "{pod.spec.runtime_class_name}" not found (none is served here)')
     if pod.spec.overhead:
         raise _rejected(pod, "Pod Overhead set without corresponding RuntimeClass defined Overhead")
-    if pod.spec.scheduling_group is None:
+    if pod.spec.scheduling_group is None or gates.enabled("GenericWorkload"):
         return None
-    hooks.warn("spec.schedulingGroup is dropped: pods are not scheduled as a group here")
+    hooks.warn("spec.schedulingGroup is dropped: the feature gate GenericWorkload is off")
     return structs.replace(pod, spec=structs.replace(pod.spec, scheduling_group=None))
+
+
+def find_template(writer: Writer, write: Write) -> None:
+    """Raises: Forbidden for a PodGroup of a template that does not exist."""
+    group: PodGroup = write.new
+    reference = group.spec.pod_group_template_ref
+    if reference is None or reference.workload is None:
+        return
+    workload, template = reference.workload.workload_name, reference.workload.pod_group_template_name
+    found = writer.get(WORKLOAD, group.metadata.namespace, workload)
+    why = ""
+    if not isinstance(found, PodWorkload):
+        why = f'Workload "{workload}" not found'
+    elif found.metadata.deletion_timestamp is not None:
+        why = f'Workload "{workload}" is being deleted'
+    elif all(one.name != template for one in found.spec.pod_group_templates):
+        why = f'PodGroupTemplate "{template}" not found in Workload "{workload}"'
+    if why:
+        name, details = (
+            group.metadata.name,
+            {"name": group.metadata.name, "group": POD_GROUP.group, "kind": "podgroups"},
+        )
+        raise Forbidden(f'{POD_GROUP.resource} "{name}" is forbidden: PodGroup rejected: {why}', details=details)
 
 
 def _rejected(pod: Pod, why: str) -> Forbidden:

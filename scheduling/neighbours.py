@@ -1,6 +1,6 @@
 """What pods ask of each other's places: pod affinity and anti-affinity, topology spread, host ports. PURE.
 
-Pods of one namespace with the same labels and the same affinity are one group (`PodGroup`), and a group is counted by
+Pods of one namespace with the same labels and the same affinity are one group (`AlikePods`), and a group is counted by
 node; so a question costs as much as there are groups and nodes, not pods. A pod that asks for nothing of the kind costs
 nothing where no running pod keeps others away: its rules are None.
 
@@ -53,7 +53,7 @@ class Term:
     #: further namespaces, by their labels
     namespace_labels: ParsedLabelSelector | None
 
-    def means(self, group: PodGroup, labels_of: Callable[[str], Labels]) -> bool:
+    def means(self, group: AlikePods, labels_of: Callable[[str], Labels]) -> bool:
         """labels_of: a namespace's labels."""
         if group.namespace not in self.namespaces:
             chosen = self.namespace_labels
@@ -87,7 +87,7 @@ def _narrowed(
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class PodGroup:
+class AlikePods:
     """Pods that are alike to others.
 
     near, away: what they require. wishes: (term, weight) of what they prefer; negative for what they avoid.
@@ -101,7 +101,7 @@ class PodGroup:
     wishes: tuple[tuple[Term, int], ...] = ()
 
     @classmethod
-    def of(cls, pod: Pod) -> PodGroup:
+    def of(cls, pod: Pod) -> AlikePods:
         namespace, labels = pod.metadata.namespace, pod.metadata.labels
         affinity = pod.spec.affinity or Affinity()
         near, away = affinity.pod_affinity, affinity.pod_anti_affinity
@@ -152,7 +152,7 @@ class _Placed(NamedTuple):
 class _Counted:
     """A group, and how many of its pods run on each node."""
 
-    group: PodGroup
+    group: AlikePods
     nodes: Counter[str] = field(default_factory=Counter)
 
 
@@ -188,16 +188,16 @@ class Neighbours:
             return False
         self.remove(uid)
         known = self._groups.get(placed.key)
-        self._count(uid, placed, PodGroup.of(pod) if known is None else known.group)
+        self._count(uid, placed, AlikePods.of(pod) if known is None else known.group)
         return True
 
-    def _count(self, uid: str, placed: _Placed, group: PodGroup) -> None:
+    def _count(self, uid: str, placed: _Placed, group: AlikePods) -> None:
         self._placed[uid] = placed
         self._counted(placed.key, group).nodes[placed.node] += 1
         if placed.ports:
             self._ports.setdefault(placed.node, Counter()).update(placed.ports)
 
-    def _counted(self, key: _GroupKey, group: PodGroup) -> _Counted:
+    def _counted(self, key: _GroupKey, group: AlikePods) -> _Counted:
         known = self._groups.get(key)
         if known is None:
             known = self._groups[key] = _Counted(group)
@@ -376,7 +376,7 @@ class _Question:
     nodes: Mapping[str, Node]
 
     def rules(self, ports: tuple[HostPort, ...]) -> NeighbourRules:
-        own = PodGroup.of(self.pod)
+        own = AlikePods.of(self.pod)
         hard, loose = self._spread(own)
         return NeighbourRules(
             ports=ports,
@@ -410,7 +410,7 @@ class _Question:
                 found[key, value] += pods
         return found
 
-    def _near(self, own: PodGroup) -> tuple[tuple[str, frozenset[str] | None], ...]:
+    def _near(self, own: AlikePods) -> tuple[tuple[str, frozenset[str] | None], ...]:
         """A pod counts where all terms mean it. The first of pods that want to be together may start anywhere."""
         labels_of = self.neighbours.labels_of
         meant = [one for one in self.neighbours.groups() if all(term.means(one.group, labels_of) for term in own.near)]
@@ -419,7 +419,7 @@ class _Question:
             return tuple((term.key, None) for term in own.near)
         return tuple((key, frozenset(values)) for key, values in near.items())
 
-    def _kept_away(self, own: PodGroup) -> Iterator[Topology]:
+    def _kept_away(self, own: AlikePods) -> Iterator[Topology]:
         """Where pods run that keep this one away."""
         labels_of = self.neighbours.labels_of
         for counted in self.neighbours.keeping():
@@ -427,7 +427,7 @@ class _Question:
                 if term.means(own, labels_of):
                     yield from self._of(counted, term.key)
 
-    def _wishes(self, own: PodGroup) -> Counter[Topology]:
+    def _wishes(self, own: AlikePods) -> Counter[Topology]:
         """What the pod would rather, and what those that run would rather have of it."""
         labels_of = self.neighbours.labels_of
         found: Counter[Topology] = Counter()
@@ -442,13 +442,13 @@ class _Question:
 
     # Spread ----------------------------------------------------------------------------------------------------------
 
-    def _spread(self, own: PodGroup) -> tuple[tuple[Spread, ...], tuple[Spread, ...]]:
+    def _spread(self, own: AlikePods) -> tuple[tuple[Spread, ...], tuple[Spread, ...]]:
         constraints = self.pod.spec.topology_spread_constraints
         hard = [one for one in constraints if one.when_unsatisfiable == "DoNotSchedule"]
         loose = [one for one in constraints if one.when_unsatisfiable != "DoNotSchedule"]
         return tuple(self._counted(own, hard)), tuple(self._counted(own, loose))
 
-    def _counted(self, own: PodGroup, constraints: Sequence[TopologySpreadConstraint]) -> Iterator[Spread]:
+    def _counted(self, own: AlikePods, constraints: Sequence[TopologySpreadConstraint]) -> Iterator[Spread]:
         """Only nodes that have all the labels count, and where the pod could run as far as the constraint says."""
         keys = {one.topology_key for one in constraints}
         labelled = {name: node for name, node in self.nodes.items() if keys <= node.metadata.labels.keys()}

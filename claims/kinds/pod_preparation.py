@@ -37,6 +37,7 @@ from claims.kinds.volumes import (
     VolumeProjection,
     VolumeSource,
 )
+from inventory.kinds import gates
 from manciple.wire.base import status_metadata
 from manciple.wire.quantity import Quantity
 
@@ -250,6 +251,8 @@ def gate_conditions(spec: PodSpec) -> tuple[PodCondition, ...]:
 def update_pod(new: Pod, old: Pod) -> Pod:
     """The status and the priority stay; a pod whose last gate was removed is no longer shown as gated."""
     spec = with_defaults(new.spec)
+    if old.spec.scheduling_group is None and spec.scheduling_group and not gates.enabled("GenericWorkload"):
+        spec = replace(spec, scheduling_group=None)
     spec = replace(
         spec,
         tolerations=spec.tolerations + missing_tolerations(spec.tolerations),

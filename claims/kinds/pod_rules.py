@@ -28,6 +28,7 @@ from claims.kinds.pods import (
 )
 from claims.kinds.source_rules import validate_source
 from claims.kinds.volumes import Volume, VolumeSource
+from inventory.kinds import gates
 from inventory.kinds.node_rules import (
     TAINT_EFFECTS,
     validate_node_selector,
@@ -200,7 +201,18 @@ def _validate_spec(spec: PodSpec, metadata: ObjectMeta) -> Errors:
     found += validate_tolerations(spec.tolerations, SPEC.child("tolerations"))
     found += validate_spreading(spec.topology_spread_constraints, SPEC.child("topologySpreadConstraints"))
     found += read_amounts(spec.overhead, SPEC.child("overhead"))[1]
+    found += _validate_group(spec)
     return found + _validate_seconds(spec)
+
+
+def _validate_group(spec: PodSpec) -> Errors:
+    """With its gate off it is dropped, or was checked when it was on."""
+    if spec.scheduling_group is None or not gates.enabled("GenericWorkload"):
+        return []
+    path, name = SPEC.child("schedulingGroup", "podGroupName"), spec.scheduling_group.pod_group_name
+    if name is None:
+        return [invalid(path, None, "must specify one of: `podGroupName`")]
+    return each(check_dns_subdomain(name), path, name)
 
 
 def _validate_volumes(spec: PodSpec) -> Errors:

@@ -1,5 +1,5 @@
-"""The kinds of the claims, as the API server serves them: ResourceClaim, ResourceClaimTemplate and Pod; PriorityClass
-and ResourceQuota stand in modules of their own.
+"""The kinds of the claims, as the API server serves them: ResourceClaim, ResourceClaimTemplate and Pod; PriorityClass,
+ResourceQuota, Workload and PodGroup stand in modules of their own.
 
 How claims are stored (defaults, and what an update may take from the client), and the columns of `kubectl get`; how
 pods are stored is in `pod_preparation`. Source: pkg/apis/resource/v1/defaults.go,
@@ -15,7 +15,7 @@ from typing import TypeVar
 from msgspec import structs
 from msgspec.structs import replace
 
-from claims.kinds import claim_rules, pod_preparation, pod_rules
+from claims.kinds import claim_rules, pod_group_rules, pod_preparation, pod_rules
 from claims.kinds.containers import Container
 from claims.kinds.conversion import CLAIM_VERSIONS, TEMPLATE_VERSIONS
 from claims.kinds.pod_preparation import TERMINAL_PHASES
@@ -365,4 +365,11 @@ POD = Kind(
     description="Containers that run together on one node.",
 )
 
-KINDS: tuple[Kind, ...] = (RESOURCE_CLAIM, RESOURCE_CLAIM_TEMPLATE, POD, PRIORITY_CLASS, RESOURCE_QUOTA)
+KINDS: tuple[Kind, ...] = (
+    RESOURCE_CLAIM,
+    RESOURCE_CLAIM_TEMPLATE,
+    POD,
+    PRIORITY_CLASS,
+    RESOURCE_QUOTA,
+    *pod_group_rules.KINDS,
+)

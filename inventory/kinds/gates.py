@@ -45,7 +45,10 @@ KNOWN: Mapping[str, Gate] = MappingProxyType(
         "DRAResourceClaimDeviceStatus": Gate("BETA", True),
         "DRAResourcePoolStatus": Gate("ALPHA", False),
         "DRASchedulerFilterTimeout": Gate("BETA", True),
+        "DRAWorkloadResourceClaims": Gate("ALPHA", False, needs=("GenericWorkload",)),
         "DynamicResourceAllocation": Gate("GA", True, locked=True),
+        "GangScheduling": Gate("ALPHA", False, needs=("GenericWorkload",)),
+        "GenericWorkload": Gate("ALPHA", False),
     }
 )
 

@@ -35,7 +35,7 @@ def test_a_group_of_pods_is_dropped_with_a_warning() -> None:
     cluster = Cluster()
     with hooks.collecting() as told:
         cluster.create(with_spec(make_pod("web"), scheduling_group=PodSchedulingGroup(pod_group_name="all")))
-    assert told.warnings == ("spec.schedulingGroup is dropped: pods are not scheduled as a group here",)
+    assert told.warnings == ("spec.schedulingGroup is dropped: the feature gate GenericWorkload is off",)
     found = cluster.find(Pod, "web")
     assert found is not None
     assert found.spec.scheduling_group is None

@@ -62,7 +62,7 @@ CORE, APPS, BATCH, EXTENSIONS = "", "apps", "batch", "extensions"
 AUTHENTICATION, AUTHORIZATION = "authentication.k8s.io", "authorization.k8s.io"
 AUTOSCALING, CERTIFICATES, COORDINATION = "autoscaling", "certificates.k8s.io", "coordination.k8s.io"
 DISCOVERY, EVENTS, NETWORKING, POLICY = "discovery.k8s.io", "events.k8s.io", "networking.k8s.io", "policy"
-RESOURCE, STORAGE = "resource.k8s.io", "storage.k8s.io"
+RESOURCE, SCHEDULING, STORAGE = "resource.k8s.io", "scheduling.k8s.io", "storage.k8s.io"
 MANCIPLE = "manciple.dev"
 
 
@@ -203,12 +203,14 @@ _PEOPLE = (
         "manciple:aggregate-to-view",
         _rule(("get",), CORE, "pods/explain"),
         _rule(("get",), RESOURCE, "resourceclaims/explain"),
+        _rule(READ, SCHEDULING, "podgroups podgroups/status workloads"),
         into="view",
     ),
     _role(
         "manciple:aggregate-to-edit",
         _rule(("create",), CORE, "pods/simulate"),
         _rule(("create",), RESOURCE, "resourceclaims/simulate"),
+        _rule(WRITE, SCHEDULING, "podgroups workloads"),
         into="edit",
     ),
     _role(
@@ -240,22 +242,16 @@ _EVERYBODY = (
     ),
     _role(
         "system:discovery",
-        _paths(
-            "/api /api/* /apis /apis/* /healthz /livez /openapi /openapi/* /readyz /version /version/",
-        ),
+        _paths("/api /api/* /apis /apis/* /healthz /livez /openapi /openapi/* /readyz /version /version/"),
     ),
     _role(
         "system:monitoring",
-        _paths(
-            "/flagz /healthz /healthz/* /livez /livez/* /metrics /metrics/slis /readyz /readyz/* /statusz",
-        ),
+        _paths("/flagz /healthz /healthz/* /livez /livez/* /metrics /metrics/slis /readyz /readyz/* /statusz"),
         _rule(("get",), CORE, "nodes/metrics"),
     ),
     _role(
         "system:service-account-issuer-discovery",
-        _paths(
-            "/.well-known/openid-configuration /.well-known/openid-configuration/ /openid/v1/jwks /openid/v1/jwks/",
-        ),
+        _paths("/.well-known/openid-configuration /.well-known/openid-configuration/ /openid/v1/jwks /openid/v1/jwks/"),
     ),
     _role("system:public-info-viewer", _paths("/healthz /livez /readyz /version /version/")),
 )
@@ -299,14 +295,8 @@ _NODES = (
         _rule(("create", *READ), CERTIFICATES, "podcertificaterequests"),
     ),
     _role("system:node-bootstrapper", _rule(("create", *READ), CERTIFICATES, _REQUESTS)),
-    _role(
-        _NODE_CLIENT,
-        _rule(("create",), CERTIFICATES, f"{_REQUESTS}/nodeclient"),
-    ),
-    _role(
-        _SELF_NODE_CLIENT,
-        _rule(("create",), CERTIFICATES, f"{_REQUESTS}/selfnodeclient"),
-    ),
+    _role(_NODE_CLIENT, _rule(("create",), CERTIFICATES, f"{_REQUESTS}/nodeclient")),
+    _role(_SELF_NODE_CLIENT, _rule(("create",), CERTIFICATES, f"{_REQUESTS}/selfnodeclient")),
     _role(
         "system:node-problem-detector",
         _rule(("get",), CORE, "nodes"),
@@ -319,6 +309,7 @@ _NODES = (
 
 
 CONTROLLER = "system:controller:"
+POD_GROUP_STATUS, POD_GROUP_PROTECTION = "manciple:pod-group-status", "manciple:pod-group-protection"
 
 _CONTROL_PLANE = (
     _role(
@@ -432,22 +423,17 @@ _CONTROL_PLANE = (
         _rule(("update",), CORE, "resourcequotas/status"),
         _EVENTS_RULE,
     ),
-    _role(
-        f"{CONTROLLER}root-ca-cert-publisher",
-        _rule(("create", "update"), CORE, "configmaps"),
-        _EVENTS_RULE,
-    ),
-    _role(
-        f"{CONTROLLER}service-account-controller",
-        _rule(("create",), CORE, "serviceaccounts"),
-        _EVENTS_RULE,
-    ),
+    _role(f"{CONTROLLER}root-ca-cert-publisher", _rule(("create", "update"), CORE, "configmaps"), _EVENTS_RULE),
+    _role(f"{CONTROLLER}service-account-controller", _rule(("create",), CORE, "serviceaccounts"), _EVENTS_RULE),
     _role(
         f"{CONTROLLER}validatingadmissionpolicy-status-controller",
         _rule(READ, "admissionregistration.k8s.io", "validatingadmissionpolicies"),
         _rule(("get", *CHANGE), "admissionregistration.k8s.io", "validatingadmissionpolicies/status"),
         _EVENTS_RULE,
     ),
+    # What upstream adds to the roles of others where pods are scheduled in groups.
+    _role(POD_GROUP_STATUS, _rule(READ, SCHEDULING, "podgroups"), _rule(CHANGE, SCHEDULING, "podgroups/status")),
+    _role(POD_GROUP_PROTECTION, _rule(("update", *READ), SCHEDULING, "podgroups")),
 )
 
 # All of them ----------------------------------------------------------------------------------------------------------
@@ -472,6 +458,15 @@ BINDINGS: tuple[ClusterRoleBinding, ...] = (
     _binding("manciple:node-join", _group(BOOTSTRAPPERS), role=_NODE_CLIENT),
     _binding("manciple:node-renewal", _group(NODES), role=_SELF_NODE_CLIENT),
     _binding(SCHEDULER.name, Subject(kind=USER, api_group=GROUP, name=SCHEDULER.name)),
+    _binding(
+        POD_GROUP_STATUS,
+        Subject(kind=USER, api_group=GROUP, name=SCHEDULER.name),
+        Subject(kind=SERVICE_ACCOUNT, name="resource-claim-controller", namespace=SYSTEM_NAMESPACE),
+    ),
+    _binding(
+        POD_GROUP_PROTECTION,
+        Subject(kind=SERVICE_ACCOUNT, name="podgroup-protection-controller", namespace=SYSTEM_NAMESPACE),
+    ),
     *(
         _binding(
             role.metadata.name,

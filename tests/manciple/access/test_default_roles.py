@@ -25,7 +25,11 @@ UPSTREAM: dict[str, list[dict[str, Any]]] = json.loads(conformance.read("rbac_de
 #: Those that gather our own rules besides.
 EXPLAIN = {("pods/explain",), ("resourceclaims/explain",)}
 SIMULATE = {("pods/simulate",), ("resourceclaims/simulate",)}
-GATHERED = {"view": EXPLAIN, "edit": EXPLAIN | SIMULATE, "admin": EXPLAIN | SIMULATE}
+#: Upstream adds them with the gate GenericWorkload.
+GROUPS, CHANGED_GROUPS = {("podgroups", "podgroups/status", "workloads")}, {("podgroups", "workloads")}
+VIEWED = EXPLAIN | GROUPS
+EDITED = VIEWED | SIMULATE | CHANGED_GROUPS
+GATHERED = {"view": VIEWED, "edit": EDITED, "admin": EDITED}
 #: Of parts that do not exist here.
 OF_OTHERS = {"system:kube-controller-manager", "system:kube-dns", "system:node-proxier", "system:volume-scheduler"}
 #: Upstream makes them while a feature is on that is off there.

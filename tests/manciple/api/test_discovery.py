@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from inventory.kinds import gates
+from manciple.api import openapi
 from manciple.wire import wireformat
 from tests.manciple.api.requests import Api
 
@@ -185,3 +187,21 @@ def test_openapi_v2_is_refused_in_other_forms(api: Api) -> None:
 @pytest.mark.parametrize("path", ["/openapi/v3/apis/nonsense/v1", "/openapi/v4", "/apis/nonsense"])
 def test_what_is_not_served_has_no_document(api: Api, path: str) -> None:
     assert api.get(path).code == 404
+
+
+def test_groups_of_pods_are_there_while_their_gate_is_on(api: Api) -> None:
+    at = "/apis/scheduling.k8s.io/v1alpha2"
+    pods = f"{at}/namespaces/default/podgroups"
+    assert [api.get(path).code for path in (at, pods, f"/openapi/v3{at}")] == [404, 404, 404]
+    openapi.document.cache_clear()
+    try:
+        with gates.using(GenericWorkload=True):
+            assert list(resources(api, at)) == ["workloads", "podgroups", "podgroups/status"]
+            assert api.get(pods).json["items"] == []
+            schemas = api.get(f"/openapi/v3{at}").json["components"]["schemas"]
+            assert {"io.k8s.api.scheduling.v1alpha2.PodGroup", "io.k8s.api.scheduling.v1alpha2.Workload"} <= set(
+                schemas
+            )
+    finally:
+        openapi.document.cache_clear()
+    assert api.get(pods).code == 404

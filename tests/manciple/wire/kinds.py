@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from claims.kinds import conversion as claim_conversion
-from claims.kinds import pods, quotas, resource_claims
+from claims.kinds import pod_groups, pods, quotas, resource_claims
 from inventory.kinds import conversion as slice_conversion
 from inventory.kinds import devices, nodes, pool_statuses
 from manciple.wire import machinery, reviews
@@ -31,6 +31,8 @@ TYPES: dict[tuple[str, str], type[ApiObject]] = {
     **{("resource.k8s.io/v1beta1", type_.__name__): type_ for type_ in _V1BETA1},
     ("resource.k8s.io/v1alpha3", "DeviceTaintRule"): devices.DeviceTaintRule,
     ("resource.k8s.io/v1alpha3", "ResourcePoolStatusRequest"): pool_statuses.ResourcePoolStatusRequest,
+    ("scheduling.k8s.io/v1alpha2", "PodGroup"): pod_groups.PodGroup,
+    ("scheduling.k8s.io/v1alpha2", "Workload"): pod_groups.PodWorkload,
     ("coordination.k8s.io/v1", "Lease"): machinery.Lease,
     ("policy/v1", "Eviction"): machinery.Eviction,
     ("authorization.k8s.io/v1", "SelfSubjectAccessReview"): reviews.SelfSubjectAccessReview,
