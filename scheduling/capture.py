@@ -12,17 +12,20 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import partial
 from itertools import islice
 from typing import Any, ClassVar
 
-from msgspec import structs
-
 from claims.kinds.allocated_usage import drawn_by
 from claims.kinds.pods import Pod
 from claims.kinds.quotas import ResourceQuota
-from claims.kinds.resource_claims import AllocationResult, DeviceRequestAllocationResult, ResourceClaim
+from claims.kinds.resource_claims import (
+    EXTENDED_CLAIM_ANNOTATION,
+    AllocationResult,
+    DeviceRequestAllocationResult,
+    ResourceClaim,
+)
 from inventory.kinds.devices import DeviceClass, DeviceTaintRule, ResourceSlice
 from inventory.kinds.nodes import Node
 from inventory.kinds.taint_rules import TaintedPools
@@ -35,12 +38,13 @@ from manciple.wire.quantity import Quantity
 from scheduling import hints, pod_claims
 from scheduling.allocator import Features, Inventory, Snapshot
 from scheduling.causes import Hold
+from scheduling.extended_resources import IN_MEMORY, Extended, owner_uid
 from scheduling.hints import About, News
 from scheduling.messages import SCHEDULER_NAME
 from scheduling.nodes import NodeTable
 from scheduling.places import PlacedPod, PlacedPods, Rooms
 from scheduling.plans import Drift, Placement
-from scheduling.pod_claims import consumer, is_done, is_reserved_for
+from scheduling.pod_claims import ServingClasses, is_done
 from scheduling.queue import Candidate
 from scheduling.quota_room import QuotaRoom
 from scheduling.resources import CLAIMS, CLASSES, NAMESPACES, NODES, PODS, QUOTAS, SLICES, TAINT_RULES, Key
@@ -56,12 +60,16 @@ class ClusterState(View):
     resources: ClassVar[Sequence[str]] = (*(NAMESPACES, QUOTAS, NODES, CLASSES, TAINT_RULES, SLICES, CLAIMS, PODS),)
 
     def __init__(self, features: Features | None = None) -> None:
-        self.nodes = NodeTable()
+        features = features or Features()
+        #: which class serves which extended resource
+        self.serving = ServingClasses(enabled=features.extended_resources)
+        self.nodes = NodeTable(self.serving.by_resource)
         #: uid -> pod that wants a node from this scheduler
         self.pending: dict[str, Pod] = {}
         self._inventory = Inventory(features)
         self._claims: dict[Key, ResourceClaim] = {}
-        self._classes: set[str] = set()
+        #: pod uid -> the claim that exists for its extended resources
+        self._special: dict[str, Key] = {}
         #: slice name -> (driver, pool), of the slices with shared counters or devices that consume some
         self._counting: dict[str, tuple[str, str]] = {}
         #: the overlay: claims as they will be, and the pods placed
@@ -135,11 +143,12 @@ class ClusterState(View):
         """
         made = ClusterState()
         made.revision = made._news_floor = self.revision
-        made.nodes = self.nodes.copied()
+        made.serving = self.serving.copied()
+        made.nodes = self.nodes.copied(made.serving.by_resource)
         made.pending = dict(self.pending)
         made._inventory = self._inventory.copied()
         made._claims = dict(self._claims)
-        made._classes = set(self._classes)
+        made._special = dict(self._special)
         made._counting = dict(self._counting)
         made._assumed_claims = dict(self._assumed_claims)
         made._assumed_pods = dict(self._assumed_pods)
@@ -235,12 +244,12 @@ class ClusterState(View):
 
     def _apply_class(self, device_class: DeviceClass) -> None:
         self._inventory.apply_class(device_class)
-        self._classes.add(device_class.metadata.name)
+        self.serving.put(device_class)
         self.drift.rules = True
 
     def _forget_class(self, device_class: DeviceClass) -> None:
         self._inventory.remove_class(device_class.metadata.name)
-        self._classes.discard(device_class.metadata.name)
+        self.serving.remove(device_class.metadata.name)
         self.drift.rules = True
 
     def _apply_taint_rule(self, rule: DeviceTaintRule) -> None:
@@ -292,10 +301,14 @@ class ClusterState(View):
         elif assumed is not None:
             self._inventory.apply_claim(claim)
         self._claims[claim.key] = claim
+        if EXTENDED_CLAIM_ANNOTATION in claim.metadata.annotations:
+            self._special[owner_uid(claim)] = claim.key
 
     def _forget_claim(self, claim: ResourceClaim) -> None:
         self._claims.pop(claim.key, None)
         self._assumed_claims.pop(claim.key, None)
+        if EXTENDED_CLAIM_ANNOTATION in claim.metadata.annotations:
+            self._special.pop(owner_uid(claim), None)
         self._inventory.remove_claim(claim.metadata.uid)
 
     # What the queue asks (queue.View) --------------------------------------------------------------------------------
@@ -308,11 +321,11 @@ class ClusterState(View):
         return list(islice(self._news, older, None))
 
     def candidates(self) -> Iterable[Candidate]:
-        return (_candidate(pod) for pod in self.pending.values())
+        return (Candidate.of(pod) for pod in self.pending.values())
 
     def candidate(self, uid: str) -> Candidate | None:
         pod = self.pending.get(uid)
-        return None if pod is None else _candidate(pod)
+        return None if pod is None else Candidate.of(pod)
 
     def pre_enqueue(self, uid: str) -> Hold | None:
         pod = self.pending.get(uid)
@@ -328,7 +341,7 @@ class ClusterState(View):
     def pre_filter(self, pod: Pod) -> tuple[ResourceClaim, ...] | Hold:
         """The pod's claims, without the alternatives that its namespace's quotas leave no room for."""
         claims, namespace = (
-            pod_claims.pre_filter(pod, self._finder(pod), self._classes.__contains__),
+            pod_claims.pre_filter(pod, self._finder(pod), self.serving.own.__contains__),
             pod.metadata.namespace,
         )
         if isinstance(claims, Hold) or self._quotas is None or not self._quotas.limits(namespace):
@@ -346,6 +359,13 @@ class ClusterState(View):
     def _drawn(self, result: DeviceRequestAllocationResult) -> Mapping[str, Quantity]:
         device = self._inventory.published(result.driver, result.pool, result.device)
         return {} if device is None else drawn_by(device)
+
+    def extended(self, pod: Pod) -> Extended | None:
+        """What `pod` asks for by the names of extended resources that devices serve; None where it does not."""
+        key = self._special.get(pod.metadata.uid)
+        if key is None and not self.serving.serve(pod):
+            return None
+        return Extended.of(pod, self.serving, self.claim(*key) if key is not None else None)
 
     def snapshot(self) -> Snapshot:
         return self._inventory.snapshot()
@@ -375,7 +395,7 @@ class ClusterState(View):
         if self._quotas is not None:
             self._quotas.assume(pod.metadata.namespace, placement.claims, placement.allocations)
         for claim in placement.claims:
-            self._assumed_claims[claim.key] = _as_placed(claim, placement)
+            self._assumed_claims[_assumed_key(claim)] = placement.applied_to(claim)
 
     @contextmanager
     def trying(self, pod: Pod) -> Iterator[None]:
@@ -470,25 +490,6 @@ def _wants_a_node(pod: Pod) -> bool:
     return (pod.spec.scheduler_name or SCHEDULER_NAME) == SCHEDULER_NAME
 
 
-def _as_placed(claim: ResourceClaim, placement: Placement) -> ResourceClaim:
-    """`claim` as the commit of `placement` will leave it."""
-    status = claim.status
-    if allocation := placement.allocations.get(claim.metadata.uid):
-        status = structs.replace(status, allocation=allocation)
-    if not is_reserved_for(claim, placement.pod.metadata.uid):
-        status = structs.replace(status, reserved_for=(*status.reserved_for, consumer(placement.pod)))
-    return structs.replace(claim, status=status)
-
-
-def _candidate(pod: Pod) -> Candidate:
-    meta = pod.metadata
-    created = datetime.fromisoformat(meta.creation_timestamp) if meta.creation_timestamp else datetime.now(UTC)
-    return Candidate(
-        uid=meta.uid,
-        namespace=meta.namespace,
-        name=meta.name,
-        generation=meta.generation,
-        priority=pod.spec.priority or 0,
-        created_at=created,
-        revision=int(meta.resource_version or 0),
-    )
+def _assumed_key(claim: ResourceClaim) -> Key:
+    """Claims that exist in memory alone have one name, but uids of their own."""
+    return (claim.metadata.namespace, claim.metadata.uid) if claim.metadata.name == IN_MEMORY else claim.key

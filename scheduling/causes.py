@@ -106,6 +106,13 @@ class BindingFailed(Cause, frozen=True):
     timed_out: bool = False
 
 
+class ClaimNotMade(Cause, frozen=True):
+    """The claim for the extended resources of a pod was refused. pod: `namespace/name`; error: who refused says why."""
+
+    pod: str
+    error: str
+
+
 class Interrupted(Cause, frozen=True):
     """The attempt was overtaken, or broke; the pod is tried again."""
 
@@ -387,7 +394,7 @@ class NoNodeFits(Cause, frozen=True, kw_only=True):
     deallocated: bool = False
 
 
-AnyCause = OfPod | OfDevices | OfNode | NoNodeFits | AwaitingBinding | BindingFailed | Interrupted
+AnyCause = OfPod | OfDevices | OfNode | NoNodeFits | AwaitingBinding | BindingFailed | ClaimNotMade | Interrupted
 
 _encoder = msgspec.json.Encoder()
 _decoder: msgspec.json.Decoder[AnyCause] = msgspec.json.Decoder(AnyCause)
@@ -445,6 +452,11 @@ NAMES = {reason: str(reason.name).lower().replace("_", "-") for reason in Reason
 def claim_key(namespace: str, name: str) -> str:
     """What a pod awaits when it waits for one claim."""
     return f"claim:{namespace}/{name}"
+
+
+def resource_key(name: str) -> str:
+    """What a pod awaits when it waits for a DeviceClass that serves an extended resource."""
+    return f"resource:{name}"
 
 
 def class_key(name: str) -> str:

@@ -33,13 +33,14 @@ from manciple.telemetry.logs import about
 from manciple.wire.base import timestamp
 from manciple.wire.errors import ApiError, Conflict
 from manciple.wire.identity import SCHEDULER
-from scheduling import event_recorder, messages, pod_claims, queue
+from scheduling import event_recorder, messages, pod_claims, queue, special_claims
 from scheduling.attempts import binding_ended
 from scheduling.capture import ClusterState
 from scheduling.causes import AnyCause, Hold, Interrupted
 from scheduling.controllers.reservations import FINALIZER, deallocated
 from scheduling.coordination import looked_after
 from scheduling.event_recorder import EventNote
+from scheduling.extended_resources import IN_MEMORY, generate_name, owner_uid
 from scheduling.places import PlacedPod, PlannedEviction
 from scheduling.plans import (
     SCHEDULING_GATED,
@@ -78,6 +79,7 @@ def commit(
 
     undecided: how it ended for the pods of the batch about which there was nothing to decide.
     """
+    decisions = [special_claims.ask(decision) if _is_special(decision) else decision for decision in decisions]
     try:
         return _commit_together(state, decisions, undecided=undecided, revision=revision, now=now)
     except (IntegrityError, Conflict):
@@ -86,6 +88,11 @@ def commit(
     for decision in decisions:
         outcomes += _commit_alone(state, decision, revision=revision, now=now)
     return outcomes
+
+
+def _is_special(decision: Decision) -> bool:
+    """Whether it makes a claim for extended resources."""
+    return isinstance(decision, Placement) and decision.special is not None
 
 
 def _commit_alone(state: ClusterState, decision: Decision, *, revision: int, now: datetime) -> list[Outcome]:
@@ -108,6 +115,8 @@ def _commit_together(
     ):
         state.advance()
         batch = _Batch(state, writer, now)
+        if special := [one.pod for one in decisions if _is_special(one)]:
+            writer.draw_names(kind(CLAIMS), [(pod.metadata.namespace, generate_name(pod)) for pod in special])
         outcomes: list[Outcome] = [*undecided, *map(batch.write, decisions)]
         queue.settle(outcomes, revision=revision, now=now)
     state.absorb(writer.written)
@@ -119,10 +128,18 @@ def _reads(decisions: Sequence[Decision]) -> Wanted:
     placements = [decision for decision in decisions if isinstance(decision, Placement)]
     return to_read(
         (kind(PODS), [*map(_key_of, decisions), *_others(decisions)]),
-        (kind(CLAIMS), [claim.key for placement in placements for claim in placement.claims]),
+        (kind(CLAIMS), [claim.key for placement in placements for claim in _claims_of(placement)]),
         (kind(EVENTS), [event_recorder.key_of(note) for note in map(_note, decisions) if note is not None]),
         (kind(NAMESPACES), [("", decision.pod.metadata.namespace) for decision in decisions]),
     )
+
+
+def _claims_of(placement: Placement) -> Iterator[ResourceClaim]:
+    """Those that are written already."""
+    special, outdated = placement.special, placement.outdated
+    yield from (one for one in placement.claims if special is None or one.metadata.name != IN_MEMORY)
+    if outdated is not None:
+        yield outdated
 
 
 def _key_of(decision: Decision) -> Key:
@@ -158,6 +175,8 @@ class _Batch:
         try:
             with self._writer.savepoint():
                 return self._carry_out(pod, decision)
+        except special_claims.NotMade as why:
+            return self._refuse(pod, special_claims.refusal(pod, str(why)))
         except ApiError as error:
             # Where others have used up a quota meanwhile, the next attempt finds it so, and waits for it.
             overtaken = isinstance(error, (Conflict, QuotaExceeded))
@@ -199,6 +218,10 @@ class _Batch:
             self._check(pod, placement)
             given = placement.allocations
             claims = [self._bind_claim(claim, pod, given.get(claim.metadata.uid)) for claim in placement.claims]
+            if placement.outdated is not None:
+                special_claims.give_back(self._writer, placement.outdated)
+            if placement.special is not None or placement.outdated is not None:
+                pod = special_claims.with_claim(pod, placement, claims)
         if awaited := [claim for claim in claims if not pod_claims.is_ready_to_bind(claim)]:
             return self._nominate(pod, placement, awaited)
         bound = scheduled(pod, placement.node, timestamp(self._now))
@@ -231,10 +254,14 @@ class _Batch:
         state.rooms.yield_to(pod.spec.priority or 0)
         if placement.node in state.drift.nodes and not state.nodes.fits(placement.pod, placement.node):
             raise Conflict.of(PODS, name, f"node {placement.node} has changed")
+        if placement.special is not None or state.extended(placement.pod) is not None:
+            special_claims.check(state, placement)
 
     def _bind_claim(self, known: ResourceClaim, pod: Pod, allocation: AllocationResult | None) -> ResourceClaim:
         """Give `known`, as it is now, its allocation and the reservation for `pod`; returns it as it is then."""
         name = known.metadata.name
+        if name == IN_MEMORY:
+            return self._make_claim(known, pod, allocation)
         claim = self._read(CLAIMS, ResourceClaim, known)
         if claim is None or claim.metadata.deletion_timestamp is not None:
             raise Conflict.of(CLAIMS, name, "the claim was deleted in the meantime")
@@ -245,10 +272,15 @@ class _Batch:
         if not is_reserved_for(claim, pod.metadata.uid):
             if not can_be_reserved(claim):
                 raise Conflict.of(CLAIMS, name, messages.CLAIM_IN_USE)
-            reserved = (*claim.status.reserved_for, consumer(pod))
-            claim = structs.replace(claim, status=structs.replace(claim.status, reserved_for=reserved))
+            claim = _reserved(claim, pod)
         self._writer.update(kind(CLAIMS), claim)
         return claim
+
+    def _make_claim(self, claim: ResourceClaim, pod: Pod, allocation: AllocationResult | None) -> ResourceClaim:
+        """Write the claim for the pod's extended resources, which existed in memory until now."""
+        if allocation is None:
+            raise Conflict.of(CLAIMS, claim.metadata.generate_name, "nothing was allocated for it")
+        return special_claims.make(self._writer, claim, _reserved(self._allocated(claim, allocation), pod))
 
     def _allocated(self, claim: ResourceClaim, allocation: AllocationResult) -> ResourceClaim:
         if claim.status.allocation is not None:
@@ -271,6 +303,8 @@ class _Batch:
         for other in refusal.withdrawn:
             _withdraw_nomination(self._writer, other)
         told = not_scheduled(pod, reason=refusal.condition, message=refusal.message, now=timestamp(self._now))
+        if any(map(owner_uid, refusal.deallocate)):
+            told = special_claims.without_claim(told)
         self._writer.update(kind(PODS), nominated(told, refusal.nominate), subresource="status")
         self._tell(pod, refusal)
         given_back = [self._deallocate(claim, pod) for claim in refusal.deallocate]
@@ -287,7 +321,9 @@ class _Batch:
         state = self._state
         with state.trying(known):
             claims = state.pre_filter(known)
-            helps = not isinstance(claims, Hold) and still_helps(state, Asking.of(known, claims), eviction, self._now)
+            helps = not isinstance(claims, Hold) and still_helps(
+                state, Asking.of(known, claims, state.extended(known)), eviction, self._now
+            )
         if not helps or pod.metadata.deletion_timestamp is not None:
             raise Conflict.of(PODS, pod.metadata.name, "the pods in its way have changed")
         _Evictions(self._writer, preemptor=pod, node=eviction.node, now=self._now).evict(eviction.victims)
@@ -302,7 +338,10 @@ class _Batch:
             return False
         if any(entry.uid != pod.metadata.uid for entry in claim.status.reserved_for):
             return False
-        self._writer.update(kind(CLAIMS), deallocated(claim))
+        if owner_uid(claim):
+            special_claims.give_back(self._writer, claim)
+        else:
+            self._writer.update(kind(CLAIMS), deallocated(claim))
         return True
 
     def _tell(self, pod: Pod, decision: Decision) -> None:
@@ -328,6 +367,11 @@ def _note(decision: Decision) -> EventNote | None:
         component=component,
         cause=decision.hold.cause,
     )
+
+
+def _reserved(claim: ResourceClaim, pod: Pod) -> ResourceClaim:
+    reserved = (*claim.status.reserved_for, consumer(pod))
+    return structs.replace(claim, status=structs.replace(claim.status, reserved_for=reserved))
 
 
 def _devices_of(claim: ResourceClaim) -> AllocationResult | None:
@@ -392,10 +436,13 @@ class _Evictions:
         self._writer.delete(kind(PODS), *pod.key, uid=pod.metadata.uid)
 
     def _send_back(self, victim: _Victim) -> None:
-        self._writer.update(kind(PODS), nominated(victim.pod, ""), subresource="status")
+        pod = special_claims.without_claim(victim.pod)
+        self._writer.update(kind(PODS), nominated(pod, ""), subresource="status")
         for key in victim.claims:
             claim = self._writer.get(kind(CLAIMS), *key)
-            if isinstance(claim, ResourceClaim):
+            if isinstance(claim, ResourceClaim) and owner_uid(claim) == victim.pod.metadata.uid:
+                special_claims.give_back(self._writer, claim)
+            elif isinstance(claim, ResourceClaim):
                 users = tuple(one for one in claim.status.reserved_for if one.uid != victim.pod.metadata.uid)
                 kept = structs.replace(claim, status=structs.replace(claim.status, reserved_for=users))
                 self._writer.update(kind(CLAIMS), kept if users else deallocated(claim))

@@ -19,7 +19,8 @@ import msgspec
 
 from claims.kinds.allocated_usage import is_allocated_key
 from manciple.wire.quantity import Quantity
-from scheduling.causes import Hold, Reason, claim_key, class_key, quota_key
+from manciple.wire.validation import DEVICE_CLASS_RESOURCE_PREFIX
+from scheduling.causes import Hold, Reason, claim_key, class_key, quota_key, resource_key
 
 ADDED, MODIFIED, DELETED = "ADDED", "MODIFIED", "DELETED"
 FINISHED_PHASES = frozenset({"Succeeded", "Failed"})
@@ -55,6 +56,7 @@ class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
 class _Spec(msgspec.Struct, frozen=True, rename="camel"):
     node_name: str = ""
     hard: dict[str, str] = {}  # of a quota
+    extended_resource_name: str | None = None
 
 
 class _Status(msgspec.Struct, frozen=True, rename="camel"):
@@ -132,8 +134,26 @@ def _claim_deleted(about: About, _seen: Any) -> Iterable[Wake]:
     yield Wake(reasons=Reason.DEVICES)
 
 
-def _class_added(about: About, _seen: Any) -> Iterable[Wake]:
+def _class_added(about: About, seen: Any) -> Iterable[Wake]:
     yield Wake(reasons=Reason.CLASS_MISSING, key=class_key(about.name))
+    yield from _extended(Reason.RESOURCES | Reason.DEVICES | Reason.ERROR, about, seen)
+
+
+def _class_modified(about: About, seen: Any) -> Iterable[Wake]:
+    yield Wake(reasons=Reason.DEVICES | Reason.ERROR)
+    yield from _extended(Reason.RESOURCES, about, seen)
+
+
+def _class_deleted(about: About, seen: Any) -> Iterable[Wake]:
+    """Another class may serve its resource, or none."""
+    yield from _extended(Reason.DEVICES | Reason.ERROR, about, seen)
+
+
+def _extended(reasons: Reason, about: About, seen: Any) -> Iterable[Wake]:
+    """For those who ask for the class by the name of an extended resource."""
+    for name in (f"{DEVICE_CLASS_RESOURCE_PREFIX}{about.name}", seen.spec.extended_resource_name):
+        if name:
+            yield Wake(reasons=reasons, key=resource_key(name))
 
 
 def _quota_modified(about: About, seen: Any) -> Iterable[Wake]:
@@ -186,7 +206,8 @@ RULES: dict[tuple[str, str], Rule] = {
     ("resourceslices.resource.k8s.io", MODIFIED): _DEVICES_CHANGED,
     ("resourceslices.resource.k8s.io", DELETED): _DEVICES_CHANGED,
     ("deviceclasses.resource.k8s.io", ADDED): _class_added,
-    ("deviceclasses.resource.k8s.io", MODIFIED): _DEVICES_CHANGED,
+    ("deviceclasses.resource.k8s.io", MODIFIED): _class_modified,
+    ("deviceclasses.resource.k8s.io", DELETED): _class_deleted,
     ("devicetaintrules.resource.k8s.io", MODIFIED): _DEVICES_CHANGED,
     ("devicetaintrules.resource.k8s.io", DELETED): _DEVICES_CHANGED,
     ("resourcequotas", MODIFIED): _quota_modified,

@@ -10,6 +10,7 @@ interpodaffinity}.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -83,6 +84,8 @@ _MESSAGES: Mapping[type[causes.Cause], str] = {
     causes.QuotaUsedUp: "exceeded quota: {0.quota}, requested: {0.key}={0.requested}, used: {0.key}={0.used}, limited: "
     "{0.key}={0.hard}",
     causes.AwaitingBinding: "waiting for binding conditions for device on node {0.node}",
+    causes.ClaimNotMade: 'running PreBind plugin "DynamicResources": create claim for extended resources '
+    "{0.pod}: {0.error}",
     causes.Interrupted: "{0.error}",
     causes.Misconfigured: "{0.error}",
     causes.SearchStopped: "allocation undecided: the search stopped after {0.trials} device trials",
@@ -166,7 +169,11 @@ def _counted(cause: NoNodeFits) -> str:
 
 
 def _listed(counted: Iterable[tuple[AnyCause | causes.PreemptionNotHelpful | causes.NoVictims, int]]) -> str:
-    return ", ".join(sorted(f"{count} {message(one)}" for one, count in counted))
+    """Nodes of which the same is told count together, whatever else is known of them."""
+    total: Counter[str] = Counter()
+    for one, count in counted:
+        total[message(one)] += count
+    return ", ".join(sorted(f"{count} {text}" for text, count in total.items()))
 
 
 def brief(cause: AnyCause | None, *, names_claim: bool = True) -> str:

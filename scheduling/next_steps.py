@@ -73,6 +73,8 @@ TOPICS = {key: Topic(key, title, step) for key, title, step in (
      "Wait: the driver attaches them and says so in the claim's status. The driver's log says what it is doing."),
     ("binding-failed", "Devices could not be attached",
      "Nothing: the scheduler tries other devices. The driver's log says why it failed."),
+    ("claim-refused", "The claim for extended resources is refused",
+     "Ask for less, or have the quota or policy changed that refuses it."),
     ("retry", "The last attempt failed", "Nothing: the scheduler tries them again."),
     ("turn", "Waiting for their turn", "Nothing: the scheduler tries them next."),
 )}  # fmt: skip
@@ -90,6 +92,7 @@ _TOPIC_OF: dict[type[causes.Cause], str] = {
     causes.QuotaUsedUp: "quota",
     causes.AwaitingBinding: "binding",
     causes.BindingFailed: "binding-failed",
+    causes.ClaimNotMade: "claim-refused",
     causes.Interrupted: "retry",
     causes.SearchStopped: "stopped",
     causes.CannotAllocate: "nodes",

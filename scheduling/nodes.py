@@ -8,7 +8,7 @@ pod that asks for any. PURE; one thread at a time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -17,7 +17,9 @@ from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim
 from inventory.kinds.nodes import Node, NodeSelector, NodeSpec, NodeStatus
 from manciple.wire.base import EMPTY, Alike, ObjectMeta
+from manciple.wire.quantity import Quantity
 from manciple.wire.selectors import node_selector_matches
+from manciple.wire.validation import is_device_resource_name
 from scheduling import policy
 from scheduling.allocator import NodeView
 from scheduling.causes import NodeRefusal
@@ -93,7 +95,9 @@ class FilterResult:
 class NodeTable:
     """See the module's docstring."""
 
-    def __init__(self) -> None:
+    def __init__(self, served: Mapping[str, str] = EMPTY) -> None:
+        """served: extended resource -> the DeviceClass that serves it, as it is at any moment."""
+        self._served = served
         self._nodes: dict[str, Node] = {}
         self._views: dict[str, NodeView] = {}
         self._loads: dict[str, _Load] = {}
@@ -103,6 +107,8 @@ class NodeTable:
         self._journal: list[str] = []
         #: nodes with a taint that pods would rather avoid
         self._softly_tainted: set[str] = set()
+        #: extended resource -> the nodes that advertise some of it themselves
+        self._advertising: dict[str, set[str]] = {}
         self.neighbours = Neighbours()
         #: the one node that is asked, where not all are
         self._only: str | None = None
@@ -113,14 +119,15 @@ class NodeTable:
     def __contains__(self, name: str) -> bool:
         return name in self._nodes
 
-    def copied(self) -> NodeTable:
+    def copied(self, served: Mapping[str, str] = EMPTY) -> NodeTable:
         """The same nodes and pods, without the verdicts."""
-        made = NodeTable()
+        made = NodeTable(served)
         made._nodes = dict(self._nodes)
         made._views = dict(self._views)
         made._loads = {name: _Load(dict(load.used), load.pods) for name, load in self._loads.items()}
         made._pods = dict(self._pods)
         made._softly_tainted = set(self._softly_tainted)
+        made._advertising = {name: set(nodes) for name, nodes in self._advertising.items()}
         made.neighbours = self.neighbours.copied()
         return made
 
@@ -143,13 +150,22 @@ class NodeTable:
         self._softly_tainted.discard(name)
         if any(taint.effect in policy.SOFT_EFFECTS for taint in node.spec.taints):
             self._softly_tainted.add(name)
+        self._note_advertised(name, allocatable)
         self._changed(name)
 
     def remove(self, name: str) -> None:
         self._nodes.pop(name, None)
         self._views.pop(name, None)
         self._softly_tainted.discard(name)
+        self._note_advertised(name, EMPTY)
         self._changed(name)
+
+    def _note_advertised(self, name: str, allocatable: Mapping[str, str]) -> None:
+        for nodes in self._advertising.values():
+            nodes.discard(name)
+        for resource, amount in allocatable.items():
+            if is_device_resource_name(resource) and Quantity.parse(amount).nanos > 0:
+                self._advertising.setdefault(resource, set()).add(name)
 
     def place(self, pod: Pod, node: str) -> bool:
         """Count `pod` on `node`. Returns whether anything changed by that."""
@@ -207,7 +223,7 @@ class NodeTable:
                 pods -= 1
                 for resource, amount in known[1].items():
                     used[resource] = used.get(resource, 0) - amount
-        needs = policy.needs_of(pod)
+        needs = policy.needs_of(pod, self._served)
         return policy.check(needs, node, used=used, pods=pods, claims=claims) or self._unsuited(pod, node, gone)
 
     def _unsuited(self, pod: Pod, node: Node, gone: Collection[str]) -> tuple[NodeRefusal, ...]:
@@ -283,11 +299,26 @@ class NodeTable:
     def view(self, name: str) -> NodeView | None:
         return self._views.get(name)
 
+    def allocatable(self, name: str) -> Mapping[str, str]:
+        """What the node has to give; nothing where it is not known."""
+        node = self._nodes.get(name)
+        return EMPTY if node is None else node.status.allocatable
+
+    def advertise(self, resources: Iterable[str]) -> bool:
+        """Whether any node advertises some of one of these extended resources itself."""
+        return any(self._advertising.get(resource) for resource in resources)
+
+    def left_of(self, name: str, resource: str) -> int:
+        """How much of what the node advertises no pod there has asked for, in nanos."""
+        text = self.allocatable(name).get(resource)
+        given = self._loads.get(name, _IDLE).used.get(resource, 0)
+        return (0 if text is None else Quantity.parse(text).nanos) - given
+
     def pods_on(self, name: str) -> int:
         return self._loads.get(name, _IDLE).pods
 
     def _shape_of(self, pod: Pod) -> _Shape:
-        needs = policy.needs_of(pod)
+        needs = policy.needs_of(pod, self._served)
         key = verdict_key(needs)
         shape = self._shapes.pop(key, None) or _Shape(needs, read=-1)
         self._shapes[key] = shape  # the last is the one that was asked for last
@@ -327,4 +358,5 @@ def verdict_key(needs: PodNeeds) -> Hashable:
         needs.affinity,
         needs.tolerations,
         tuple(sorted(needs.requests.items())),
+        needs.by_devices,
     )

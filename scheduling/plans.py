@@ -16,8 +16,10 @@ from claims.kinds.pods import Pod, PodCondition
 from claims.kinds.resource_claims import AllocationResult, DeviceRequestAllocationResult, ResourceClaim
 from inventory.kinds.devices import ResourceSlice
 from scheduling.causes import Hold
+from scheduling.extended_resources import SpecialClaim
 from scheduling.messages import message
 from scheduling.places import PlannedEviction
+from scheduling.pod_claims import consumer, is_reserved_for
 
 #: The condition, and the reasons that it names.
 POD_SCHEDULED = "PodScheduled"
@@ -36,8 +38,21 @@ class Placement:
     claims: tuple[ResourceClaim, ...] = ()
     #: claim uid -> what it is given now
     allocations: Mapping[str, AllocationResult] = field(default_factory=dict)
+    #: the claim for its extended resources, one of `claims`; it may exist in memory alone
+    special: SpecialClaim | None = None
+    #: one that was made for them before and does not serve here
+    outdated: ResourceClaim | None = None
     #: why this node was chosen
     why: str = ""
+
+    def applied_to(self, claim: ResourceClaim) -> ResourceClaim:
+        """One of `claims` as the commit will leave it."""
+        status = claim.status
+        if allocation := self.allocations.get(claim.metadata.uid):
+            status = structs.replace(status, allocation=allocation)
+        if not is_reserved_for(claim, self.pod.metadata.uid):
+            status = structs.replace(status, reserved_for=(*status.reserved_for, consumer(self.pod)))
+        return structs.replace(claim, status=status)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

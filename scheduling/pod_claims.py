@@ -1,5 +1,5 @@
-"""Which claims a pod uses, for how long, whether they let it be scheduled (PreEnqueue and PreFilter), and whether
-their devices let it be bound.
+"""Which claims a pod uses, for how long, whether they let it be scheduled (PreEnqueue and PreFilter), whether their
+devices let it be bound, and which classes serve the extended resources that it may ask for instead.
 
 PersistentVolumeClaims are not served: a pod with a volume of one waits, as it does for one that does not exist.
 
@@ -24,8 +24,9 @@ from claims.kinds.resource_claims import (
     ResourceClaimConsumerReference,
     ResourceClaimTemplate,
 )
+from inventory.kinds.devices import DeviceClass
 from manciple.wire.base import Condition, ObjectMeta, OwnerReference
-from manciple.wire.validation import claim_generate_name
+from manciple.wire.validation import DEVICE_CLASS_RESOURCE_PREFIX, claim_generate_name
 from scheduling import causes
 from scheduling.causes import AwaitingBinding, BindingFailed, Hold, Reason, claim_key, class_key
 from scheduling.hints import FINISHED_PHASES
@@ -65,7 +66,9 @@ def _reference(entry: PodResourceClaim, made: dict[str, str | None]) -> ClaimRef
 
 def claim_names(pod: Pod) -> tuple[str, ...]:
     """The names of the claims that exist for the pod, as far as it tells, without repeats."""
-    return tuple(dict.fromkeys(reference.claim for reference in references(pod) if reference.claim))
+    extended = pod.status.extended_resource_claim_status
+    special = (extended.resource_claim_name,) if extended is not None else ()
+    return tuple(dict.fromkeys((*(one.claim for one in references(pod) if one.claim), *special)))
 
 
 def is_done(pod: Pod) -> bool:
@@ -211,6 +214,64 @@ def claim_for(pod: Pod, entry: PodResourceClaim, template: ResourceClaimTemplate
         ),
         spec=template.spec.spec,
     )
+
+
+# Extended resources (KEP-5004) ----------------------------------------------------------------------------------------
+
+
+class ServingClasses:
+    """Which DeviceClass serves which resource. Of several with one name the newest does, then the first by name."""
+
+    def __init__(self, *, enabled: bool = True) -> None:
+        """enabled: the gate DRAExtendedResource."""
+        self.enabled = enabled
+        #: resource -> the class that serves it; to be read, so that who asks for none of them pays one look-up
+        self.by_resource: dict[str, str] = {}
+        #: every class -> the name that it has itself; "" for none
+        self.own: dict[str, str] = {}
+        #: such a name -> the classes that have it, each with its creationTimestamp
+        self._sharing: dict[str, dict[str, str]] = {}
+
+    def copied(self) -> ServingClasses:
+        made = ServingClasses(enabled=self.enabled)
+        made.by_resource = dict(self.by_resource)
+        made.own = dict(self.own)
+        made._sharing = {name: dict(classes) for name, classes in self._sharing.items()}
+        return made
+
+    def serve(self, pod: Pod) -> bool:
+        """Whether `pod` names a resource that a class serves."""
+        served, spec = self.by_resource, pod.spec
+        return any(
+            name in served for one in (*spec.containers, *spec.init_containers) for name in one.resources.requests
+        )
+
+    def put(self, device_class: DeviceClass) -> None:
+        name, own = device_class.metadata.name, device_class.spec.extended_resource_name or ""
+        self.remove(name)
+        self.own[name] = own
+        if self.enabled:
+            self.by_resource[f"{DEVICE_CLASS_RESOURCE_PREFIX}{name}"] = name
+        if own:
+            self._sharing.setdefault(own, {})[name] = device_class.metadata.creation_timestamp or ""
+            self._choose(own)
+
+    def remove(self, name: str) -> None:
+        """Unknown ones are nothing new."""
+        own = self.own.pop(name, "")
+        self.by_resource.pop(f"{DEVICE_CLASS_RESOURCE_PREFIX}{name}", None)
+        if own:
+            del self._sharing[own][name]
+            self._choose(own)
+
+    def _choose(self, resource: str) -> None:
+        sharing = self._sharing[resource]
+        if not sharing:
+            del self._sharing[resource]
+            self.by_resource.pop(resource, None)
+        elif self.enabled:
+            newest = max(sharing.values())
+            self.by_resource[resource] = min(name for name, created in sharing.items() if created == newest)
 
 
 # Binding conditions (KEP-5007) ----------------------------------------------------------------------------------------

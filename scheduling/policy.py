@@ -9,7 +9,7 @@ component-helpers/resource/helpers.go (v1.36).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from claims.kinds.pod_preparation import Amounts, requests_of
@@ -37,20 +37,29 @@ class PodNeeds:
     preferences: tuple[PreferredSchedulingTerm, ...] = ()
     tolerations: tuple[Toleration, ...] = ()
     requests: Amounts = field(default_factory=dict)
+    #: of the requests, those that devices serve on nodes that advertise nothing of the resource (KEP-5004)
+    by_devices: frozenset[str] = frozenset()
 
 
-def needs_of(pod: Pod) -> PodNeeds:
-    """Read a pod once, for all nodes."""
+def needs_of(pod: Pod, classes: Container[str] = ()) -> PodNeeds:
+    """Read a pod once, for all nodes. classes: the extended resources that DeviceClasses serve."""
     spec = pod.spec
     affinity = spec.affinity.node_affinity if spec.affinity else None
+    requests = requests_of(pod)
     return PodNeeds(
         node_name=spec.node_name,
         node_selector=spec.node_selector,
         affinity=affinity.required_during_scheduling_ignored_during_execution if affinity else None,
         preferences=affinity.preferred_during_scheduling_ignored_during_execution if affinity else (),
         tolerations=spec.tolerations,
-        requests=requests_of(pod),
+        requests=requests,
+        by_devices=frozenset(name for name in requests if name in classes),
     )
+
+
+def extended_names(pod: Pod) -> Iterator[str]:
+    """The extended resources that the pod asks for: a DeviceClass may serve them, or come to serve them."""
+    return (name for name in requests_of(pod) if "/" in name)
 
 
 def check(
@@ -124,6 +133,8 @@ def _resources(needs: PodNeeds, node: Node, *, used: Amounts, pods: int) -> Iter
     if "pods" in allocatable and (pods + 1) * 10**9 > _nanos(allocatable, "pods"):
         yield NodeRefusal("NodeResourcesFit", "pods", resolvable=True)
     for resource, wanted in needs.requests.items():
+        if resource in needs.by_devices and not _nanos(allocatable, resource):
+            continue
         if wanted > _nanos(allocatable, resource) - used.get(resource, 0):
             hopeless = wanted > _nanos(allocatable, resource)
             yield NodeRefusal("NodeResourcesFit", resource, resolvable=not hopeless)

@@ -44,25 +44,70 @@ from scheduling.causes import (
     PreemptionNotHelpful,
     Unhelpful,
 )
+from scheduling.extended_resources import Extended, SpecialClaim
 from scheduling.places import FREE, OFFSET, Cost, PlacedPod, PlannedEviction, cost_of
+from scheduling.plans import Placement
 from scheduling.pod_claims import is_reserved_for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asking:
-    """A pod that fits nowhere. wanting, held: its claims without and with devices."""
+    """A pod that asks for a node. wanting, held: its claims without and with devices.
+
+    extended: what it asks for by the names of extended resources that devices serve.
+    """
 
     pod: Pod
+    #: those of its spec, in that order
+    claims: tuple[ResourceClaim, ...] = ()
     wanting: tuple[ResourceClaim, ...] = ()
     held: tuple[ResourceClaim, ...] = ()
+    extended: Extended | None = None
 
     @classmethod
-    def of(cls, pod: Pod, claims: Iterable[ResourceClaim]) -> Asking:
+    def of(cls, pod: Pod, claims: Iterable[ResourceClaim], extended: Extended | None = None) -> Asking:
         known = tuple(claims)
+        held = tuple(claim for claim in known if claim.status.allocation is not None)
         return cls(
             pod=pod,
+            claims=known,
             wanting=tuple(claim for claim in known if claim.status.allocation is None),
-            held=tuple(claim for claim in known if claim.status.allocation is not None),
+            held=held if extended is None else (*held, *extended.held),
+            extended=extended,
+        )
+
+    @property
+    def has_claims(self) -> bool:
+        return bool(self.wanting or self.held or self.extended)
+
+    @property
+    def is_served(self) -> bool:
+        """Whether it needs no devices beside those that it has, on any node."""
+        return not self.wanting and (self.extended is None or bool(self.extended.held))
+
+    def special_on(self, allocatable: Mapping[str, str]) -> SpecialClaim | None:
+        """The claim for its extended resources on a node with so much to give."""
+        return None if self.extended is None else self.extended.claim_on(allocatable)
+
+    def wanting_on(self, allocatable: Mapping[str, str]) -> tuple[ResourceClaim, ...]:
+        """The claims that need devices on a node with so much to give."""
+        special = None if self.is_served else self.special_on(allocatable)
+        return self.wanting if special is None else (*self.wanting, special.claim)
+
+    def placement_on(
+        self, node: str, allocatable: Mapping[str, str], outcome: Allocated | None = None, *, why: str = ""
+    ) -> Placement:
+        """outcome: what the claims that need devices there are given; None where none does."""
+        special = self.special_on(allocatable)
+        known = None if self.extended is None else self.extended.known
+        return Placement(
+            pod=self.pod,
+            node=node,
+            claims=self.claims if special is None else (*self.claims, special.claim),
+            allocations={} if outcome is None else given_to(self.wanting_on(allocatable), outcome),
+            special=special,
+            outdated=None if special is not None and special.claim is known else known,
+            why=why,
         )
 
     @property
@@ -134,13 +179,14 @@ class OnNode:
         self._view = view
         self._snapshot = snapshot
         self._deadline = deadline
-        self._plans = read_claims(snapshot, asking.wanting)
+        self._wanting = asking.wanting_on(state.nodes.allocatable(view.name))
+        self._plans = read_claims(snapshot, self._wanting)
 
     def refusals(self, gone: Mapping[str, PlacedPod]) -> Sequence[OfNode]:
         """What still speaks against the node without these pods (uid -> pod); nothing where the asking pod fits."""
         asking, name = self._asking, self._view.name
         refused = self._state.nodes.refusals_without(asking.pod, name, gone.keys(), claims=asking.held)
-        if refused or not asking.wanting:
+        if refused or not self._wanting:
             return refused
         left = self._snapshot.without(freed(self._state, gone))
         found = is_allocatable(left, self._plans, self._view, deadline=self._deadline)
@@ -149,12 +195,12 @@ class OnNode:
     def eviction(self, gone: Mapping[str, PlacedPod], victims: Iterable[PlacedPod]) -> PlannedEviction | None:
         """None where the allocator's results do not hold what its search found."""
         given: Mapping[str, AllocationResult] = {}
-        if self._asking.wanting:
+        if self._wanting:
             left = self._snapshot.without(freed(self._state, gone))
-            outcome = allocate(left, self._asking.wanting, self._view, deadline=self._deadline)
+            outcome = allocate(left, self._wanting, self._view, deadline=self._deadline)
             if not isinstance(outcome, Allocated):
                 return None
-            given = _given(self._asking, outcome)
+            given = given_to(self._wanting, outcome)
         ordered = sorted(victims, key=lambda one: (one.importance, one.uid))
         return PlannedEviction(node=self._view.name, victims=tuple(ordered), allocations=given)
 
@@ -187,8 +233,9 @@ def freed(state: ClusterState, gone: Mapping[str, PlacedPod]) -> Iterator[Device
             yield from allocation.devices.results
 
 
-def _given(asking: Asking, outcome: Allocated) -> dict[str, AllocationResult]:
-    return {claim.metadata.uid: one for claim, one in zip(asking.wanting, outcome.results, strict=True)}
+def given_to(claims: Iterable[ResourceClaim], outcome: Allocated) -> dict[str, AllocationResult]:
+    """claim uid -> what it gets."""
+    return {claim.metadata.uid: one for claim, one in zip(claims, outcome.results, strict=True)}
 
 
 # All nodes ------------------------------------------------------------------------------------------------------------
@@ -358,11 +405,12 @@ def settle(state: ClusterState, now: datetime) -> None:
 
 def _settle(state: ClusterState, pod: Pod, now: datetime) -> None:
     claims = state.pre_filter(pod)
-    if not isinstance(claims, Hold) and _waits_for_attachment(pod, claims):
+    extended = state.extended(pod)
+    if not isinstance(claims, Hold) and _waits_for_attachment(pod, (*claims, *(extended.held if extended else ()))):
         state.placed.put(PlacedPod.of(pod, pod.status.nominated_node_name))
         return
     with state.trying(pod):
-        given = {} if isinstance(claims, Hold) else _room(state, Asking.of(pod, claims), now)
+        given = {} if isinstance(claims, Hold) else _room(state, Asking.of(pod, claims, extended), now)
         state.rooms.keep(pod, pod.status.nominated_node_name, given)
 
 
@@ -379,15 +427,15 @@ def _waits_for_attachment(pod: Pod, claims: Sequence[ResourceClaim]) -> bool:
 def _room(state: ClusterState, asking: Asking, now: datetime) -> Mapping[str, AllocationResult]:
     """The devices that are kept: first those that come free as pods leave, else those that less important ones hold."""
     node = asking.pod.status.nominated_node_name
-    view = state.nodes.view(node)
-    if view is None or not asking.wanting:
+    view, wanting = state.nodes.view(node), asking.wanting_on(state.nodes.allocatable(node))
+    if view is None or not wanting:
         return {}
     everybody = {one.uid: one for one in state.placed.on(node)}
     leaving = {uid: one for uid, one in everybody.items() if state.is_leaving(one, now)}
     others = {uid: one for uid, one in everybody.items() if one.priority <= asking.priority}
     snapshot = state.snapshot()
     for gone in (leaving, leaving | others):
-        outcome = allocate(snapshot.without(freed(state, gone)), asking.wanting, view)
+        outcome = allocate(snapshot.without(freed(state, gone)), wanting, view)
         if isinstance(outcome, Allocated):
-            return _given(asking, outcome)
+            return given_to(wanting, outcome)
     return {}

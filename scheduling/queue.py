@@ -28,13 +28,14 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Protocol
 
 from django.db import transaction
 from django.db.models import F, Q
 
+from claims.kinds.pods import Pod
 from manciple.store import sql, tail
 from manciple.store.follower import since
 from manciple.store.tail import Stretch
@@ -71,6 +72,20 @@ class Candidate:
     created_at: datetime
     #: its resourceVersion
     revision: int
+
+    @classmethod
+    def of(cls, pod: Pod) -> Candidate:
+        meta = pod.metadata
+        created = datetime.fromisoformat(meta.creation_timestamp) if meta.creation_timestamp else datetime.now(UTC)
+        return cls(
+            uid=meta.uid,
+            namespace=meta.namespace,
+            name=meta.name,
+            generation=meta.generation,
+            priority=pod.spec.priority or 0,
+            created_at=created,
+            revision=int(meta.resource_version or 0),
+        )
 
 
 class ClusterView(Protocol):

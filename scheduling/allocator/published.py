@@ -46,6 +46,7 @@ _NAMES: dict[str, tuple[str, str]] = {
     "device_taints": ("DRADeviceTaints", "deviceTaints"),
     "binding_conditions": ("DRADeviceBindingConditions", "deviceBindingAndStatus"),
     "list_attributes": ("DRAListTypeAttributes", "listTypeAttributes"),
+    "extended_resources": ("DRAExtendedResource", "extendedResource"),
 }
 
 
@@ -60,6 +61,8 @@ class Features:
     device_taints: bool = True
     binding_conditions: bool = True
     list_attributes: bool = True
+    #: of no concern to the search itself: who asks it makes the claims of extended resources
+    extended_resources: bool = True
 
     @classmethod
     def from_gates(cls, gates: Mapping[str, bool]) -> Features:

@@ -36,7 +36,7 @@ from claims.kinds.resource_claims import ResourceClaim
 from manciple.store.follower import Follower
 from manciple.store.per_process import PerProcess
 from manciple.telemetry.logs import about
-from scheduling import coordination, hints, pod_claims, preemption, queue, scheduler_metrics
+from scheduling import coordination, extended_placing, hints, pod_claims, policy, preemption, queue, scheduler_metrics
 from scheduling.allocator import (
     Allocated,
     AllocationFailed,
@@ -68,6 +68,7 @@ from scheduling.causes import (
     Unhelpful,
     claim_key,
     counted,
+    resource_key,
 )
 from scheduling.commit import commit
 from scheduling.controllers.declaration import ADDED, DELETING, FINISHED, Controller, Queue
@@ -235,6 +236,8 @@ def _while_binding(state: ClusterState, pod: Pod, now: datetime) -> PodRefusal |
     claims = state.pre_filter(pod) if node else ()
     if isinstance(claims, Hold):
         return None
+    if node and (extended := state.extended(pod)) is not None:
+        claims = (*claims, *extended.held)
     timeout = timedelta(seconds=settings.SCHEDULER_BINDING_TIMEOUT)
     failed = pod_claims.binding_failures(pod, claims, now=now, timeout=timeout)
     if failed:
@@ -261,21 +264,23 @@ def decide(state: ClusterState, pod: Pod, remedies: Remedies | None = None) -> P
         run.status = "Unschedulable" if isinstance(claims, Hold) else "Success"
     if isinstance(claims, Hold):
         return _refused_outright(state, pod, claims)
-    asking = Asking.of(pod, claims)
+    asking = Asking.of(pod, claims, state.extended(pod))
     with PluginRun("Filter", "NodeResourcesFit") as run:
         filtered = state.nodes.filter(pod, asking.held)
         run.status = "Success" if filtered.fitting else "Unschedulable"
+    if asking.extended is not None:
+        filtered = extended_placing.filtered(state, asking.extended, filtered)
     if not filtered.fitting:
         return _refused_by_nodes(state, asking, filtered, {}, remedies)
-    if not asking.wanting:
-        return _reserve(state, Placement(pod=pod, node=_quietest(state, pod, filtered.fitting), claims=claims))
+    if asking.is_served:
+        node = _quietest(state, pod, filtered.fitting)
+        return _reserve(state, asking.placement_on(node, state.nodes.allocatable(node)))
     placed = _placed(state, asking, filtered.fitting)
     match placed.outcome:
-        case Allocated(results=results) if placed.node is not None:
-            given = {claim.metadata.uid: result for claim, result in zip(asking.wanting, results, strict=True)}
-            why = _why(placed.choice)
-            found = Placement(pod=pod, node=placed.node.name, claims=claims, allocations=given, why=why)
-            return _within_quotas(state, found)
+        case Allocated() as outcome if placed.node is not None:
+            node = placed.node.name
+            placement = asking.placement_on(node, state.nodes.allocatable(node), outcome, why=_why(placed.choice))
+            return _within_quotas(state, placement)
         case AllocationFailed(cause=cause, fatal_for_pod=True):
             return PodRefusal(pod=pod, hold=Hold(reasons=Reason.ERROR, cause=cause), condition=SCHEDULER_ERROR)
     return _refused_by_nodes(state, asking, filtered, placed.refusals, remedies)
@@ -285,24 +290,25 @@ def _placed(state: ClusterState, asking: Asking, fitting: tuple[NodeView, ...]) 
     """Where the pod goes: on the node that it is nominated for, if that will do; elsewhere; at last with devices that
     it is to avoid.
     """
-    pod, wanting = asking.pod, asking.wanting
-    nominated = pod.status.nominated_node_name
+    pod, nominated = asking.pod, asking.pod.status.nominated_node_name
     with state.avoiding(pod) as avoided:
         if nominated and (known := tuple(node for node in fitting if node.name == nominated)):
-            placed = _search(state, pod, wanting, known)
+            placed = _search(state, asking, known)
             if isinstance(placed.outcome, Allocated):
                 return placed
-        placed = _search(state, pod, wanting, fitting)
+        placed = _search(state, asking, fitting)
     if avoided and not isinstance(placed.outcome, Allocated):
-        placed = _search(state, pod, wanting, fitting)
+        placed = _search(state, asking, fitting)
     return placed
 
 
-def _search(
-    state: ClusterState, pod: Pod, wanting: Sequence[ResourceClaim], nodes: tuple[NodeView, ...]
-) -> NodePlacement:
+def _search(state: ClusterState, asking: Asking, nodes: tuple[NodeView, ...]) -> NodePlacement:
+    score, deadline = _score(state, asking.pod), filter_deadline()
     with PluginRun("Filter", "DynamicResources") as run:
-        found = place(state.snapshot(), wanting, nodes, score=_score(state, pod), deadline=filter_deadline())
+        if asking.extended is None:
+            found = place(state.snapshot(), asking.wanting, nodes, score=score, deadline=deadline)
+        else:
+            found = extended_placing.place(state, asking, nodes, score=score, deadline=deadline)
         run.status = "Success" if isinstance(found.outcome, Allocated) else "Unschedulable"
     return found
 
@@ -427,12 +433,13 @@ def _refused_by_nodes(
         refused=counted(told.values()),
         because=overall([one for one in refusals.values() if isinstance(one, Unallocatable)]),
         deallocated=idle is not None,
-        without_claims=not (asking.wanting or asking.held),
+        without_claims=not asking.has_claims,
         preemption=remedy.told,
         room=remedy.nominate if remedy.eviction is None else "",
     )
-    awaited = frozenset(claim_key(claim.metadata.namespace, claim.metadata.name) for claim in filtered.elsewhere)
-    hold = Hold(reasons=reasons, awaited=awaited, cause=cause)
+    awaited = {claim_key(claim.metadata.namespace, claim.metadata.name) for claim in filtered.elsewhere}
+    awaited |= {resource_key(name) for name in policy.extended_names(asking.pod)}
+    hold = Hold(reasons=reasons, awaited=frozenset(awaited), cause=cause)
     return PodRefusal(
         pod=asking.pod,
         hold=hold,

@@ -174,10 +174,9 @@ def _explained(state: ClusterState, pod: Pod) -> Explanation:
     claims = state.pre_filter(pod)
     if isinstance(claims, Hold):
         return Explanation(about=pod, revision=state.revision, cause=claims.cause)
-    held = tuple(claim for claim in claims if claim.status.allocation is not None)
-    wanting = [claim for claim in claims if claim.status.allocation is None]
-    filtered = state.nodes.filter(pod, held)
-    found = report(state.snapshot(), wanting, nodes=state.nodes.views, refused=dict(filtered.refused))
+    asking = Asking.of(pod, claims, state.extended(pod))
+    filtered = state.nodes.filter(pod, asking.held)
+    found = report(state.snapshot(), asking.wanting_on({}), nodes=state.nodes.views, refused=dict(filtered.refused))
     return Explanation(
         about=pod,
         revision=state.revision,
@@ -185,8 +184,8 @@ def _explained(state: ClusterState, pod: Pod) -> Explanation:
         cause=found.cause,
         remark="a node fits; it is being scheduled",
         report=found,
-        held=held,
-        preemption=preview(state, Asking.of(pod, claims), refusals_of(found), utc_now()) if found.cause else None,
+        held=asking.held,
+        preemption=preview(state, asking, refusals_of(found), utc_now()) if found.cause else None,
     )
 
 

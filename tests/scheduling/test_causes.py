@@ -43,6 +43,7 @@ CAUSES: tuple[AnyCause, ...] = (
     causes.ClassMissing("gpu", "h100"),
     causes.VolumeClaimMissing("disk"),
     causes.VolumeClaimNotCreated("web-disk"),
+    causes.ClaimNotMade("a/pod", "exceeded quota: team"),
     causes.Interrupted("overtaken"),
     *(causes.Misconfigured(fault, "it is wrong") for fault in Fault),
     causes.SearchStopped(7),

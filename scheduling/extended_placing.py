@@ -1,0 +1,89 @@
+"""Where a pod goes that asks for extended resources: to a node that advertises them, or to one that has the devices.
+
+Nodes that serve the pod by the same claim are one group, nearly always the only one. Each group is searched by the
+allocator; the best of what was found wins by the cluster's score, in which the free devices of a node count, or what is
+free of what it advertises. (kube-scheduler scores the two alike: noderesources/resource_allocation.go of 1.36.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from scheduling import allocator
+from scheduling.allocator import Allocated, AllocationFailed, Deadline, Fit, NodeChoice, NodePlacement, NodeView, Score
+from scheduling.capture import ClusterState
+from scheduling.causes import NodeRefusal
+from scheduling.extended_resources import Extended
+from scheduling.nodes import NOT_HERE, FilterResult
+from scheduling.preemption import Asking
+
+
+def filtered(state: ClusterState, extended: Extended, found: FilterResult) -> FilterResult:
+    """`found` without the nodes where the claim that the pod has for its extended resources does not serve it."""
+    if not extended.held:
+        return found
+    fitting = [view for view in found.fitting if extended.is_usable_on(state.nodes.allocatable(view.name))]
+    if len(fitting) == len(found.fitting):
+        return found
+    staying = {view.name for view in fitting}
+    away: dict[str, tuple[NodeRefusal, ...]] = {
+        view.name: (NOT_HERE,) for view in found.fitting if view.name not in staying
+    }
+    elsewhere = {claim.metadata.uid: claim for claim in (*found.elsewhere, *extended.held)}
+    return replace(
+        found, fitting=tuple(fitting), refused={**found.refused, **away}, elsewhere=tuple(elsewhere.values())
+    )
+
+
+def place(
+    state: ClusterState, asking: Asking, nodes: Sequence[NodeView], *, score: Score, deadline: Deadline
+) -> NodePlacement:
+    """As `allocator.place`, with the claim of each node. Where one group of nodes errs, another may serve the pod."""
+    found = [_on_group(state, asking, group, score=score, deadline=deadline) for group in _groups(state, asking, nodes)]
+    if len(found) == 1:
+        return found[0]
+    placed = [one for one in found if isinstance(one.outcome, Allocated) and one.node is not None]
+    if placed:
+        return max(placed, key=lambda one: _worth(one, score))
+    failed = [one for one in found if isinstance(one.outcome, AllocationFailed) and one.outcome.fatal_for_pod]
+    if failed:
+        return failed[0]
+    refusals = {name: refusal for one in found for name, refusal in one.refusals.items()}
+    largest = max(found, key=lambda one: len(one.refusals))
+    return NodePlacement(node=None, outcome=largest.outcome, refusals=refusals)
+
+
+def _groups(state: ClusterState, asking: Asking, nodes: Sequence[NodeView]) -> Iterable[Sequence[NodeView]]:
+    """The nodes, by what devices have to serve there."""
+    extended = asking.extended
+    if extended is None or not state.nodes.advertise(extended.classes):
+        return (nodes,)
+    groups: dict[frozenset[str], list[NodeView]] = {}
+    for node in nodes:
+        groups.setdefault(extended.from_devices(state.nodes.allocatable(node.name)), []).append(node)
+    return [tuple(group) for group in groups.values()]
+
+
+def _on_group(
+    state: ClusterState, asking: Asking, group: Sequence[NodeView], *, score: Score, deadline: Deadline
+) -> NodePlacement:
+    wanting = asking.wanting_on(state.nodes.allocatable(group[0].name))
+    if wanting:
+        return allocator.place(state.snapshot(), wanting, group, score=score, deadline=deadline)
+    fits = [Fit(node=node, free=_left(state, asking, node)) for node in group]
+    best = min(fits, key=lambda fit: (-score(fit), fit.node.name))
+    choice = NodeChoice(best.free, len(fits))
+    return NodePlacement(node=best.node, outcome=Allocated(results=(), trials=0), choice=choice)
+
+
+def _left(state: ClusterState, asking: Asking, node: NodeView) -> int:
+    """How many devices of its plugins the node has left for what the pod asks for."""
+    names = asking.extended.classes if asking.extended is not None else ()
+    return sum(state.nodes.left_of(node.name, name) for name in names) // 10**9
+
+
+def _worth(placed: NodePlacement, score: Score) -> float:
+    if placed.node is None:
+        return float("-inf")
+    return score(Fit(node=placed.node, free=placed.choice.free if placed.choice is not None else 0))

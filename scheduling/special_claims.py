@@ -1,0 +1,115 @@
+"""Writes the claims of extended resources (`scheduling.extended_resources`), as a part of the scheduler's commit.
+
+    ask(decision)              ahead of the transaction: what policies and webhooks say of a claim that it would make
+    make(writer, claim)        in it: write the claim, with what it is given
+    give_back(writer, claim)   in it: free its devices and delete it
+    with_claim, without_claim  the pod with its claim in its status, and without
+
+The scheduler is a client like any other: a quota, a policy or a webhook that refuses the claim refuses the pod a place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+from typing import cast
+
+from msgspec import structs
+
+from claims.kinds.pods import Pod
+from claims.kinds.resource_claims import ResourceClaim
+from manciple.admission import door
+from manciple.store.hooks import Write
+from manciple.store.objects import Writer
+from manciple.wire.errors import ApiError, Conflict, Invalid
+from manciple.wire.identity import SCHEDULER
+from scheduling.capture import ClusterState
+from scheduling.causes import ClaimNotMade, Hold, Reason
+from scheduling.controller_metrics import SCHEDULER_CREATES
+from scheduling.controllers.reservations import deallocated
+from scheduling.extended_resources import is_in_memory, to_create
+from scheduling.plans import SCHEDULER_ERROR, Decision, Placement, PodRefusal
+from scheduling.resources import CLAIMS, PODS, kind
+
+
+class NotMade(Exception):
+    """The claim was refused. Its text says why."""
+
+
+def ask(decision: Decision) -> Decision:
+    """`decision`; a refusal in its place, where somebody refuses the claim that it would make."""
+    if not isinstance(decision, Placement) or decision.special is None or not is_in_memory(decision.special.claim):
+        return decision
+    write = Write(operation="CREATE", kind=kind(CLAIMS), identity=SCHEDULER, verb="create")
+    if not door.concerned(write):
+        return decision
+    try:
+        door.check(replace(write, new=kind(CLAIMS).prepare_create(to_create(decision.special.claim))))
+    except ApiError as error:
+        SCHEDULER_CREATES["failure"].inc()
+        return refusal(decision.pod, error.message)
+    return decision
+
+
+def refusal(pod: Pod, error: str) -> PodRefusal:
+    """What `pod` is told where its claim cannot be made; it is tried again after a rest."""
+    cause = ClaimNotMade(f"{pod.metadata.namespace}/{pod.metadata.name}", error)
+    return PodRefusal(pod=pod, hold=Hold(reasons=Reason.ERROR, cause=cause), condition=SCHEDULER_ERROR, again=True)
+
+
+def check(state: ClusterState, placement: Placement) -> None:
+    """Raises: Conflict where the pod's extended resources would be served otherwise by now."""
+    extended = state.extended(placement.pod)
+    wanted = None if extended is None else extended.claim_on(state.nodes.allocatable(placement.node))
+    planned = placement.special
+    if wanted is None and planned is None:
+        return
+    if wanted is None or planned is None or wanted.claim.spec != planned.claim.spec:
+        why = f"node {placement.node} serves its extended resources in another way"
+        raise Conflict.of(PODS, placement.pod.metadata.name, why)
+    if is_in_memory(wanted.claim) != is_in_memory(planned.claim):
+        raise Conflict.of(PODS, placement.pod.metadata.name, "its claim for extended resources has changed")
+
+
+def make(writer: Writer, claim: ResourceClaim, given: ResourceClaim) -> ResourceClaim:
+    """Write a claim that existed in memory. given: the same with allocation, reservation and finalizer.
+
+    Raises: NotMade.
+    """
+    claims = kind(CLAIMS)
+    fresh = claims.prepare_create(to_create(claim))
+    try:
+        if errors := claims.validate_create(fresh):
+            raise Invalid.of(kind=claims.kind, group=claims.group, name=fresh.metadata.generate_name, errors=errors)
+        metadata = structs.replace(fresh.metadata, finalizers=given.metadata.finalizers)
+        made = writer.create(claims, structs.replace(fresh, metadata=metadata, status=given.status))
+    except ApiError as error:
+        SCHEDULER_CREATES["failure"].inc()
+        raise NotMade(error.message) from error
+    SCHEDULER_CREATES["success"].inc()
+    return cast("ResourceClaim", made)
+
+
+def give_back(writer: Writer, known: ResourceClaim) -> None:
+    """Free what the claim holds and delete it; one that is gone, or another by now, is nothing new."""
+    claim = writer.get(kind(CLAIMS), *known.key)
+    if not isinstance(claim, ResourceClaim) or claim.metadata.uid != known.metadata.uid:
+        return
+    freed = deallocated(claim)
+    if freed != claim:
+        writer.update(kind(CLAIMS), freed)
+    if claim.metadata.deletion_timestamp is None:
+        writer.delete(kind(CLAIMS), *claim.key, uid=claim.metadata.uid)
+
+
+def with_claim(pod: Pod, placement: Placement, claims: Collection[ResourceClaim]) -> Pod:
+    """claims: those of the placement as they were written."""
+    if placement.special is None:
+        return without_claim(pod) if placement.outdated is not None else pod
+    *_, made = claims
+    status = structs.replace(pod.status, extended_resource_claim_status=placement.special.status_of(made))
+    return structs.replace(pod, status=status)
+
+
+def without_claim(pod: Pod) -> Pod:
+    return structs.replace(pod, status=structs.replace(pod.status, extended_resource_claim_status=None))

@@ -1,0 +1,238 @@
+"""The claim that is made for the extended resources of a pod: when it is refused, waits, is replaced or given back."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec import structs
+
+from claims.kinds.resource_claims import EXTENDED_CLAIM_ANNOTATION, AllocatedDeviceStatus, ResourceClaim
+from inventory.kinds.devices import Device
+from manciple.store import hooks, objects
+from manciple.store.hooks import Write
+from manciple.wire.base import Condition, OwnerReference
+from manciple.wire.errors import Forbidden
+from scheduling.controller_metrics import SCHEDULER_CREATES
+from scheduling.extended_resources import requests_for
+from scheduling.resources import CLAIMS
+from tests.builders import (
+    CLASS,
+    NAMESPACE,
+    make_claim,
+    make_class,
+    make_device,
+    make_meta,
+    make_node,
+    make_priority,
+    make_request,
+    make_slice,
+)
+from tests.scheduling.cluster import Cluster
+from tests.scheduling.extended import (
+    GPU,
+    IMPLICIT,
+    NODE,
+    class_for,
+    mappings,
+    pod_asking,
+    requests,
+    special_claim,
+    with_nodes,
+)
+from tests.scheduling.test_feature_gates import restarted_with
+
+
+@pytest.fixture(params=["explicit", "implicit"])
+def gpu(request: pytest.FixtureRequest) -> str:
+    """What a container asks for."""
+    return GPU if request.param == "explicit" else IMPLICIT
+
+
+def created(status: str) -> float:
+    """How many claims the scheduler has made, or failed to make."""
+    return float(SCHEDULER_CREATES[status]._value.get())
+
+
+def test_a_claim_that_is_refused_refuses_the_pod_its_place(cluster: Cluster, gpu: str) -> None:
+    def refuse(_writer: objects.Writer, write: Write) -> None:
+        raise Forbidden(f"{write.new.metadata.name}: exceeded quota: team")
+
+    before = created("failure"), created("success")
+    cluster.create(class_for(gpu))
+    with_nodes(cluster)
+    cluster.create(pod_asking("web", {gpu: 1}))
+    hooks.register_rule(refuse, operations={"CREATE"}, resources={CLAIMS})
+    try:
+        cluster.settle()
+    finally:
+        hooks.unregister_rule(refuse)
+    assert cluster.condition("web").reason == "SchedulerError"
+    told = cluster.why_pending("web")
+    assert told.startswith(
+        'running PreBind plugin "DynamicResources": create claim for extended resources default/web: '
+    )
+    assert told.endswith("exceeded quota: team")
+    assert cluster.all(ResourceClaim) == []
+    assert created("failure") == before[0] + 1
+
+    cluster.retry()
+    assert cluster.devices(special_claim(cluster, "web")) == ["node-1/gpu-0"]
+    assert created("success") == before[1] + 1
+
+
+def attachable(name: str) -> Device:
+    return make_device(
+        name, binds_to_node=True, binding_conditions=("attached",), binding_failure_conditions=("failed",)
+    )
+
+
+def report(cluster: Cluster, claim: ResourceClaim, type_: str) -> None:
+    """What the driver says of the claim's only device."""
+    assert claim.status.allocation is not None
+    (result,) = claim.status.allocation.devices.results
+    told = Condition(type=type_, status="True", reason="Fabric", last_transition_time="2026-01-01T00:00:00Z")
+    device = AllocatedDeviceStatus(driver=result.driver, pool=result.pool, device=result.device, conditions=(told,))
+    cluster.update(structs.replace(claim, status=structs.replace(claim.status, devices=(device,))))
+
+
+def test_a_pod_waits_until_its_device_is_attached_and_keeps_its_claim(cluster: Cluster, gpu: str) -> None:
+    cluster.create(class_for(gpu))
+    cluster.create(make_node())
+    cluster.create(make_slice(devices=[attachable("a")]))
+    cluster.create(pod_asking("web", {gpu: 1}))
+    cluster.settle()
+    claim, pod = special_claim(cluster, "web"), cluster.pod("web")
+    assert (pod.spec.node_name, pod.status.nominated_node_name) == ("", "node-1")
+    cluster.worker = cluster.new_worker()
+    report(cluster, claim, "attached")
+    cluster.settle()
+    assert cluster.pod("web").spec.node_name == "node-1"
+    assert [one.metadata.uid for one in cluster.all(ResourceClaim)] == [claim.metadata.uid]
+    assert mappings(cluster, "web") == [("c0", gpu, "container-0-request-0")]
+
+
+def test_a_device_that_cannot_be_attached_is_given_back_with_its_claim(cluster: Cluster, gpu: str) -> None:
+    cluster.create(class_for(gpu))
+    cluster.create(make_node())
+    cluster.create(make_slice(devices=[attachable("a"), make_device("b")]))
+    cluster.create(pod_asking("web", {gpu: 1}))
+    cluster.settle()
+    first = special_claim(cluster, "web")
+    report(cluster, first, "failed")
+    cluster.worker.run()
+    assert cluster.pod("web").status.extended_resource_claim_status is None
+    assert cluster.all(ResourceClaim) == []
+    cluster.retry()
+    assert cluster.devices(special_claim(cluster, "web")) == ["node-1/b"]
+
+
+def test_a_claim_of_another_class_is_given_back_when_the_classes_change_meanwhile(cluster: Cluster) -> None:
+    cluster.create(make_class("old", extended_resource_name=GPU))
+    cluster.create(make_node())
+    cluster.create(make_slice(devices=[attachable("a")]))
+    cluster.create(pod_asking("web", {GPU: 1}))
+    cluster.settle()
+    first = special_claim(cluster, "web")
+    cluster.later(1)
+    cluster.create(make_class("new", extended_resource_name=GPU))
+    report(cluster, first, "attached")
+    cluster.settle()
+    cluster.retry()
+    claim = special_claim(cluster, "web")
+    assert claim.metadata.uid != first.metadata.uid
+    assert requests(claim) == [("container-0-request-0", "new", 1)]
+    report(cluster, claim, "attached")
+    cluster.settle()
+    assert cluster.pod("web").spec.node_name == "node-1"
+    assert len(cluster.all(ResourceClaim)) == 1
+
+
+def test_a_claim_that_another_scheduler_left_is_used_or_replaced(cluster: Cluster, gpu: str) -> None:
+    cluster.create(class_for(gpu))
+    for name, count in (("same", 1), ("other", 2)):
+        pod = cluster.create(pod_asking(name, {gpu: 1}))
+        made, _ = requests_for(pod, {gpu: CLASS})
+        asked = make_request(made[0].name, count=count)
+        owner = OwnerReference(api_version="v1", kind="Pod", name=name, uid=pod.metadata.uid, controller=True)
+        meta = make_meta(
+            f"{name}-left", NAMESPACE, annotations={EXTENDED_CLAIM_ANNOTATION: "true"}, owner_references=(owner,)
+        )
+        cluster.create(structs.replace(make_claim("x", requests=[asked]), metadata=meta))
+    with_nodes(cluster)
+    cluster.settle()
+    assert special_claim(cluster, "same").metadata.name == "same-left"
+    assert special_claim(cluster, "other").metadata.name.startswith("other-extended-resources-")
+    assert len(cluster.all(ResourceClaim)) == 2
+
+
+def test_a_more_important_pod_takes_the_devices(cluster: Cluster, gpu: str) -> None:
+    cluster.create(make_priority("high", 100))
+    cluster.create(class_for(gpu))
+    with_nodes(cluster, each=2)
+    cluster.create(pod_asking("low", {gpu: 2}))
+    cluster.settle()
+    cluster.create(pod_asking("urgent", {gpu: 1}, priority_class_name="high"))
+    cluster.settle()
+    assert cluster.pod("low").metadata.deletion_timestamp is not None
+    assert cluster.pod("urgent").status.nominated_node_name == "node-1"
+    cluster.delete(cluster.pod("low"))
+    cluster.settle()
+    cluster.retry()
+    assert cluster.pod("urgent").spec.node_name == "node-1"
+    assert len(cluster.all(ResourceClaim)) == 1
+
+
+def test_a_pod_that_waits_for_attachment_gives_its_device_to_a_more_important_one(cluster: Cluster, gpu: str) -> None:
+    cluster.create(make_priority("high", 100))
+    cluster.create(class_for(gpu))
+    cluster.create(make_node())
+    cluster.create(make_slice(devices=[attachable("a")]))
+    cluster.create(pod_asking("low", {gpu: 1}))
+    cluster.settle()
+    cluster.create(pod_asking("urgent", {gpu: 1}, priority_class_name="high"))
+    cluster.settle()
+    cluster.retry()
+    assert cluster.pod("low").status.extended_resource_claim_status is None
+    (claim,) = cluster.all(ResourceClaim)
+    assert [one.name for one in claim.status.reserved_for] == ["urgent"]
+
+
+# The gate -------------------------------------------------------------------------------------------------------------
+
+
+def test_disablement_running_pods_keep_their_devices_and_new_ones_get_none(cluster: Cluster, gpu: str) -> None:
+    """KEP-5004, tests 2, 5 and 6: off, on, off, on."""
+    with restarted_with(cluster, DRAExtendedResource=False):
+        made = cluster.create(class_for(gpu))
+        assert made.spec.extended_resource_name is None
+        with_nodes(cluster, each=2)
+        cluster.create(make_node("plugin", capacity={**NODE, gpu: "1"}))
+        for name in ("plugged", "waits"):
+            cluster.create(pod_asking(name, {gpu: 1}))
+        cluster.settle()
+        assert cluster.pod("plugged").spec.node_name == "plugin"
+        assert f"2 Insufficient {gpu}" in cluster.why_pending("waits")
+        assert cluster.all(ResourceClaim) == []
+
+    cluster.delete(cluster.device_class())
+    made = cluster.create(class_for(gpu))
+    cluster.retry()
+    assert cluster.pod("plugged").spec.node_name == "plugin"
+    running = special_claim(cluster, "waits")
+    assert cluster.devices(running) == ["node-1/gpu-0"]
+
+    with restarted_with(cluster, DRAExtendedResource=False):
+        cluster.create(pod_asking("later", {gpu: 1}))
+        cluster.settle()
+        cluster.retry()
+        assert cluster.device_class().spec.extended_resource_name == made.spec.extended_resource_name
+        assert f"2 Insufficient {gpu}" in cluster.why_pending("later")
+        assert special_claim(cluster, "waits").metadata.uid == running.metadata.uid
+        cluster.finish("waits")
+        cluster.settle()
+        assert cluster.all(ResourceClaim) == []
+
+    cluster.later(301)  # nothing happened that could help it but the restart: it is tried again in any case
+    cluster.worker.sweep()
+    cluster.settle()
+    assert cluster.devices(special_claim(cluster, "later")) == ["node-1/gpu-0"]
+    assert cluster.pod("plugged").spec.node_name == "plugin"
