@@ -432,8 +432,7 @@ class _Evictions:
 
     def _delete(self, pod: Pod) -> None:
         told = preempted(pod, self._preemptor.spec.scheduler_name or messages.SCHEDULER_NAME, timestamp(self._now))
-        self._writer.update(kind(PODS), told, subresource="status")
-        self._writer.delete(kind(PODS), *pod.key, uid=pod.metadata.uid)
+        self._writer.delete(kind(PODS), *pod.key, uid=pod.metadata.uid, told=told)
 
     def _send_back(self, victim: _Victim) -> None:
         pod = special_claims.without_claim(victim.pod)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import lru_cache
@@ -48,43 +48,45 @@ class TaintRuleView(View):
 
     def __init__(self) -> None:
         self._rules = TaintRules()
-        self._evicting: TaintRules | None = None
+        #: kept up rule by rule: a fault makes thousands, and each of the batches that evict asks for them
+        self._evicting = TaintRules()
 
     def fill(self, resource: str, objects: Iterable[ApiObject]) -> None:  # noqa: ARG002 - there is one
         for rule in objects:
-            self._rules.put(cast("DeviceTaintRule", rule))
+            self._put(cast("DeviceTaintRule", rule))
 
     def apply(self, changes: Sequence[Written]) -> None:
         for change in changes:
             rule = cast("DeviceTaintRule", change.object)
-            touched = self._rules.remove(rule.metadata.name) if change.type == DELETED else self._rules.put(rule)
-            if touched:
-                self._evicting = None
+            if change.type == DELETED:
+                self._rules.remove(rule.metadata.name)
+                self._evicting.remove(rule.metadata.name)
+            else:
+                self._put(rule)
+
+    def _put(self, rule: DeviceTaintRule) -> None:
+        self._rules.put(rule)
+        if rule.spec.taint.effect == NO_EXECUTE:
+            self._evicting.put(rule)
+        else:
+            self._evicting.remove(rule.metadata.name)
 
     def now(self) -> KnownRules:
         """None while rules have no effect."""
         if not gates.enabled(GATE):
             return KnownRules((), TaintRules())
-        if self._evicting is None:
-            self._evicting = TaintRules(one for one in self._rules if one.spec.taint.effect == NO_EXECUTE)
         return KnownRules(tuple(self._rules), self._evicting)
 
 
 class KnownRules(NamedTuple):
-    """all: every rule as it is, with its status. evicting: those of effect NoExecute."""
+    """all: every rule as it is, with its status. evicting: those of effect NoExecute, for as long as nobody asks the
+    view again."""
 
     all: tuple[DeviceTaintRule, ...]
     evicting: TaintRules
 
 
 following = Follower(TaintRuleView)
-
-
-class EvictingTaint(NamedTuple):
-    """A NoExecute taint on a device; rule: the uid of the rule that puts it there, "" where the driver does."""
-
-    taint: DeviceTaint
-    rule: str = ""
 
 
 def end_of_patience(taint: DeviceTaint, tolerations: Iterable[DeviceToleration], now: datetime) -> datetime | None:
@@ -104,14 +106,21 @@ def end_of_patience(taint: DeviceTaint, tolerations: Iterable[DeviceToleration],
 # Who is affected ------------------------------------------------------------------------------------------------------
 
 
-class DeviceHold(NamedTuple):
-    """A claim's hold on a device. id: of its row; the same hold keeps its row."""
+class DeviceUse(NamedTuple):
+    """A pod's use of a device: by a claim that holds it and is reserved for the pod.
 
-    id: int
+    hold: the id of the hold's row; the same hold keeps its row. taints: as published, where any of them evicts.
+    """
+
+    hold: int
     claim: str
     driver: str
     pool: str
     device: str
+    taints: str | None
+    uid: str
+    namespace: str
+    name: str
 
     @property
     def key(self) -> DeviceKey:
@@ -143,10 +152,6 @@ class ThreatenedPod(NamedTuple):
         return (self.namespace, self.name)
 
 
-_HOLD = ("id", "claim_id", "driver", "pool", "device")
-_PLACE = ("driver", "pool", "device")
-
-
 class Survey:
     """Asks the index whom taints concern. Remembers what the holds it has seen last tolerate."""
 
@@ -155,145 +160,152 @@ class Survey:
 
     def threatened(self, rules: TaintRules, now: datetime) -> list[ThreatenedPod]:
         """All pods that NoExecute taints concern."""
-        published = _published_taints(evicting_devices())
-        holds = _holds(_PLACE, published) | holds_selected(rules)
-        self._tolerations = {hold.id: self._tolerations[hold.id] for hold in holds if hold.id in self._tolerations}
-        users = _users({hold.claim for hold in holds})
-        used = [hold for hold in holds if hold.claim in users]
-        return _threatened(self._threats(used, published, rules, now), users)
+        uses = {*_uses_of_evicting_devices(), *uses_selected(rules)}
+        known = {use.hold for use in uses} & self._tolerations.keys()
+        self._tolerations = {hold: self._tolerations[hold] for hold in known}
+        return self._threatened(uses, rules, now)
 
     def still_threatened(self, pods: Collection[str], rules: TaintRules, now: datetime) -> dict[str, Threat]:
         """Of these pods (uids) those that taints concern as things are in this transaction."""
-        reservations = sql.select(Reservation, ["claim_id", "uid"], ["uid"], [(uid,) for uid in pods])
-        claims = {(claim,) for claim, _ in reservations}
-        holds = {DeviceHold(*values) for values in sql.select(AllocatedDevice, _HOLD, ["claim_id"], claims)}
-        columns = ["driver", "pool", "name", "taints"]
-        published = _published_taints(sql.select(Device, columns, columns[:3], {hold.key for hold in holds}))
-        threats = self._threats(holds, published, rules, now)
-        return _by_pod(threats, reservations)
+        found = self._threatened(_uses_by(pods), rules, now)
+        return {one.uid: one.threat for one in found}
 
-    def would_evict(self, rule: DeviceTaintRule, now: datetime) -> tuple[int, list[ThreatenedPod]]:
-        """(allocated devices that `rule` selects, the pods that it would evict if its effect were NoExecute)."""
+    def would_evict(self, rule: DeviceTaintRule, now: datetime) -> list[ThreatenedPod]:
+        """The pods that `rule` would evict if its effect were NoExecute."""
         taint = structs.replace(rule.spec.taint, effect=NO_EXECUTE)
         harsh = TaintRules([structs.replace(rule, spec=structs.replace(rule.spec, taint=taint))])
-        holds = holds_selected(harsh)
-        users = _users({hold.claim for hold in holds})
-        return len(holds), _threatened(self._threats(holds, {}, harsh, now), users)
+        uses = {use._replace(taints=None) for use in uses_selected(harsh)}
+        return self._threatened(uses, harsh, now)
 
-    def _threats(
-        self,
-        holds: Collection[DeviceHold],
-        published: Mapping[DeviceKey, Sequence[EvictingTaint]],
-        rules: TaintRules,
-        now: datetime,
-    ) -> dict[str, Threat]:
-        """claim uid -> how taints of its devices threaten who uses it; those that are not threatened are left out."""
-        self._read([hold for hold in holds if hold.id not in self._tolerations])
-        found: dict[str, Threat] = {}
-        for hold in holds:
-            added = (EvictingTaint(rule.spec.taint, rule.metadata.uid) for rule in rules.of(*hold.key))
-            for taint, rule in (*published.get(hold.key, ()), *added):
-                until = end_of_patience(taint, self._tolerations.get(hold.id, ()), now)
-                if until is not None:
-                    threat = Threat(until, {rule} - {""})
-                    found.setdefault(hold.claim, threat).join(threat)
-        return found
+    def _threatened(self, uses: Iterable[DeviceUse], rules: TaintRules, now: datetime) -> list[ThreatenedPod]:
+        known = list(uses)
+        self._read([use for use in known if use.hold not in self._tolerations])
+        threats: dict[tuple[int, str | None], Threat | None] = {}
+        found: dict[str, ThreatenedPod] = {}
+        for use in known:
+            key = (use.hold, use.taints)  # those who share a claim are threatened alike
+            if key not in threats:
+                threats[key] = _threat_to(use, self._tolerations.get(use.hold, ()), rules, now)
+            if (threat := threats[key]) is not None:
+                pod = ThreatenedPod(use.uid, use.namespace, use.name, Threat(threat.until))
+                found.setdefault(use.uid, pod).threat.join(threat)
+        return list(found.values())
 
-    def _read(self, holds: Sequence[DeviceHold]) -> None:
+    def _read(self, uses: Sequence[DeviceUse]) -> None:
         """What claims tolerate on these devices."""
-        uids = {(hold.claim,) for hold in holds}
+        uids = {(use.claim,) for use in uses}
         keys = [tuple(key) for key in sql.select(Claim, ["namespace", "name"], ["uid"], uids)]
         claims = {stored.uid: decoded(stored, ResourceClaim) for stored in objects.get_many(kind(CLAIMS), keys)}
-        for hold in holds:
-            claim = claims.get(hold.claim)
+        for use in uses:
+            claim = claims.get(use.claim)
             allocation = claim.status.allocation if claim is not None else None
             for result in allocation.devices.results if allocation is not None else ():
-                if (result.driver, result.pool, result.device) == hold.key:
-                    self._tolerations[hold.id] = result.tolerations
+                if (result.driver, result.pool, result.device) == use.key:
+                    self._tolerations[use.hold] = result.tolerations
 
 
-def _users(claims: Iterable[str]) -> dict[str, list[Sequence[str]]]:
-    """claim uid -> (uid, namespace, name) of the pods that use it: those on a node that neither have ended nor are on
-    their way out. Most of those whom a fault has struck are soon.
-    """
-    found: dict[str, list[Sequence[str]]] = defaultdict(list)
-    for chunk in sql.chunks(((claim,) for claim in claims), sql.PARAMETERS):
-        given, parameters = sql.given_table(("claim_id",), chunk)
-        for claim, *pod in sql.fetch(f"{given} {_USING}", parameters):
-            found[claim].append(pod)
+def _threat_to(
+    use: DeviceUse, tolerations: Iterable[DeviceToleration], rules: TaintRules, now: datetime
+) -> Threat | None:
+    """How taints of the device threaten who uses it with these tolerations."""
+    found: Threat | None = None
+    published = ((taint, "") for taint in _evicting(use.taints)) if use.taints else ()
+    for taint, rule in (*published, *((one.spec.taint, one.metadata.uid) for one in rules.of(*use.key))):
+        until = end_of_patience(taint, tolerations, now)
+        if until is not None:
+            found = found or Threat(until)
+            found.join(Threat(until, {rule} - {""}))
     return found
 
 
+# What the index says --------------------------------------------------------------------------------------------------
+
+
+_PLACE = ("driver", "pool", "device")
+_ALLOCATED, _RESERVED, _PODS = (model._meta.db_table for model in (AllocatedDevice, Reservation, Pod))
+_DEVICES = Device._meta.db_table
+_TAINTS = "CASE WHEN d.evicting THEN d.taints END"
+_USE = f"a.id, a.claim_id, a.driver, a.pool, a.device, {_TAINTS}, p.uid, p.namespace, p.name"
+#: A pod that uses a device of its claim: on a node, neither ended nor on its way out. Most of those whom a fault has
+#: struck are that soon.
 _USING = (
-    "SELECT r.claim_id, p.uid, p.namespace, p.name "  # noqa: S608 - our names
-    f"FROM given CROSS JOIN {Reservation._meta.db_table} r CROSS JOIN {Pod._meta.db_table} p "
-    "WHERE r.claim_id = given.claim_id AND p.uid = r.uid AND NOT p.deleting AND p.node_name <> '' "
+    "r.claim_id = a.claim_id AND p.uid = r.uid AND NOT p.deleting AND p.node_name <> '' "
     f"AND p.phase NOT IN ({', '.join(repr(phase) for phase in sorted(FINISHED_PHASES))})"
+)
+#: Not by `evicting`: a fault changes it of thousands at once, and PostgreSQL takes it for rare until it has counted.
+_OF_DEVICE = "d.driver = a.driver AND d.pool = a.pool AND d.name = a.device"
+_OF_EVICTING_DEVICES = (
+    f"SELECT {_USE} FROM {_DEVICES} d CROSS JOIN {_ALLOCATED} a CROSS JOIN {_RESERVED} r CROSS JOIN {_PODS} p "  # noqa: S608 - our names
+    f"WHERE d.evicting AND {_OF_DEVICE} AND {_USING}"
+)
+_OF_DEVICES = (
+    f"SELECT {_USE} FROM {{given}}{_ALLOCATED} a CROSS JOIN {_RESERVED} r CROSS JOIN {_PODS} p "  # noqa: S608
+    f"LEFT JOIN {_DEVICES} d ON {_OF_DEVICE} WHERE {{matching}}{_USING}"
+)
+_OF_PODS = (
+    f"SELECT {_USE} FROM given CROSS JOIN {_RESERVED} r CROSS JOIN {_ALLOCATED} a CROSS JOIN {_PODS} p "  # noqa: S608
+    f"LEFT JOIN {_DEVICES} d ON {_OF_DEVICE} WHERE r.uid = given.uid AND {_USING}"
 )
 
 
-def _threatened(threats: Mapping[str, Threat], users: Mapping[str, Iterable[Sequence[str]]]) -> list[ThreatenedPod]:
-    found: dict[str, ThreatenedPod] = {}
-    for claim, threat in threats.items():
-        for uid, namespace, name in users.get(claim, ()):
-            pod = found.setdefault(uid, ThreatenedPod(uid, namespace, name, Threat(threat.until)))
-            pod.threat.join(threat)
-    return list(found.values())
+def _uses_of_evicting_devices() -> Iterator[DeviceUse]:
+    """Of the devices that drivers taint NoExecute."""
+    return map(_use, sql.fetch(_OF_EVICTING_DEVICES))
 
 
-def _by_pod(threats: Mapping[str, Threat], reservations: Iterable[Sequence[Any]]) -> dict[str, Threat]:
-    found: dict[str, Threat] = {}
-    for claim, pod in reservations:
-        if (threat := threats.get(claim)) is not None:
-            found.setdefault(pod, Threat(threat.until)).join(threat)
-    return found
+def _uses_by(pods: Iterable[str]) -> Iterator[DeviceUse]:
+    for given, parameters in sql.given_tables(("uid",), ((uid,) for uid in pods)):
+        yield from map(_use, sql.fetch(f"{given} {_OF_PODS}", parameters))
 
 
-def evicting_devices() -> list[Sequence[Any]]:
-    """(driver, pool, name, taints) of the devices that drivers taint NoExecute and that some claim holds."""
-    statement = (
-        "SELECT d.driver, d.pool, d.name, d.taints FROM inventory_device d WHERE d.evicting AND EXISTS "
-        "(SELECT 1 FROM claims_allocateddevice a WHERE a.driver = d.driver AND a.pool = d.pool AND a.device = d.name)"
-    )
-    return list(sql.fetch(statement))
+def uses_selected(rules: Iterable[DeviceTaintRule]) -> Iterator[DeviceUse]:
+    """Of the devices that any of `rules` selects. One query for all rules that name the same of a device."""
+    by_columns: dict[tuple[str, ...], list[tuple[str, ...]]] = defaultdict(list)
+    for rule in rules:
+        if (named := _named(rule, _PLACE)) is not None:
+            by_columns[tuple(named)].append(tuple(named.values()))
+    for columns, values in by_columns.items():
+        yield from _uses_of(columns, values)
 
 
-def _published_taints(rows: Iterable[Sequence[Any]]) -> dict[DeviceKey, list[EvictingTaint]]:
-    found: dict[DeviceKey, list[EvictingTaint]] = {}
-    for driver, pool, name, taints in rows:
-        text = taints if isinstance(taints, str) else json.dumps(taints)
-        found[(driver, pool, name)] = _evicting(text)
-    return found
+def _uses_of(columns: Sequence[str], values: Iterable[Sequence[str]]) -> Iterator[DeviceUse]:
+    """Of the devices whose `columns` are one of `values`; without columns all."""
+    if not columns:
+        yield from map(_use, sql.fetch(_OF_DEVICES.format(given="", matching="")))
+        return
+    matching = " AND ".join(f"a.{column} = given.{column}" for column in columns)
+    statement = _OF_DEVICES.format(given="given CROSS JOIN ", matching=f"{matching} AND ")
+    for given, parameters in sql.given_tables(columns, values):
+        yield from map(_use, sql.fetch(f"{given} {statement}", parameters))
+
+
+def _use(values: Sequence[Any]) -> DeviceUse:
+    use = DeviceUse(*values)
+    return use if use.taints is None or isinstance(use.taints, str) else use._replace(taints=json.dumps(use.taints))
 
 
 @lru_cache(maxsize=1024)
-def _evicting(taints: str) -> list[EvictingTaint]:
+def _evicting(taints: str) -> list[DeviceTaint]:
     """Those of effect NoExecute. A fault taints thousands of devices alike; nobody changes the list."""
-    read = [EvictingTaint(codec.decode_value(DeviceTaint, one)) for one in json.loads(taints)]
-    return [one for one in read if one.taint.effect == NO_EXECUTE]
-
-
-def holds_selected(rules: Iterable[DeviceTaintRule]) -> set[DeviceHold]:
-    """The holds on devices that any of `rules` selects. One query for all rules that name the same of a device."""
-    by_columns: dict[tuple[str, ...], list[tuple[str, ...]]] = defaultdict(list)
-    for rule in rules:
-        if (place := place_of(rule)) is not None:
-            named = {column: value for column, value in zip(_PLACE, place, strict=True) if value is not None}
-            by_columns[tuple(named)].append(tuple(named.values()))
-    return {hold for columns, values in by_columns.items() for hold in _holds(columns, values)}
-
-
-def _holds(columns: Sequence[str], values: Iterable[Sequence[str]]) -> set[DeviceHold]:
-    """Those on the devices whose `columns` are one of `values`; without columns all."""
-    if not columns:
-        return {DeviceHold(*found) for found in AllocatedDevice.objects.values_list(*_HOLD)}
-    return {DeviceHold(*found) for found in sql.select(AllocatedDevice, _HOLD, columns, values)}
+    read = [codec.decode_value(DeviceTaint, one) for one in json.loads(taints)]
+    return [one for one in read if one.effect == NO_EXECUTE]
 
 
 def count_published(rule: DeviceTaintRule) -> int:
     """How many published devices `rule` selects."""
-    if (place := place_of(rule)) is None:
-        return 0
-    columns = ("driver", "pool", "name")
-    named = {column: value for column, value in zip(columns, place, strict=True) if value is not None}
-    return Device.objects.filter(**named).count()
+    named = _named(rule, ("driver", "pool", "name"))
+    return 0 if named is None else Device.objects.filter(**named).count()
+
+
+def count_allocated(rule: DeviceTaintRule) -> int:
+    """How many times a claim holds a device that `rule` selects."""
+    named = _named(rule, _PLACE)
+    return 0 if named is None else AllocatedDevice.objects.filter(**named).count()
+
+
+def _named(rule: DeviceTaintRule, columns: Sequence[str]) -> dict[str, str] | None:
+    """column -> what the rule wants there; None for a rule that selects nothing. columns: of driver, pool, device."""
+    place = place_of(rule)
+    return (
+        None if place is None else {column: one for column, one in zip(columns, place, strict=True) if one is not None}
+    )

@@ -33,6 +33,8 @@ from manciple.store.records import Stored
 COPY_FROM = 20
 #: Parameters in one statement; SQLite takes at most 32,766.
 PARAMETERS = 1000
+#: Rows of one array, which is one parameter a column on PostgreSQL.
+ARRAY = 5000
 
 T = TypeVar("T")
 Row = Sequence[Any]
@@ -180,6 +182,13 @@ def given_table(columns: Sequence[str], rows: Sequence[Row]) -> tuple[str, list[
     return clause, [value for row in rows for value in row]
 
 
+def given_tables(columns: Sequence[str], rows: Iterable[Row]) -> Iterator[tuple[str, list[Any]]]:
+    """The same for any number of rows, as few at a time as the database takes; each row once."""
+    most = ARRAY if on_postgresql() else PARAMETERS // len(columns)
+    for chunk in chunks(dict.fromkeys(map(tuple, rows)), most):
+        yield given_table(columns, chunk)
+
+
 def _given_array(columns: Sequence[str], rows: Sequence[Row], *, types: Sequence[str]) -> tuple[str, list[Any]]:
     # %b: an array travels in its binary form. As text the driver escapes each quote of each document, in Python.
     arrays = ", ".join(f"%b::{type_}[]" for type_ in types)
@@ -201,8 +210,7 @@ def _among(model: ModelClass, by: Sequence[str], keys: Iterable[Row]) -> Iterato
     side first: so each key is one look-up in the index.
     """
     table, match = model._meta.db_table, " AND ".join(f"t.{column} = given.{column}" for column in by)
-    for chunk in chunks(dict.fromkeys(map(tuple, keys)), PARAMETERS // len(by)):
-        given, parameters = given_table(by, chunk)
+    for given, parameters in given_tables(by, keys):
         yield given, f"FROM given CROSS JOIN {table} t WHERE {match}", parameters
 
 

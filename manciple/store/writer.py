@@ -243,24 +243,30 @@ class Writer:
         resource_version: str = "",
         grace_seconds: int | None = None,
         propagation: Propagation = "Background",
+        told: ApiObject | None = None,
     ) -> DeletionAnswer:
         """Delete an object, or mark it as deleting while finalizers or seconds of grace hold it.
 
         `grace_seconds` counts only for kinds that grant some; deleting again may only shorten it.
+        told: the object with a status that says why it goes; both are one change, and one event.
         Raises: NotFound; Conflict when `uid` or `resource_version` is given and is not the object's.
         """
         current = self._existing(kind, namespace, name)
         old = current.object
         metadata.check_preconditions(kind, old.metadata, uid=uid, resource_version=resource_version)
+        if told is not None:
+            metadata.check_update(kind, told.metadata, old.metadata)
+            told = metadata.succeeded(kind, told, old)
+            old = self._checked("UPDATE", kind, new=told, old=old, subresource="status")
         if old.metadata.deletion_timestamp is not None:
             following = metadata.shorten_grace(old, grace_seconds=grace_seconds)
         else:
             following = metadata.mark_deleting(
                 kind, old, grace_seconds=grace_seconds, propagation=propagation, now=self._sources.now()
             )
-        if following == old:
-            return DeletionAnswer(old, gone=False)
-        self._checked("DELETE", kind, old=old)
+        if following == current.object:
+            return DeletionAnswer(current.object, gone=False)
+        self._checked("DELETE", kind, old=current.object)
         if metadata.held(following.metadata):
             return DeletionAnswer(self._append(kind, "MODIFIED", following, current), gone=False)
         # What goes at once keeps its last document, as upstream: watchers of such kinds never see it "deleting".

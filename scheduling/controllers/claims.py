@@ -111,7 +111,10 @@ def _wanting(namespace: str = "") -> Iterator[Key]:
 
 def _pods_behind(record: EventRecord) -> Iterable[Key]:
     if record.resource == PODS:
-        if record.type != "DELETED" and wants_attention(decoded(record, Pod)):
+        # Most of what happens to pods happens to those that run: their documents need not be read.
+        fields = record.fields
+        runs = fields.get("spec.nodeName") and fields.get("status.phase") not in ("", "Pending")
+        if record.type != "DELETED" and not runs and wants_attention(decoded(record, Pod)):
             yield record.namespace, record.name
     elif record.resource == TEMPLATES:
         if record.type == "ADDED":

@@ -434,9 +434,8 @@ def _evict_one(writer: Writer, pod: Pod, now: datetime) -> None:
     )
     others = [condition for condition in pod.status.conditions if condition.type != disruption.type]
     status = structs.replace(pod.status, conditions=(*others, disruption))
-    writer.update(kind(PODS), structs.replace(pod, status=status), subresource="status")
     event_recorder.record(writer, _note(pod), now=now)
-    writer.delete(kind(PODS), *pod.key, uid=pod.metadata.uid)
+    writer.delete(kind(PODS), *pod.key, uid=pod.metadata.uid, told=structs.replace(pod, status=status))
 
 
 def _note(pod: Pod) -> EventNote:

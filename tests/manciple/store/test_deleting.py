@@ -6,8 +6,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from msgspec import structs
 
-from manciple.store import objects, tail
+from manciple.store import hooks, objects, tail
 from manciple.store.objects import DeletionAnswer, Sources
 from manciple.wire.base import ApiObject
 from manciple.wire.errors import Conflict, NotFound
@@ -54,6 +55,39 @@ def test_a_finalizer_holds_the_object_and_marks_it() -> None:
     stored = objects.get(NOTES, "home", "a")
     assert stored is not None
     assert stored.deleting
+
+
+def test_a_status_that_says_why_it_goes_is_one_event_with_the_deletion() -> None:
+    created: Any = create(note("a", finalizers=("example.com/hold",)))
+    told = structs.replace(created, metadata=structs.replace(created.metadata, labels={"why": "broken"}))
+    deletion = delete(told=told)
+    assert grace_of(deletion) == ("2026-11-20T12:00:00Z", 0)
+    assert deletion.object.metadata.labels == {"why": "broken"}
+    (event,) = tail.read_after(int(created.metadata.resource_version))
+    assert (event.type, objects.decode(NOTES, event.text)) == ("MODIFIED", deletion.object)
+
+
+def test_both_rules_are_asked_about_a_status_that_is_written_with_a_deletion() -> None:
+    created = create(note("a", finalizers=("example.com/hold",)))
+    asked: list[tuple[str, str]] = []
+    hooks.register_rule(
+        rule := lambda _writer, write: asked.append((write.operation, write.subresource)),
+        operations={"UPDATE", "DELETE"},
+        resources={NOTES.resource},
+    )
+    try:
+        delete(told=created)
+    finally:
+        hooks.unregister_rule(rule)
+    assert asked == [("UPDATE", "status"), ("DELETE", "")]
+
+
+def test_what_was_told_of_an_older_state_is_a_conflict() -> None:
+    created: Any = create(note("a", finalizers=("example.com/hold",)))
+    with objects.writing() as writer:
+        writer.update(NOTES, structs.replace(created, metadata=structs.replace(created.metadata, labels={"a": "b"})))
+    with pytest.raises(Conflict):
+        delete(told=created)
 
 
 def test_deleting_twice_changes_nothing() -> None:
