@@ -30,8 +30,22 @@ class PageForm(forms.Form):
     def __init__(self, data: Mapping[str, Any] | None = None) -> None:
         super().__init__(data, auto_id=self.ids)
 
+    def text(self, name: str) -> str:
+        """What stands in a field, good or not."""
+        return str(self[name].value() or "").strip()
 
-def code_input(placeholder: str, **attributes: str | bool) -> forms.TextInput:
-    """An input for names and values that machines read: nothing corrects what is typed."""
-    plain: dict[str, str | bool] = {"autocapitalize": "none", "spellcheck": "false", "autocomplete": "off"}
-    return forms.TextInput({"class": "input mono", "placeholder": placeholder} | plain | attributes)
+
+#: Nothing corrects what is typed.
+_PLAIN: dict[str, object] = {"autocapitalize": "none", "spellcheck": "false", "autocomplete": "off"}
+
+
+def code_input(placeholder: str, **attributes: object) -> forms.TextInput:
+    """An input for names and values that machines read."""
+    return forms.TextInput({"class": "input mono", "placeholder": placeholder} | _PLAIN | attributes)
+
+
+def code_area(placeholder: str, **attributes: object) -> forms.Textarea:
+    """The same of several lines, as wide as there is room."""
+    area = forms.Textarea({"class": "input", "placeholder": placeholder} | _PLAIN | attributes)
+    del area.attrs["cols"]
+    return area

@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from django.contrib import messages
@@ -34,18 +34,7 @@ from scheduling.fitting import NOTHING, Count, count
 from scheduling.judging import judged_devices
 from scheduling.pages.classes import users as class_claims
 from scheduling.pages.classes.attributes import examples
-from scheduling.pages.classes.form import (
-    ClassForm,
-    ConfigText,
-    FormErrors,
-    from_class,
-    from_post,
-    from_query,
-    guarded,
-    kept_selectors,
-    place_causes,
-    to_class,
-)
+from scheduling.pages.classes.form import ClassForm, SelectorRow, complain, from_class, guarded, to_class
 from scheduling.pages.classes.manifest import manifest
 from scheduling.pages.classes.verdicts import ClassVerdicts, judge
 from scheduling.pages.classes.workbench import (
@@ -164,7 +153,7 @@ def new_class(request: HttpRequest) -> HttpResponse:
     if request.method == "POST":
         return _answer_post(request, existing=None)
     demand(request, "change device classes", "update", CLASSES)
-    return show_bench(request, from_query(request.GET, ClassForm()), existing=None)
+    return show_bench(request, ClassForm().with_query(request.GET), existing=None)
 
 
 @login_required
@@ -179,14 +168,14 @@ def edit_class(request: HttpRequest, name: str) -> HttpResponse:
         return show_yaml(request, existing)
     if tab == "history":
         return _show_history(request, existing)
-    return show_bench(request, from_query(request.GET, from_class(existing)), existing=existing)
+    return show_bench(request, from_class(existing).with_query(request.GET), existing=existing)
 
 
 @login_required
 @require_POST
 def check_class(request: HttpRequest) -> HttpResponse:
     """The workbench for the form as it stands; nothing is saved. Where those with read-only access send it."""
-    form = from_post(request.POST)
+    form = ClassForm(request.POST)
     return show_bench(request, pressed(form, request.POST) or form, existing=_edited(request))
 
 
@@ -195,7 +184,7 @@ def check_class(request: HttpRequest) -> HttpResponse:
 def show_verdicts(request: HttpRequest) -> HttpResponse:
     """What the page shows around its editors for the form as it stands."""
     person = person_of(request)
-    bench = evaluate(from_post(request.POST), existing=_edited(request), person=person)
+    bench = evaluate(ClassForm(request.POST), existing=_edited(request), person=person)
     return render(request, "classes/answer.html", {"bench": bench, "may_edit": person.may("update", CLASSES)})
 
 
@@ -214,20 +203,20 @@ def stored_class(name: str) -> DeviceClass:
 
 
 def show_bench(
-    request: HttpRequest, form: ClassForm, *, existing: DeviceClass | None, errors: FormErrors | None = None
+    request: HttpRequest, form: ClassForm, *, existing: DeviceClass | None, refused: bool = False
 ) -> HttpResponse:
-    """The page. errors: what the API said on an attempt to save."""
+    """The page. refused: the form could not be saved."""
     revision = latest_revision()
     person = person_of(request)
-    bench = evaluate(form, existing=existing, person=person, errors=errors)
+    bench = evaluate(form, existing=existing, person=person, refused=refused)
     context = head(request, existing, "workbench") | palette(published_devices())
     context |= {
         "bench": bench,
         "revision": revision,
-        "blank_selector": {"index": "__index__", "number": "", "text": "", "judged": None, "messages": ()},
-        "form_errors": errors.by_field.get("", []) if errors else [],
+        "blank_selector": SelectorRow("__index__", selector=""),
+        "refused": refused,
     }
-    return render(request, "classes/form.html", context, status=422 if errors else 200)
+    return render(request, "classes/form.html", context, status=422 if refused else 200)
 
 
 def head(request: HttpRequest, existing: DeviceClass | None, tab: str) -> dict[str, Any]:
@@ -261,18 +250,17 @@ def _show_history(request: HttpRequest, existing: DeviceClass) -> HttpResponse:
 
 def _answer_post(request: HttpRequest, *, existing: DeviceClass | None) -> HttpResponse:
     """Save; or, where another button was pressed, show the form with what that button does to it."""
-    form = from_post(request.POST)
+    form = ClassForm(request.POST)
     changed = pressed(form, request.POST)
     if changed is None or existing is None:
         demand(request, "change device classes", "update", CLASSES)
     if changed is not None:
         return show_bench(request, changed, existing=existing)
-    errors = FormErrors()
-    wanted = to_class(form, existing=existing, errors=errors)
-    if not errors:
-        _save(wanted, form, existing=existing, identity=person_of(request).identity, errors=errors)
-    if errors:
-        return show_bench(request, form, existing=existing, errors=errors)
+    wanted = to_class(form, existing=existing)
+    if not form.wrong:
+        _save(wanted, form, existing=existing, identity=person_of(request).identity)
+    if form.wrong:
+        return show_bench(request, form, existing=existing, refused=True)
     messages.success(request, f"{'Saved' if existing else 'Created'} class {wanted.metadata.name}.")
     return redirect(class_url(wanted.metadata.name))
 
@@ -280,9 +268,9 @@ def _answer_post(request: HttpRequest, *, existing: DeviceClass | None) -> HttpR
 def pressed(form: ClassForm, data: Any) -> ClassForm | None:
     """The form after a button that saves nothing: add, check, guard or example; None where none was pressed."""
     if data.get("add") == "selector":
-        return replace(form, selectors=(*form.selectors, ""))
+        return form.with_selector(len(form.selectors), "")
     if data.get("add") == "config":
-        return replace(form, configs=(*form.configs, ConfigText()))
+        return form.with_blank_config()
     if "example" in data:
         known = {expression for _, expression in examples(published_devices())}
         return with_example(form, data["example"]) if data["example"] in known else form
@@ -293,27 +281,23 @@ def pressed(form: ClassForm, data: Any) -> ClassForm | None:
 
 def with_example(form: ClassForm, expression: str) -> ClassForm:
     """In the first blank selector, or in one of its own."""
-    blank = next((index for index, text in enumerate(form.selectors) if not text.strip()), len(form.selectors))
-    return replace(form, selectors=(*form.selectors[:blank], expression, *form.selectors[blank + 1 :]))
+    blank = next((row.place for row in form.selectors if row.blank), len(form.selectors))
+    return form.with_selector(int(blank), expression)
 
 
 def _with_guards(form: ClassForm, number: str) -> ClassForm:
     """The selector with this number in the form, asked only where its keys are there."""
-    verdicts = judge([text.strip() for _, text in kept_selectors(form)], published_devices())
-    texts = list(form.selectors)
+    verdicts = judge([row.expression for row in form.kept_selectors], published_devices())
     for group in verdicts.failures:
-        index, text = kept_selectors(form)[group.selector]
-        guard = guard_of(text.strip(), group.text)
-        if str(index) == number and guard:
-            texts[index] = guarded(text, guard)
-            break
-    return replace(form, selectors=tuple(texts))
+        row = form.kept_selectors[group.selector]
+        guard = guard_of(row.expression, group.text)
+        if str(row.place) == number and guard:
+            return form.with_selector(int(number), guarded(row.expression, guard))
+    return form
 
 
-def _save(
-    wanted: DeviceClass, form: ClassForm, *, existing: DeviceClass | None, identity: Identity, errors: FormErrors
-) -> None:
-    """Write the class; what the API says against it goes into `errors`."""
+def _save(wanted: DeviceClass, form: ClassForm, *, existing: DeviceClass | None, identity: Identity) -> None:
+    """Write the class; what the API says against it goes to the form's fields."""
     try:
         if existing is None:
             verbs.create(class_kind(), wanted, identity=identity)
@@ -321,7 +305,7 @@ def _save(
             verbs.update(class_kind(), wanted, name=existing.metadata.name, identity=identity)
     except ApiError as refusal:
         causes = (refusal.details or {}).get("causes")
-        place_causes(form, causes or [{"field": "", "message": explained(refusal)}], errors)
+        complain(form, causes or [{"field": "", "message": explained(refusal)}])
 
 
 def explained(refusal: ApiError) -> str:

@@ -31,18 +31,17 @@ from scheduling.pages.classes import users as class_claims
 from scheduling.pages.classes.form import (
     ClassForm,
     Draft,
-    FormErrors,
+    SelectorRow,
+    complain,
     draft_of,
     from_class,
     guarded,
-    kept_selectors,
-    place_causes,
     to_class,
 )
 from scheduling.pages.classes.manifest import manifest
 from scheduling.pages.classes.places import spelled
 from scheduling.pages.classes.users import ClassRequest
-from scheduling.pages.classes.verdicts import ClassVerdicts, Judged, VerdictGroup, judge, matches
+from scheduling.pages.classes.verdicts import ClassVerdicts, VerdictGroup, judge, matches
 from scheduling.pages.devices.words import how_many
 from scheduling.pages.history.differences import DiffLine, difference, lines_changed
 from scheduling.resources import CLASSES
@@ -84,8 +83,7 @@ class ShownGroup:
     """A group as it is drawn. `fixed`: the selector with the guard in front, where a guard would help."""
 
     group: VerdictGroup
-    number: int  # of the selector in the form
-    field: int  # its place in the form
+    row: SelectorRow
     count: int
     guard: str = ""
     fixed: str = ""
@@ -137,9 +135,6 @@ class Bench:
     snapshot: DeviceSnapshot = field(repr=False)
     compiling: tuple[str, ...]
     milliseconds: float
-    fields: list[dict[str, Any]]
-    configs: list[dict[str, Any]]
-    errors: FormErrors
     cost: Cost
     impact: Impact
     lines: tuple[DiffLine, ...]
@@ -147,7 +142,7 @@ class Bench:
 
     @property
     def name(self) -> str:
-        return self.existing.metadata.name if self.existing else self.form.name
+        return self.existing.metadata.name if self.existing else self.form.text("name")
 
     @cached_property
     def draft(self) -> Draft:
@@ -206,25 +201,23 @@ class Bench:
         return [self._group(group) for group in self.verdicts.failures[:GROUPS]]
 
     def _group(self, group: VerdictGroup) -> ShownGroup:
-        index, text = kept_selectors(self.form)[group.selector]
-        guard = guard_of(text.strip(), group.text)
-        fixed = guarded(text, guard) if guard else ""
-        return ShownGroup(
-            group=group, number=index + 1, field=index, count=len(group.devices), guard=guard, fixed=fixed
-        )
+        row = self.form.kept_selectors[group.selector]
+        guard = guard_of(row.expression, group.text)
+        fixed = guarded(row.expression, guard) if guard else ""
+        return ShownGroup(group=group, row=row, count=len(group.devices), guard=guard, fixed=fixed)
 
     @property
     def changed(self) -> int:
         return lines_changed(self.lines)
 
     @property
-    def broken(self) -> tuple[int, ...]:
+    def broken(self) -> list[int | str]:
         """The numbers, in the form, of the selectors that do not compile."""
-        return tuple(one["number"] for one in self.fields if one["judged"] and one["judged"].error)
+        return [row.number for row in self.form.selectors if row.judged and row.judged.error]
 
     @property
     def savable(self) -> bool:
-        return not self.broken and not self.cost.exceeds and not self.errors
+        return not self.broken and not self.cost.exceeds and not self.form.wrong
 
 
 def guard_of(expression: str, error: str) -> str:
@@ -240,20 +233,19 @@ def guard_of(expression: str, error: str) -> str:
     return ""
 
 
-def evaluate(
-    form: ClassForm, *, existing: DeviceClass | None, person: Person, errors: FormErrors | None = None
-) -> Bench:
-    """errors: what the API said on an attempt to save; otherwise the rules are asked, as far as the form is filled."""
+def evaluate(form: ClassForm, *, existing: DeviceClass | None, person: Person, refused: bool = False) -> Bench:
+    """refused: the form has what the API said on an attempt to save; else the rules are asked of what is filled in."""
     began = time.perf_counter()
     snapshot = read_devices()
     now = judged_devices(snapshot.published)
-    expressions = [text.strip() for _, text in kept_selectors(form)]
+    expressions = [row.expression for row in form.kept_selectors]
     verdicts = judge(expressions, now)
     took = time.perf_counter() - began
-    found = errors or FormErrors()
-    wanted = to_class(form, existing=existing, errors=FormErrors())
-    if errors is None:
-        found = checked(form, wanted)
+    for row, judged in zip(form.kept_selectors, verdicts.selectors, strict=True):
+        row.judged = judged
+    wanted = to_class(form, existing=existing)
+    if not refused:
+        check(form, wanted)
     users = class_claims.users_of(wanted.metadata.name, person)
     compiling = [text for text, judged in zip(expressions, verdicts.selectors, strict=True) if not judged.error]
     return Bench(
@@ -263,9 +255,6 @@ def evaluate(
         snapshot=snapshot,
         compiling=tuple(compiling),
         milliseconds=1000 * took,
-        fields=_fields(form, verdicts, found),
-        configs=_configs(form, found),
-        errors=found,
         cost=Cost(cost=verdicts.cost, known=verdicts.compiles),
         impact=impact(
             wanted.metadata.name,
@@ -280,52 +269,12 @@ def evaluate(
     )
 
 
-def checked(form: ClassForm, wanted: DeviceClass) -> FormErrors:
-    """What the API's rules say against the form, leaving out what is not filled in yet and what editors say."""
-    errors = FormErrors()
-    to_class(form, existing=None, errors=errors)
-    said = [{"field": one.field, "message": one.body} for one in class_kind().validate_create(wanted)]
-    place_causes(form, said, errors)
-    if not form.name:
-        errors.by_field.pop("name", None)
-    for name in [name for name in errors.by_field if name.startswith("selector-")]:
-        del errors.by_field[name]
-    return errors
-
-
-def _fields(form: ClassForm, verdicts: ClassVerdicts, errors: FormErrors) -> list[dict[str, Any]]:
-    """The selectors as the template draws them: text, count, error."""
-    judged = dict(zip((index for index, _ in kept_selectors(form)), verdicts.selectors, strict=True))
-    return [
-        {
-            "index": index,
-            "number": index + 1,
-            "text": text,
-            "judged": judged.get(index),
-            "messages": _unsaid(judged.get(index), errors.by_field.get(f"selector-{index}", [])),
-        }
-        for index, text in enumerate(form.selectors)
-    ]
-
-
-def _unsaid(judged: Judged | None, messages: Sequence[str]) -> Sequence[str]:
-    """The API's own words, where the compiler has not said the same."""
-    return () if judged and judged.error else messages
-
-
-def _configs(form: ClassForm, errors: FormErrors) -> list[dict[str, Any]]:
-    return [
-        {
-            "index": index,
-            "number": index + 1,
-            "driver": config.driver,
-            "parameters": config.parameters,
-            "blank": config.blank,
-            "driver_errors": errors.by_field.get(f"config-{index}-driver", []),
-            "parameter_errors": errors.by_field.get(f"config-{index}-parameters", []),
-        }
-        for index, config in enumerate(form.configs)
-    ]
+def check(form: ClassForm, wanted: DeviceClass) -> None:
+    """Put what the API's rules say at the fields, leaving out what is not filled in yet and what editors say."""
+    for one in class_kind().validate_create(wanted):
+        unnamed = one.field.startswith("metadata.name") and not form.text("name")
+        if not unnamed and not one.field.startswith("spec.selectors["):
+            complain(form, [{"field": one.field, "message": one.body}])
 
 
 def published_devices() -> JudgedDevices:

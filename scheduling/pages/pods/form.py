@@ -80,10 +80,6 @@ class PodForm(PageForm):
         if devices == "template" and not self.text("template"):
             self.add_error("template", "Choose a template.")
 
-    def text(self, name: str) -> str:
-        """What stands in a field, good or not."""
-        return str(self[name].value() or "").strip()
-
     @property
     def own_template(self) -> str:
         """The name of the template that the form makes."""

@@ -11,72 +11,76 @@ from django.http import QueryDict
 from django.test import Client
 
 from manciple.store.tail import latest_revision
-from scheduling.pages.classes.form import LONGEST, ClassForm, ConfigText, draft_of, from_query
+from scheduling.pages.classes.form import LONGEST, ClassForm, draft_of
 from tests.builders import CLASS, make_class
 from tests.scheduling.cluster import Cluster
 from tests.scheduling.pages.browsing import admin, viewer
+from tests.scheduling.pages.test_class_form import class_form
 
 __all__ = ["admin", "viewer"]
 
-STORED = ClassForm(
-    name="gpu",
-    selectors=("device.driver == 'a'", "true"),
-    configs=(ConfigText("a.example.com", "kind: A\n"),),
-    extended="example.com/gpu",
-    resource_version="7",
-)
-NEW = ClassForm()
+SELECTORS = ("device.driver == 'a'", "true")
+CONFIGS = (("a.example.com", "kind: A\n"),)
+STORED: dict[str, Any] = {
+    "name": "gpu",
+    "selectors": SELECTORS,
+    "configs": CONFIGS,
+    "extended": "example.com/gpu",
+    "resource_version": "7",
+}
 
 #: what happened -> (what is stored, the fields that are typed)
-DRAFTS: dict[str, tuple[ClassForm, dict[str, Any]]] = {
+DRAFTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "a selector was changed": (STORED, {"selectors": ("device.driver == 'b & c'", "true")}),
-    "a selector was added": (STORED, {"selectors": (*STORED.selectors, 'x == "50%+1"\n&& y')}),
+    "a selector was added": (STORED, {"selectors": (*SELECTORS, 'x == "50%+1"\n&& y')}),
     "all selectors were taken out": (STORED, {"selectors": ("",)}),
-    "a configuration was changed": (STORED, {"configs": (ConfigText("b.example.com", "kind: B\nü: 1"),)}),
+    "a configuration was changed": (STORED, {"configs": (("b.example.com", "kind: B\nü: 1"),)}),
     "all configurations were taken out": (STORED, {"configs": ()}),
     "the extended name was taken out": (STORED, {"extended": ""}),
-    "a new class was named": (NEW, {"name": "new", "selectors": ("true",)}),
+    "a new class was named": ({}, {"name": "new", "selectors": ("true",)}),
 }
+
+
+def typed(form: ClassForm) -> tuple[Any, ...]:
+    return (
+        [form[name].value() or "" for name in form.fields],
+        [row["selector"].value() for row in form.selectors],
+        [(row["driver"].value(), row["parameters"].value()) for row in form.configs],
+    )
 
 
 @pytest.mark.parametrize("case", DRAFTS)
 def test_a_draft_comes_back_from_its_address(case: str) -> None:
     stored, changes = DRAFTS[case]
-    fields = {name: getattr(stored, name) for name in ("name", "selectors", "configs", "extended", "resource_version")}
-    form = ClassForm(**(fields | changes))
-    draft = draft_of(form, stored)
+    form = class_form(**(stored | changes))
+    draft = draft_of(form, class_form(**stored))
     assert draft.unsaved
-    assert from_query(QueryDict(draft.query), stored) == form
+    assert typed(class_form(**stored).with_query(QueryDict(draft.query))) == typed(form)
 
 
 def test_what_is_stored_needs_no_address() -> None:
-    assert draft_of(STORED, STORED).query == ""
-    assert not draft_of(STORED, STORED).unsaved
-    blank = ClassForm(
-        name="gpu",
-        selectors=(*STORED.selectors, " "),
-        configs=(*STORED.configs, ConfigText()),
-        extended=STORED.extended,
-    )
-    assert not draft_of(blank, STORED).unsaved
-    assert from_query(QueryDict("tab=workbench"), STORED) is STORED
+    stored = class_form(**STORED)
+    assert draft_of(class_form(**STORED), stored).query == ""
+    assert not draft_of(class_form(**STORED), stored).unsaved
+    blank = class_form(**(STORED | {"selectors": (*SELECTORS, " "), "configs": (*CONFIGS, ("", ""))}))
+    assert not draft_of(blank, stored).unsaved
+    assert typed(stored.with_query(QueryDict("tab=workbench"))) == typed(stored)
 
 
 def test_only_what_differs_is_told() -> None:
-    form = ClassForm(name="gpu", selectors=("false",), configs=STORED.configs, extended=STORED.extended)
-    assert draft_of(form, STORED).query == "selector=false"
+    assert draft_of(class_form(**(STORED | {"selectors": ("false",)})), class_form(**STORED)).query == "selector=false"
 
 
 def test_a_class_is_not_renamed_by_a_link() -> None:
-    assert from_query(QueryDict("name=other"), STORED) == STORED
+    assert typed(class_form(**STORED).with_query(QueryDict("name=other"))) == typed(class_form(**STORED))
 
 
 def test_a_long_text_is_not_put_into_the_address() -> None:
-    short = ClassForm(selectors=("a" * (LONGEST - len("selector=")),))
-    assert len(draft_of(short, NEW).query) == LONGEST
-    long = ClassForm(selectors=("a" * LONGEST,))
-    assert draft_of(long, NEW).query == ""
-    assert draft_of(long, NEW).too_long
+    short = class_form(selectors=("a" * (LONGEST - len("selector=")),))
+    assert len(draft_of(short, ClassForm()).query) == LONGEST
+    long = class_form(selectors=("a" * LONGEST,))
+    assert draft_of(long, ClassForm()).query == ""
+    assert draft_of(long, ClassForm()).too_long
 
 
 # The page ------------------------------------------------------------------------------------------------------------

@@ -2,47 +2,53 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 from django.http import QueryDict
 
 from inventory.kinds.devices import DeviceClass
 from manciple.wire.base import ObjectMeta
-from scheduling.pages.classes.form import (
-    ClassForm,
-    ConfigText,
-    FormErrors,
-    from_class,
-    from_post,
-    place_causes,
-    to_class,
-)
+from scheduling.pages.classes.form import ClassForm, Sent, complain, from_class, to_class
 
-FULL = ClassForm(
-    name="gpu",
-    selectors=('device.driver == "gpu.example.com"', "", "true"),
-    configs=(ConfigText(), ConfigText("gpu.example.com", "kind: GpuConfig\nsharing:\n  strategy: TimeSlicing")),
-)
+
+def class_form(*, selectors: Sequence[str] = (), configs: Sequence[tuple[str, str]] = (), **texts: str) -> ClassForm:
+    """configs: (driver, parameters)"""
+    rows = {
+        "selector": list(selectors),
+        "driver": [driver for driver, _ in configs],
+        "parameters": [parameters for _, parameters in configs],
+    }
+    return ClassForm(Sent({name: [text] for name, text in texts.items()} | rows))
+
+
+SELECTOR = 'device.driver == "gpu.example.com"'
+
+
+def full() -> ClassForm:
+    parameters = "kind: GpuConfig\nsharing:\n  strategy: TimeSlicing"
+    return class_form(name="gpu", selectors=(SELECTOR, "", "true"), configs=(("", ""), ("gpu.example.com", parameters)))
 
 
 def test_the_form_becomes_a_class_without_its_blanks() -> None:
-    errors = FormErrors()
-    made = to_class(FULL, existing=None, errors=errors)
-    assert not errors
-    assert [entry.cel.expression for entry in made.spec.selectors if entry.cel] == [FULL.selectors[0], "true"]
+    form = full()
+    made = to_class(form, existing=None)
+    assert not form.wrong
+    assert [entry.cel.expression for entry in made.spec.selectors if entry.cel] == [SELECTOR, "true"]
     (config,) = made.spec.config
     assert config.opaque is not None
     assert config.opaque.parameters == {"kind": "GpuConfig", "sharing": {"strategy": "TimeSlicing"}}
 
 
 def test_a_class_survives_the_form() -> None:
-    made = to_class(FULL, existing=None, errors=FormErrors())
-    again = to_class(from_class(made), existing=made, errors=FormErrors())
+    made = to_class(full(), existing=None)
+    again = to_class(from_class(made), existing=made)
     assert again == made
 
 
 def test_what_the_form_does_not_show_is_kept() -> None:
     existing = DeviceClass(metadata=ObjectMeta(name="gpu", labels={"team": "a"}, resource_version="7"))
-    made = to_class(from_class(existing), existing=existing, errors=FormErrors())
+    made = to_class(from_class(existing), existing=existing)
     assert made.metadata.labels == {"team": "a"}
     assert made.metadata.resource_version == "7"
 
@@ -57,13 +63,13 @@ def test_what_the_form_does_not_show_is_kept() -> None:
     ],
 )
 def test_parameters_that_are_no_mapping_are_refused_under_their_field(text: str, message: str) -> None:
-    errors = FormErrors()
-    to_class(ClassForm(configs=(ConfigText("d.example.com", text),)), existing=None, errors=errors)
-    assert message in errors.by_field["config-0-parameters"][0]
+    form = class_form(configs=(("d.example.com", text),))
+    assert form.wrong
+    assert message in form.configs[0].errors["parameters"][0]
 
 
 def test_causes_of_the_api_find_the_field_that_was_typed() -> None:
-    errors = FormErrors()
+    form = full()
     causes = [
         {"field": "metadata.name", "message": "bad name"},
         {"field": "spec.selectors[1].cel.expression", "message": "no such thing"},
@@ -71,24 +77,20 @@ def test_causes_of_the_api_find_the_field_that_was_typed() -> None:
         {"field": "spec.extendedResourceName", "message": "no such resource"},
         {"field": "spec.somethingNew", "message": "elsewhere"},
     ]
-    place_causes(FULL, causes, errors)
-    assert errors.by_field == {
-        "name": ["bad name"],
-        "selector-2": ["no such thing"],  # the second that is not blank stands third in the form
-        "config-1-driver": ["bad driver"],
-        "extended": ["no such resource"],
-        "": ["elsewhere"],
-    }
+    complain(form, causes)
+    assert form.errors == {"name": ["bad name"], "extended": ["no such resource"], "__all__": ["elsewhere"]}
+    # the second that is not blank stands third in the form
+    assert [row.errors for row in form.selectors] == [{}, {}, {"selector": ["no such thing"]}]
+    assert [row.errors for row in form.configs] == [{}, {"driver": ["bad driver"]}]
 
 
 def test_a_posted_form_is_read_field_by_field() -> None:
-    data = QueryDict(
-        "name=+gpu+&selector=a%0D%0Ab&selector=&driver=d&parameters=k%3A+1&extended=+example.com%2Fgpu&resource_version=5"
+    form = ClassForm(
+        QueryDict(
+            "name=+gpu+&selector=a%0D%0Ab&selector=&driver=d&parameters=k%3A+1&extended=+example.com%2Fgpu&resource_version=5"
+        )
     )
-    assert from_post(data) == ClassForm(
-        name="gpu",
-        selectors=("a\nb", ""),
-        configs=(ConfigText("d", "k: 1"),),
-        extended="example.com/gpu",
-        resource_version="5",
-    )
+    assert [form["name"].value(), form["extended"].value()] == ["gpu", "example.com/gpu"]
+    assert [row["selector"].value() for row in form.selectors] == ["a\nb", ""]
+    assert [(row.text("driver"), row.cleaned_data["parameters"]) for row in form.configs] == [("d", {"k": 1})]
+    assert form.text("resource_version") == "5"
