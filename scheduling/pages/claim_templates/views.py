@@ -32,7 +32,7 @@ from manciple.wire.errors import ApiError
 from manciple.wire.machinery import DeleteOptions, Preconditions
 from scheduling.pages.claims.actions import ActionEffect, in_words
 from scheduling.pages.claims.reading import ClaimRow, read_claims
-from scheduling.pages.claims.sheet import asked, document_yaml
+from scheduling.pages.claims.sheet import AskedDevices, document_yaml
 from scheduling.pages.history import views as history
 from scheduling.pod_claims import is_done
 from scheduling.resources import PODS, TEMPLATES, Key, kind
@@ -224,7 +224,7 @@ def _context(person: Person, namespace: str, name: str) -> dict[str, Any]:
         "place": "claims",
         "template": template,
         "meta": template.metadata,
-        "spec": asked(template.spec.spec.devices),
+        "spec": AskedDevices.of(template.spec.spec.devices),
         "copies": sorted({**template.spec.metadata.labels, **template.spec.metadata.annotations}.items()),
         "use": use,
         "claims": sorted(use.claims, key=lambda line: (line.state != "pending", line.created_at))[:SHOWN],

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -10,18 +11,27 @@ import orjson
 import yaml
 
 from claims.kinds.pods import Pod
-from claims.kinds.resource_claims import POD_CLAIM_ANNOTATION, DeviceClaim, ResourceClaim
+from claims.kinds.resource_claims import (
+    POD_CLAIM_ANNOTATION,
+    AllocatedDeviceStatus,
+    DeviceClaim,
+    DeviceConstraint,
+    DeviceRequest,
+    ResourceClaim,
+)
 from claims.models import AllocatedDevice, PastAllocation
 from manciple.pages.people import Person
 from manciple.store import history, objects
 from manciple.store.objects import decoded
 from manciple.store.records import Stored
 from manciple.wire import codec
+from manciple.wire.base import ObjectMeta
 from scheduling.explanations.current import explain_claim
-from scheduling.pages.claims.advice import advise, complaint_of, events_about, holder_of
-from scheduling.pages.claims.devices import cdi_files, given_devices
+from scheduling.pages.claims.advice import Advice, Complaint, advise, complaint_of, events_about, holder_of
+from scheduling.pages.claims.devices import CdiFile, GivenDevice, cdi_files, given_devices
 from scheduling.pages.claims.reading import ClaimRow, pending_documents, read_claims
-from scheduling.pages.claims.steps import ClaimRevision, Past, steps
+from scheduling.pages.claims.states import User
+from scheduling.pages.claims.steps import ClaimRevision, Past, Step, steps
 from scheduling.pod_claims import controller_of, requested_classes
 from scheduling.resources import CLAIMS, PODS, kind
 
@@ -46,8 +56,76 @@ def find_claim(person: Person, namespace: str, name: str) -> Stored | None:
     return objects.get(kind(CLAIMS), namespace, name) if person.sees(namespace) else None
 
 
-def read_sheet(person: Person, stored: Stored, *, now: datetime | None = None) -> dict[str, Any] | None:
-    """What the sheet's template shows; None where the claim went in between."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskedDevices:
+    """What a claim or a template asks for, as `claims/spec.html` shows it. configs: (requests, driver, YAML)."""
+
+    requests: tuple[DeviceRequest, ...]
+    constraints: tuple[DeviceConstraint, ...]
+    configs: tuple[tuple[tuple[str, ...], str, str], ...]
+
+    @classmethod
+    def of(cls, devices: DeviceClaim) -> AskedDevices:
+        configs = (
+            (one.requests, one.opaque.driver, as_yaml(one.opaque.parameters)) for one in devices.config if one.opaque
+        )
+        return cls(requests=devices.requests, constraints=devices.constraints, configs=tuple(configs))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rivals:
+    """The pending claims that ask for `classes`, as a claim which holds devices of these. more: those not named."""
+
+    classes: list[str]
+    claims: list[ResourceClaim]
+    more: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimSheet:
+    """One claim, for one person. rivals: None where it holds nothing."""
+
+    line: ClaimRow
+    claim: ResourceClaim
+    spec: AskedDevices
+    template: str
+    advice: Advice | None
+    complaint: Complaint | None
+    given: list[GivenDevice]
+    rivals: Rivals | None
+    steps: list[Step]
+    yaml: str
+    may_edit: bool
+    may_force: bool
+
+    @property
+    def meta(self) -> ObjectMeta:
+        return self.claim.metadata
+
+    @property
+    def finalizers(self) -> list[tuple[str, str]]:
+        """(name, who takes it off)"""
+        return [(name, holder_of(name)) for name in self.meta.finalizers]
+
+    @property
+    def cdi(self) -> list[CdiFile]:
+        return cdi_files(self.claim)
+
+    @property
+    def users(self) -> list[tuple[User, str]]:
+        return [(user, FATES[user.fate]) for user in self.line.users]
+
+    @property
+    def reports(self) -> Sequence[AllocatedDeviceStatus]:
+        return self.claim.status.devices
+
+    @property
+    def topics(self) -> str:
+        return _topics(self.line)
+
+
+def read_sheet(person: Person, stored: Stored, *, now: datetime | None = None) -> ClaimSheet | None:
+    """None where the claim went in between."""
     now = now or datetime.now(UTC)
     line = next(iter(read_claims(person, uid=stored.uid, now=now)), None)
     if line is None:
@@ -57,37 +135,20 @@ def read_sheet(person: Person, stored: Stored, *, now: datetime | None = None) -
     events = events_about(stored.namespace, {stored.uid, *pods, *(user.uid for user in line.users)})
     complaint = complaint_of(line, events)
     explained = explain_claim(stored.namespace, stored.name) if line.state == "pending" else None
-    return {
-        "line": line,
-        "claim": claim,
-        "meta": claim.metadata,
-        "template": _template(claim, pods),
-        "advice": advise(line.verdict, line.facts, devices=line.devices, complaint=complaint, explained=explained),
-        "complaint": complaint,
-        "finalizers": [(name, holder_of(name)) for name in claim.metadata.finalizers],
-        "given": given_devices(claim, line, pods.values()),
-        "cdi": cdi_files(claim),
-        "users": [(user, FATES[user.fate]) for user in line.users],
-        "rivals": _rivals(person, claim) if line.state != "pending" else None,
-        "reports": claim.status.devices,
-        "steps": steps(claim, _revisions(stored.uid), events, _past(stored.uid)),
-        **asked(claim.spec.devices),
-        "yaml": document_yaml(stored.text),
-        "may_edit": person.may_edit(stored.namespace),
-        "may_force": person.administers and line.state in ("stuck", "unused", "deleting"),
-        "topics": _topics(line),
-    }
-
-
-def asked(devices: DeviceClaim) -> dict[str, Any]:
-    """What a claim or a template asks for, as the template `claim_spec.html` shows it."""
-    return {
-        "requests": devices.requests,
-        "constraints": devices.constraints,
-        "configs": [
-            (one.requests, one.opaque.driver, as_yaml(one.opaque.parameters)) for one in devices.config if one.opaque
-        ],
-    }
+    return ClaimSheet(
+        line=line,
+        claim=claim,
+        spec=AskedDevices.of(claim.spec.devices),
+        template=_template(claim, pods),
+        advice=advise(line.verdict, line.facts, devices=line.devices, complaint=complaint, explained=explained),
+        complaint=complaint,
+        given=given_devices(claim, line, pods.values()),
+        rivals=_rivals(person, claim) if line.state != "pending" else None,
+        steps=steps(claim, _revisions(stored.uid), events, _past(stored.uid)),
+        yaml=document_yaml(stored.text),
+        may_edit=person.may_edit(stored.namespace),
+        may_force=person.administers and line.state in ("stuck", "unused", "deleting"),
+    )
 
 
 def _topics(line: ClaimRow) -> str:
@@ -114,8 +175,7 @@ def _template(claim: ResourceClaim, pods: Mapping[str, Pod]) -> str:
     return next((one.resource_claim_template_name or "" for one in entries if one.name == entry), "")
 
 
-def _rivals(person: Person, claim: ResourceClaim) -> dict[str, Any]:
-    """The pending claims that ask for a class which this one holds devices of."""
+def _rivals(person: Person, claim: ResourceClaim) -> Rivals:
     rows = AllocatedDevice.objects.filter(claim=claim.metadata.uid).values_list("device_class", flat=True)
     classes = sorted(set(rows) - {""})
     waiting = [
@@ -124,7 +184,7 @@ def _rivals(person: Person, claim: ResourceClaim) -> dict[str, Any]:
         if not {name for _, name in requested_classes(other)}.isdisjoint(classes)
     ]
     oldest = sorted(waiting, key=lambda other: other.metadata.creation_timestamp or "")
-    return {"classes": classes, "claims": oldest[:NAMED], "more": max(0, len(oldest) - NAMED)}
+    return Rivals(classes=classes, claims=oldest[:NAMED], more=max(0, len(oldest) - NAMED))
 
 
 def _revisions(uid: str) -> list[ClaimRevision]:

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
@@ -28,7 +27,7 @@ from manciple.wire.errors import ApiError, NotFound
 from manciple.wire.validation import natural
 from scheduling.pages.claims import actions as claim_actions
 from scheduling.pages.claims.reading import ClaimRow, read_claims
-from scheduling.pages.claims.sheet import find_claim, read_sheet
+from scheduling.pages.claims.sheet import ClaimSheet, find_claim, read_sheet
 from scheduling.pages.claims.states import STATES, URGENCY
 from scheduling.pages.history.views import TAB, history_of
 from scheduling.resources import CLASSES, kind
@@ -162,7 +161,7 @@ def show_claim(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
         "alone": True,
     }
     if tab == TAB:
-        context |= history_of(request, [sheet["meta"].uid], namespace=namespace)
+        context |= history_of(request, [sheet.meta.uid], namespace=namespace)
     return render(request, "claims/page.html", context)
 
 
@@ -174,7 +173,7 @@ def delete_claim(request: HttpRequest, namespace: str, name: str) -> HttpRespons
     demand_edit(request, f"delete claims in {namespace}", namespace)
     sheet = _demand_sheet(person, namespace, name)
     if request.method != "POST":
-        effect = claim_actions.effect_of_deletion(sheet["claim"], sheet["line"])
+        effect = claim_actions.effect_of_deletion(sheet.claim, sheet.line)
         return _preview(request, sheet, effect, action="delete")
     try:
         gone = claim_actions.delete(person.identity, namespace, name, uid=request.POST.get("uid", ""))
@@ -197,9 +196,9 @@ def release_claim(request: HttpRequest, namespace: str, name: str) -> HttpRespon
     demand(request, "force a claim's release", "*", "*.*")
     sheet = _demand_sheet(person, namespace, name)
     if request.method != "POST":
-        effect = claim_actions.effect_of_release(sheet["claim"], sheet["line"])
+        effect = claim_actions.effect_of_release(sheet.claim, sheet.line)
         return _preview(request, sheet, effect, action="release")
-    if not sheet["may_force"]:
+    if not sheet.may_force:
         return _refused(request, sheet, claim_actions.in_use(name))
     try:
         gone = claim_actions.force_release(person.identity, namespace, name, uid=request.POST.get("uid", ""))
@@ -209,7 +208,7 @@ def release_claim(request: HttpRequest, namespace: str, name: str) -> HttpRespon
     return redirect("claims") if gone else redirect(links.claim_url(namespace, name))
 
 
-def _sheet_at(person: Person, at: str) -> dict[str, Any] | None:
+def _sheet_at(person: Person, at: str) -> ClaimSheet | None:
     """The sheet of the claim at `namespace/name`, where there is one that `person` sees."""
     namespace, _, name = at.partition("/")
     stored = find_claim(person, namespace, name) if name else None
@@ -219,7 +218,7 @@ def _sheet_at(person: Person, at: str) -> dict[str, Any] | None:
         return None
 
 
-def _demand_sheet(person: Person, namespace: str, name: str) -> dict[str, Any]:
+def _demand_sheet(person: Person, namespace: str, name: str) -> ClaimSheet:
     sheet = _sheet_at(person, f"{namespace}/{name}")
     if sheet is None:
         raise Http404(f"ResourceClaim {namespace}/{name} does not exist.")
@@ -227,13 +226,13 @@ def _demand_sheet(person: Person, namespace: str, name: str) -> dict[str, Any]:
 
 
 def _preview(
-    request: HttpRequest, sheet: dict[str, Any], effect: claim_actions.ActionEffect, *, action: str
+    request: HttpRequest, sheet: ClaimSheet, effect: claim_actions.ActionEffect, *, action: str
 ) -> HttpResponse:
     context = {"place": "claims", "revision": latest_revision(), "sheet": sheet, "effect": effect, "action": action}
     return render(request, "claims/effect.html", context)
 
 
-def _refused(request: HttpRequest, sheet: dict[str, Any], refusal: ApiError) -> HttpResponse:
+def _refused(request: HttpRequest, sheet: ClaimSheet, refusal: ApiError) -> HttpResponse:
     """The claim's page, with what the API says against it."""
     messages.error(request, claim_actions.in_words(refusal))
     context = {"place": "claims", "revision": latest_revision(), "sheet": sheet, "tab": "", "alone": True}

@@ -7,9 +7,8 @@ namespaces that a person does not see, they say that there are some.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 from django.contrib.auth.decorators import login_required
 from django.http import Http404, HttpRequest, HttpResponse
@@ -20,9 +19,10 @@ from claims.devices.cache import read_devices
 from claims.devices.cards import Unit
 from claims.devices.holdings import Holder, Other, level_of
 from claims.devices.pools import DeviceSnapshot
-from claims.devices.published import CandidateDevice, DeviceKey, attribute_text, is_unhealthy, nanos
+from claims.devices.published import CandidateDevice, DeviceKey, DevicePool, attribute_text, is_unhealthy, nanos
 from claims.devices.states import DeviceState
 from claims.kinds.pods import Pod
+from inventory.kinds.devices import DeviceTaint
 from inventory.live import pool_topic
 from manciple.pages.durations import clock
 from manciple.pages.links import device_url
@@ -31,7 +31,7 @@ from manciple.store import objects
 from manciple.wire.quantity import Format, Quantity
 from manciple.wire.registry import registry
 from scheduling.pages.devices.filters import fact_counts
-from scheduling.pages.devices.history import read_history
+from scheduling.pages.devices.history import History, read_history
 from scheduling.pages.devices.lines import GridLine, lines_of
 from scheduling.pages.devices.selector_text import selector_of
 from scheduling.pages.devices.sight import holders_for, line_for
@@ -49,7 +49,7 @@ NEIGHBOURS = 24
 @require_safe
 def show_panel(request: HttpRequest) -> HttpResponse:
     """The panel of `?at=`; empty when no such device is known."""
-    panel = panel_context(person_of(request), read_devices(), request.GET.get("at", ""))
+    panel = read_panel(person_of(request), read_devices(), request.GET.get("at", ""))
     return render(request, "devices/panel.html", {"panel": panel})
 
 
@@ -58,7 +58,7 @@ def show_panel(request: HttpRequest) -> HttpResponse:
 def show_device(request: HttpRequest, driver: str, pool: str, device: str) -> HttpResponse:
     """The page. Raises: Http404."""
     snapshot = read_devices()
-    panel = device_context(person_of(request), snapshot, (driver, pool, device))
+    panel = read_device(person_of(request), snapshot, (driver, pool, device))
     if panel is None:
         raise Http404(f"Device {driver}/{pool}/{device} does not exist.")
     return render(request, "devices/device.html", {"place": "devices", "revision": snapshot.revision, "panel": panel})
@@ -71,49 +71,151 @@ def key_of(address: str) -> DeviceKey | None:
     return (driver, pool, device) if driver and pool and device else None
 
 
-def panel_context(person: Person, snapshot: DeviceSnapshot, address: str) -> dict[str, Any] | None:
+@dataclass(frozen=True, slots=True)
+class Health:
+    """What is known of a device's health, and from whom."""
+
+    state: str = ""
+    message: str = ""
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sibling:
+    """Another device of the same card. by: who holds it."""
+
+    at: str
+    name: str
+    state: DeviceState
+    by: str
+
+    @property
+    def state_name(self) -> str:
+        return STATES[self.state]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Neighbour:
+    """A tile of the same line, as the strip draws it."""
+
+    at: str
+    state: DeviceState
+    level: int
+    label: str
+    here: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Neighbours:
+    """The tiles of its line that are alike, and which of them it is: `position` 3 `of` 8. before, after: addresses."""
+
+    mini: tuple[Neighbour, ...] = ()
+    position: int = 0
+    of: int = 0
+    before: str = ""
+    after: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DevicePanel:
+    """One device, as far as one person may know of it. candidate: None where nobody publishes it."""
+
+    key: DeviceKey
+    node: str
+    candidate: CandidateDevice | None
+    state: DeviceState
+    level: int
+    holders: tuple[HeldBy, ...]
+    more_holders: int
+    history: History
+    health: Health
+    pool_row: DevicePool | None
+    siblings: tuple[Sibling, ...]
+    neighbours: Neighbours
+    #: (name, amount, how much of it is in use where the device is shared)
+    capacity: tuple[tuple[str, str, str], ...] = ()
+    #: (counter set, counter, what the device draws, what is left, whether that is too little)
+    counters: tuple[tuple[str, str, str, str, bool], ...] = ()
+    #: (domain, [(name, value as text)])
+    attributes: Sequence[tuple[str, list[tuple[str, str]]]] = ()
+    #: an expression that chooses such devices
+    selector: str = ""
+
+    @property
+    def at(self) -> str:
+        return "/".join(self.key)
+
+    @property
+    def driver(self) -> str:
+        return self.key[0]
+
+    @property
+    def pool(self) -> str:
+        return self.key[1]
+
+    @property
+    def name(self) -> str:
+        return self.key[2]
+
+    @property
+    def topic(self) -> str:
+        return pool_topic(self.driver, self.pool)
+
+    @property
+    def model(self) -> str:
+        return self.candidate.model if self.candidate else ""
+
+    @property
+    def state_name(self) -> str:
+        return STATES[self.state]
+
+    @property
+    def meaning(self) -> str:
+        return MEANINGS[self.state]
+
+    @property
+    def taints(self) -> Sequence[DeviceTaint]:
+        return self.candidate.device.taints if self.candidate else ()
+
+
+def read_panel(person: Person, snapshot: DeviceSnapshot, address: str) -> DevicePanel | None:
     """What the panel says of the device at this address; None where the address names none."""
     key = key_of(address)
-    return None if key is None else device_context(person, snapshot, key)
+    return None if key is None else read_device(person, snapshot, key)
 
 
-def device_context(person: Person, snapshot: DeviceSnapshot, key: DeviceKey) -> dict[str, Any] | None:
+def read_device(person: Person, snapshot: DeviceSnapshot, key: DeviceKey) -> DevicePanel | None:
     """None where nobody publishes it, and nobody holds it."""
     candidate, holders = snapshot.candidate(key), snapshot.held_by(key)
     if candidate is None and not holders:
         return None
     seen = holders_for(person, holders)
     pool = snapshot.pools[key[:2]]
-    state = pool.state(key)
     line = _line_of(snapshot, key)
-    now = datetime.now(UTC)
     pods = _pods(seen[:DESCRIBED])
-    return {
-        "at": "/".join(key),
-        "driver": key[0],
-        "pool": key[1],
-        "name": key[2],
-        "node": line.node if line else "",
-        "candidate": candidate,
-        "model": candidate.model if candidate else "",
-        "state": state,
-        "state_name": STATES[state],
-        "meaning": MEANINGS[state],
-        "level": level_of(candidate, holders) if candidate else 0,
-        "topic": pool_topic(key[0], key[1]),
-        "holders": [_held_by(holder, key, pods) for holder in seen[:DESCRIBED]],
-        "more_holders": max(0, len(seen) - DESCRIBED),
-        "history": read_history(person, key, seen, now=now),
-        "capacity": list(_capacity(candidate, holders)) if candidate else [],
-        "counters": list(_counters(snapshot, candidate)) if candidate else [],
-        "taints": [_taint(candidate, taint) for taint in candidate.device.taints] if candidate else [],
-        "health": _health(key, candidate, seen, pods),
-        "attributes": _attributes(candidate) if candidate else [],
-        "selector": selector_of(candidate, fact_counts(snapshot.candidates)) if candidate else "",
-        "pool_row": pool.pool if pool.pool.slices else None,
-        "siblings": _siblings(person, snapshot, key, line),
-        **_neighbours(person, key, line),
-    }
+    panel = DevicePanel(
+        key=key,
+        node=line.node if line else "",
+        candidate=candidate,
+        state=pool.state(key),
+        level=level_of(candidate, holders) if candidate else 0,
+        holders=tuple(_held_by(holder, key, pods) for holder in seen[:DESCRIBED]),
+        more_holders=max(0, len(seen) - DESCRIBED),
+        history=read_history(person, key, seen, now=datetime.now(UTC)),
+        health=_health(key, candidate, seen, pods),
+        pool_row=pool.pool if pool.pool.slices else None,
+        siblings=_siblings(person, snapshot, key, line),
+        neighbours=_neighbours(person, key, line),
+    )
+    if candidate is None:
+        return panel
+    return replace(
+        panel,
+        capacity=tuple(_capacity(candidate, holders)),
+        counters=tuple(_counters(snapshot, candidate)),
+        attributes=_attributes(candidate),
+        selector=selector_of(candidate, fact_counts(snapshot.candidates)),
+    )
 
 
 def _line_of(snapshot: DeviceSnapshot, key: DeviceKey) -> GridLine | None:
@@ -201,24 +303,22 @@ def _reports(pod: Pod, key: DeviceKey, holder: Holder) -> Iterator[tuple[str, st
 
 def _health(
     key: DeviceKey, candidate: CandidateDevice | None, holders: Iterable[Holder], pods: dict[tuple[str, str], Pod]
-) -> dict[str, str]:
-    """What is known of its health, and from whom. An unknown health of which nothing is said gives way to a taint."""
+) -> Health:
+    """An unknown health of which nothing is said gives way to a taint."""
     reported = _reported(key, holders, pods)
-    if reported["message"] or reported["state"] not in {"", "Unknown"}:
+    if reported.message or reported.state not in {"", "Unknown"}:
         return reported
     broken = next((taint for taint in candidate.device.taints if is_unhealthy(taint.key)), None) if candidate else None
-    if broken is not None:
-        return {"state": "Unhealthy", "message": broken.value, "from": f"by taint {broken.key}"}
-    return reported
+    return reported if broken is None else Health("Unhealthy", broken.value, f"by taint {broken.key}")
 
 
-def _reported(key: DeviceKey, holders: Iterable[Holder], pods: dict[tuple[str, str], Pod]) -> dict[str, str]:
+def _reported(key: DeviceKey, holders: Iterable[Holder], pods: dict[tuple[str, str], Pod]) -> Health:
     for holder in holders:
         for name in holder.pods:
             if (pod := pods.get((holder.namespace, name))) is not None:
                 for _, health, message in _reports(pod, key, holder):
-                    return {"state": health, "message": message, "from": "as the agent reports it with the pod"}
-    return {"state": "", "message": "", "from": ""}
+                    return Health(health, message, "as the agent reports it with the pod")
+    return Health()
 
 
 # What it is ----------------------------------------------------------------------------------------------------------
@@ -255,14 +355,6 @@ def _counters(snapshot: DeviceSnapshot, candidate: CandidateDevice) -> Iterator[
             yield one.counter_set, name, str(counter.value), _amount(rest, counter.value), short
 
 
-def _taint(candidate: CandidateDevice, taint: Any) -> dict[str, Any]:
-    return {
-        "text": f"{taint.key}{f'={taint.value}' if taint.value else ''}:{taint.effect}",
-        "since": taint.time_added,
-        "by": f"driver {candidate.key[0]}",
-    }
-
-
 def _attributes(candidate: CandidateDevice) -> list[tuple[str, list[tuple[str, str]]]]:
     """(domain, [(name, value as text)]), the driver's own domain first."""
     driver = candidate.key[0]
@@ -276,40 +368,36 @@ def _attributes(candidate: CandidateDevice) -> list[tuple[str, list[tuple[str, s
 # What is beside it ---------------------------------------------------------------------------------------------------
 
 
-def _siblings(person: Person, snapshot: DeviceSnapshot, key: DeviceKey, line: GridLine | None) -> list[dict[str, str]]:
+def _siblings(person: Person, snapshot: DeviceSnapshot, key: DeviceKey, line: GridLine | None) -> tuple[Sibling, ...]:
     """The other devices of its card: those that are held or can be had, then those that others block."""
     tile = next((tile for tile in line.tiles if _stands_for(tile, key)), None) if line else None
     if tile is None or not tile.cut:
-        return []
+        return ()
     found = []
     for candidate in tile.candidates:
-        state = snapshot.state_of(candidate)
         holders = holders_for(person, snapshot.held_by(candidate.key))
         named = "; ".join(holder.label if holder.claim else holder.namespace for holder in holders)
-        found.append(
-            {"at": candidate.address, "name": candidate.name, "state": state, "state_name": STATES[state], "by": named}
-        )
+        state = snapshot.state_of(candidate)
+        found.append(Sibling(at=candidate.address, name=candidate.name, state=state, by=named))
     order, last = list(STATES), {DeviceState.FREE, DeviceState.BLOCKED}
-    return sorted(found, key=lambda one: (one["state"] in last, order.index(one["state"])))
+    return tuple(sorted(found, key=lambda one: (one.state in last, order.index(one.state))))
 
 
-def _neighbours(person: Person, key: DeviceKey, line: GridLine | None) -> dict[str, Any]:
-    """The tiles of its line, and which of them it is: {"mini": [...], "position": 2, "of": 8}."""
+def _neighbours(person: Person, key: DeviceKey, line: GridLine | None) -> Neighbours:
     if line is None:
-        return {"mini": [], "position": 0, "of": 0}
+        return Neighbours()
     tiles = line_for(person, line).tiles
     at = next(index for index, tile in enumerate(tiles) if _stands_for(tile, key))
     alike = [tile for tile in tiles if tile.gauge == tiles[at].gauge]
     place = alike.index(tiles[at])
     first = max(0, min(place - NEIGHBOURS // 2, len(alike) - NEIGHBOURS))
-    mini = [
-        {"at": tile.address, "state": tile.state, "level": tile.level, "label": label(tile), "here": tile is tiles[at]}
-        for tile in alike[first : first + NEIGHBOURS]
-    ]
-    return {
-        "mini": mini,
-        "position": place + 1,
-        "of": len(alike),
-        "before": device_url(*alike[place - 1].key) if place else "",
-        "after": device_url(*alike[place + 1].key) if place + 1 < len(alike) else "",
-    }
+    return Neighbours(
+        mini=tuple(
+            Neighbour(at=tile.address, state=tile.state, level=tile.level, label=label(tile), here=tile is tiles[at])
+            for tile in alike[first : first + NEIGHBOURS]
+        ),
+        position=place + 1,
+        of=len(alike),
+        before=device_url(*alike[place - 1].key) if place else "",
+        after=device_url(*alike[place + 1].key) if place + 1 < len(alike) else "",
+    )

@@ -32,7 +32,7 @@ from scheduling.judging import judge
 from scheduling.pages.devices.filters import DeviceFilters, Facet, TileFilter, facets, select
 from scheduling.pages.devices.groups import GROUPINGS, LineGroup, group_lines
 from scheduling.pages.devices.lines import GridLine, lines_of
-from scheduling.pages.devices.panel import panel_context
+from scheduling.pages.devices.panel import read_panel
 from scheduling.pages.devices.sight import lines_for
 from scheduling.pages.devices.tiles import draw_lines
 from scheduling.pages.devices.words import MEANINGS, STATES, how_many
@@ -50,7 +50,7 @@ _ALWAYS = {"free", "reserved"}
 def show_devices(request: HttpRequest) -> HttpResponse:
     """The page."""
     shown = Shown.read(request)
-    panel = panel_context(shown.person, shown.snapshot, shown.at) if shown.at else None
+    panel = read_panel(shown.person, shown.snapshot, shown.at) if shown.at else None
     context = shown.context() | {"place": "devices", "panel": panel}
     context["drawn"] = [(group, shown.draw(group.lines, group)) for group in shown.groups]
     return render(request, "devices/devices.html", context)

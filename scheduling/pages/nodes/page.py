@@ -25,6 +25,7 @@ from claims.devices.holdings import Holder
 from claims.devices.published import DeviceKey, DevicePool
 from claims.devices.states import DeviceState
 from claims.kinds.pods import Pod
+from inventory.kinds.nodes import Taint
 from manciple.pages import links
 from manciple.pages.people import Person, demand, person_of
 from manciple.pages.posting import posted_from
@@ -39,10 +40,10 @@ from scheduling.event_recorder import DEFAULT_NAMESPACE
 from scheduling.pages.devices.lines import GridLine, line_named
 from scheduling.pages.devices.sight import line_for
 from scheduling.pages.devices.tiles import label
-from scheduling.pages.devices.words import STATES, bar_of
+from scheduling.pages.devices.words import in_words
 from scheduling.pages.history.views import HistoryPage, asked, show_history
 from scheduling.pages.nodes.changes import DONE, EFFECT_MEANINGS, Effects, NodeChangeForm, read_change, rehearse
-from scheduling.pages.nodes.reading import Known, PodsThere, allocated, pods_on, pools_on, read_node
+from scheduling.pages.nodes.reading import AskedAmount, Known, PodsThere, allocated, pods_on, pools_on, read_node
 from scheduling.resources import EVENTS, NODES, SLICES, kind
 
 #: Of the agent: the SHA-256 of the certificate that it serves logs with.
@@ -146,9 +147,13 @@ def _draw(request: HttpRequest, name: str, form: NodeChangeForm | None = None) -
     if known is None:
         raise Http404(f"Node {name} does not exist.")
     there = pods_on([name])[name]
-    context = _facts(known, there, person) | {
+    sheet = _sheet(known, there, person)
+    context: dict[str, Any] = {
         "place": "nodes",
         "revision": revision,
+        "name": name,
+        "known": known,
+        "sheet": sheet,
         "may_edit": person.may("update", NODES),
     }
     if form is not None:
@@ -157,7 +162,7 @@ def _draw(request: HttpRequest, name: str, form: NodeChangeForm | None = None) -
             "form": form,
             "change": form.change,
             "effects": effects,
-            "frees": _frees(effects, context["claims"]),
+            "frees": _frees(effects, sheet.claims),
             "named": NAMED,
             "effect_meanings": EFFECT_MEANINGS,
         }
@@ -177,41 +182,87 @@ def _frees(effects: Effects | None, claims: Iterable[HeldClaim]) -> int:
 # What the page tells -------------------------------------------------------------------------------------------------
 
 
-def _facts(known: Known, there: PodsThere, person: Person) -> dict[str, Any]:
-    node, snapshot = known.node, read_devices()
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeSheet:
+    """One node, for one person. other_claims, other_pods: how many there are that they do not see."""
+
+    known: Known
+    #: (what is wrong, what to do)
+    troubles: list[tuple[str, str]]
+    line: GridLine | None
+    tiles: list[DeviceTile]
+    pools: list[NodePool]
+    claims: list[HeldClaim]
+    other_claims: int
+    pods: list[Pod]
+    other_pods: int
+    amounts: tuple[AskedAmount, ...]
+    events: list[Event]
+    yaml: str
+
+    @property
+    def counts(self) -> str:
+        """Its devices by state, in words."""
+        return in_words(self.line.counts) if self.line else ""
+
+    @property
+    def free(self) -> int:
+        return self.line.counts.get(DeviceState.FREE, 0) if self.line else 0
+
+    @property
+    def topics(self) -> str:
+        return " ".join(sorted(self.line.topics)) if self.line else ""
+
+    @property
+    def room(self) -> str:
+        """How many pods it takes; "" where it does not say."""
+        return self.known.node.status.allocatable.get("pods", "")
+
+    @property
+    def logs(self) -> str:
+        """Where the agent serves the logs of its pods; "" where it does not."""
+        status = self.known.node.status
+        port = status.daemon_endpoints.kubelet_endpoint.port
+        addresses = {one.type: one.address for one in status.addresses}
+        host = addresses.get("InternalIP") or addresses.get("Hostname") or self.known.name
+        return f"https://{host}:{port}" if port else ""
+
+    @property
+    def certificate(self) -> str:
+        return self.known.node.metadata.annotations.get(CERTIFICATE_ANNOTATION, "")
+
+    @property
+    def labels(self) -> list[tuple[str, str]]:
+        return sorted(self.known.labels.items())
+
+    @property
+    def taints(self) -> list[tuple[Taint, bool]]:
+        """(taint, whether it follows what the node reports)"""
+        return [(taint, taint.key in OURS) for taint in self.known.node.spec.taints]
+
+
+def _sheet(known: Known, there: PodsThere, person: Person) -> NodeSheet:
+    snapshot = read_devices()
     line = line_named(snapshot, known.name)
-    tiles = line.tiles if line else ()
-    counts = bar_of(line.counts) if line else []
     pools = _pools(pools_on(snapshot).get(known.name, []))
-    claims = _claims(tiles, there)
+    claims = _claims(line.tiles if line else (), there)
     seen_pods = [pod for pod in there.pods if person.sees(pod.metadata.namespace)]
     seen_claims = [claim for claim in claims if person.sees(claim.namespace)]
     stored = objects.get(kind(NODES), "", known.name)
-    return {
-        "known": known,
-        "node": node,
-        "name": known.name,
-        "troubles": _troubles(known, [one.pool for one in pools]),
-        "tiles": _tiles(line_for(person, line)) if line else [],
-        "counts": counts,
-        "states": STATES,
-        "free": dict(counts).get("free", 0),
-        "pools": pools,
-        "topics": " ".join(sorted(line.topics)) if line else "",
-        "claims": seen_claims,
-        "other_claims": len(claims) - len(seen_claims),
-        "pods": seen_pods,
-        "other_pods": len(there.pods) - len(seen_pods),
-        "amounts": allocated(node.status.allocatable, there.used),
-        "room": node.status.allocatable.get("pods", ""),
-        "pod_count": len(there.pods),
-        "logs": _logs(known),
-        "certificate": node.metadata.annotations.get(CERTIFICATE_ANNOTATION, ""),
-        "labels": sorted(known.labels.items()),
-        "taints": [(taint, taint.key in OURS) for taint in node.spec.taints],
-        "events": _events(known.name),
-        "yaml": yaml.safe_dump(json.loads(stored.text), sort_keys=False, allow_unicode=True) if stored else "",
-    }
+    return NodeSheet(
+        known=known,
+        troubles=_troubles(known, [one.pool for one in pools]),
+        line=line,
+        tiles=_tiles(line_for(person, line)) if line else [],
+        pools=pools,
+        claims=seen_claims,
+        other_claims=len(claims) - len(seen_claims),
+        pods=seen_pods,
+        other_pods=len(there.pods) - len(seen_pods),
+        amounts=allocated(known.node.status.allocatable, there.used),
+        events=_events(known.name),
+        yaml=yaml.safe_dump(json.loads(stored.text), sort_keys=False, allow_unicode=True) if stored else "",
+    )
 
 
 def _troubles(known: Known, pools: Iterable[DevicePool]) -> list[tuple[str, str]]:
@@ -298,14 +349,6 @@ def _claim(holder: Holder, keys: Iterable[DeviceKey], phases: dict[tuple[str, st
 
 def _phase(pod: Pod) -> str:
     return "Ending" if pod.metadata.deletion_timestamp else pod.status.phase or "Pending"
-
-
-def _logs(known: Known) -> str:
-    """Where the agent serves the logs of its pods; empty where it does not."""
-    port = known.node.status.daemon_endpoints.kubelet_endpoint.port
-    addresses = {one.type: one.address for one in known.node.status.addresses}
-    host = addresses.get("InternalIP") or addresses.get("Hostname") or known.name
-    return f"https://{host}:{port}" if port else ""
 
 
 def _events(name: str) -> list[Event]:

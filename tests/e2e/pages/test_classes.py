@@ -189,5 +189,5 @@ def test_without_script_check_shows_the_verdicts(chromium: Browser, up: Up, admi
     expect(page.get_by_label("Selector 1")).to_have_value(INDEX_0)
     page.get_by_label("Selector 1").fill("device.driver ==")
     page.get_by_role("button", name="Check").click()
-    expect(page.locator("#error-0")).to_contain_text("Line 1, column 17")
+    expect(page.locator("#error-selector-0")).to_contain_text("Line 1, column 17")
     context.close()
