@@ -41,7 +41,7 @@ from scheduling.pages.devices.words import MEANINGS, STATES
 PODS = "pods"
 #: Holders that are described; the rest of a widely shared device is counted.
 DESCRIBED = 8
-#: Neighbours that fit into the strip of a panel.
+#: NeighbourStrip that fit into the strip of a panel.
 NEIGHBOURS = 24
 
 
@@ -106,7 +106,7 @@ class Neighbour:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Neighbours:
+class NeighbourStrip:
     """The tiles of its line that are alike, and which of them it is: `position` 3 `of` 8. before, after: addresses."""
 
     mini: tuple[Neighbour, ...] = ()
@@ -131,7 +131,7 @@ class DevicePanel:
     health: Health
     pool_row: DevicePool | None
     siblings: tuple[Sibling, ...]
-    neighbours: Neighbours
+    neighbours: NeighbourStrip
     #: (name, amount, how much of it is in use where the device is shared)
     capacity: tuple[tuple[str, str, str], ...] = ()
     #: (counter set, counter, what the device draws, what is left, whether that is too little)
@@ -383,15 +383,15 @@ def _siblings(person: Person, snapshot: DeviceSnapshot, key: DeviceKey, line: Gr
     return tuple(sorted(found, key=lambda one: (one.state in last, order.index(one.state))))
 
 
-def _neighbours(person: Person, key: DeviceKey, line: GridLine | None) -> Neighbours:
+def _neighbours(person: Person, key: DeviceKey, line: GridLine | None) -> NeighbourStrip:
     if line is None:
-        return Neighbours()
+        return NeighbourStrip()
     tiles = line_for(person, line).tiles
     at = next(index for index, tile in enumerate(tiles) if _stands_for(tile, key))
     alike = [tile for tile in tiles if tile.gauge == tiles[at].gauge]
     place = alike.index(tiles[at])
     first = max(0, min(place - NEIGHBOURS // 2, len(alike) - NEIGHBOURS))
-    return Neighbours(
+    return NeighbourStrip(
         mini=tuple(
             Neighbour(at=tile.address, state=tile.state, level=tile.level, label=label(tile), here=tile is tiles[at])
             for tile in alike[first : first + NEIGHBOURS]

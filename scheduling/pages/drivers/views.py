@@ -6,7 +6,8 @@ devices of it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from django.contrib.auth.decorators import login_required
@@ -15,6 +16,7 @@ from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
 from claims.devices.cache import read_devices
+from claims.devices.holdings import Holder
 from inventory.models import DeviceClass
 from manciple.pages import links
 from manciple.pages.lists import ListColumn, ListQuery, Table, sorted_by
@@ -25,7 +27,17 @@ from manciple.wire.validation import natural
 from scheduling.judging import judged_devices
 from scheduling.pages.classes.verdicts import matches
 from scheduling.pages.devices.words import STATES
-from scheduling.pages.drivers.reading import DriverFigures, attributes, capacities, pool_lines, read_drivers, troubles
+from scheduling.pages.drivers.reading import (
+    DriverFigures,
+    DriverProperty,
+    DriverTrouble,
+    PoolLine,
+    attributes,
+    capacities,
+    pool_lines,
+    read_drivers,
+    troubles,
+)
 from scheduling.pages.history.views import HistoryPage, asked, show_history
 from scheduling.resources import SLICES, kind
 
@@ -74,23 +86,8 @@ def show_driver(request: HttpRequest, name: str) -> HttpResponse:
         raise Http404(f"No driver {name} publishes anything, and no claim holds a device of it.")
     if asked(request):
         return _show_history(request, driver)
-    shown = max(len(driver.pools), len(driver.holders)) if "all" in request.GET else SHOWN
-    context = {
-        "place": "drivers",
-        "revision": revision,
-        "driver": driver,
-        "name": name,
-        "states": STATES,
-        "total": len(driver.tiles),
-        "published": driver.published,
-        "troubles": troubles(driver),
-        "pools": pool_lines(driver.pools[:shown]),
-        "more_pools": max(0, len(driver.pools) - shown),
-        "generations": _generations(driver),
-        "attributes": attributes(driver),
-        "capacities": capacities(driver),
-        "classes": _classes(name),
-    } | _claims(driver, person_of(request), shown=shown)
+    sheet = _sheet(driver, person_of(request), shown=None if "all" in request.GET else SHOWN)
+    context = {"place": "drivers", "revision": revision, "name": name, "sheet": sheet, "states": STATES}
     return render(request, "drivers/page.html", context)
 
 
@@ -109,22 +106,47 @@ def _show_history(request: HttpRequest, driver: DriverFigures) -> HttpResponse:
     return show_history(request, page, [stored.uid for stored in slices])
 
 
-def _generations(driver: DriverFigures) -> str:
-    found = sorted({pool.generation for pool in driver.pools})
-    if not found:
-        return "none"
-    return str(found[0]) if len(found) == 1 else f"{found[0]} to {found[-1]}"
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriverSheet:
+    """One driver, for one person."""
+
+    driver: DriverFigures
+    troubles: Sequence[DriverTrouble]
+    pools: Sequence[PoolLine]
+    more_pools: int
+    attributes: Sequence[DriverProperty]
+    capacities: Sequence[DriverProperty]
+    #: (class, how many of its devices the class selects)
+    classes: list[tuple[str, int]]
+    #: (holder, devices), those with most first; of other namespaces only how many
+    claims: list[tuple[Holder, int]]
+    more_claims: int
+    other_claims: int
+
+    @property
+    def generations(self) -> str:
+        found = sorted({pool.generation for pool in self.driver.pools})
+        if not found:
+            return "none"
+        return str(found[0]) if len(found) == 1 else f"{found[0]} to {found[-1]}"
 
 
-def _claims(driver: DriverFigures, person: Person, *, shown: int) -> dict[str, Any]:
-    """The claims that hold devices of the driver, those with most first; of other namespaces only how many."""
+def _sheet(driver: DriverFigures, person: Person, *, shown: int | None) -> DriverSheet:
+    """shown: how many pools and claims are named; None for all."""
     seen = [(holder, count) for holder, count in driver.holders.values() if person.sees(holder.namespace)]
     seen.sort(key=lambda one: (-one[1], one[0].namespace, natural(one[0].claim)))
-    return {
-        "claims": seen[:shown],
-        "more_claims": max(0, len(seen) - shown),
-        "other_claims": len(driver.holders) - len(seen),
-    }
+    return DriverSheet(
+        driver=driver,
+        troubles=troubles(driver),
+        pools=pool_lines(driver.pools[:shown]),
+        more_pools=len(driver.pools[shown:]) if shown else 0,
+        attributes=attributes(driver),
+        capacities=capacities(driver),
+        classes=_classes(driver.name),
+        claims=seen[:shown],
+        more_claims=len(seen[shown:]) if shown else 0,
+        other_claims=len(driver.holders) - len(seen),
+    )
 
 
 def _classes(driver: str) -> list[tuple[str, int]]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -21,6 +22,7 @@ from django.views.decorators.http import require_safe
 
 from claims.models import Claim
 from inventory.models import Device, Node, Pool
+from manciple.pages.lists import PageOfRows
 from manciple.pages.people import Person, person_of
 from manciple.store import objects
 from manciple.store.tail import latest_revision
@@ -61,7 +63,10 @@ def show_timeline(request: HttpRequest) -> HttpResponse:
         "chart_url": query.url(view=""),
         "count": timeline.count(),
         **_choices(person),
-        **drawn,
+        "drawn": drawn,
+        "bars": BARS,
+        "previous_url": query.url(page=drawn.page.number - 1) if drawn.page.number > 1 else "",
+        "next_url": query.url(page=drawn.page.number + 1) if drawn.page.last < drawn.page.total else "",
     }
     return render(request, "timeline/page.html", context)
 
@@ -80,51 +85,43 @@ def export_timeline(request: HttpRequest) -> HttpResponseBase:
     return answer
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrawnTimeline:
+    """What stands on one page. capped: only the latest allocations are drawn. never: devices that nobody held."""
+
+    page: PageOfRows
+    lanes: list[drawing.Lane]
+    capped: bool
+    never: int = 0
+
+
 def _by_device(
     timeline: Timeline, query: TimelineQuery, window: Window, nodes: dict[tuple[str, str], str]
-) -> dict[str, Any]:
+) -> DrawnTimeline:
     keys = sorted(timeline.devices(), key=lambda key: (natural(nodes.get(key[:2]) or key[1]), key[0], natural(key[2])))
-    page = _page(query, len(keys), DEVICES)
-    shown = keys[page["first"] : page["first"] + DEVICES]
+    page = PageOfRows(len(keys), DEVICES, query.page)
+    shown = keys[page.rows]
     holdings = _latest(timeline.of_devices(shown)) if shown else []
     lanes = drawing.device_lanes(shown, holdings, window, nodes=nodes, living=_living(holdings))
     never = 0 if query.narrows else max(Device.objects.count() - len(keys), 0)
-    return page | _drawn(lanes, holdings) | {"never": never}
+    return DrawnTimeline(page=page, lanes=lanes, capped=len(holdings) > BARS, never=never)
 
 
-def _by_group(timeline: Timeline, query: TimelineQuery, window: Window) -> dict[str, Any]:
+def _by_group(timeline: Timeline, query: TimelineQuery, window: Window) -> DrawnTimeline:
     groups = timeline.groups()
     names = sorted(groups, key=lambda name: (not name, natural(name)))
-    page = _page(query, len(names), GROUPS)
-    shown = names[page["first"] : page["first"] + GROUPS]
+    page = PageOfRows(len(names), GROUPS, query.page)
+    shown = names[page.rows]
     holdings = _latest(timeline.of_groups(shown)) if shown else []
     lanes = drawing.group_lanes(
         shown, holdings, timeline.levels(shown) if shown else {}, window, by=query.by, living=_living(holdings)
     )
-    return page | _drawn(lanes, holdings)
-
-
-def _page(query: TimelineQuery, total: int, size: int) -> dict[str, Any]:
-    pages = max(1, -(-total // size))
-    page = min(query.page, pages)
-    return {
-        "first": (page - 1) * size,
-        "first_shown": (page - 1) * size + 1,
-        "last_shown": min(page * size, total),
-        "total": total,
-        "more": max(0, total - page * size),
-        "previous_url": query.url(page=page - 1) if page > 1 else "",
-        "next_url": query.url(page=page + 1) if page < pages else "",
-    }
+    return DrawnTimeline(page=page, lanes=lanes, capped=len(holdings) > BARS)
 
 
 def _latest(holdings: list[HeldSpan]) -> list[HeldSpan]:
     """What is held now, and the latest of the past, as many as are drawn."""
     return sorted(holdings, key=lambda one: (one.ended is None, one.ended or one.began), reverse=True)[: BARS + 1]
-
-
-def _drawn(lanes: list[drawing.Lane], holdings: list[HeldSpan]) -> dict[str, Any]:
-    return {"lanes": lanes, "capped": len(holdings) > BARS, "bars": BARS}
 
 
 def _living(holdings: list[HeldSpan]) -> set[str]:
@@ -139,7 +136,7 @@ def _nodes() -> dict[tuple[str, str], str]:
 
 
 def _choices(person: Person) -> dict[str, Any]:
-    """What the form candidates."""
+    """What may be chosen."""
     namespaces = [stored.name for stored in objects.list(kind(NAMESPACES)).items if person.sees(stored.name)]
     return {
         "namespaces": namespaces,
