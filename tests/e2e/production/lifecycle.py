@@ -2,7 +2,7 @@
 
 `tests/conformance_data/lifecycle.json` holds, by scenario, what the reference had when each part of it was over:
 
-    pods    node, phase, whether it is being deleted, and PodScheduled as "STATUS REASON"
+    pods    node, phase, whether it is being deleted, PodScheduled as "STATUS REASON", the claim for extended resources
     claims  metadata, spec and status without what differs from run to run
     rules   the conditions of DeviceTaintRules
     events  [kind, name, type, reason, message], without those of scheduling attempts, which race with the nodes' start
@@ -19,9 +19,10 @@ from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any
 
+from claims.kinds.containers import Container
 from inventory.kinds.devices import Device
 from manciple.wire.base import timestamp
-from tests.builders import make_class, make_node, make_request, make_slice
+from tests.builders import make_class, make_container, make_node, make_request, make_slice
 from tests.conformance import read
 from tests.e2e.api_client import Document, Hands
 from tests.e2e.production.scene import Scene
@@ -71,6 +72,11 @@ class Stage(Scene):
     def wanted(self, short: str = "gpu", **fields: Any) -> Any:
         """A request `gpu` of the class that `device_class_named` made."""
         return make_request("gpu", device_class=f"{self.name}-{short}", **fields)
+
+    def asking(self, name: str, amounts: Mapping[str, int] | None) -> Container:
+        """A container that asks for so much of extended resources."""
+        limits = {resource: str(amount) for resource, amount in (amounts or {}).items()}
+        return make_container(name, image="x", limits=limits)
 
     def use(self, pod: str, *claims: str, **spec: Any) -> Document:
         """A pod for the nodes of this scenario."""
@@ -136,7 +142,9 @@ def _quiet(value: Any) -> Any:
 def _of_pod(pod: Document) -> Found:
     status = pod.get("status", {})
     scheduled = [one for one in status.get("conditions", ()) if one["type"] == "PodScheduled"]
+    extended = status.get("extendedResourceClaimStatus")
     return {
+        **({"extended": extended} if extended else {}),
         "node": pod["spec"].get("nodeName", ""),
         "phase": status.get("phase", ""),
         "deleting": "deletionTimestamp" in pod["metadata"],

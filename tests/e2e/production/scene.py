@@ -97,10 +97,17 @@ class Scene:
         return self.make(make_template(name, requests=requests or (make_request(device_class=GPU),), **spec))
 
     def pod(
-        self, name: str, *claims: str, templates: Sequence[str] = (), seconds: float | None = None, **spec: Any
+        self,
+        name: str,
+        *claims: str,
+        templates: Sequence[str] = (),
+        seconds: float | None = None,
+        exit_code: int = 0,
+        **spec: Any,
     ) -> Document:
-        """It names claims and templates as they are called. seconds: it runs so long."""
-        annotations = {} if seconds is None else {"manciple.dev/run-seconds": str(seconds)}
+        """It names claims and templates as they are called. seconds: it runs so long, and ends with `exit_code`."""
+        ends = {"manciple.dev/run-seconds": str(seconds), "manciple.dev/exit-code": str(exit_code)}
+        annotations = {} if seconds is None else ends
         spec.setdefault("termination_grace_period_seconds", 0)
         spec.setdefault("restart_policy", "Never")
         claimed, made = {one: one for one in claims}, {one: one for one in templates}

@@ -14,6 +14,7 @@ from tests.builders import (
     make_alternative,
     make_alternatives,
     make_claim_config,
+    make_class,
     make_container,
     make_device,
     make_device_taint,
@@ -40,6 +41,8 @@ REFUSED = {
     "p4": 'pods "p4" is forbidden: the integer value of priority (5) must not be provided in pod spec; '
     "priority admission controller computed 0 from the given PriorityClass name",
 }
+#: Of the reference, word for word.
+TOO_MANY = "claim lc-ext-zero/<extended-resources>: number of requested devices 33 exceeds the claim limit of 32"
 ALL_REQUESTS = "`requests` is left empty where a configuration covers all of them, as the reference does from 1.37 on"
 
 
@@ -260,3 +263,80 @@ def test_pod_replaced(stage: Stage) -> None:
     stage.delete("Pod", "p1")
     stage.use("p1", "c1")
     stage.compare("same name again")
+
+
+def test_ext_explicit(stage: Stage) -> None:
+    node = stage.node("n1")
+    stage.device_class_named(extended_resource_name="example.com/ext1")
+    stage.devices_on(node, *(make_device(f"d{number}") for number in range(4)))
+    stage.use("p1", containers=[stage.asking("c0", {"example.com/ext1": 2})])
+    stage.compare("bound")
+    stage.use("p2", containers=[stage.asking("c0", {"example.com/ext1": 3})])
+    stage.compare("p2 too many")
+    stage.agent_says("Running", "p1")
+    stage.agent_says("Succeeded", "p1")
+    stage.compare("p1 done, p2 bound")
+    stage.delete("Pod", "p1")
+    stage.delete("Pod", "p2")
+    stage.compare("end")
+
+
+def test_ext_implicit(stage: Stage) -> None:
+    node = stage.node("n1")
+    stage.device_class_named()
+    stage.devices_on(node, *(make_device(f"d{number}") for number in range(4)))
+    name = "deviceclass.resource.kubernetes.io/ext-implicit-gpu"
+    stage.use("p1", containers=[stage.asking("c0", {name: 1})])
+    stage.compare("bound")
+
+
+def test_ext_multi(stage: Stage) -> None:
+    node = stage.node("n1")
+    a, b = "example.com/ma", "example.com/mb"
+    for short, name in (("a", a), ("b", b)):
+        stage.device_class_named(short, extended_resource_name=name)
+    stage.devices_on(node, *(make_device(f"d{number}") for number in range(12)))
+    amounts = ({a: 1, b: 2}, {b: 1}, None)
+    stage.use("p1", containers=[stage.asking(f"c{at}", one) for at, one in enumerate(amounts)])
+    stage.compare("three containers")
+    containers = [stage.asking("c0", {a: 1}), stage.asking("c1", {a: 2})]
+    first = [stage.asking("c100", {a: 2}), stage.asking("c101", {a: 1})]
+    stage.use("p2", containers=containers, init_containers=first)
+    stage.compare("init containers")
+
+
+def test_ext_with_claim(stage: Stage) -> None:
+    node = stage.node("n1")
+    stage.device_class_named(extended_resource_name="example.com/wc")
+    stage.devices_on(node, *(make_device(f"d{number}") for number in range(3)))
+    stage.claim("cl", stage.wanted())
+    stage.use("p1", "cl", containers=[make_container("c0", claims=["cl"], limits={"example.com/wc": "1"})])
+    stage.compare("both")
+
+
+def test_ext_zero(stage: Stage) -> None:
+    node = stage.node("n1")
+    stage.device_class_named(extended_resource_name="example.com/z")
+    stage.devices_on(node, make_device("d0"))
+    stage.use("p1", containers=[stage.asking("c0", {"example.com/z": 0})])
+    stage.compare("zero")
+    stage.use("p2", containers=[stage.asking("c0", {"example.com/z": 33})])
+    stage.compare("33")
+    assert stage.waits("p2").endswith(TOO_MANY)
+    stage.use("p3", containers=[stage.asking("c0", {"example.com/none": 1})])
+    stage.compare("no such resource")
+    assert stage.waits("p3").startswith("0/4 nodes are available: 1 Insufficient example.com/none")
+    for bad, name in (("bad", "cpu"), ("bad2", "kubernetes.io/x")):
+        assert stage.refused(make_class(f"ext-zero-{bad}", extended_resource_name=name)) == (
+            f'DeviceClass.resource.k8s.io "ext-zero-{bad}" is invalid: spec.extendedResourceName: '
+            f'Invalid value: "{name}": must be a valid extended resource name'
+        )
+
+
+def test_ext_late_class(stage: Stage) -> None:
+    node = stage.node("n1")
+    stage.devices_on(node, make_device("d0"))
+    stage.use("p1", containers=[stage.asking("c0", {"example.com/late": 1})])
+    stage.compare("before")
+    stage.device_class_named(extended_resource_name="example.com/late")
+    stage.compare("after")
