@@ -48,7 +48,7 @@ from claims.kinds.quota_usage import (
     written,
 )
 from claims.kinds.quotas import RESOURCE_QUOTA, ResourceQuota, ResourceQuotaStatus
-from claims.kinds.resource_claims import EXTENDED_CLAIM_ANNOTATION, DeviceRequestAllocationResult, ResourceClaim
+from claims.kinds.resource_claims import DeviceRequestAllocationResult, ResourceClaim
 from inventory.kinds.devices import Device, DeviceClass, ResourceSlice
 from inventory.models import Device as PublishedDevice
 from manciple.store import hooks, sql, tail
@@ -183,24 +183,34 @@ def _forbidden(write: Write, why: str, error: type[Forbidden]) -> Forbidden:
 class _Account:
     """What objects count, as a transaction sees them."""
 
-    def __init__(self, writer: Writer) -> None:
+    def __init__(self, writer: Writer, pods_before: Mapping[str, Mapping[str, Pod | None]] | None = None) -> None:
+        """pods_before: namespace -> name -> the pod as it was, of those that the transaction has changed."""
         self._writer = writer
+        self._before = pods_before or {}
         self._published = PublishedDraws(writer)
-        #: (id, with counters?) -> (the object, what it counts); the object is held, so the id stays its own
-        self._known: dict[tuple[int, bool], tuple[Any, Usage]] = {}
+        #: (id, whose owner?, with counters?) -> (the object, what it counts); it is held, so the id stays its own
+        self._known: dict[tuple[int, str, bool], tuple[Any, Usage]] = {}
 
-    def share(self, quota: QuotaLimits, resource: str, obj: Any) -> Usage:
-        """What `obj` counts against `quota`; nothing where there is none."""
+    def share(self, quota: QuotaLimits, resource: str, obj: Any, *, before: bool = False) -> Usage:
+        """What `obj` counts against `quota`; nothing where there is none. before: with its pod as that was."""
         if obj is None:
             return {}
         classes = EXTENDED.of(self._writer) if resource == CLAIMS else {}
-        key = id(obj), quota.of_counters
+        owner = self._owner(obj, before=before) if resource == CLAIMS and quota.asks_for_owner(obj) else None
+        key = id(obj), "" if owner is None else str(owner.metadata.resource_version), quota.of_counters
         if key not in self._known:
-            owner = _owner(self._writer, resource, obj)
             draws = self._published.draws if quota.of_counters else draws_nothing
             usage = usage_of(resource, obj, classes=classes, owner=owner, draws=draws)
             self._known[key] = (obj, usage)
-        return quota.share(resource, obj, self._known[key][1], classes)
+        return quota.share(resource, obj, self._known[key][1], classes, owner)
+
+    def _owner(self, claim: ResourceClaim, *, before: bool) -> Pod | None:
+        known = self._before.get(claim.metadata.namespace, {}) if before else {}
+
+        def pod(name: str) -> Pod | None:
+            return known[name] if name in known else _pod(self._writer, claim.metadata.namespace, name)
+
+        return owning_pod(claim, pod)
 
 
 class PublishedDraws:
@@ -229,19 +239,21 @@ class PublishedDraws:
 
 
 def owning_pod(claim: ResourceClaim, pod: Callable[[str], Pod | None]) -> Pod | None:
-    """The pod for whose extended resources a claim was made. pod: one by name, in the claim's namespace."""
-    if claim.metadata.annotations.get(EXTENDED_CLAIM_ANNOTATION) != "true":
-        return None
+    """The pod that a claim was made for, while it is there. pod: one by name, in the claim's namespace."""
     owners = [one for one in claim.metadata.owner_references if one.controller and one.kind == "Pod"]
     found = ((one, pod(one.name)) for one in owners)
     return next((owner for one, owner in found if owner is not None and owner.metadata.uid == one.uid), None)
 
 
-def _owner(writer: Writer, resource: str, obj: Any) -> Pod | None:
-    def pod(name: str) -> Pod | None:
-        return cast("Pod | None", writer.get(registry.by_resource(PODS), obj.metadata.namespace, name))
+def _pod(writer: Writer, namespace: str, name: str) -> Pod | None:
+    return cast("Pod | None", writer.get(registry.by_resource(PODS), namespace, name))
 
-    return owning_pod(obj, pod) if resource == CLAIMS else None
+
+def _claims_made_for(pod: Pod) -> set[str]:
+    """The names of the claims that were made for it, as far as it tells."""
+    names = {one.resource_claim_name or "" for one in pod.status.resource_claim_statuses}
+    extended = pod.status.extended_resource_claim_status
+    return (names | {extended.resource_claim_name if extended is not None else ""}) - {""}
 
 
 # At the end of a transaction ------------------------------------------------------------------------------------------
@@ -251,16 +263,37 @@ def settle(writer: Writer) -> None:
     """Write what is used by now of the quotas of the namespaces in which something changed."""
     touched: frozenset[str] = writer.noted(TOUCHED, frozenset())
     changes: dict[str, list[tuple[str, Any, Any]]] = defaultdict(list)
+    pods_before: dict[str, dict[str, Pod | None]] = defaultdict(dict)
     for change in writer.net_changes():
         namespace, resource = change.current.object.metadata.namespace, change.kind.resource
         if namespace in touched and resource not in IGNORED:
             new = None if change.type == "DELETED" else change.current.object
-            changes[namespace].append((resource, new, change.previous and change.previous.object))
-    account = _Account(writer)
+            old = change.previous and change.previous.object
+            changes[namespace].append((resource, new, old))
+            if resource == PODS:
+                pods_before[namespace].setdefault(change.current.object.metadata.name, cast("Pod | None", old))
+    for namespace in pods_before:
+        changes[namespace] += _claims_of_changed_pods(writer, namespace, changes[namespace])
+    account = _Account(writer, pods_before)
     with writer.savepoint(identity=IDENTITY):
         for namespace, found in changes.items():
             for quota in LIMITS.of(writer, namespace):
                 _settle(writer, namespace, quota, found, account)
+
+
+def _claims_of_changed_pods(
+    writer: Writer, namespace: str, changes: Sequence[tuple[str, Any, Any]]
+) -> list[tuple[str, Any, Any]]:
+    """Claims that nobody changed, and that may count otherwise, as what was made for a pod that changed or is gone."""
+    if not any(one.of_allocations and one.scopes for one in LIMITS.of(writer, namespace)) and not EXTENDED.of(writer):
+        return []
+    names: set[str] = set()
+    for resource, new, old in changes:
+        if resource == PODS and old is not None and (new is None or _counts_differently(PODS, new, old, ())):
+            names |= _claims_made_for(old)
+    names -= {(new or old).metadata.name for resource, new, old in changes if resource == CLAIMS}
+    claims = (writer.get(registry.by_resource(CLAIMS), namespace, name) for name in sorted(names))
+    return [(CLAIMS, claim, claim) for claim in claims if claim is not None]
 
 
 def _settle(
@@ -280,7 +313,8 @@ def _settle(
         used = parsed(quota.status.used)
         before = dict(used)
         for resource, new, old in changes:
-            changed = minus(account.share(limits, resource, new), account.share(limits, resource, old))
+            share_before = account.share(limits, resource, old, before=True)
+            changed = minus(account.share(limits, resource, new), share_before)
             used = plus(used, {key: amount for key, amount in changed.items() if key in used})
         following = quota if used == before else with_used(quota, used)
     if following != quota:
@@ -308,7 +342,7 @@ def counted_at_once(writer: Writer, quota: ResourceQuota, *, known: Usage) -> Re
     writer.note(FRESH, writer.noted(FRESH, frozenset()) | {(namespace, quota.metadata.name)})
     for kind in kinds:
         for obj in writer.list(kind, namespace=namespace):
-            tally.put(kind.resource, obj.metadata.name, obj, _owner(writer, kind.resource, obj))
+            tally.put(kind.resource, obj.metadata.name, obj)
     return with_used(quota, tally.used(limits, writer))
 
 
@@ -322,9 +356,12 @@ class Tally:
         #: (resource, name) -> what the object counts for each of the quotas
         self._shares: dict[tuple[str, str], tuple[Usage, ...]] = {}
         self._totals: list[dict[str, Quantity]] = [{} for _ in self.limits]
+        #: pod -> claims for which it matters that they were made for it
+        self._made_for: dict[str, set[str]] = defaultdict(set)
 
     def read_on(self, reader: Writer) -> None:
-        """Look up in this transaction what devices draw from counters."""
+        """Look up in this transaction what devices draw from counters, and whom claims were made for."""
+        self._reader = reader
         counters = any(one.of_counters for one in self.limits)
         self._draws = PublishedDraws(reader).draws if counters else draws_nothing
 
@@ -340,13 +377,26 @@ class Tally:
                     break
         return found
 
-    def put(self, resource: str, name: str, obj: Any, owner: Pod | None = None) -> None:
+    def made_for(self, pod: str) -> frozenset[str]:
+        """The claims that may count otherwise when this pod changes."""
+        return frozenset(self._made_for.get(pod, ()))
+
+    def _owner(self, claim: ResourceClaim) -> Pod | None:
+        if not any(one.asks_for_owner(claim) for one in self.limits):
+            return None
+        for one in claim.metadata.owner_references:
+            if one.controller and one.kind == "Pod":
+                self._made_for[one.name].add(claim.metadata.name)
+        return owning_pod(claim, lambda name: _pod(self._reader, self.namespace, name))
+
+    def put(self, resource: str, name: str, obj: Any) -> None:
         """Count an object anew; None is gone."""
         before = self._shares.pop((resource, name), None)
         shares: tuple[Usage, ...] | None = None
         if obj is not None:
+            owner = self._owner(obj) if resource == CLAIMS else None
             usage = usage_of(resource, obj, classes=self._classes, owner=owner, draws=self._draws)
-            shares = tuple(one.share(resource, obj, usage, self._classes) for one in self.limits)
+            shares = tuple(one.share(resource, obj, usage, self._classes, owner) for one in self.limits)
             self._shares[resource, name] = shares
         for position, total in enumerate(self._totals):
             added = shares[position] if shares else {}
@@ -386,9 +436,8 @@ def recount(namespace: str) -> int:
         if LIMITS.of(writer, namespace) != tally.limits:
             return 0  # counted for limits that are none any more: the next run counts again
         tally.read_on(writer)
-        for resource, name in _written_since(revision, namespace, tally.measured):
-            obj = writer.get(registry.by_resource(resource), namespace, name)
-            tally.put(resource, name, obj, None if obj is None else _owner(writer, resource, obj))
+        for resource, name in _written_since(revision, namespace, tally):
+            tally.put(resource, name, writer.get(registry.by_resource(resource), namespace, name))
         return sum(_correct(writer, namespace, limits, tally) for limits in tally.limits)
 
 
@@ -410,15 +459,20 @@ def _tally(reader: Writer, namespace: str, limits: Sequence[QuotaLimits]) -> Tal
         kind: Kind = registry.by_resource(resource)
         for item in store.list(kind, namespace=namespace).items:
             obj = store.decode(kind, item.text)
-            tally.put(resource, item.name, obj, _owner(reader, resource, obj))
+            tally.put(resource, item.name, obj)
     return tally
 
 
-def _written_since(revision: int, namespace: str, resources: Sequence[str]) -> Iterable[tuple[str, str]]:
-    """(resource, name) of what changed in the namespace, each once. Raises: Expired."""
+def _written_since(revision: int, namespace: str, tally: Tally) -> Iterable[tuple[str, str]]:
+    """(resource, name) of what may count otherwise since, each once. Raises: Expired."""
     found: dict[tuple[str, str], None] = {}
-    while resources and (records := tail.read_after(revision, resources=resources)):
-        found.update(((one.resource, one.name), None) for one in records if one.namespace == namespace)
+    measured = tally.measured
+    while measured and (records := tail.read_after(revision, resources={PODS, *measured})):
+        for one in records:
+            if one.namespace == namespace and one.resource in measured:
+                found[one.resource, one.name] = None
+            if one.namespace == namespace and one.resource == PODS:
+                found.update(((CLAIMS, claim), None) for claim in tally.made_for(one.name))
         revision = records[-1].revision
     return found
 

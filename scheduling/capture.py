@@ -346,15 +346,15 @@ class ClusterState(View):
         )
         if isinstance(claims, Hold) or self._quotas is None or not self._quotas.limits(namespace):
             return claims
-        return self._quotas.hold_before(namespace, claims) or self._quotas.within(namespace, claims)
+        return self._quotas.hold_before(pod, claims) or self._quotas.within(pod, claims)
 
     def held_by_quota(
-        self, pod: Pod, claims: Iterable[ResourceClaim], given: Mapping[str, AllocationResult]
+        self, pod: Pod, claims: Sequence[ResourceClaim], given: Mapping[str, AllocationResult]
     ) -> Hold | None:
         """What keeps the pod's claims from what was found for them (claim uid -> its allocation)."""
         if self._quotas is None:
             return None
-        return self._quotas.hold_after(pod.metadata.namespace, claims, given)
+        return self._quotas.hold_after(pod, claims, given)
 
     def _drawn(self, result: DeviceRequestAllocationResult) -> Mapping[str, Quantity]:
         device = self._inventory.published(result.driver, result.pool, result.device)
@@ -393,7 +393,7 @@ class ClusterState(View):
         self.nodes.place(pod, placement.node)
         self._inventory.assume(placement.allocations.items())
         if self._quotas is not None:
-            self._quotas.assume(pod.metadata.namespace, placement.claims, placement.allocations)
+            self._quotas.assume(pod, placement.claims, placement.allocations)
         for claim in placement.claims:
             self._assumed_claims[_assumed_key(claim)] = placement.applied_to(claim)
 

@@ -293,7 +293,7 @@ def _added_up(facts: ClusterFacts, quota: ResourceQuota) -> Usage:
     draws = _published_draws(facts) if limits.of_counters else draws_nothing
     for resource, obj, owner in found:
         usage = usage_of(resource, obj, classes=facts.extended, owner=owner, draws=draws)
-        total = plus(total, limits.share(resource, obj, usage, facts.extended))
+        total = plus(total, limits.share(resource, obj, usage, facts.extended, owner))
     return total
 
 

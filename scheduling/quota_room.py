@@ -12,13 +12,14 @@ found where one has room.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 
 from msgspec import structs
 
 from claims.kinds.allocated_usage import AllocatedKey, Draws, usage_of_allocation
-from claims.kinds.quota_usage import NONE, QuotaLimits, Usage, parsed, plus
+from claims.kinds.pods import Pod
+from claims.kinds.quota_usage import CLAIMS, NONE, QuotaLimits, Usage, parsed, plus
 from claims.kinds.quotas import ResourceQuota
 from claims.kinds.resource_claims import (
     AllocationResult,
@@ -29,6 +30,7 @@ from claims.kinds.resource_claims import (
 )
 from manciple.wire.quantity import Quantity
 from scheduling.causes import Hold, QuotaUsedUp, Reason, quota_key
+from scheduling.pod_claims import is_for_pod
 
 
 class QuotaRoom:
@@ -39,8 +41,8 @@ class QuotaRoom:
         self._draws = draws
         #: namespace -> quota -> (its limits, what is used of those that are counted)
         self._quotas: dict[str, dict[str, tuple[QuotaLimits, Usage]]] = {}
-        #: namespace -> what the batch has given out and not committed
-        self._assumed: dict[str, Usage] = {}
+        #: (namespace, quota) -> what the batch has given out and not committed
+        self._assumed: dict[tuple[str, str], Usage] = {}
 
     def put(self, quota: ResourceQuota) -> None:
         limits = QuotaLimits.of(quota)
@@ -69,88 +71,96 @@ class QuotaRoom:
 
     # Asking ----------------------------------------------------------------------------------------------------------
 
-    def hold_before(self, namespace: str, claims: Iterable[ResourceClaim]) -> Hold | None:
-        """What keeps these claims from being given even the least that they ask for."""
-        if namespace not in self._quotas:
-            return None
-        least: dict[str, Quantity] = defaultdict(lambda: NONE)
-        for claim in claims:
-            for request in claim.spec.devices.requests if claim.status.allocation is None else ():
-                held = [self._hold(namespace, _usage_of(one)) for one in request.first_available]
+    def hold_before(self, pod: Pod, claims: Sequence[ResourceClaim]) -> Hold | None:
+        """What keeps the pod's claims from being given even the least that they ask for."""
+        wanting = [claim for claim in claims if claim.status.allocation is None]
+        for claim in wanting:
+            for request in claim.spec.devices.requests:
+                held = [self._hold_of(pod, claim, one) for one in request.first_available]
                 if held and all(held):
                     return held[0]
-                for key, amount in _least(request).items():
-                    least[key] += amount
-        return self._hold(namespace, least)
+        return self._hold(pod, wanting, _least)
 
     def hold_after(
-        self, namespace: str, claims: Iterable[ResourceClaim], given: Mapping[str, AllocationResult]
+        self, pod: Pod, claims: Sequence[ResourceClaim], given: Mapping[str, AllocationResult]
     ) -> Hold | None:
-        """What keeps these claims from what was found for them. given: claim uid -> its allocation."""
-        return self._hold(namespace, self._usage(namespace, claims, given))
+        """What keeps the pod's claims from what was found for them. given: claim uid -> its allocation."""
+        return self._hold(pod, claims, partial(self._usage, given))
 
-    def within(self, namespace: str, claims: Sequence[ResourceClaim]) -> tuple[ResourceClaim, ...]:
-        """The claims without the alternatives for which there is no room."""
-        if namespace not in self._quotas:
-            return tuple(claims)
-        return tuple(self._narrowed(namespace, claim) if claim.status.allocation is None else claim for claim in claims)
+    def within(self, pod: Pod, claims: Sequence[ResourceClaim]) -> tuple[ResourceClaim, ...]:
+        """The pod's claims without the alternatives for which there is no room."""
+        return tuple(self._narrowed(pod, claim) if claim.status.allocation is None else claim for claim in claims)
 
-    def _narrowed(self, namespace: str, claim: ResourceClaim) -> ResourceClaim:
+    def _narrowed(self, pod: Pod, claim: ResourceClaim) -> ResourceClaim:
         asked = claim.spec.devices.requests
-        requests = tuple(self._with_room(namespace, request) for request in asked)
+        requests = tuple(self._with_room(pod, claim, request) for request in asked)
         if all(one is other for one, other in zip(requests, asked, strict=True)):
             return claim
         devices = structs.replace(claim.spec.devices, requests=requests)
         return structs.replace(claim, spec=structs.replace(claim.spec, devices=devices))
 
-    def _with_room(self, namespace: str, request: DeviceRequest) -> DeviceRequest:
-        def has_room(one: DeviceSubRequest) -> bool:
-            return self._hold(namespace, _usage_of(one)) is None
+    def _with_room(self, pod: Pod, claim: ResourceClaim, request: DeviceRequest) -> DeviceRequest:
+        left = tuple(one for one in request.first_available if self._hold_of(pod, claim, one) is None)
+        if not left or left == request.first_available:
+            return request  # where none has room, the refusal names the quota (`hold_before`)
+        return structs.replace(request, first_available=left)
 
-        left = tuple(filter(has_room, request.first_available))
-        # Where none has room, the refusal is to name the quota: see `hold_before`.
-        return (
-            request if not left or left == request.first_available else structs.replace(request, first_available=left)
-        )
+    def _hold_of(self, pod: Pod, claim: ResourceClaim, alternative: DeviceSubRequest) -> Hold | None:
+        return self._hold(pod, [claim], lambda _: _usage_of(alternative))
 
-    def _hold(self, namespace: str, wanted: Usage) -> Hold | None:
-        assumed = self._assumed.get(namespace, {})
+    def _hold(
+        self, pod: Pod, claims: Sequence[ResourceClaim], amounts: Callable[[ResourceClaim], Usage]
+    ) -> Hold | None:
+        namespace = pod.metadata.namespace
         for name, (limits, used) in sorted(self._quotas.get(namespace, {}).items()):
-            for key, amount in sorted(wanted.items()):
-                if amount.sign <= 0 or key not in limits.hard or key not in used or limits.scopes:
-                    continue
-                taken = used[key] + assumed.get(key, NONE)
-                if taken + amount > limits.hard[key]:
-                    cause = QuotaUsedUp(
-                        quota=name,
-                        key=key,
-                        requested=amount.canonical(),
-                        used=taken.canonical(),
-                        hard=limits.hard[key].canonical(),
-                    )
+            assumed = self._assumed.get((namespace, name), {})
+            for key, amount in sorted(_share(limits, pod, claims, amounts).items()):
+                taken = used.get(key, NONE) + assumed.get(key, NONE)
+                if key in used and amount.sign > 0 and taken + amount > limits.hard[key]:
+                    told = {"requested": amount, "used": taken, "hard": limits.hard[key]}
+                    texts = {what: quantity.canonical() for what, quantity in told.items()}
+                    cause = QuotaUsedUp(quota=name, key=key, **texts)
                     return Hold(reasons=Reason.QUOTA, awaited=frozenset({quota_key(namespace, name)}), cause=cause)
         return None
 
     # Assuming --------------------------------------------------------------------------------------------------------
 
-    def assume(self, namespace: str, claims: Iterable[ResourceClaim], given: Mapping[str, AllocationResult]) -> None:
+    def assume(self, pod: Pod, claims: Sequence[ResourceClaim], given: Mapping[str, AllocationResult]) -> None:
         """Count these allocations as if they were committed."""
-        if given and namespace in self._quotas:
-            used = self._usage(namespace, claims, given)
-            self._assumed[namespace] = plus(self._assumed.get(namespace, {}), used)
+        namespace = pod.metadata.namespace
+        for name, (limits, _) in self._quotas.get(namespace, {}).items() if given else ():
+            share = _share(limits, pod, claims, partial(self._usage, given))
+            self._assumed[namespace, name] = plus(self._assumed.get((namespace, name), {}), share)
 
     def drop_assumptions(self) -> None:
         self._assumed.clear()
 
-    def _usage(self, namespace: str, claims: Iterable[ResourceClaim], given: Mapping[str, AllocationResult]) -> Usage:
-        total: Usage = {}
-        for claim in claims if namespace in self._quotas else ():
-            if (allocation := given.get(claim.metadata.uid)) is not None:
-                total = plus(total, usage_of_allocation(claim, allocation, self._draws))
-        return total
+    def _usage(self, given: Mapping[str, AllocationResult], claim: ResourceClaim) -> Usage:
+        allocation = given.get(claim.metadata.uid)
+        return {} if allocation is None else usage_of_allocation(claim, allocation, self._draws)
 
 
-def _least(request: DeviceRequest) -> Usage:
+def _share(
+    limits: QuotaLimits, pod: Pod, claims: Iterable[ResourceClaim], amounts: Callable[[ResourceClaim], Usage]
+) -> Usage:
+    """What the pod's claims count there, each as many as `amounts` says."""
+    total: Usage = {}
+    for claim in claims:
+        owner = pod if is_for_pod(claim, pod) else None
+        if limits.concerns(CLAIMS, claim, owner):
+            total = plus(total, {key: amount for key, amount in amounts(claim).items() if key in limits.hard})
+    return total
+
+
+def _least(claim: ResourceClaim) -> Usage:
+    """What the claim is given at least."""
+    total: Usage = {}
+    for request in claim.spec.devices.requests:
+        total = plus(total, _least_of(request))
+    return total
+
+
+def _least_of(request: DeviceRequest) -> Usage:
     """What the request is given at least."""
     if request.exactly is not None:
         return {} if request.exactly.admin_access else _usage_of(request.exactly)

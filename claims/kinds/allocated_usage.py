@@ -9,6 +9,7 @@ A class's name has dots and never an underscore, so the first underscore ends it
 never a dot, so the first dot after it begins its domain. A capacity without a domain is its driver's, and found under
 both names. A key's name has at most 63 characters, "allocated." among them.
 
+A claim that was made for a pod is in the scopes of that pod while it is there, one that was made by hand is in none.
 Whoever has admin access holds nothing. A share draws no counters: its device does, whoever shares it. What a device
 draws is in no allocation, but published with the device.
 """

@@ -21,7 +21,13 @@ from claims.kinds.containers import Container
 from claims.kinds.pod_preparation import TERMINAL_PHASES, Amounts, Which, limits_of, qos_class, requests_of
 from claims.kinds.pods import Pod, PodAffinityTerm
 from claims.kinds.quotas import COMPUTE, HUGE_PAGES, ResourceQuota, ScopedResourceSelectorRequirement
-from claims.kinds.resource_claims import DeviceRequest, DeviceSubRequest, ExactDeviceRequest, ResourceClaim
+from claims.kinds.resource_claims import (
+    EXTENDED_CLAIM_ANNOTATION,
+    DeviceRequest,
+    DeviceSubRequest,
+    ExactDeviceRequest,
+    ResourceClaim,
+)
 from manciple.wire.quantity import Format, Quantity
 from manciple.wire.validation import DEVICE_CLASS_RESOURCE_PREFIX, is_device_resource_name
 
@@ -85,16 +91,20 @@ def _is_served_by_classes(key: str, classes: ExtendedNames) -> bool:
 def usage_of(
     resource: str, obj: Any, *, classes: ExtendedNames, owner: Pod | None = None, draws: Draws = draws_nothing
 ) -> Usage:
-    """What `obj` counts. owner: the pod for whose extended resources a claim was made; that has counted them.
-
-    draws: asked where quotas limit what devices draw from counters.
+    """What `obj` counts. owner: the pod that a claim was made for; what it has counted as extended resources, the claim
+    for these does not. draws: asked where quotas limit what devices draw from counters.
     """
     if resource == PODS:
         return _pod_usage(obj)
     if resource == CLAIMS:
-        asked_for = _claim_usage(obj, classes, {} if owner is None else _pod_usage(owner))
+        asked_for = _claim_usage(obj, classes, _pod_usage(owner) if owner and is_for_extended_resources(obj) else {})
         return {**asked_for, **allocated_usage(obj, draws)}
     return _counted(resource)
+
+
+def is_for_extended_resources(claim: ResourceClaim) -> bool:
+    """Whether the scheduler made it for what a pod asks for without claims."""
+    return claim.metadata.annotations.get(EXTENDED_CLAIM_ANNOTATION) == "true"
 
 
 def _counted(resource: str) -> dict[str, Quantity]:
@@ -227,15 +237,27 @@ class QuotaLimits:
             of_counters=any(map(is_of_counter, hard)),
         )
 
-    def concerns(self, resource: str, obj: Any) -> bool:
-        """Whether `obj` is in all of its scopes. Only pods are in any."""
-        return not self.scopes or (resource == PODS and all(is_in_scope(obj, scope) for scope in self.scopes))
+    def concerns(self, resource: str, obj: Any, owner: Pod | None = None) -> bool:
+        """Whether `obj` is in all of its scopes: a pod is in some, and a claim in those of the pod that it was made for
+        (owner).
+        """
+        if not self.scopes:
+            return True
+        pod = obj if resource == PODS else owner if resource == CLAIMS else None
+        return pod is not None and all(is_in_scope(pod, scope) for scope in self.scopes)
 
-    def share(self, resource: str, obj: Any, usage: Usage, classes: ExtendedNames) -> Usage:
+    def share(self, resource: str, obj: Any, usage: Usage, classes: ExtendedNames, owner: Pod | None = None) -> Usage:
         """What of the object's usage counts here."""
-        if not self.concerns(resource, obj):
+        if not self.concerns(resource, obj, owner):
             return {}
-        return {key: usage[key] for key in keys_of(resource, self.hard, classes) if key in usage}
+        keys = keys_of(resource, self.hard, classes)
+        if self.scopes and resource == CLAIMS:
+            keys = frozenset(filter(is_allocated_key, keys))
+        return {key: usage[key] for key in keys if key in usage}
+
+    def asks_for_owner(self, claim: ResourceClaim) -> bool:
+        """Whether it matters here which pod `claim` was made for."""
+        return is_for_extended_resources(claim) or (self.of_allocations and bool(self.scopes))
 
 
 #: the scopes without values -> whether a pod is in it

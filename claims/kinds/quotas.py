@@ -205,7 +205,7 @@ def _validate_allocated_key(key: str, path: Path) -> Errors:
 
 def _unfit(hard: Iterable[str], scope: str) -> list[str]:
     """The keys that objects in `scope` cannot count for."""
-    return [key for key in hard if is_allocated_key(key) or (is_standard_key(key) and not _fits(key, scope))]
+    return [key for key in hard if is_standard_key(key) and not _fits(key, scope)]
 
 
 def _fits(key: str, scope: str) -> bool:

@@ -24,7 +24,7 @@ from claims.kinds.quota_usage import (
     written,
 )
 from claims.kinds.quotas import ResourceQuota, ResourceQuotaSpec, ScopedResourceSelectorRequirement, ScopeSelector
-from claims.kinds.resource_claims import DeviceRequest
+from claims.kinds.resource_claims import EXTENDED_CLAIM_ANNOTATION, DeviceRequest
 from tests.builders import (
     make_alternative,
     make_alternatives,
@@ -152,8 +152,10 @@ def test_a_claim_counts_the_devices_that_it_may_be_given(
 
 def test_what_its_pod_has_counted_a_claim_for_extended_resources_does_not() -> None:
     owner = pod(amounts({"example.com/gpu": "2"}, {"example.com/gpu": "2"}))
-    claim = make_claim(requests=[make_request(device_class="gpu", count=3)])
+    mark: dict[str, Any] = {"annotations": {EXTENDED_CLAIM_ANNOTATION: "true"}}
+    claim = make_claim(requests=[make_request(device_class="gpu", count=3)], **mark)
     counted = used(CLAIMS, claim, owner=owner)
+    assert used(CLAIMS, replace(claim, metadata=make_meta("claim")), owner=owner)["requests.example.com/gpu"] == "3"
     assert counted["requests.example.com/gpu"] == "1"
     assert counted["requests.deviceclass.resource.kubernetes.io/gpu"] == "3"
 

@@ -16,6 +16,7 @@ from claims.kinds.quotas import RESOURCE_QUOTA, ResourceQuota
 from claims.kinds.resource_claims import CapacityRequirements, DeviceRequest, ResourceClaim
 from claims.quotas import QuotaExceeded
 from inventory.kinds.devices import Counter, CounterSet, DeviceCounterConsumption
+from manciple.store import objects
 from scheduling.causes import Reason
 from tests.builders import (
     CLASS,
@@ -34,9 +35,11 @@ from tests.builders import (
     make_request,
     make_result,
     make_slice,
+    make_template,
 )
-from tests.scheduling.cluster import Cluster, with_spec
+from tests.scheduling.cluster import Cluster, kind_of, with_spec
 
+DEVICES = f"{CLASS}.deviceclass.resource.k8s.io/devices"
 HELD = f"manciple.dev/allocated.{CLASS}"
 
 
@@ -87,12 +90,10 @@ def test_a_key_that_names_nothing_is_refused_at_the_door(key: str) -> None:
     assert (error.field, error.detail) == (f"spec.hard[{key}]", GRAMMAR)
 
 
-def test_whole_devices_are_limited_in_whole_numbers_and_claims_are_in_no_scope() -> None:
+def test_whole_devices_are_limited_in_whole_numbers() -> None:
     assert not RESOURCE_QUOTA.validate_create(make_quota({f"{HELD}_capacity.bandwidth": "1500m"}))
     (fraction,) = RESOURCE_QUOTA.validate_create(make_quota({HELD: "500m"}))
     assert fraction.detail == "must be an integer"
-    (scoped,) = RESOURCE_QUOTA.validate_create(make_quota({HELD: "1"}, scopes=("Terminating",)))
-    assert (scoped.field, scoped.detail) == ("spec.scopes", "unsupported scope applied to resource")
 
 
 # Charging -------------------------------------------------------------------------------------------------------------
@@ -195,6 +196,31 @@ def test_nobody_is_evicted_for_a_pod_that_a_quota_holds(cluster: Cluster) -> Non
     cluster.settle()
     assert cluster.pod("low").metadata.deletion_timestamp is None
     assert {cluster.queued(name).held_by for name in ("one", "all")} == {Reason.QUOTA}
+
+
+def test_what_was_made_for_a_pod_counts_in_its_scopes_and_what_was_made_by_hand_in_none(cluster: Cluster) -> None:
+    cluster.with_gpus(each=5)
+    cluster.create(make_quota({HELD: "1", DEVICES: "0"}, scopes=("Terminating",)))
+    cluster.create(make_template())
+    for name in ("a", "b"):
+        cluster.create(make_pod(name, templates={"gpu": "template"}, active_deadline_seconds=60))
+    cluster.create(make_pod("lasting", templates={"gpu": "template"}))
+    create_pod(cluster, "by-hand", active_deadline_seconds=60)
+    cluster.settle()
+    assert [bool(node) for node in nodes(cluster, "a", "b", "lasting", "by-hand")] == [True, False, True, True]
+    assert used(cluster) == {HELD: "1", DEVICES: "0"}
+    assert not cluster.violations()
+    lasting = cluster.pod("lasting")
+    with objects.writing() as writer:
+        writer.update(kind_of(lasting), with_spec(lasting, active_deadline_seconds=60))
+    assert used(cluster)[HELD] == "2"
+    assert not cluster.violations()
+    for name in ("lasting", "a"):
+        cluster.delete(cluster.pod(name))
+    assert used(cluster)[HELD] == "0"
+    assert "4 quotas tell what is used" not in cluster.violations()
+    cluster.retry()
+    assert nodes(cluster, "b") == ["node-1"]
 
 
 # Shares and counters --------------------------------------------------------------------------------------------------
