@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from random import Random
 from typing import Any
 
 import pytest
+from django.db import transaction
 from msgspec import structs
 
 from claims import quotas
@@ -16,8 +18,9 @@ from claims.kinds.quotas import RESOURCE_QUOTA, ResourceQuota
 from claims.kinds.resource_claims import CapacityRequirements, DeviceRequest, ResourceClaim
 from claims.quotas import QuotaExceeded
 from inventory.kinds.devices import Counter, CounterSet, DeviceCounterConsumption
-from manciple.store import objects
+from manciple.store import hooks, objects
 from scheduling.causes import Reason
+from scheduling.controllers import quotas as controller
 from tests.builders import (
     CLASS,
     DRIVER,
@@ -300,3 +303,49 @@ def test_a_quota_made_later_counts_what_is_held(cluster: Cluster) -> None:
     cluster.settle()
     assert used(cluster) == {HELD: "0"}
     assert isinstance(cluster.claim("a-claim"), ResourceClaim)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_after_an_older_database_was_put_back_quotas_tell_what_is_in_it(cluster: Cluster, seed: int) -> None:
+    random = Random(seed)
+    cluster.with_gpus(each=6)
+    cluster.create(make_template())
+    limits = {HELD: "6", DEVICES: "40", "pods": "40", "count/resourceclaims.resource.k8s.io": "40"}
+    cluster.create(make_quota(limits))
+    cluster.create(make_quota({HELD: "4"}, name="ending", scopes=("Terminating",)))
+    _change(cluster, random, "before")
+    backup, told = transaction.savepoint(), used(cluster)
+    cluster.update(with_spec(cluster.get(ResourceQuota, "most"), hard={HELD: "9", "count/pods": "99"}))
+    _change(cluster, random, "after")
+    assert used(cluster) != told
+    transaction.savepoint_rollback(backup)
+    # Processes are started anew then.
+    hooks.forget()
+    controller.known.forget()
+    controller.following.forget()
+    cluster.worker = cluster.new_worker()
+    assert used(cluster) == told
+    assert controller.reconcile(cluster.now) == 0
+    _change(cluster, random, "since")
+    assert quotas.recount(NAMESPACE) == 0
+    assert int(used(cluster)[HELD]) <= 6
+    assert not cluster.violations()
+    # A copy that was made while it was written to, table by table, tells of another moment.
+    quota = cluster.get(ResourceQuota, "most")
+    astray = structs.replace(quota.status, used={**quota.status.used, HELD: "1", "pods": "33"})
+    cluster.update(structs.replace(quota, status=astray))
+    assert quotas.recount(NAMESPACE) == 1
+    assert used(cluster) == quota.status.used
+
+
+def _change(cluster: Cluster, random: Random, phase: str) -> None:
+    """Pods come, end and go, some with claims of their own, in any order."""
+    for number in range(6):
+        deadline = random.choice([None, 60])
+        pod = make_pod(f"{phase}-{number}", templates={"gpu": "template"}, active_deadline_seconds=deadline)
+        cluster.create(pod)
+        if random.random() < 0.5:
+            cluster.settle()
+        if random.random() < 0.4:
+            cluster.delete(random.choice(cluster.all(Pod)))
+    cluster.settle()
