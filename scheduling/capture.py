@@ -26,6 +26,7 @@ from claims.kinds.resource_claims import (
     DeviceRequestAllocationResult,
     ResourceClaim,
 )
+from inventory.kinds import gates
 from inventory.kinds.devices import DeviceClass, DeviceTaintRule, ResourceSlice
 from inventory.kinds.nodes import Node
 from inventory.kinds.taint_rules import TaintedPools
@@ -38,9 +39,10 @@ from manciple.wire.quantity import Quantity
 from scheduling import hints, pod_claims
 from scheduling.allocator import Features, Inventory, Snapshot
 from scheduling.causes import Hold
-from scheduling.extended_resources import IN_MEMORY, Extended, owner_uid
+from scheduling.extended_resources import Extended, assumed_key, owner_uid
 from scheduling.hints import About, News
 from scheduling.messages import SCHEDULER_NAME
+from scheduling.node_charges import NodeCharges
 from scheduling.nodes import NodeTable
 from scheduling.places import PlacedPod, PlacedPods, Rooms
 from scheduling.plans import Drift, Placement
@@ -72,6 +74,8 @@ class ClusterState(View):
         self._special: dict[str, Key] = {}
         #: slice name -> (driver, pool), of the slices with shared counters or devices that consume some
         self._counting: dict[str, tuple[str, str]] = {}
+        #: what devices take of their nodes' own; None while that is no feature
+        self.charges = NodeCharges() if gates.enabled("DRANodeAllocatableResources") else None
         #: the overlay: claims as they will be, and the pods placed
         self._assumed_claims: dict[Key, ResourceClaim] = {}
         self._assumed_pods: dict[str, Pod] = {}
@@ -150,6 +154,7 @@ class ClusterState(View):
         made._claims = dict(self._claims)
         made._special = dict(self._special)
         made._counting = dict(self._counting)
+        made.charges = self.charges and self.charges.copied()
         made._assumed_claims = dict(self._assumed_claims)
         made._assumed_pods = dict(self._assumed_pods)
         made.placed = self.placed.copied()
@@ -272,10 +277,14 @@ class ClusterState(View):
         self._counting.pop(name, None)
         if published.spec.shared_counters or any(device.consumes_counters for device in published.spec.devices):
             self._counting[name] = (published.spec.driver, published.spec.pool.name)
+        if self.charges is not None:
+            self.charges.put(published)
 
     def _forget_slice(self, published: ResourceSlice) -> None:
         self._inventory.remove_slice(published.metadata.name)
         self._counting.pop(published.metadata.name, None)
+        if self.charges is not None:
+            self.charges.remove(published.metadata.name)
         self.drift.slice_changed(published)
 
     def _apply_quota(self, quota: ResourceQuota) -> None:
@@ -395,7 +404,7 @@ class ClusterState(View):
         if self._quotas is not None:
             self._quotas.assume(pod, placement.claims, placement.allocations)
         for claim in placement.claims:
-            self._assumed_claims[_assumed_key(claim)] = placement.applied_to(claim)
+            self._assumed_claims[assumed_key(claim)] = placement.applied_to(claim)
 
     @contextmanager
     def trying(self, pod: Pod) -> Iterator[None]:
@@ -488,8 +497,3 @@ def _wants_a_node(pod: Pod) -> bool:
     if is_done(pod) or pod.spec.node_name or pod.metadata.deletion_timestamp is not None:
         return False
     return (pod.spec.scheduler_name or SCHEDULER_NAME) == SCHEDULER_NAME
-
-
-def _assumed_key(claim: ResourceClaim) -> Key:
-    """Claims that exist in memory alone have one name, but uids of their own."""
-    return (claim.metadata.namespace, claim.metadata.uid) if claim.metadata.name == IN_MEMORY else claim.key

@@ -59,6 +59,12 @@ class ClaimInUse(Cause, frozen=True):
     """All reservations of an allocated claim are taken."""
 
 
+class ClaimNotShareable(Cause, frozen=True):
+    """Its devices are an amount of a node's own resources, and another pod has them."""
+
+    name: str
+
+
 class ClassMissing(Cause, frozen=True):
     """request: `request` or `request/subrequest`, which names the DeviceClass."""
 
@@ -320,8 +326,8 @@ class ConstraintsUnmet(NotTogether, frozen=True):
 # All of it -----------------------------------------------------------------------------------------------------------
 
 OfPod = (
-    Gated | ClaimNotCreated | ClaimNotFound | ClaimBeingDeleted | ClaimNotForPod | ClaimInUse | ClassMissing
-    | VolumeClaimMissing | VolumeClaimNotCreated | QuotaUsedUp
+    Gated | ClaimNotCreated | ClaimNotFound | ClaimBeingDeleted | ClaimNotForPod | ClaimInUse | ClaimNotShareable
+    | ClassMissing | VolumeClaimMissing | VolumeClaimNotCreated | QuotaUsedUp
 )  # fmt: skip
 OfDevices = (
     TooFewPublished | PoolsUnusable | NotVisible | NotSelected | Tainted | TooSmall | DevicesInUse

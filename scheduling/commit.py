@@ -49,6 +49,7 @@ from scheduling.plans import (
     PodRefusal,
     Postponed,
     StillBinding,
+    charged_as,
     nominated,
     not_scheduled,
     preempted,
@@ -224,7 +225,7 @@ class _Batch:
                 pod = special_claims.with_claim(pod, placement, claims)
         if awaited := [claim for claim in claims if not pod_claims.is_ready_to_bind(claim)]:
             return self._nominate(pod, placement, awaited)
-        bound = scheduled(pod, placement.node, timestamp(self._now))
+        bound = scheduled(charged_as(placement.pod, pod), placement.node, timestamp(self._now))
         self._writer.update(kind(PODS), bound, subresource="binding")
         self._tell(bound, placement)
         binding_ended(claims, "success", self._now)
@@ -232,7 +233,7 @@ class _Batch:
 
     def _nominate(self, pod: Pod, placement: Placement, awaited: Sequence[ResourceClaim]) -> Outcome:
         """The pod has its devices and is bound once they are attached."""
-        told = nominated(pod, placement.node)
+        told = charged_as(placement.pod, nominated(pod, placement.node))
         self._writer.update(kind(PODS), told, subresource="status")
         hold = pod_claims.awaiting_binding(pod, placement.node, awaited)
         note = EventNote(

@@ -52,6 +52,11 @@ def is_in_memory(claim: ResourceClaim) -> bool:
     return claim.metadata.name == IN_MEMORY
 
 
+def assumed_key(claim: ResourceClaim) -> tuple[str, str]:
+    """Claims that exist in memory alone have one name, but uids of their own."""
+    return (claim.metadata.namespace, claim.metadata.uid) if is_in_memory(claim) else claim.key
+
+
 # What a pod asks for --------------------------------------------------------------------------------------------------
 
 

@@ -77,6 +77,8 @@ _MESSAGES: Mapping[type[causes.Cause], str] = {
     causes.ClaimBeingDeleted: 'resourceclaim "{0.name}" is being deleted',
     causes.ClaimNotForPod: "ResourceClaim {0.claim} was not created for pod {0.pod} (pod is not owner)",
     causes.ClaimInUse: CLAIM_IN_USE,
+    causes.ClaimNotShareable: "node allocatable resource claim {0.name} has a mapped device and cannot be shared across"
+    " pods",
     causes.ClassMissing: "request {0.request}: device class {0.name} does not exist",
     causes.VolumeClaimMissing: 'persistentvolumeclaim "{0.name}" not found',
     causes.VolumeClaimNotCreated: "waiting for ephemeral volume controller to create the persistentvolumeclaim"
@@ -127,6 +129,11 @@ def _refusal(refusal: NodeRefusal) -> str:
         return f"node(s) {against}"
     if refusal.plugin == "NodeResourcesFit":
         return "Too many pods" if refusal.key == "pods" else f"Insufficient {refusal.key}"
+    if refusal.plugin == "PodLevelResources":
+        return (
+            f"pod level request for {refusal.key} is insufficient to cover the aggregated container and "
+            "node-allocatable DRA requests"
+        )
     return "resourceclaim not available on the node"
 
 

@@ -86,6 +86,7 @@ _TOPIC_OF: dict[type[causes.Cause], str] = {
     causes.ClaimBeingDeleted: "claim-busy",
     causes.ClaimNotForPod: "claim-busy",
     causes.ClaimInUse: "claim-busy",
+    causes.ClaimNotShareable: "claim-busy",
     causes.ClassMissing: "class-missing",
     causes.VolumeClaimMissing: "volume",
     causes.VolumeClaimNotCreated: "volume",

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, 
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from claims.kinds.pod_preparation import requests_of
+from claims.kinds.pod_preparation import node_requests_of
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim
 from inventory.kinds.nodes import Node, NodeSelector, NodeSpec, NodeStatus
@@ -90,6 +90,13 @@ class FilterResult:
     refused: Mapping[str, tuple[NodeRefusal, ...]]
     #: allocated claims of the pod that are not available on some node that would fit otherwise
     elsewhere: tuple[ResourceClaim, ...] = ()
+
+    def idle_claim(self, pod: Pod) -> ResourceClaim | None:
+        """An allocated claim that keeps nodes away and that nobody but `pod` could be using."""
+        for claim in self.elsewhere:
+            if all(consumer.uid == pod.metadata.uid for consumer in claim.status.reserved_for):
+                return claim
+        return None
 
 
 class NodeTable:
@@ -169,7 +176,7 @@ class NodeTable:
 
     def place(self, pod: Pod, node: str) -> bool:
         """Count `pod` on `node`. Returns whether anything changed by that."""
-        uid, requests = pod.metadata.uid, requests_of(pod)
+        uid, requests = pod.metadata.uid, node_requests_of(pod)
         if self._pods.get(uid) == (node, requests):
             return self.neighbours.place(pod, node)
         self.remove_pod(uid)

@@ -16,7 +16,7 @@ from claims.kinds.pods import Pod, PodCondition
 from claims.kinds.resource_claims import AllocationResult, DeviceRequestAllocationResult, ResourceClaim
 from inventory.kinds.devices import ResourceSlice
 from scheduling.causes import Hold
-from scheduling.extended_resources import SpecialClaim
+from scheduling.extended_resources import IN_MEMORY, SpecialClaim
 from scheduling.messages import message
 from scheduling.places import PlannedEviction
 from scheduling.pod_claims import consumer, is_reserved_for
@@ -162,8 +162,24 @@ def scheduled(pod: Pod, node: str, now: str) -> Pod:
 
 
 def nominated(pod: Pod, node: str) -> Pod:
-    """`pod` as it waits to be bound to `node`; "" takes that back."""
-    return structs.replace(pod, status=structs.replace(pod.status, nominated_node_name=node))
+    """`pod` as it waits to be bound to `node`, of which it takes nothing yet; "" takes that back."""
+    status = structs.replace(pod.status, nominated_node_name=node, node_allocatable_resource_claim_statuses=())
+    return structs.replace(pod, status=status)
+
+
+def charged_as(known: Pod, pod: Pod) -> Pod:
+    """`pod` with what the devices of `known` take of its node; a claim that existed in memory has its name by now."""
+    special = pod.status.extended_resource_claim_status
+    charges = known.status.node_allocatable_resource_claim_statuses
+    if charges and special is not None:
+        names = {IN_MEMORY: special.resource_claim_name}
+        charges = tuple(
+            structs.replace(one, resource_claim_name=names.get(one.resource_claim_name, one.resource_claim_name))
+            for one in charges
+        )
+    if charges == pod.status.node_allocatable_resource_claim_statuses:
+        return pod
+    return structs.replace(pod, status=structs.replace(pod.status, node_allocatable_resource_claim_statuses=charges))
 
 
 def preempted(pod: Pod, scheduler: str, now: str) -> Pod:

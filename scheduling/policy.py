@@ -12,19 +12,29 @@ from __future__ import annotations
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from claims.kinds.pod_preparation import Amounts, requests_of
+from claims.kinds.pod_preparation import Amounts, node_requests_of, requests_of
 from claims.kinds.pods import Pod, PreferredSchedulingTerm, Toleration
 from claims.kinds.resource_claims import ResourceClaim
 from inventory.kinds.devices import HARD_EFFECTS
 from inventory.kinds.nodes import Node, NodeSelector, Taint
 from manciple.wire.quantity import Quantity
 from manciple.wire.selectors import node_selector_matches, node_selector_term_matches
-from scheduling.causes import NodeRefusal
+from scheduling.causes import NodeRefusal, Reason
 
 #: What a cordoned node is tainted with; a pod that tolerates it may be placed there.
 UNSCHEDULABLE_TAINT = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 #: The effects that keep a pod off a node.
 SOFT_EFFECTS = ("PreferNoSchedule",)
+
+
+#: Which of the queue's reasons a filter's refusal is.
+REASON_OF_PLUGIN = {
+    "NodeResourcesFit": Reason.RESOURCES,
+    "DynamicResources": Reason.CLAIM_ELSEWHERE,
+    "NodePorts": Reason.NEIGHBOURS,
+    "PodTopologySpread": Reason.NEIGHBOURS,
+    "InterPodAffinity": Reason.NEIGHBOURS,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +55,7 @@ def needs_of(pod: Pod, classes: Container[str] = ()) -> PodNeeds:
     """Read a pod once, for all nodes. classes: the extended resources that DeviceClasses serve."""
     spec = pod.spec
     affinity = spec.affinity.node_affinity if spec.affinity else None
-    requests = requests_of(pod)
+    requests = node_requests_of(pod)
     return PodNeeds(
         node_name=spec.node_name,
         node_selector=spec.node_selector,

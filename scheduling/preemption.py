@@ -18,8 +18,10 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
+
+from msgspec import structs
 
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import AllocationResult, DeviceRequestAllocationResult, ResourceClaim
@@ -45,6 +47,7 @@ from scheduling.causes import (
     Unhelpful,
 )
 from scheduling.extended_resources import Extended, SpecialClaim
+from scheduling.node_charges import NodeCharges
 from scheduling.places import FREE, OFFSET, Cost, PlacedPod, PlannedEviction, cost_of
 from scheduling.plans import Placement
 from scheduling.pod_claims import is_reserved_for
@@ -75,6 +78,14 @@ class Asking:
             held=held if extended is None else (*held, *extended.held),
             extended=extended,
         )
+
+    def uncharged(self) -> Asking:
+        """As before it was given anything: what its devices take of a node is asked for anew."""
+        status = self.pod.status
+        if not status.node_allocatable_resource_claim_statuses:
+            return self
+        bare = structs.replace(status, node_allocatable_resource_claim_statuses=())
+        return replace(self, pod=structs.replace(self.pod, status=bare))
 
     @property
     def has_claims(self) -> bool:
@@ -190,7 +201,18 @@ class OnNode:
             return refused
         left = self._snapshot.without(freed(self._state, gone))
         found = is_allocatable(left, self._plans, self._view, deadline=self._deadline)
+        if found and self._state.charges is not None:
+            return self._overcharged(left, gone, self._state.charges)
         return () if found else (CannotAllocate(),)
+
+    def _overcharged(self, left: Snapshot, gone: Mapping[str, PlacedPod], charges: NodeCharges) -> Sequence[OfNode]:
+        """What speaks against the node once the devices' own share of it is counted."""
+        asking = self._asking
+        outcome = allocate(left, self._wanting, self._view, deadline=self._deadline)
+        if not isinstance(outcome, Allocated):
+            return (CannotAllocate(),)
+        charged = charges.charged(asking.pod, (*self._wanting, *asking.held), given_to(self._wanting, outcome))
+        return self._state.nodes.refusals_without(charged, self._view.name, gone.keys(), claims=asking.held)
 
     def eviction(self, gone: Mapping[str, PlacedPod], victims: Iterable[PlacedPod]) -> PlannedEviction | None:
         """None where the allocator's results do not hold what its search found."""

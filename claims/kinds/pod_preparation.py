@@ -26,6 +26,7 @@ from claims.kinds.containers import (
     Probe,
     ResourceRequirements,
 )
+from claims.kinds.node_charges import charged_by_claims
 from claims.kinds.pods import Pod, PodCondition, PodSpec, PodStatus, Toleration
 from claims.kinds.references import MIRROR
 from claims.kinds.volumes import (
@@ -38,7 +39,7 @@ from claims.kinds.volumes import (
     VolumeSource,
 )
 from inventory.kinds import gates
-from manciple.wire.base import status_metadata
+from manciple.wire.base import EMPTY, status_metadata
 from manciple.wire.quantity import Quantity
 
 # Defaults -------------------------------------------------------------------------------------------------------------
@@ -269,6 +270,10 @@ def update_pod(new: Pod, old: Pod) -> Pod:
 def update_pod_status(new: Pod, old: Pod) -> Pod:
     """Spec and metadata stay; so does the quality of service, which nobody needs to repeat."""
     status = replace(new.status, qos_class=new.status.qos_class or old.status.qos_class)
+    if status.node_allocatable_resource_claim_statuses and not (
+        gates.enabled("DRANodeAllocatableResources") or old.status.node_allocatable_resource_claim_statuses
+    ):
+        status = replace(status, node_allocatable_resource_claim_statuses=())
     return replace(old, metadata=status_metadata(new.metadata, old.metadata), status=status)
 
 
@@ -332,7 +337,16 @@ def requests_of(pod: Pod) -> dict[str, int]:
     the restartable ones that precede it: the larger of the two counts. The pod's own resources replace the containers'
     where it names any, and its overhead is added.
     """
-    total = _plus(_of_containers(pod, "requests"), _sum((pod.spec.overhead,)))
+    return _requests(pod, {})
+
+
+def node_requests_of(pod: Pod) -> dict[str, int]:
+    """The same, with what the devices of its claims take of the node (KEP-5517)."""
+    return _requests(pod, charged_by_claims(pod) if pod.status.node_allocatable_resource_claim_statuses else {})
+
+
+def _requests(pod: Pod, charged: Amounts) -> dict[str, int]:
+    total = _plus(_of_containers(pod, "requests", charged), _sum((pod.spec.overhead,)))
     return {resource: amount for resource, amount in total.items() if amount}
 
 
@@ -347,7 +361,7 @@ def is_sidecar(container: Container) -> bool:
     return container.restart_policy == "Always"
 
 
-def _of_containers(pod: Pod, which: Which) -> dict[str, int]:
+def _of_containers(pod: Pod, which: Which, besides: Amounts = EMPTY) -> dict[str, int]:
     together = _sum(_told(container.resources, which) for container in pod.spec.containers)
     sidecars: dict[str, int] = {}
     peak: dict[str, int] = {}
@@ -357,6 +371,8 @@ def _of_containers(pod: Pod, which: Which) -> dict[str, int]:
             sidecars = _plus(sidecars, alone)
         peak = _maximum(peak, sidecars if is_sidecar(container) else _plus(sidecars, alone))
     total = _maximum(_plus(together, sidecars), peak)
+    if besides:
+        total = _plus(total, besides)
     if pod.spec.resources is not None:
         total |= _sum((_told(pod.spec.resources, which),))
     return total

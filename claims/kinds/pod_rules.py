@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from claims.kinds.container_rules import Surroundings, validate_containers
 from claims.kinds.containers import Container
+from claims.kinds.node_charges import validate_node_charges
 from claims.kinds.pods import (
     Affinity,
     ContainerStatus,
@@ -437,6 +438,8 @@ def validate_pod_status_update(new: Pod, old: Pod) -> Errors:
     if old.status.qos_class and status.qos_class != old.status.qos_class:
         found.append(immutable(STATUS.child("qosClass"), status.qos_class))
     found += _validate_claim_statuses(new)
+    if status.node_allocatable_resource_claim_statuses:
+        found += validate_node_charges(new)
     never_again = old.spec.restart_policy
     for field, after, before in (
         ("containerStatuses", status.container_statuses, old.status.container_statuses),

@@ -149,6 +149,11 @@ def _validate_step(amounts: Mapping[str, Quantity], total: Quantity, path: Path)
 _NODE_RESOURCES = ("cpu", "memory", "ephemeral-storage")
 
 
+def is_node_resource(name: str) -> bool:
+    """Whether nodes have it of their own: "cpu", "hugepages-2Mi"."""
+    return name in _NODE_RESOURCES or name.startswith("hugepages-")
+
+
 def validate_node_allocatable(
     resources: Mapping[str, NodeAllocatableResource], capacities: Mapping[str, DeviceCapacity], path: Path
 ) -> Errors:
@@ -156,7 +161,7 @@ def validate_node_allocatable(
     found: Errors = []
     for name, resource in resources.items():
         at = path.key(name)
-        if name not in _NODE_RESOURCES and not name.startswith("hugepages-"):
+        if not is_node_resource(name):
             found.append(invalid(at, name, "must be a node allocatable resource name"))
         if resource.mapping is None and resource.overhead is None:
             found.append(required(at, "at least one of mapping or overhead must be set"))
@@ -181,7 +186,7 @@ def _validate_mapping(mapping: NodeAllocatableMapping, capacities: Mapping[str, 
     if key is None and multiplier is not None:
         found.append(required(path.child("capacityKey"), "capacityKey is required when capacityMultiplier is set"))
     for name, text in (("capacityMultiplier", multiplier), ("deviceMultiplier", mapping.device_multiplier)):
-        found += [] if text is None else _validate_sign(text, path.child(name), zero_allowed=False)
+        found += [] if text is None else validate_amount(text, path.child(name), zero_allowed=False)
     return found
 
 
@@ -190,11 +195,12 @@ def _validate_overhead(overhead: NodeAllocatableOverhead, path: Path) -> Errors:
         return [invalid(path, "", "at least one of perPod or perContainer must be set")]
     found: Errors = []
     for name, text in (("perPod", overhead.per_pod), ("perContainer", overhead.per_container)):
-        found += [] if text is None else _validate_sign(text, path.child(name), zero_allowed=True)
+        found += [] if text is None else validate_amount(text, path.child(name), zero_allowed=True)
     return found
 
 
-def _validate_sign(text: str, path: Path, *, zero_allowed: bool) -> Errors:
+def validate_amount(text: str, path: Path, *, zero_allowed: bool) -> Errors:
+    """A quantity above zero, or at least zero."""
     amount, found = read_quantity(text, path)
     if amount is None or amount.sign > 0 or (zero_allowed and amount.is_zero):
         return found

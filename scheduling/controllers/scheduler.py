@@ -27,12 +27,12 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from typing import cast, overload
 
 from django.conf import settings
 
 from claims.kinds.pods import Pod
-from claims.kinds.resource_claims import ResourceClaim
 from manciple.store.follower import Follower
 from manciple.store.per_process import PerProcess
 from manciple.telemetry.logs import about
@@ -85,6 +85,7 @@ from scheduling.plans import (
     StillBinding,
 )
 from scheduling.pod_claims import is_reserved_for
+from scheduling.policy import REASON_OF_PLUGIN
 from scheduling.preemption import Asking
 from scheduling.queue import Done, NotTried, Outcome, Retry
 from scheduling.remedies import Remedies, Remedy
@@ -264,26 +265,38 @@ def decide(state: ClusterState, pod: Pod, remedies: Remedies | None = None) -> P
         run.status = "Unschedulable" if isinstance(claims, Hold) else "Success"
     if isinstance(claims, Hold):
         return _refused_outright(state, pod, claims)
-    asking = Asking.of(pod, claims, state.extended(pod))
+    asking = Asking.of(pod, claims, state.extended(pod)).uncharged()
+    if state.charges is not None and (hold := state.charges.unshareable(pod, asking.held)) is not None:
+        return _refused_outright(state, pod, hold)
     with PluginRun("Filter", "NodeResourcesFit") as run:
-        filtered = state.nodes.filter(pod, asking.held)
+        filtered = state.nodes.filter(asking.pod, asking.held)
         run.status = "Success" if filtered.fitting else "Unschedulable"
     if asking.extended is not None:
         filtered = extended_placing.filtered(state, asking.extended, filtered)
     if not filtered.fitting:
         return _refused_by_nodes(state, asking, filtered, {}, remedies)
+    found = _chosen(state, asking, filtered.fitting)
+    if state.charges is not None:
+        found, filtered = state.charges.affordable(found, filtered, state.nodes, again=partial(_chosen, state, asking))
+    if isinstance(found, Placement):
+        return _within_quotas(state, found) if found.allocations else _reserve(state, found)
+    if isinstance(found.outcome, AllocationFailed) and found.outcome.fatal_for_pod:
+        return PodRefusal(
+            pod=pod, hold=Hold(reasons=Reason.ERROR, cause=found.outcome.cause), condition=SCHEDULER_ERROR
+        )
+    return _refused_by_nodes(state, asking, filtered, found.refusals, remedies)
+
+
+def _chosen(state: ClusterState, asking: Asking, fitting: tuple[NodeView, ...]) -> Placement | NodePlacement:
+    """One of these nodes and what the claims get there, or why there is none."""
     if asking.is_served:
-        node = _quietest(state, pod, filtered.fitting)
-        return _reserve(state, asking.placement_on(node, state.nodes.allocatable(node)))
-    placed = _placed(state, asking, filtered.fitting)
-    match placed.outcome:
-        case Allocated() as outcome if placed.node is not None:
-            node = placed.node.name
-            placement = asking.placement_on(node, state.nodes.allocatable(node), outcome, why=_why(placed.choice))
-            return _within_quotas(state, placement)
-        case AllocationFailed(cause=cause, fatal_for_pod=True):
-            return PodRefusal(pod=pod, hold=Hold(reasons=Reason.ERROR, cause=cause), condition=SCHEDULER_ERROR)
-    return _refused_by_nodes(state, asking, filtered, placed.refusals, remedies)
+        node = _quietest(state, asking.pod, fitting)
+        return asking.placement_on(node, state.nodes.allocatable(node))
+    placed = _placed(state, asking, fitting)
+    if not isinstance(placed.outcome, Allocated) or placed.node is None:
+        return placed
+    node = placed.node.name
+    return asking.placement_on(node, state.nodes.allocatable(node), placed.outcome, why=_why(placed.choice))
 
 
 def _placed(state: ClusterState, asking: Asking, fitting: tuple[NodeView, ...]) -> NodePlacement:
@@ -390,16 +403,6 @@ def _refused_outright(state: ClusterState, pod: Pod, hold: Hold) -> PodRefusal:
     return PodRefusal(pod=pod, hold=Hold(reasons=hold.reasons, awaited=hold.awaited, cause=cause))
 
 
-#: Which of the queue's reasons a filter's refusal is.
-REASON_OF_PLUGIN = {
-    "NodeResourcesFit": Reason.RESOURCES,
-    "DynamicResources": Reason.CLAIM_ELSEWHERE,
-    "NodePorts": Reason.NEIGHBOURS,
-    "PodTopologySpread": Reason.NEIGHBOURS,
-    "InterPodAffinity": Reason.NEIGHBOURS,
-}
-
-
 def _refused_by_nodes(
     state: ClusterState,
     asking: Asking,
@@ -417,7 +420,7 @@ def _refused_by_nodes(
         told[name] = [CannotAllocate() if isinstance(outcome, Unallocatable) else outcome.cause]
         reasons |= Reason.ERROR if isinstance(outcome, Undecided) else Reason.DEVICES
     with PluginRun("PostFilter", "DynamicResources") as run:
-        idle = _post_filter(asking.pod, filtered)
+        idle = filtered.idle_claim(asking.pod)
         run.status = "Unschedulable" if idle is None else "Success"
     remedy = Remedy()
     if idle is None and remedies is not None and told:
@@ -450,14 +453,6 @@ def _refused_by_nodes(
         eviction=remedy.eviction,
         again=remedy.again,
     )
-
-
-def _post_filter(pod: Pod, filtered: FilterResult) -> ResourceClaim | None:
-    """An allocated claim that keeps nodes away and that nobody but this pod could be using."""
-    for claim in filtered.elsewhere:
-        if all(consumer.uid == pod.metadata.uid for consumer in claim.status.reserved_for):
-            return claim
-    return None
 
 
 # As a controller ------------------------------------------------------------------------------------------------------

@@ -40,6 +40,7 @@ CAUSES: tuple[AnyCause, ...] = (
     causes.ClaimBeingDeleted("b"),
     causes.ClaimNotForPod("a/b", "a/pod"),
     causes.ClaimInUse(),
+    causes.ClaimNotShareable("cpus"),
     causes.ClassMissing("gpu", "h100"),
     causes.VolumeClaimMissing("disk"),
     causes.VolumeClaimNotCreated("web-disk"),

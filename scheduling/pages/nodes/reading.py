@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 
 from claims.devices.pools import DeviceSnapshot
 from claims.devices.published import DevicePool
-from claims.kinds.pod_preparation import requests_of
+from claims.kinds.pod_preparation import node_requests_of
 from claims.kinds.pods import Pod
 from claims.models import Pod as PodRow
 from inventory.kinds.nodes import Node, Taint
@@ -182,7 +182,7 @@ def pods_on(names: Collection[str]) -> dict[str, PodsThere]:
 def _there(pods: Sequence[Pod]) -> PodsThere:
     used: dict[str, int] = {}
     for pod in pods:
-        for resource, amount in requests_of(pod).items():
+        for resource, amount in node_requests_of(pod).items():
             used[resource] = used.get(resource, 0) + amount
     ordered = sorted(pods, key=lambda pod: (pod.metadata.namespace, natural(pod.metadata.name)))
     return PodsThere(tuple(ordered), used)
