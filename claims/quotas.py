@@ -21,12 +21,12 @@ Source: apiserver/pkg/admission/plugin/resourcequota/controller.go (v1.36).
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, cast
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, cast
 
 from msgspec import structs
 
-from claims.kinds.allocated_usage import drawn_by, draws_nothing
+from claims.kinds.allocated_usage import draws_nothing
 from claims.kinds.pods import Pod
 from claims.kinds.quota_usage import (
     ALIASES,
@@ -35,7 +35,6 @@ from claims.kinds.quota_usage import (
     IGNORED,
     NONE,
     PODS,
-    ExtendedNames,
     QuotaLimits,
     Usage,
     is_charged,
@@ -48,9 +47,8 @@ from claims.kinds.quota_usage import (
     written,
 )
 from claims.kinds.quotas import RESOURCE_QUOTA, ResourceQuota, ResourceQuotaStatus
-from claims.kinds.resource_claims import DeviceRequestAllocationResult, ResourceClaim
-from inventory.kinds.devices import Device, DeviceClass, ResourceSlice
-from inventory.models import Device as PublishedDevice
+from claims.kinds.resource_claims import ResourceClaim
+from claims.quota_accounts import EXTENDED, Account, PublishedDraws, claims_made_for, owning_pod, pod_named
 from manciple.store import hooks, sql, tail
 from manciple.store import objects as store
 from manciple.store.hooks import Write
@@ -65,27 +63,35 @@ from manciple.wire.registry import Kind, registry
 #: Who writes what is used (upstream: the service account of that name in kube-controller-manager).
 IDENTITY = controller("resourcequota-controller")
 QUOTAS = RESOURCE_QUOTA.resource
-CLASSES = "deviceclasses.resource.k8s.io"
-SLICES = "resourceslices.resource.k8s.io"
 #: Objects that are counted inside of a transaction; more are counted by the controller.
 FEW = 200
 
 
+class Excess(NamedTuple):
+    """By what a write exceeds a quota: the first of the keys, and the amounts as text."""
+
+    namespace: str
+    quota: str
+    key: str
+    requested: str
+    used: str
+    hard: str
+
+
 class QuotaExceeded(Forbidden):
     """The write would use more than a quota leaves. It may succeed when something else is given back."""
+
+    def __init__(self, message: str, *, details: dict[str, Any] | None, excess: Excess) -> None:
+        super().__init__(message, details=details)
+        self.excess = excess
 
 
 def _limits(quotas: Sequence[ResourceQuota]) -> tuple[QuotaLimits, ...]:
     return tuple(sorted(map(QuotaLimits.of, quotas), key=lambda quota: quota.name))
 
 
-def extended_names(classes: Sequence[DeviceClass]) -> ExtendedNames:
-    return {one.metadata.name: name for one in classes if (name := one.spec.extended_resource_name)}
-
-
 #: The quotas of a namespace, by name.
 LIMITS: hooks.PolicyCache[tuple[QuotaLimits, ...]] = hooks.PolicyCache(QUOTAS, _limits, nothing=())
-EXTENDED: hooks.PolicyCache[ExtendedNames] = hooks.PolicyCache(CLASSES, extended_names, nothing={})
 
 
 # Charging -------------------------------------------------------------------------------------------------------------
@@ -130,12 +136,13 @@ def _counts_differently(resource: str, new: Any, old: Any, limits: Sequence[Quot
 
 def _check(writer: Writer, write: Write, limits: Sequence[QuotaLimits]) -> None:
     resource, new = write.kind.resource, write.new
-    namespace, account = new.metadata.namespace, _Account(writer)
+    namespace, account = new.metadata.namespace, Account(writer)
     if resource == PODS and write.old is None:
         for quota in limits:
             missing = missing_amounts(new, quota.hard) if quota.concerns(resource, new) else ""
             if missing:
-                raise _forbidden(write, f"failed quota: {quota.name}: {missing}", Forbidden)
+                why = f"failed quota: {quota.name}: {missing}"
+                raise Forbidden(_forbidden(write, why), details=_details(write))
     charged: dict[str, Usage] = {}
     _touch(writer, namespace)
     for quota in limits:
@@ -144,7 +151,13 @@ def _check(writer: Writer, write: Write, limits: Sequence[QuotaLimits]) -> None:
         wanted = {key: amount for key, amount in wanted.items() if amount.sign > 0 and key in used}
         exceeded = sorted(key for key, amount in wanted.items() if used[key] + amount > quota.hard[key])
         if exceeded:
-            raise _forbidden(write, _told(quota, wanted, used, exceeded), QuotaExceeded)
+            key = exceeded[0]
+            amounts = [one[key].canonical() for one in (wanted, used, quota.hard)]
+            raise QuotaExceeded(
+                _forbidden(write, _told(quota, wanted, used, exceeded)),
+                details=_details(write),
+                excess=Excess(namespace, quota.name, key, *amounts),
+            )
         charged[quota.name] = plus(used, wanted)
     writer.note(_ledger(namespace), {**writer.noted(_ledger(namespace), {}), **charged})
 
@@ -172,88 +185,13 @@ def _told(quota: QuotaLimits, wanted: Usage, used: Usage, exceeded: Sequence[str
     )
 
 
-def _forbidden(write: Write, why: str, error: type[Forbidden]) -> Forbidden:
-    kind, name = write.kind, write.new.metadata.name
-    details = {"name": name, "group": kind.group, "kind": kind.plural}
-    return error(
-        f'{kind.resource} "{name}" is forbidden: {why}', details={key: text for key, text in details.items() if text}
-    )
+def _forbidden(write: Write, why: str) -> str:
+    return f'{write.kind.resource} "{write.new.metadata.name}" is forbidden: {why}'
 
 
-class _Account:
-    """What objects count, as a transaction sees them."""
-
-    def __init__(self, writer: Writer, pods_before: Mapping[str, Mapping[str, Pod | None]] | None = None) -> None:
-        """pods_before: namespace -> name -> the pod as it was, of those that the transaction has changed."""
-        self._writer = writer
-        self._before = pods_before or {}
-        self._published = PublishedDraws(writer)
-        #: (id, whose owner?, with counters?) -> (the object, what it counts); it is held, so the id stays its own
-        self._known: dict[tuple[int, str, bool], tuple[Any, Usage]] = {}
-
-    def share(self, quota: QuotaLimits, resource: str, obj: Any, *, before: bool = False) -> Usage:
-        """What `obj` counts against `quota`; nothing where there is none. before: with its pod as that was."""
-        if obj is None:
-            return {}
-        classes = EXTENDED.of(self._writer) if resource == CLAIMS else {}
-        owner = self._owner(obj, before=before) if resource == CLAIMS and quota.asks_for_owner(obj) else None
-        key = id(obj), "" if owner is None else str(owner.metadata.resource_version), quota.of_counters
-        if key not in self._known:
-            draws = self._published.draws if quota.of_counters else draws_nothing
-            usage = usage_of(resource, obj, classes=classes, owner=owner, draws=draws)
-            self._known[key] = (obj, usage)
-        return quota.share(resource, obj, self._known[key][1], classes, owner)
-
-    def _owner(self, claim: ResourceClaim, *, before: bool) -> Pod | None:
-        known = self._before.get(claim.metadata.namespace, {}) if before else {}
-
-        def pod(name: str) -> Pod | None:
-            return known[name] if name in known else _pod(self._writer, claim.metadata.namespace, name)
-
-        return owning_pod(claim, pod)
-
-
-class PublishedDraws:
-    """What devices draw from counters, as it is published now. Of a device that nobody publishes, nothing is known."""
-
-    def __init__(self, writer: Writer) -> None:
-        self._writer = writer
-        #: (driver, pool) -> device -> the slice that publishes it, the first by name
-        self._slices: dict[tuple[str, str], dict[str, str]] = {}
-        self._devices: dict[str, Mapping[str, Device]] = {}
-
-    def draws(self, result: DeviceRequestAllocationResult) -> Usage:
-        key = result.driver, result.pool
-        if key not in self._slices:
-            rows = PublishedDevice.objects.filter(driver=result.driver, pool=result.pool).order_by("-slice_name")
-            self._slices[key] = dict(rows.values_list("name", "slice_name"))
-        device = self._of_slice(self._slices[key].get(result.device, "")).get(result.device)
-        return {} if device is None else drawn_by(device)
-
-    def _of_slice(self, name: str) -> Mapping[str, Device]:
-        if name not in self._devices:
-            found = self._writer.get(registry.by_resource(SLICES), "", name) if name else None
-            devices = found.spec.devices if isinstance(found, ResourceSlice) else ()
-            self._devices[name] = {device.name: device for device in devices}
-        return self._devices[name]
-
-
-def owning_pod(claim: ResourceClaim, pod: Callable[[str], Pod | None]) -> Pod | None:
-    """The pod that a claim was made for, while it is there. pod: one by name, in the claim's namespace."""
-    owners = [one for one in claim.metadata.owner_references if one.controller and one.kind == "Pod"]
-    found = ((one, pod(one.name)) for one in owners)
-    return next((owner for one, owner in found if owner is not None and owner.metadata.uid == one.uid), None)
-
-
-def _pod(writer: Writer, namespace: str, name: str) -> Pod | None:
-    return cast("Pod | None", writer.get(registry.by_resource(PODS), namespace, name))
-
-
-def _claims_made_for(pod: Pod) -> set[str]:
-    """The names of the claims that were made for it, as far as it tells."""
-    names = {one.resource_claim_name or "" for one in pod.status.resource_claim_statuses}
-    extended = pod.status.extended_resource_claim_status
-    return (names | {extended.resource_claim_name if extended is not None else ""}) - {""}
+def _details(write: Write) -> dict[str, Any]:
+    details = {"name": write.new.metadata.name, "group": write.kind.group, "kind": write.kind.plural}
+    return {key: text for key, text in details.items() if text}
 
 
 # At the end of a transaction ------------------------------------------------------------------------------------------
@@ -274,7 +212,7 @@ def settle(writer: Writer) -> None:
                 pods_before[namespace].setdefault(change.current.object.metadata.name, cast("Pod | None", old))
     for namespace in pods_before:
         changes[namespace] += _claims_of_changed_pods(writer, namespace, changes[namespace])
-    account = _Account(writer, pods_before)
+    account = Account(writer, pods_before)
     with writer.savepoint(identity=IDENTITY):
         for namespace, found in changes.items():
             for quota in LIMITS.of(writer, namespace):
@@ -290,7 +228,7 @@ def _claims_of_changed_pods(
     names: set[str] = set()
     for resource, new, old in changes:
         if resource == PODS and old is not None and (new is None or _counts_differently(PODS, new, old, ())):
-            names |= _claims_made_for(old)
+            names |= claims_made_for(old)
     names -= {(new or old).metadata.name for resource, new, old in changes if resource == CLAIMS}
     claims = (writer.get(registry.by_resource(CLAIMS), namespace, name) for name in sorted(names))
     return [(CLAIMS, claim, claim) for claim in claims if claim is not None]
@@ -301,7 +239,7 @@ def _settle(
     namespace: str,
     limits: QuotaLimits,
     changes: Iterable[tuple[str, Any, Any]],
-    account: _Account,
+    account: Account,
 ) -> None:
     quota = cast("ResourceQuota | None", writer.get(RESOURCE_QUOTA, namespace, limits.name))
     if quota is None or not quota.status.used:
@@ -387,7 +325,7 @@ class Tally:
         for one in claim.metadata.owner_references:
             if one.controller and one.kind == "Pod":
                 self._made_for[one.name].add(claim.metadata.name)
-        return owning_pod(claim, lambda name: _pod(self._reader, self.namespace, name))
+        return owning_pod(claim, lambda name: pod_named(self._reader, self.namespace, name))
 
     def put(self, resource: str, name: str, obj: Any) -> None:
         """Count an object anew; None is gone."""

@@ -85,13 +85,17 @@ class VolumeClaimNotCreated(Cause, frozen=True):
 
 
 class QuotaUsedUp(Cause, frozen=True, kw_only=True):
-    """A quota of the pod's namespace leaves less than its claims would hold. The amounts are quantities."""
+    """A quota of the pod's namespace leaves less than its claims would hold, or count by being made.
+
+    requested, used, hard: quantities. entry: of spec.resourceClaims, whose claim is not made for that.
+    """
 
     quota: str
     key: str
     requested: str
     used: str
     hard: str
+    entry: str = ""
 
 
 class AwaitingBinding(Cause, frozen=True):
@@ -470,9 +474,9 @@ def class_key(name: str) -> str:
     return f"class:{name}"
 
 
-def quota_key(namespace: str, name: str) -> str:
-    """What a pod awaits when it waits for room in one quota."""
-    return f"quota:{namespace}/{name}"
+def quota_key(namespace: str, name: str, key: str = "") -> str:
+    """What a pod awaits when it waits for room in one quota: for some of `key`, or for none of it being used up."""
+    return f"quota:{namespace}/{name}:{key}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -484,6 +488,11 @@ class Hold:
     awaited: frozenset[str] = frozenset()
     #: the same for people, with everything that there is to tell
     cause: AnyCause | None = None
+
+
+def held_by_quota(namespace: str, cause: QuotaUsedUp) -> Hold:
+    awaited = frozenset({quota_key(namespace, cause.quota), quota_key(namespace, cause.quota, cause.key)})
+    return Hold(reasons=Reason.QUOTA, awaited=awaited, cause=cause)
 
 
 def names_of(reasons: Reason) -> tuple[str, ...]:

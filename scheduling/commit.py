@@ -26,7 +26,7 @@ from msgspec import structs
 
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import AllocationResult, ResourceClaim
-from claims.quotas import QuotaExceeded
+from claims.quotas import Excess, QuotaExceeded
 from manciple.store import objects
 from manciple.store.objects import ObjectT, Wanted, Writer, to_read
 from manciple.telemetry.logs import about
@@ -36,7 +36,7 @@ from manciple.wire.identity import SCHEDULER
 from scheduling import event_recorder, messages, pod_claims, queue, special_claims
 from scheduling.attempts import binding_ended
 from scheduling.capture import ClusterState
-from scheduling.causes import AnyCause, Hold, Interrupted
+from scheduling.causes import AnyCause, Hold, Interrupted, QuotaUsedUp, held_by_quota
 from scheduling.controllers.reservations import FINALIZER, deallocated
 from scheduling.coordination import looked_after
 from scheduling.event_recorder import EventNote
@@ -178,10 +178,10 @@ class _Batch:
                 return self._carry_out(pod, decision)
         except special_claims.NotMade as why:
             return self._refuse(pod, special_claims.refusal(pod, str(why)))
+        except QuotaExceeded as error:
+            return self._refuse_by_quota(pod, error.excess)
         except ApiError as error:
-            # Where others have used up a quota meanwhile, the next attempt finds it so, and waits for it.
-            overtaken = isinstance(error, (Conflict, QuotaExceeded))
-            return Retry(uid=uid, cause=Interrupted(error.message), at_once=overtaken)
+            return Retry(uid=uid, cause=Interrupted(error.message), at_once=isinstance(error, Conflict))
         except Error:
             raise  # the transaction is broken, for everybody
         except Exception as error:
@@ -313,6 +313,13 @@ class _Batch:
             return Retry(uid=uid, cause=refusal.hold.cause)
         until = self._now + NOMINATED_FOR if refusal.nominate else None
         return Parked(uid=uid, generation=generation, hold=refusal.hold, until=until)
+
+    def _refuse_by_quota(self, pod: Pod, excess: Excess) -> Outcome:
+        """Others have used it up since the decision, or it limits the claim that would have been made."""
+        cause = QuotaUsedUp(
+            quota=excess.quota, key=excess.key, requested=excess.requested, used=excess.used, hard=excess.hard
+        )
+        return self._refuse(pod, PodRefusal(pod=pod, hold=held_by_quota(excess.namespace, cause)))
 
     def _make_room(self, pod: Pod, known: Pod, eviction: PlannedEviction) -> None:
         """Evict who is in the way of `pod`. known: as it was decided about.

@@ -17,7 +17,6 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from claims.kinds.allocated_usage import is_allocated_key
 from manciple.wire.quantity import Quantity
 from manciple.wire.validation import DEVICE_CLASS_RESOURCE_PREFIX
 from scheduling.causes import Hold, Reason, claim_key, class_key, quota_key, resource_key
@@ -157,11 +156,13 @@ def _extended(reasons: Reason, about: About, seen: Any) -> Iterable[Wake]:
 
 
 def _quota_modified(about: About, seen: Any) -> Iterable[Wake]:
-    """Every write that is charged modifies it: while it is used up it wakes nobody."""
+    """Every write that is charged modifies it: who waits for some of a key is woken while there is room in that."""
     used, hard = seen.status.used, seen.spec.hard
-    limited = [key for key in hard if is_allocated_key(key)]
-    if any(key not in used or Quantity.parse(used[key]) < Quantity.parse(hard[key]) for key in limited) or not limited:
-        yield Wake(reasons=Reason.QUOTA, key=quota_key(about.namespace, about.name))
+    full = {key for key in hard if key in used and Quantity.parse(used[key]) >= Quantity.parse(hard[key])}
+    for key in hard.keys() - full:
+        yield Wake(reasons=Reason.QUOTA, key=quota_key(about.namespace, about.name, key))
+    if not full:
+        yield from _quota_deleted(about, seen)  # a limit may be gone
 
 
 def _quota_deleted(about: About, _seen: Any) -> Iterable[Wake]:

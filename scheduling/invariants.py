@@ -36,7 +36,7 @@ from claims.kinds.quota_usage import (
 )
 from claims.kinds.quotas import ResourceQuota
 from claims.kinds.resource_claims import DeviceRequestAllocationResult, ResourceClaim
-from claims.quotas import extended_names, owning_pod
+from claims.quota_accounts import extended_names, owning_pod
 from inventory.kinds.devices import Device, DeviceClass, ResourceSlice
 from inventory.kinds.nodes import Node
 from manciple.store import objects, tail

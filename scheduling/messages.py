@@ -218,6 +218,8 @@ def clause(cause: AnyCause, *, names_claim: bool = False) -> str:
             return _conflict(cause)
         case NoNodeFits(because=because):
             return _nodes(cause) if because is None else clause(because, names_claim=names_claim)
+        case causes.QuotaUsedUp(entry=entry) if entry:
+            return f"its claim for `{entry}` is not made: {_PLAINER[causes.QuotaUsedUp].format(cause)}"
         case causes.Misconfigured(error=error):
             return f"there is an error to fix: {' '.join(error.split())}"
     plainer = _PLAINER.get(type(cause))

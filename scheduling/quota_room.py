@@ -29,7 +29,7 @@ from claims.kinds.resource_claims import (
     ResourceClaim,
 )
 from manciple.wire.quantity import Quantity
-from scheduling.causes import Hold, QuotaUsedUp, Reason, quota_key
+from scheduling.causes import Hold, QuotaUsedUp, held_by_quota
 from scheduling.pod_claims import is_for_pod
 
 
@@ -119,8 +119,7 @@ class QuotaRoom:
                 if key in used and amount.sign > 0 and taken + amount > limits.hard[key]:
                     told = {"requested": amount, "used": taken, "hard": limits.hard[key]}
                     texts = {what: quantity.canonical() for what, quantity in told.items()}
-                    cause = QuotaUsedUp(quota=name, key=key, **texts)
-                    return Hold(reasons=Reason.QUOTA, awaited=frozenset({quota_key(namespace, name)}), cause=cause)
+                    return held_by_quota(namespace, QuotaUsedUp(quota=name, key=key, **texts))
         return None
 
     # Assuming --------------------------------------------------------------------------------------------------------

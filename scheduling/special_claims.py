@@ -18,6 +18,7 @@ from msgspec import structs
 
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim
+from claims.quotas import QuotaExceeded
 from manciple.admission import door
 from manciple.store.hooks import Write
 from manciple.store.objects import Writer
@@ -74,7 +75,7 @@ def check(state: ClusterState, placement: Placement) -> None:
 def make(writer: Writer, claim: ResourceClaim, given: ResourceClaim) -> ResourceClaim:
     """Write a claim that existed in memory. given: the same with allocation, reservation and finalizer.
 
-    Raises: NotMade.
+    Raises: NotMade; QuotaExceeded.
     """
     claims = kind(CLAIMS)
     fresh = claims.prepare_create(to_create(claim))
@@ -85,6 +86,8 @@ def make(writer: Writer, claim: ResourceClaim, given: ResourceClaim) -> Resource
         made = writer.create(claims, structs.replace(fresh, metadata=metadata, status=given.status))
     except ApiError as error:
         SCHEDULER_CREATES["failure"].inc()
+        if isinstance(error, QuotaExceeded):
+            raise  # whoever waits for a quota is woken when it has room
         raise NotMade(error.message) from error
     SCHEDULER_CREATES["success"].inc()
     return cast("ResourceClaim", made)

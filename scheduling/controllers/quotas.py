@@ -18,10 +18,11 @@ from typing import ClassVar, cast
 
 from msgspec import structs
 
-from claims import models, quotas
+from claims import models
 from claims.kinds.pods import Pod, PodCondition
 from claims.kinds.quota_usage import OVERDUE, ExtendedNames, is_charged, is_overdue
 from claims.kinds.quotas import ResourceQuota
+from claims.quota_accounts import EXTENDED
 from claims.quotas import IDENTITY, is_counted, recount
 from manciple.store import objects
 from manciple.store.follower import Follower, View
@@ -127,7 +128,7 @@ def _due(namespaces: Mapping[str, bool], now: datetime) -> list[str]:
 
 def _classes() -> ExtendedNames:
     with objects.writing(identity=IDENTITY, dry_run=True) as reader:
-        return quotas.EXTENDED.of(reader)
+        return EXTENDED.of(reader)
 
 
 def _give_up(namespaces: Container[str], now: datetime) -> int:

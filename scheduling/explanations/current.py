@@ -28,7 +28,8 @@ from manciple.wire.machinery import Event
 from scheduling import preemption
 from scheduling.allocator import Features
 from scheduling.capture import ClusterState
-from scheduling.causes import Hold
+from scheduling.causes import AnyCause, ClaimNotCreated, Hold, QuotaUsedUp
+from scheduling.controllers.claims import refused_by_quota
 from scheduling.coordination import utc_now
 from scheduling.event_recorder import PLACEMENT, EventNote, key_of
 from scheduling.explanations.documents import GROUP, KIND, VERSION, Explanation, document
@@ -173,7 +174,7 @@ def _waiting(state: ClusterState, pod: Pod) -> Explanation:
 def _explained(state: ClusterState, pod: Pod) -> Explanation:
     claims = state.pre_filter(pod)
     if isinstance(claims, Hold):
-        return Explanation(about=pod, revision=state.revision, cause=claims.cause)
+        return Explanation(about=pod, revision=state.revision, cause=_with_quota(pod, claims.cause))
     asking = Asking.of(pod, claims, state.extended(pod))
     filtered = state.nodes.filter(pod, asking.held)
     found = report(state.snapshot(), asking.wanting_on({}), nodes=state.nodes.views, refused=dict(filtered.refused))
@@ -186,6 +187,23 @@ def _explained(state: ClusterState, pod: Pod) -> Explanation:
         report=found,
         held=asking.held,
         preemption=preview(state, asking, refusals_of(found), utc_now()) if found.cause else None,
+    )
+
+
+def _with_quota(pod: Pod, cause: AnyCause | None) -> AnyCause | None:
+    """In place of a claim that is not made: the quota that refuses it, where one does."""
+    if not isinstance(cause, ClaimNotCreated):
+        return cause
+    excess = refused_by_quota(pod, cause.entry)
+    if excess is None:
+        return cause
+    return QuotaUsedUp(
+        quota=excess.quota,
+        key=excess.key,
+        requested=excess.requested,
+        used=excess.used,
+        hard=excess.hard,
+        entry=cause.entry,
     )
 
 

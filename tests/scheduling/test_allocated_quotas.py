@@ -113,7 +113,10 @@ def test_what_would_exceed_a_quota_waits_for_it_by_name(cluster: Cluster) -> Non
     assert nodes(cluster, "a", "b", "c") == ["node-1", "node-1", ""]
     assert f"exceeded quota: most, requested: {HELD}=1, used: {HELD}=2, limited: {HELD}=2" in cluster.why_pending("c")
     held = cluster.queued("c")
-    assert (held.held_by, held.awaited) == (Reason.QUOTA, [f"quota:{NAMESPACE}/most"])
+    assert (held.held_by, held.awaited) == (
+        Reason.QUOTA,
+        [f"quota:{NAMESPACE}/most:", f"quota:{NAMESPACE}/most:{HELD}"],
+    )
 
 
 @pytest.mark.parametrize("room", ["given back", "raised", "deleted", "other limits"])
@@ -163,12 +166,24 @@ def test_a_quota_that_others_used_up_since_the_search_refuses_the_commit_once(
     with monkeypatch.context() as patched:
         patched.setattr("scheduling.quota_room.QuotaRoom.limits", lambda *_: False)
         patched.setattr("scheduling.quota_room.QuotaRoom.hold_after", lambda *_: None)
-        patched.setattr("scheduling.queue.MOST_AT_ONCE", 0)
         cluster.settle()
     assert cluster.claim("late-claim").status.allocation is None
-    assert "exceeded quota: most" in cluster.queued("late").cause
+    assert "exceeded quota: most" in cluster.why_pending("late")
     cluster.retry()
-    assert (cluster.queued("late").held_by, used(cluster)) == (Reason.QUOTA, {HELD: "0"})
+    late = cluster.queued("late")
+    assert (late.held_by, late.attempts, used(cluster)) == (Reason.QUOTA, 1, {HELD: "0"})
+
+
+def test_a_key_that_is_used_up_does_not_keep_waiting_who_waits_for_another(cluster: Cluster) -> None:
+    cluster.with_gpus(each=3)
+    cluster.create(make_quota({HELD: "1", "pods": "2"}))
+    create_pod(cluster, "a")
+    create_pod(cluster, "b")
+    cluster.settle()
+    hard = {HELD: "2", "pods": "2"}
+    cluster.update(with_spec(cluster.get(ResourceQuota, "most"), hard=hard))
+    cluster.retry()
+    assert nodes(cluster, "a", "b") == ["node-1", "node-1"]
 
 
 def test_an_alternative_without_room_is_passed_over(cluster: Cluster) -> None:

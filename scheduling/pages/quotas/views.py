@@ -17,7 +17,8 @@ from django.views.decorators.http import require_safe
 
 from claims.kinds.quota_usage import ALIASES, COUNT, QuotaLimits, Usage, parsed
 from claims.kinds.quotas import RESOURCE_QUOTA, ResourceQuota
-from claims.quotas import count_for, extended_names
+from claims.quota_accounts import extended_names
+from claims.quotas import count_for
 from inventory.kinds.devices import DeviceClass
 from manciple.api import verbs
 from manciple.pages import links

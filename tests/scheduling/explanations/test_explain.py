@@ -10,6 +10,7 @@ from msgspec import structs
 from claims.kinds.pods import PodSchedulingGate
 from manciple.store.tail import latest_revision
 from tests.builders import (
+    CLASS,
     DRIVER,
     make_alternative,
     make_alternatives,
@@ -22,8 +23,10 @@ from tests.builders import (
     make_devices,
     make_node,
     make_pod,
+    make_quota,
     make_request,
     make_slice,
+    make_template,
 )
 from tests.manciple.api.requests import CLAIMS, PODS, Api
 from tests.scheduling.cluster import Cluster, with_spec
@@ -186,6 +189,27 @@ def test_a_cluster_without_nodes_is_told_so(api: Api, cluster: Cluster) -> None:
 def test_scheduling_gates_are_told(api: Api, cluster: Cluster) -> None:
     cluster.create(with_spec(make_pod("web"), scheduling_gates=(PodSchedulingGate(name="quota"),)))
     assert _explained(api)["reason"] == "Its scheduling gates are not removed yet."
+
+
+def test_a_quota_that_refuses_the_claim_of_a_pod_is_told_with_what_is_used_of_it(api: Api, cluster: Cluster) -> None:
+    cluster.with_gpus("node-1")
+    key = f"{CLASS}.deviceclass.resource.k8s.io/devices"
+    cluster.create(make_quota({key: "1"}))
+    cluster.create(make_claim())
+    cluster.create(make_template())
+    cluster.create(make_pod("web", templates={"gpu": "template"}))
+    cluster.settle()
+    found = _explained(api)
+    assert found["reason"] == (
+        f"Its claim for `gpu` is not made: quota `most` leaves too little of `{key}`: it needs 1, and 1 of 1 is used."
+    )
+    assert "raised" in found["nextStep"]
+    assert found["cause"] == {
+        "code": "quota-used-up", "quota": "most", "key": key, "requested": "1", "used": "1", "hard": "1", "entry": "gpu"
+    }  # fmt: skip
+    cluster.delete(cluster.claim("claim"))
+    cluster.settle()
+    assert _explained(api)["state"] == "Bound"
 
 
 def test_a_claim_that_does_not_exist_is_told(api: Api, cluster: Cluster) -> None:
