@@ -46,6 +46,7 @@ PLUGINS: Mapping[Reason, str] = {
     Reason.RESOURCES: "NodeResourcesFit",
     Reason.NEIGHBOURS: "InterPodAffinity",
     Reason.VOLUME: "VolumeBinding",
+    Reason.QUOTA: "DynamicResources",
 }
 
 

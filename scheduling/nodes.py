@@ -110,6 +110,7 @@ class NodeTable:
         self._loads: dict[str, _Load] = {}
         #: pod uid -> (node, requests)
         self._pods: dict[str, tuple[str, Mapping[str, int]]] = {}
+        self._last_read: tuple[Pod, Mapping[str, int]] | None = None
         self._shapes: dict[Hashable, _Shape] = {}
         self._journal: list[str] = []
         #: nodes with a taint that pods would rather avoid
@@ -176,7 +177,7 @@ class NodeTable:
 
     def place(self, pod: Pod, node: str) -> bool:
         """Count `pod` on `node`. Returns whether anything changed by that."""
-        uid, requests = pod.metadata.uid, node_requests_of(pod)
+        uid, requests = pod.metadata.uid, self._requests_of(pod)
         if self._pods.get(uid) == (node, requests):
             return self.neighbours.place(pod, node)
         self.remove_pod(uid)
@@ -185,6 +186,12 @@ class NodeTable:
         self._loads.setdefault(node, _Load()).add(requests, 1)
         self._changed(node)
         return True
+
+    def _requests_of(self, pod: Pod) -> Mapping[str, int]:
+        """Read once for the pod that is being tried, about which many nodes are asked."""
+        if self._last_read is None or self._last_read[0] is not pod:
+            self._last_read = (pod, node_requests_of(pod))
+        return self._last_read[1]
 
     def remove_pod(self, uid: str) -> None:
         """Stop counting a pod; unknown ones are nothing new."""
@@ -230,8 +237,9 @@ class NodeTable:
                 pods -= 1
                 for resource, amount in known[1].items():
                     used[resource] = used.get(resource, 0) - amount
-        needs = policy.needs_of(pod, self._served)
-        return policy.check(needs, node, used=used, pods=pods, claims=claims) or self._unsuited(pod, node, gone)
+        return policy.check(
+            policy.needs_of(pod, self._served, self._requests_of(pod)), node, used=used, pods=pods, claims=claims
+        ) or self._unsuited(pod, node, gone)
 
     def _unsuited(self, pod: Pod, node: Node, gone: Collection[str]) -> tuple[NodeRefusal, ...]:
         if not self.neighbours.may_refuse(pod):
@@ -283,7 +291,7 @@ class NodeTable:
 
         A soft taint outweighs all affinities.
         """
-        needs = policy.needs_of(pod)
+        needs = policy.needs_of(pod, self._served, self._requests_of(pod))
         rules = self.neighbours.rules_for(pod, self._nodes)
         if rules is not None and rules.is_indifferent:
             rules = None
@@ -325,7 +333,7 @@ class NodeTable:
         return self._loads.get(name, _IDLE).pods
 
     def _shape_of(self, pod: Pod) -> _Shape:
-        needs = policy.needs_of(pod, self._served)
+        needs = policy.needs_of(pod, self._served, self._requests_of(pod))
         key = verdict_key(needs)
         shape = self._shapes.pop(key, None) or _Shape(needs, read=-1)
         self._shapes[key] = shape  # the last is the one that was asked for last

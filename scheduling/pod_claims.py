@@ -107,9 +107,13 @@ def consumer(pod: Pod) -> ResourceClaimConsumerReference:
 
 def pre_enqueue(pod: Pod, find_claim: FindClaim) -> Hold | None:
     """What keeps `pod` out of the active queue from the start: gates, or claims that do not exist yet."""
+    return _not_ready(pod, references(pod), find_claim)
+
+
+def _not_ready(pod: Pod, named: Iterable[ClaimReference], find_claim: FindClaim) -> Hold | None:
     if pod.spec.scheduling_gates:
         return Hold(reasons=Reason.GATED, cause=causes.Gated())
-    for reference in references(pod):
+    for reference in named:
         if reference.needed and (hold := _missing(pod, reference, find_claim)) is not None:
             return hold
     return None
@@ -117,10 +121,11 @@ def pre_enqueue(pod: Pod, find_claim: FindClaim) -> Hold | None:
 
 def pre_filter(pod: Pod, find_claim: FindClaim, has_class: HasClass) -> tuple[ResourceClaim, ...] | Hold:
     """The claims of `pod`, each once, when nothing about them forbids every node at once; else what does."""
-    if (hold := pre_enqueue(pod, find_claim) or _without_volume(pod)) is not None:
+    named = references(pod)
+    if (hold := _not_ready(pod, named, find_claim) or _without_volume(pod)) is not None:
         return hold
     claims: dict[str, ResourceClaim] = {}
-    for reference in references(pod):
+    for reference in named:
         claim = find_claim(reference.claim) if reference.claim else None
         if claim is None:
             continue

@@ -51,11 +51,14 @@ class PodNeeds:
     by_devices: frozenset[str] = frozenset()
 
 
-def needs_of(pod: Pod, classes: Container[str] = ()) -> PodNeeds:
-    """Read a pod once, for all nodes. classes: the extended resources that DeviceClasses serve."""
+def needs_of(pod: Pod, classes: Container[str] = (), requests: Amounts | None = None) -> PodNeeds:
+    """Read a pod once, for all nodes. classes: the extended resources that DeviceClasses serve.
+
+    requests: of the pod, where they are known.
+    """
     spec = pod.spec
     affinity = spec.affinity.node_affinity if spec.affinity else None
-    requests = node_requests_of(pod)
+    requests = node_requests_of(pod) if requests is None else requests
     return PodNeeds(
         node_name=spec.node_name,
         node_selector=spec.node_selector,

@@ -26,10 +26,11 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from operator import attrgetter
 from typing import Any, Protocol
 
 from django.db import transaction
@@ -253,7 +254,7 @@ def settle(outcomes: Sequence[Outcome], *, revision: int, now: datetime) -> None
     An event that the feed read while the attempt ran found no waiting row to wake, so a pod that is parked here is
     held against everything since `revision` once more.
     """
-    QueuedPod.objects.filter(uid__in=[o.uid for o in outcomes if isinstance(o, Done)]).delete()
+    _drop(o.uid for o in outcomes if isinstance(o, Done))
     others = {o.uid: o for o in outcomes if isinstance(o, (Parked, Retry))}
     if not others:
         return
@@ -275,12 +276,15 @@ def settle(outcomes: Sequence[Outcome], *, revision: int, now: datetime) -> None
     _store(rows)
 
 
-_CHANGING = ("generation", "state", "attempts", "not_before", "held_by", "awaited", "cause", "parked_at")
+#: Written as text and as JSON, and last.
+_MADE_TEXT = ("state", "awaited")
+_CHANGING = ("generation", "attempts", "not_before", "held_by", "cause", "parked_at")
+_changing = attrgetter("uid", *_CHANGING)
 
 
 def _store(rows: Sequence[QueuedPod]) -> None:
     """Write what may have changed of `rows`. (Django's bulk_update spends more on the statement than all else here.)"""
-    sql.update(QueuedPod, "uid", _CHANGING, [_values(row, ("uid", *_CHANGING)) for row in rows])
+    sql.update(QueuedPod, "uid", (*_CHANGING, *_MADE_TEXT), [_values(row, _changing) for row in rows])
 
 
 def _missed(revision: int) -> Wakes | None:
@@ -325,16 +329,20 @@ def _enter(view: ClusterView, uids: Iterable[str], now: datetime) -> None:
     looked_at = list(dict.fromkeys(uids))
     candidates = [candidate for uid in looked_at if (candidate := view.candidate(uid)) is not None]
     staying = {candidate.uid for candidate in candidates}
-    QueuedPod.objects.filter(uid__in=[uid for uid in looked_at if uid not in staying]).delete()
-    present = set(QueuedPod.objects.filter(uid__in=staying).values_list("uid", flat=True))
+    _drop(uid for uid in looked_at if uid not in staying)
+    present = {uid for (uid,) in sql.select(QueuedPod, ["uid"], ["uid"], [(uid,) for uid in staying])}
     new = [
         _new_row(candidate, view.pre_enqueue(candidate.uid), now)
         for candidate in candidates
         if candidate.uid not in present
     ]
-    sql.insert(QueuedPod, _COLUMNS, [_values(row, _COLUMNS) for row in new])
+    sql.insert(QueuedPod, (*_OTHERS, *_MADE_TEXT), [_values(row, _others) for row in new])
     for state, count in Counter(_part(row) for row in new).items():
         told.INCOMING[(state, "PodAdd")].inc(count)
+
+
+def _drop(uids: Iterable[str]) -> None:
+    sql.delete(QueuedPod, ["uid"], [(uid,) for uid in uids])
 
 
 def _part(row: QueuedPod) -> str:
@@ -342,13 +350,13 @@ def _part(row: QueuedPod) -> str:
     return "gated" if row.held_by & GATED else str(row.state)
 
 
-_COLUMNS = tuple(field.attname for field in QueuedPod._meta.concrete_fields)
+_OTHERS = tuple(one.attname for one in QueuedPod._meta.concrete_fields if one.attname not in _MADE_TEXT)
+_others = attrgetter(*_OTHERS)
 
 
-def _values(row: QueuedPod, columns: Iterable[str]) -> tuple[Any, ...]:
-    """What `bulk` takes: plain text for the state, JSON for what is awaited."""
-    told = {"state": str(row.state), "awaited": json.dumps(row.awaited)}
-    return tuple(told[name] if name in told else getattr(row, name) for name in columns)
+def _values(row: QueuedPod, read: Callable[[QueuedPod], tuple[Any, ...]]) -> tuple[Any, ...]:
+    """What `read` takes of the row, and what is made text of it."""
+    return (*read(row), str(row.state), json.dumps(row.awaited))
 
 
 def _new_row(candidate: Candidate, hold: Hold | None, now: datetime) -> QueuedPod:

@@ -105,15 +105,15 @@ class Kind:
     #: its documents are encrypted in the database and shown to nobody who may not get the object itself
     confidential: bool = False
     description: str = ""
+    #: "v1", "resource.k8s.io/v1"
+    api_version: str = field(init=False)
+    #: `plural.group`, as error messages and the store name it: "pods", "resourceclaims.resource.k8s.io"
+    resource: str = field(init=False)
 
-    @property
-    def api_version(self) -> str:
-        return f"{self.group}/{self.version}" if self.group else self.version
-
-    @property
-    def resource(self) -> str:
-        """`plural.group`, as error messages and the store name it: "pods", "resourceclaims.resource.k8s.io"."""
-        return f"{self.plural}.{self.group}" if self.group else self.plural
+    def __post_init__(self) -> None:
+        """Every write of an object asks for these a dozen times."""
+        object.__setattr__(self, "api_version", f"{self.group}/{self.version}" if self.group else self.version)
+        object.__setattr__(self, "resource", f"{self.plural}.{self.group}" if self.group else self.plural)
 
 
 @dataclass(frozen=True, slots=True)

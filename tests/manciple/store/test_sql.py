@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from django.db import IntegrityError, connection, transaction
 from django.test.utils import CaptureQueriesContext
+from hypothesis import given
+from hypothesis import strategies as st
 
 from manciple.store import objects, sql
 from manciple.store.models import OwnerLink
@@ -39,6 +41,55 @@ def test_many_rows_travel_with_the_others() -> None:
     with transaction.atomic(), sql.pipelined():
         sql.insert(OwnerLink, COLUMNS, [link(str(number)) for number in range(many)])
     assert sql.fetch(COUNT) == [(many,)]
+
+
+#: What JSON, PostgreSQL's arrays and its COPY each write in their own way.
+STRANGE = (
+    "",
+    "NULL",
+    "null",
+    "{a,b}",
+    'said "yes"',
+    "back\\slash",
+    'both \\" and \\\\',
+    "\\n is no new line",
+    "one\nis",
+    "tab\tand\rreturn",
+    "\\.",
+    "\x01\x1f",
+    "größer \U0001f680",
+    '{"json": "\\\\u0000 \\"quoted\\""}',
+)
+
+
+@pytest.mark.parametrize("copies", [1, sql.COPY_FROM], ids=["by arrays", "by COPY"])
+def test_strange_texts_come_back_as_they_were_written(copies: int) -> None:
+    uids = [f"{number}-{text}" for number in range(copies) for text in STRANGE]
+    sql.insert(OwnerLink, COLUMNS, [link(uid) for uid in uids])
+    found = sql.select(OwnerLink, ["object_id"], ["object_id"], [(uid,) for uid in uids])
+    assert sorted(uid for (uid,) in found) == sorted(uids)
+    sql.delete(OwnerLink, ["object_id"], [(uid,) for uid in uids[1:]])
+    assert sql.fetch("SELECT object_id FROM store_ownerlink") == [(uids[0],)]
+
+
+@given(st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=8), min_size=1, unique=True))
+def test_any_texts_are_updated_to_what_they_are(texts: list[str]) -> None:
+    sql.clear(OwnerLink)
+    sql.insert(OwnerLink, COLUMNS, [link(str(number)) for number in range(len(texts))])
+    sql.update(OwnerLink, "object_id", ["owner_uid"], [(str(number), text) for number, text in enumerate(texts)])
+    assert dict(sql.fetch("SELECT object_id, owner_uid FROM store_ownerlink")) == {
+        str(number): text for number, text in enumerate(texts)
+    }
+
+
+def test_a_nul_is_written_as_the_character_that_stands_for_it() -> None:
+    if connection.vendor != "postgresql":
+        pytest.skip("SQLite holds it")
+    many = [link(f"a\0{number}") for number in range(sql.COPY_FROM)]
+    sql.insert(OwnerLink, COLUMNS, many)
+    sql.insert(OwnerLink, COLUMNS, [link("b\0")])
+    found = {uid for (uid,) in sql.fetch("SELECT object_id FROM store_ownerlink")}
+    assert found == {f"a\ufffd{number}" for number in range(sql.COPY_FROM)} | {"b\ufffd"}
 
 
 def insert_twice(*others: str) -> None:
