@@ -4,6 +4,7 @@ Each case runs in a process of its own, on a PostgreSQL (and Redis) that it star
 
     throughput  pods created from a template -> claims -> allocated -> bound
     large       the same with 5,000 nodes of 20 devices
+    extended    pods that ask by the names of 25 and 50 extended resources, beside as many with claims from a template
     clients     100 HTTPS clients create pods while 500 nodes renew their Leases: throughput, and CPU by process
     latency     POST pod -> bound, seen through a watch, at a steady rate: API process, beat, two workers
     silence     the same while a thousand other nodes fall silent at once
@@ -60,6 +61,12 @@ def _large(options: Options) -> list[Figure]:
     return throughput.measure(
         nodes=options.nodes or 5000, devices=options.devices or 20, pods=options.pods or 3000, budget=500
     )
+
+
+def _extended(options: Options) -> list[Figure]:
+    from cases import extended  # noqa: PLC0415
+
+    return extended.measure(nodes=options.nodes or 500, devices=options.devices or 10, pods=options.pods or 1500)
 
 
 def _clients(options: Options) -> list[Figure]:
@@ -129,6 +136,7 @@ def _chaos(options: Options) -> list[Figure]:
 CASES: dict[str, Callable[[Options], list[Figure]]] = {
     "throughput": _throughput,
     "large": _large,
+    "extended": _extended,
     "clients": _clients,
     "latency": _latency,
     "silence": _silence,

@@ -311,13 +311,15 @@ class ClusterState(View):
             self._inventory.apply_claim(claim)
         self._claims[claim.key] = claim
         if EXTENDED_CLAIM_ANNOTATION in claim.metadata.annotations:
-            self._special[owner_uid(claim)] = claim.key
+            self._special[uid := owner_uid(claim)] = claim.key
+            self.drift.special.add(uid)
 
     def _forget_claim(self, claim: ResourceClaim) -> None:
         self._claims.pop(claim.key, None)
         self._assumed_claims.pop(claim.key, None)
         if EXTENDED_CLAIM_ANNOTATION in claim.metadata.annotations:
-            self._special.pop(owner_uid(claim), None)
+            self._special.pop(uid := owner_uid(claim), None)
+            self.drift.special.add(uid)
         self._inventory.remove_claim(claim.metadata.uid)
 
     # What the queue asks (queue.View) --------------------------------------------------------------------------------

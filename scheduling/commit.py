@@ -255,8 +255,11 @@ class _Batch:
         state.rooms.yield_to(pod.spec.priority or 0)
         if placement.node in state.drift.nodes and not state.nodes.fits(placement.pod, placement.node):
             raise Conflict.of(PODS, name, f"node {placement.node} has changed")
-        if placement.special is not None or state.extended(placement.pod) is not None:
-            special_claims.check(state, placement)
+        drift = state.drift
+        if drift.rules or placement.node in drift.nodes or pod.metadata.uid in drift.special:
+            extended = state.extended(placement.pod)
+            if placement.special is not None or extended is not None:
+                special_claims.check(state, placement, extended)
 
     def _bind_claim(self, known: ResourceClaim, pod: Pod, allocation: AllocationResult | None) -> ResourceClaim:
         """Give `known`, as it is now, its allocation and the reservation for `pod`; returns it as it is then."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from claims.kinds.pod_preparation import node_requests_of
 from claims.kinds.pods import Pod
@@ -237,9 +237,16 @@ class NodeTable:
                 pods -= 1
                 for resource, amount in known[1].items():
                     used[resource] = used.get(resource, 0) - amount
-        return policy.check(
-            policy.needs_of(pod, self._served, self._requests_of(pod)), node, used=used, pods=pods, claims=claims
-        ) or self._unsuited(pod, node, gone)
+        needs = self._needs_of(pod)
+        return policy.check(needs, node, used=used, pods=pods, claims=claims) or self._unsuited(pod, node, gone)
+
+    def _needs_of(self, pod: Pod) -> PodNeeds:
+        """Where no node advertises what devices serve, pods that ask for it are judged like those that do not."""
+        needs = policy.needs_of(pod, self._served, self._requests_of(pod))
+        if not needs.by_devices or self.advertise(needs.by_devices):
+            return needs
+        others = {name: amount for name, amount in needs.requests.items() if name not in needs.by_devices}
+        return replace(needs, requests=others, by_devices=frozenset())
 
     def _unsuited(self, pod: Pod, node: Node, gone: Collection[str]) -> tuple[NodeRefusal, ...]:
         if not self.neighbours.may_refuse(pod):
@@ -333,7 +340,7 @@ class NodeTable:
         return self._loads.get(name, _IDLE).pods
 
     def _shape_of(self, pod: Pod) -> _Shape:
-        needs = policy.needs_of(pod, self._served, self._requests_of(pod))
+        needs = self._needs_of(pod)
         key = verdict_key(needs)
         shape = self._shapes.pop(key, None) or _Shape(needs, read=-1)
         self._shapes[key] = shape  # the last is the one that was asked for last

@@ -110,6 +110,8 @@ class Drift:
     published_pools: set[tuple[str, str]] = field(default_factory=set)
     #: nodes that changed, went, or got a pod
     nodes: set[str] = field(default_factory=set)
+    #: uids of pods for whose extended resources a claim came or went
+    special: set[str] = field(default_factory=set)
     #: a class or a taint rule changed: every new allocation leans on those
     rules: bool = False
 

@@ -22,13 +22,13 @@ from claims.quotas import QuotaExceeded
 from manciple.admission import door
 from manciple.store.hooks import Write
 from manciple.store.objects import Writer
-from manciple.wire.errors import ApiError, Conflict, Invalid
+from manciple.wire.errors import ApiError, Conflict
 from manciple.wire.identity import SCHEDULER
 from scheduling.capture import ClusterState
 from scheduling.causes import ClaimNotMade, Hold, Reason
 from scheduling.controller_metrics import SCHEDULER_CREATES
 from scheduling.controllers.reservations import deallocated
-from scheduling.extended_resources import is_in_memory, to_create
+from scheduling.extended_resources import Extended, is_in_memory, to_create
 from scheduling.plans import SCHEDULER_ERROR, Decision, Placement, PodRefusal
 from scheduling.resources import CLAIMS, PODS, kind
 
@@ -58,9 +58,11 @@ def refusal(pod: Pod, error: str) -> PodRefusal:
     return PodRefusal(pod=pod, hold=Hold(reasons=Reason.ERROR, cause=cause), condition=SCHEDULER_ERROR, again=True)
 
 
-def check(state: ClusterState, placement: Placement) -> None:
-    """Raises: Conflict where the pod's extended resources would be served otherwise by now."""
-    extended = state.extended(placement.pod)
+def check(state: ClusterState, placement: Placement, extended: Extended | None) -> None:
+    """extended: what the pod asks for by now.
+
+    Raises: Conflict where that would be served in another way than was planned.
+    """
     wanted = None if extended is None else extended.claim_on(state.nodes.allocatable(placement.node))
     planned = placement.special
     if wanted is None and planned is None:
@@ -68,20 +70,21 @@ def check(state: ClusterState, placement: Placement) -> None:
     if wanted is None or planned is None or wanted.claim.spec != planned.claim.spec:
         why = f"node {placement.node} serves its extended resources in another way"
         raise Conflict.of(PODS, placement.pod.metadata.name, why)
-    if is_in_memory(wanted.claim) != is_in_memory(planned.claim):
+    known = None if extended is None else extended.known
+    outdated = None if known is None or wanted.claim is known else known.metadata.uid
+    planned_for = None if placement.outdated is None else placement.outdated.metadata.uid
+    if wanted.claim.metadata.uid != planned.claim.metadata.uid or outdated != planned_for:
         raise Conflict.of(PODS, placement.pod.metadata.name, "its claim for extended resources has changed")
 
 
 def make(writer: Writer, claim: ResourceClaim, given: ResourceClaim) -> ResourceClaim:
-    """Write a claim that existed in memory. given: the same with allocation, reservation and finalizer.
+    """Write a claim that existed in memory, and is valid. given: the same with allocation, reservation and finalizer.
 
     Raises: NotMade; QuotaExceeded.
     """
     claims = kind(CLAIMS)
     fresh = claims.prepare_create(to_create(claim))
     try:
-        if errors := claims.validate_create(fresh):
-            raise Invalid.of(kind=claims.kind, group=claims.group, name=fresh.metadata.generate_name, errors=errors)
         metadata = structs.replace(fresh.metadata, finalizers=given.metadata.finalizers)
         made = writer.create(claims, structs.replace(fresh, metadata=metadata, status=given.status))
     except ApiError as error:
