@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from claims.kinds.containers import Container
-from claims.kinds.pods import Pod, ResourceHealth, ResourceStatus
+from claims.kinds.pods import ContainerExtendedResourceRequest, Pod, ResourceHealth, ResourceStatus
 from claims.kinds.resource_claims import DeviceRequestAllocationResult, ResourceClaim
 from manciple.wire.selectors import node_selector_matches
 from nodeagent.checkpoint import ClaimRecord, DriverRecord, PreparedDevice
@@ -175,10 +175,8 @@ def _named(pod: Pod, container: Container) -> Iterator[tuple[str, str]]:
     """(entry, request) for each use by the container; an empty request means all of the claim."""
     for use in container.resources.claims:
         yield use.name, use.request
-    extended = pod.status.extended_resource_claim_status
-    for mapping in extended.request_mappings if extended is not None else ():
-        if mapping.container_name == container.name:
-            yield EXTENDED_RESOURCES, mapping.request_name
+    for mapping in _mappings(pod, container):
+        yield EXTENDED_RESOURCES, mapping.request_name
 
 
 def _ids(record: ClaimRecord | None, request: str) -> Iterator[str]:
@@ -285,23 +283,37 @@ def known_health(drivers: Iterable[ClaimDriver]) -> KnownHealth:
 
 
 def resource_statuses(
-    container: Container, records: Mapping[str, ClaimRecord], known: KnownHealth
+    pod: Pod, container: Container, records: Mapping[str, ClaimRecord], known: KnownHealth
 ) -> tuple[ResourceStatus, ...]:
-    """One status for each use of a claim by the container. records: the pod's claims by entry.
+    """One status for each use of a claim by the container, and for each extended resource that devices serve, by the
+    name of the resource as for those of device plugins (a kubelet tells nothing of these). records: the pod's claims by
+    entry.
 
     As kubelet has it, the health of a device of which its driver says nothing is unknown, and of devices that a driver
     gives by one CDI device the first is told: the list has one entry for each name.
     """
-    statuses = []
+    told: dict[str, dict[str, ResourceHealth]] = {}
+    for name, entry, request in _resources(pod, container):
+        record = records.get(entry)
+        for health in _healths(record, request, known) if record is not None else ():
+            told.setdefault(name, {}).setdefault(health.resource_id, health)
+    return tuple(ResourceStatus(name=name, resources=tuple(healths.values())) for name, healths in told.items())
+
+
+def _resources(pod: Pod, container: Container) -> Iterator[tuple[str, str, str]]:
+    """(name in the container's status, entry, request)."""
     for use in container.resources.claims:
-        record = records.get(use.name)
-        healths: dict[str, ResourceHealth] = {}
-        for health in _healths(record, use.request, known) if record is not None else ():
-            healths.setdefault(health.resource_id, health)
-        if healths:
-            name = f"claim:{use.name}/{use.request}" if use.request else f"claim:{use.name}"
-            statuses.append(ResourceStatus(name=name, resources=tuple(healths.values())))
-    return tuple(statuses)
+        yield f"claim:{use.name}/{use.request}" if use.request else f"claim:{use.name}", use.name, use.request
+    for mapping in _mappings(pod, container):
+        yield mapping.resource_name, EXTENDED_RESOURCES, mapping.request_name
+
+
+def _mappings(pod: Pod, container: Container) -> Iterator[ContainerExtendedResourceRequest]:
+    """Which requests of the claim for the pod's extended resources are for the container."""
+    extended = pod.status.extended_resource_claim_status
+    for mapping in extended.request_mappings if extended is not None else ():
+        if mapping.container_name == container.name:
+            yield mapping
 
 
 def _healths(record: ClaimRecord, request: str, known: KnownHealth) -> Iterator[ResourceHealth]:

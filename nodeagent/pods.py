@@ -343,7 +343,7 @@ class PodWorker:
             initialized=step.initialized,
             waiting=step.waiting,
             trouble=trouble or {},
-            health={c.name: resource_statuses(c, records or {}, known) for c in containers},
+            health={c.name: resource_statuses(pod, c, records or {}, known) for c in containers},
         )
 
     # Reporting.

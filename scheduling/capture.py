@@ -304,10 +304,10 @@ class ClusterState(View):
     def _apply_claim(self, claim: ResourceClaim) -> None:
         known = self._claims.get(claim.key)
         assumed = self._assumed_claims.pop(claim.key, None)
-        if known is None or known.status.allocation != claim.status.allocation:
-            self._inventory.apply_claim(claim)
+        changed = known is None or known.status.allocation != claim.status.allocation
+        if changed:
             self.drift.claim_changed(claim)
-        elif assumed is not None:
+        if changed or assumed is not None:
             self._inventory.apply_claim(claim)
         self._claims[claim.key] = claim
         if EXTENDED_CLAIM_ANNOTATION in claim.metadata.annotations:
@@ -318,8 +318,8 @@ class ClusterState(View):
         self._claims.pop(claim.key, None)
         self._assumed_claims.pop(claim.key, None)
         if EXTENDED_CLAIM_ANNOTATION in claim.metadata.annotations:
-            self._special.pop(uid := owner_uid(claim), None)
-            self.drift.special.add(uid)
+            self.drift.special.add(uid := owner_uid(claim))
+            self._special.pop(uid, None)
         self._inventory.remove_claim(claim.metadata.uid)
 
     # What the queue asks (queue.View) --------------------------------------------------------------------------------
@@ -373,10 +373,8 @@ class ClusterState(View):
 
     def extended(self, pod: Pod) -> Extended | None:
         """What `pod` asks for by the names of extended resources that devices serve; None where it does not."""
-        key = self._special.get(pod.metadata.uid)
-        if key is None and not self.serving.serve(pod):
-            return None
-        return Extended.of(pod, self.serving, self.claim(*key) if key is not None else None)
+        known = self.claim(*self._special[uid]) if (uid := pod.metadata.uid) in self._special else None
+        return Extended.of(pod, self.serving, known) if known is not None or self.serving.serve(pod) else None
 
     def snapshot(self) -> Snapshot:
         return self._inventory.snapshot()
@@ -496,6 +494,6 @@ class ClusterState(View):
 
 def _wants_a_node(pod: Pod) -> bool:
     """Whether it waits for this scheduler."""
-    if is_done(pod) or pod.spec.node_name or pod.metadata.deletion_timestamp is not None:
-        return False
-    return (pod.spec.scheduler_name or SCHEDULER_NAME) == SCHEDULER_NAME
+    spec = pod.spec
+    ours = (spec.scheduler_name or SCHEDULER_NAME) == SCHEDULER_NAME
+    return ours and not (is_done(pod) or spec.node_name or pod.metadata.deletion_timestamp is not None)

@@ -31,13 +31,14 @@ from claims.kinds.resource_claims import (
     ExactDeviceRequest,
     ResourceClaim,
     ResourceClaimSpec,
+    class_of,
 )
 from manciple.wire.base import ObjectMeta, OwnerReference
 from manciple.wire.quantity import Quantity
+from scheduling.messages import EXTENDED_RESOURCES
 from scheduling.pod_claims import ServingClasses, controller_of, is_reserved_for
 
-#: What a claim that is not written yet is called; no claim in the API can have this name.
-IN_MEMORY = "<extended-resources>"
+IN_MEMORY = EXTENDED_RESOURCES
 
 
 def owner_uid(claim: ResourceClaim) -> str:
@@ -55,6 +56,33 @@ def is_in_memory(claim: ResourceClaim) -> bool:
 def assumed_key(claim: ResourceClaim) -> tuple[str, str]:
     """Claims that exist in memory alone have one name, but uids of their own."""
     return (claim.metadata.namespace, claim.metadata.uid) if is_in_memory(claim) else claim.key
+
+
+class ServedRequest(NamedTuple):
+    """What one container asks for of a resource, and what serves it. claim: its name; "" before it is made."""
+
+    container: str
+    resource: str
+    device_class: str
+    request: str
+    claim: str
+
+
+def served_requests(
+    mappings: Iterable[ContainerExtendedResourceRequest], claim: ResourceClaim
+) -> tuple[ServedRequest, ...]:
+    """From resource to class to request, container by container."""
+    name = "" if is_in_memory(claim) else claim.metadata.name
+    return tuple(
+        ServedRequest(
+            container=one.container_name,
+            resource=one.resource_name,
+            device_class=class_of(claim.spec.devices.requests, one.request_name),
+            request=one.request_name,
+            claim=name,
+        )
+        for one in mappings
+    )
 
 
 # What a pod asks for --------------------------------------------------------------------------------------------------

@@ -28,6 +28,8 @@ from scheduling.causes import (
 )
 
 SCHEDULER_NAME = "default-scheduler"
+#: What the claim for a pod's extended resources is called before it is written; no claim in the API can have this name.
+EXTENDED_RESOURCES = "<extended-resources>"
 
 NO_NODES = "no nodes available to schedule pods"
 CANNOT_ALLOCATE = "cannot allocate all claims"
@@ -213,7 +215,7 @@ def clause(cause: AnyCause, *, names_claim: bool = False) -> str:
     """What follows "It waits because". names_claim: for readers who do not see which claim it is about."""
     match cause:
         case TooFew():
-            return _too_few(cause, f" of claim `{cause.claim}`" if names_claim else "")
+            return _too_few(cause, _of_claim(cause.claim) if names_claim else "")
         case NotTogether():
             return _conflict(cause)
         case NoNodeFits(because=because):
@@ -284,6 +286,12 @@ def _plain(one: OfNode, count: int) -> str:
         return f"{nodes} {_against(one)}"
     text = message(one)
     return f"{text[:1].lower()}{text[1:]} on {nodes}"
+
+
+def _of_claim(claim: str) -> str:
+    if claim.endswith(f"/{EXTENDED_RESOURCES}"):
+        return " for its extended resources"
+    return f" of claim `{claim}`"
 
 
 def _too_few(cause: TooFew, of_claim: str) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
@@ -34,6 +34,7 @@ from scheduling.coordination import utc_now
 from scheduling.event_recorder import PLACEMENT, EventNote, key_of
 from scheduling.explanations.documents import GROUP, KIND, VERSION, Explanation, document
 from scheduling.explanations.report import Report, refusals_of, report
+from scheduling.extended_resources import ServedRequest, served_requests
 from scheduling.messages import SCHEDULER_NAME, assigned
 from scheduling.pod_claims import claim_names, is_done
 from scheduling.preemption import Asking
@@ -127,6 +128,7 @@ def explain_pod(namespace: str, name: str) -> Explanation:
                 node=pod.spec.node_name,
                 placement=_why_there(pod),
                 held=held,
+                extended=_served(pod, held),
             )
         return _waiting(state, pod)
 
@@ -177,6 +179,7 @@ def _explained(state: ClusterState, pod: Pod) -> Explanation:
         return Explanation(about=pod, revision=state.revision, cause=_with_quota(pod, claims.cause))
     asking = Asking.of(pod, claims, state.extended(pod))
     filtered = state.nodes.filter(pod, asking.held)
+    special = asking.special_on({})
     found = report(state.snapshot(), asking.wanting_on({}), nodes=state.nodes.views, refused=dict(filtered.refused))
     return Explanation(
         about=pod,
@@ -186,6 +189,7 @@ def _explained(state: ClusterState, pod: Pod) -> Explanation:
         remark="a node fits; it is being scheduled",
         report=found,
         held=asking.held,
+        extended=() if special is None else served_requests(special.mappings, special.claim),
         preemption=preview(state, asking, refusals_of(found), utc_now()) if found.cause else None,
     )
 
@@ -205,6 +209,14 @@ def _with_quota(pod: Pod, cause: AnyCause | None) -> AnyCause | None:
         hard=excess.hard,
         entry=cause.entry,
     )
+
+
+def _served(pod: Pod, held: Iterable[ResourceClaim]) -> tuple[ServedRequest, ...]:
+    """held: the claims of a pod that has its node."""
+    status = pod.status.extended_resource_claim_status
+    name = status.resource_claim_name if status is not None else ""
+    claim = next((one for one in held if one.metadata.name == name), None)
+    return () if status is None or claim is None else served_requests(status.request_mappings, claim)
 
 
 def _why_there(pod: Pod) -> str:

@@ -5,6 +5,7 @@ involvedObject: what is explained; resourceVersion: the state that was looked at
 state: Waiting, Schedulable, Bound, Allocated, Ended, Deleting or Unmanaged; reason, nextStep, hints: for people
 preemption: whether evicting pods would help it, in words, and whom where
 cause: why it waits, for programs: its code (see `scheduling.causes`) and what belongs to that
+extendedResources: which class and which request of its claim serve what its containers ask for by name
 requests: the funnel of each over all eligible nodes; nodes: each node's answer; allocations: what is held already
 """
 
@@ -22,6 +23,7 @@ from scheduling.allocator import Allocated, Unallocatable
 from scheduling.allocator.stages import Drop, Funnel, Stage, drops
 from scheduling.causes import AnyCause, Evicting, OfPreemption
 from scheduling.explanations.report import NodeReport, Report, RequestReport
+from scheduling.extended_resources import ServedRequest
 from scheduling.messages import clause, message, preemption_clause, sentence
 from scheduling.next_steps import next_step
 from scheduling.places import PlannedEviction
@@ -45,6 +47,8 @@ class Explanation:
     placement: str = ""  # why there
     report: Report | None = None
     held: tuple[ResourceClaim, ...] = field(default=())  # claims that are allocated
+    #: what serves the extended resources that it asks for, where devices do
+    extended: tuple[ServedRequest, ...] = ()
     #: of a pod that waits: whom it would evict, or why nobody
     preemption: PlannedEviction | OfPreemption | None = None
 
@@ -81,6 +85,7 @@ def document(explained: Explanation) -> dict[str, Any]:
         "placement": explained.placement,
         "preemption": _preemption(explained),
         "hints": list(report.hints),
+        "extendedResources": [_served(one) for one in explained.extended],
         "allocations": [_held(claim) for claim in explained.held],
         "requests": [_request(one) for one in report.requests],
         "nodes": [_node(one) for one in report.nodes],
@@ -111,6 +116,17 @@ def _held(claim: ResourceClaim) -> dict[str, Any]:
         ],
         "reservedFor": [{"resource": one.resource, "name": one.name} for one in claim.status.reserved_for],
     }
+
+
+def _served(one: ServedRequest) -> dict[str, str]:
+    told = {
+        "containerName": one.container,
+        "resourceName": one.resource,
+        "deviceClassName": one.device_class,
+        "requestName": one.request,
+        "claim": one.claim,
+    }
+    return {name: value for name, value in told.items() if value}
 
 
 def _request(one: RequestReport) -> dict[str, Any]:

@@ -161,3 +161,10 @@ def test_extended_resources_reach_the_containers_that_asked(machine: Machine) ->
 
     assert machine.devices("p", "one") == ()
     assert machine.devices("p", "two") == ("k8s.gpu.example.com/claim=claim-p-extended-gpu-1",)
+    (one,) = (s for s in machine.pod("p")["status"]["containerStatuses"] if s["name"] == "two")
+    assert one["allocatedResourcesStatus"] == [
+        {
+            "name": "example.com/gpu",
+            "resources": [{"resourceID": "k8s.gpu.example.com/claim=claim-p-extended-gpu-1", "health": "Healthy"}],
+        }
+    ]

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from msgspec import structs
 
-from claims.kinds.resource_claims import EXTENDED_CLAIM_ANNOTATION, AllocatedDeviceStatus, ResourceClaim
+from claims.kinds.pods import Pod
+from claims.kinds.resource_claims import EXTENDED_CLAIM_ANNOTATION, AllocatedDeviceStatus, DeviceRequest, ResourceClaim
 from inventory.kinds.devices import Device
 from manciple.store import hooks, objects
 from manciple.store.hooks import Write
-from manciple.wire.base import Condition, OwnerReference
+from manciple.wire.base import Condition, OwnerReference, timestamp
 from manciple.wire.errors import Forbidden
+from scheduling import commit, queue
+from scheduling.capture import ClusterState
 from scheduling.controller_metrics import SCHEDULER_CREATES
+from scheduling.controllers import device_taints, scheduler
 from scheduling.extended_resources import requests_for
 from scheduling.resources import CLAIMS
 from tests.builders import (
@@ -25,6 +31,7 @@ from tests.builders import (
     make_priority,
     make_request,
     make_slice,
+    make_taint_rule,
 )
 from tests.scheduling.cluster import Cluster
 from tests.scheduling.extended import (
@@ -146,17 +153,19 @@ def test_a_claim_of_another_class_is_given_back_when_the_classes_change_meanwhil
     assert len(cluster.all(ResourceClaim)) == 1
 
 
+def left_behind(cluster: Cluster, pod: Pod, name: str, request: DeviceRequest) -> None:
+    """A claim for the pod's extended resources that another scheduler made, and no more."""
+    owner = OwnerReference(api_version="v1", kind="Pod", name=pod.metadata.name, uid=pod.metadata.uid, controller=True)
+    meta = make_meta(name, NAMESPACE, annotations={EXTENDED_CLAIM_ANNOTATION: "true"}, owner_references=(owner,))
+    cluster.create(structs.replace(make_claim("x", requests=[request]), metadata=meta))
+
+
 def test_a_claim_that_another_scheduler_left_is_used_or_replaced(cluster: Cluster, gpu: str) -> None:
     cluster.create(class_for(gpu))
     for name, count in (("same", 1), ("other", 2)):
         pod = cluster.create(pod_asking(name, {gpu: 1}))
         made, _ = requests_for(pod, {gpu: CLASS})
-        asked = make_request(made[0].name, count=count)
-        owner = OwnerReference(api_version="v1", kind="Pod", name=name, uid=pod.metadata.uid, controller=True)
-        meta = make_meta(
-            f"{name}-left", NAMESPACE, annotations={EXTENDED_CLAIM_ANNOTATION: "true"}, owner_references=(owner,)
-        )
-        cluster.create(structs.replace(make_claim("x", requests=[asked]), metadata=meta))
+        left_behind(cluster, pod, f"{name}-left", make_request(made[0].name, count=count))
     with_nodes(cluster)
     cluster.settle()
     assert special_claim(cluster, "same").metadata.name == "same-left"
@@ -194,6 +203,67 @@ def test_a_pod_that_waits_for_attachment_gives_its_device_to_a_more_important_on
     assert cluster.pod("low").status.extended_resource_claim_status is None
     (claim,) = cluster.all(ResourceClaim)
     assert [one.name for one in claim.status.reserved_for] == ["urgent"]
+
+
+def test_a_noexecute_taint_evicts_a_pod_from_its_device(cluster: Cluster, gpu: str) -> None:
+    cluster.create(class_for(gpu))
+    with_nodes(cluster, each=2)
+    pod = cluster.create(pod_asking("web", {gpu: 1}))
+    cluster.settle()
+    pod = cluster.pod("web")
+    cluster.update(structs.replace(pod, status=structs.replace(pod.status, phase="Running")))
+    cluster.create(make_taint_rule("repair", effect="NoExecute", device="gpu-0", time_added=timestamp(cluster.now)))
+    device_taints.reconcile(cluster.now)
+    cluster.settle()
+    assert cluster.pod("web").metadata.deletion_timestamp is not None
+    cluster.delete(cluster.pod("web"))
+    cluster.create(pod_asking("next", {gpu: 1}))
+    cluster.settle()
+    assert cluster.devices(special_claim(cluster, "next")) == ["node-1/gpu-1"]
+    assert len(cluster.all(ResourceClaim)) == 1
+
+
+# Meanwhile ------------------------------------------------------------------------------------------------------------
+
+
+def committed(cluster: Cluster, meanwhile: Callable[[], object]) -> str:
+    """How the commit of a placement ends before which something happened."""
+    state = ClusterState.captured()
+    queue.feed(state, cluster.now)
+    decision = scheduler.decide(state, cluster.pod("web"))
+    meanwhile()
+    state.begin()
+    (outcome,) = commit.commit(state, [decision], revision=state.revision, now=cluster.now)
+    return type(outcome).__name__
+
+
+@pytest.mark.parametrize("what", ["a plugin comes", "the class goes", "a claim comes", "nothing"])
+def test_what_served_a_pod_otherwise_meanwhile_is_found_when_it_is_committed(cluster: Cluster, what: str) -> None:
+    made = cluster.create(class_for(GPU))
+    with_nodes(cluster)
+    cluster.create(pod_asking("web", {GPU: 1}))
+    node, pod = cluster.node(), cluster.pod("web")
+    amounts = {**node.status.allocatable, GPU: "1"}
+    status = structs.replace(node.status, capacity=amounts, allocatable=amounts)
+    things: dict[str, Callable[[], object]] = {
+        "a plugin comes": lambda: cluster.update(structs.replace(node, status=status)),
+        "the class goes": lambda: cluster.delete(made),
+        "a claim comes": lambda: left_behind(cluster, pod, "web-left", make_request("other")),
+        "nothing": lambda: None,
+    }
+    assert committed(cluster, things[what]) == ("Done" if what == "nothing" else "Retry")
+    assert bool(cluster.pod("web").spec.node_name) == (what == "nothing")
+
+
+def test_a_node_whose_plugin_goes_meanwhile_gets_no_pod_without_devices(cluster: Cluster) -> None:
+    cluster.create(class_for(GPU))
+    node = cluster.create(make_node(capacity={**NODE, GPU: "1"}))
+    cluster.create(make_slice())
+    cluster.create(pod_asking("web", {GPU: 1}))
+    status = structs.replace(node.status, capacity=NODE, allocatable=NODE)
+    assert committed(cluster, lambda: cluster.update(structs.replace(node, status=status))) == "Retry"
+    cluster.settle()
+    assert cluster.devices(special_claim(cluster, "web"))
 
 
 # The gate -------------------------------------------------------------------------------------------------------------

@@ -68,7 +68,7 @@ def show_pod(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
         raise Http404(f"Pod {name} does not exist in namespace {namespace}.") from missing
     pod = explained.about
     assert isinstance(pod, Pod)  # noqa: S101 - explain_pod explains pods
-    claims = read_claims(pod)
+    claims = read_claims(pod, explained.extended)
     moments = read_moments(pod, [claim.name for claim in claims])
     waiting = waits(explained)
     tabs = _tabs(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from claims.devices.holdings import Other
@@ -15,6 +15,7 @@ from manciple.store import objects
 from manciple.store.objects import decoded
 from manciple.wire.machinery import Event
 from scheduling.event_recorder import cause_in
+from scheduling.extended_resources import ServedRequest
 from scheduling.messages import brief, sentence
 from scheduling.pod_claims import ClaimReference, references
 from scheduling.resources import CLAIMS, EVENTS, kind
@@ -42,6 +43,8 @@ class ClaimLine:
     requests: int
     devices: tuple[HeldDevice, ...] = ()
     others: tuple[Other, ...] = ()  # who uses it as well
+    #: of the claim for its extended resources, which no entry names: what it serves
+    serves: tuple[ServedRequest, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,13 +64,20 @@ class ContainerLine:
     health: Mapping[str, str]
 
 
-def read_claims(pod: Pod) -> tuple[ClaimLine, ...]:
-    """One query."""
+def read_claims(pod: Pod, extended: tuple[ServedRequest, ...] = ()) -> tuple[ClaimLine, ...]:
+    """One query. extended: what serves its extended resources, where devices do."""
     wanted = [one for one in references(pod) if one.needed]
     keys = [(pod.metadata.namespace, one.claim) for one in wanted if one.claim]
+    special = extended[0].claim if extended else ""
+    if special:
+        keys.append((pod.metadata.namespace, special))
     found = {one.name: decoded(one, ResourceClaim) for one in objects.get_many(kind(CLAIMS), keys)}
     templates = {entry.name: entry.resource_claim_template_name or "" for entry in pod.spec.resource_claims}
-    return tuple(_claim(pod, one, found.get(one.claim or ""), templates[one.entry]) for one in wanted)
+    lines = [_claim(pod, one, found.get(one.claim or ""), templates[one.entry]) for one in wanted]
+    if extended:
+        reference = ClaimReference(entry="", claim=special or None, generated=True)
+        lines.append(replace(_claim(pod, reference, found.get(special), ""), serves=extended))
+    return tuple(lines)
 
 
 def _claim(pod: Pod, reference: ClaimReference, claim: ResourceClaim | None, template: str) -> ClaimLine:
@@ -121,11 +131,21 @@ def _container(
         detail=detail,
         since=since,
         restarts=status.restart_count if status else 0,
-        uses=tuple(
-            (use.name, use.request, _seen(claims.get(use.name), use.request)) for use in container.resources.claims
+        uses=(
+            *((use.name, use.request, _seen(claims.get(use.name), use.request)) for use in container.resources.claims),
+            *_served(container.name, claims.get("")),
         ),
         health={one.resource_id: one.health for resource in health for one in resource.resources},
     )
+
+
+def _served(container: str, claim: ClaimLine | None) -> Iterator[tuple[str, str, tuple[HeldDevice, ...]]]:
+    """The extended resources that it asks for, each with the devices that serve it. claim: the one for these."""
+    devices: dict[str, tuple[HeldDevice, ...]] = {}
+    for one in claim.serves if claim is not None else ():
+        if one.container == container:
+            devices[one.resource] = (*devices.get(one.resource, ()), *_seen(claim, one.request))
+    return ((resource, "", seen) for resource, seen in devices.items())
 
 
 def _seen(claim: ClaimLine | None, request: str) -> tuple[HeldDevice, ...]:

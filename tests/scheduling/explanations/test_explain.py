@@ -8,6 +8,7 @@ import pytest
 from msgspec import structs
 
 from claims.kinds.pods import PodSchedulingGate
+from claims.kinds.resource_claims import ResourceClaim
 from manciple.store.tail import latest_revision
 from tests.builders import (
     CLASS,
@@ -315,3 +316,24 @@ def test_discovery_and_openapi_list_it(api: Api, path: str, resource: str) -> No
     )
     described = api.get(f"/openapi/v3{path}").json["paths"]
     assert "get" in described[f"{path}/namespaces/{{namespace}}/{resource}/{{name}}/explain"]
+
+
+def test_which_class_and_claim_serve_an_extended_resource_is_told(api: Api, cluster: Cluster) -> None:
+    cluster.create(make_class(extended_resource_name="example.com/gpu"))
+    cluster.create(make_node())
+    cluster.create(make_slice(devices=make_devices(1)))
+    for name in ("one", "two"):
+        cluster.create(make_pod(name, containers=[make_container(limits={"example.com/gpu": "1"})]))
+    cluster.settle()
+    running, waiting = (api.get(f"{PODS}/{name}/explain").json for name in ("one", "two"))
+    served = {
+        "containerName": "main",
+        "resourceName": "example.com/gpu",
+        "deviceClassName": CLASS,
+        "requestName": "container-0-request-0",
+    }
+    (claim,) = cluster.all(ResourceClaim)
+    assert running["extendedResources"] == [{**served, "claim": claim.metadata.name}]
+    assert running["allocations"][0]["devices"][0]["device"] == "gpu-0"
+    assert waiting["extendedResources"] == [served]
+    assert waiting["reason"] == ("Request `container-0-request-0` accepts only 1 device and it is held.")

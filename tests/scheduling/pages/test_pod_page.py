@@ -13,7 +13,17 @@ from claims.kinds.pods import Pod, PodStatus
 from manciple.pages.people import Person
 from manciple.wire.errors import ApiError
 from scheduling.pages.pods import logs as pod_logs
-from tests.builders import make_claim, make_pod, make_request, make_template
+from tests.builders import (
+    make_claim,
+    make_class,
+    make_container,
+    make_devices,
+    make_node,
+    make_pod,
+    make_request,
+    make_slice,
+    make_template,
+)
 from tests.scheduling.cluster import Cluster, with_spec
 
 
@@ -206,3 +216,22 @@ def test_the_list_is_filtered_by_state_node_and_name(cluster: Cluster) -> None:
     ):
         found = {one.name for one in alice.get(f"/pods?{query}").context["table"].rows}
         assert found == names, query
+
+
+def test_the_page_leads_from_an_extended_resource_to_its_devices(cluster: Cluster) -> None:
+    cluster.create(make_class(extended_resource_name="example.com/gpu"))
+    cluster.create(make_node())
+    cluster.create(make_slice(devices=make_devices(1)))
+    for name in ("holds", "waits"):
+        cluster.create(make_pod(name, containers=[make_container(limits={"example.com/gpu": "1"})]))
+    cluster.settle()
+    client = _client("alice", "default")
+    holds, waits = (_text(client, f"/pods/default/{name}?tab=claims") for name in ("holds", "waits"))
+    served = "for its extended resources"
+    chain = "example.com/gpu of main: class gpu.example.com, request container-0-request-0"
+    assert "holds-extended-resources-" in holds
+    assert served in holds
+    assert chain in holds
+    assert "example.com/gpu: node-1 / gpu-0" in holds
+    assert chain in waits
+    assert "Made when it has a node" in waits
