@@ -24,6 +24,7 @@ from claims.kinds.resource_claims import (
     ResourceClaimConsumerReference,
     ResourceClaimTemplate,
 )
+from inventory.kinds import gates
 from inventory.kinds.devices import DeviceClass
 from manciple.wire.base import Condition, ObjectMeta, OwnerReference
 from manciple.wire.validation import DEVICE_CLASS_RESOURCE_PREFIX, claim_generate_name
@@ -345,7 +346,8 @@ def awaiting_binding(pod: Pod, node: str, claims: Iterable[ResourceClaim]) -> Ho
 
 
 def _conditional(claim: ResourceClaim) -> Iterator[DeviceRequestAllocationResult]:
-    allocation = claim.status.allocation
+    """Conditions that devices were given while the feature was on hold nobody up while it is off."""
+    allocation = claim.status.allocation if gates.enabled("DRADeviceBindingConditions") else None
     for result in allocation.devices.results if allocation is not None else ():
         if result.binding_conditions:
             yield result

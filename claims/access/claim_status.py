@@ -9,8 +9,9 @@
                           a deletion would free devices that are in use. (The reference asks for no more than to update
                           the claim.)
 
-Asked of every write that a client wants, once it is known what it changes. The transaction that follows replaces the
-very state that was judged. Controllers and the scheduler, which write in this process, are not clients.
+The parts of the status are asked about while gate DRAResourceClaimGranularStatusAuthorization is on. Asked of every
+write that a client wants, once it is known what it changes. The transaction that follows replaces the very state that
+was judged. Controllers and the scheduler, which write in this process, are not clients.
 Source: pkg/registry/resource/utils.go (AuthorizedForBinding, AuthorizedForDeviceStatus), 1.36.
 """
 
@@ -26,6 +27,7 @@ from claims.kinds.resource_claims import (
     ResourceClaim,
     ResourceClaimStatus,
 )
+from inventory.kinds import gates
 from manciple.access import authorization
 from manciple.access.attributes import Attributes, refusal
 from manciple.api import first_stage
@@ -48,7 +50,9 @@ def check(write: Write) -> None:
     """Raises: Invalid, with every part that may not be changed."""
     if write.operation != "UPDATE":
         return
-    errors = [*_binding(write), *_devices(write), *_protection(write)]
+    errors = [*_protection(write)]
+    if gates.enabled("DRAResourceClaimGranularStatusAuthorization"):
+        errors = [*_binding(write), *_devices(write), *errors]
     if errors:
         raise Invalid.of(kind=write.kind.kind, group=write.kind.group, name=write.new.metadata.name, errors=errors)
 

@@ -23,6 +23,7 @@ from claims.kinds.pods import ContainerStateTerminated, ContainerStatus, Pod, Po
 from claims.kinds.priority_classes import PRIORITY_CLASS
 from claims.kinds.quotas import RESOURCE_QUOTA
 from claims.kinds.resource_claims import (
+    AllocatedDeviceStatus,
     AllocationResult,
     DeviceConstraint,
     DeviceRequest,
@@ -110,6 +111,7 @@ OF_CLAIMS: GatedFields = {
         DeviceSubRequest: ("capacity",),
         DeviceConstraint: ("distinct_attribute",),
         DeviceRequestAllocationResult: ("share_id", "consumed_capacity"),
+        AllocatedDeviceStatus: ("share_id",),
     },
     "DRADeviceBindingConditions": {
         DeviceRequestAllocationResult: ("binding_conditions", "binding_failure_conditions"),

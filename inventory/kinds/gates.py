@@ -43,6 +43,7 @@ KNOWN: Mapping[str, Gate] = MappingProxyType(
         "DRAPartitionableDevices": Gate("BETA", True),
         "DRAPrioritizedList": Gate("GA", True),
         "DRAResourceClaimDeviceStatus": Gate("BETA", True),
+        "DRAResourceClaimGranularStatusAuthorization": Gate("BETA", True, needs=("DRAResourceClaimDeviceStatus",)),
         "DRAResourcePoolStatus": Gate("ALPHA", False),
         "DRASchedulerFilterTimeout": Gate("BETA", True),
         "DRAWorkloadResourceClaims": Gate("ALPHA", False, needs=("GenericWorkload",)),

@@ -17,6 +17,7 @@ from claims.kinds.resource_claims import (
     ResourceClaim,
     ResourceClaimStatus,
 )
+from inventory.kinds import gates
 from inventory.kinds.nodes import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
 from manciple.access import authorization
 from manciple.access.attributes import Attributes, Decision
@@ -132,6 +133,17 @@ def test_who_may_bind_may_not_report_on_devices(rights: set[tuple[str, str, str]
             '"resource.k8s.io" in the namespace "default"',
         )
     ]
+
+
+def test_while_the_feature_is_off_the_right_to_write_the_status_suffices(rights: set[tuple[str, str, str]]) -> None:
+    """What was written then stays, and is judged again by the next write."""
+    store(make_claim())
+    with gates.using(DRAResourceClaimGranularStatusAuthorization=False):
+        change(PLUGIN, allocation=make_allocation(), reserved_for=(make_consumer("p"),))
+        written = change(PLUGIN, devices=(report(),))
+    assert written.status.devices == (report(),)
+    assert not rights
+    assert [field for field, _ in refused(PLUGIN, devices=())] == ["status.devices"]
 
 
 def test_a_driver_reports_where_its_token_is_bound(rights: set[tuple[str, str, str]]) -> None:
