@@ -7,14 +7,23 @@ free of what it advertises. (kube-scheduler scores the two alike: noderesources/
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 
+from claims.kinds.resource_claims import (
+    DeviceClaim,
+    DeviceRequest,
+    ExactDeviceRequest,
+    ResourceClaim,
+    ResourceClaimSpec,
+)
+from manciple.wire.base import ObjectMeta
 from scheduling import allocator
 from scheduling.allocator import Allocated, AllocationFailed, Deadline, Fit, NodeChoice, NodePlacement, NodeView, Score
 from scheduling.capture import ClusterState
 from scheduling.causes import NodeRefusal
 from scheduling.extended_resources import Extended
+from scheduling.messages import EXTENDED_RESOURCES
 from scheduling.nodes import NOT_HERE, FilterResult
 from scheduling.preemption import Asking
 
@@ -81,6 +90,39 @@ def _left(state: ClusterState, asking: Asking, node: NodeView) -> int:
     """How many devices of its plugins the node has left for what the pod asks for."""
     names = asking.extended.classes if asking.extended is not None else ()
     return sum(state.nodes.left_of(node.name, name) for name in names) // 10**9
+
+
+#: Nodes that serve a resource twice of which one sweep tells.
+MOST_TOLD = 16
+#: (node, resource, class)
+ServedTwice = tuple[str, str, str]
+
+
+def served_twice(state: ClusterState, known: Collection[ServedTwice]) -> Iterator[ServedTwice]:
+    """The nodes that advertise a resource themselves and have devices of the class that serves it too, without `known`.
+
+    KEP-5004 has it that a node does one or the other. Here as in Kubernetes the node's own amount is used then, so the
+    devices lie idle, and somebody has to be told.
+    """
+    resources = sorted(state.serving.by_resource.items()) if state.nodes.advertise(state.serving.by_resource) else ()
+    for resource, device_class in resources:
+        told = {node for node, name, _ in known if name == resource}
+        names = sorted(state.nodes.advertising(resource) - told)
+        views = {name: view for name in names if (view := state.nodes.view(name)) is not None}
+        while views and (node := _with_devices(state, device_class, tuple(views.values()))):
+            del views[node]
+            yield node, resource, device_class
+
+
+def _with_devices(state: ClusterState, device_class: str, views: Sequence[NodeView]) -> str:
+    """One of the nodes that has a device of the class, whoever holds it; "" where none has."""
+    exactly = ExactDeviceRequest(
+        device_class_name=device_class, allocation_mode="ExactCount", count=1, admin_access=True
+    )
+    spec = ResourceClaimSpec(devices=DeviceClaim(requests=(DeviceRequest(name="any", exactly=exactly),)))
+    claim = ResourceClaim(metadata=ObjectMeta(name=EXTENDED_RESOURCES, uid=EXTENDED_RESOURCES), spec=spec)
+    found = allocator.place(state.snapshot(), [claim], views)
+    return found.node.name if found.node is not None and isinstance(found.outcome, Allocated) else ""
 
 
 def _worth(placed: NodePlacement, score: Score) -> float:

@@ -330,6 +330,10 @@ class NodeTable:
         """Whether any node advertises some of one of these extended resources itself."""
         return any(self._advertising.get(resource) for resource in resources)
 
+    def advertising(self, resource: str) -> frozenset[str]:
+        """The nodes that advertise some of an extended resource themselves."""
+        return frozenset(self._advertising.get(resource, ()))
+
     def left_of(self, name: str, resource: str) -> int:
         """How much of what the node advertises no pod there has asked for, in nanos."""
         text = self.allocatable(name).get(resource)

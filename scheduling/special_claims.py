@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import replace
+from datetime import datetime
+from itertools import islice
 from typing import cast
 
 from msgspec import structs
@@ -20,17 +22,22 @@ from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim
 from claims.quotas import QuotaExceeded
 from manciple.admission import door
+from manciple.store import objects
 from manciple.store.hooks import Write
 from manciple.store.objects import Writer
 from manciple.wire.errors import ApiError, Conflict
 from manciple.wire.identity import SCHEDULER
+from scheduling import event_recorder
 from scheduling.capture import ClusterState
 from scheduling.causes import ClaimNotMade, Hold, Reason
 from scheduling.controller_metrics import SCHEDULER_CREATES
 from scheduling.controllers.reservations import deallocated
+from scheduling.event_recorder import EventNote
+from scheduling.extended_placing import MOST_TOLD, ServedTwice, served_twice
 from scheduling.extended_resources import Extended, is_in_memory, to_create
+from scheduling.messages import SCHEDULER_NAME
 from scheduling.plans import SCHEDULER_ERROR, Decision, Placement, PodRefusal
-from scheduling.resources import CLAIMS, PODS, kind
+from scheduling.resources import CLAIMS, NODES, PODS, kind
 
 
 class NotMade(Exception):
@@ -94,6 +101,44 @@ def make(writer: Writer, claim: ResourceClaim, given: ResourceClaim) -> Resource
         raise NotMade(error.message) from error
     SCHEDULER_CREATES["success"].inc()
     return cast("ResourceClaim", made)
+
+
+class ServedTwiceEvents:
+    """Tells of each node that advertises a resource and has devices for it too, once."""
+
+    def __init__(self) -> None:
+        self._told: set[ServedTwice] = set()
+        self._found: list[ServedTwice] = []
+
+    def look(self, state: ClusterState) -> None:
+        self._found = list(islice(served_twice(state, self._told), MOST_TOLD))
+
+    def tell(self, now: datetime) -> None:
+        """An event on each of the nodes that `look` has found."""
+        if not self._found:
+            return
+        with objects.writing(identity=SCHEDULER) as writer:
+            for one in self._found:
+                self._record(writer, *one, now=now)
+        self._told.update(self._found)
+
+    def _record(self, writer: Writer, node: str, resource: str, device_class: str, *, now: datetime) -> None:
+        known = writer.get(kind(NODES), "", node)
+        if known is None:
+            return
+        message = (
+            f"node {node} advertises {resource} itself, and has devices of DeviceClass {device_class}, which serves "
+            f"that name: pods that ask for {resource} get what the node advertises, and not these devices. Remove the "
+            "device plugin, or the name from the class."
+        )
+        note = EventNote(
+            regarding=known,
+            type="Warning",
+            reason="ExtendedResourceServedTwice",
+            message=message,
+            component=SCHEDULER_NAME,
+        )
+        event_recorder.record(writer, note, now=now)
 
 
 def give_back(writer: Writer, known: ResourceClaim) -> None:

@@ -36,7 +36,7 @@ from claims.kinds.pods import Pod
 from manciple.store.follower import Follower
 from manciple.store.per_process import PerProcess
 from manciple.telemetry.logs import about
-from scheduling import coordination, extended_placing, hints, pod_claims, policy, preemption, queue, scheduler_metrics
+from scheduling import coordination, extended_placing, hints, pod_claims, preemption, queue, scheduler_metrics
 from scheduling.allocator import (
     Allocated,
     AllocationFailed,
@@ -85,12 +85,13 @@ from scheduling.plans import (
     StillBinding,
 )
 from scheduling.pod_claims import is_reserved_for
-from scheduling.policy import REASON_OF_PLUGIN
+from scheduling.policy import REASON_OF_PLUGIN, extended_names
 from scheduling.preemption import Asking
 from scheduling.queue import Done, NotTried, Outcome, Retry
 from scheduling.remedies import Remedies, Remedy
 from scheduling.resources import CLAIMS, PODS
 from scheduling.scheduler_metrics import PluginRun
+from scheduling.special_claims import ServedTwiceEvents
 
 log = logging.getLogger(__name__)
 
@@ -120,6 +121,7 @@ class SchedulingWorker:
         self._following = Follower(lambda: ClusterState(Features.from_gates(settings.FEATURE_GATES)))
         #: pod uid -> how far the search for its victims came
         self._searched: dict[str, int] = {}
+        self._served_twice = ServedTwiceEvents()
         self._turn = threading.Lock()
         self._asked = threading.Event()
 
@@ -155,8 +157,10 @@ class SchedulingWorker:
         try:
             with self._following.view() as state:
                 changed = queue.sweep(state, self._clock())
+                self._served_twice.look(state)
         finally:
             self._turn.release()
+        self._served_twice.tell(self._clock())
         if self._asked.is_set():
             # Somebody asked for a run meanwhile and went away, trusting whoever works to do it.
             self.run()
@@ -441,7 +445,7 @@ def _refused_by_nodes(
         room=remedy.nominate if remedy.eviction is None else "",
     )
     awaited = {claim_key(claim.metadata.namespace, claim.metadata.name) for claim in filtered.elsewhere}
-    awaited |= {resource_key(name) for name in policy.extended_names(asking.pod)}
+    awaited |= {resource_key(name) for name in extended_names(asking.pod)}
     hold = Hold(reasons=reasons, awaited=frozenset(awaited), cause=cause)
     return PodRefusal(
         pod=asking.pod,

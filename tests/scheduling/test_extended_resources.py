@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pytest
 from msgspec import structs
+from pytest_django.fixtures import Settings
 
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim
@@ -16,6 +17,7 @@ from tests.builders import (
     make_claim,
     make_class,
     make_container,
+    make_devices,
     make_node,
     make_pod,
     make_slice,
@@ -306,3 +308,42 @@ def test_process_extended_resources_after_device_plugin_uninstall(cluster: Clust
     cluster.retry()
     assert cluster.devices(special_claim(cluster, "second")) == ["node-1/gpu-0"]
     assert cluster.pod("first").status.extended_resource_claim_status is None
+
+
+def test_a_node_that_serves_a_resource_twice_is_told_of(cluster: Cluster, gpu: str) -> None:
+    """Its device plugin serves the pods, as in Kubernetes; somebody has to decide for one of the two."""
+    cluster.create(class_for(gpu))
+    with_nodes(cluster, "devices", each=1)
+    for name in ("both", "plugin"):
+        cluster.create(make_node(name, capacity={**NODE, gpu: "1"}))
+    cluster.create(make_slice(node="both", devices=make_devices(1)))
+    cluster.create(pod_asking("web", {gpu: 1}, node_selector={"kubernetes.io/hostname": "both"}))
+    cluster.settle()
+    for _ in range(2):
+        cluster.worker.sweep()
+    assert cluster.pod("web").status.extended_resource_claim_status is None
+    (event,) = cluster.events("ExtendedResourceServedTwice")
+    assert (event.type, event.involved_object.kind, event.involved_object.name) == ("Warning", "Node", "both")
+    assert f"advertises {gpu} itself, and has devices of DeviceClass {CLASS}" in event.message
+    assert event.count == 1
+
+
+@pytest.mark.parametrize(
+    ("strategy", "amount", "chosen"), [("pack", 1, ["plugin-1", "devices-1"]), ("spread", 2, ["devices-3", "plugin-2"])]
+)
+def test_what_nodes_have_left_counts_in_their_score(
+    cluster: Cluster, settings: Settings, strategy: str, amount: int, chosen: list[str]
+) -> None:
+    """Whether a device plugin or a driver serves the resource there."""
+    settings.SCHEDULER_PLACEMENT = strategy
+    cluster.create(class_for(GPU))
+    for name, number in (("plugin-1", 1), ("plugin-2", 2)):
+        cluster.create(make_node(name, capacity={**NODE, GPU: str(number)}))
+    for name, number in (("devices-1", 1), ("devices-3", 3)):
+        with_nodes(cluster, name, each=number)
+    placed = []
+    for number in range(2):
+        cluster.create(pod_asking(f"web-{number}", {GPU: amount}))
+        cluster.settle()
+        placed.append(cluster.pod(f"web-{number}").spec.node_name)
+    assert sorted(placed) == sorted(chosen)
