@@ -12,10 +12,11 @@ Each case runs in a process of its own, on a PostgreSQL (and Redis) that it star
     simulate    what an autoscaler waits for: simulations of 1,000 pods on 500 nodes
     page        the device page's server time, whole and for one pool
     live        commit -> message on an open page's WebSocket
+    quotas      200 clients make 10,000 claims and pods while processes are killed: no quota is exceeded or miscounts
     chaos       clients create pods while every process is killed at random: what must hold afterwards (`make chaos`)
 
-`--case NAME` runs one of them (chaos is run only so), `--json` prints it as a line of JSON. The machine's load is told
-with each case, because figures taken on a busy machine compare only with each other.
+`--case NAME` runs one of them (quotas and chaos are run only so), `--json` prints it as a line of JSON. The machine's
+load is told with each case, because figures taken on a busy machine compare only with each other.
 
 `--without authorization,audit,admission` runs it without these guards (`bench/without`), and `--compare ROUNDS` in
 turns without and with them, and prints the medians beside each other: what the guards cost.
@@ -43,8 +44,9 @@ from without.apps import GUARDS
 from tests import services
 
 Options = argparse.Namespace
-#: The case that is a test: exits with 1 where anything is not as promised.
-CHAOS = "chaos"
+#: The cases that are tests: they exit with 1 where anything is not as promised.
+CHAOS, QUOTAS = "chaos", "quotas"
+TESTS = {CHAOS, QUOTAS}
 
 
 def _throughput(options: Options) -> list[Figure]:
@@ -133,6 +135,18 @@ def _chaos(options: Options) -> list[Figure]:
     )
 
 
+def _quotas(options: Options) -> list[Figure]:
+    from cases import quotas  # noqa: PLC0415
+
+    return quotas.measure(
+        seed=options.seed,
+        nodes=options.nodes or 50,
+        devices=options.devices or 10,
+        claims=options.pods or 10_000,
+        clients=options.clients or 200,
+    )
+
+
 CASES: dict[str, Callable[[Options], list[Figure]]] = {
     "throughput": _throughput,
     "large": _large,
@@ -144,6 +158,7 @@ CASES: dict[str, Callable[[Options], list[Figure]]] = {
     "simulate": _simulate,
     "page": _page,
     "live": _live,
+    QUOTAS: _quotas,
     CHAOS: _chaos,
 }
 
@@ -162,7 +177,7 @@ def _run(name: str, options: Options) -> list[Figure]:
             os.environ["PYTHONPATH"] = str(Path(__file__).parent)
         options.postgresql = servers.enter_context(services.postgresql())
         os.environ["MANCIPLE_DATABASE_URL"] = options.postgresql.url
-        if name in {"clients", "latency", "silence", "taints", "simulate", "live", CHAOS}:
+        if name in {"clients", "latency", "silence", "taints", "simulate", "live", *TESTS}:
             options.redis = servers.enter_context(services.redis_server())
             os.environ["MANCIPLE_REDIS_URL"] = options.redis.url
         import django  # noqa: PLC0415 - its settings are read from the environment
@@ -204,10 +219,12 @@ def main() -> None:
     parser.add_argument("--nodes", type=int)
     parser.add_argument("--devices", type=int)
     parser.add_argument("--pods", type=int)
-    parser.add_argument("--clients", type=int, help="connections that create pods (clients, chaos)")
+    parser.add_argument("--clients", type=int, help="connections that create pods (clients, chaos) and claims (quotas)")
     parser.add_argument("--rate", type=float, default=20.0, help="pods a second (latency)")
     parser.add_argument("--seconds", type=float, default=15.0, help="for so long (latency)")
-    parser.add_argument("--seed", type=int, default=1, help="which processes are killed, when and for how long (chaos)")
+    parser.add_argument(
+        "--seed", type=int, default=1, help="which processes are killed, when and for how long (chaos, quotas)"
+    )
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--without", default="", help="guards that are taken out, separated by commas")
     parser.add_argument("--compare", type=int, default=0, metavar="ROUNDS", help="without and with guards, in turns")
@@ -217,8 +234,8 @@ def main() -> None:
         return
     if options.case is not None:
         met = _told(options.case, options)
-        sys.exit(options.case == CHAOS and not met)
-    for name in [name for name in CASES if name != CHAOS]:
+        sys.exit(options.case in TESTS and not met)
+    for name in [name for name in CASES if name not in TESTS]:
         subprocess.run([sys.executable, __file__, "--case", name, *sys.argv[1:]], check=True)
 
 
