@@ -260,6 +260,8 @@ SCHEDULER_BINDING_TIMEOUT = float(os.environ.get("MANCIPLE_BINDING_TIMEOUT", "60
 SCHEDULER_PLACEMENT = os.environ.get("MANCIPLE_PLACEMENT", "pack")
 if SCHEDULER_PLACEMENT not in ("pack", "spread", "best-fit"):
     raise ImproperlyConfigured(f'MANCIPLE_PLACEMENT is "{SCHEDULER_PLACEMENT}": it has to be pack, spread or best-fit')
+#: Whether pods of one priority take turns by what their namespaces hold for their weights (`scheduling.fair_share`).
+SCHEDULER_FAIR_SHARE = switch("MANCIPLE_FAIR_SHARE", default=False)
 #: Seconds after which room is kept for the pod that has waited for longest among those of its priority; 0 for never.
 SCHEDULER_FAIRNESS = float(os.environ.get("MANCIPLE_FAIRNESS_SECONDS", "60"))
 

@@ -17,13 +17,11 @@ from functools import partial
 from itertools import islice
 from typing import Any, ClassVar
 
-from claims.kinds.allocated_usage import drawn_by
 from claims.kinds.pods import Pod
 from claims.kinds.quotas import ResourceQuota
 from claims.kinds.resource_claims import (
     EXTENDED_CLAIM_ANNOTATION,
     AllocationResult,
-    DeviceRequestAllocationResult,
     ResourceClaim,
 )
 from inventory.kinds import gates
@@ -35,11 +33,11 @@ from manciple.store.follower import View
 from manciple.store.records import Written
 from manciple.wire.base import ApiObject
 from manciple.wire.machinery import Namespace
-from manciple.wire.quantity import Quantity
 from scheduling import hints, pod_claims
 from scheduling.allocator import Features, Inventory, Snapshot
 from scheduling.causes import Hold
 from scheduling.extended_resources import Extended, assumed_key, owner_uid
+from scheduling.fair_share import FairShare
 from scheduling.hints import About, News
 from scheduling.messages import SCHEDULER_NAME
 from scheduling.node_charges import NodeCharges
@@ -61,7 +59,7 @@ class ClusterState(View):
     #: what is published before what is asked for
     resources: ClassVar[Sequence[str]] = (*(NAMESPACES, QUOTAS, NODES, CLASSES, TAINT_RULES, SLICES, CLAIMS, PODS),)
 
-    def __init__(self, features: Features | None = None) -> None:
+    def __init__(self, features: Features | None = None, shares: FairShare | None = None) -> None:
         features = features or Features()
         #: which class serves which extended resource
         self.serving = ServingClasses(enabled=features.extended_resources)
@@ -92,6 +90,8 @@ class ClusterState(View):
         self._avoided: dict[str, tuple[AllocationResult, ...]] = {}
         #: what quotas leave of what may be held; None as long as none limits that
         self._quotas: QuotaRoom | None = None
+        self.shares = shares
+        self._overlays: list[QuotaRoom | FairShare] = [] if shares is None else [shares]
         #: what was written since `begin`, as far as a decision can lean on it
         self.drift = Drift()
         #: every event of `resources` above `_news_floor`, up to `revision`, oldest first
@@ -129,6 +129,8 @@ class ClusterState(View):
         if (apply := self._applying.get(resource)) is not None:
             for obj in objects:
                 apply(obj)
+                if self.shares is not None:
+                    self.shares.put(obj)
 
     def apply(self, changes: Sequence[Written]) -> None:
         for change in changes:
@@ -160,7 +162,9 @@ class ClusterState(View):
         made.placed = self.placed.copied()
         made.rooms = self.rooms.copied(made.nodes, made._inventory)
         made.unsettled = set(self.unsettled)
-        made._quotas = None if self._quotas is None else self._quotas.copied(made._drawn)
+        if self._quotas is not None:
+            made._quotas = self._quotas.copied(made._inventory)
+            made._overlays.append(made._quotas)
         return made
 
     def begin(self) -> None:
@@ -182,6 +186,8 @@ class ClusterState(View):
         apply = (self._forgetting if write.type == "DELETED" else self._applying).get(write.resource)
         if apply is not None:
             apply(write.object)
+        if self.shares is not None:
+            self.shares.put(write.object, gone=write.type == "DELETED")
         meta = write.object.metadata
         about = About(meta.namespace, meta.name, meta.uid)
         self._news.append(
@@ -289,7 +295,8 @@ class ClusterState(View):
 
     def _apply_quota(self, quota: ResourceQuota) -> None:
         if self._quotas is None:
-            self._quotas = QuotaRoom(self._drawn)
+            self._quotas = QuotaRoom(self._inventory)
+            self._overlays.append(self._quotas)
         self._quotas.put(quota)
 
     def _forget_quota(self, quota: ResourceQuota) -> None:
@@ -363,13 +370,7 @@ class ClusterState(View):
         self, pod: Pod, claims: Sequence[ResourceClaim], given: Mapping[str, AllocationResult]
     ) -> Hold | None:
         """What keeps the pod's claims from what was found for them (claim uid -> its allocation)."""
-        if self._quotas is None:
-            return None
-        return self._quotas.hold_after(pod, claims, given)
-
-    def _drawn(self, result: DeviceRequestAllocationResult) -> Mapping[str, Quantity]:
-        device = self._inventory.published(result.driver, result.pool, result.device)
-        return {} if device is None else drawn_by(device)
+        return None if self._quotas is None else self._quotas.hold_after(pod, claims, given)
 
     def extended(self, pod: Pod) -> Extended | None:
         """What `pod` asks for by the names of extended resources that devices serve; None where it does not."""
@@ -401,8 +402,8 @@ class ClusterState(View):
         self.rooms.drop(uid)
         self.nodes.place(pod, placement.node)
         self._inventory.assume(placement.allocations.items())
-        if self._quotas is not None:
-            self._quotas.assume(pod, placement.claims, placement.allocations)
+        for overlay in self._overlays:
+            overlay.assume(pod, placement.claims, placement.allocations)
         for claim in placement.claims:
             self._assumed_claims[assumed_key(claim)] = placement.applied_to(claim)
 
@@ -477,8 +478,8 @@ class ClusterState(View):
                 self._inventory.remove_claim(assumed.metadata.uid)
         self._assumed_pods.clear()
         self._assumed_claims.clear()
-        if self._quotas is not None:
-            self._quotas.drop_assumptions()
+        for overlay in self._overlays:
+            overlay.drop_assumptions()
         for uid in self._assumed_rooms:
             self.rooms.drop(uid)
             if uid in self.pending:

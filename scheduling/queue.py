@@ -34,7 +34,8 @@ from operator import attrgetter
 from typing import Any, Protocol
 
 from django.db import transaction
-from django.db.models import F, Q
+from django.db.models import F, Q, Window
+from django.db.models.functions import RowNumber
 
 from claims.kinds.pods import Pod
 from manciple.store import sql, tail
@@ -233,18 +234,31 @@ class ReadyPod:
     attempts: int
     ready_since: datetime
     flushed: bool
+    namespace: str = ""
+    priority: int = 0
 
 
-def ready(limit: int, now: datetime) -> list[ReadyPod]:
-    """Up to `limit` pods that may be tried now, by priority, then age."""
-    rows = QueuedPod.objects.filter(Q(state=ACTIVE) | Q(not_before__lte=now))
-    found = rows.order_by("-priority", "created_at", "revision").values_list(
-        "uid", "attempts", "created_at", "parked_at", "state", "held_by"
-    )[:limit]
+_ORDER = ("-priority", "created_at", "revision")
+
+
+def ready(limit: int, now: datetime, *, of_each: bool = False) -> list[ReadyPod]:
+    """Up to `limit` pods that may be tried now, by priority, then age. of_each: so many of each namespace."""
+    rows = QueuedPod.objects.filter(Q(state=ACTIVE) | Q(not_before__lte=now)).order_by(*_ORDER)
+    if of_each:
+        place = Window(RowNumber(), partition_by=F("namespace"), order_by=_ORDER)
+        rows = rows.alias(place=place).filter(place__lte=limit)
+    found = rows.values_list("uid", "attempts", "created_at", "parked_at", "state", "held_by", "namespace", "priority")
     return [
-        # What was never tried was parked when it became ready; later that is told by nothing but its age.
-        ReadyPod(uid, attempts, created if attempts or parked is None else parked, state == ACTIVE and held > 0)
-        for uid, attempts, created, parked, state, held in found
+        ReadyPod(
+            uid=uid,
+            attempts=attempts,
+            # What was never tried was parked when it became ready; later that is told by nothing but its age.
+            ready_since=created if attempts or parked is None else parked,
+            flushed=state == ACTIVE and held > 0,
+            namespace=namespace,
+            priority=priority,
+        )
+        for uid, attempts, created, parked, state, held, namespace, priority in (found if of_each else found[:limit])
     ]
 
 

@@ -120,7 +120,7 @@ class Remedies:
         if again or self.deadline.has_passed:
             return Remedy(told=why, nominate=asking.pod.status.nominated_node_name, again=again)
         others = self._waiting_alike(state, asking)
-        if not self._is_patient(asking) or any(_came_before(other, asking.pod) for other in others):
+        if not self._is_patient(state, asking) or any(_came_before(other, asking.pod) for other in others):
             return Remedy(told=why)
         node = self._room(state, asking, refusals, others)
         return Remedy(told=why, nominate=node, withdrawn=others if node else ())
@@ -154,8 +154,11 @@ class Remedies:
         state.assume_nominated(asking.pod, found.node, found.allocations, ())
         return found.node
 
-    def _is_patient(self, asking: Asking) -> bool:
-        created, patience = asking.pod.metadata.creation_timestamp, settings.SCHEDULER_FAIRNESS
+    def _is_patient(self, state: ClusterState, asking: Asking) -> bool:
+        meta, patience = asking.pod.metadata, settings.SCHEDULER_FAIRNESS
+        created = meta.creation_timestamp
+        if state.shares is not None and not state.shares.has_the_turn(meta.namespace, asking.priority):
+            return False
         if not created or not patience:
             return False
         return self.now - datetime.fromisoformat(created) >= timedelta(seconds=patience)

@@ -1,7 +1,7 @@
 """The scheduler: a batch of waiting pods in, bound pods out. All of its cycle on this page, by extension point.
 
     1. the state is brought up to date with the log, the queue fed from it      (PreEnqueue, queueing hints)
-    2. a batch of the pods that are ready is taken up, by priority, then age
+    2. a batch of the pods that are ready is taken up, by priority, then age  (or scheduling.fair_share)
     3. for each pod, on the state with what the batch has decided so far:
        3a. its claims exist, are usable, their classes exist                     PreFilter
        3b. nodes are asked for everything but new devices                        Filter (scheduling.nodes, policy)
@@ -73,6 +73,7 @@ from scheduling.causes import (
 from scheduling.commit import commit
 from scheduling.controllers.declaration import ADDED, DELETING, FINISHED, Controller, Queue
 from scheduling.coordination import utc_now
+from scheduling.fair_share import FairShare
 from scheduling.nodes import FilterResult
 from scheduling.plans import (
     SCHEDULER_ERROR,
@@ -118,7 +119,9 @@ class SchedulingWorker:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._following = Follower(lambda: ClusterState(Features.from_gates(settings.FEATURE_GATES)))
+        self._following = Follower(
+            lambda: ClusterState(Features.from_gates(settings.FEATURE_GATES), FairShare.if_wanted())
+        )
         #: pod uid -> how far the search for its victims came
         self._searched: dict[str, int] = {}
         self._served_twice = ServedTwiceEvents()
@@ -177,15 +180,16 @@ class SchedulingWorker:
     def _schedule_batch(self, state: ClusterState) -> list[Outcome]:
         """Steps 2 to 5."""
         queue.feed(state, self._clock())
-        ready = queue.ready(BATCH, self._clock())
+        ready = queue.ready(BATCH, self._clock(), of_each=state.shares is not None)
         if not ready:
             return []
         for type_, size in state.sizes.items():
             scheduler_metrics.CACHE[type_].set(size)
         attempts, revision, now = Attempts(ready), state.revision, self._clock()
         preemption.settle(state, now)
-        remedies = Remedies(now=now, searched=self._searched)
-        decisions, undecided = _decisions(state, [pod.uid for pod in ready], remedies, attempts)
+        remedies, shares = Remedies(now=now, searched=self._searched), state.shares
+        turns = [pod.uid for pod in ready] if shares is None else shares.turns(ready, BATCH, now)
+        decisions, undecided = _decisions(state, turns, remedies, attempts)
         began = time.perf_counter()
         try:
             outcomes = commit(state, decisions, undecided=undecided, revision=revision, now=self._clock())
