@@ -8,6 +8,9 @@ Sources: pkg/scheduler/metrics/metrics.go; KEP-5004 "Monitoring Requirements" (s
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from itertools import count
 from types import TracebackType
 from typing import Literal
@@ -105,6 +108,19 @@ _runs = count()
 # One plugin -----------------------------------------------------------------------------------------------------------
 
 
+_imagined: ContextVar[bool] = ContextVar("imagined", default=False)
+
+
+@contextmanager
+def imagined() -> Iterator[None]:
+    """What plugins do within is done for no pod that waits: rehearsals and simulations are not told of."""
+    token = _imagined.set(True)
+    try:
+        yield
+    finally:
+        _imagined.reset(token)
+
+
 class PluginRun:
     """Around what one plugin does at one extension point. `status` is Success unless set."""
 
@@ -121,6 +137,8 @@ class PluginRun:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if _imagined.get():
+            return
         seconds = time.perf_counter() - self._began
         if error is not None:
             self.status = "Error"

@@ -27,6 +27,7 @@ from scheduling.explanations.report import NodeReport, Report
 from scheduling.plans import Placement
 from scheduling.pod_claims import claim_names, is_done, is_for_pod
 from scheduling.resources import CLAIMS, PODS, kind
+from scheduling.scheduler_metrics import imagined
 from scheduling.simulation_rehearsal import Overlay, Rehearsal, ReplicaAsking
 
 #: Nodes that are looked at, those that lack least first.
@@ -243,7 +244,7 @@ def _started(pod: Pod, fates: Sequence[ClaimFate]) -> tuple[list[StartedPod], bo
     if not pod.spec.node_name and not any(fate.frees for fate in fates):
         return [], True  # it takes nothing from anybody
     started: list[StartedPod] = []
-    with apart() as copy:
+    with apart() as copy, imagined():
         state, overlay = copy.state, Overlay(copy)
         deadline = Deadline.after(TIMEOUT)
         waiting = sorted(state.pending.values(), key=_queue_order)

@@ -27,6 +27,7 @@ from scheduling.controllers.scheduler import decide
 from scheduling.explanations.current import Apart
 from scheduling.plans import Placement, PodRefusal
 from scheduling.resources import CLAIMS, NODES, SLICES
+from scheduling.scheduler_metrics import imagined
 from scheduling.simulation_workload import IMAGINED, Workload, replica
 
 
@@ -101,7 +102,7 @@ class Rehearsal(Overlay):
         pod, claims = self._next()
         for claim in claims:
             self.state.imagine(CLAIMS, claim)
-        with self.state.trying(pod):
+        with self.state.trying(pod), imagined():
             decision = decide(self.state, pod)
         if not isinstance(decision, Placement):
             self._withdraw(claims)

@@ -6,7 +6,8 @@
 Whoever works on one object says so once, around the work (`about`); what is logged within, by whichever module, has its
 key. Whoever knows the request (`describe`) is asked when a line is written, and only then: where lines are plain text,
 all this costs is setting a context variable. The uid of an object is what lines of the API, of workers and of agents
-have in common, and what leads from a worker's line to the request in the audit trail.
+have in common; its resourceVersion is the revision at which it was written, and so leads from a worker's line to the
+very request in the audit trail.
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ class Metadata(Protocol):
     def name(self) -> str: ...
     @property
     def uid(self) -> str: ...
+    @property
+    def resource_version(self) -> str: ...
 
 
 class Named(Protocol):
@@ -84,6 +87,7 @@ def key_of(obj: Named) -> dict[str, str]:
         "namespace": obj.metadata.namespace,
         "name": obj.metadata.name,
         "uid": obj.metadata.uid,
+        "resourceVersion": obj.metadata.resource_version,
     }
     return {field: value for field, value in told.items() if value}
 

@@ -12,6 +12,7 @@ from scheduling.causes import Hold
 from scheduling.controllers.scheduler import decide
 from scheduling.plans import Placement, PodRefusal
 from scheduling.resources import CLAIMS
+from scheduling.scheduler_metrics import imagined
 
 GiveWay = Callable[[], None]
 
@@ -96,7 +97,7 @@ def _decide(state: ClusterState, subject: SimulatedSubject, refusals: dict[bytes
     subject.group = subject.group or group_of(subject.pod, claims)
     if subject.group in refusals:
         return _withdrawn(state, subject, refusals[subject.group])
-    with state.trying(subject.pod):
+    with state.trying(subject.pod), imagined():
         decision = decide(state, subject.pod)
     if isinstance(decision, PodRefusal):
         refusals[subject.group] = decision.hold

@@ -14,6 +14,7 @@ from scheduling import simulation
 from scheduling.explanations import current
 from scheduling.explanations.current import cluster as warm
 from scheduling.messages import clause
+from scheduling.scheduler_metrics import EVALUATIONS
 from scheduling.simulation import Question, SimulationAnswer, simulate
 from scheduling.simulation_workload import Changes, Workload, of_claim
 from tests.builders import (
@@ -268,3 +269,19 @@ def test_what_the_first_replica_meets_can_be_asked_for(cluster: Cluster) -> None
     assert answer.report is not None
     free = [one.requests[0].funnel[-1].left for one in (answer.first, answer.report)]
     assert free == [4, 0]
+
+
+def test_what_is_rehearsed_is_no_work_of_the_scheduler(cluster: Cluster) -> None:
+    """Metrics tell of pods that wait; a page that asks, or an autoscaler, tries none of them."""
+    cluster.with_gpus("node-1", each=4)
+    _hold(cluster, "there-before")
+    before = _evaluations()
+    assert simulate(Question(workload=of_claim(make_claim()), replicas=5)).fits == 3
+    assert _evaluations() == before
+    _hold(cluster, "after")
+    assert _evaluations() > before
+
+
+def _evaluations() -> float:
+    told = (sample for child in EVALUATIONS.values() for family in child.collect() for sample in family.samples)
+    return sum(sample.value for sample in told if sample.name.endswith("_total"))

@@ -94,7 +94,13 @@ def test_a_worker_names_the_pod_that_it_could_not_decide_about(
     cluster.worker.run()
     found = [line for line in lines.read_all() if "nothing could be decided" in line["msg"]]
     assert [line["object"] for line in found] == [
-        {"kind": "Pod", "namespace": "default", "name": "strange", "uid": pod.metadata.uid}
+        {
+            "kind": "Pod",
+            "namespace": "default",
+            "name": "strange",
+            "uid": pod.metadata.uid,
+            "resourceVersion": pod.metadata.resource_version,
+        }
     ]
 
 
