@@ -50,9 +50,9 @@ from scheduling.plans import (
     Postponed,
     StillBinding,
     charged_as,
+    disrupted,
     nominated,
     not_scheduled,
-    preempted,
     scheduled,
     stale,
 )
@@ -442,7 +442,9 @@ class _Evictions:
         raise Conflict.of(PODS, known.name, "the pod has changed in the meantime")
 
     def _delete(self, pod: Pod) -> None:
-        told = preempted(pod, self._preemptor.spec.scheduler_name or messages.SCHEDULER_NAME, timestamp(self._now))
+        scheduler = self._preemptor.spec.scheduler_name or messages.SCHEDULER_NAME
+        message = f"{scheduler}: preempting to accommodate a higher priority pod"
+        told = disrupted(pod, reason="PreemptionByScheduler", message=message, now=timestamp(self._now))
         self._writer.delete(kind(PODS), *pod.key, uid=pod.metadata.uid, told=told)
 
     def _send_back(self, victim: _Victim) -> None:

@@ -184,9 +184,8 @@ def charged_as(known: Pod, pod: Pod) -> Pod:
     return structs.replace(pod, status=structs.replace(pod.status, node_allocatable_resource_claim_statuses=charges))
 
 
-def preempted(pod: Pod, scheduler: str, now: str) -> Pod:
+def disrupted(pod: Pod, *, reason: str, message: str, now: str) -> Pod:
     """`pod` with the condition that tells why it is being deleted."""
-    reason, message = "PreemptionByScheduler", f"{scheduler}: preempting to accommodate a higher priority pod"
     return _with(pod, PodCondition(type="DisruptionTarget", status="True", reason=reason, message=message), now)
 
 

@@ -91,6 +91,10 @@ class Filter:
     def id(self) -> str:
         return f"f-{self.name}"
 
+    @classmethod
+    def of_namespaces(cls, chosen: str, names: Iterable[str]) -> Filter:
+        return cls("ns", "Namespace", chosen, every="All namespaces", options=sorted(set(names)))
+
 
 @dataclass(frozen=True, slots=True)
 class Tab:

@@ -25,7 +25,7 @@ from datetime import datetime, timedelta
 
 from msgspec import structs
 
-from claims.kinds.pods import Pod, PodCondition
+from claims.kinds.pods import Pod
 from inventory.kinds import gates
 from inventory.kinds.devices import DeviceTaintRule
 from manciple.store import objects
@@ -46,6 +46,7 @@ from scheduling.device_taints import (
     following,
 )
 from scheduling.event_recorder import EventNote
+from scheduling.plans import disrupted
 from scheduling.pod_claims import is_done
 from scheduling.resources import EVENTS, PODS, SLICES, TAINT_RULES, Key, kind
 
@@ -273,17 +274,10 @@ def _going(writer: Writer, one: ThreatenedPod, threats: Mapping[str, Threat], no
 
 
 def _evict(writer: Writer, pod: Pod, now: datetime) -> None:
-    disruption = PodCondition(
-        type="DisruptionTarget",
-        status="True",
-        reason="DeletionByDeviceTaintManager",
-        message="Device Taint manager: deleting due to NoExecute taint",
-        last_transition_time=timestamp(now),
-    )
-    others = [condition for condition in pod.status.conditions if condition.type != disruption.type]
-    status = structs.replace(pod.status, conditions=(*others, disruption))
+    message = "Device Taint manager: deleting due to NoExecute taint"
+    told = disrupted(pod, reason="DeletionByDeviceTaintManager", message=message, now=timestamp(now))
     event_recorder.record(writer, _note(pod), now=now)
-    writer.delete(kind(PODS), *pod.key, uid=pod.metadata.uid, told=structs.replace(pod, status=status))
+    writer.delete(kind(PODS), *pod.key, uid=pod.metadata.uid, told=told)
 
 
 def _note(pod: Pod) -> EventNote:

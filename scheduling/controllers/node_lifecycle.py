@@ -30,7 +30,7 @@ from datetime import UTC, datetime, timedelta
 from msgspec import structs
 
 from claims import models
-from claims.kinds.pods import Pod, PodCondition, Toleration
+from claims.kinds.pods import Pod, Toleration
 from inventory.kinds.nodes import Node, NodeCondition, NodeSpec, NodeStatus, Taint
 from manciple.store import history, objects, sql
 from manciple.store.objects import Writer, decoded
@@ -42,6 +42,7 @@ from scheduling.controllers.declaration import DELETING, MODIFIED, Controller, b
 from scheduling.coordination import looked_after
 from scheduling.event_recorder import EventNote
 from scheduling.hints import FINISHED_PHASES
+from scheduling.plans import disrupted
 from scheduling.pod_claims import is_done
 from scheduling.policy import tolerates
 from scheduling.resources import EVENTS, LEASES, NODES, PODS, Key, kind
@@ -425,17 +426,10 @@ def is_due(pod: Pod, node: Node, now: datetime) -> bool:
 
 
 def _evict_one(writer: Writer, pod: Pod, now: datetime) -> None:
-    disruption = PodCondition(
-        type="DisruptionTarget",
-        status="True",
-        reason="DeletionByTaintManager",
-        message="Taint manager: deleting due to NoExecute taint",
-        last_transition_time=timestamp(now),
-    )
-    others = [condition for condition in pod.status.conditions if condition.type != disruption.type]
-    status = structs.replace(pod.status, conditions=(*others, disruption))
+    message = "Taint manager: deleting due to NoExecute taint"
+    told = disrupted(pod, reason="DeletionByTaintManager", message=message, now=timestamp(now))
     event_recorder.record(writer, _note(pod), now=now)
-    writer.delete(kind(PODS), *pod.key, uid=pod.metadata.uid, told=structs.replace(pod, status=status))
+    writer.delete(kind(PODS), *pod.key, uid=pod.metadata.uid, told=told)
 
 
 def _note(pod: Pod) -> EventNote:

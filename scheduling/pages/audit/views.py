@@ -94,7 +94,7 @@ def _table(query: AuditQuery, found: AuditPage, person: Person) -> Table[AuditLi
             Filter("user", "Who", query.user, hint="Who"),
             Filter("verb", "Did", query.verb, every="Did anything", options=VERBS),
             Filter("resource", "To", query.resource, every="To anything", options=resources),
-            Filter("ns", "Namespace", query.namespace, every="All namespaces", options=namespaces),
+            Filter.of_namespaces(query.namespace, namespaces),
             Filter("outcome", "Outcome", query.outcome, every="Any outcome", options=OUTCOMES),
             Filter("range", "Within", query.range, every="Any time", options=tuple(RANGES)),
         ),

@@ -30,7 +30,7 @@ from manciple.store.records import Stored
 from manciple.store.tail import latest_revision
 from manciple.wire.errors import ApiError
 from manciple.wire.machinery import DeleteOptions, Preconditions
-from scheduling.pages.claims.actions import ActionEffect, in_words
+from scheduling.pages.claims.actions import ActionEffect, ActionPreview, in_words
 from scheduling.pages.claims.reading import ClaimRow, read_claims
 from scheduling.pages.claims.sheet import AskedDevices, document_yaml
 from scheduling.pages.history import views as history
@@ -105,7 +105,6 @@ def list_templates(request: HttpRequest) -> HttpResponse:
         for one in stored
         if query.namespace in ("", one.namespace)
     ]
-    namespaces = sorted({one.namespace for one in stored})
     table = Table(
         id="templates",
         topics="template: claims: pods:",
@@ -113,7 +112,7 @@ def list_templates(request: HttpRequest) -> HttpResponse:
         query=query,
         columns=COLUMNS,
         rows=sorted_by(COLUMNS, query.sort, lines),
-        filters=(Filter("ns", "Namespace", query.namespace, every="All namespaces", options=namespaces),),
+        filters=(Filter.of_namespaces(query.namespace, (one.namespace for one in stored)),),
     )
     context = {"place": "claims", "revision": revision, "query": query, "table": table}
     return render(request, "claim_templates/list.html", context)
@@ -150,8 +149,16 @@ def delete_template(request: HttpRequest, namespace: str, name: str) -> HttpResp
     demand_edit(request, f"delete templates in {namespace}", namespace)
     context = _context(person, namespace, name) | {"revision": latest_revision()}
     if request.method != "POST":
-        context["effect"] = effect_of_deletion(context["use"])
-        return render(request, "claim_templates/effect.html", context)
+        preview = ActionPreview(
+            name=name,
+            uid=context["meta"].uid,
+            effect=effect_of_deletion(context["use"]),
+            action="delete",
+            noun="template",
+            list="templates",
+            url=links.template_url(namespace, name),
+        )
+        return render(request, "claims/effect.html", context | {"preview": preview})
     uid = request.POST.get("uid", "")
     options = DeleteOptions(preconditions=Preconditions(uid=uid) if uid else None)
     try:

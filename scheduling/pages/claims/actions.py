@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from msgspec import structs
 
@@ -24,6 +25,32 @@ class ActionEffect:
     changes: tuple[str, ...]
     warning: str = ""
     refused: str = ""  # why it cannot be done now
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActionPreview:
+    """What is asked before `effect` is brought about: a POST to `url`/`action` does it. list: the page's name."""
+
+    name: str
+    uid: str
+    effect: ActionEffect
+    action: Literal["delete", "release"]
+    noun: Literal["claim", "template"]
+    list: Literal["claims", "templates"]
+    url: str
+
+    @property
+    def word(self) -> str:
+        return self.action.capitalize()
+
+    @property
+    def button(self) -> str:
+        return "Release by force" if self.action == "release" else f"{self.word} {self.noun}"
+
+    @property
+    def question(self) -> str:
+        by_force = " by force" if self.action == "release" else ""
+        return f"{self.word} {self.noun} {self.name}{by_force}?"
 
 
 def effect_of_deletion(claim: ResourceClaim, line: ClaimRow) -> ActionEffect:

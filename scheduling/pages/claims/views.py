@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
@@ -119,13 +120,7 @@ def _table(query: ClaimQuery, matching: Sequence[ClaimRow], claims: Iterable[Cla
         page=page,
         note="" if query.sort else ", stuck first, then waiting longest",
         filters=(
-            Filter(
-                "ns",
-                "Namespace",
-                query.namespace,
-                every="All namespaces",
-                options=sorted({line.namespace for line in claims}),
-            ),
+            Filter.of_namespaces(query.namespace, (line.namespace for line in claims)),
             Filter(
                 "class",
                 "Class",
@@ -226,9 +221,13 @@ def _demand_sheet(person: Person, namespace: str, name: str) -> ClaimSheet:
 
 
 def _preview(
-    request: HttpRequest, sheet: ClaimSheet, effect: claim_actions.ActionEffect, *, action: str
+    request: HttpRequest, sheet: ClaimSheet, effect: claim_actions.ActionEffect, *, action: Literal["delete", "release"]
 ) -> HttpResponse:
-    context = {"place": "claims", "revision": latest_revision(), "sheet": sheet, "effect": effect, "action": action}
+    meta, url = sheet.meta, links.claim_url(sheet.meta.namespace, sheet.meta.name)
+    preview = claim_actions.ActionPreview(
+        name=meta.name, uid=meta.uid, effect=effect, action=action, noun="claim", list="claims", url=url
+    )
+    context = {"place": "claims", "revision": latest_revision(), "preview": preview}
     return render(request, "claims/effect.html", context)
 
 

@@ -183,7 +183,7 @@ def _table(query: EventQuery, found: EventPage, person: Person) -> Table[ShownEv
         columns=COLUMNS,
         rows=found.events,
         filters=(
-            Filter("ns", "Namespace", query.namespace, every="All namespaces", options=namespaces),
+            Filter.of_namespaces(query.namespace, namespaces),
             Filter("type", "Type", query.type, every="All types", options=(WARNING, NORMAL)),
             Filter("kind", "About a", query.kind, every="About anything", options=KINDS),
             Filter("name", "named", query.name, hint="Named"),

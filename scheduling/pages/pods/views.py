@@ -148,7 +148,7 @@ def _table(
         page=page,
         filters=(
             Filter("q", "Name", query.text, hint="A part of the name"),
-            Filter("ns", "Namespace", query.namespace, every="All namespaces", options=list(namespaces)),
+            Filter.of_namespaces(query.namespace, namespaces),
             Filter("node", "Node", query.node, hint="On node"),
         ),
         tabs=state_tabs(query, {}, [one for one in STATES if counts.get(one) or one == query.state], counts),

@@ -70,7 +70,6 @@ def list_quotas(request: HttpRequest) -> HttpResponse:
     query = QuotaQuery.read(request)
     found = read_quotas(person)
     chosen = [one for one in found if query.namespace in ("", one.namespace)]
-    namespaces = sorted({one.namespace for one in found})
     table = Table(
         id="quotas",
         topics="quotas: pods: claims: events:",
@@ -78,7 +77,7 @@ def list_quotas(request: HttpRequest) -> HttpResponse:
         query=query,
         columns=COLUMNS,
         rows=sorted_by(COLUMNS, query.sort, chosen),
-        filters=(Filter("ns", "Namespace", query.namespace, every="All namespaces", options=namespaces),),
+        filters=(Filter.of_namespaces(query.namespace, (one.namespace for one in found)),),
     )
     context = {"place": "quotas", "revision": revision, "query": query, "table": table, "total": len(found)}
     return render(request, "quotas/list.html", context)
