@@ -26,6 +26,7 @@ from scheduling.causes import Hold, NodeRefusal
 from scheduling.controllers.scheduler import decide
 from scheduling.explanations.current import Apart
 from scheduling.plans import Placement, PodRefusal
+from scheduling.preemption import Asking
 from scheduling.resources import CLAIMS, NODES, SLICES
 from scheduling.scheduler_metrics import imagined
 from scheduling.simulation_workload import IMAGINED, Workload, replica
@@ -124,10 +125,9 @@ class Rehearsal(Overlay):
                 yield self._asked(pod, found)
 
     def _asked(self, pod: Pod, claims: Sequence[ResourceClaim]) -> ReplicaAsking:
-        held = tuple(claim for claim in claims if claim.status.allocation is not None)
-        wanting = tuple(claim for claim in claims if claim.status.allocation is None)
-        refused = dict(self.state.nodes.filter(pod, held).refused)
-        return ReplicaAsking(pod=pod, hold=None, wanting=wanting, held=held, refused=refused)
+        asking = Asking.of(pod, claims, self.state.extended(pod))
+        refused = dict(self.state.nodes.filter(pod, asking.held).refused)
+        return ReplicaAsking(pod=pod, hold=None, wanting=asking.wanting_on({}), held=asking.held, refused=refused)
 
     def _next(self) -> tuple[Pod, tuple[ResourceClaim, ...]]:
         self._tried += 1

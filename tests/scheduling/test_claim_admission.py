@@ -13,7 +13,7 @@ from manciple.wire import codec
 from scheduling.controllers import claims
 from scheduling.controllers import claims as controller
 from scheduling.controllers.claims import Verdicts
-from tests.builders import make_pod, make_template
+from tests.builders import make_class, make_container, make_node, make_pod, make_slice, make_template
 from tests.manciple.admission.documents import binding, policy, rule
 from tests.scheduling.cluster import Cluster
 
@@ -94,3 +94,19 @@ def test_who_waits_for_a_slow_webhook_lets_others_go_on(cluster: Cluster, monkey
     monkeypatch.undo()
     claims.sync([("default", "web")])
     assert len(cluster.all(ResourceClaim)) == 1
+
+
+def test_a_policy_is_asked_about_the_claim_for_extended_resources_in_the_schedulers_name(cluster: Cluster) -> None:
+    cluster.create(make_class(extended_resource_name="example.com/gpu"))
+    cluster.create(make_node())
+    cluster.create(make_slice())
+    forbid(
+        cluster,
+        "request.userInfo.username != 'system:kube-scheduler' || object.metadata.ownerReferences[0].name == 'good'",
+    )
+    for name in ("good", "bad"):
+        cluster.create(make_pod(name, containers=[make_container(limits={"example.com/gpu": "1"})]))
+    cluster.settle()
+    assert [claim.metadata.owner_references[0].name for claim in cluster.all(ResourceClaim)] == ["good"]
+    assert cluster.condition("bad").reason == "SchedulerError"
+    assert cluster.why_pending("bad").endswith("with binding 'p' denied request: not like this")

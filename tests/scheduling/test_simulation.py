@@ -21,6 +21,7 @@ from tests.builders import (
     make_claim,
     make_class,
     make_constraint,
+    make_container,
     make_device_taint,
     make_devices,
     make_node,
@@ -285,3 +286,16 @@ def test_what_is_rehearsed_is_no_work_of_the_scheduler(cluster: Cluster) -> None
 def _evaluations() -> float:
     told = (sample for child in EVALUATIONS.values() for family in child.collect() for sample in family.samples)
     return sum(sample.value for sample in told if sample.name.endswith("_total"))
+
+
+def test_pods_that_ask_for_extended_resources_are_rehearsed_too(cluster: Cluster) -> None:
+    cluster.create(make_class(extended_resource_name="example.com/gpu"))
+    cluster.create(make_node(capacity={"cpu": "8", "memory": "32Gi", "pods": "110", "example.com/gpu": "2"}))
+    cluster.create(make_node("node-2"))
+    cluster.create(make_slice(node="node-2", devices=make_devices(3)))
+    one = {"example.com/gpu": "1"}
+    pod = make_pod("web", containers=[make_container(requests=one, limits=one)])
+    answer = simulate(Question(workload=Workload(pod=pod, own={}), replicas=9))
+    assert sorted(one.node for one in answer.placed) == ["node-1"] * 2 + ["node-2"] * 3
+    assert sorted(filter(None, _would(answer))) == [["node-2/gpu-0"], ["node-2/gpu-1"], ["node-2/gpu-2"]]
+    assert answer.cause is not None
