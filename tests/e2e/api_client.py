@@ -26,6 +26,7 @@ PLACES = {
     "DeviceTaintRule": "/apis/resource.k8s.io/v1beta2/devicetaintrules",
     "DeviceClass": "/apis/resource.k8s.io/v1/deviceclasses",
     "ResourceSlice": "/apis/resource.k8s.io/v1/resourceslices",
+    "ResourceQuota": "/api/v1/namespaces/{namespace}/resourcequotas",
     "ResourceClaim": "/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims",
     "ResourceClaimTemplate": "/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaimtemplates",
 }
@@ -53,6 +54,10 @@ class Api:
 
     def made(self, path: str, body: Document) -> Document:
         return self._answer(self._http.post(path, json=body))
+
+    def attempt(self, path: str, body: Document) -> httpx.Response:
+        """To make something, whatever comes of it. Raises: httpx.TransportError where there was no answer."""
+        return self._http.post(path, json=body)
 
     def listed(self, path: str, **params: str) -> list[Document]:
         return list(self._answer(self._http.get(path, params=params))["items"])
