@@ -13,6 +13,7 @@ from inventory.kinds.devices import CapacityRequestPolicy, CapacityRequestPolicy
 from tests.builders import (
     make_alternative,
     make_alternatives,
+    make_claim,
     make_claim_config,
     make_class,
     make_container,
@@ -20,6 +21,7 @@ from tests.builders import (
     make_device_taint,
     make_pod,
     make_priority,
+    make_quota,
     make_taint_rule,
 )
 from tests.e2e.api_client import Hands
@@ -340,3 +342,37 @@ def test_ext_late_class(stage: Stage) -> None:
     stage.compare("before")
     stage.device_class_named(extended_resource_name="example.com/late")
     stage.compare("after")
+
+
+def test_quota_ext(stage: Stage) -> None:
+    """Pods and claims count the same devices by an explicit name, by an implicit one, and by their class."""
+    explicit, implicit = "requests.example.com/q", "requests.deviceclass.resource.kubernetes.io/quota-ext-gpu"
+    devices = "quota-ext-gpu.deviceclass.resource.k8s.io/devices"
+    limits = {explicit: "5", implicit: "4", devices: "6", "count/resourceclaims.resource.k8s.io": "10", "pods": "9"}
+
+    def counts(part: str, pods: int, claims: int, each: int) -> None:
+        stage.compare(part)
+        used = {"count/resourceclaims.resource.k8s.io": str(claims), "pods": str(pods)}
+        used |= dict.fromkeys((explicit, implicit, devices), str(each))
+        assert stage.find("ResourceQuota", "most")["status"] == {"hard": limits, "used": used}
+
+    node = stage.node("n1")
+    stage.device_class_named(extended_resource_name="example.com/q")
+    stage.devices_on(node, *(make_device(f"d{number}") for number in range(8)))
+    stage.make(make_quota(limits))
+    counts("empty", pods=0, claims=0, each=0)
+    stage.use("p1", containers=[stage.asking("c0", {"example.com/q": 2})])
+    counts("explicit 2", pods=1, claims=1, each=2)
+    stage.use("p2", containers=[stage.asking("c0", {implicit.removeprefix("requests."): 1})])
+    counts("implicit 1", pods=2, claims=2, each=3)
+    stage.claim("cl", stage.wanted(count=1))
+    counts("claim 1", pods=2, claims=3, each=4)
+    four = make_pod("p3", containers=[stage.asking("c0", {"example.com/q": 4})])
+    assert f"requested: {explicit}=4, used: {explicit}=4, limited: {explicit}=5" in stage.refused(four)
+    everything = make_claim("cl2", requests=[stage.wanted(all_devices=True)])
+    assert f"requested: {devices}=32,{implicit}=32,{explicit}=32, used: {devices}=4" in stage.refused(everything)
+    counts("more", pods=2, claims=3, each=4)
+    stage.delete("Pod", "p1")
+    stage.delete("ResourceClaim", "cl")
+    counts("given back", pods=1, claims=1, each=1)
+    stage.finish()
