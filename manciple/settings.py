@@ -110,6 +110,7 @@ INSTALLED_APPS = [
     "manciple.access",
     "manciple.audit",
     "manciple.api",
+    "manciple.extensions",
     "manciple.live",
     "manciple.pages",
     "inventory",

@@ -17,6 +17,8 @@ from hypothesis import HealthCheck, settings
 from whitenoise.middleware import WhiteNoiseMiddleware
 
 from manciple.audit import trail
+from manciple.extensions import catalogue
+from manciple.wire.registry import Nothing, registry
 from tests import services
 from tests.examples import some
 
@@ -132,6 +134,7 @@ MEMORIES = {
     "manciple.access.authentication.epoch": "forget",
     "manciple.access.authentication.oidc": "forget",
     "manciple.access.authentication.tokens": "forget",
+    "manciple.extensions.catalogue": "forget",
     "manciple.store.announce": "forget",
     "manciple.audit.trail": "forget",
     "manciple.store.follower": "forget",
@@ -140,6 +143,19 @@ MEMORIES = {
     "scheduling.pages.overview.signs": "forget",
     "scheduling.tasks": "forget_process",
 }
+
+
+@pytest.fixture(autouse=True)
+def _kinds_are_added_in_a_database(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A test without one knows the server's own kinds alone."""
+    has_database = request.node.get_closest_marker("django_db") is not None
+    if has_database or {"db", "transactional_db"} & set(request.fixturenames):
+        yield
+        return
+    nothing = Nothing()
+    registry.extend(lambda _surely: nothing)
+    yield
+    registry.extend(catalogue.added)
 
 
 @pytest.fixture(autouse=True)

@@ -31,6 +31,7 @@ from rest_framework import exceptions as drf
 from manciple.api import faults
 from manciple.store.records import Page
 from manciple.wire import codec, tables
+from manciple.wire.base import ApiObject
 from manciple.wire.errors import (
     ApiError,
     BadRequest,
@@ -177,7 +178,8 @@ def list_text(served: Served, page: Page, form: Form, *, now: float) -> str:
     if form.shape in ("PartialObjectMetadata", "PartialObjectMetadataList"):
         items = [_partial(text, form.shape_version) for text in texts]
         return _list("PartialObjectMetadataList", f"meta.k8s.io/{form.shape_version}", metadata, items)
-    return _list(f"{served.kind.kind}List", served.api_version, metadata, [served.text(text) for text in texts])
+    shown = [served.text(item.text, item.revision) for item in page.items]
+    return _list(served.kind.listed_as, served.api_version, metadata, shown)
 
 
 def bookmark_text(served: Served, form: Form, *, revision: int, annotations: dict[str, str]) -> str:
@@ -234,7 +236,7 @@ def _table(
     """The columns read stored objects, so the cells come from these; the rows' objects are of the served version."""
     table = tables.table(
         served.kind,
-        [codec.decode_text(served.kind.type, text) for text in texts],
+        [_stored(served, text) for text in texts],
         now=now,
         include=cast("tables.IncludeObject", form.include_object),
         document=lambda obj: served.document(codec.to_builtins(obj)),
@@ -244,6 +246,11 @@ def _table(
     if form.shape_version != "v1":
         table["apiVersion"] = f"meta.k8s.io/{form.shape_version}"
     return orjson.dumps(table).decode()
+
+
+def _stored(served: Served, text: str) -> ApiObject:
+    """The object; one that no type declares as its version shows it, because its columns read that."""
+    return codec.decode_text(served.kind.type, served.text(text) if served.kind.is_open else text)
 
 
 # Statuses, and what else is told --------------------------------------------------------------------------------------

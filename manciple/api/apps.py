@@ -2,7 +2,6 @@
 
 from django.apps import AppConfig
 
-from manciple.wire.extensions import CUSTOM_RESOURCE_DEFINITION
 from manciple.wire.machinery import KINDS
 from manciple.wire.registry import registry
 
@@ -16,7 +15,7 @@ class ApiConfig(AppConfig):
         from manciple.access import ownership  # noqa: PLC0415
         from manciple.api import certificate_requests, first_stage, namespaces, service_account_tokens  # noqa: PLC0415
 
-        for kind in (*KINDS, CUSTOM_RESOURCE_DEFINITION):
+        for kind in KINDS:
             registry.register(kind)
         namespaces.register()
         certificate_requests.register()

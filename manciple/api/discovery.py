@@ -77,6 +77,7 @@ class DiscoveredResource:
     group: str = ""
     version: str = ""
     streamed: Streamed | None = None
+    list_kind: str = ""
 
 
 def group_versions() -> dict[str, tuple[str, ...]]:
@@ -112,6 +113,7 @@ def _lines(one: Served) -> Iterator[DiscoveredResource]:
         verbs=kind.verbs,
         short_names=kind.short_names,
         categories=kind.categories,
+        list_kind=kind.list_kind,
     )
     for name in kind.subresources:
         yield DiscoveredResource(
@@ -119,6 +121,15 @@ def _lines(one: Served) -> Iterator[DiscoveredResource]:
             kind=kind.kind,
             namespaced=kind.namespaced,
             verbs=SUBRESOURCE_VERBS.get(name, ("get", "patch", "update")),
+        )
+    for projection in kind.projections.values():
+        yield DiscoveredResource(
+            name=f"{kind.plural}/{projection.name}",
+            kind=projection.kind,
+            namespaced=kind.namespaced,
+            verbs=("get", "patch", "update"),
+            group=projection.group,
+            version=projection.version,
         )
     for below in subresources.of(kind):
         name = f"{kind.plural}/{below.name}"

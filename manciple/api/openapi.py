@@ -3,7 +3,8 @@
 Schemas come from the declared types (`manciple.wire.schema`), paths from discovery, in a form
 of its own (`Operation`) that is then written in each version's manner. kubectl reads there whether a PATCH accepts
 `fieldValidation` and `dryRun`, by x-kubernetes-group-version-kind. Documents are made when first asked for and kept:
-kinds are registered at start only. Clients keep them as well, by the hash that the index names.
+those of the server's own kinds for good, the others until a definition changes. Clients keep them as well, by the hash
+that the index names.
 Source: kube-openapi/pkg/handler3, pkg/builder.
 """
 
@@ -12,7 +13,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 import orjson
@@ -144,7 +145,7 @@ class _Operations:
     def _operation(self, verb: str, *, everywhere: bool) -> Operation:
         kind, streamed = self._line.kind, self._line.streamed
         method, action, parameters, body, answer = {
-            "list": ("get", "list", _LISTS, "", f"{kind}List"),
+            "list": ("get", "list", _LISTS, "", self._line.list_kind or f"{kind}List"),
             "create": ("post", "post", _WRITES, kind, kind),
             "deletecollection": ("delete", "deletecollection", (*_DELETES, *_LISTS[1:7]), "DeleteOptions", "Status"),
             "get": ("get", "get", (_PRETTY,), "", kind),
@@ -219,12 +220,18 @@ def index() -> dict[str, Any]:
     return {"paths": paths}
 
 
-@cache
 def document(group: str, version: str) -> OpenApiDocument | None:
     """The v3 document of one API version; None where nothing is served there."""
+    added = registry.added()
+    grows = any(place[:2] == (group, version) for place in added.served)
+    return _document(group, version, added.edition if grows else 0)
+
+
+@lru_cache(maxsize=256)
+def _document(group: str, version: str, _edition: int) -> OpenApiDocument | None:
     if not discovery.resources(group, version):
         return None
-    schemas = schema.components(_kinds(group, version))
+    schemas = schema.components(_kinds(group, version, "v3"))
     writer = _Version3(schemas)
     content = orjson.dumps(
         {
@@ -240,21 +247,35 @@ def document(group: str, version: str) -> OpenApiDocument | None:
     return OpenApiDocument(content, hashlib.sha256(content).hexdigest().upper())
 
 
-@cache
 def version_2_json() -> bytes:
     """The v2 document of everything."""
+    return _version_2_json(registry.added().edition)
+
+
+@lru_cache(maxsize=2)
+def _version_2_json(_edition: int) -> bytes:
     return orjson.dumps(_version_2())
 
 
-@cache
 def version_2_protobuf() -> bytes:
     """The same for gnostic."""
+    return _version_2_protobuf(registry.added().edition)
+
+
+@lru_cache(maxsize=2)
+def _version_2_protobuf(_edition: int) -> bytes:
     return gnostic.encode(_version_2())
+
+
+def renew() -> None:
+    """Make all documents anew: which kinds of our own are served has changed."""
+    for made in (_document, _version_2_json, _version_2_protobuf):
+        made.cache_clear()
 
 
 def _version_2() -> dict[str, Any]:
     versions = [(group, version) for group, known in discovery.group_versions().items() for version in known]
-    schemas = schema.definitions(kind for group, version in versions for kind in _kinds(group, version))
+    schemas = schema.definitions(kind for group, version in versions for kind in _kinds(group, version, "v2"))
     writer = _Version2(schemas)
     paths = [path for group, version in versions for path in paths_of(group, version)]
     return {
@@ -269,9 +290,11 @@ def _info() -> dict[str, str]:
     return {"title": _TITLE, "version": discovery.version()["gitVersion"]}
 
 
-def _kinds(group: str, version: str) -> Iterator[ServedKind]:
+def _kinds(group: str, version: str, dialect: schema.Dialect) -> Iterator[ServedKind]:
     for one in registry.in_version(group, version):
-        yield ServedKind(group, version, one.kind.kind, one.kind.type)
+        kind = one.kind
+        described = kind.schema[0 if dialect == "v3" else 1] if kind.schema else None
+        yield ServedKind(group, version, kind.kind, kind.type, described, kind.list_kind)
 
 
 class _Writer:
@@ -283,8 +306,9 @@ class _Writer:
         self._schemas = schemas
 
     def reference(self, operation: Operation, name: str) -> dict[str, str]:
-        group = operation.group.partition(".")[0] or "core"
-        described = _DESCRIBED_BY.get(name, f"io.k8s.api.{group}.{operation.version}.{name}")
+        group, version = operation.group, operation.version
+        names = (schema.kind_name(group, version, name, is_open=is_open) for is_open in (False, True))
+        described = _DESCRIBED_BY.get(name) or next((one for one in names if one in self._schemas), "")
         return {"$ref": f"{self.prefix}{described}"} if described in self._schemas else {"type": "object"}
 
     def answer(self, operation: Operation) -> dict[str, str]:

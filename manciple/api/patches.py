@@ -11,7 +11,7 @@ created. The merge and its conflicts are `manciple.wire.apply`'s business.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -23,12 +23,21 @@ from manciple.api.requests import ResourcePath, WriteOptions
 from manciple.api.verbs import WriteAnswer
 from manciple.store import objects
 from manciple.wire import codec, patch
-from manciple.wire.apply import Manager, apply_patch, unowned_of, with_managed_fields
+from manciple.wire.apply import Manager, apply_patch, splitting_of, unowned_of, with_managed_fields
 from manciple.wire.base import timestamp
 from manciple.wire.codec import Strictness
-from manciple.wire.errors import AlreadyExists, BadRequest, Conflict, Invalid, NotFound, UnsupportedMediaType, required
+from manciple.wire.errors import (
+    AlreadyExists,
+    BadRequest,
+    Conflict,
+    Invalid,
+    NotFound,
+    UnsupportedMediaType,
+    invalid,
+    required,
+)
 from manciple.wire.identity import Identity
-from manciple.wire.registry import Served
+from manciple.wire.registry import Kind, Served
 
 JSON_PATCH = "application/json-patch+json"
 MERGE_PATCH = "application/merge-patch+json"
@@ -50,23 +59,42 @@ class Patch:
     def change(self, old: Any) -> Any:
         """The successor of a stored object. Raises: BadRequest, Invalid."""
         patched = self.apply(self.served.document(codec.to_builtins(old)))
-        decoded = requests.decode_document(self.served, patched, strictness=self.strictness)
+        decoded = self._decoded(patched)
+        if decoded.object.metadata.name != old.metadata.name and self.served.kind.is_open:
+            named = f"({decoded.object.metadata.name}) does not match the name on the URL ({old.metadata.name})"
+            raise BadRequest(f"the name of the object {named}")
         self.warnings = tuple(decoded.warnings)
         return decoded.object
+
+    def _decoded(self, patched: dict[str, Any]) -> codec.Decoded:
+        """Raises: BadRequest; of kinds that no type declares Invalid, as upstream says it of all JSON patches."""
+        try:
+            return requests.decode_document(self.served, patched, strictness=self.strictness)
+        except BadRequest as error:
+            if not self.served.kind.is_open:
+                raise
+            wrong = invalid("patch", codec.encode(patched).decode(), error.message)
+            raise Invalid.of(kind="", group="", name="", errors=[wrong]) from error
 
 
 def media_type(content_type: str) -> str:
     """Raises: UnsupportedMediaType for a patch format that nobody knows."""
     media = content_type.partition(";")[0].strip().lower()
     if media not in FORMATS:
-        raise UnsupportedMediaType(
-            "the body of the request was in an unknown format - accepted media types include: " + ", ".join(FORMATS)
-        )
+        raise unknown_format(FORMATS)
     return media
+
+
+def unknown_format(known: Sequence[str]) -> UnsupportedMediaType:
+    return UnsupportedMediaType(
+        "the body of the request was in an unknown format - accepted media types include: " + ", ".join(known)
+    )
 
 
 def read(served: Served, body: bytes, *, media: str, strictness: Strictness) -> Patch:
     """Raises: BadRequest for a body that is no JSON."""
+    if served.kind.is_open and media == STRATEGIC_MERGE_PATCH:
+        raise unknown_format([one for one in FORMATS if one != media])
     content = codec.read_document(body, content_type="application/json")
     formats: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
         JSON_PATCH: lambda document: patch.json_patch(document, content),
@@ -97,9 +125,26 @@ def apply(served: Served, where: ResourcePath, body: bytes, *, identity: Identit
         raise Invalid.of(kind="PatchOptions", group="meta.k8s.io", name="", errors=[wrong])
     document = _named(codec.read_document(body, content_type="application/yaml"), where)
     checked = requests.decode_document(served, document, strictness=options.strictness)
-    wanted = served.to_storage(document)
+    wanted = _declared_only(served.kind, served.to_storage(document))
     written = _Application(served, where, wanted, identity=identity, options=options).run()
     return Applied(written, checked.warnings)
+
+
+def _declared_only(kind: Kind, document: dict[str, Any]) -> dict[str, Any]:
+    """A sparse document of a kind whose schema knows all that it says; as it is, where a type declares the kind.
+
+    Raises: BadRequest.
+    """
+    if kind.prune is None:
+        return document
+    dropped: list[str] = []
+    kept = kind.prune(codec.as_go_reads(document, "", codec.Findings()), dropped.append)
+    if dropped:
+        metadata = document.get("metadata") or {}
+        named = f"{metadata.get('namespace', '')}/{metadata.get('name', '')}; {kind.api_version}, Kind={kind.kind}"
+        told = ", ".join(f".{path}: field not declared in schema" for path in dropped)
+        raise BadRequest(f"failed to create typed patch object ({named}): {told}")
+    return kept
 
 
 class _Application:
@@ -144,7 +189,7 @@ class _Application:
         authorization.demand(self._identity, on_object("create", kind, namespace=where.namespace, name=where.name))
         made = verbs.create(
             kind,
-            codec.decode_value(kind.type, self._merged(None)),
+            codec.decode_fitted(kind, self._merged(None)),
             namespace=where.namespace,
             identity=self._identity,
             dry_run=self._options.dry_run,
@@ -155,7 +200,7 @@ class _Application:
         where = self._where
         return verbs.modify(
             self._kind,
-            lambda old: codec.decode_value(self._kind.type, self._merged(codec.to_builtins(old))),
+            lambda old: codec.decode_fitted(self._kind, self._merged(codec.to_builtins(old))),
             namespace=where.namespace,
             name=where.name,
             identity=self._identity,
@@ -172,7 +217,7 @@ class _Application:
             self._wanted,
             manager=self._manager,
             force=self._options.force,
-            type_=self._kind.type,
+            shape=splitting_of(self._kind),
             now=timestamp(datetime.now(UTC)),
             unowned=unowned_of(self._kind, self._where.subresource),
         )

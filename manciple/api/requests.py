@@ -22,7 +22,15 @@ from manciple.store.records import Propagation
 from manciple.wire import codec, documents
 from manciple.wire.base import ApiObject, Value
 from manciple.wire.codec import Decoded, Strictness
-from manciple.wire.errors import BadRequest, FieldError, Invalid, forbidden, invalid, not_supported
+from manciple.wire.errors import (
+    BadRequest,
+    FieldError,
+    Invalid,
+    UnsupportedMediaType,
+    forbidden,
+    invalid,
+    not_supported,
+)
 from manciple.wire.machinery import DeleteOptions
 from manciple.wire.registry import Kind, Served, registry
 from manciple.wire.selectors import FieldSelector, ParsedLabelSelector, parse_field_selector, parse_label_selector
@@ -306,6 +314,8 @@ def decode_object(served: Served, body: bytes, *, content_type: str, strictness:
     if served.conversion is None:
         return codec.decode(served.kind, body, content_type=content_type, strictness=strictness)
     if documents.media_type(content_type) == codec.PROTOBUF_MEDIA:
+        if served.kind.is_open:
+            raise UnsupportedMediaType(f"{served.kind.kind} objects are read as JSON or YAML, not as protobuf")
         document = codec.read_protobuf(served.message_type, body)
     else:
         document = codec.read_document(body, content_type=content_type)

@@ -122,6 +122,7 @@ CREATED_BY_UPDATE = frozenset(
 #: Kinds whose updates must name the resourceVersion they replace (upstream: AllowUnconditionalUpdate is false).
 CONDITIONAL = frozenset(
     {
+        "customresourcedefinitions.apiextensions.k8s.io",
         "leases.coordination.k8s.io",
         "resourcepoolstatusrequests.resource.k8s.io",
         "validatingadmissionpolicies.admissionregistration.k8s.io",
@@ -222,7 +223,7 @@ def update(
     creates = kind.resource in CREATED_BY_UPDATE and not subresource
     if creates and objects.get(kind, namespace, name) is None:
         return _create_by_update(kind, wanted, namespace=namespace, identity=identity, dry_run=dry_run)
-    if kind.resource in CONDITIONAL and not wanted.metadata.resource_version:
+    if (kind.is_open or kind.resource in CONDITIONAL) and not wanted.metadata.resource_version:
         wrong = invalid("metadata.resourceVersion", 0, "must be specified for an update")
         raise Invalid.of(kind=kind.plural, group=kind.group, name=name, errors=[wrong])  # upstream names the plural
     return modify(

@@ -23,7 +23,7 @@ from rest_framework.request import Request
 from rest_framework.views import APIView
 
 from manciple.access.kinds import roles
-from manciple.api import answers, patches, requests, reviews, subresources, verbs
+from manciple.api import answers, patches, projections, requests, reviews, subresources, verbs
 from manciple.api.answers import (
     BODY_LIMIT,
     Form,
@@ -44,7 +44,7 @@ from manciple.store import hooks
 from manciple.store.records import DeletionAnswer
 from manciple.wire import codec
 from manciple.wire.machinery import DeleteOptions
-from manciple.wire.registry import Kind, Served, registry
+from manciple.wire.registry import Kind, Projection, Served, registry
 
 #: Where the API lives; everything else is pages.
 URLCONF = "manciple.api.urls"
@@ -72,16 +72,17 @@ def answer_api_first(get_response: GetResponse) -> GetResponse:
 
 
 def _names_a_resource(path: str) -> bool:
-    """Whether the path is that of a kind in the store, as nearly all are: then no pattern need be tried."""
+    """Whether the path is that of a kind of our own, as nearly all are: then no pattern need be tried."""
     if not path.startswith(_RESOURCES) or "//" in path:
         return False
     where = requests.parse_path(path)
-    return where is not None and registry.served(where.group, where.version, where.plural) is not None
+    return where is not None and registry.is_own(where.group, where.version, where.plural)
 
 
 #: Kinds whose DELETE answers a Status once the object is gone; the others answer the object (ReturnDeletedObject).
 ANSWERED_BY_STATUS = frozenset(
     {
+        "customresourcedefinitions.apiextensions.k8s.io",
         "namespaces",
         "nodes",
         "events",
@@ -148,6 +149,8 @@ class ResourceView(ApiView):
             raise unknown_path()
         if not _known_subresource(path, served):
             raise unknown_path(f"{path.plural}/{path.subresource}")
+        if served.kind.deprecation:
+            hooks.warn(served.kind.deprecation)
         self.where: ResourcePath = path
         self.served: Served = served
 
@@ -164,6 +167,9 @@ class ResourceView(ApiView):
             raise unsupported_method()  # a stream is answered before it comes here
         if not self.where.name:
             return self._list(form)
+        if self._projection:
+            shown = projections.read(self.served, self.where, self._projection)
+            return document_answer(shown, pretty=form.pretty)
         stored = verbs.get(
             self.kind,
             namespace=self.where.namespace,
@@ -181,6 +187,8 @@ class ResourceView(ApiView):
         below = subresources.find(self.kind, self.where.subresource)
         if isinstance(below, Connected):
             return self._connect(request, below)
+        if self.kind.is_open and self.kind.namespaced and not self.where.namespace:
+            raise unknown_path()
         if self.where.name or (self.kind.namespaced and not self.where.namespace):
             raise unsupported_method()
         self._need_verb("create")
@@ -212,6 +220,8 @@ class ResourceView(ApiView):
         self._need_object("update")
         form = _form(self.http)
         wanted = requests.write_options(self.http.GET, operation="Update")
+        if self._projection:
+            return self._project(request, lambda _shown: projections.body(body_of(self.http), request), wanted)
         decoded = self._decoded(request, wanted.strictness)
         written = verbs.update(
             self.kind,
@@ -232,6 +242,8 @@ class ResourceView(ApiView):
         applying = media == patches.APPLY_PATCH
         wanted = requests.write_options(self.http.GET, operation="Patch", applies=applying)
         identity, body = identity_of(request), body_of(self.http)
+        if self._projection:
+            return self._project(request, projections.patch(body, media=media), wanted)
         if applying:
             applied = patches.apply(self.served, self.where, body, identity=identity, options=wanted)
             code = 201 if applied.written.created else 200
@@ -248,6 +260,21 @@ class ResourceView(ApiView):
             dry_run=wanted.dry_run,
         )
         return self._object(written.object, form, warnings=patch.warnings)
+
+    @property
+    def _projection(self) -> Projection | None:
+        return self.kind.projections.get(self.where.subresource)
+
+    def _project(self, request: Request, change: projections.Change, wanted: requests.WriteOptions) -> HttpResponse:
+        written = projections.write(
+            self.served,
+            self.where,
+            change,
+            identity=identity_of(request),
+            manager=_manager(self.http, wanted),
+            dry_run=wanted.dry_run,
+        )
+        return document_answer(written)
 
     def delete(self, request: Request, **_: Any) -> HttpResponse:
         across = self.kind.namespaced and not self.where.namespace
@@ -270,7 +297,7 @@ class ResourceView(ApiView):
         return self._deleted(deletion, wanted, form)
 
     def _deleted(self, deletion: DeletionAnswer, wanted: DeleteOptions, form: Form) -> HttpResponse:
-        if deletion.gone and self.kind.resource in ANSWERED_BY_STATUS:
+        if deletion.gone and (self.kind.is_open or self.kind.resource in ANSWERED_BY_STATUS):
             return _finished(_deleted_status(self.kind, deletion.object), form)
         # Upstream: 202 tells a client that asked for orphanDependents=false that the deletion is still under way.
         code = 202 if not deletion.gone and wanted.orphan_dependents is False else 200
@@ -337,7 +364,7 @@ def _deleted_status(kind: Kind, obj: Any) -> str:
 
 def _known_subresource(path: ResourcePath, served: Served) -> bool:
     name = path.subresource
-    if not name or name in served.kind.subresources:
+    if not name or name in served.kind.subresources or name in served.kind.projections:
         return True
     return subresources.find(served.kind, name) is not None
 

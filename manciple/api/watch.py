@@ -20,6 +20,7 @@ import time
 from collections.abc import AsyncIterator, Coroutine, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import orjson
@@ -139,7 +140,7 @@ async def watch(scope: Scope, receive: Receive, send: Send) -> None:
     """The ASGI application of all watches."""
     try:
         admission = await admitted(scope)
-        request = read_request(scope)
+        request = await in_reader(partial(read_request, scope))
         hub = Hub.of_running_loop()
         hub.check_watches(admission.identity)
         watcher, position = await hub.join(request.selection.resource, owner=admission.identity.name)

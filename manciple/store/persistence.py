@@ -82,12 +82,7 @@ def owner_key(kind: Kind, dependent: ApiObject, owner: OwnerReference) -> Key | 
 def _owner_kind(owner: OwnerReference) -> Kind | None:
     """The kind of an owner, under whichever of its served versions the reference names it."""
     group, _, version = owner.api_version.rpartition("/")
-    for kind in registry:
-        if (kind.group, kind.kind) == (group, owner.kind) and (
-            version == kind.version or version in kind.served_versions
-        ):
-            return kind
-    return None
+    return registry.of_kind(group, version, owner.kind)
 
 
 def _living(uids: Iterable[str]) -> dict[str, Key]:

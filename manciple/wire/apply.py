@@ -22,7 +22,6 @@ from typing import Any
 from msgspec import structs
 
 from manciple.wire import codec, field_sets
-from manciple.wire.base import Value
 from manciple.wire.errors import BadRequest, Conflict
 from manciple.wire.field_sets import FieldSet, Path, Splitting
 from manciple.wire.registry import Kind
@@ -99,7 +98,7 @@ def apply_patch(
     *,
     manager: Manager,
     force: bool,
-    type_: type[Value],
+    shape: Splitting,
     now: str,
     unowned: FieldSet = frozenset(),
 ) -> Document:
@@ -110,7 +109,7 @@ def apply_patch(
     """
     if applied.get("metadata", {}).get("managedFields"):
         raise BadRequest("metadata.managedFields must be nil")
-    shape, before = field_sets.struct(type_), live or {}
+    before = live or {}
     wanted = _owned(field_sets.of_document(applied, shape), unowned)
     ownerships = ownerships_of(before)
     mine = _of_manager(ownerships, manager)
@@ -132,12 +131,12 @@ def track_update(
     after: Document,
     *,
     manager: Manager,
-    type_: type[Value],
+    shape: Splitting,
     now: str,
     unowned: FieldSet = frozenset(),
 ) -> Document:
     """`after` with the managedFields of a create, update or patch: `manager` owns what it changed, nobody else does."""
-    shape, old = field_sets.struct(type_), before or {}
+    old = before or {}
     changed = _owned(_changed(old, after, shape), unowned)
     present = _owned(field_sets.of_document(after, shape), unowned)
     removed = _owned(field_sets.of_document(old, shape), unowned) - present
@@ -215,7 +214,7 @@ def _restricted(applied: Document, unowned: FieldSet, shape: Splitting) -> Docum
 
 def _merged(live: Any, applied: Any, shape: Splitting) -> Any:
     """Structs and maps are merged, keyed lists by key and sets by value, in the live order; the rest is replaced."""
-    if shape.kind in ("struct", "map") and isinstance(live, dict) and isinstance(applied, dict):
+    if shape.kind in ("struct", "map", "deduced") and isinstance(live, dict) and isinstance(applied, dict):
         return {
             **live,
             **{
@@ -319,6 +318,11 @@ _STATUS: FieldSet = frozenset({("f:status",)})
 _ALL_BUT_STATUS: FieldSet = frozenset({("f:metadata",), ("f:spec",)})
 
 
+def splitting_of(kind: Kind) -> Splitting:
+    """What is one field of the kind's documents."""
+    return kind.splitting or field_sets.struct(kind.type)
+
+
 def unowned_of(kind: Kind, subresource: str) -> FieldSet:
     """The fields that a write through this path leaves alone."""
     if subresource == "status":
@@ -337,7 +341,7 @@ def tracked(kind: Kind, new: Any, old: Any, *, manager: str, subresource: str, n
         codec.to_builtins(old),
         codec.to_builtins(new),
         manager=Manager(name=manager, operation="Update", api_version=kind.api_version, subresource=subresource),
-        type_=kind.type,
+        shape=splitting_of(kind),
         now=now,
         unowned=unowned_of(kind, subresource),
     )
@@ -362,7 +366,7 @@ def with_managed_fields(kind: Kind, live: dict[str, Any], *, manager: str) -> di
         own,
         live,
         manager=Manager(name=BEFORE_FIRST_APPLY, operation="Update", api_version=kind.api_version),
-        type_=kind.type,
+        shape=splitting_of(kind),
         now=live["metadata"].get("creationTimestamp", ""),
         unowned=frozenset({("f:status",), ("f:metadata", "f:annotations", f"f:{LAST_APPLIED}")}),
     )

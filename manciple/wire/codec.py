@@ -31,10 +31,20 @@ from typing import Any, Literal, TypeVar, cast
 import msgspec
 from msgspec import inspect, structs
 
-from manciple.wire import documents, protobuf
-from manciple.wire.base import ApiObject, Declaration, Shape, Value, declarations, shape_of, time_text
+from manciple.wire import documents, json_schema, protobuf
+from manciple.wire.base import (
+    ApiObject,
+    Declaration,
+    ObjectMeta,
+    OpenObject,
+    Shape,
+    Value,
+    declarations,
+    shape_of,
+    time_text,
+)
 from manciple.wire.documents import RepeatedKeys
-from manciple.wire.errors import BadRequest
+from manciple.wire.errors import BadRequest, Invalid, UnsupportedMediaType, invalid
 from manciple.wire.quantity import Quantity
 from manciple.wire.registry import Kind
 
@@ -66,6 +76,8 @@ def decode(kind: Kind, body: bytes, *, content_type: str, strictness: Strictness
     if documents.media_type(content_type) == PROTOBUF_MEDIA:
         envelope = protobuf.read_envelope(body)
         if envelope.content_type not in documents.JSON_MEDIA:
+            if kind.is_open or kind.without_protobuf:
+                raise UnsupportedMediaType(f"{kind.kind} objects are read as JSON or YAML, not as protobuf")
             _check_identity(kind, envelope.api_version, envelope.kind)
             return Decoded(_identified(kind, protobuf.decode(kind.type, envelope.raw)))
         body, content_type = envelope.raw, envelope.content_type
@@ -90,8 +102,14 @@ def read_protobuf(type_: type[ApiObject], body: bytes) -> Any:
 def decode_document(kind: Kind, document: Any, *, strictness: Strictness) -> Decoded:
     """The object in a document of builtins. Raises: BadRequest."""
     head = document if isinstance(document, dict) else {}
+    if kind.is_open and head.get("kind", kind.kind) != kind.kind:
+        wrong = invalid("kind", head["kind"], f"must be {kind.kind}")
+        named = head["metadata"].get("name", "") if isinstance(head.get("metadata"), dict) else ""
+        raise Invalid.of(kind=str(head["kind"]), group=kind.group, name=str(named), errors=[wrong])
     _check_identity(kind, head.get("apiVersion"), head.get("kind"))
     prefix = f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}'
+    if kind.is_open:
+        return _decode_open(kind, document, strictness=strictness, prefix=prefix)
     value, warnings = _decode_checked(kind.type, document, strictness=strictness, prefix=prefix)
     return Decoded(_identified(kind, value), warnings)
 
@@ -127,23 +145,38 @@ def decode_value(type_: type[V], raw: Any) -> V:
 
     Raises: BadRequest that names the path and what was expected there.
     """
+    if type_ is OpenObject:
+        return cast("V", _open_object(dict(raw)))
     name = getattr(type_, "__name__", str(type_))
     return _decode_checked(type_, raw, strictness="Ignore", prefix=f"the document cannot be handled as a {name}")[0]
 
 
+def decode_fitted(kind: Kind, raw: dict[str, Any]) -> Any:
+    """Builtins that were put together from several documents as an object of `kind`. Raises: BadRequest."""
+    obj = decode_value(kind.type, raw)
+    if kind.fit is None:
+        return obj
+    return structs.replace(obj, content=kind.fit(cast("OpenObject", obj).content, Findings()))
+
+
 def decode_text(type_: type[V], text: str | bytes) -> V:
     """A document that we encoded ourselves. Raises: msgspec.ValidationError for one that we cannot have written."""
+    if type_ is OpenObject:
+        return cast("V", _open_object(_decoder(dict).decode(text)))
     return cast("V", _decoder(cast("Any", type_)).decode(text))
 
 
 def encode(obj: Any) -> bytes:
     """Compact JSON of a value."""
+    if type(obj) is OpenObject:
+        head = {"apiVersion": obj.api_version, "kind": obj.kind, "metadata": obj.metadata}
+        return _encoder.encode(head | obj.content)
     return _encoder.encode(obj)
 
 
 def to_builtins(obj: Any) -> dict[str, Any]:
     """A value as the dicts and lists that its JSON stands for."""
-    return cast("dict[str, Any]", msgspec.json.decode(_encoder.encode(obj)))
+    return cast("dict[str, Any]", msgspec.json.decode(encode(obj)))
 
 
 _encoder = msgspec.json.Encoder()
@@ -191,6 +224,55 @@ def _decode_checked(type_: type[V], document: Any, *, strictness: Strictness, pr
     except msgspec.ValidationError as error:
         raise BadRequest(f"{prefix}: {_in_words(str(error))}") from error
     return value, tuple(findings.strict) if strictness == "Warn" else ()
+
+
+def _open_object(document: dict[str, Any]) -> OpenObject:
+    """Takes the members of the head out of `document`, which is the content then. Raises: BadRequest."""
+    head = {"api_version": document.pop("apiVersion", ""), "kind": document.pop("kind", "")}
+    metadata = decode_value(ObjectMeta, document.pop("metadata", None) or {})
+    return OpenObject(**head, metadata=metadata, content=document)
+
+
+def _decode_open(kind: Kind, document: Any, *, strictness: Strictness, prefix: str) -> Decoded:
+    """A document whose content no type declares: `kind.fit` says what may stand in it. Raises: BadRequest."""
+    findings = Findings()
+    if not isinstance(document, dict):
+        findings.mismatch(document, "", kind.kind)
+    elif not document.get("kind"):
+        raise BadRequest(f"the object provided is unrecognized (must be of type {kind.kind}): Object 'Kind' is missing")
+    else:
+        rest = {key: item for key, item in document.items() if key not in ("apiVersion", "kind", "metadata")}
+        _report_repeated(document, "", findings)
+        metadata = normalize(ObjectMeta, document.get("metadata") or {}, nested := Findings())
+        findings.wrong += nested.wrong
+        findings.strict += [one.replace('field "', 'field "metadata.', 1) for one in nested.strict]
+        content = {key: as_go_reads(item, key, findings) for key, item in rest.items()}
+        content = kind.fit(content, findings) if kind.fit else content
+    strictly = findings.strict if strictness == "Strict" else []
+    told = [f"strict decoding error: {', '.join(strictly)}"] if strictly else []
+    if findings.wrong or told:
+        raise BadRequest(f"{prefix}: {', '.join([*findings.wrong, *told])}")
+    try:
+        value = OpenObject(metadata=msgspec.convert(metadata, ObjectMeta), content=content)
+    except msgspec.ValidationError as error:
+        raise BadRequest(f"{prefix}: {_in_words(str(error))}") from error
+    return Decoded(_identified(kind, value), tuple(findings.strict) if strictness == "Warn" else ())
+
+
+#: From here on a number of 64 bits has no exact whole value of its own.
+_WHOLE = 2**63
+
+
+def as_go_reads(raw: Any, path: str, findings: Findings) -> Any:
+    """Builtins without what only JSON's text tells apart: 1.0 is 1; keys that stand twice are reported."""
+    if isinstance(raw, dict):
+        _report_repeated(raw, path, findings)
+        return {key: as_go_reads(item, _join(path, key), findings) for key, item in raw.items()}
+    if isinstance(raw, list):
+        return [as_go_reads(item, f"{path}[{at}]", findings) for at, item in enumerate(raw)]
+    if isinstance(raw, float) and raw.is_integer() and abs(raw) < _WHOLE:
+        return int(raw)
+    return raw
 
 
 def _in_words(message: str) -> str:
@@ -402,4 +484,5 @@ _SCALARS: dict[str, Normalizer] = {
     "quantity": _quantity,
     "time": _time(micro=False),
     "microTime": _time(micro=True),
+    "jsonSchema": json_schema.normalize,
 }

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Container, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from manciple.wire.base import MERGE_SCALARS, Declaration, Value, declarations_by_name
+from manciple.wire.base import EMPTY, MERGE_SCALARS, Declaration, Value, declarations_by_name
 
 Path = tuple[str, ...]
 FieldSet = frozenset[Path]
@@ -28,17 +28,24 @@ _KEY_DEFAULTS = {"protocol": "TCP"}
 class Splitting:
     """How a value is split into fields.
 
-    kind: "struct" of a type's fields, "map" of elements, "keyed" list, "set" of scalars, or "atomic": one field.
+    kind: "struct" of a type's fields, "map" of elements, "keyed" list, "set" of scalars, "atomic": one field, or
+    "deduced" from the value: objects are split, all else is one field.
     """
 
-    kind: Literal["struct", "map", "keyed", "set", "atomic"]
+    kind: Literal["struct", "map", "keyed", "set", "atomic", "deduced"]
     type: type[Value] | None = None
     #: of maps and keyed lists: the shape of their elements
     element: Splitting | None = None
     keys: tuple[str, ...] = ()
+    #: of a struct whose fields no type declares: the shape of each, and in `element` that of all others
+    members: Mapping[str, Splitting] = field(default_factory=dict)
+    #: of keyed lists: what keys are that an element leaves out
+    key_defaults: Mapping[str, Any] = field(default_factory=dict)
 
 
 ATOMIC = Splitting("atomic")
+DEDUCED = Splitting("deduced")
+_OBJECTS = ("struct", "map", "deduced")
 
 
 def struct(type_: type[Value]) -> Splitting:
@@ -47,8 +54,12 @@ def struct(type_: type[Value]) -> Splitting:
 
 def member(shape: Splitting, name: str) -> Splitting:
     """The shape of a member of a struct or map; unknown ones are atomic."""
+    if shape.kind == "deduced":
+        return shape
     if shape.kind == "map" and shape.element is not None:
         return shape.element
+    if shape.kind == "struct" and shape.type is None:
+        return shape.members.get(name) or shape.element or ATOMIC
     declared = declarations_by_name(shape.type).get(name) if shape.kind == "struct" and shape.type is not None else None
     return _declared_shape(declared) if declared is not None else ATOMIC
 
@@ -71,9 +82,9 @@ def field_element(name: str) -> str:
     return f"f:{name}"
 
 
-def key_element(item: Mapping[str, Any], keys: Iterable[str]) -> str:
+def key_element(item: Mapping[str, Any], keys: Iterable[str], defaults: Mapping[str, Any] = EMPTY) -> str:
     """The path element of a keyed list's item: its key members, sorted, as compact JSON."""
-    values = {key: item.get(key, _KEY_DEFAULTS.get(key)) for key in sorted(keys)}
+    values = {key: item.get(key, defaults.get(key, _KEY_DEFAULTS.get(key))) for key in sorted(keys)}
     return f"k:{_compact({key: value for key, value in values.items() if value is not None})}"
 
 
@@ -103,13 +114,13 @@ def _shown_element(element: str) -> str:
 
 def children(value: Any, shape: Splitting) -> Iterator[tuple[str, Any, Splitting]]:
     """(path element, value, shape) of each part of a value that is split; nothing for one that is a field itself."""
-    if shape.kind in ("struct", "map") and isinstance(value, dict):
+    if shape.kind in _OBJECTS and isinstance(value, dict):
         for name, item in value.items():
             yield field_element(name), item, member(shape, name)
     elif shape.kind == "keyed" and isinstance(value, list):
         for item in value:
             if isinstance(item, dict):
-                yield key_element(item, shape.keys), item, shape.element or ATOMIC
+                yield key_element(item, shape.keys, shape.key_defaults), item, shape.element or ATOMIC
     elif shape.kind == "set" and isinstance(value, list):
         for item in value:
             yield value_element(item), item, ATOMIC
@@ -117,7 +128,7 @@ def children(value: Any, shape: Splitting) -> Iterator[tuple[str, Any, Splitting
 
 def is_split(value: Any, shape: Splitting) -> bool:
     """Whether a value consists of fields of its own; an empty one is a field itself."""
-    if shape.kind in ("struct", "map"):
+    if shape.kind in _OBJECTS:
         return isinstance(value, dict) and bool(value)
     return shape.kind in ("keyed", "set") and isinstance(value, list) and bool(value)
 
@@ -150,7 +161,7 @@ def _collect(found: dict[Path, Any], value: Any, shape: Splitting, path: Path) -
 
 
 def without_all(value: Any, shape: Splitting, paths: Container[Path], path: Path = ()) -> Any:
-    """A copy of `value` without the fields at `paths`."""
+    """A copy of `value` without the fields at `paths`, and without members of which nothing is left then."""
     if not is_split(value, shape):
         return value
     kept = [
@@ -158,7 +169,10 @@ def without_all(value: Any, shape: Splitting, paths: Container[Path], path: Path
         for element, item, item_shape in children(value, shape)
         if (*path, element) not in paths
     ]
-    return {element[2:]: item for element, item in kept} if isinstance(value, dict) else [item for _, item in kept]
+    if isinstance(value, list):
+        return [item for _, item in kept]
+    named = ((element[2:], item) for element, item in kept)
+    return {name: item for name, item in named if item or item == value[name]}
 
 
 def without(value: Any, shape: Splitting, path: Path) -> Any:

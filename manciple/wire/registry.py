@@ -12,12 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Protocol
 
 import orjson
 
-from manciple.wire.base import ApiObject
+from manciple.wire.base import ApiObject, OpenObject
 from manciple.wire.errors import FieldError
+from manciple.wire.field_sets import Splitting
 
 #: What clients may do with the objects of a kind, in the order in which discovery lists it.
 VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
@@ -54,17 +56,34 @@ class Subresource:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Projection:
+    """A subresource that is a document of another kind, made of parts of the object, and written back into them."""
+
+    name: str
+    group: str
+    version: str
+    kind: str
+    #: the stored object -> the document
+    read: Callable[[Any], dict[str, Any]]
+    #: (the stored object, the document as it shall be) -> the object. Raises: ApiError.
+    write: Callable[[Any, dict[str, Any]], Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Conversion:
     """How documents of another served version become those of the storage version, and back.
 
-    Both take and return a whole object as builtins (apiVersion included) and leave their argument as it is. Fields
-    that they do not know pass through untouched, so that strict decoding still names them.
+    Both take and return a whole object as builtins (apiVersion included); `to_storage` leaves its argument as it is,
+    `from_storage` may make use of it. Fields that they do not know pass through untouched, so that strict decoding
+    still names them.
     """
 
     to_storage: Callable[[dict[str, Any]], dict[str, Any]]
     from_storage: Callable[[dict[str, Any]], dict[str, Any]]
     #: the type whose field numbers protobuf bodies of the version have; None where they are those of the stored version
     type: type[ApiObject] | None = None
+    #: documents that were stored after this revision are answered as they are; None where none is
+    verbatim_after: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,9 +128,34 @@ class Kind:
     api_version: str = field(init=False)
     #: `plural.group`, as error messages and the store name it: "pods", "resourceclaims.resource.k8s.io"
     resource: str = field(init=False)
+    #: whether no type declares what the objects hold
+    is_open: bool = field(init=False)
+    #: of a kind that no type declares: (the content, what is found wrong with it: `codec.Findings`) -> the content as
+    #: it may be: without unknown fields, with defaults
+    fit: Callable[[dict[str, Any], Any], dict[str, Any]] | None = None
+    #: the same without defaults, for a document that says only some of an object; told of what it drops
+    prune: Callable[[dict[str, Any], Callable[[str], None]], dict[str, Any]] | None = None
+    #: what server-side apply takes for one field; None where the type says so
+    splitting: Splitting | None = None
+    #: how OpenAPI describes the content, in its version 3 and in its version 2; None where the type says so
+    schema: tuple[Mapping[str, Any], Mapping[str, Any]] | None = None
+    #: a part of the object that is served as another document: "scale"
+    projections: Mapping[str, Projection] = field(default_factory=dict)
+    #: the plural in words where it is not KIND with List behind it
+    list_kind: str = ""
+    #: bodies in protobuf are not read: the type has no field numbers
+    without_protobuf: bool = False
+    #: what every client is warned of who uses the version
+    deprecation: str = ""
+
+    @property
+    def listed_as(self) -> str:
+        """The kind of its lists."""
+        return self.list_kind or f"{self.kind}List"
 
     def __post_init__(self) -> None:
         """Every write of an object asks for these a dozen times."""
+        object.__setattr__(self, "is_open", self.type is OpenObject)
         object.__setattr__(self, "api_version", f"{self.group}/{self.version}" if self.group else self.version)
         object.__setattr__(self, "resource", f"{self.plural}.{self.group}" if self.group else self.plural)
 
@@ -133,9 +177,11 @@ class Served:
         """The type whose field numbers the version's protobuf bodies have."""
         return (self.conversion and self.conversion.type) or self.kind.type
 
-    def text(self, stored_text: str) -> str:
-        """A stored document's text as this version answers it."""
+    def text(self, stored_text: str, revision: int = 0) -> str:
+        """A stored document's text as this version answers it. revision: of the document, where it is known."""
         if self.conversion is None:
+            return stored_text
+        if self.conversion.verbatim_after is not None and revision > self.conversion.verbatim_after:
             return stored_text
         return orjson.dumps(self.conversion.from_storage(orjson.loads(stored_text))).decode()
 
@@ -155,13 +201,32 @@ def versions_of(kind: Kind) -> Iterator[Served]:
         yield Served(kind, version, conversion)
 
 
+class Added(Protocol):
+    """Kinds that come and go while the process runs. What it gives is never changed, only replaced."""
+
+    #: different whenever anything is
+    edition: int
+    by_resource: Mapping[str, Kind]
+    #: (group, version, plural) -> what is served there, in the order in which clients prefer the versions of a group
+    served: Mapping[tuple[str, str, str], Served]
+
+
+class Nothing:
+    """No kinds were added."""
+
+    edition = 0
+    by_resource: Mapping[str, Kind] = MappingProxyType({})
+    served: Mapping[tuple[str, str, str], Served] = MappingProxyType({})
+
+
 class Registry:
-    """The kinds of one process, in the order of registration."""
+    """The kinds of one process, in the order of registration, and behind them those that were added (`extend`)."""
 
     def __init__(self) -> None:
         self._by_resource: dict[str, Kind] = {}
         self._by_gvr: dict[tuple[str, str, str], Kind] = {}
         self._served: dict[tuple[str, str, str], Served] = {}
+        self._added: Callable[[bool], Added] = lambda _surely: Nothing()
 
     def register(self, kind: Kind) -> None:
         """Add `kind`. Raises: ValueError when its resource is registered already by another declaration."""
@@ -173,9 +238,20 @@ class Registry:
         for served in versions_of(kind):
             self._served[(kind.group, served.version, kind.plural)] = served
 
+    def extend(self, added: Callable[[bool], Added]) -> None:
+        """Serve what `added` gives besides what is registered. It is asked whenever that matters, and told whether
+        only the newest answer will do.
+        """
+        self._added = added
+
+    def added(self) -> Added:
+        """The kinds that came while the process runs."""
+        return self._added(False)
+
     def by_resource(self, resource: str) -> Kind:
         """Raises: KeyError for a resource that nobody registered."""
-        return self._by_resource[resource]
+        known = self._by_resource.get(resource) or self._added(False).by_resource.get(resource)
+        return known or self._added(True).by_resource[resource]
 
     def find(self, group: str, version: str, plural: str) -> Kind | None:
         return self._by_gvr.get((group, version, plural))
@@ -186,27 +262,56 @@ class Registry:
 
     def served(self, group: str, version: str, plural: str) -> Served | None:
         """What is served at GROUP/VERSION/PLURAL."""
-        found = self._served.get((group, version, plural))
-        return found if found is None or found.kind.is_served() else None
+        place = (group, version, plural)
+        found = self._served.get(place)
+        if found is not None:
+            return found if found.kind.is_served() else None
+        return self._added(False).served.get(place) or self._added(True).served.get(place)
+
+    def of_kind(self, group: str, version: str, kind: str) -> Kind | None:
+        """By group and kind, under whichever of its served versions `version` is."""
+        wanted = (group, version, kind)
+        return (
+            _named(self._by_resource, wanted)
+            or _named(self._added(False).by_resource, wanted)
+            or _named(self._added(True).by_resource, wanted)
+        )
+
+    def is_own(self, group: str, version: str, plural: str) -> bool:
+        """Whether a kind of the server's own is served there; nobody is asked for what was added."""
+        return (group, version, plural) in self._served
 
     def in_version(self, group: str, version: str) -> Iterator[Served]:
         """Everything served in one API version, in the order of registration."""
-        for kind in self:
+        for kind in self._by_resource.values():
             if kind.group == group and kind.is_served():
                 yield from (served for served in versions_of(kind) if served.version == version)
+        for place, served in self._added(False).served.items():
+            if place[:2] == (group, version):
+                yield served
 
     def groups(self) -> dict[str, tuple[str, ...]]:
         """Every API group ("" is core) and its versions, the preferred one first."""
-        served = [kind for kind in self if kind.is_served()]
+        served = [kind for kind in self._by_resource.values() if kind.is_served()]
         found: dict[str, dict[str, None]] = {kind.group: {} for kind in served}
         for kind in served:
             found[kind.group][kind.version] = None
         for kind in served:
             found[kind.group].update(dict.fromkeys(kind.served_versions))
+        for group, version, _plural in self._added(False).served:
+            found.setdefault(group, {})[version] = None
         return {group: tuple(versions) for group, versions in found.items()}
 
     def __iter__(self) -> Iterator[Kind]:
-        return iter(self._by_resource.values())
+        return iter((*self._by_resource.values(), *self._added(False).by_resource.values()))
+
+
+def _named(kinds: Mapping[str, Kind], wanted: tuple[str, str, str]) -> Kind | None:
+    group, version, name = wanted
+    for kind in kinds.values():
+        if (kind.group, kind.kind) == (group, name) and (version == kind.version or version in kind.served_versions):
+            return kind
+    return None
 
 
 #: The registry of this process. Filled by AppConfig.ready() only.

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from inspect import cleandoc
@@ -35,6 +35,7 @@ Dialect = Literal["v2", "v3"]
 META = "io.k8s.apimachinery.pkg.apis.meta.v1"
 _QUANTITY = "io.k8s.apimachinery.pkg.api.resource.Quantity"
 _INT_OR_STRING = "io.k8s.apimachinery.pkg.util.intstr.IntOrString"
+_JSON_SCHEMA = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps"
 _RAW_EXTENSION = "io.k8s.apimachinery.pkg.runtime.RawExtension"
 
 #: The schema that stands for each encoding.
@@ -46,6 +47,7 @@ _ENCODED = MappingProxyType(
         "intOrString": _INT_OR_STRING,
         "raw": _RAW_EXTENSION,
         "fieldsV1": f"{META}.FieldsV1",
+        "jsonSchema": _JSON_SCHEMA,
     }
 )
 
@@ -54,6 +56,7 @@ _FIXED: MappingProxyType[str, Schema] = MappingProxyType(
     {
         _QUANTITY: {"description": "An amount, exact, with an optional suffix: 1.5Gi, 500m, 2e3.", "type": "string"},
         _INT_OR_STRING: {"description": "A number or a name.", "type": "string", "format": "int-or-string"},
+        _JSON_SCHEMA: {"description": "A JSON Schema, as far as structural schemas go.", "type": "object"},
         _RAW_EXTENSION: {"description": "Any JSON object.", "type": "object"},
         f"{META}.Time": {"description": "RFC 3339, in UTC.", "type": "string", "format": "date-time"},
         f"{META}.MicroTime": {
@@ -84,6 +87,13 @@ _HEAD = MappingProxyType(
 )
 
 
+def kind_name(group: str, version: str, kind: str, *, is_open: bool = False) -> str:
+    """How OpenAPI calls a kind. is_open: no type declares it."""
+    if is_open:
+        return ".".join((*reversed(group.split(".")), version, kind))
+    return f"io.k8s.api.{group.partition('.')[0] or 'core'}.{version}.{kind}"
+
+
 @dataclass(frozen=True, slots=True)
 class ServedKind:
     """A kind under one of its versions. `type` may be that of another version with the same shape."""
@@ -92,11 +102,22 @@ class ServedKind:
     version: str
     kind: str
     type: type[ApiObject]
+    #: of a kind that no type declares: its schema, without its head
+    declared: Mapping[str, Any] | None = None
+    list_kind: str = ""
 
     @property
     def name(self) -> str:
-        """The schema's name: io.k8s.api.resource.v1.ResourceClaim."""
-        return f"io.k8s.api.{self.group.partition('.')[0] or 'core'}.{self.version}.{self.kind}"
+        """The schema's name: io.k8s.api.resource.v1.ResourceClaim; com.example.v1.Widget."""
+        return kind_name(self.group, self.version, self.kind, is_open=self.declared is not None)
+
+    @property
+    def list_name(self) -> str:
+        return kind_name(self.group, self.version, self.listed_as, is_open=self.declared is not None)
+
+    @property
+    def listed_as(self) -> str:
+        return self.list_kind or f"{self.kind}List"
 
     @property
     def identity(self) -> list[dict[str, str]]:
@@ -166,12 +187,10 @@ class _Collection:
         return dict(sorted(self._schemas.items()))
 
     def _add_kind(self, served: ServedKind) -> None:
-        self._schemas[served.name] = {
-            **self._object(served.type),
-            "x-kubernetes-group-version-kind": served.identity,
-        }
-        listed = f"{served.kind}List"
-        self._schemas[f"{served.name}List"] = {
+        described = self._object(served.type) if served.declared is None else self._open(served.declared)
+        self._schemas[served.name] = {**described, "x-kubernetes-group-version-kind": served.identity}
+        listed = served.listed_as
+        self._schemas[served.list_name] = {
             "description": f"A list of {served.kind} objects.",
             "type": "object",
             "required": ["items"],
@@ -183,6 +202,15 @@ class _Collection:
             },
             "x-kubernetes-group-version-kind": [{"group": served.group, "kind": listed, "version": served.version}],
         }
+
+    def _open(self, declared: Mapping[str, Any]) -> Schema:
+        """The schema with the head that all objects have."""
+        head = {
+            "apiVersion": {"description": _HEAD["api_version"], "type": "string"},
+            "kind": {"description": _HEAD["kind"], "type": "string"},
+            "metadata": self._described(self._reference(ObjectMeta), _HEAD["metadata"]),
+        }
+        return {**declared, "type": "object", "properties": {**head, **declared.get("properties", {})}}
 
     def _object(self, type_: type[Value]) -> Schema:
         texts = _descriptions(type_)

@@ -12,8 +12,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 #: Who folds modules of the way into one lowers it; what a pod's way newly does must find its room below it.
 MOST_MODULES = 90
-#: Asked at every step who it is, whether they may and whose turn it is, and noted that they did: subjects by
-#: themselves, which a reader of the way need not open.
+#: Asked at every step who it is, whether they may and whose turn it is, and noted that they did; which kinds were added
+#: beside those of the way: subjects by themselves, which a reader of the way need not open.
 APART = (
     *("manciple/access/", "manciple/admission/", "manciple/api/first_stage", "manciple/api/door", "claims/access/"),
     *("claims/kinds/security_", "nodeagent/runtimes/security.py"),
@@ -21,6 +21,7 @@ APART = (
     *("manciple/api/auditing", "manciple/audit/", "manciple/store/origins"),
     *("manciple/api/flow", "manciple/api/connections"),
     "inventory/kinds/gate",
+    "manciple/extensions/",
     *("manciple/telemetry/", "manciple/api/request_metrics", "manciple/store/log_metrics", "nodeagent/metrics"),
     *("scheduling/attempts", "scheduling/scheduler_metrics", "scheduling/controller_metrics"),
 )

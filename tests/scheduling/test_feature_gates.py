@@ -427,13 +427,13 @@ def test_schemas_are_those_of_the_kinds_that_are_found(gate: str) -> None:
     """Fields of features that are off stay in the schemas, as upstream."""
     kind = {"DRADeviceTaintRules": "DeviceTaintRule", "DRAResourcePoolStatus": "ResourcePoolStatusRequest"}[gate]
     for on in (True, False):
-        openapi.document.cache_clear()
+        openapi.renew()
         with gates.using(**{gate: on}):
             made = [openapi.document("resource.k8s.io", version) for version in ("v1alpha3", "v1")]
         texts = [b"" if one is None else one.content for one in made]
         assert (f'"io.k8s.api.resource.v1alpha3.{kind}"'.encode() in texts[0]) is on
         assert b"nodeAllocatableResources" in texts[1]
-    openapi.document.cache_clear()
+    openapi.renew()
 
 
 def test_a_version_of_which_nothing_is_left_is_not_found() -> None:

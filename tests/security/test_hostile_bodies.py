@@ -14,7 +14,7 @@ import pytest
 from claims.kinds.registration import POD
 from manciple.api import verbs
 from manciple.api.answers import BODY_LIMIT
-from manciple.wire import codec, patch, protobuf
+from manciple.wire import codec, field_sets, patch, protobuf
 from manciple.wire.apply import Manager, apply_patch, track_update
 from manciple.wire.documents import MAX_DEPTH, MAX_VALUES
 from manciple.wire.errors import ApiError, BadRequest, Invalid
@@ -154,15 +154,17 @@ ACCEPTED: dict[str, Callable[[], object]] = {
         {"metadata": {"annotations": {f"a{i}": "x" for i in range(20_000)}}},
         {"metadata": {"annotations": {f"a{i}": "y" for i in range(20_000)}}},
         manager=MANAGER,
-        type_=Namespace,
+        shape=field_sets.struct(Namespace),
         now=NOW,
     ),
     "fields that a manager gives up": lambda: apply_patch(
-        apply_patch(None, _annotated(20_000), manager=MANAGER, force=False, type_=Namespace, now=NOW),
+        apply_patch(
+            None, _annotated(20_000), manager=MANAGER, force=False, shape=field_sets.struct(Namespace), now=NOW
+        ),
         _annotated(1),
         manager=MANAGER,
         force=False,
-        type_=Namespace,
+        shape=field_sets.struct(Namespace),
         now=NOW,
     ),
     "blanks behind a selector": lambda: parse_label_selector("a in (b)" + " " * 500_000),

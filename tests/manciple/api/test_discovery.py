@@ -58,27 +58,6 @@ def test_resources_say_what_can_be_done_with_them(api: Api) -> None:
     assert "namespaces/finalize" in lines
 
 
-DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-
-
-def test_there_are_no_custom_resources_and_none_can_be_defined(api: Api) -> None:
-    (line,) = resources(api, "/apis/apiextensions.k8s.io/v1").values()
-    assert (line["name"], line["verbs"]) == ("customresourcedefinitions", ["get", "list", "watch"])
-    listed = api.get(DEFINITIONS).json
-    assert (listed["kind"], listed["items"]) == ("CustomResourceDefinitionList", [])
-    body = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": "a.b.c"}}
-    refusals = [
-        api.post(DEFINITIONS, body),
-        api.put(f"{DEFINITIONS}/a.b.c", body),
-        api.delete(f"{DEFINITIONS}/a.b.c"),
-        api.delete(DEFINITIONS),
-    ]
-    assert {answer.code for answer in refusals} == {405}
-    assert {answer.json["message"].partition(": ")[2] for answer in refusals} == {
-        "this server has no custom resources, so definitions of them cannot be created"
-    }
-
-
 def test_every_served_version_lists_its_resources(api: Api) -> None:
     for version in ("v1", "v1beta1", "v1beta2"):
         lines = resources(api, f"/apis/resource.k8s.io/{version}")
@@ -193,7 +172,7 @@ def test_groups_of_pods_are_there_while_their_gate_is_on(api: Api) -> None:
     at = "/apis/scheduling.k8s.io/v1alpha2"
     pods = f"{at}/namespaces/default/podgroups"
     assert [api.get(path).code for path in (at, pods, f"/openapi/v3{at}")] == [404, 404, 404]
-    openapi.document.cache_clear()
+    openapi.renew()
     try:
         with gates.using(GenericWorkload=True):
             assert list(resources(api, at)) == ["workloads", "podgroups", "podgroups/status"]
@@ -203,5 +182,5 @@ def test_groups_of_pods_are_there_while_their_gate_is_on(api: Api) -> None:
                 schemas
             )
     finally:
-        openapi.document.cache_clear()
+        openapi.renew()
     assert api.get(pods).code == 404

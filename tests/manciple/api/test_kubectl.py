@@ -285,9 +285,9 @@ spec: {driver: gpu.example.com}
 def _pools_may_be_asked_for() -> Iterator[None]:
     """What kubectl knows of kinds is made once a process; here features come and go."""
     with gates.using(DRAResourcePoolStatus=True):
-        openapi.document.cache_clear()
+        openapi.renew()
         yield
-    openapi.document.cache_clear()
+    openapi.renew()
 
 
 @pytest.mark.usefixtures("_pools_may_be_asked_for")

@@ -22,11 +22,11 @@ def apply(
     live: Document | None, wanted: Document, manager: Manager = ALICE, *, force: bool = False, **options: Any
 ) -> Document:
     now = options.pop("now", NOW)
-    return apply_patch(live, wanted, manager=manager, force=force, type_=Pod, now=now, **options)
+    return apply_patch(live, wanted, manager=manager, force=force, shape=field_sets.struct(Pod), now=now, **options)
 
 
 def update(before: Document | None, after: Document, manager: Manager = CHARLIE, now: str = NOW) -> Document:
-    return track_update(before, after, manager=manager, type_=Pod, now=now)
+    return track_update(before, after, manager=manager, shape=field_sets.struct(Pod), now=now)
 
 
 def labels(**values: str) -> Document:

@@ -1,0 +1,166 @@
+"""The definitions in effect: what a process serves besides its own kinds, and what definitions ask of writes.
+
+A follower keeps the kinds of all established definitions, compiled; the registry asks it (`Registry.extend`). A process
+that wrote or was told of a definition serves it from then on, and whoever asks for a kind that nobody knows makes it
+look at the log first: so no process says that a kind is not there which another one has accepted. Inside a transaction
+what was known before it is good enough: a rule sees to it there that nothing is created of a kind that is going.
+
+Names are given out inside the transaction that writes a definition, so two that want one name cannot both get it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, ClassVar
+
+from manciple.api.answers import unknown_path
+from manciple.extensions.definitions import ESTABLISHED, RESOURCE, CustomResourceDefinition
+from manciple.extensions.naming import NamesTaken, settled
+from manciple.extensions.serving import ServedDefinition, serve
+from manciple.extensions.versions import priority
+from manciple.store import hooks, transactions
+from manciple.store.follower import Follower, View
+from manciple.store.hooks import PolicyCache, Write
+from manciple.store.objects import Writer
+from manciple.store.records import Written
+from manciple.wire.base import ApiObject, timestamp
+from manciple.wire.errors import MethodNotAllowed
+from manciple.wire.registry import Added, Kind, Nothing, Served, registry
+
+#: Seconds for which a process trusts the announcements to tell it of definitions.
+TRUSTED = 1.0
+
+# What is served -------------------------------------------------------------------------------------------------------
+
+
+class DefinedKinds:
+    """The kinds of some definitions (`registry.Added`). Never changed."""
+
+    def __init__(self, edition: int, definitions: Iterable[ServedDefinition]) -> None:
+        known = tuple(definitions)
+        self.edition = edition
+        self.by_resource: Mapping[str, Kind] = {one.kind.resource: one.kind for one in known}
+        every = [served for one in known for served in one.served.values()]
+        every.sort(key=lambda served: (served.kind.group, priority(served.version), served.kind.plural))
+        self.served: Mapping[tuple[str, str, str], Served] = {
+            (served.kind.group, served.version, served.kind.plural): served for served in every
+        }
+
+
+class Established(View):
+    """The definitions that are served."""
+
+    resources: ClassVar[Sequence[str]] = (RESOURCE,)
+
+    def __init__(self) -> None:
+        self._served: dict[str, ServedDefinition] = {}
+        self.catalogue: Added = Nothing()
+
+    def fill(self, resource: str, objects: Iterable[ApiObject]) -> None:  # noqa: ARG002 - there is one
+        for definition in objects:
+            self._keep(definition)
+
+    def ready(self) -> None:
+        self._publish()
+
+    def apply(self, changes: Sequence[Written]) -> None:
+        for change in changes:
+            if change.type == "DELETED":
+                self._served.pop(change.object.metadata.name, None)
+            else:
+                self._keep(change.object)
+        self._publish()
+
+    def _keep(self, definition: Any) -> None:
+        if definition.holds(ESTABLISHED):
+            self._served[definition.metadata.name] = serve(definition)
+
+    def _publish(self) -> None:
+        _Known.editions += 1
+        self.catalogue = DefinedKinds(_Known.editions, [one for _, one in sorted(self._served.items())])
+
+
+class _Known:
+    """What this process found last, for those who may not ask the database."""
+
+    editions = 0
+    catalogue: Added = Nothing()
+
+
+FOLLOWER = Follower(Established)
+
+
+def added(surely: bool) -> Added:
+    """The kinds that definitions add. surely: what was known a moment ago will not do."""
+    if (transactions.is_open() and not surely and _Known.catalogue.edition) or _in_event_loop():
+        return _Known.catalogue
+    with FOLLOWER.view(within=0.0 if surely else TRUSTED) as established:
+        _Known.catalogue = established.catalogue
+        return established.catalogue
+
+
+def forget() -> None:
+    """The database of this process is another one from now on."""
+    _Known.catalogue = Nothing()
+
+
+def _in_event_loop() -> bool:
+    """There nobody may wait for the database; who has to know asks from a thread."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+# What definitions ask of writes ---------------------------------------------------------------------------------------
+
+
+def _by_name(definitions: tuple[CustomResourceDefinition, ...]) -> dict[str, CustomResourceDefinition]:
+    return {one.metadata.name: one for one in definitions}
+
+
+DEFINITIONS = PolicyCache[dict[str, CustomResourceDefinition]](RESOURCE, _by_name, nothing={})
+
+
+def register() -> None:
+    registry.extend(added)
+    hooks.register_rule(check_definition, operations={"CREATE"})
+    hooks.register_rule(give_names, operations={"CREATE", "UPDATE"}, resources={RESOURCE})
+
+
+def check_definition(writer: Writer, write: Write) -> None:
+    """Nothing is created of a kind that is gone or going. Raises: NotFound, MethodNotAllowed."""
+    if not write.kind.is_open:
+        return
+    definition = DEFINITIONS.of(writer).get(write.kind.resource)
+    if definition is None:
+        raise unknown_path()
+    if definition.metadata.deletion_timestamp:
+        raise MethodNotAllowed("create not allowed while custom resource definition is terminating", details={})
+
+
+def give_names(writer: Writer, write: Write) -> ApiObject | None:
+    """The definition with the names that it gets."""
+    if write.subresource:
+        return None
+    return name_given(writer, write.new)
+
+
+def name_given(writer: Writer, definition: CustomResourceDefinition) -> CustomResourceDefinition:
+    group = definition.spec.group
+    others = [
+        one.status.accepted_names
+        for name, one in DEFINITIONS.of(writer).items()
+        if one.spec.group == group and name != definition.metadata.name
+    ]
+    return settled(definition, _with_our_own(NamesTaken.by(others), group), now=timestamp(datetime.now(UTC)))
+
+
+def _with_our_own(taken: NamesTaken, group: str) -> NamesTaken:
+    """And the names of the kinds that the server has by itself."""
+    own = [kind for kind in registry if kind.group == group and not kind.is_open]
+    resources = {name for kind in own for name in (kind.plural, kind.singular, *kind.short_names) if name}
+    return NamesTaken(taken.resources | resources, taken.kinds | {kind.kind for kind in own})

@@ -1,0 +1,96 @@
+"""What becomes of a deleted definition: its objects go first, then it does; and names that came free are given out.
+
+Each turn deletes a bounded number of objects, in small transactions. Objects that finalizers hold keep their definition
+until these are taken off. Sources: apiextensions-apiserver/pkg/controller/{finalizer,status}.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from manciple.extensions.catalogue import name_given
+from manciple.extensions.definitions import (
+    CLEANUP_FINALIZER,
+    ESTABLISHED,
+    NAMES_ACCEPTED,
+    CustomResourceDefinition,
+)
+from manciple.extensions.registration import DEFINITION
+from manciple.extensions.serving import serve
+from manciple.store import objects
+from manciple.store.metadata import with_meta
+from manciple.wire import codec
+from manciple.wire.identity import controller
+from manciple.wire.registry import Kind
+
+#: Who writes (upstream: the API server itself).
+IDENTITY = controller("customresource-cleanup")
+#: Objects in one transaction, and in one turn.
+BATCH, MOST = 100, 1000
+
+
+def sweep(most: int = MOST) -> int:
+    """Returns how many objects were changed or deleted."""
+    found = [codec.decode_text(CustomResourceDefinition, item.text) for item in objects.list(DEFINITION).items]
+    done = 0
+    for definition in found:
+        if definition.metadata.deletion_timestamp:
+            done += _clean(definition, most - done)
+        elif not definition.holds(NAMES_ACCEPTED):
+            done += _name(definition)
+        if done >= most:
+            break
+    return done
+
+
+def _name(definition: CustomResourceDefinition) -> int:
+    """Names that its rivals have given up."""
+    with objects.writing(identity=IDENTITY) as writer:
+        current = writer.get(DEFINITION, "", definition.metadata.name)
+        if not isinstance(current, CustomResourceDefinition):
+            return 0
+        named = name_given(writer, current)
+        return int(writer.update(DEFINITION, named, subresource="status") is not current)
+
+
+def _clean(definition: CustomResourceDefinition, most: int) -> int:
+    done = _name(definition)  # says that it is going
+    if CLEANUP_FINALIZER not in definition.metadata.finalizers:
+        return done
+    kind = serve(definition).kind if definition.holds(ESTABLISHED) else None
+    while kind is not None and done < most:
+        deleted = _delete(kind)
+        if not deleted:
+            break
+        done += deleted
+    if kind is not None and objects.list(kind, limit=1).items:
+        return done
+    return done + _release(definition)
+
+
+def _delete(kind: Kind) -> int:
+    """How many objects of one batch were asked to go."""
+    page = objects.list(kind).items
+    batch = [item for item in page if not item.deleting][:BATCH]
+    if not batch:
+        return 0
+    with objects.writing(identity=IDENTITY) as writer:
+        writer.load(kind, [(item.namespace, item.name) for item in batch])
+        living = [item for item in batch if writer.get(kind, item.namespace, item.name) is not None]
+        for item in living:
+            writer.delete(kind, item.namespace, item.name)
+    return len(living)
+
+
+def _release(definition: CustomResourceDefinition) -> int:
+    """Let the definition go, once the transaction finds that nothing is left."""
+    with objects.writing(identity=IDENTITY) as writer:
+        current = writer.get(DEFINITION, "", definition.metadata.name)
+        if current is None or current.metadata.uid != definition.metadata.uid:
+            return 0
+        kind = serve(definition).kind if definition.holds(ESTABLISHED) else None
+        if kind is not None and objects.list(kind, limit=1).items:
+            return 0
+        kept = tuple(one for one in current.metadata.finalizers if one != CLEANUP_FINALIZER)
+        writer.update(DEFINITION, replace(with_meta(current, finalizers=kept)), subresource="finalize")
+    return 1

@@ -1,0 +1,228 @@
+"""apiextensions.k8s.io/v1 CustomResourceDefinition: its types, and how one is prepared. PURE.
+
+What may stand in one is `definition_rules`' business, what its schemas may say `schema_rules`'. Source:
+apiextensions-apiserver/pkg/apis/apiextensions/v1/types.go and pkg/registry/customresourcedefinition/strategy.go.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar
+
+from msgspec import field
+from msgspec.structs import replace
+
+from manciple.wire.base import (
+    ApiObject,
+    Condition,
+    Int32,
+    Int64,
+    Raw,
+    Value,
+    always,
+    pb,
+    status_metadata,
+)
+
+PACKAGE = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1"
+GROUP = "apiextensions.k8s.io"
+RESOURCE = f"customresourcedefinitions.{GROUP}"
+
+#: Keeps a deleted definition until none of its objects is left.
+CLEANUP_FINALIZER = "customresourcecleanup.apiextensions.k8s.io"
+ESTABLISHED, NAMES_ACCEPTED, TERMINATING = "Established", "NamesAccepted", "Terminating"
+#: Groups in which a definition needs Kubernetes' approval, and the annotation that tells of it.
+APPROVAL = "api-approved.kubernetes.io"
+APPROVED = "KubernetesAPIApprovalPolicyConformant"
+NAMESPACED = "Namespaced"
+
+
+class CustomResourceDefinitionNames(Value):
+    """plural: in addresses; the definition is named PLURAL.GROUP. singular: for kubectl. short_names: for kubectl.
+    kind: CamelCase. list_kind: of its lists. categories: groups of kinds that kubectl gets together, such as `all`.
+    """
+
+    plural: Annotated[str, pb(1)] = always("")
+    singular: Annotated[str, pb(2)] = ""
+    short_names: Annotated[tuple[str, ...], pb(3)] = ()
+    kind: Annotated[str, pb(4)] = always("")
+    list_kind: Annotated[str, pb(5)] = ""
+    categories: Annotated[tuple[str, ...], pb(6)] = ()
+
+
+class CustomResourceValidation(Value):
+    """open_apiv3_schema: what the objects may hold: a structural schema."""
+
+    open_apiv3_schema: Annotated[Raw, pb(1, encoding="jsonSchema")] = field(default=None, name="openAPIV3Schema")
+
+
+class CustomResourceSubresourceStatus(Value):
+    """The status is written through an address of its own. There is nothing to set."""
+
+
+class CustomResourceSubresourceScale(Value):
+    """spec_replicas_path: where the wanted number stands, below .spec. status_replicas_path: where the actual one
+    stands, below .status. label_selector_path: where a label selector stands as text.
+    """
+
+    spec_replicas_path: Annotated[str, pb(1)] = always("")
+    status_replicas_path: Annotated[str, pb(2)] = always("")
+    label_selector_path: Annotated[str | None, pb(3)] = None
+
+
+class CustomResourceSubresources(Value):
+    """status: served at .../status. scale: served at .../scale."""
+
+    status: Annotated[CustomResourceSubresourceStatus | None, pb(1)] = None
+    scale: Annotated[CustomResourceSubresourceScale | None, pb(2)] = None
+
+
+class CustomResourceColumnDefinition(Value):
+    """name: the head of the column. type: integer, number, string, boolean or date. format: of the type.
+    description: of the column. priority: above 0 it shows with -o wide only. json_path: where the value stands.
+    """
+
+    name: Annotated[str, pb(1)] = always("")
+    type: Annotated[str, pb(2)] = always("")
+    format: Annotated[str, pb(3)] = ""
+    description: Annotated[str, pb(4)] = ""
+    priority: Annotated[Int32, pb(5)] = 0
+    json_path: Annotated[str, pb(6)] = always("")
+
+
+class SelectableField(Value):
+    """json_path: of a field that field selectors may ask for."""
+
+    json_path: Annotated[str, pb(1)] = always("")
+
+
+class CustomResourceDefinitionVersion(Value):
+    """name: v1, v2beta1. served: whether the API serves it. storage: whether objects are stored in it; one is.
+    deprecated: whoever uses it is warned. deprecation_warning: with these words. schema: what objects may hold.
+    subresources: status and scale. additional_printer_columns: of `kubectl get`. selectable_fields: for field
+    selectors.
+    """
+
+    name: Annotated[str, pb(1)] = always("")
+    served: Annotated[bool, pb(2)] = always(False)
+    storage: Annotated[bool, pb(3)] = always(False)
+    deprecated: Annotated[bool, pb(7)] = False
+    deprecation_warning: Annotated[str | None, pb(8)] = None
+    schema: Annotated[CustomResourceValidation | None, pb(4)] = None
+    subresources: Annotated[CustomResourceSubresources | None, pb(5)] = None
+    additional_printer_columns: Annotated[tuple[CustomResourceColumnDefinition, ...], pb(6)] = ()
+    selectable_fields: Annotated[tuple[SelectableField, ...], pb(9)] = ()
+
+    @property
+    def open_schema(self) -> dict[str, Any] | None:
+        """The schema as a document; None where the version has none."""
+        found: dict[str, Any] | None = self.schema.open_apiv3_schema if self.schema else None
+        return found
+
+    @property
+    def has_status(self) -> bool:
+        return self.subresources is not None and self.subresources.status is not None
+
+
+class CustomResourceConversion(Value):
+    """strategy: None, which changes the apiVersion alone. webhook: is not served."""
+
+    strategy: Annotated[str, pb(1)] = always("")
+    webhook: Annotated[Raw, pb(2, encoding="raw")] = None
+
+
+class CustomResourceDefinitionSpec(Value):
+    """group: of the kind. names: of the kind. scope: Cluster or Namespaced. versions: those that are served or were.
+    conversion: between them. preserve_unknown_fields: must be false, or left out.
+    """
+
+    group: Annotated[str, pb(1)] = always("")
+    names: Annotated[CustomResourceDefinitionNames, pb(3)] = CustomResourceDefinitionNames()
+    scope: Annotated[str, pb(4)] = always("")
+    versions: Annotated[tuple[CustomResourceDefinitionVersion, ...], pb(7)] = ()
+    conversion: Annotated[CustomResourceConversion | None, pb(9)] = None
+    preserve_unknown_fields: Annotated[bool, pb(10)] = False
+
+
+class CustomResourceDefinitionCondition(Condition):
+    """One observed aspect of a definition. `status`: True, False or Unknown; `reason`: a CamelCase word."""
+
+    SCHEMA: ClassVar = f"{PACKAGE}.CustomResourceDefinitionCondition"
+
+
+class CustomResourceDefinitionStatus(Value):
+    """conditions: Established, NamesAccepted, Terminating. accepted_names: those that are served.
+    stored_versions: those that objects may still be stored in. observed_generation: of the spec that this tells of.
+    """
+
+    conditions: Annotated[tuple[CustomResourceDefinitionCondition, ...], pb(1, list_keys="type")] = ()
+    accepted_names: Annotated[CustomResourceDefinitionNames, pb(2)] = CustomResourceDefinitionNames()
+    stored_versions: Annotated[tuple[str, ...], pb(3)] = ()
+    observed_generation: Annotated[Int64, pb(4)] = 0
+
+
+class CustomResourceDefinition(ApiObject):
+    """A kind that was added to the server. Its objects are served from when it is Established until it is deleted.
+
+    spec: what the kind is. status: what has become of it.
+    """
+
+    spec: Annotated[CustomResourceDefinitionSpec, pb(2)] = CustomResourceDefinitionSpec()
+    status: Annotated[CustomResourceDefinitionStatus, pb(3)] = CustomResourceDefinitionStatus()
+
+    @property
+    def storage_version(self) -> str:
+        return next((version.name for version in self.spec.versions if version.storage), "")
+
+    def holds(self, condition: str) -> bool:
+        """Whether a condition is True."""
+        return any(one.type == condition and one.status == "True" for one in self.status.conditions)
+
+    def version(self, name: str) -> CustomResourceDefinitionVersion | None:
+        return next((version for version in self.spec.versions if version.name == name), None)
+
+
+# Preparing ------------------------------------------------------------------------------------------------------------
+
+
+def prepare(new: CustomResourceDefinition) -> CustomResourceDefinition:
+    """A new definition: defaults filled in, nothing of its status yet but the version that is stored."""
+    return _completed(replace(new, status=CustomResourceDefinitionStatus()))
+
+
+def prepare_update(new: CustomResourceDefinition, old: CustomResourceDefinition) -> CustomResourceDefinition:
+    return _completed(replace(new, status=old.status), old)
+
+
+def prepare_status(new: CustomResourceDefinition, old: CustomResourceDefinition) -> CustomResourceDefinition:
+    return replace(old, metadata=status_metadata(new.metadata, old.metadata), status=new.status)
+
+
+def _completed(new: CustomResourceDefinition, old: CustomResourceDefinition | None = None) -> CustomResourceDefinition:
+    """With names, conversion, the storage version among those stored, and what keeps it until its objects are gone."""
+    spec, names = new.spec, new.spec.names
+    names = replace(
+        names,
+        singular=names.singular or names.kind.lower(),
+        list_kind=names.list_kind or (f"{names.kind}List" if names.kind else ""),
+    )
+    conversion = spec.conversion or CustomResourceConversion(strategy="None")
+    spec = replace(spec, names=names, conversion=conversion, versions=tuple(map(_with_paths, spec.versions)))
+    stored = dict.fromkeys(new.status.stored_versions)
+    stored.update((version.name, None) for version in [one for one in spec.versions if one.storage][:1])
+    finalizers = new.metadata.finalizers
+    if CLEANUP_FINALIZER not in finalizers and (old is None or not old.metadata.deletion_timestamp):
+        finalizers = (*finalizers, CLEANUP_FINALIZER)
+    elif old is not None and CLEANUP_FINALIZER in old.metadata.finalizers:
+        finalizers = tuple(dict.fromkeys((*finalizers, CLEANUP_FINALIZER)))
+    return replace(
+        new,
+        spec=spec,
+        metadata=replace(new.metadata, finalizers=finalizers),
+        status=replace(new.status, stored_versions=tuple(stored)),
+    )
+
+
+def _with_paths(version: CustomResourceDefinitionVersion) -> CustomResourceDefinitionVersion:
+    """What is said twice is said once: no subresources is the same as none of them."""
+    below = version.subresources
+    return version if below is None or below.status or below.scale else replace(version, subresources=None)

@@ -1,0 +1,109 @@
+"""The scale of a custom resource: an autoscaling/v1 Scale made of the object, and written back into it. PURE.
+
+Source: apiextensions-apiserver/pkg/registry/customresource/{etcd,validator}.go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import structs
+
+from manciple.extensions.definitions import CustomResourceSubresourceScale
+from manciple.wire.base import OpenObject
+from manciple.wire.codec import to_builtins
+from manciple.wire.errors import ApiError, BadRequest, FieldError, invalid
+from manciple.wire.registry import Projection
+
+_GREATEST = 2**31 - 1
+_METADATA = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
+
+
+def scale_projection(scale: CustomResourceSubresourceScale) -> Projection:
+    def read(obj: OpenObject) -> dict[str, Any]:
+        document = to_builtins(obj)
+        if _at(document, scale.spec_replicas_path) is None:
+            why = f'the spec replicas field "{scale.spec_replicas_path}" does not exist'
+            raise ApiError(f"Internal error occurred: {why}", details={"causes": [{"message": why}]})
+        return _scale_of(scale, document)
+
+    def write(obj: OpenObject, document: dict[str, Any]) -> OpenObject:
+        replicas = _wanted(document)
+        content = _with(obj.content, _steps(scale.spec_replicas_path), replicas)
+        asked = document.get("metadata") or {}
+        metadata = structs.replace(
+            obj.metadata,
+            resource_version=asked.get("resourceVersion") or obj.metadata.resource_version,
+            uid=asked.get("uid") or obj.metadata.uid,
+        )
+        return structs.replace(obj, metadata=metadata, content=content)
+
+    return Projection(name="scale", group="autoscaling", version="v1", kind="Scale", read=read, write=write)
+
+
+def _scale_of(scale: CustomResourceSubresourceScale, document: Mapping[str, Any]) -> dict[str, Any]:
+    metadata = {name: document["metadata"][name] for name in _METADATA if name in document["metadata"]}
+    wanted = _number(document, scale.spec_replicas_path)
+    status: dict[str, Any] = {"replicas": _number(document, scale.status_replicas_path) or 0}
+    if scale.label_selector_path and isinstance(selector := _at(document, scale.label_selector_path), str) and selector:
+        status["selector"] = selector
+    spec = {"replicas": wanted} if wanted else {}
+    return {"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": metadata, "spec": spec, "status": status}
+
+
+def _wanted(document: Mapping[str, Any]) -> int:
+    """Raises: BadRequest."""
+    kind, version = document.get("kind", ""), document.get("apiVersion", "")
+    if (kind and kind != "Scale") or (version and version != "autoscaling/v1"):
+        raise BadRequest(f'{kind} in version "{version}" cannot be handled as a Scale of autoscaling/v1')
+    spec = document.get("spec") or {}
+    replicas = spec.get("replicas", 0) if isinstance(spec, dict) else None
+    if isinstance(replicas, bool) or not isinstance(replicas, int) or not -(2**31) <= replicas <= _GREATEST:
+        raise BadRequest("json: cannot unmarshal into field spec.replicas of type int32")
+    return replicas
+
+
+def validate_scale(scale: CustomResourceSubresourceScale | None, document: Mapping[str, Any]) -> list[FieldError]:
+    """The numbers that the scale shows are such."""
+    if scale is None:
+        return []
+    found: list[FieldError] = []
+    for path in (scale.spec_replicas_path, scale.status_replicas_path):
+        value = _at(document, path)
+        if value is None:
+            continue
+        if isinstance(value, bool) or not isinstance(value, int):
+            shown = f"{path} accessor error: {value} is of the type {type(value).__name__}, expected int64"
+            found.append(invalid(path, 0, shown))
+        elif value < 0:
+            found.append(invalid(path, value, "should be a non-negative integer"))
+        elif value > _GREATEST:
+            found.append(invalid(path, value, f"should be less than or equal to {_GREATEST}"))
+    selector = _at(document, scale.label_selector_path) if scale.label_selector_path else None
+    if selector is not None and not isinstance(selector, str):
+        found.append(invalid(scale.label_selector_path or "", "", "accessor error: expected string"))
+    return found
+
+
+def _steps(path: str) -> list[str]:
+    return path.removeprefix(".").split(".")
+
+
+def _at(document: Any, path: str) -> Any:
+    for step in _steps(path):
+        if not isinstance(document, Mapping) or step not in document:
+            return None
+        document = document[step]
+    return document
+
+
+def _number(document: Mapping[str, Any], path: str) -> int | None:
+    value = _at(document, path)
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _with(content: Mapping[str, Any], steps: list[str], value: Any) -> dict[str, Any]:
+    first, *rest = steps
+    below = content.get(first)
+    return {**content, first: _with(below if isinstance(below, dict) else {}, rest, value) if rest else value}

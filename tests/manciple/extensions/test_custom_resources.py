@@ -1,0 +1,117 @@
+"""Kinds that are defined while the server runs: what their objects may be, and how they are served."""
+
+from __future__ import annotations
+
+from tests.manciple.api.requests import MERGE, STRATEGIC, TABLE, Api
+from tests.manciple.extensions.builders import DEFINITIONS, WIDGETS, definition, of_schema, schema, version, widget
+
+SPEC = {
+    "type": "object",
+    "required": ["replicas"],
+    "properties": {
+        "replicas": {"type": "integer", "minimum": 0},
+        "color": {"type": "string", "default": "red"},
+        "ports": {
+            "type": "array",
+            "x-kubernetes-list-type": "map",
+            "x-kubernetes-list-map-keys": ["port"],
+            "items": {
+                "type": "object",
+                "required": ["port"],
+                "properties": {"port": {"type": "integer"}, "name": {"type": "string"}},
+            },
+        },
+    },
+    "x-kubernetes-validations": [{"rule": "self.replicas < 10", "message": "too many replicas"}],
+}
+STATUS = {"type": "object", "properties": {"replicas": {"type": "integer"}, "phase": {"type": "string"}}}
+
+
+def test_a_defined_kind_is_served_at_once(api: Api) -> None:
+    assert api.get(WIDGETS).code == 404
+    made = api.post(DEFINITIONS, definition())
+    assert made.code == 201, made.text
+    conditions = {one["type"]: one["status"] for one in made.json["status"]["conditions"]}
+    assert conditions == {"NamesAccepted": "True", "Established": "True"}
+    assert api.get(WIDGETS).json["kind"] == "WidgetList"
+    created = api.post(WIDGETS, widget(spec={"anything": [1, {"a": None}]}))
+    assert created.code == 201, created.text
+    assert created.json["spec"] == {"anything": [1, {"a": None}]}
+    assert created.json["metadata"]["generation"] == 1
+    assert api.get(f"{WIDGETS}/one").json == created.json
+    assert [item["metadata"]["name"] for item in api.get(WIDGETS).json["items"]] == ["one"]
+    names = [line["name"] for line in api.get("/apis/example.com/v1").json["resources"]]
+    assert names == ["widgets"]
+
+
+def test_objects_are_pruned_filled_and_judged_by_their_schema(api: Api) -> None:
+    assert api.post(DEFINITIONS, of_schema(schema(SPEC))).code == 201
+    made = api.post(WIDGETS, widget(spec={"replicas": 2, "bogus": 1}))
+    assert made.json["spec"] == {"replicas": 2, "color": "red"}
+    assert "unknown field" in made.header("Warning")
+    strict = api.post(f"{WIDGETS}?fieldValidation=Strict", widget("two", spec={"replicas": 2, "bogus": 1}))
+    assert (strict.code, 'strict decoding error: unknown field "spec.bogus"' in strict.message) == (400, True)
+    wrong = api.post(WIDGETS, widget("two", spec={"replicas": "string"}))
+    assert wrong.code == 422
+    assert [cause["message"] for cause in wrong.json["details"]["causes"]] == [
+        'Invalid value: "string": spec.replicas in body must be of type integer: "string"',
+        'Invalid value: "null": some validation rules were not checked because the object was invalid; correct the '
+        "existing errors to complete validation",
+    ]
+    ruled = api.post(WIDGETS, widget("two", spec={"replicas": 11}))
+    assert ruled.message.endswith("spec: Invalid value: too many replicas"), ruled.message
+
+
+def test_strategic_patches_are_refused_and_others_work(api: Api) -> None:
+    api.post(DEFINITIONS, of_schema(schema(SPEC)))
+    api.post(WIDGETS, widget(spec={"replicas": 2}))
+    assert api.patch(f"{WIDGETS}/one", {"spec": {"replicas": 3}}, content_type=STRATEGIC).code == 415
+    patched = api.patch(f"{WIDGETS}/one", {"spec": {"replicas": 3, "color": None}}, content_type=MERGE).json
+    assert patched["spec"] == {"replicas": 3, "color": "red"}
+    assert patched["metadata"]["generation"] == 2
+
+
+def test_status_scale_and_columns(api: Api) -> None:
+    columns = [
+        {"name": "Replicas", "type": "integer", "jsonPath": ".spec.replicas"},
+        {"name": "Phase", "type": "string", "jsonPath": ".status.phase"},
+        {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
+    ]
+    scale = {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"}
+    body = of_schema(
+        schema(SPEC, status=STATUS), subresources={"status": {}, "scale": scale}, additionalPrinterColumns=columns
+    )
+    assert api.post(DEFINITIONS, body).code == 201
+    made = api.post(WIDGETS, widget(spec={"replicas": 2}, status={"phase": "Ready"})).json
+    assert "status" not in made
+    written = {"status": {"phase": "Ready", "replicas": 1}, "spec": {"replicas": 7}}
+    told = api.patch(f"{WIDGETS}/one/status", written, content_type=MERGE)
+    assert (told.json["status"], told.json["spec"]["replicas"]) == ({"phase": "Ready", "replicas": 1}, 2)
+    assert told.json["metadata"]["generation"] == 1
+    shown = api.get(f"{WIDGETS}/one/scale").json
+    assert (shown["kind"], shown["spec"], shown["status"]) == ("Scale", {"replicas": 2}, {"replicas": 1})
+    assert api.put(f"{WIDGETS}/one/scale", {**shown, "spec": {"replicas": 5}}).json["spec"] == {"replicas": 5}
+    assert api.patch(f"{WIDGETS}/one/scale", {"spec": {"replicas": 20}}, content_type=MERGE).code == 422
+    table = api.get(WIDGETS, accept=TABLE).json
+    assert [column["name"] for column in table["columnDefinitions"]] == ["Name", "Replicas", "Phase", "Age"]
+    assert table["rows"][0]["cells"][:3] == ["one", 5, "Ready"]
+
+
+def test_versions_differ_in_name_schema_and_defaults(api: Api) -> None:
+    body = definition(
+        version("v1", schema={"openAPIV3Schema": schema(SPEC)}),
+        version(
+            "v1beta1",
+            deprecated=True,
+            schema={"openAPIV3Schema": schema({"type": "object", "x-kubernetes-preserve-unknown-fields": True})},
+        ),
+    )
+    assert api.post(DEFINITIONS, body).code == 201
+    beta = WIDGETS.replace("v1/", "v1beta1/")
+    made = api.post(beta, {**widget(spec={"replicas": 20}), "apiVersion": "example.com/v1beta1"})
+    assert (made.code, made.json["apiVersion"]) == (201, "example.com/v1beta1")
+    assert "example.com/v1beta1 Widget is deprecated" in made.header("Warning")
+    seen = api.get(f"{WIDGETS}/one").json
+    assert (seen["apiVersion"], seen["spec"]) == ("example.com/v1", {"replicas": 20, "color": "red"})
+    group = api.get("/apis/example.com").json
+    assert [one["version"] for one in group["versions"]] == ["v1", "v1beta1"]
