@@ -310,3 +310,14 @@ def test_what_fits_a_random_cluster_is_what_the_allocator_places(cluster: Cluste
     snapshot = cluster.snapshot()
     fits = {name: count(snapshot, expressions).fits for name, expressions in CLASSES.items()}
     assert fits == {name: cluster.placed(name) for name in CLASSES}
+
+
+def test_who_is_spared_for_a_rare_device_does_not_change_how_many_fit() -> None:
+    """Where the node with the rare device came second, the other took what both reach, and one claim fewer fitted."""
+    common = make_slice("all", node=None, pool="all", devices=[make_device("common")], all_nodes=True)
+    rare = make_slice("n0-gpus", node="n0", devices=[make_device("rare", attributes=attributes(2))])
+    plain = make_slice("n1-gpus", node="n1", devices=[make_device("plain")])
+    nodes = [make_node(name, capacity={"pods": "1"}) for name in ("n0", "n1")]
+    held = _held("held", rare, rare.spec.devices[0], admin=False)
+    cluster = Cluster(nodes=nodes, slices=[common, rare, plain], claims=[held])
+    assert (count(cluster.snapshot(), ()).fits, cluster.placed("every")) == (2, 2)
