@@ -150,7 +150,9 @@ def evicted_before(rule: DeviceTaintRule) -> int:
 IDENTITY = controller("device-taint-eviction-controller")
 COMPONENT = "device-taint-eviction-controller"
 #: Pods or rules in one transaction: other writers wait no longer than these take.
-BATCH = 200
+BATCH = 100
+#: Rules told in one run that also evicts.
+TOLD_FIRST = 20
 #: It rests a quarter as long as other sweeps do: pods on broken devices come to harm, 5,000 of them leave in 5 seconds.
 REST = 0.25
 #: Pods and rules changed in one run: each looks at all that are threatened before it evicts anybody.
@@ -183,7 +185,7 @@ def reconcile(now: datetime) -> int:
     threatened = known.survey.threatened(rules.evicting, now)
     due = [one for one in threatened if one.threat.until <= now]
     # Of thousands of rules at once most are told when their pods have gone: twice as many writes would hold them up.
-    told = _tell(rules, threatened, now, most=BATCH if due else MOST)
+    told = _tell(rules, threatened, now, most=TOLD_FIRST if due else MOST)
     return told + sum(_evict_batch(batch, now) for batch in batches(due[:MOST], BATCH, rest=REST))
 
 
