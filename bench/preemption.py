@@ -160,9 +160,9 @@ def main() -> None:
     parser.add_argument("--searches", type=int, default=20)
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
-    state = busy_cluster()
     gc.collect()
-    gc.freeze()  # a pause of the collector is not the search's
+    gc.freeze()  # as a worker does before it lists the cluster: what the collector takes is the search's
+    state = busy_cluster()
     show: Callable[[Json], str] = json.dumps if asked.json else row
     if not asked.json:
         print(f"{'case':<12}{'p50 ms':>9}{'worst ms':>10}{'victims':>9}")

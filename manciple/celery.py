@@ -17,6 +17,7 @@ what waits here is short; losing it with the process costs one interval.
 
 from __future__ import annotations
 
+import gc
 import os
 import threading
 import time
@@ -210,6 +211,9 @@ class Dispatching(bootsteps.StartStopStep):  # type: ignore[misc]  # as above
         controller_metrics.tell_waiting(tasks.waiting_messages)
         _begin("worker")
         claim = tasks.claim_among_processes if app.conf.broker_url.startswith("redis") else tasks.claim_alone
+        # What is loaded stays: the collector, for which tasks wait, need not look at it again and again.
+        gc.collect()
+        gc.freeze()
         self._dispatcher = tasks.Dispatcher(send, claim)
         self._dispatcher.start()
 

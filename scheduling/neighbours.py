@@ -19,7 +19,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
+
+from msgspec import Struct
 
 from claims.kinds.pods import Affinity, Pod, PodAffinityTerm, TopologySpreadConstraint
 from inventory.kinds.nodes import Node
@@ -142,7 +144,9 @@ def host_ports(pod: Pod) -> tuple[HostPort, ...]:
     )
 
 
-class _Placed(NamedTuple):
+class _Placed(Struct, frozen=True, gc=False):
+    """There are as many as pods, and the garbage collector need not look at any."""
+
     node: str
     key: _GroupKey
     ports: tuple[HostPort, ...]
@@ -153,6 +157,7 @@ class _Counted:
     """A group, and how many of its pods run on each node."""
 
     group: AlikePods
+    key: _GroupKey
     nodes: Counter[str] = field(default_factory=Counter)
 
 
@@ -172,7 +177,7 @@ class Neighbours:
     def copied(self) -> Neighbours:
         made = Neighbours()
         made._placed = dict(self._placed)
-        made._groups = {key: _Counted(one.group, Counter(one.nodes)) for key, one in self._groups.items()}
+        made._groups = {key: _Counted(one.group, key, Counter(one.nodes)) for key, one in self._groups.items()}
         made._keeping = {key: made._groups[key] for key in self._keeping}
         made._wishing = {key: made._groups[key] for key in self._wishing}
         made._ports = {node: Counter(ports) for node, ports in self._ports.items()}
@@ -183,11 +188,12 @@ class Neighbours:
 
     def place(self, pod: Pod, node: str) -> bool:
         """Count `pod` on `node`. Returns whether anything changed by that."""
-        uid, placed = pod.metadata.uid, _Placed(node, _key_of(pod), host_ports(pod))
+        uid, key = pod.metadata.uid, _key_of(pod)
+        known = self._groups.get(key)
+        placed = _Placed(node, key if known is None else known.key, host_ports(pod))
         if self._placed.get(uid) == placed:
             return False
         self.remove(uid)
-        known = self._groups.get(placed.key)
         self._count(uid, placed, AlikePods.of(pod) if known is None else known.group)
         return True
 
@@ -200,7 +206,7 @@ class Neighbours:
     def _counted(self, key: _GroupKey, group: AlikePods) -> _Counted:
         known = self._groups.get(key)
         if known is None:
-            known = self._groups[key] = _Counted(group)
+            known = self._groups[key] = _Counted(group, key)
             if known.group.away:
                 self._keeping[key] = known
             if known.group.near or known.group.wishes:

@@ -18,6 +18,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+from msgspec import Struct
+
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import AllocationResult
 from scheduling.allocator import Inventory
@@ -28,9 +30,11 @@ from scheduling.pod_claims import claim_names
 OVERDUE_AFTER = timedelta(seconds=30)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlacedPod:
-    """One pod with a place. bound: else it waits there for its devices to be attached, and nothing of it runs."""
+class PlacedPod(Struct, frozen=True, kw_only=True, gc=False):
+    """One pod with a place. bound: else it waits there for its devices to be attached, and nothing of it runs.
+
+    There are as many as pods, and the garbage collector need not look at any.
+    """
 
     uid: str
     namespace: str
