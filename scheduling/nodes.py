@@ -256,6 +256,17 @@ class NodeTable:
             refusal = None if rules is None else rules.refusal(node)
         return () if refusal is None else (refusal,)
 
+    def fewest_to_leave(self, pod: Pod, name: str, others: Collection[str]) -> int:
+        """At least so many of the pods `others` (uids) have to leave `name` for the requests of `pod` to fit there."""
+        node, load = self._nodes[name], self._loads.get(name, _IDLE)
+        needs = policy.needs_of(pod, self._served, self._requests_of(pod))
+        held = [known[1] for uid in others if (known := self._pods.get(uid)) is not None]
+        fewest = 0
+        for resource, short in policy.shortages(needs, node, used=load.used, pods=load.pods):
+            each = [10**9 if resource == policy.PODS else requests.get(resource, 0) for requests in held]
+            fewest = max(fewest, fewest_of(each, short))
+        return fewest
+
     def filter(self, pod: Pod, claims: Sequence[ResourceClaim] = ()) -> FilterResult:
         """Ask every node about `pod`. claims: those of the pod's claims that are allocated already."""
         shape = self._asked_of(self._shape_of(pod))
@@ -370,6 +381,17 @@ class NodeTable:
 
 
 _IDLE = _Load()
+
+
+def fewest_of(amounts: Iterable[int], wanted: int) -> int:
+    """How many of `amounts` come to `wanted` at best; one more than there are where all are too little."""
+    number = 0
+    for amount in sorted(amounts, reverse=True):
+        if wanted <= 0:
+            return number
+        wanted -= amount
+        number += 1
+    return number if wanted <= 0 else number + 1
 
 
 def _node_selector(claim: ResourceClaim) -> NodeSelector | None:

@@ -14,15 +14,15 @@ Upstream: pkg/scheduler/util/utils.go (MoreImportantPod, GetPodStartTime), frame
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from msgspec import Struct
 
 from claims.kinds.pods import Pod
-from claims.kinds.resource_claims import AllocationResult
-from scheduling.allocator import Inventory
+from claims.kinds.resource_claims import AllocationResult, ResourceClaim
+from scheduling.allocator import Inventory, NodeView, RequestPlan, Snapshot, free_on, read_claims
 from scheduling.nodes import NodeTable
 from scheduling.pod_claims import claim_names
 
@@ -104,6 +104,52 @@ def cost_of(victims: Collection[PlacedPod]) -> Cost:
     highest = max(one.priority for one in victims)
     started = min(one.started for one in victims if one.priority == highest)
     return highest, sum(one.priority + OFFSET for one in victims), len(victims), -started
+
+
+def least_cost(pods: Collection[PlacedPod], number: int) -> Cost:
+    """What at least so many of these pods cost together. number: at least 1, and not more than there are."""
+    lowest = sorted(one.priority for one in pods)[:number]
+    highest = lowest[-1]
+    started = sorted((one.started for one in pods if one.priority == highest), reverse=True)
+    return highest, sum(lowest) + number * OFFSET, number, -started[lowest.count(highest) - 1]
+
+
+#: namespace, name -> the claim
+FindByKey = Callable[[str, str], ResourceClaim | None]
+
+
+class Supply:
+    """How many devices a pod asks for, a node has free and others hold: what a search can be spared by counting.
+
+    Only where each device is one claim's alone: how many shares or partitions another one makes room for is not told by
+    their number.
+    """
+
+    def __init__(self, snapshot: Snapshot, wanting: Sequence[ResourceClaim], claim: FindByKey) -> None:
+        self._snapshot = snapshot
+        self._claim = claim
+        plans = read_claims(snapshot, wanting)
+        wanted = sum(min(map(_least, options), default=0) for plan in plans for options in plan.requests)
+        #: a single one need not be counted: somebody has to go for it
+        self._wanted = wanted if wanted > 1 else 0
+
+    def short_on(self, view: NodeView) -> int:
+        """So many more have to come free on the node, at least."""
+        if not self._wanted:
+            return 0
+        free = free_on(self._snapshot, view)
+        return 0 if free is None else max(0, self._wanted - free)
+
+    def held_by(self, one: PlacedPod) -> int:
+        """Devices that come free as the pod goes, at most."""
+        claims = [self._claim(*key) for key in one.claims] if self._wanted else ()
+        given = [claim.status.allocation for claim in claims if claim is not None]
+        return sum(len(allocation.devices.results) for allocation in given if allocation is not None)
+
+
+def _least(plan: RequestPlan) -> int:
+    """Devices that a request, or an alternative of one, takes from others, at least."""
+    return 0 if plan.admin else 1 if plan.everything else plan.count
 
 
 class PlacedPods:

@@ -51,6 +51,10 @@ class PodNeeds:
     by_devices: frozenset[str] = frozenset()
 
 
+#: The resource of a node that each pod takes one of.
+PODS = "pods"
+
+
 def needs_of(pod: Pod, classes: Container[str] = (), requests: Amounts | None = None) -> PodNeeds:
     """Read a pod once, for all nodes. classes: the extended resources that DeviceClasses serve.
 
@@ -142,15 +146,21 @@ def is_selected(needs: PodNeeds, node: Node) -> bool:
 
 def _resources(needs: PodNeeds, node: Node, *, used: Amounts, pods: int) -> Iterator[NodeRefusal]:
     """A resource that the node does not name counts as none of it; the number of pods only where it is named."""
+    for resource, _ in shortages(needs, node, used=used, pods=pods):
+        hopeless = resource != PODS and needs.requests[resource] > _nanos(node.status.allocatable, resource)
+        yield NodeRefusal("NodeResourcesFit", resource, resolvable=not hopeless)
+
+
+def shortages(needs: PodNeeds, node: Node, *, used: Amounts, pods: int) -> Iterator[tuple[str, int]]:
+    """(resource, nanos of it that are too little on the node)."""
     allocatable = node.status.allocatable
-    if "pods" in allocatable and (pods + 1) * 10**9 > _nanos(allocatable, "pods"):
-        yield NodeRefusal("NodeResourcesFit", "pods", resolvable=True)
+    if PODS in allocatable and (short := (pods + 1) * 10**9 - _nanos(allocatable, PODS)) > 0:
+        yield PODS, short
     for resource, wanted in needs.requests.items():
         if resource in needs.by_devices and not _nanos(allocatable, resource):
             continue
-        if wanted > _nanos(allocatable, resource) - used.get(resource, 0):
-            hopeless = wanted > _nanos(allocatable, resource)
-            yield NodeRefusal("NodeResourcesFit", resource, resolvable=not hopeless)
+        if (short := wanted - _nanos(allocatable, resource) + used.get(resource, 0)) > 0:
+            yield resource, short
 
 
 def _allocated_claims(node: Node, claims: Sequence[ResourceClaim]) -> Iterator[NodeRefusal]:

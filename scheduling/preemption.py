@@ -18,7 +18,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from msgspec import structs
@@ -48,7 +48,8 @@ from scheduling.causes import (
 )
 from scheduling.extended_resources import Extended, SpecialClaim
 from scheduling.node_charges import NodeCharges
-from scheduling.places import FREE, OFFSET, Cost, PlacedPod, PlannedEviction, cost_of
+from scheduling.nodes import fewest_of
+from scheduling.places import FREE, Cost, PlacedPod, PlannedEviction, Supply, cost_of, least_cost
 from scheduling.plans import Placement
 from scheduling.pod_claims import is_reserved_for
 
@@ -193,12 +194,17 @@ class OnNode:
         self._wanting = asking.wanting_on(state.nodes.allocatable(view.name))
         self._plans = read_claims(snapshot, self._wanting)
 
-    def refusals(self, gone: Mapping[str, PlacedPod]) -> Sequence[OfNode]:
-        """What still speaks against the node without these pods (uid -> pod); nothing where the asking pod fits."""
+    def refusals(self, gone: Mapping[str, PlacedPod], *, hopeless: bool = False) -> Sequence[OfNode]:
+        """What still speaks against the node without these pods (uid -> pod); nothing where the asking pod fits.
+
+        hopeless: it is known that there are too few devices.
+        """
         asking, name = self._asking, self._view.name
         refused = self._state.nodes.refusals_without(asking.pod, name, gone.keys(), claims=asking.held)
         if refused or not self._wanting:
             return refused
+        if hopeless:
+            return (CannotAllocate(),)
         left = self._snapshot.without(freed(self._state, gone))
         found = is_allocatable(left, self._plans, self._view, deadline=self._deadline)
         if found and self._state.charges is not None:
@@ -265,12 +271,16 @@ def given_to(claims: Iterable[ResourceClaim], outcome: Allocated) -> dict[str, A
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Candidate:
-    """A node that pods keep from the one that asks. bound: no victims there cost less."""
+    """A node that pods keep from the one that asks. bound: no victims there cost less.
+
+    hopeless: it has too few devices even if all of them go.
+    """
 
     view: NodeView
     leaving: tuple[PlacedPod, ...]
     victims: tuple[PlacedPod, ...]
     bound: Cost
+    hopeless: bool
 
 
 @dataclass(slots=True, kw_only=True)
@@ -289,11 +299,13 @@ class VictimSearch:
     devices: bool = True
     by_number: bool = False
     skip: int = 0
+    _supply: Supply = field(init=False)
 
     def run(self, refusals: Refusals) -> PlannedEviction | Unhelpful | NotEligible:
         """refusals: what speaks against each node that does not take the pod as things are."""
         told: Counter[PreemptionNotHelpful | NoVictims | OfNode] = Counter()
         candidates = []
+        self._supply = Supply(self.state.snapshot(), self.asking.wanting, self.state.claim)
         for name, against in refusals.items():
             found = self._candidate(name, against)
             if isinstance(found, _Candidate):
@@ -318,12 +330,17 @@ class VictimSearch:
                 victims.append(one)
         if not leaving and not victims:
             return PreemptionNotHelpful() if _lacks_devices(against) else NoVictims()
-        bound = FREE
+        bound, held = FREE, [self._supply.held_by(one) for one in (*leaving, *victims)]
+        short = self._supply.short_on(view)
         if not leaving and not self.by_number:
-            lowest = min(one.priority for one in victims)
-            latest = max(one.started for one in victims if one.priority == lowest)
-            bound = (lowest, lowest + OFFSET, 1, -latest)
-        return _Candidate(view=view, leaving=tuple(leaving), victims=tuple(victims), bound=bound)
+            number = max(1, fewest_of(held, short))
+            if any(isinstance(one, NodeRefusal) for one in against):
+                uids = [one.uid for one in victims]
+                number = max(number, self.state.nodes.fewest_to_leave(self.asking.pod, name, uids))
+            bound = least_cost(victims, min(number, len(victims)))
+        return _Candidate(
+            view=view, leaving=tuple(leaving), victims=tuple(victims), bound=bound, hopeless=sum(held) < short
+        )
 
     def _best(
         self, candidates: Sequence[_Candidate], told: Counter[PreemptionNotHelpful | NoVictims | OfNode]
@@ -355,7 +372,7 @@ class VictimSearch:
         on = OnNode(self.state, self.asking, candidate.view, snapshot=snapshot, deadline=self.deadline)
         leaving = {one.uid: one for one in candidate.leaving}
         everybody = leaving | {one.uid: one for one in candidate.victims}
-        if refused := on.refusals(everybody):
+        if refused := on.refusals(everybody, hopeless=candidate.hopeless):
             return refused[:1]
         best: Sequence[PlacedPod] | None = None
         for gone in self._sets(on, candidate, everybody):

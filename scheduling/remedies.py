@@ -33,7 +33,7 @@ from scheduling.preemption import Asking, Refusals, VictimSearch, age_of, inelig
 from scheduling.scheduler_metrics import PREEMPTION_ATTEMPTS
 
 #: Seconds for one search, and for all of a batch.
-SEARCH_SECONDS = 0.06
+SEARCH_SECONDS = 0.05
 BATCH_SECONDS = 0.1
 #: Seconds for a search that somebody waits for, and nobody else.
 PREVIEW_SECONDS = 1.0

@@ -25,7 +25,9 @@ from scheduling.allocator.outcome import (
     overall,
 )
 from scheduling.allocator.placement import NodeChoice, NodePlacement, place
+from scheduling.allocator.problem import free_on
 from scheduling.allocator.published import Features, NodeView
+from scheduling.allocator.requests import RequestPlan
 from scheduling.allocator.search import Deadline
 from scheduling.allocator.snapshot import Inventory, Snapshot
 from scheduling.allocator.stages import Stage
@@ -41,6 +43,7 @@ __all__ = [
     "NodePlacement",
     "NodeView",
     "Outcome",
+    "RequestPlan",
     "RequestReason",
     "Score",
     "Snapshot",
@@ -49,6 +52,7 @@ __all__ = [
     "Undecided",
     "allocate",
     "best_fitting",
+    "free_on",
     "is_allocatable",
     "most_packed",
     "most_spread",

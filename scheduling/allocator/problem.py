@@ -110,6 +110,14 @@ def in_use(devices: NodeDevices, usage: UsageTable, features: Features) -> Taken
     return TakenDevices(taken | (shared_out & ~sharing(devices, features)), shared_out)
 
 
+def free_on(snapshot: Snapshot, node: NodeView) -> int | None:
+    """Devices that nobody holds; None where some are shared or draw on counters, so that their number tells little."""
+    devices = snapshot.on_node(node)
+    if devices.consuming or sharing(devices, snapshot.features):
+        return None
+    return (devices.visible & ~in_use(devices, snapshot.usage, snapshot.features).taken).bit_count()
+
+
 def sharing(devices: NodeDevices, features: Features) -> int:
     """Devices that several requests may use."""
     return devices.shared if features.consumable_capacity else 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from itertools import combinations, product
 from typing import Any
 
 import pytest
@@ -28,9 +29,10 @@ from scheduling.allocator import Deadline, Features
 from scheduling.capture import ClusterState
 from scheduling.causes import CannotAllocate, Hold, OfNode, Unhelpful
 from scheduling.controllers.scheduler import decide
-from scheduling.places import PlacedPod, PlannedEviction, cost_of
+from scheduling.nodes import fewest_of
+from scheduling.places import PlacedPod, PlannedEviction, cost_of, least_cost
 from scheduling.plans import Placement, PodRefusal, scheduled
-from scheduling.preemption import Asking, VictimSearch
+from scheduling.preemption import Asking, OnNode, VictimSearch
 from scheduling.resources import CLAIMS, CLASSES, NODES, PODS, SLICES
 from tests.builders import (
     DRIVER,
@@ -218,6 +220,46 @@ def test_the_lowest_highest_priority_wins_then_the_sum_then_the_number_then_who_
         [resident("a", 6), resident("b", 6)],
     ]
     assert sorted(order, key=cost_of) == order
+
+
+RESIDENTS = st.lists(st.tuples(st.integers(-2, 3), st.integers(0, 4)), min_size=1, max_size=6)
+
+
+@given(RESIDENTS, st.data())
+def test_nobody_is_cheaper_than_the_least_that_so_many_cost(found: list[tuple[int, int]], data: st.DataObject) -> None:
+    pods = [resident(f"p{at}", priority, started) for at, (priority, started) in enumerate(found)]
+    number = data.draw(st.integers(1, len(pods)))
+    sets = [some for size in range(number, len(pods) + 1) for some in combinations(pods, size)]
+    assert min(map(cost_of, sets)) == least_cost(pods, number)
+
+
+@given(st.lists(st.integers(0, 5), max_size=6), st.integers(-2, 20))
+def test_the_fewest_amounts_that_come_to_what_is_wanted(amounts: list[int], wanted: int) -> None:
+    enough = [
+        len(some) for size in range(len(amounts) + 1) for some in combinations(amounts, size) if sum(some) >= wanted
+    ]
+    assert fewest_of(amounts, wanted) == min(enough, default=len(amounts) + 1)
+
+
+def test_where_devices_are_whole_the_search_looks_at_the_cheapest_node_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [f"n{number}" for number in range(6)]
+    slices = [make_slice(node=one, pool=one, devices=make_devices(4)) for one in names]
+    world = World([make_node(one) for one in names], slices)
+    for number, device in product(range(len(names)), range(4)):
+        with_device(world, f"pod-{number}-{device}", 1 if number == 3 else 2, make_request())
+    looked_at: list[str] = []
+    made = OnNode.__init__
+
+    def noted(on: OnNode, state: Any, asking: Any, view: Any, **more: Any) -> None:
+        looked_at.append(view.name)
+        made(on, state, asking, view, **more)
+
+    monkeypatch.setattr(OnNode, "__init__", noted)
+    urgent, claim = pod_of("urgent", 3, claims={"gpu": "urgent"}), claim_of("urgent", make_request(count=4))
+    found = search(world, urgent, claim)
+    assert isinstance(found, PlannedEviction)
+    assert (len(found.victims), {one.priority for one in found.victims}) == (4, {1})
+    assert looked_at == [found.node]
 
 
 def test_whole_devices_come_from_the_node_with_the_least_important_victims() -> None:
