@@ -194,7 +194,7 @@ def of_log() -> Iterator[Metric]:
     latest, lowest = tail.latest_revision(), tail.floor()
     yield metrics.gauges("manciple_log_revision", "The newest entry of the log.", (), [((), latest)])
     yield metrics.gauges("manciple_log_floor", "The entry below which the log is pruned.", (), [((), lowest)])
-    cursors = dict(Cursor.objects.values_list("name", "revision"))
+    cursors = dict(Cursor.objects.exclude(name=queue.GATES).values_list("name", "revision"))
     yield metrics.gauges(
         "manciple_cursor_lag",
         "Entries of the log that were written since a reader that all workers share looked at it.",

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import json
 import time
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -33,6 +34,7 @@ from functools import partial
 from operator import attrgetter
 from typing import Any, Protocol
 
+from django.conf import settings
 from django.db import transaction
 from django.db.models import F, Q, Window
 from django.db.models.functions import RowNumber
@@ -57,6 +59,8 @@ MOST_AT_ONCE = 5
 BATCH = 2000
 
 CURSOR = "queue"
+#: In place of a revision, this row has a number for the features that are on.
+GATES = "feature gates"
 #: What PreEnqueue refuses: kube-scheduler calls these pods gated.
 GATED = int(Reason.GATED | Reason.CLAIM_MISSING)
 ACTIVE, BACKOFF, UNSCHEDULABLE = QueuedPod.State.ACTIVE, QueuedPod.State.BACKOFF, QueuedPod.State.UNSCHEDULABLE
@@ -208,8 +212,13 @@ def reseed(view: ClusterView, now: datetime) -> None:
 
 
 def sweep(view: ClusterView, now: datetime) -> int:
-    """Let nobody wait for ever: flush old waits, add pods that have no row, drop rows that have no pod."""
-    flushed = QueuedPod.objects.filter(state=UNSCHEDULABLE, parked_at__lt=now - FLUSH_AFTER).update(state=ACTIVE)
+    """Let nobody wait for ever: flush old waits, add pods that have no row, drop rows that have no pod.
+
+    Where a feature was turned on or off since, all waits are old: what they were told may not hold any more.
+    """
+    waiting = QueuedPod.objects.filter(state=UNSCHEDULABLE)
+    old = waiting if _gates_were_turned() else waiting.filter(parked_at__lt=now - FLUSH_AFTER)
+    flushed = old.update(state=ACTIVE)
     explained = QueuedPod.objects.filter(
         state=UNSCHEDULABLE, attempts=0, parked_at__lt=now - EXPLAIN_AFTER, held_by=int(Reason.CLAIM_MISSING)
     ).update(state=ACTIVE)
@@ -220,6 +229,14 @@ def sweep(view: ClusterView, now: datetime) -> int:
             Cursor.objects.select_for_update().filter(name=CURSOR).first()
             _enter(view, astray, now)
     return flushed + explained + len(astray)
+
+
+def _gates_were_turned() -> bool:
+    """Whether features are on now that were not when this was asked last, by whichever worker, or the other way."""
+    on = ",".join(sorted(name for name, enabled in settings.FEATURE_GATES.items() if enabled))
+    known, made = Cursor.objects.get_or_create(name=GATES, defaults={"revision": zlib.crc32(on.encode())})
+    turned = not made and known.revision != zlib.crc32(on.encode())
+    return turned and bool(Cursor.objects.filter(name=GATES).update(revision=zlib.crc32(on.encode())))
 
 
 @dataclass(frozen=True, slots=True)

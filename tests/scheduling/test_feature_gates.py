@@ -77,6 +77,7 @@ def restarted_with(cluster: Cluster, **changed: bool) -> Iterator[None]:
 def start_again(cluster: Cluster) -> None:
     follower.forget()
     cluster.worker = cluster.new_worker()
+    cluster.worker.sweep()
 
 
 # What uses each feature ----------------------------------------------------------------------------------------------
@@ -227,10 +228,8 @@ def start(cluster: Cluster, used: Use, name: str) -> None:
 
 
 def try_again(cluster: Cluster) -> None:
-    """Nothing changed but the gates: the queue's own sweep brings back who has waited for long."""
-    cluster.later(600)
-    cluster.worker.sweep()
-    cluster.settle()
+    """Nothing changed but the gates: a worker that starts brings back who waits."""
+    cluster.retry()
 
 
 def runs(cluster: Cluster, name: str) -> bool:
@@ -329,6 +328,7 @@ def test_who_runs_on_a_tainted_device_stays_while_taints_are_off_and_goes_when_t
 def test_a_pod_whose_devices_are_not_attached_yet_is_bound_when_nobody_waits_for_that_any_more(
     cluster: Cluster,
 ) -> None:
+    start_again(cluster)
     cluster.create(make_class())
     cluster.create(make_node())
     cluster.create(make_slice(devices=attachable()))
@@ -344,6 +344,7 @@ def test_a_pod_whose_devices_are_not_attached_yet_is_bound_when_nobody_waits_for
 
 
 def test_the_search_for_devices_has_no_end_while_its_time_limit_is_off(cluster: Cluster) -> None:
+    start_again(cluster)
     cluster.with_gpus()
     everything = make_request(all_devices=True)
     with override_settings(SCHEDULER_FILTER_TIMEOUT=0.0):
