@@ -201,12 +201,12 @@ class OnNode:
         """
         asking, name = self._asking, self._view.name
         refused = self._state.nodes.refusals_without(asking.pod, name, gone.keys(), claims=asking.held)
-        if refused or not self._wanting:
+        if refused or not (self._wanting or self._state.charges):
             return refused
         if hopeless:
             return (CannotAllocate(),)
         left = self._snapshot.without(freed(self._state, gone))
-        found = is_allocatable(left, self._plans, self._view, deadline=self._deadline)
+        found = not self._wanting or is_allocatable(left, self._plans, self._view, deadline=self._deadline)
         if found and self._state.charges is not None:
             return self._overcharged(left, gone, self._state.charges)
         return () if found else (CannotAllocate(),)

@@ -28,6 +28,7 @@ from inventory.kinds.devices import (
 from manciple.wire import codec
 from manciple.wire.quantity import NANO
 from tests.builders import (
+    make_allocation,
     make_claim,
     make_class,
     make_device,
@@ -35,6 +36,7 @@ from tests.builders import (
     make_pod,
     make_priority,
     make_request,
+    make_result,
     make_slice,
 )
 from tests.scheduling.cluster import Cluster
@@ -185,6 +187,21 @@ def test_who_is_more_important_gets_cpus_of_pods_that_go(cluster: Cluster) -> No
     cluster.delete(cluster.pod("small"))
     cluster.retry()
     assert cluster.pod("big").spec.node_name == "node-1"
+
+
+def test_room_is_made_for_devices_that_a_claim_has_already(cluster: Cluster) -> None:
+    cluster.create(make_class())
+    publish(cluster, cpus(amount="6"))
+    cluster.create(make_pod("small", containers=(container(cpu="4", claim=""),)))
+    cluster.settle()
+    cluster.create(make_priority())
+    cluster.create_allocated(make_claim("big"), make_allocation(make_result("cpus"), node="node-1"))
+    cluster.create(make_pod("big", claims={"gpu": "big"}, containers=(container(),), priority_class_name="high"))
+    cluster.settle()
+    assert cluster.pod("small").metadata.deletion_timestamp is not None
+    cluster.delete(cluster.pod("small"))
+    cluster.retry()
+    assert told(cluster.pod("big"))[0]["mapping"] == [{"name": "cpu", "quantity": "6"}]
 
 
 def test_while_the_feature_is_off_nothing_is_charged_and_what_stands_there_is_kept(cluster: Cluster) -> None:
