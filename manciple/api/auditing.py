@@ -33,6 +33,8 @@ HEADER = "Audit-Id"
 
 #: A client may name its request, to find it again; what looks otherwise is not taken over.
 _CLIENTS_ID = re.compile(r"[A-Za-z0-9._:-]{1,64}")
+#: version, trace, span, flags; neither id may be zero (https://www.w3.org/TR/trace-context).
+_TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 _VERBS = {"POST": "create", "GET": "get", "HEAD": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 _WRITING = frozenset({"create", "update", "patch", "delete", "deletecollection"})
 UNAUTHORIZED, FORBIDDEN = 401, 403
@@ -50,8 +52,17 @@ GetResponse = Callable[[HttpRequest], HttpResponse]
 # The beginning --------------------------------------------------------------------------------------------------------
 
 
-def begin(*, method: str, path: str, query: str, addresses: Iterable[str], agent: str, wanted_id: str = "") -> Origin:
-    """The origin of a request that has just come. wanted_id: its own Audit-Id header.
+def begin(
+    *,
+    method: str,
+    path: str,
+    query: str,
+    addresses: Iterable[str],
+    agent: str,
+    wanted_id: str = "",
+    traceparent: str = "",
+) -> Origin:
+    """The origin of a request that has just come. wanted_id, traceparent: its own headers of these names.
 
     addresses: of the client, and of the proxy that told of it; "" for what is not known.
     """
@@ -63,6 +74,7 @@ def begin(*, method: str, path: str, query: str, addresses: Iterable[str], agent
         uri=f"{path}?{query}" if query else path,
         addresses=tuple(dict.fromkeys(filter(None, addresses))),
         agent=agent,
+        traceparent=traceparent if _TRACEPARENT.fullmatch(traceparent) else "",
         verb=_verb(method, where, query) if where else method.lower(),
         subresource=where.subresource if where else "",
     )
@@ -79,6 +91,7 @@ def begin_in(scope: Any) -> Origin:
         addresses=(client[0] if client else "", scope.get(PEER, "")),
         agent=headers.get(b"user-agent", b"").decode("latin-1"),
         wanted_id=headers.get(b"audit-id", b"").decode("latin-1"),
+        traceparent=headers.get(b"traceparent", b"").decode("latin-1"),
     )
     scope[ORIGIN] = origin
     return origin
@@ -179,6 +192,7 @@ def _begun(request: HttpRequest) -> Origin:
         addresses=(request.META.get("REMOTE_ADDR", ""),),
         agent=request.headers.get("User-Agent", ""),
         wanted_id=request.headers.get(HEADER, ""),
+        traceparent=request.headers.get("traceparent", ""),
     )
     request.META[ORIGIN] = origin
     return origin

@@ -22,6 +22,7 @@ def trace_creation(kind: Kind, made: ApiObject, identity: Identity) -> None:
         meta.uid,
         "create",
         began=time.time() if request is None else request.received.timestamp(),
+        linked=request.traceparent if request is not None else "",
         attributes={
             "k8s.namespace.name": meta.namespace,
             "k8s.pod.name": meta.name,

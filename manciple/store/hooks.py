@@ -258,7 +258,8 @@ def _of_request() -> Mapping[str, str]:
     if request is None:
         return {}
     user = request.identity.name if request.identity is not None else ""
-    return {"requestId": request.audit_id, "user": user, "verb": request.verb}
+    trace = request.traceparent[3:35]
+    return {"requestId": request.audit_id, "traceId": trace, "user": user, "verb": request.verb}
 
 
 logs.describe(_of_request)

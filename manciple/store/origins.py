@@ -58,7 +58,8 @@ class Origin:
     """One request, filled in as more of it is known.
 
     impersonator: who made it in the name of `identity`; None where that is the same. wrote: an entry of the log has its
-    note. closed: its outcome was told to the trail.
+    note. closed: its outcome was told to the trail. traceparent: of the client's own trace (W3C Trace Context), if it
+    has one.
     """
 
     audit_id: str
@@ -67,6 +68,7 @@ class Origin:
     uri: str = ""
     addresses: tuple[str, ...] = ()
     agent: str = ""
+    traceparent: str = ""
     verb: str = ""
     subresource: str = ""
     identity: Identity | None = None

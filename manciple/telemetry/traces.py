@@ -90,6 +90,7 @@ class _Recorder:
         *,
         outermost: bool,
         error: str,
+        linked: str,
         attributes: Mapping[str, Any],
     ) -> None:
         if not is_sampled(uid, self._part):
@@ -105,11 +106,22 @@ class _Recorder:
             within = self._trace.set_span_in_context(self._trace.NonRecordingSpan(parent), self._context())
         told = {name: value for name, value in attributes.items() if value != ""}
         span = self._tracer.start_span(
-            name, context=within, start_time=int(began * _NANOSECONDS), attributes={"k8s.pod.uid": uid, **told}
+            name,
+            context=within,
+            start_time=int(began * _NANOSECONDS),
+            attributes={"k8s.pod.uid": uid, **told},
+            links=[self._link(linked)] if linked else [],
         )
         if error:
             span.set_status(self._trace.StatusCode.ERROR, error)
         span.end(end_time=int(max(began, ended) * _NANOSECONDS))
+
+    def _link(self, traceparent: str) -> Any:
+        _version, trace, span, flags = traceparent.split("-")
+        known = self._trace.SpanContext(
+            int(trace, 16), int(span, 16), is_remote=True, trace_flags=self._trace.TraceFlags(int(flags, 16))
+        )
+        return self._trace.Link(known)
 
     def close(self) -> None:
         self._made.shutdown()
@@ -177,13 +189,15 @@ def tell(
     ended: float | None = None,
     outermost: bool = False,
     error: str = "",
+    linked: str = "",
     attributes: Mapping[str, Any] = MappingProxyType({}),
 ) -> None:
     """One step on the way of the pod with this uid; nothing while traces are off.
 
     began, ended: POSIX seconds, now unless given. outermost: it is the whole way, and the other steps are within it.
+    linked: the traceparent of what somebody else's trace tells of the same step.
     attributes: by their names in OpenTelemetry; those that are "" are left out.
     """
     if _recorder is not None:
         until = time.time() if ended is None else ended
-        _recorder.tell(uid, name, began, until, outermost=outermost, error=error, attributes=attributes)
+        _recorder.tell(uid, name, began, until, outermost=outermost, error=error, linked=linked, attributes=attributes)

@@ -63,12 +63,16 @@ def test_a_line_has_the_key_of_the_object_that_is_worked_on(lines: Lines) -> Non
 
 
 def test_a_line_has_the_id_of_the_request_in_which_it_is_written(lines: Lines) -> None:
-    origin = Origin(audit_id="request-1", received=utc_now(), verb="create", identity=Identity("alice"))
+    trace = "4bf92f3577b34da6a3ce929d0e0e4736"
+    clients = f"00-{trace}-00f067aa0ba902b7-01"
+    alice = Identity("alice")
+    origin = Origin(audit_id="request-1", received=utc_now(), verb="create", identity=alice, traceparent=clients)
     with hooks.collecting(origin):
         log.warning("within")
     log.warning("without")
     within, without = lines.read_all()
     assert (within["requestId"], within["user"], within["verb"]) == ("request-1", "alice", "create")
+    assert within["traceId"] == trace
     assert "requestId" not in without
 
 

@@ -89,13 +89,17 @@ def test_the_request_that_creates_a_pod_is_its_first_step(api: Api, spans: InMem
         "spec": {"containers": [{"name": "main", "image": "example"}]},
     }
     api.send("post", f"{PODS}?dryRun=All", body=body)
-    uid = api.send("post", PODS, body=body, extra={"Audit-Id": "request-1"}).json["metadata"]["uid"]
+    clients = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+    headers = {"Audit-Id": "request-1", "traceparent": clients}
+    uid = api.send("post", PODS, body=body, extra=headers).json["metadata"]["uid"]
     api.made(PODS.replace("pods", "configmaps"), {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}})
     (span,) = told(spans).values()
     assert span.name == "create"
     assert span.context is not None
     assert span.context.trace_id == UUID(uid).int
     assert {"manciple.request": "request-1", "enduser.id": "alice"}.items() <= dict(span.attributes or {}).items()
+    (link,) = span.links
+    assert (link.context.trace_id, link.context.span_id) == tuple(int(part, 16) for part in clients.split("-")[1:3])
 
 
 def test_all_processes_agree_on_the_pods_that_are_traced() -> None:
