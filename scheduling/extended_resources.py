@@ -140,9 +140,9 @@ class Extended:
         requests, mappings = requests_for(self.pod, {name: self.classes[name] for name in served})
         if not requests:
             return None
-        if self.known is not None and self.known.spec.devices.requests == requests:
-            return SpecialClaim(claim=self.known, mappings=mappings)
-        return SpecialClaim(claim=_in_memory(self.pod, requests), mappings=mappings)
+        made = _in_memory(self.pod, requests)
+        same = self.known is not None and self.known.spec == made.spec
+        return SpecialClaim(claim=self.known if same and self.known is not None else made, mappings=mappings)
 
     def is_usable_on(self, allocatable: Mapping[str, str]) -> bool:
         """Whether nothing stands in the way of the pod there: no claim with devices that asks for something else."""

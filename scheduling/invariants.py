@@ -46,6 +46,7 @@ from manciple.wire.quantity import Quantity
 from manciple.wire.registry import registry
 from manciple.wire.selectors import node_selector_matches
 from scheduling.controllers.reservations import FINALIZER, decide, is_idle
+from scheduling.extended_resources import owner_uid
 from scheduling.plans import POD_SCHEDULED, condition_of
 from scheduling.pod_claims import claim_names, is_done, is_reserved_for
 from scheduling.resources import CLAIMS, CLASSES, NODES, PODS, QUOTAS, SLICES
@@ -241,6 +242,10 @@ def bound_pods_have_their_claims(facts: ClusterFacts) -> Iterator[str]:
             claim = claims.get((pod.metadata.namespace, name))
             if problem := _problem(pod, claim, nodes.get(pod.spec.node_name)):
                 yield f"pod {name_of(pod)} on {pod.spec.node_name}: claim {name} {problem}"
+    owners = Counter(uid for claim in facts.claims if claim.status.allocation and (uid := owner_uid(claim)))
+    for uid, count in owners.items():
+        if count > 1:
+            yield f"{count} claims hold devices for the extended resources of the pod with uid {uid}"
 
 
 def _problem(pod: Pod, claim: ResourceClaim | None, node: Node | None) -> str:

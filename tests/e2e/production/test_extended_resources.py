@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from claims.kinds.containers import Container
-from tests.builders import make_class, make_container, make_devices, make_node, make_pod
+from tests.builders import make_class, make_container, make_devices, make_node, make_pod, make_quota
 from tests.e2e.kubectl import Kubectl
 from tests.e2e.production.installation import Installation
 from tests.e2e.production.scene import GPU, Scene
@@ -184,6 +184,25 @@ def runs_with_claim(scene: Scene, gpu: str) -> dict[str, Any]:
     scene.pod("web", "training", containers=[make_container("c0", claims=["training"], limits={gpu: "1"})])
     scene.runs("web")
     return scene.find("Pod", "web")
+
+
+def test_must_run_a_pod_with_extended_resource_with_resource_quota(names: Names, scene: Scene) -> None:
+    """It counts by its own name, by the class's, and as devices of claims; what is too much is refused at the door."""
+    gpu = names.serve()
+    keys = (f"requests.{gpu}", f"{scene.name}-gpu.deviceclass.resource.k8s.io/devices")
+    scene.make(make_quota(dict.fromkeys(keys, "2"), name="gpus"))
+
+    def used() -> list[str]:
+        found = scene.find("ResourceQuota", "gpus").get("status", {}).get("used", {})
+        return [found.get(key, "") for key in keys]
+
+    scene.until("the quota to be counted", lambda: used() == ["0", "0"])
+    runs(scene, asking({gpu: 2}))
+    scene.until("the quota to be used up", lambda: used() == ["2", "2"])
+    assert "exceeded quota: gpus" in scene.refused(make_pod("more", containers=[asking({gpu: 1})]))
+    scene.delete("Pod", "web")
+    scene.until("the quota to be free", lambda: used() == ["0", "0"])
+    scene.delete("ResourceQuota", "gpus")
 
 
 def test_must_prevent_overcommitment_of_extended_resources(names: Names, scene: Scene) -> None:
