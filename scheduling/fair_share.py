@@ -90,9 +90,7 @@ class FairShare:
         """Learn how many devices the classes have."""
         if self._sized_at is not None and now - self._sized_at < REMEMBERED:
             return
-        rows = UsageSample.objects.filter(at__gt=now - SAMPLES_OF).exclude(device_class="").order_by("at")
-        self.sizes = {name: sum(counts.values()) for name, counts in rows.values_list("device_class", "counts")}
-        self._sized_at = now
+        self.sizes, self._sized_at = sampled_sizes(now), now
 
     # Asking ----------------------------------------------------------------------------------------------------------
 
@@ -131,6 +129,12 @@ class FairShare:
     def has_the_turn(self, namespace: str, priority: int) -> bool:
         """Whether room may be kept for pods of the namespace: no other was to come before it."""
         return self._first.get(priority, namespace) == namespace
+
+
+def sampled_sizes(now: datetime) -> Mapping[str, int]:
+    """class -> how many devices the last sample of the usage counted."""
+    rows = UsageSample.objects.filter(at__gt=now - SAMPLES_OF).exclude(device_class="").order_by("at")
+    return {name: sum(counts.values()) for name, counts in rows.values_list("device_class", "counts")}
 
 
 def weight_of(labels: Mapping[str, str]) -> int:

@@ -80,7 +80,7 @@ class QuotaRoom:
                 held = [self._hold_of(pod, claim, one) for one in request.first_available]
                 if held and all(held):
                     return held[0]
-        return self._hold(pod, wanting, _least)
+        return self._hold(pod, wanting, least)
 
     def hold_after(
         self, pod: Pod, claims: Sequence[ResourceClaim], given: Mapping[str, AllocationResult]
@@ -156,7 +156,7 @@ def _share(
     return total
 
 
-def _least(claim: ResourceClaim) -> Usage:
+def least(claim: ResourceClaim) -> Usage:
     """What the claim is given at least."""
     total: Usage = {}
     for request in claim.spec.devices.requests:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import cast
 
-from django.db.models import Count, QuerySet
+from django.conf import settings
+from django.db.models import Count, F, QuerySet
 
 from claims import models
+from claims.kinds.allocated_usage import CAPACITY, AllocatedKey, is_allocated_key, read_key
 from claims.kinds.pods import Pod
 from claims.kinds.quota_usage import COUNT, DEVICES, NONE, parsed
 from claims.kinds.quotas import ResourceQuota
@@ -19,12 +22,18 @@ from manciple.pages import links
 from manciple.pages.people import Person
 from manciple.store import objects, sql
 from manciple.store.objects import decoded, listed
+from manciple.wire.machinery import Namespace
 from manciple.wire.quantity import Quantity
 from manciple.wire.registry import registry
+from scheduling import causes
+from scheduling.causes import NoNodeFits, QuotaUsedUp, Reason
 from scheduling.controllers.claims import wants_attention
+from scheduling.coordination import utc_now
+from scheduling.fair_share import sampled_sizes, weight_of
+from scheduling.models import QueuedPod
 from scheduling.pages.events.views import WARNING, EventQuery, ShownEvent, find
 from scheduling.pod_claims import claim_for, references, requested_classes
-from scheduling.resources import CLAIMS, PODS, QUOTAS, TEMPLATES, Key, kind
+from scheduling.resources import CLAIMS, NAMESPACES, PODS, QUOTAS, TEMPLATES, Key, kind
 
 #: What a refusal says, with the quota's name (`claims.quotas`).
 _EXCEEDED = re.compile(r"exceeded quota: (?P<name>[^,]+),")
@@ -53,14 +62,35 @@ class QuotaLimit:
     used: Quantity | None
 
     @property
+    def allocated(self) -> AllocatedKey | None:
+        """The key taken apart, where it is one of ours; None for one that says nothing, of an older version's quota."""
+        with suppress(ValueError):
+            return read_key(self.key) if is_allocated_key(self.key) else None
+        return None
+
+    @property
     def device_class(self) -> str:
-        """Of which class it counts devices; "" for what is no class's."""
+        """Of which class it counts devices, or something of devices; "" for what is no class's."""
+        if self.allocated is not None:
+            return self.allocated.device_class
         return self.key.removesuffix(DEVICES) if self.key.endswith(DEVICES) else ""
+
+    @property
+    def around_class(self) -> tuple[str, str]:
+        """The words before and after the name of the class."""
+        allocated = self.allocated
+        if allocated is None:
+            return "Devices of", ""
+        if not allocated.measure:
+            return "Devices of", "held"
+        name = f"{allocated.domain}/{allocated.name}" if allocated.domain else allocated.name
+        return f"{name} of", "held in shares" if allocated.measure == CAPACITY else "drawn from counters"
 
     @property
     def words(self) -> str:
         if self.device_class:
-            return f"Devices of {self.device_class}"
+            before, after = self.around_class
+            return f"{before} {self.device_class} {after}".rstrip()
         if self.key.startswith(COUNT):
             resource = self.key.removeprefix(COUNT)
             found = next((one.kind for one in registry if one.resource == resource), "")
@@ -87,13 +117,41 @@ class QuotaLimit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HeldPod:
+    """A pod that the quota keeps without devices, and why."""
+
+    name: str
+    url: str
+    cause: QuotaUsedUp
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeighedShare:
+    """What of the devices of `device_class` a namespace holds, in hundredths: the class of which it holds most."""
+
+    weight: int
+    percent: int
+    device_class: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class QuotaLine:
-    """One quota, with what its namespace holds and waits for. refused: pods that it keeps without a claim."""
+    """One quota, with what its namespace holds and waits for.
+
+    refused: pods that it keeps without a claim. held_back: those that it keeps without devices. share: None where
+    namespaces do not take turns.
+    """
 
     quota: ResourceQuota
     held: Mapping[str, int]
     waiting: int
     refused: Sequence[ShownEvent]
+    held_back: Sequence[HeldPod] = ()
+    share: WeighedShare | None = None
+
+    @property
+    def kept_waiting(self) -> int:
+        return len(self.refused) + len(self.held_back)
 
     @property
     def namespace(self) -> str:
@@ -143,12 +201,15 @@ def read_quotas(person: Person, *, namespace: str = "") -> list[QuotaLine]:
     spaces = {one.metadata.namespace for one in found}
     held, waiting = held_by_class(spaces), _waiting(spaces)
     refused = _refusals(person, namespace) if found else {}
+    held_back, shares = _held_back(spaces), _shares(spaces)
     return [
         QuotaLine(
             quota=one,
             held=dict(held[one.metadata.namespace].most_common()),
             waiting=waiting[one.metadata.namespace],
             refused=refused.get(one.key, ()),
+            held_back=held_back.get(one.key, ()),
+            share=shares.get(one.metadata.namespace),
         )
         for one in sorted(found, key=lambda one: one.key)
     ]
@@ -187,6 +248,37 @@ def _refusals(person: Person, namespace: str) -> dict[Key, list[ShownEvent]]:
         if exceeded and wants_attention(decoded(stored, Pod)):
             refused[event.namespace, exceeded["name"]].append(event)
     return refused
+
+
+def _held_back(namespaces: Iterable[str]) -> dict[Key, list[HeldPod]]:
+    """(namespace, quota) -> the pods that wait for room in it, the oldest first."""
+    found: dict[Key, list[HeldPod]] = defaultdict(list)
+    rows = QueuedPod.objects.alias(quota=F("held_by").bitand(int(Reason.QUOTA))).filter(quota__gt=0)
+    for row in rows.filter(namespace__in=list(namespaces)).order_by("created_at", "revision")[:PODS_READ]:
+        cause = causes.decode(row.cause)
+        because = cause.because if isinstance(cause, NoNodeFits) else cause
+        if isinstance(because, QuotaUsedUp):
+            pod = HeldPod(name=row.name, url=links.pod_url(row.namespace, row.name), cause=because)
+            found[row.namespace, because.quota].append(pod)
+    return found
+
+
+def _shares(namespaces: Iterable[str]) -> dict[str, WeighedShare]:
+    """By namespace; nothing where they do not take turns (`scheduling.fair_share`)."""
+    wanted = sorted(namespaces)
+    if not settings.SCHEDULER_FAIR_SHARE or not wanted:
+        return {}
+    everybody = models.AllocatedDevice.objects.filter(admin_access=False).order_by()
+    all_held = dict(everybody.values_list("device_class").annotate(count=Count("pk")))
+    sizes, held = sampled_sizes(utc_now()), held_by_class(wanted)
+    stored = objects.get_many(kind(NAMESPACES), [("", name) for name in wanted])
+    weights = {one.name: weight_of(decoded(one, Namespace).metadata.labels) for one in stored}
+    shares = {}
+    for name in wanted:
+        parts = {one: count * WHOLE // (sizes.get(one) or all_held.get(one) or 1) for one, count in held[name].items()}
+        most = max(parts, key=lambda one: parts[one], default="")
+        shares[name] = WeighedShare(weight=weights.get(name, 1), percent=parts.get(most, 0), device_class=most)
+    return shares
 
 
 def quotas_refusing(person: Person, namespace: str, pod: str) -> list[str]:

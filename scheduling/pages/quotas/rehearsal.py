@@ -26,6 +26,8 @@ from claims.kinds.quota_usage import (
 from claims.kinds.resource_claims import ResourceClaim
 from manciple.wire.quantity import Quantity
 from scheduling.pages.quotas.reading import QuotaLimit, UnplacedPod
+from scheduling.pod_claims import is_for_pod
+from scheduling.quota_room import least
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,11 +52,12 @@ class Refusal:
 class PodOutcome:
     """What becomes of a pod that waits.
 
-    given: its claims are made; refused: they are not; again: it stays, and would be refused if it were made anew.
+    given: its claims are made; refused: they are not; again: it stays, and would be refused if it were made anew; held:
+    its claims are given no devices, whatever is free.
     """
 
     waiting: UnplacedPod
-    outcome: Literal["given", "refused", "again"]
+    outcome: Literal["given", "refused", "again", "held"]
     refusal: Refusal | None = None
 
 
@@ -81,6 +84,10 @@ class LimitsRehearsal:
     def again(self) -> list[PodOutcome]:
         return self._of("again")
 
+    @property
+    def held(self) -> list[PodOutcome]:
+        return self._of("held")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CountedQuota:
@@ -106,7 +113,7 @@ def rehearse(
     return LimitsRehearsal(
         changes=_changes(parsed(before), tried),
         above=[one for one in found if one.is_over],
-        verdicts=[*made, *_made_anew(tried, waiting, classes)],
+        verdicts=[*made, *_made_anew(tried, waiting, classes), *_held(tried, waiting)],
     )
 
 
@@ -151,6 +158,22 @@ def _made_anew(tried: CountedQuota, waiting: Iterable[UnplacedPod], classes: Ext
             yield PodOutcome(waiting=one, outcome="again", refusal=refusal)
         else:
             used = plus(used, share)
+
+
+def _held(tried: CountedQuota, waiting: Iterable[UnplacedPod]) -> Iterable[PodOutcome]:
+    """On the pods that would get no devices, by the least that they ask for; those before them get theirs."""
+    used = tried.used
+    for one in waiting:
+        wanted: Usage = {}
+        for claim in (*one.lacking, *one.made):
+            of_pod = one.pod if claim in one.lacking or is_for_pod(claim, one.pod) else None
+            if claim.status.allocation is None and tried.limits.concerns(CLAIMS, claim, of_pod):
+                wanted = plus(wanted, {key: n for key, n in least(claim).items() if key in tried.limits.hard})
+        refusal = _refusal(tried.limits, wanted, used)
+        if refusal is not None:
+            yield PodOutcome(waiting=one, outcome="held", refusal=refusal)
+        else:
+            used = plus(used, wanted)
 
 
 def _share(limits: QuotaLimits, one: UnplacedPod, classes: ExtendedNames) -> Usage:

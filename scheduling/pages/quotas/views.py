@@ -58,7 +58,7 @@ COLUMNS = (
     ListColumn[QuotaLine](title="Used of its limits", sort="used", key=lambda line: -line.fullest),
     ListColumn[QuotaLine](title="Devices held", sort="held", key=lambda line: -sum(line.held.values())),
     ListColumn[QuotaLine](title="Waiting", css="num", sort="waiting", key=lambda line: line.waiting),
-    ListColumn[QuotaLine](title="Refused", css="num", sort="refused", key=lambda line: len(line.refused)),
+    ListColumn[QuotaLine](title="Kept waiting", css="num", sort="refused", key=lambda line: line.kept_waiting),
 )
 
 

@@ -8,10 +8,13 @@ import pytest
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
+from pytest_django.fixtures import Settings
 
 from claims.kinds.pods import Pod
 from claims.kinds.quotas import ResourceQuota
 from manciple.access.kinds.roles import PolicyRule
+from scheduling.fair_share import WEIGHT
+from scheduling.models import UsageSample
 from tests.builders import CLASS, make_namespace, make_pod, make_quota, make_request, make_template
 from tests.scheduling.cluster import Cluster
 from tests.scheduling.pages.browsing import admin, said, signed_in, viewer, words
@@ -205,3 +208,57 @@ def test_a_role_in_the_namespace_alone_allows_it(cluster: Cluster) -> None:
     bind("quotas", "lab", user("mia"), to="Role")
     assert mia.post(f"{PAGE}/change", limits("3")).status_code == 302
     assert cluster.get(ResourceQuota, "most", "lab").spec.hard[DEVICES] == "3"
+
+
+# What is held ---------------------------------------------------------------------------------------------------------
+
+
+HELD = f"manciple.dev/allocated.{CLASS}"
+
+
+def crowd(cluster: Cluster, **hard: str) -> None:
+    """Three pods want a device each, and the quota lets one be held."""
+    cluster.with_gpus("node-1", each=4)
+    cluster.create(make_namespace("lab", labels={WEIGHT: "3"}))
+    cluster.create(make_quota({HELD: "1", **hard}, namespace="lab"))
+    cluster.create(make_template("one-gpu", namespace="lab", requests=[make_request()]))
+    for name in ("first", "second", "third"):
+        cluster.create(make_pod(name, namespace="lab", templates={"gpu": "one-gpu"}))
+        cluster.settle()
+        cluster.later(1)
+
+
+def test_what_may_be_held_is_shown_with_who_waits_for_it(viewer: Client, cluster: Cluster) -> None:
+    crowd(cluster, **{f"{HELD}_capacity.memory": "40Gi", f"{HELD}_counter.slices": "7"})
+    text = words(viewer, "/quotas")
+    assert f"Devices of {CLASS} held 1 of 1" in text
+    assert f"memory of {CLASS} held in shares 0 of 40Gi" in text
+    assert f"slices of {CLASS} drawn from counters 0 of 7" in text
+    assert "2 pods 2 pods" in text
+    text = words(viewer, PAGE)
+    assert f"Refused by it 2 second waits for devices: {HELD} 1 of 1, it needs 1 third waits" in text
+    assert "weighs" not in text
+    assert f"quota most leaves too little of {HELD} : it needs 1, and 1 of 1 is used" in words(
+        viewer, "/pods/lab/second"
+    )
+
+
+def test_other_limits_tell_whose_pods_would_wait_for_devices(viewer: Client, cluster: Cluster) -> None:
+    crowd(cluster)
+    text = words(viewer, tried(**{f"hard.{HELD}": "2"}))
+    held = text.partition("Would wait for devices")[2].partition("Wait, and are counted already")[0]
+    assert "third" in held
+    assert "second" not in held
+    assert "Would wait for devices" not in words(viewer, tried(**{f"hard.{HELD}": "3"}))
+    text = words(viewer, tried(**{f"hard.{HELD}": "1", "key": f"{HELD}_memory", "value": "1"}))
+    assert "must be manciple.dev/allocated.CLASS" in text
+
+
+def test_with_fair_share_weight_and_share_of_the_namespace_are_shown(
+    viewer: Client, cluster: Cluster, settings: Settings
+) -> None:
+    settings.SCHEDULER_FAIR_SHARE = True
+    crowd(cluster)
+    UsageSample.objects.create(at=cluster.now, device_class=CLASS, counts={"free": 3, "reserved": 1}, waiting=0)
+    assert "lab weighs 3, holds 25%" in words(viewer, "/quotas")
+    assert f"In lab, by class weighs 3 · holds 25% of {CLASS}" in words(viewer, PAGE)
