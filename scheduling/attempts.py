@@ -11,6 +11,7 @@ from claims.kinds.resource_claims import ResourceClaim
 from manciple.telemetry import traces
 from scheduling import scheduler_metrics as told
 from scheduling.causes import Reason
+from scheduling.plans import AnyDecision, singles
 from scheduling.queue import Done, NotTried, Outcome, Parked, ReadyPod, Retry
 
 Result = Literal["scheduled", "unschedulable", "error"]
@@ -27,8 +28,15 @@ class Attempts:
         #: for traces: when the search for a pod ended, in POSIX seconds
         self._search_ended: dict[str, float] = {}
 
-    def searched(self, uid: str, seconds: float) -> None:
-        """The search for this pod took so long."""
+    def decided(self, decided: Sequence[AnyDecision | Retry], seconds: float) -> set[str]:
+        """What was found in so long. Returns the uids of the pods that it is about."""
+        broken = {one.uid for one in decided if isinstance(one, Retry)}
+        found = {one.pod.metadata.uid for one in singles(one for one in decided if not isinstance(one, Retry))}
+        for uid in found:
+            self._search_took(uid, seconds / len(found))
+        return broken | found
+
+    def _search_took(self, uid: str, seconds: float) -> None:
         self._searched[uid] = seconds
         if traces.on():
             self._search_ended[uid] = time.time()

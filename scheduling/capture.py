@@ -38,26 +38,28 @@ from scheduling.allocator import Features, Inventory, Snapshot
 from scheduling.causes import Hold
 from scheduling.extended_resources import Extended, assumed_key, owner_uid
 from scheduling.fair_share import FairShare
+from scheduling.groups import GroupedState, WaitingGroups
 from scheduling.hints import About, News
-from scheduling.messages import SCHEDULER_NAME
 from scheduling.node_charges import NodeCharges
 from scheduling.nodes import NodeTable
 from scheduling.places import PlacedPod, PlacedPods, Rooms
 from scheduling.plans import Drift, Placement
-from scheduling.pod_claims import ServingClasses, is_done
+from scheduling.pod_claims import ServingClasses, is_done, wants_a_node
 from scheduling.queue import Candidate
 from scheduling.quota_room import QuotaRoom
-from scheduling.resources import CLAIMS, CLASSES, NAMESPACES, NODES, PODS, QUOTAS, SLICES, TAINT_RULES, Key
+from scheduling.resources import CLAIMS, CLASSES, NAMESPACES, NODES, POD_GROUPS, PODS, QUOTAS, SLICES, TAINT_RULES, Key
 
 #: Events kept for the queue; who asks for older ones reads the log.
 REMEMBERED = 4000
 
 
-class ClusterState(View):
+class ClusterState(GroupedState, View):
     """See the module's docstring."""
 
     #: what is published before what is asked for
-    resources: ClassVar[Sequence[str]] = (*(NAMESPACES, QUOTAS, NODES, CLASSES, TAINT_RULES, SLICES, CLAIMS, PODS),)
+    resources: ClassVar[Sequence[str]] = (
+        *(NAMESPACES, QUOTAS, NODES, CLASSES, TAINT_RULES, SLICES, CLAIMS, POD_GROUPS, PODS),
+    )
 
     def __init__(self, features: Features | None = None, shares: FairShare | None = None) -> None:
         features = features or Features()
@@ -92,31 +94,22 @@ class ClusterState(View):
         self._quotas: QuotaRoom | None = None
         self.shares = shares
         self._overlays: list[QuotaRoom | FairShare] = [] if shares is None else [shares]
+        self.groups = WaitingGroups()
         #: what was written since `begin`, as far as a decision can lean on it
         self.drift = Drift()
         #: every event of `resources` above `_news_floor`, up to `revision`, oldest first
         self._news: deque[News] = deque()
         self._news_floor = 0
         self._applying: dict[str, Callable[[Any], None]] = {
-            NAMESPACES: self._apply_namespace,
-            NODES: self._apply_node,
-            PODS: self._apply_pod,
-            CLASSES: self._apply_class,
-            TAINT_RULES: self._apply_taint_rule,
-            SLICES: self._apply_slice,
-            CLAIMS: self._apply_claim,
-            QUOTAS: self._apply_quota,
-        }
+            NAMESPACES: self._apply_namespace, NODES: self._apply_node, PODS: self._apply_pod,
+            CLASSES: self._apply_class, TAINT_RULES: self._apply_taint_rule, SLICES: self._apply_slice,
+            CLAIMS: self._apply_claim, QUOTAS: self._apply_quota, POD_GROUPS: self.groups.put,
+        }  # fmt: skip
         self._forgetting: dict[str, Callable[[Any], None]] = {
-            NAMESPACES: self._forget_namespace,
-            NODES: self._forget_node,
-            PODS: self._forget_pod,
-            CLASSES: self._forget_class,
-            TAINT_RULES: self._forget_taint_rule,
-            SLICES: self._forget_slice,
-            CLAIMS: self._forget_claim,
-            QUOTAS: self._forget_quota,
-        }
+            NAMESPACES: self._forget_namespace, NODES: self._forget_node, PODS: self._forget_pod,
+            CLASSES: self._forget_class, TAINT_RULES: self._forget_taint_rule, SLICES: self._forget_slice,
+            CLAIMS: self._forget_claim, QUOTAS: self._forget_quota, POD_GROUPS: self.groups.remove,
+        }  # fmt: skip
 
     # Keeping up ------------------------------------------------------------------------------------------------------
 
@@ -165,6 +158,8 @@ class ClusterState(View):
         if self._quotas is not None:
             made._quotas = self._quotas.copied(made._inventory)
             made._overlays.append(made._quotas)
+        made.groups = self.groups.copied()
+        made._applying[POD_GROUPS], made._forgetting[POD_GROUPS] = made.groups.put, made.groups.remove
         return made
 
     def begin(self) -> None:
@@ -216,6 +211,8 @@ class ClusterState(View):
         uid = pod.metadata.uid
         self._forget_assumed_pod(uid)
         self._forget_place(uid)
+        if pod.spec.scheduling_group is not None:
+            self.groups.remove_pod(pod) if is_done(pod) else self.groups.add_pod(pod)
         if is_done(pod):
             self.nodes.remove_pod(uid)
         elif node := pod.spec.node_name or pod.status.nominated_node_name:
@@ -225,7 +222,7 @@ class ClusterState(View):
                 self.placed.put(PlacedPod.of(pod, node))
         else:
             self.nodes.remove_pod(uid)
-        if _wants_a_node(pod):
+        if wants_a_node(pod):
             self.pending[uid] = pod
             if pod.status.nominated_node_name:
                 self.unsettled.add(uid)
@@ -238,6 +235,8 @@ class ClusterState(View):
         self._forget_place(uid)
         self._avoided.pop(uid, None)
         self.nodes.remove_pod(uid)
+        if pod.spec.scheduling_group is not None:
+            self.groups.remove_pod(pod)
 
     def _forget_place(self, uid: str) -> None:
         """What the pod waited for, kept or had: what it has now comes after this."""
@@ -347,7 +346,8 @@ class ClusterState(View):
 
     def pre_enqueue(self, uid: str) -> Hold | None:
         pod = self.pending.get(uid)
-        return None if pod is None else pod_claims.pre_enqueue(pod, self._finder(pod))
+        hold = None if pod is None else pod_claims.pre_enqueue(pod, self._finder(pod))
+        return self.groups.hold(pod) if pod is not None and hold is None and pod.spec.scheduling_group else hold
 
     @property
     def sizes(self) -> Mapping[str, int]:
@@ -358,11 +358,8 @@ class ClusterState(View):
 
     def pre_filter(self, pod: Pod) -> tuple[ResourceClaim, ...] | Hold:
         """The pod's claims, without the alternatives that its namespace's quotas leave no room for."""
-        claims, namespace = (
-            pod_claims.pre_filter(pod, self._finder(pod), self.serving.own.__contains__),
-            pod.metadata.namespace,
-        )
-        if isinstance(claims, Hold) or self._quotas is None or not self._quotas.limits(namespace):
+        claims = pod_claims.pre_filter(pod, self._finder(pod), self.serving.own.__contains__)
+        if isinstance(claims, Hold) or self._quotas is None or not self._quotas.limits(pod.metadata.namespace):
             return claims
         return self._quotas.hold_before(pod, claims) or self._quotas.within(pod, claims)
 
@@ -395,8 +392,7 @@ class ClusterState(View):
 
     def assume(self, placement: Placement) -> None:
         """Reserve: count `placement` as if it were committed."""
-        pod = placement.pod
-        uid = pod.metadata.uid
+        pod, uid = placement.pod, placement.pod.metadata.uid
         self._assumed_pods[uid] = pod
         self.pending.pop(uid, None)
         self.rooms.drop(uid)
@@ -491,10 +487,3 @@ class ClusterState(View):
         if pod.status.nominated_node_name:
             self.nodes.place(pod, pod.status.nominated_node_name)
             self.unsettled.add(pod.metadata.uid)
-
-
-def _wants_a_node(pod: Pod) -> bool:
-    """Whether it waits for this scheduler."""
-    spec = pod.spec
-    ours = (spec.scheduler_name or SCHEDULER_NAME) == SCHEDULER_NAME
-    return ours and not (is_done(pod) or spec.node_name or pod.metadata.deletion_timestamp is not None)

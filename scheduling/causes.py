@@ -98,6 +98,27 @@ class QuotaUsedUp(Cause, frozen=True, kw_only=True):
     entry: str = ""
 
 
+class GroupMissing(Cause, frozen=True):
+    name: str
+
+
+class GroupIncomplete(Cause, frozen=True):
+    """pods: how many name the PodGroup, fewer than are to be placed together."""
+
+    name: str
+    pods: int
+    wanted: int
+
+
+class GroupDoesNotFit(Cause, frozen=True):
+    """`placed` of the group would have a place at once, this pod too. room: on this node one is kept until all have."""
+
+    name: str
+    placed: int
+    wanted: int
+    room: str = ""
+
+
 class AwaitingBinding(Cause, frozen=True):
     """The devices are given; their binding conditions do not hold yet. node: where the pod is to run."""
 
@@ -165,8 +186,7 @@ class NodeRefusal(Cause, frozen=True):
     """Why a node is not for a pod. plugin: of kube-scheduler's Filter.
 
     key: of the taint; the name of the resource ("pods" for their number); which part of the plugin refuses, where it
-    has several; value: of the taint. resolvable: whether
-    pods going away could change it.
+    has several; value: of the taint. resolvable: whether pods going away could change it.
     """
 
     plugin: str
@@ -331,7 +351,7 @@ class ConstraintsUnmet(NotTogether, frozen=True):
 
 OfPod = (
     Gated | ClaimNotCreated | ClaimNotFound | ClaimBeingDeleted | ClaimNotForPod | ClaimInUse | ClaimNotShareable
-    | ClassMissing | VolumeClaimMissing | VolumeClaimNotCreated | QuotaUsedUp
+    | ClassMissing | VolumeClaimMissing | VolumeClaimNotCreated | QuotaUsedUp | GroupMissing | GroupIncomplete
 )  # fmt: skip
 OfDevices = (
     TooFewPublished | PoolsUnusable | NotVisible | NotSelected | Tainted | TooSmall | DevicesInUse
@@ -404,7 +424,10 @@ class NoNodeFits(Cause, frozen=True, kw_only=True):
     deallocated: bool = False
 
 
-AnyCause = OfPod | OfDevices | OfNode | NoNodeFits | AwaitingBinding | BindingFailed | ClaimNotMade | Interrupted
+AnyCause = (
+    OfPod | OfDevices | OfNode | NoNodeFits | AwaitingBinding | BindingFailed | ClaimNotMade | Interrupted
+    | GroupDoesNotFit
+)  # fmt: skip
 
 _encoder = msgspec.json.Encoder()
 _decoder: msgspec.json.Decoder[AnyCause] = msgspec.json.Decoder(AnyCause)
@@ -453,30 +476,12 @@ class Reason(IntFlag):
     BINDING = 1024  #: its devices are given, and not attached yet
     VOLUME = 2048  #: a volume names a PersistentVolumeClaim
     QUOTA = 4096  #: a quota of its namespace leaves too little of what its claims would hold
+    GROUP = 8192  #: its PodGroup does not exist, or has too few pods
+    GANG = 16384  #: it is placed together with others of its group, or not at all
 
 
 #: Names in the order of the bits, for pages and logs.
 NAMES = {reason: str(reason.name).lower().replace("_", "-") for reason in Reason}
-
-
-def claim_key(namespace: str, name: str) -> str:
-    """What a pod awaits when it waits for one claim."""
-    return f"claim:{namespace}/{name}"
-
-
-def resource_key(name: str) -> str:
-    """What a pod awaits when it waits for a DeviceClass that serves an extended resource."""
-    return f"resource:{name}"
-
-
-def class_key(name: str) -> str:
-    """What a pod awaits when it waits for one DeviceClass."""
-    return f"class:{name}"
-
-
-def quota_key(namespace: str, name: str, key: str = "") -> str:
-    """What a pod awaits when it waits for room in one quota: for some of `key`, or for none of it being used up."""
-    return f"quota:{namespace}/{name}:{key}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -488,11 +493,6 @@ class Hold:
     awaited: frozenset[str] = frozenset()
     #: the same for people, with everything that there is to tell
     cause: AnyCause | None = None
-
-
-def held_by_quota(namespace: str, cause: QuotaUsedUp) -> Hold:
-    awaited = frozenset({quota_key(namespace, cause.quota), quota_key(namespace, cause.quota, cause.key)})
-    return Hold(reasons=Reason.QUOTA, awaited=awaited, cause=cause)
 
 
 def names_of(reasons: Reason) -> tuple[str, ...]:

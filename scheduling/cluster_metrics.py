@@ -47,6 +47,8 @@ PLUGINS: Mapping[Reason, str] = {
     Reason.NEIGHBOURS: "InterPodAffinity",
     Reason.VOLUME: "VolumeBinding",
     Reason.QUOTA: "DynamicResources",
+    Reason.GROUP: "GangScheduling",
+    Reason.GANG: "GangScheduling",
 }
 
 

@@ -36,30 +36,36 @@ from manciple.wire.identity import SCHEDULER
 from scheduling import event_recorder, messages, pod_claims, queue, special_claims
 from scheduling.attempts import binding_ended
 from scheduling.capture import ClusterState
-from scheduling.causes import AnyCause, Hold, Interrupted, QuotaUsedUp, held_by_quota
+from scheduling.causes import AnyCause, Hold, Interrupted, QuotaUsedUp
 from scheduling.controllers.reservations import FINALIZER, deallocated
 from scheduling.coordination import looked_after
 from scheduling.event_recorder import EventNote
 from scheduling.extended_resources import IN_MEMORY, generate_name, owner_uid
+from scheduling.gangs import write_together
+from scheduling.hints import held_by_quota
 from scheduling.places import PlacedPod, PlannedEviction
 from scheduling.plans import (
     SCHEDULING_GATED,
+    AnyDecision,
     Decision,
+    GroupDecision,
     Placement,
     PodRefusal,
     Postponed,
     StillBinding,
+    changed,
     charged_as,
     disrupted,
     nominated,
     not_scheduled,
     scheduled,
+    singles,
     stale,
 )
-from scheduling.pod_claims import can_be_reserved, consumer, is_done, is_reserved_for
+from scheduling.pod_claims import can_be_reserved, is_done
 from scheduling.preemption import Asking, still_helps
 from scheduling.queue import Done, NotTried, Outcome, Parked, Retry
-from scheduling.resources import CLAIMS, EVENTS, NAMESPACES, PODS, Key, kind
+from scheduling.resources import CLAIMS, EVENTS, NAMESPACES, POD_GROUPS, PODS, Key, kind
 from scheduling.scheduler_metrics import PREEMPTION_VICTIMS, PluginRun
 
 log = logging.getLogger(__name__)
@@ -70,7 +76,7 @@ NOMINATED_FOR = timedelta(seconds=30)
 
 def commit(
     state: ClusterState,
-    decisions: Sequence[Decision],
+    decisions: Sequence[AnyDecision],
     *,
     undecided: Sequence[Outcome] = (),
     revision: int,
@@ -80,7 +86,7 @@ def commit(
 
     undecided: how it ended for the pods of the batch about which there was nothing to decide.
     """
-    decisions = [special_claims.ask(decision) if _is_special(decision) else decision for decision in decisions]
+    decisions = [changed(decision, _asked) for decision in decisions]
     try:
         return _commit_together(state, decisions, undecided=undecided, revision=revision, now=now)
     except (IntegrityError, Conflict):
@@ -91,46 +97,59 @@ def commit(
     return outcomes
 
 
+def _asked(decision: Decision) -> Decision:
+    return special_claims.ask(decision) if _is_special(decision) else decision
+
+
 def _is_special(decision: Decision) -> bool:
     """Whether it makes a claim for extended resources."""
     return isinstance(decision, Placement) and decision.special is not None
 
 
-def _commit_alone(state: ClusterState, decision: Decision, *, revision: int, now: datetime) -> list[Outcome]:
+def _commit_alone(state: ClusterState, decision: AnyDecision, *, revision: int, now: datetime) -> list[Outcome]:
     try:
         return _commit_together(state, [decision], undecided=(), revision=revision, now=now)
     except (IntegrityError, Conflict) as error:
-        outcome = Retry(uid=decision.pod.metadata.uid, cause=Interrupted(str(error)))
+        cause = Interrupted(str(error))
+        outcomes: list[Outcome] = [Retry(uid=one.pod.metadata.uid, cause=cause) for one in singles([decision])]
         with objects.writing(identity=SCHEDULER):
-            queue.settle([outcome], revision=revision, now=now)
-        return [outcome]
+            queue.settle(outcomes, revision=revision, now=now)
+        return outcomes
 
 
 def _commit_together(
-    state: ClusterState, decisions: Sequence[Decision], *, undecided: Sequence[Outcome], revision: int, now: datetime
+    state: ClusterState,
+    decisions: Sequence[AnyDecision],
+    *,
+    undecided: Sequence[Outcome],
+    revision: int,
+    now: datetime,
 ) -> list[Outcome]:
-    reads = _reads(decisions)
+    reads = _reads([*singles(decisions)], [one.group.key for one in decisions if isinstance(one, GroupDecision)])
     with (
         objects.writing(identity=SCHEDULER, reads=reads) as writer,
         looked_after.noted(writer, frozenset({"schedule"})),
     ):
         state.advance()
         batch = _Batch(state, writer, now)
-        if special := [one.pod for one in decisions if _is_special(one)]:
+        if special := [one.pod for one in singles(decisions) if _is_special(one)]:
             writer.draw_names(kind(CLAIMS), [(pod.metadata.namespace, generate_name(pod)) for pod in special])
-        outcomes: list[Outcome] = [*undecided, *map(batch.write, decisions)]
+        outcomes: list[Outcome] = list(undecided)
+        for decision in decisions:
+            outcomes += batch.write_group(decision) if isinstance(decision, GroupDecision) else [batch.write(decision)]
         queue.settle(outcomes, revision=revision, now=now)
     state.absorb(writer.written)
     return outcomes
 
 
-def _reads(decisions: Sequence[Decision]) -> Wanted:
+def _reads(decisions: Sequence[Decision], groups: Sequence[Key]) -> Wanted:
     """Everything that will be asked for, to be read at once; the namespaces are what the rules ask for."""
     placements = [decision for decision in decisions if isinstance(decision, Placement)]
     return to_read(
         (kind(PODS), [*map(_key_of, decisions), *_others(decisions)]),
         (kind(CLAIMS), [claim.key for placement in placements for claim in _claims_of(placement)]),
         (kind(EVENTS), [event_recorder.key_of(note) for note in map(_note, decisions) if note is not None]),
+        (kind(POD_GROUPS), groups),
         (kind(NAMESPACES), [("", decision.pod.metadata.namespace) for decision in decisions]),
     )
 
@@ -167,6 +186,18 @@ class _Batch:
     def write(self, decision: Decision) -> Outcome:
         with about(decision.pod):
             return self._write(decision)
+
+    def write_group(self, together: GroupDecision) -> list[Outcome]:
+        write = self._part if together.wanted else self.write
+        return write_together(together, write, state=self._state, writer=self._writer, now=self._now)
+
+    def _part(self, decision: Decision) -> Outcome:
+        """One decision of several that are written together. Raises: ApiError."""
+        pod = self._read(PODS, Pod, decision.pod)
+        if pod is None or pod.spec.node_name or is_done(pod):
+            return Done(uid=decision.pod.metadata.uid)
+        with about(pod):
+            return self._carry_out(pod, decision)
 
     def _write(self, decision: Decision) -> Outcome:
         uid = decision.pod.metadata.uid
@@ -218,7 +249,7 @@ class _Batch:
         with PluginRun("PreBind", "DynamicResources"):
             self._check(pod, placement)
             given = placement.allocations
-            claims = [self._bind_claim(claim, pod, given.get(claim.metadata.uid)) for claim in placement.claims]
+            claims = [self._bind_claim(claim, placement, given.get(claim.metadata.uid)) for claim in placement.claims]
             if placement.outdated is not None:
                 special_claims.give_back(self._writer, placement.outdated)
             if placement.special is not None or placement.outdated is not None:
@@ -261,11 +292,13 @@ class _Batch:
             if placement.special is not None or extended is not None:
                 special_claims.check(state, placement, extended)
 
-    def _bind_claim(self, known: ResourceClaim, pod: Pod, allocation: AllocationResult | None) -> ResourceClaim:
-        """Give `known`, as it is now, its allocation and the reservation for `pod`; returns it as it is then."""
+    def _bind_claim(
+        self, known: ResourceClaim, placement: Placement, allocation: AllocationResult | None
+    ) -> ResourceClaim:
+        """Give `known`, as it is now, its allocation and its reservation; returns it as it is then."""
         name = known.metadata.name
         if name == IN_MEMORY:
-            return self._make_claim(known, pod, allocation)
+            return self._make_claim(known, placement, allocation)
         claim = self._read(CLAIMS, ResourceClaim, known)
         if claim is None or claim.metadata.deletion_timestamp is not None:
             raise Conflict.of(CLAIMS, name, "the claim was deleted in the meantime")
@@ -273,18 +306,20 @@ class _Batch:
             claim = self._allocated(claim, allocation)
         elif _devices_of(claim) is None or _devices_of(claim) != _devices_of(known):
             raise Conflict.of(CLAIMS, name, "the claim was deallocated in the meantime")
-        if not is_reserved_for(claim, pod.metadata.uid):
-            if not can_be_reserved(claim):
-                raise Conflict.of(CLAIMS, name, messages.CLAIM_IN_USE)
-            claim = _reserved(claim, pod)
+        reserved = placement.reserved(claim)
+        if reserved is not claim and not can_be_reserved(claim):
+            raise Conflict.of(CLAIMS, name, messages.CLAIM_IN_USE)
+        claim = reserved
         self._writer.update(kind(CLAIMS), claim)
         return claim
 
-    def _make_claim(self, claim: ResourceClaim, pod: Pod, allocation: AllocationResult | None) -> ResourceClaim:
+    def _make_claim(
+        self, claim: ResourceClaim, placement: Placement, allocation: AllocationResult | None
+    ) -> ResourceClaim:
         """Write the claim for the pod's extended resources, which existed in memory until now."""
         if allocation is None:
             raise Conflict.of(CLAIMS, claim.metadata.generate_name, "nothing was allocated for it")
-        return special_claims.make(self._writer, claim, _reserved(self._allocated(claim, allocation), pod))
+        return special_claims.make(self._writer, claim, placement.reserved(self._allocated(claim, allocation)))
 
     def _allocated(self, claim: ResourceClaim, allocation: AllocationResult) -> ResourceClaim:
         if claim.status.allocation is not None:
@@ -378,11 +413,6 @@ def _note(decision: Decision) -> EventNote | None:
         component=component,
         cause=decision.hold.cause,
     )
-
-
-def _reserved(claim: ResourceClaim, pod: Pod) -> ResourceClaim:
-    reserved = (*claim.status.reserved_for, consumer(pod))
-    return structs.replace(claim, status=structs.replace(claim.status, reserved_for=reserved))
 
 
 def _devices_of(claim: ResourceClaim) -> AllocationResult | None:

@@ -14,7 +14,7 @@ Source of the order: Ghodsi et al., Dominant Resource Fairness (NSDI 2011).
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import groupby, islice
 
@@ -82,6 +82,16 @@ class FairShare:
         for claim in claims:
             if (allocation := given.get(claim.metadata.uid)) is not None:
                 self._assumed[claim.metadata.namespace].update(_holding(claim, allocation))
+
+    def mark(self) -> Callable[[], None]:
+        """Returns the way back to what is assumed now."""
+        earlier = {namespace: Counter(held) for namespace, held in self._assumed.items()}
+
+        def go_back() -> None:
+            self._assumed.clear()
+            self._assumed.update({namespace: Counter(held) for namespace, held in earlier.items()})
+
+        return go_back
 
     def drop_assumptions(self) -> None:
         self._assumed.clear()

@@ -19,7 +19,7 @@ import msgspec
 
 from manciple.wire.quantity import Quantity
 from manciple.wire.validation import DEVICE_CLASS_RESOURCE_PREFIX
-from scheduling.causes import Hold, Reason, claim_key, class_key, quota_key, resource_key
+from scheduling.causes import Hold, QuotaUsedUp, Reason
 
 ADDED, MODIFIED, DELETED = "ADDED", "MODIFIED", "DELETED"
 FINISHED_PHASES = frozenset({"Succeeded", "Failed"})
@@ -27,6 +27,42 @@ NEW_PHASES = frozenset({"", "Pending"})
 #: Written by the API server or the scheduler for the pod itself; anything else needs a change of its spec.
 OWN_STATUS = Reason.GATED | Reason.CLAIM_MISSING
 EVERYTHING = Reason(sum(Reason))
+
+
+# What pods await by name ----------------------------------------------------------------------------------------------
+
+
+def claim_key(namespace: str, name: str) -> str:
+    """What a pod awaits when it waits for one claim."""
+    return f"claim:{namespace}/{name}"
+
+
+def resource_key(name: str) -> str:
+    """What a pod awaits when it waits for a DeviceClass that serves an extended resource."""
+    return f"resource:{name}"
+
+
+def class_key(name: str) -> str:
+    """What a pod awaits when it waits for one DeviceClass."""
+    return f"class:{name}"
+
+
+def group_key(namespace: str, name: str) -> str:
+    """What a pod awaits when it waits for its PodGroup, or for more pods of it."""
+    return f"group:{namespace}/{name}"
+
+
+def quota_key(namespace: str, name: str, key: str = "") -> str:
+    """What a pod awaits when it waits for room in one quota: for some of `key`, or for none of it being used up."""
+    return f"quota:{namespace}/{name}:{key}"
+
+
+def held_by_quota(namespace: str, cause: QuotaUsedUp) -> Hold:
+    awaited = frozenset({quota_key(namespace, cause.quota), quota_key(namespace, cause.quota, cause.key)})
+    return Hold(reasons=Reason.QUOTA, awaited=awaited, cause=cause)
+
+
+# Events ---------------------------------------------------------------------------------------------------------------
 
 
 class LogRecord(Protocol):
@@ -52,8 +88,13 @@ class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
     generation: int = 0
 
 
+class _SchedulingGroup(msgspec.Struct, frozen=True, rename="camel"):
+    pod_group_name: str = ""
+
+
 class _Spec(msgspec.Struct, frozen=True, rename="camel"):
     node_name: str = ""
+    scheduling_group: _SchedulingGroup | None = None
     hard: dict[str, str] = {}  # of a quota
     extended_resource_name: str | None = None
 
@@ -169,9 +210,16 @@ def _quota_deleted(about: About, _seen: Any) -> Iterable[Wake]:
     yield Wake(reasons=Reason.QUOTA, key=quota_key(about.namespace, about.name))
 
 
-def _pod_added(_about: About, seen: Any) -> Iterable[Wake]:
+def _group_added(about: About, _seen: Any) -> Iterable[Wake]:
+    yield Wake(reasons=Reason.GROUP | Reason.GANG, key=group_key(about.namespace, about.name))
+
+
+def _pod_added(about: About, seen: Any) -> Iterable[Wake]:
     if seen.spec.node_name:
         yield Wake(reasons=Reason.NEIGHBOURS)
+    if seen.spec.scheduling_group is not None:
+        key = group_key(about.namespace, seen.spec.scheduling_group.pod_group_name or "")
+        yield Wake(reasons=Reason.GROUP | Reason.GANG, key=key)
 
 
 def _pod_freed(_about: About, seen: Any) -> Iterable[Wake]:
@@ -213,6 +261,7 @@ RULES: dict[tuple[str, str], Rule] = {
     ("devicetaintrules.resource.k8s.io", DELETED): _DEVICES_CHANGED,
     ("resourcequotas", MODIFIED): _quota_modified,
     ("resourcequotas", DELETED): _quota_deleted,
+    ("podgroups.scheduling.k8s.io", ADDED): _group_added,
     ("nodes", ADDED): _NODE_CHANGED,
     ("nodes", MODIFIED): _NODE_CHANGED,
     ("pods", ADDED): _pod_added,

@@ -31,12 +31,9 @@ SCHEDULER_NAME = "default-scheduler"
 #: What the claim for a pod's extended resources is called before it is written; no claim in the API can have this name.
 EXTENDED_RESOURCES = "<extended-resources>"
 
-NO_NODES = "no nodes available to schedule pods"
-CANNOT_ALLOCATE = "cannot allocate all claims"
-CLAIM_IN_USE = "resourceclaim in use"
-DEALLOCATED = "deallocation of ResourceClaim completed"
-STILL_NOT_SCHEDULABLE = "still not schedulable"
-NO_NEW_CLAIMS = "no new claims to deallocate"
+NO_NODES, CANNOT_ALLOCATE = "no nodes available to schedule pods", "cannot allocate all claims"
+CLAIM_IN_USE, DEALLOCATED = "resourceclaim in use", "deallocation of ResourceClaim completed"
+STILL_NOT_SCHEDULABLE, NO_NEW_CLAIMS = "still not schedulable", "no new claims to deallocate"
 
 #: Characters that a dominant reason may have: condition and event must hold it with what stands around it.
 LONGEST_DETAIL = 700
@@ -87,6 +84,9 @@ _MESSAGES: Mapping[type[causes.Cause], str] = {
     ' "{0.name}"',
     causes.QuotaUsedUp: "exceeded quota: {0.quota}, requested: {0.key}={0.requested}, used: {0.key}={0.used}, limited: "
     "{0.key}={0.hard}",
+    causes.GroupMissing: 'waiting for pods\'s pod group "{0.name}" to appear in scheduling queue',
+    causes.GroupIncomplete: "waiting for minCount pods from a gang to appear in scheduling queue",
+    causes.GroupDoesNotFit: "pod group is unschedulable, waiting for minCount pods from a gang to be scheduled",
     causes.AwaitingBinding: "waiting for binding conditions for device on node {0.node}",
     causes.ClaimNotMade: 'running PreBind plugin "DynamicResources": create claim for extended resources '
     "{0.pod}: {0.error}",
@@ -115,9 +115,14 @@ def message(cause: AnyCause | causes.PreemptionNotHelpful | causes.NoVictims) ->
         return f"{CANNOT_ALLOCATE}: {clause(cause, names_claim=True)}"
     if isinstance(cause, causes.BindingFailed):
         return f'running PreBind plugin "DynamicResources": {_binding_failed(cause)}'
-    if isinstance(cause, causes.SearchStopped) and cause.timed_out:
-        return "timed out trying to allocate devices"
-    return _MESSAGES[type(cause)].format(cause)
+    return _in_special_case(cause) or _MESSAGES[type(cause)].format(cause)
+
+
+def _in_special_case(cause: object) -> str:
+    if isinstance(cause, causes.SearchStopped):
+        return "timed out trying to allocate devices" if cause.timed_out else ""
+    waits = isinstance(cause, causes.GroupDoesNotFit) and cause.room
+    return "pod group is unschedulable, pod group is waiting for preemption to complete" if waits else ""
 
 
 def _binding_failed(cause: causes.BindingFailed) -> str:
@@ -206,6 +211,9 @@ def _gist(cause: AnyCause, *, names_claim: bool) -> str:
 _PLAINER: Mapping[type[causes.Cause], str] = {
     causes.Gated: "its scheduling gates are not removed yet",
     causes.SearchStopped: "the search for devices was stopped after {0.trials} tries without an answer",
+    causes.GroupMissing: "its group, PodGroup `{0.name}`, does not exist",
+    causes.GroupIncomplete: "its group `{0.name}` has {0.pods} of the {0.wanted} pods that it needs",
+    causes.GroupDoesNotFit: "only {0.placed} of the {0.wanted} pods that its group `{0.name}` needs fit at once",
     causes.QuotaUsedUp: "quota `{0.quota}` leaves too little of `{0.key}`: it needs {0.requested}, and {0.used} of "
     "{0.hard} is used",
 }

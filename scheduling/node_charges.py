@@ -29,7 +29,8 @@ from claims.kinds.resource_claims import AllocationResult, DeviceRequestAllocati
 from inventory.kinds.devices import Device, NodeAllocatableMapping, NodeAllocatableOverhead, ResourceSlice
 from manciple.wire.quantity import NANO, ZERO, Quantity
 from scheduling.allocator import NodePlacement, NodeView, Unallocatable
-from scheduling.causes import ClaimNotShareable, Hold, NodeRefusal, Reason, claim_key
+from scheduling.causes import ClaimNotShareable, Hold, NodeRefusal, Reason
+from scheduling.hints import claim_key
 from scheduling.nodes import FilterResult, NodeTable
 from scheduling.plans import Placement
 from scheduling.pod_claims import references

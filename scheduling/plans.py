@@ -6,20 +6,29 @@ placement that leans on something that drifted is not committed but tried again.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from msgspec import structs
 
+from claims.kinds.pod_groups import CLAIMS_GATE, SCHEDULED, PodGroup, consumer_of, shares
+from claims.kinds.pod_groups import condition_of as condition_of_group
 from claims.kinds.pods import Pod, PodCondition
-from claims.kinds.resource_claims import AllocationResult, DeviceRequestAllocationResult, ResourceClaim
+from claims.kinds.resource_claims import (
+    AllocationResult,
+    DeviceRequestAllocationResult,
+    ResourceClaim,
+    ResourceClaimConsumerReference,
+)
+from inventory.kinds import gates
 from inventory.kinds.devices import ResourceSlice
+from manciple.wire.base import Condition
 from scheduling.causes import Hold
 from scheduling.extended_resources import IN_MEMORY, SpecialClaim
 from scheduling.messages import message
 from scheduling.places import PlannedEviction
-from scheduling.pod_claims import consumer, is_reserved_for
+from scheduling.pod_claims import consumer, is_reserved_for, references
 
 #: The condition, and the reasons that it names.
 POD_SCHEDULED = "PodScheduled"
@@ -44,15 +53,31 @@ class Placement:
     outdated: ResourceClaim | None = None
     #: why this node was chosen
     why: str = ""
+    #: the group that the pod names, which may share claims with it
+    group: PodGroup | None = None
+
+    def consumer(self, claim: ResourceClaim) -> ResourceClaimConsumerReference:
+        """Who the claim is reserved for: the pod, or its group where that shares the claim."""
+        group, name = self.group, claim.metadata.name
+        if group is not None and gates.enabled(CLAIMS_GATE):
+            entries = zip(self.pod.spec.resource_claims, references(self.pod), strict=True)
+            if any(one.claim == name and shares(group, entry) for entry, one in entries):
+                return consumer_of(group)
+        return consumer(self.pod)
+
+    def reserved(self, claim: ResourceClaim) -> ResourceClaim:
+        """`claim` with its reservation; the same value where it has it."""
+        user = self.consumer(claim)
+        if is_reserved_for(claim, user.uid):
+            return claim
+        status = structs.replace(claim.status, reserved_for=(*claim.status.reserved_for, user))
+        return structs.replace(claim, status=status)
 
     def applied_to(self, claim: ResourceClaim) -> ResourceClaim:
         """One of `claims` as the commit will leave it."""
-        status = claim.status
         if allocation := self.allocations.get(claim.metadata.uid):
-            status = structs.replace(status, allocation=allocation)
-        if not is_reserved_for(claim, self.pod.metadata.uid):
-            status = structs.replace(status, reserved_for=(*status.reserved_for, consumer(self.pod)))
-        return structs.replace(claim, status=status)
+            claim = structs.replace(claim, status=structs.replace(claim.status, allocation=allocation))
+        return self.reserved(claim)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +122,51 @@ class Postponed:
 
 
 Decision = Placement | PodRefusal | StillBinding | Postponed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupDecision:
+    """What was decided about the pods of one group, at once.
+
+    wanted: so many of the group must have a place with these, or nothing of it is written; 0: each holds for itself.
+    scheduled: the group has what it needs. evicting: room is made for it. began: as `time.perf_counter` tells.
+    """
+
+    group: PodGroup
+    decisions: tuple[Decision, ...]
+    wanted: int = 0
+    scheduled: bool = False
+    evicting: bool = False
+    began: float = 0.0
+
+    @property
+    def promised(self) -> set[str]:
+        """The uids of the pods that get a place by it, or have one kept until others leave."""
+        return {one.pod.metadata.uid for one in self.decisions if isinstance(one, Placement) or keeps_room(one)}
+
+
+AnyDecision = Decision | GroupDecision
+
+
+def keeps_room(decision: Decision) -> bool:
+    """Whether the pod waits for room on a node that others leave for it."""
+    return isinstance(decision, PodRefusal) and bool(decision.nominate) and not decision.again
+
+
+def changed(decision: AnyDecision, change: Callable[[Decision], Decision]) -> AnyDecision:
+    """`decision`, or each of a group, as `change` makes it."""
+    if isinstance(decision, GroupDecision):
+        return replace(decision, decisions=tuple(map(change, decision.decisions)))
+    return change(decision)
+
+
+def singles(decisions: Iterable[AnyDecision]) -> Iterator[Decision]:
+    """Each decision about one pod."""
+    for decision in decisions:
+        if isinstance(decision, GroupDecision):
+            yield from decision.decisions
+        else:
+            yield decision
 
 
 @dataclass(slots=True)
@@ -208,3 +278,28 @@ def _with(pod: Pod, condition: PodCondition, now: str) -> Pod:
 
 def _told(condition: PodCondition) -> tuple[str, str, str]:
     return condition.status, condition.reason, condition.message
+
+
+# The PodGroupScheduled condition -------------------------------------------------------------------------------------
+
+
+def with_scheduled(group: PodGroup, *, scheduled: bool, evicting: bool, now: str) -> PodGroup:
+    """`group` with what became of the attempt to place its pods; the same value where it says so already."""
+    message = "pod group is unschedulable"
+    if evicting:
+        message += ", pod group is waiting for preemption to complete"
+    known = condition_of_group(group, SCHEDULED)
+    fresh = Condition(
+        type=SCHEDULED,
+        status="True" if scheduled else "False",
+        reason="Scheduled" if scheduled else UNSCHEDULABLE,
+        message="" if scheduled else message,
+        last_transition_time=now,
+        observed_generation=group.metadata.generation,
+    )
+    if known is not None and known.status == fresh.status:
+        fresh = structs.replace(fresh, last_transition_time=known.last_transition_time)
+    if known == fresh:
+        return group
+    others = [one for one in group.status.conditions if one.type != SCHEDULED]
+    return structs.replace(group, status=structs.replace(group.status, conditions=(*others, fresh)))

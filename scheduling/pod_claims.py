@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from claims.kinds.pod_groups import CLAIMS_GATE, is_made_for_group_of, is_reserved_for_group_of
 from claims.kinds.pods import Pod, PodResourceClaim
 from claims.kinds.resource_claims import (
     POD_CLAIM_ANNOTATION,
@@ -29,8 +30,9 @@ from inventory.kinds.devices import DeviceClass
 from manciple.wire.base import Condition, ObjectMeta, OwnerReference
 from manciple.wire.validation import DEVICE_CLASS_RESOURCE_PREFIX, claim_generate_name
 from scheduling import causes
-from scheduling.causes import AwaitingBinding, BindingFailed, Hold, Reason, claim_key, class_key
-from scheduling.hints import FINISHED_PHASES
+from scheduling.causes import AwaitingBinding, BindingFailed, Hold, Reason
+from scheduling.hints import FINISHED_PHASES, claim_key, class_key
+from scheduling.messages import SCHEDULER_NAME
 
 #: resourceapi.ResourceClaimReservedForMaxSize
 MOST_RESERVATIONS = 256
@@ -79,6 +81,13 @@ def is_done(pod: Pod) -> bool:
     return pod.metadata.deletion_timestamp is not None and not pod.spec.node_name
 
 
+def wants_a_node(pod: Pod) -> bool:
+    """Whether it waits for this scheduler."""
+    if is_done(pod) or pod.spec.node_name or pod.metadata.deletion_timestamp is not None:
+        return False
+    return (pod.spec.scheduler_name or SCHEDULER_NAME) == SCHEDULER_NAME
+
+
 def controller_of(meta: ObjectMeta) -> tuple[str, str] | None:
     """(name, uid) of the pod that controls the object, if a pod does."""
     for owner in meta.owner_references:
@@ -88,9 +97,21 @@ def controller_of(meta: ObjectMeta) -> tuple[str, str] | None:
 
 
 def is_for_pod(claim: ResourceClaim, pod: Pod) -> bool:
-    """Whether `claim` was generated for `pod`."""
+    """Whether `claim` was generated for `pod`, or for its group."""
     owner = controller_of(claim.metadata)
-    return claim.metadata.namespace == pod.metadata.namespace and owner is not None and owner[1] == pod.metadata.uid
+    if claim.metadata.namespace == pod.metadata.namespace and owner is not None and owner[1] == pod.metadata.uid:
+        return True
+    return _shares_claims(pod) and is_made_for_group_of(claim, pod)
+
+
+def _shares_claims(pod: Pod) -> bool:
+    return pod.spec.scheduling_group is not None and gates.enabled(CLAIMS_GATE)
+
+
+def is_reserved_for_pod(claim: ResourceClaim, pod: Pod) -> bool:
+    """Whether `pod` may use the claim, by itself or as one of its group."""
+    by_itself = is_reserved_for(claim, pod.metadata.uid)
+    return by_itself or (_shares_claims(pod) and is_reserved_for_group_of(claim, pod))
 
 
 def is_reserved_for(claim: ResourceClaim, uid: str) -> bool:
@@ -168,7 +189,7 @@ def _unusable(pod: Pod, reference: ClaimReference, claim: ResourceClaim) -> Hold
     elif reference.generated and not is_for_pod(claim, pod):
         names = f"{meta.namespace}/{meta.name}", f"{pod.metadata.namespace}/{pod.metadata.name}"
         cause = causes.ClaimNotForPod(*names)
-    elif claim.status.allocation and not is_reserved_for(claim, pod.metadata.uid) and not can_be_reserved(claim):
+    elif claim.status.allocation and not is_reserved_for_pod(claim, pod) and not can_be_reserved(claim):
         cause = causes.ClaimInUse()
     if cause is None:
         return None

@@ -51,7 +51,7 @@ from scheduling.node_charges import NodeCharges
 from scheduling.nodes import fewest_of
 from scheduling.places import FREE, Cost, PlacedPod, PlannedEviction, Supply, cost_of, least_cost
 from scheduling.plans import Placement
-from scheduling.pod_claims import is_reserved_for
+from scheduling.pod_claims import is_reserved_for_pod
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -459,8 +459,7 @@ def age_of(pod: Pod) -> tuple[str, str]:
 
 
 def _waits_for_attachment(pod: Pod, claims: Sequence[ResourceClaim]) -> bool:
-    uid = pod.metadata.uid
-    return bool(claims) and all(claim.status.allocation and is_reserved_for(claim, uid) for claim in claims)
+    return bool(claims) and all(claim.status.allocation and is_reserved_for_pod(claim, pod) for claim in claims)
 
 
 def _room(state: ClusterState, asking: Asking, now: datetime) -> Mapping[str, AllocationResult]:

@@ -51,7 +51,7 @@ from scheduling.models import Cursor, QueuedPod
 
 #: An unschedulable pod is tried again after this long, whatever happened (upstream: flushUnschedulablePodsLeftover).
 FLUSH_AFTER = timedelta(minutes=5)
-#: A pod whose claims are still missing after this long gets one attempt, which tells its owner what is missing.
+#: A pod whose claims or group are missing for so long gets one attempt, which tells its owner what is missing.
 EXPLAIN_AFTER = timedelta(seconds=5)
 #: Attempts after which a pod that lost a race rests like any other.
 MOST_AT_ONCE = 5
@@ -62,7 +62,8 @@ CURSOR = "queue"
 #: In place of a revision, this row has a number for the features that are on.
 GATES = "feature gates"
 #: What PreEnqueue refuses: kube-scheduler calls these pods gated.
-GATED = int(Reason.GATED | Reason.CLAIM_MISSING)
+GATED = int(Reason.GATED | Reason.CLAIM_MISSING | Reason.GROUP)
+EXPLAINED = (int(Reason.CLAIM_MISSING), int(Reason.GROUP))
 ACTIVE, BACKOFF, UNSCHEDULABLE = QueuedPod.State.ACTIVE, QueuedPod.State.BACKOFF, QueuedPod.State.UNSCHEDULABLE
 
 
@@ -146,6 +147,11 @@ class NotTried:
 Outcome = Done | Parked | Retry | NotTried
 
 
+def is_for_now(outcome: Outcome) -> bool:
+    """Whether the pod is tried again without a rest."""
+    return isinstance(outcome, NotTried) or (isinstance(outcome, Retry) and outcome.at_once)
+
+
 def feed(view: ClusterView, now: datetime) -> int:
     """Carry what the log says, up to `view.revision`, over to the queue. Returns how many events were read."""
     total = 0
@@ -220,7 +226,7 @@ def sweep(view: ClusterView, now: datetime) -> int:
     old = waiting if _gates_were_turned() else waiting.filter(parked_at__lt=now - FLUSH_AFTER)
     flushed = old.update(state=ACTIVE)
     explained = QueuedPod.objects.filter(
-        state=UNSCHEDULABLE, attempts=0, parked_at__lt=now - EXPLAIN_AFTER, held_by=int(Reason.CLAIM_MISSING)
+        state=UNSCHEDULABLE, attempts=0, parked_at__lt=now - EXPLAIN_AFTER, held_by__in=EXPLAINED
     ).update(state=ACTIVE)
     wanted = {candidate.uid for candidate in view.candidates()}
     astray = wanted ^ set(QueuedPod.objects.values_list("uid", flat=True))

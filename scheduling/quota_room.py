@@ -31,7 +31,8 @@ from claims.kinds.resource_claims import (
 )
 from manciple.wire.quantity import Quantity
 from scheduling.allocator import Inventory
-from scheduling.causes import Hold, QuotaUsedUp, held_by_quota
+from scheduling.causes import Hold, QuotaUsedUp
+from scheduling.hints import held_by_quota
 from scheduling.pod_claims import is_for_pod
 
 
@@ -131,6 +132,15 @@ class QuotaRoom:
         for name, (limits, _) in self._quotas.get(namespace, {}).items() if given else ():
             share = _share(limits, pod, claims, partial(self._usage, given))
             self._assumed[namespace, name] = plus(self._assumed.get((namespace, name), {}), share)
+
+    def mark(self) -> Callable[[], None]:
+        """Returns the way back to what is assumed now."""
+        earlier = dict(self._assumed)
+
+        def go_back() -> None:
+            self._assumed = dict(earlier)
+
+        return go_back
 
     def drop_assumptions(self) -> None:
         self._assumed.clear()

@@ -66,6 +66,8 @@ class Remedies:
     searched: dict[str, int]
     deadline: Deadline = field(default_factory=partial(Deadline.after, BATCH_SECONDS))
     hopeless: dict[Hashable, Unhelpful] = field(default_factory=dict)
+    #: for those who have waited for longest, while nobody goes for them
+    keeps_room: bool = True
 
     def for_pod(self, state: ClusterState, asking: Asking, refusals: Refusals) -> Remedy:
         """refusals: what speaks against each node. An eviction, or room, is assumed."""
@@ -120,7 +122,8 @@ class Remedies:
         if again or self.deadline.has_passed:
             return Remedy(told=why, nominate=asking.pod.status.nominated_node_name, again=again)
         others = self._waiting_alike(state, asking)
-        if not self._is_patient(state, asking) or any(_came_before(other, asking.pod) for other in others):
+        first = self._is_patient(state, asking) and not any(_came_before(other, asking.pod) for other in others)
+        if not self.keeps_room or not first:
             return Remedy(told=why)
         node = self._room(state, asking, refusals, others)
         return Remedy(told=why, nominate=node, withdrawn=others if node else ())

@@ -15,6 +15,7 @@ SLICES = "resourceslices.resource.k8s.io"
 CLASSES = "deviceclasses.resource.k8s.io"
 QUOTAS = "resourcequotas"
 TAINT_RULES = "devicetaintrules.resource.k8s.io"
+POD_GROUPS = "podgroups.scheduling.k8s.io"
 POOL_STATUS_REQUESTS = "resourcepoolstatusrequests.resource.k8s.io"
 
 #: (namespace, name)

@@ -98,6 +98,23 @@ PREEMPTION_VICTIMS = metrics.one_histogram(
     "scheduler_preemption_victims", "Pods that made room for one.", buckets=metrics.exponential(1, 2, 7)
 )
 
+GROUP_ATTEMPTS = metrics.counter(
+    "scheduler_podgroup_schedule_attempts_total",
+    "Attempts to place the pods of a group, by how they ended.",
+    *("result", "profile"),
+)
+GROUP_DURATIONS = metrics.histogram(
+    "scheduler_podgroup_scheduling_attempt_duration_seconds",
+    "An attempt to place the pods of a group: the search, and its part of the commit.",
+    *("result", "profile"),
+    buckets=_ATTEMPT,
+)
+GROUP_ALGORITHM = metrics.one_histogram(
+    "scheduler_podgroup_scheduling_algorithm_duration_seconds",
+    "The search for the places of a group.",
+    buckets=_ATTEMPT,
+)
+
 CACHE = metrics.gauge("scheduler_cache_size", "What the worker remembers of the cluster.", "type")
 
 #: Of so many runs of plugins one's duration is told (upstream: a tenth of the cycles). A prime, so that each plugin has

@@ -2,7 +2,7 @@
 
     1. the state is brought up to date with the log, the queue fed from it      (PreEnqueue, queueing hints)
     2. a batch of the pods that are ready is taken up, by priority, then age  (or scheduling.fair_share)
-    3. for each pod, on the state with what the batch has decided so far:
+    3. for each pod (or group, `scheduling.gangs`), on the state with what the batch has decided so far:
        3a. its claims exist, are usable, their classes exist                     PreFilter
        3b. nodes are asked for everything but new devices                        Filter (scheduling.nodes, policy)
        3c. new devices are searched on the nodes that are left                   Filter, Score (scheduling.allocator)
@@ -25,7 +25,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 from typing import cast, overload
@@ -66,29 +66,30 @@ from scheduling.causes import (
     PreemptionNotHelpful,
     Reason,
     Unhelpful,
-    claim_key,
     counted,
-    resource_key,
 )
 from scheduling.commit import commit
 from scheduling.controllers.declaration import ADDED, DELETING, FINISHED, Controller, Queue
 from scheduling.coordination import utc_now
 from scheduling.fair_share import FairShare
+from scheduling.gangs import decide_with_group
+from scheduling.hints import claim_key, resource_key
 from scheduling.nodes import FilterResult
 from scheduling.plans import (
     SCHEDULER_ERROR,
     SCHEDULING_GATED,
     UNSCHEDULABLE,
+    AnyDecision,
     Decision,
     Placement,
     PodRefusal,
     Postponed,
     StillBinding,
 )
-from scheduling.pod_claims import is_reserved_for
+from scheduling.pod_claims import is_reserved_for_pod
 from scheduling.policy import REASON_OF_PLUGIN, extended_names
 from scheduling.preemption import Asking
-from scheduling.queue import Done, NotTried, Outcome, Retry
+from scheduling.queue import Done, Outcome, Retry
 from scheduling.remedies import Remedies, Remedy
 from scheduling.resources import CLAIMS, PODS
 from scheduling.scheduler_metrics import PluginRun
@@ -144,7 +145,7 @@ class SchedulingWorker:
                     more = True
                     while more:
                         outcomes = self._cycle()
-                        more = len(outcomes) >= BATCH or any(_is_for_now(outcome) for outcome in outcomes)
+                        more = len(outcomes) >= BATCH or any(map(queue.is_for_now, outcomes))
                         taken += len(outcomes)
                         done = [outcome for outcome in outcomes if isinstance(outcome, Done)]
                         settled += len(done)
@@ -201,39 +202,36 @@ class SchedulingWorker:
 
 def _decisions(
     state: ClusterState, uids: Iterable[str], remedies: Remedies, attempts: Attempts
-) -> tuple[list[Decision], list[Outcome]]:
+) -> tuple[list[AnyDecision], list[Outcome]]:
     """Step 3: (what was decided, how it ends for the pods about which nothing could be)."""
-    decisions: list[Decision] = []
-    undecided: list[Outcome] = []
+    decisions, undecided, seen = list[AnyDecision](), list[Outcome](), set[str]()
     for uid in uids:
-        pod = state.pending.get(uid)
+        pod = None if uid in seen else state.pending.get(uid)
         if pod is None:
-            undecided.append(Done(uid=uid))
+            undecided += () if uid in seen else (Done(uid=uid),)
             continue
         began = time.perf_counter()
         with about(pod):
-            decision = _decision(state, pod, remedies)
-        if isinstance(decision, Retry):
-            undecided.append(decision)
-        else:
-            attempts.searched(uid, time.perf_counter() - began)
-            decisions.append(decision)
+            decided: Sequence[AnyDecision | Retry] = (
+                [_decision(state, pod, remedies.now, remedies)]
+                if pod.spec.scheduling_group is None
+                else decide_with_group(state, pod, remedies, _decision)
+            )
+        seen |= attempts.decided(decided, time.perf_counter() - began)
+        undecided += (one for one in decided if isinstance(one, Retry))
+        decisions += (one for one in decided if not isinstance(one, Retry))
     return decisions, undecided
 
 
-def _decision(state: ClusterState, pod: Pod, remedies: Remedies) -> Decision | Retry:
+def _decision(state: ClusterState, pod: Pod, now: datetime, remedies: Remedies | None) -> Decision | Retry:
     try:
         with state.trying(pod):
-            return _while_binding(state, pod, remedies.now) or decide(state, pod, remedies)
+            if pod.spec.scheduling_group is not None and (hold := state.groups.hold(pod)) is not None:
+                return _refused_outright(state, pod, hold)
+            return _while_binding(state, pod, now) or decide(state, pod, remedies)
     except Exception as error:
-        name = f"{pod.metadata.namespace}/{pod.metadata.name}"
-        log.exception("nothing could be decided about pod %s; it is tried again after a rest", name)
+        log.exception("nothing could be decided about pod %s; it is tried again after a rest", "/".join(pod.key))
         return Retry(uid=pod.metadata.uid, cause=Interrupted(f"internal error: {error}"), broken=True)
-
-
-def _is_for_now(outcome: Outcome) -> bool:
-    """Whether the pod is tried again without a rest."""
-    return isinstance(outcome, NotTried) or (isinstance(outcome, Retry) and outcome.at_once)
 
 
 def _while_binding(state: ClusterState, pod: Pod, now: datetime) -> PodRefusal | StillBinding | None:
@@ -241,7 +239,7 @@ def _while_binding(state: ClusterState, pod: Pod, now: datetime) -> PodRefusal |
 
     Devices that failed it are given back, and avoided as long as there are others. A pod that waits is nominated.
     """
-    node, uid = pod.status.nominated_node_name, pod.metadata.uid
+    node = pod.status.nominated_node_name
     claims = state.pre_filter(pod) if node else ()
     if isinstance(claims, Hold):
         return None
@@ -256,7 +254,7 @@ def _while_binding(state: ClusterState, pod: Pod, now: datetime) -> PodRefusal |
         hold = Hold(reasons=Reason.ERROR, cause=next(iter(failed.values())))
         return PodRefusal(pod=pod, hold=hold, condition=SCHEDULER_ERROR, deallocate=given_up)
     awaited = [claim for claim in claims if not pod_claims.is_ready_to_bind(claim)]
-    if not awaited or not all(is_reserved_for(claim, uid) for claim in claims):
+    if not awaited or not all(is_reserved_for_pod(claim, pod) for claim in claims):
         return None
     hold = pod_claims.awaiting_binding(pod, node, awaited)
     return StillBinding(pod=pod, hold=hold, until=pod_claims.earliest_deadline(awaited, timeout))
@@ -265,7 +263,7 @@ def _while_binding(state: ClusterState, pod: Pod, now: datetime) -> PodRefusal |
 @overload
 def decide(state: ClusterState, pod: Pod) -> Placement | PodRefusal: ...
 @overload
-def decide(state: ClusterState, pod: Pod, remedies: Remedies) -> Placement | PodRefusal | Postponed: ...
+def decide(state: ClusterState, pod: Pod, remedies: Remedies | None) -> Placement | PodRefusal | Postponed: ...
 def decide(state: ClusterState, pod: Pod, remedies: Remedies | None = None) -> Placement | PodRefusal | Postponed:
     """Step 3 for one pod; a placement is assumed, and so is an eviction. Without remedies nobody is evicted."""
     with PluginRun("PreFilter", "DynamicResources") as run:
@@ -346,6 +344,8 @@ def _within_quotas(state: ClusterState, found: Placement) -> Placement | PodRefu
 
 
 def _reserve(state: ClusterState, placement: Placement) -> Placement:
+    if placement.pod.spec.scheduling_group is not None:
+        placement = replace(placement, group=state.groups.of(placement.pod))
     with PluginRun("Reserve", "DynamicResources"):
         state.assume(placement)
     return placement
@@ -375,11 +375,9 @@ def _why(choice: NodeChoice | None) -> str:
     """Why a node was chosen, in one line; "" where there was no choice."""
     if choice is None:
         return ""
-    _, what = STRATEGIES[settings.SCHEDULER_PLACEMENT]
-    free = f"{choice.free} free device{'' if choice.free == 1 else 's'}"
-    if choice.nodes == 1:
-        return f"{settings.SCHEDULER_PLACEMENT}: the only node with enough free devices, {free}"
-    return f"{settings.SCHEDULER_PLACEMENT}: {what} of {choice.nodes} nodes with enough free devices, {free}"
+    strategy = settings.SCHEDULER_PLACEMENT
+    what = "the only node" if choice.nodes == 1 else f"{STRATEGIES[strategy][1]} of {choice.nodes} nodes"
+    return f"{strategy}: {what} with enough free devices, {choice.free} free device{'' if choice.free == 1 else 's'}"
 
 
 def _quietest(state: ClusterState, pod: Pod, fitting: tuple[NodeView, ...]) -> str:
@@ -403,7 +401,7 @@ def _refused_outright(state: ClusterState, pod: Pod, hold: Hold) -> PodRefusal:
         return PodRefusal(pod=pod, hold=hold, condition=SCHEDULING_GATED)
     nodes = len(state.nodes)
     unhelpful = None
-    if nodes and not hold.reasons & Reason.CLAIM_MISSING:
+    if nodes and not hold.reasons & (Reason.CLAIM_MISSING | Reason.GROUP):
         unhelpful = Unhelpful(nodes=((PreemptionNotHelpful(), nodes),))
     cause = NoNodeFits(
         nodes=nodes, because=cast("OfPod", hold.cause), preemption=unhelpful, without_claims=unhelpful is not None

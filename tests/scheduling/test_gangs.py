@@ -1,0 +1,209 @@
+"""Pods of a group are placed together, or none of them is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from claims.kinds.pod_groups import PodGroup, is_scheduled
+from claims.kinds.pods import Pod, PodSchedulingGroup
+from inventory.kinds import gates
+from tests.builders import make_claim, make_pod, make_priority, make_request, make_template
+from tests.builders.groups import make_group
+from tests.scheduling.cluster import Cluster
+
+
+@pytest.fixture(autouse=True)
+def _gang_scheduling(cluster: Cluster) -> Iterator[None]:
+    with gates.using(GenericWorkload=True, GangScheduling=True):
+        yield
+        assert not cluster.violations()
+
+
+def member(name: str, group: str = "train", *, gpus: int = 1, **fields: object) -> Pod:
+    """A pod of a group with a claim of its own."""
+    named = PodSchedulingGroup(pod_group_name=group)
+    return make_pod(name, templates={"gpu": f"gpus-{gpus}"}, scheduling_group=named, **fields)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def gpus(cluster: Cluster) -> Cluster:
+    """Two nodes of two GPUs each."""
+    cluster.with_gpus("node-1", "node-2")
+    for count in (1, 2):
+        cluster.create(make_template(f"gpus-{count}", requests=[make_request(count=count)]))
+    return cluster
+
+
+def bound(cluster: Cluster) -> set[str]:
+    return {pod.metadata.name for pod in cluster.all(Pod) if pod.spec.node_name}
+
+
+def group(cluster: Cluster, name: str = "train") -> PodGroup:
+    return cluster.get(PodGroup, name)
+
+
+def told(cluster: Cluster, name: str = "train") -> list[tuple[str, str, str]]:
+    return [(one.status, one.reason, one.message) for one in group(cluster, name).status.conditions]
+
+
+def test_a_gang_waits_for_its_group_and_for_all_of_its_pods_and_is_bound_in_one_commit(gpus: Cluster) -> None:
+    gpus.create(member("w-0"))
+    gpus.settle()
+    assert gpus.queued("w-0").state == "unschedulable"
+    gpus.create(make_group("train", 3))
+    gpus.create(member("w-1"))
+    gpus.settle()
+    assert bound(gpus) == set()
+    gpus.create(member("w-2"))
+    gpus.settle()
+    assert bound(gpus) == {"w-0", "w-1", "w-2"}
+    assert told(gpus) == [("True", "Scheduled", "")]
+    revisions = {int(gpus.generated_claim(name).metadata.resource_version) for name in ("w-0", "w-1", "w-2")}
+    assert max(revisions) - min(revisions) < 12  # one commit after the other would have more between them
+
+
+def test_what_a_gang_waits_for_is_told_after_a_while(gpus: Cluster) -> None:
+    gpus.create(make_group("short", 2))
+    gpus.create(member("alone", "short"))
+    gpus.create(member("stray", "none"))
+    gpus.settle()
+    gpus.later(6)
+    gpus.worker.sweep()
+    gpus.settle()
+    none = 'waiting for pods\'s pod group "none" to appear in scheduling queue'
+    short = "waiting for minCount pods from a gang to appear in scheduling queue"
+    assert gpus.why_pending("stray") == f"0/2 nodes are available: {none}."
+    assert gpus.why_pending("alone") == f"0/2 nodes are available: {short}."
+
+
+def test_a_gang_that_does_not_fit_takes_nothing_and_starts_when_there_is_room(gpus: Cluster) -> None:
+    gpus.create(make_claim("held", requests=[make_request(count=2)]))
+    gpus.create(make_pod("alone", claims={"gpu": "held"}))
+    gpus.settle()
+    gpus.create(make_group("train", 3))
+    for name in ("w-0", "w-1", "w-2"):
+        gpus.create(member(name))
+    gpus.settle()
+    assert bound(gpus) == {"alone"}
+    assert told(gpus) == [("False", "Unschedulable", "pod group is unschedulable")]
+    messages = sorted(gpus.why_pending(name) for name in ("w-0", "w-1", "w-2"))
+    fits = "pod group is unschedulable, waiting for minCount pods from a gang to be scheduled"
+    assert messages.count(fits) == 2
+    assert all(gpus.generated_claim(name).status.allocation is None for name in ("w-0", "w-1", "w-2"))
+    gpus.finish("alone")
+    gpus.retry()
+    assert bound(gpus) == {"alone", "w-0", "w-1", "w-2"}
+    assert is_scheduled(group(gpus))
+
+
+def test_half_of_a_gang_never_keeps_half_of_another_away(gpus: Cluster) -> None:
+    """Four GPUs, two gangs of three: one of them runs, whichever pods come first."""
+    for name in ("a", "b"):
+        gpus.create(make_group(name, 3))
+    for number in range(3):
+        for name in ("a", "b"):
+            gpus.create(member(f"{name}-{number}", name))
+    gpus.settle()
+    assert {one[0] for one in bound(gpus)} == {"a"}
+    assert len(bound(gpus)) == 3
+    for number in range(3):
+        gpus.finish(f"a-{number}")
+    gpus.retry()
+    assert {one for one in bound(gpus) if one[0] == "b"} == {"b-0", "b-1", "b-2"}
+
+
+def test_pods_beyond_what_a_gang_needs_are_placed_as_they_fit_and_later_ones_for_themselves(gpus: Cluster) -> None:
+    gpus.create(make_group("train", 2))
+    for number in range(5):
+        gpus.create(member(f"w-{number}"))
+    gpus.settle()
+    assert len(bound(gpus)) == 4
+    (left,) = {f"w-{number}" for number in range(5)} - bound(gpus)
+    assert "cannot allocate all claims" in gpus.why_pending(left)
+    gpus.finish(sorted(bound(gpus))[0])
+    gpus.retry()
+    assert left in bound(gpus)
+
+
+def test_a_basic_group_is_placed_pod_by_pod_and_says_so(gpus: Cluster) -> None:
+    gpus.create(make_group("train"))
+    for number in range(5):
+        gpus.create(member(f"w-{number}"))
+    gpus.settle()
+    assert len(bound(gpus)) == 4
+    assert is_scheduled(group(gpus))
+
+
+def test_a_gang_evicts_nobody_in_vain(gpus: Cluster) -> None:
+    """Two less important pods run; with their GPUs there is room for two of the gang, and it needs five."""
+    gpus.create(make_priority("high", 1000))
+    for number in range(2):
+        gpus.create(make_claim(f"low-{number}", requests=[make_request()]))
+        gpus.create(make_pod(f"low-{number}", claims={"gpu": f"low-{number}"}))
+    gpus.settle()
+    gpus.create(make_group("train", 5))
+    for number in range(5):
+        gpus.create(member(f"w-{number}", priority_class_name="high"))
+    gpus.settle()
+    assert bound(gpus) == {"low-0", "low-1"}
+    assert all(pod.metadata.deletion_timestamp is None for pod in gpus.all(Pod))
+    assert gpus.events("Preempted") == []
+
+
+def test_a_gang_evicts_as_many_as_it_needs_and_gets_their_room_whole(gpus: Cluster) -> None:
+    gpus.create(make_priority("high", 1000))
+    for number in range(3):
+        gpus.create(make_claim(f"low-{number}", requests=[make_request()]))
+        gpus.create(make_pod(f"low-{number}", claims={"gpu": f"low-{number}"}))
+    gpus.settle()
+    gpus.create(make_group("train", 3))
+    for number in range(3):
+        gpus.create(member(f"w-{number}", priority_class_name="high"))
+    gpus.settle()
+    assert len(gpus.events("Preempted")) == 2
+    message = "pod group is unschedulable, pod group is waiting for preemption to complete"
+    assert told(gpus) == [("False", "Unschedulable", message)]
+    assert not {one for one in bound(gpus) if one.startswith("w")}
+    for pod in gpus.all(Pod):
+        if pod.metadata.deletion_timestamp is not None:
+            gpus.delete(pod)
+    gpus.retry()
+    assert {one for one in bound(gpus) if one.startswith("w")} == {"w-0", "w-1", "w-2"}
+    assert is_scheduled(group(gpus))
+
+
+def test_a_member_that_goes_before_the_commit_takes_the_whole_gang_back(gpus: Cluster) -> None:
+    gpus.create(make_group("train", 2))
+    first = gpus.create(member("w-0"))
+    gpus.settle()
+    gpus.create(member("w-1"))
+    gpus.delete(first)
+    gpus.settle()
+    assert bound(gpus) == set()
+    gpus.create(member("w-2"))
+    gpus.settle()
+    assert bound(gpus) == {"w-1", "w-2"}
+
+
+def test_with_the_gates_off_pods_of_a_group_go_one_by_one_and_with_them_on_again_as_before(gpus: Cluster) -> None:
+    gpus.create(make_group("train", 3))
+    gpus.create(member("w-0"))
+    gpus.settle()
+    assert bound(gpus) == set()
+    with gates.using(GenericWorkload=False, GangScheduling=False):
+        gpus.worker = gpus.new_worker()
+        gpus.create(make_pod("other"))
+        gpus.later(400)
+        gpus.worker.sweep()
+        gpus.retry()
+        assert bound(gpus) == {"w-0", "other"}
+        assert group(gpus).metadata.name == "train"
+    gpus.worker = gpus.new_worker()
+    gpus.create(member("w-1"))
+    gpus.settle()
+    assert bound(gpus) == {"w-0", "other"}
+    gpus.create(member("w-2"))
+    gpus.settle()
+    assert bound(gpus) == {"w-0", "w-1", "w-2", "other"}
