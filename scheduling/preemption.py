@@ -80,6 +80,10 @@ class Asking:
             extended=extended,
         )
 
+    def charged(self, charges: NodeCharges | None, given: Mapping[str, AllocationResult]) -> Pod:
+        """The pod with what its devices take of a node. given: claim uid -> what it gets there."""
+        return self.pod if charges is None else charges.charged(self.pod, (*self.wanting, *self.held), given)
+
     def uncharged(self) -> Asking:
         """As before it was given anything: what its devices take of a node is asked for anew."""
         status = self.pod.status
@@ -449,8 +453,9 @@ def _settle(state: ClusterState, pod: Pod, now: datetime) -> None:
         state.placed.put(PlacedPod.of(pod, pod.status.nominated_node_name))
         return
     with state.trying(pod):
-        given = {} if isinstance(claims, Hold) else _room(state, Asking.of(pod, claims, extended), now)
-        state.rooms.keep(pod, pod.status.nominated_node_name, given)
+        asking = Asking.of(pod, () if isinstance(claims, Hold) else claims, extended)
+        given = {} if isinstance(claims, Hold) else _room(state, asking, now)
+        state.rooms.keep(asking.charged(state.charges, given), pod.status.nominated_node_name, given)
 
 
 def age_of(pod: Pod) -> tuple[str, str]:

@@ -108,9 +108,9 @@ class Remedies:
         return found
 
     def _evict(self, state: ClusterState, asking: Asking, eviction: PlannedEviction) -> Remedy:
-        state.assume_nominated(
-            asking.pod, eviction.node, eviction.allocations, [victim.uid for victim in eviction.victims]
-        )
+        taking = asking.charged(state.charges, eviction.allocations)
+        leaving = [victim.uid for victim in eviction.victims]
+        state.assume_nominated(taking, eviction.node, eviction.allocations, leaving)
         told = told_of(eviction, sees=asking.pod.metadata.namespace.__eq__)
         return Remedy(told=told, nominate=eviction.node, eviction=eviction)
 
@@ -154,7 +154,8 @@ class Remedies:
         if state.held_by_quota(asking.pod, asking.wanting, found.allocations) is not None:
             return ""
         state.assume_withdrawn(instead_of)
-        state.assume_nominated(asking.pod, found.node, found.allocations, ())
+        taking = asking.charged(state.charges, found.allocations)
+        state.assume_nominated(taking, found.node, found.allocations, ())
         return found.node
 
     def _is_patient(self, state: ClusterState, asking: Asking) -> bool:

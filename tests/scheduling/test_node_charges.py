@@ -189,6 +189,27 @@ def test_who_is_more_important_gets_cpus_of_pods_that_go(cluster: Cluster) -> No
     assert cluster.pod("big").spec.node_name == "node-1"
 
 
+def test_the_room_that_is_made_is_kept_with_what_the_devices_take(cluster: Cluster) -> None:
+    """Also by a worker that starts meanwhile. Who comes while the victim is on its way out does not get it."""
+    cluster.create(make_class())
+    publish(cluster, cpus(amount="6"))
+    cluster.create(make_pod("small", containers=(container(cpu="4", claim=""),)))
+    cluster.settle()
+    cluster.create(make_priority())
+    cluster.create(make_claim("big"))
+    cluster.create(make_pod("big", claims={"gpu": "big"}, containers=(container(),), priority_class_name="high"))
+    cluster.settle()
+    assert cluster.pod("big").status.nominated_node_name == "node-1"
+    for name in ("first", "second"):
+        cluster.create(make_pod(name, containers=(container(cpu="4", claim=""),)))
+        cluster.settle()
+        assert cluster.pod(name).spec.node_name == ""
+        cluster.worker = cluster.new_worker()
+    cluster.delete(cluster.pod("small"))
+    cluster.retry()
+    assert cluster.pod("big").spec.node_name == "node-1"
+
+
 def test_room_is_made_for_devices_that_a_claim_has_already(cluster: Cluster) -> None:
     cluster.create(make_class())
     publish(cluster, cpus(amount="6"))
