@@ -10,21 +10,25 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from django.conf import settings
 from django.db.models import QuerySet
 
 from claims.devices.cache import read_devices
 from claims.devices.pools import DeviceSnapshot
 from claims.kinds.resource_claims import ResourceClaim
 from claims.models import Pod
+from inventory.kinds import devices as kinds
 from inventory.models import DeviceClass
 from manciple.pages.people import Person
 from manciple.store import objects
 from manciple.store.objects import decoded
 from scheduling.cel import CompileError
 from scheduling.fitting import NOTHING, count
+from scheduling.hints import resource_key
 from scheduling.judging import complaint
 from scheduling.models import QueuedPod
-from scheduling.resources import CLAIMS, Key, kind
+from scheduling.pod_claims import ServingClasses
+from scheduling.resources import CLAIMS, CLASSES, Key, kind
 
 #: Waiting pods whose claims are looked at, to tell which classes they ask for; the first in the queue.
 LOOKED_AT = 2000
@@ -91,17 +95,38 @@ def expressions_of(selectors: Iterable[Mapping[str, Mapping[str, str]]]) -> tupl
 
 
 def classes_asked(queue: QuerySet[QueuedPod]) -> dict[str, frozenset[str]]:
-    """uid of a waiting pod -> the classes that its claims without devices ask for. Three queries, but for many claims.
+    """uid of a waiting pod -> the classes that it asks for: by its claims without devices, and by the names of extended
+    resources. Three queries, but for many claims; one more where somebody waits for such names.
 
     Of the first pods in the queue, where there are many.
     """
-    uids = list(queue.order_by("created_at").values_list("uid", flat=True)[:LOOKED_AT])
-    pods = Pod.objects.filter(uid__in=uids).values_list("uid", "namespace", "claim_names")
+    awaited = dict(queue.order_by("created_at").values_list("uid", "awaited")[:LOOKED_AT])
+    served = _served({uid: keys for uid, keys in awaited.items() if any(map(_is_resource, keys))})
+    pods = Pod.objects.filter(uid__in=list(awaited)).values_list("uid", "namespace", "claim_names")
     claims_of = {uid: [(namespace, name) for name in names] for uid, namespace, names in pods}
     wanted = {key for keys in claims_of.values() for key in keys}
     asked = dict(_unallocated(sorted(wanted))) if wanted else {}
     nothing: frozenset[str] = frozenset()
-    return {uid: nothing.union(*(asked.get(key, nothing) for key in keys)) for uid, keys in claims_of.items()}
+    return {
+        uid: served.get(uid, nothing).union(*(asked.get(key, nothing) for key in keys))
+        for uid, keys in claims_of.items()
+    }
+
+
+def _is_resource(key: str) -> bool:
+    return key.startswith(resource_key(""))
+
+
+def _served(awaited: Mapping[str, Sequence[str]]) -> dict[str, frozenset[str]]:
+    """awaited: uid of a pod -> what it waits for, names of extended resources among it. Those that no class serves are
+    left out."""
+    if not awaited:
+        return {}
+    serving = ServingClasses(enabled=settings.FEATURE_GATES.get("DRAExtendedResource", True))
+    for stored in objects.list(kind(CLASSES)).items:
+        serving.put(decoded(stored, kinds.DeviceClass))
+    classes = {resource_key(resource): name for resource, name in serving.by_resource.items()}
+    return {uid: frozenset(classes[key] for key in keys if key in classes) for uid, keys in awaited.items()}
 
 
 def _unallocated(keys: Sequence[Key]) -> Iterator[tuple[Key, frozenset[str]]]:

@@ -12,6 +12,7 @@ from pytest_django.fixtures import Settings
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim
 from inventory.kinds.devices import DeviceClass
+from scheduling.capacity import read_census
 from tests.builders import (
     CLASS,
     make_claim,
@@ -347,3 +348,16 @@ def test_what_nodes_have_left_counts_in_their_score(
         cluster.settle()
         placed.append(cluster.pod(f"web-{number}").spec.node_name)
     assert sorted(placed) == sorted(chosen)
+
+
+def test_pods_that_wait_for_an_extended_resource_count_with_those_that_wait_for_its_class(
+    cluster: Cluster, gpu: str
+) -> None:
+    cluster.create(class_for(gpu))
+    with_nodes(cluster, each=1)
+    for name in ("one", "two", "three"):
+        cluster.create(pod_asking(name, {gpu: 1}))
+    cluster.create(pod_asking("other", {"example.com/other": 1}))
+    cluster.settle()
+    (counted,) = read_census().classes
+    assert (counted.name, counted.waiting) == (CLASS, 2)

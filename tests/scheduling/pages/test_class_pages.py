@@ -317,3 +317,13 @@ def test_what_a_viewer_checks_goes_where_nothing_is_saved(viewer: Client, shelf:
 
     assert answer.status_code == 200
     assert "keeps 2 of 4" in _words(answer)
+
+
+@pytest.mark.parametrize(("length", "said"), [(63, False), (64, True)])
+def test_a_class_with_a_long_name_is_told_by_what_it_can_be_requested(
+    admin: Client, shelf: Cluster, length: int, said: bool
+) -> None:
+    name = "x" * length
+    shelf.create(make_class(name))
+    page = admin.get(f"/classes/c/{name}").content.decode()
+    assert ("it can be requested by the name given here only" in page) == said
