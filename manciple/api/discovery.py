@@ -78,6 +78,8 @@ class DiscoveredResource:
     version: str = ""
     streamed: Streamed | None = None
     list_kind: str = ""
+    #: whether a PATCH may be a strategic merge
+    strategic: bool = True
 
 
 def group_versions() -> dict[str, tuple[str, ...]]:
@@ -114,12 +116,14 @@ def _lines(one: Served) -> Iterator[DiscoveredResource]:
         short_names=kind.short_names,
         categories=kind.categories,
         list_kind=kind.list_kind,
+        strategic=not kind.is_open,
     )
     for name in kind.subresources:
         yield DiscoveredResource(
             name=f"{kind.plural}/{name}",
             kind=kind.kind,
             namespaced=kind.namespaced,
+            strategic=not kind.is_open,
             verbs=SUBRESOURCE_VERBS.get(name, ("get", "patch", "update")),
         )
     for projection in kind.projections.values():
@@ -130,6 +134,7 @@ def _lines(one: Served) -> Iterator[DiscoveredResource]:
             verbs=("get", "patch", "update"),
             group=projection.group,
             version=projection.version,
+            strategic=False,
         )
     for below in subresources.of(kind):
         name = f"{kind.plural}/{below.name}"

@@ -20,7 +20,7 @@ import orjson
 
 from manciple.api import discovery, gnostic
 from manciple.api.discovery import DiscoveredResource
-from manciple.api.patches import FORMATS
+from manciple.api.patches import FORMATS, STRATEGIC_MERGE_PATCH
 from manciple.api.subresources import Streamed
 from manciple.wire import schema
 from manciple.wire.registry import registry
@@ -137,6 +137,7 @@ class _Operations:
         self._group, self._version = line.group or group, line.version or version
         self._prefix = "".join(part.capitalize() for part in (group.partition(".")[0] or "core", version))
         self._suffix = subresource.capitalize()
+        self._formats = tuple(one for one in FORMATS if line.strategic or one != STRATEGIC_MERGE_PATCH)
 
     def operations(self, *verbs: tuple[str, ...], everywhere: bool = False) -> tuple[Operation, ...]:
         wanted = [verb for some in verbs for verb in some if verb in self._line.verbs]
@@ -166,7 +167,7 @@ class _Operations:
             parameters=_parameters_of(streamed) if streamed else parameters,
             body=body,
             answer=answer,
-            consumes=FORMATS if verb == "patch" else _ANYTHING,
+            consumes=self._formats if verb == "patch" else _ANYTHING,
             produces=(streamed.media,) if streamed else (),
         )
 

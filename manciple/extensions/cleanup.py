@@ -20,11 +20,11 @@ from manciple.extensions.serving import serve
 from manciple.store import objects
 from manciple.store.metadata import with_meta
 from manciple.wire import codec
-from manciple.wire.identity import controller
+from manciple.wire.identity import MASTERS, Identity
 from manciple.wire.registry import Kind
 
-#: Who writes (upstream: the API server itself).
-IDENTITY = controller("customresource-cleanup")
+#: Who writes (upstream: the API server itself, by this name).
+IDENTITY = Identity("system:apiserver", (MASTERS,))
 #: Objects in one transaction, and in one turn.
 BATCH, MOST = 100, 1000
 
