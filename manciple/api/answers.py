@@ -31,7 +31,6 @@ from rest_framework import exceptions as drf
 from manciple.api import faults
 from manciple.store.records import Page
 from manciple.wire import codec, tables
-from manciple.wire.base import ApiObject
 from manciple.wire.errors import (
     ApiError,
     BadRequest,
@@ -163,7 +162,8 @@ def object_text(served: Served, text: str, form: Form, *, now: float, headed: bo
     """One stored document as JSON text in the shape of `form`. `headed`: whether a Table names its columns."""
     if form.shape == "Table":
         metadata = {"resourceVersion": codec.decode_text(served.kind.type, text).metadata.resource_version}
-        return _table(served, [text], form, now=now, metadata=metadata, headed=headed)
+        seen = served.text(text) if served.kind.is_open else text
+        return _table(served, [seen], form, now=now, metadata=metadata, headed=headed)
     if form.shape == "PartialObjectMetadata":
         return _partial(text, form.shape_version)
     return served.text(text)
@@ -174,7 +174,8 @@ def list_text(served: Served, page: Page, form: Form, *, now: float) -> str:
     texts = [item.text for item in page.items]
     metadata = _list_metadata(page)
     if form.shape == "Table":
-        return _table(served, texts, form, now=now, metadata=metadata, headed=True)
+        seen = [served.text(one.text, one.revision) for one in page.items] if served.kind.is_open else texts
+        return _table(served, seen, form, now=now, metadata=metadata, headed=True)
     if form.shape in ("PartialObjectMetadata", "PartialObjectMetadataList"):
         items = [_partial(text, form.shape_version) for text in texts]
         return _list("PartialObjectMetadataList", f"meta.k8s.io/{form.shape_version}", metadata, items)
@@ -233,24 +234,23 @@ def _partial(text: str, version: str) -> str:
 def _table(
     served: Served, texts: Sequence[str], form: Form, *, now: float, metadata: dict[str, Any], headed: bool
 ) -> str:
-    """The columns read stored objects, so the cells come from these; the rows' objects are of the served version."""
+    """The columns read stored objects, so the cells come from these; the rows' objects are of the served version.
+
+    Of kinds that no type declares, `texts` are of that version already, and so are what their columns read.
+    """
+    to_builtins, kind = codec.to_builtins, served.kind
     table = tables.table(
-        served.kind,
-        [_stored(served, text) for text in texts],
+        kind,
+        [codec.decode_text(kind.type, text) for text in texts],
         now=now,
         include=cast("tables.IncludeObject", form.include_object),
-        document=lambda obj: served.document(codec.to_builtins(obj)),
+        document=to_builtins if kind.is_open else lambda obj: served.document(to_builtins(obj)),
         metadata=metadata,
         headed=headed,
     )
     if form.shape_version != "v1":
         table["apiVersion"] = f"meta.k8s.io/{form.shape_version}"
     return orjson.dumps(table).decode()
-
-
-def _stored(served: Served, text: str) -> ApiObject:
-    """The object; one that no type declares as its version shows it, because its columns read that."""
-    return codec.decode_text(served.kind.type, served.text(text) if served.kind.is_open else text)
 
 
 # Statuses, and what else is told --------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ until these are taken off. Sources: apiextensions-apiserver/pkg/controller/{fina
 
 from __future__ import annotations
 
-from msgspec.structs import replace
+from itertools import islice
 
 from manciple.extensions.catalogue import name_given
 from manciple.extensions.definitions import (
@@ -58,28 +58,25 @@ def _clean(definition: CustomResourceDefinition, most: int) -> int:
     if CLEANUP_FINALIZER not in definition.metadata.finalizers:
         return done
     kind = serve(definition).kind if definition.holds(ESTABLISHED) else None
-    while kind is not None and done < most:
-        deleted = _delete(kind)
-        if not deleted:
-            break
-        done += deleted
+    if kind is not None:
+        done += _delete(kind, most - done)
     if kind is not None and objects.list(kind, limit=1).items:
         return done
     return done + _release(definition)
 
 
-def _delete(kind: Kind) -> int:
-    """How many objects of one batch were asked to go."""
-    page = objects.list(kind).items
-    batch = [item for item in page if not item.deleting][:BATCH]
-    if not batch:
-        return 0
-    with objects.writing(identity=IDENTITY) as writer:
-        writer.load(kind, [(item.namespace, item.name) for item in batch])
-        living = [item for item in batch if writer.get(kind, item.namespace, item.name) is not None]
-        for item in living:
-            writer.delete(kind, item.namespace, item.name)
-    return len(living)
+def _delete(kind: Kind, most: int) -> int:
+    """How many objects were asked to go."""
+    waiting = iter([item for item in objects.list(kind).items if not item.deleting][: max(most, 0)])
+    deleted = 0
+    while batch := tuple(islice(waiting, BATCH)):
+        with objects.writing(identity=IDENTITY) as writer:
+            writer.load(kind, [(item.namespace, item.name) for item in batch])
+            living = [item for item in batch if writer.get(kind, item.namespace, item.name) is not None]
+            for item in living:
+                writer.delete(kind, item.namespace, item.name)
+        deleted += len(living)
+    return deleted
 
 
 def _release(definition: CustomResourceDefinition) -> int:
@@ -92,5 +89,5 @@ def _release(definition: CustomResourceDefinition) -> int:
         if kind is not None and objects.list(kind, limit=1).items:
             return 0
         kept = tuple(one for one in current.metadata.finalizers if one != CLEANUP_FINALIZER)
-        writer.update(DEFINITION, replace(with_meta(current, finalizers=kept)), subresource="finalize")
+        writer.update(DEFINITION, with_meta(current, finalizers=kept), subresource="finalize")
     return 1

@@ -281,8 +281,11 @@ def _column(defined: CustomResourceColumnDefinition) -> Iterator[Column]:
     except json_paths.BadPath:
         return  # as upstream: a column that cannot find anything is left out
 
+    needs_head = "metadata" in defined.json_path or ".." in defined.json_path
+
     def cell(obj: OpenObject, now: float) -> Any:
-        return _shown(json_paths.find(path, to_builtins(obj)), defined.type, now)
+        document = to_builtins(obj) if needs_head else {"kind": obj.kind, **obj.content}
+        return _shown(json_paths.find(path, document), defined.type, now)
 
     text = defined.description or f"Custom resource definition column (in JSONPath format): {defined.json_path}"
     yield Column(

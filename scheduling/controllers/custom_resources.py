@@ -6,7 +6,7 @@ from datetime import datetime
 
 from manciple.extensions import cleanup
 from manciple.extensions.definitions import RESOURCE
-from scheduling.controllers.declaration import ANY, DELETED, DELETING, Controller
+from scheduling.controllers.declaration import DELETED, DELETING, Controller
 
 
 def sweep(_now: datetime) -> int:
@@ -19,6 +19,6 @@ CONTROLLER = Controller(
     does="deletes the objects of kinds whose definition is deleted, and then the definition",
     reconcile=sweep,
     every=10,
-    wakes_on=frozenset({(RESOURCE, DELETING), (ANY, DELETED)}),
+    wakes_on=frozenset({(RESOURCE, DELETING), (RESOURCE, DELETED)}),
     most_per_turn=cleanup.MOST,
 )

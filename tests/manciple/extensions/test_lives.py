@@ -1,0 +1,212 @@
+"""What becomes of definitions and of their objects: names, deletion, owners, namespaces, rights, other processes."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from manciple.access.authentication import tokens
+from manciple.api import namespaces, openapi
+from manciple.extensions import catalogue, cleanup
+from manciple.store import garbage, objects
+from manciple.store.metadata import with_meta
+from manciple.wire.errors import ApiError, MethodNotAllowed
+from manciple.wire.identity import SYSTEM
+from manciple.wire.registry import registry
+from tests.manciple.api.requests import MERGE, Api, namespace
+from tests.manciple.extensions.builders import DEFINITIONS, WIDGETS, definition, of_schema, schema, version, widget
+
+APPLY = "application/apply-patch+yaml"
+HOLD = "example.com/hold"
+
+
+def conditions(api: Api, name: str) -> dict[str, Any]:
+    found = api.get(f"{DEFINITIONS}/{name}").json["status"]["conditions"]
+    return {one["type"]: (one["status"], one["reason"]) for one in found}
+
+
+def test_a_deleted_definition_takes_its_objects_with_it_a_bounded_number_a_turn(api: Api) -> None:
+    api.post(DEFINITIONS, definition())
+    for number in range(5):
+        assert api.post(WIDGETS, widget(f"w{number}")).code == 201
+    assert api.delete(f"{DEFINITIONS}/widgets.example.com").code == 200
+    assert api.post(WIDGETS, widget("late")).code == 405
+    assert cleanup.sweep(most=3) > 0
+    assert conditions(api, "widgets.example.com")["Terminating"][0] == "True"
+    while cleanup.sweep():
+        pass
+    assert api.get(f"{DEFINITIONS}/widgets.example.com").code == 404
+    assert api.get(WIDGETS).code == 404
+    assert "example.com" not in {group["name"] for group in api.get("/apis").json["groups"]}
+
+
+def test_what_a_finalizer_holds_keeps_its_definition(api: Api) -> None:
+    api.post(DEFINITIONS, definition())
+    held = widget()
+    held["metadata"]["finalizers"] = [HOLD]
+    api.post(WIDGETS, held)
+    api.delete(f"{DEFINITIONS}/widgets.example.com")
+    while cleanup.sweep():
+        pass
+    assert api.get(f"{WIDGETS}/one").json["metadata"]["deletionTimestamp"]
+    emptied = api.patch(f"{DEFINITIONS}/widgets.example.com", {"metadata": {"finalizers": []}}, content_type=MERGE)
+    assert emptied.json["metadata"]["finalizers"] == ["customresourcecleanup.apiextensions.k8s.io"]
+    assert api.patch(f"{WIDGETS}/one", {"metadata": {"finalizers": []}}, content_type=MERGE).code == 200
+    while cleanup.sweep():
+        pass
+    assert api.get(f"{DEFINITIONS}/widgets.example.com").code == 404
+
+
+def test_a_name_has_one_owner_and_goes_to_the_next_when_it_is_free(api: Api) -> None:
+    api.post(DEFINITIONS, definition())
+    rival = definition(kind="Gadget")
+    rival["spec"]["names"] |= {"singular": "widget", "kind": "Widget"}
+    told = api.post(DEFINITIONS, rival).json["status"]
+    assert {one["type"]: (one["status"], one["reason"]) for one in told["conditions"]} == {
+        "NamesAccepted": ("False", "KindConflict"),
+        "Established": ("False", "NotAccepted"),
+    }
+    assert api.get("/apis/example.com/v1/gadgets").code == 404
+    api.delete(f"{DEFINITIONS}/widgets.example.com")
+    while cleanup.sweep():
+        pass
+    assert conditions(api, "gadgets.example.com")["Established"][0] == "True"
+    assert api.get("/apis/example.com/v1/gadgets").code == 200
+
+
+def test_names_of_the_servers_own_kinds_are_taken(api: Api) -> None:
+    body = definition(kind="ResourceClaim", group="resource.k8s.io")
+    body["metadata"]["annotations"] = {"api-approved.kubernetes.io": "unapproved, for a test"}
+    told = {one["type"]: one for one in api.post(DEFINITIONS, body).json["status"]["conditions"]}
+    assert (told["NamesAccepted"]["status"], told["NamesAccepted"]["message"]) == (
+        "False",
+        '"ResourceClaim" is already in use',
+    )
+
+
+def test_objects_go_with_their_owners_and_their_namespace(api: Api) -> None:
+    api.post(DEFINITIONS, definition())
+    owner = api.post(WIDGETS, widget("owner")).json
+    owned = widget("owned")
+    reference = {"apiVersion": "example.com/v1", "kind": "Widget", "name": "owner", "uid": owner["metadata"]["uid"]}
+    owned["metadata"]["ownerReferences"] = [reference]
+    api.post(WIDGETS, owned)
+    api.made("/api/v1/namespaces", namespace("team"))
+    there = WIDGETS.replace("/default/", "/team/")
+    assert api.post(there, widget("theirs")).code == 201
+    api.delete(f"{WIDGETS}/owner")
+    garbage.collect()
+    assert api.get(f"{WIDGETS}/owned").code == 404
+    api.delete("/api/v1/namespaces/team")
+    assert api.get("/api/v1/namespaces/team").code == 200
+    namespaces.sweep(datetime.now(UTC) + timedelta(minutes=1))
+    assert api.get("/api/v1/namespaces/team").code == 404
+    assert objects.list(registry.by_resource("widgets.example.com"), namespace="team").items == ()
+
+
+def test_who_may_do_what_is_said_by_group_and_resource(api: Api) -> None:
+    api.post(DEFINITIONS, definition())
+    rules = [{"apiGroups": ["example.com"], "resources": ["widgets"], "verbs": ["get", "list"]}]
+    rbac = "/apis/rbac.authorization.k8s.io/v1/namespaces/default"
+    head = {"apiVersion": "rbac.authorization.k8s.io/v1", "metadata": {"name": "readers"}}
+    api.made(f"{rbac}/roles", {**head, "kind": "Role", "rules": rules})
+    subjects = [{"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": "bob"}]
+    reference = {"kind": "Role", "apiGroup": "rbac.authorization.k8s.io", "name": "readers"}
+    api.made(f"{rbac}/rolebindings", {**head, "kind": "RoleBinding", "subjects": subjects, "roleRef": reference})
+    bob = Api(tokens.issue("bob", []))
+    assert [bob.get(WIDGETS).code, bob.post(WIDGETS, widget()).code, bob.get(DEFINITIONS).code] == [200, 403, 403]
+
+
+def test_the_last_word_has_the_transaction(api: Api) -> None:
+    """Whoever prepared an object while its definition went away does not leave it behind."""
+    api.post(DEFINITIONS, definition())
+    kind = registry.by_resource("widgets.example.com")
+    api.delete(f"{DEFINITIONS}/widgets.example.com")
+    obj = kind.type(api_version=kind.api_version, kind=kind.kind)
+    late = with_meta(obj, name="late", namespace="default")
+    with objects.writing(identity=SYSTEM) as writer, pytest.raises(MethodNotAllowed):
+        writer.create(kind, late)
+    while cleanup.sweep():
+        pass
+    with objects.writing(identity=SYSTEM) as writer, pytest.raises(ApiError, match="could not find"):
+        writer.create(kind, late)
+
+
+def test_a_process_that_knows_nothing_serves_the_kind_at_once(api: Api) -> None:
+    api.post(DEFINITIONS, definition())
+    catalogue.forget()
+    catalogue.FOLLOWER.forget()
+    assert api.get(WIDGETS).code == 200
+    changed = of_schema(schema({"type": "object", "properties": {"a": {"type": "string", "default": "x"}}}))
+    api.post(WIDGETS, widget(spec={"b": 1}))
+    changed["metadata"] = api.get(f"{DEFINITIONS}/widgets.example.com").json["metadata"]
+    assert api.put(f"{DEFINITIONS}/widgets.example.com", changed).code == 200
+    assert api.get(f"{WIDGETS}/one").json["spec"] == {"a": "x"}, "pruned and filled when it is read"
+    assert api.get(WIDGETS).json["items"][0]["spec"] == {"a": "x"}
+
+
+def test_openapi_describes_the_kind_until_it_is_gone(api: Api) -> None:
+    spec = {
+        "type": "object",
+        "description": "What is wanted.",
+        "properties": {"n": {"x-kubernetes-int-or-string": True}},
+    }
+    api.post(DEFINITIONS, of_schema(schema(spec)))
+    found = api.get("/openapi/v3/apis/example.com/v1").json
+    described = found["components"]["schemas"]["com.example.v1.Widget"]
+    assert described["properties"]["spec"]["description"] == "What is wanted."
+    assert described["x-kubernetes-group-version-kind"] == [{"group": "example.com", "version": "v1", "kind": "Widget"}]
+    patched = found["paths"]["/apis/example.com/v1/namespaces/{namespace}/widgets/{name}"]["patch"]
+    assert "application/strategic-merge-patch+json" not in patched["requestBody"]["content"]
+    assert "com.example.v1.Widget" in api.get("/openapi/v2").json["definitions"]
+    api.delete(f"{DEFINITIONS}/widgets.example.com")
+    while cleanup.sweep():
+        pass
+    assert api.get("/openapi/v3/apis/example.com/v1").code == 404
+    assert openapi.document("example.com", "v1") is None
+
+
+def test_conversion_webhooks_are_refused_with_what_to_do(api: Api) -> None:
+    webhook = {"conversionReviewVersions": ["v1"], "clientConfig": {"url": "https://hooks.example.com/convert"}}
+    body = definition(conversion={"strategy": "Webhook", "webhook": webhook})
+    refused = api.post(DEFINITIONS, body)
+    assert (refused.code, refused.json["details"]["causes"][0]["field"]) == (422, "spec.conversion.strategy")
+    assert "strategy None alone" in refused.message
+
+
+def test_the_stored_version_moves_and_old_objects_are_read_in_the_new_one(api: Api) -> None:
+    api.post(DEFINITIONS, definition(version("v1")))
+    api.post(WIDGETS, widget(spec={"a": 1}))
+    moved = definition(version("v1", storage=False), version("v2", storage=True))
+    moved["metadata"] = api.get(f"{DEFINITIONS}/widgets.example.com").json["metadata"]
+    answered = api.put(f"{DEFINITIONS}/widgets.example.com", moved)
+    assert answered.json["status"]["storedVersions"] == ["v1", "v2"]
+    seen = api.get(f"{WIDGETS.replace('/v1/', '/v2/')}/one").json
+    assert (seen["apiVersion"], seen["spec"]) == ("example.com/v2", {"a": 1})
+    assert api.patch(f"{WIDGETS}/one", {"spec": {"a": 2}}, content_type=MERGE).json["apiVersion"] == "example.com/v1"
+    assert api.get(f"{WIDGETS}/one").json["spec"] == {"a": 2}
+
+
+def test_applies_keep_to_the_list_types_of_the_schema(api: Api) -> None:
+    ports = {
+        "type": "array",
+        "x-kubernetes-list-type": "map",
+        "x-kubernetes-list-map-keys": ["port"],
+        "items": {
+            "type": "object",
+            "required": ["port"],
+            "properties": {"port": {"type": "integer"}, "name": {"type": "string"}},
+        },
+    }
+    api.post(DEFINITIONS, of_schema(schema({"type": "object", "properties": {"ports": ports}})))
+
+    def applied(manager: str, *listed: dict[str, Any]) -> Any:
+        body = widget(spec={"ports": list(listed)})
+        return api.patch(f"{WIDGETS}/one?fieldManager={manager}", body, content_type=APPLY)
+
+    assert applied("a", {"port": 1, "name": "x"}).code == 201
+    assert applied("b", {"port": 2}).json["spec"]["ports"] == [{"port": 1, "name": "x"}, {"port": 2}]
+    assert applied("b", {"port": 1, "name": "y"}).json["details"]["causes"][0]["field"] == ".spec.ports[port=1].name"
+    assert applied("a").json["spec"]["ports"] == [{"port": 2}]
