@@ -9,6 +9,7 @@ from value to value.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, TypeVar
 
@@ -132,10 +133,30 @@ def _container(container: Container, *, host_network: bool) -> Container:
 
 def _pull_policy(image: str) -> str:
     """Always for images that may change under their name: no tag and no digest, or the tag latest."""
-    if "@" in image:
-        return "IfNotPresent"
-    _, _, tag = image.rpartition("/")[2].partition(":")
-    return "Always" if tag in ("", "latest") else "IfNotPresent"
+    return "Always" if _tag_of(image) == "latest" else "IfNotPresent"
+
+
+_PART = r"[a-z0-9]++(?:(?:__|[._]|-++)[a-z0-9]++)*+"
+_REPOSITORY = re.compile(
+    rf"{_PART}(?:/{_PART})*+(?::(?P<tag>\w[\w.-]{{0,127}}))?(?P<digest>@[A-Za-z][\w.+-]*+:[0-9a-fA-F]{{32,}})?",
+    re.ASCII,
+)
+_LABEL = r"[A-Za-z0-9]++(?:-++[A-Za-z0-9]++)*+"
+_REGISTRY = re.compile(rf"(?:{_LABEL}(?:\.{_LABEL})*+|\[[0-9a-fA-F:]++\])(?::[0-9]++)?")
+
+
+def _tag_of(image: str) -> str:
+    """ "latest" where it goes without saying; "" for a digest, and for what is no image's name.
+
+    Source: pkg/util/parsers/parsers.go, ParseImageName, and github.com/distribution/reference.
+    """
+    registry, slash, repository = image.partition("/")
+    if not slash or (registry == registry.lower() != "localhost" and not set(registry) & set(".:")):
+        registry, repository = "", image
+    found = _REPOSITORY.fullmatch(repository)
+    if found is None or (registry and not _REGISTRY.fullmatch(registry)):
+        return ""
+    return found["tag"] or ("" if found["digest"] else "latest")
 
 
 def _resources(resources: ResourceRequirements) -> ResourceRequirements:

@@ -84,6 +84,16 @@ def test_a_status_of_the_author_is_dropped() -> None:
         ("localhost:5000/busybox", "Always"),
         ("localhost:5000/busybox:1", "IfNotPresent"),
         ("busybox@sha256:0123", "IfNotPresent"),
+        (f"busybox@sha256:{'0' * 64}", "IfNotPresent"),
+        (f"busybox:latest@sha256:{'0' * 64}", "Always"),
+        ("registry.example.com/team__a/web-server", "Always"),
+        ("[2001:db8::1]:5000/busybox", "Always"),
+        ("Registry/busybox", "Always"),
+        ("Busybox", "IfNotPresent"),
+        ("registry.example.com/Busybox", "IfNotPresent"),
+        ("not_a.registry/busybox", "IfNotPresent"),
+        ("a//b", "IfNotPresent"),
+        ("", "IfNotPresent"),
     ],
 )
 def test_images_that_may_change_are_always_pulled(image: str, policy: str) -> None:

@@ -9,6 +9,9 @@ from typing import Any
 
 import pytest
 
+from claims.access.service_accounts import PODS
+from claims.kinds import pod_preparation
+from manciple.api import first_stage
 from tests.conformance import read
 from tests.manciple.api.requests import Answer, Api
 
@@ -44,19 +47,19 @@ EXPLAINED: dict[str, Sequence[str]] = {
         "slice-partition/create/spec.devices.1.bindingConditions=many33",
         "slice-partition/create/spec.devices.1.bindingFailureConditions=many33",
     ),
-    "what is put lacks the account and the volume that a new pod gets; the recorded server had that admission off": (
-        "pod/put-badlabel",
-        "pod/update/spec.tolerations=deleted",
-        "pod/update/spec.tolerations=emptylist",
-        "pod/update/spec.tolerations.0.key=deleted",
-        "pod/update/spec.tolerations.0.key=empty",
-        "pod/update/spec.tolerations.0.operator=deleted",
-        "pod/update/spec.tolerations.0.operator=caps",
-    ),
     "the reference's node got a taint from a controller in between, so the list that is applied was not the same": (
         "node/apply",
     ),
 }
+
+
+@pytest.fixture(autouse=True)
+def _admission_is_as_it_was_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The recorded server ran without the admission plugin ServiceAccount: its pods had no account and no volume of a
+    token, and what replaces them in the cases has none either.
+    """
+    monkeypatch.delitem(first_stage._completions, PODS)
+    monkeypatch.setattr(pod_preparation, "DEFAULT_SERVICE_ACCOUNT", "")
 
 
 def cases() -> dict[str, list[Case]]:
