@@ -19,6 +19,8 @@ from manciple.wire.registry import registry
 
 CLASSES = "deviceclasses.resource.k8s.io"
 SLICES = "resourceslices.resource.k8s.io"
+#: what this transaction has looked up of devices
+PUBLISHED = "quotas: published devices"
 
 
 def extended_names(classes: Sequence[DeviceClass]) -> ExtendedNames:
@@ -35,7 +37,7 @@ class Account:
         """pods_before: namespace -> name -> the pod as it was, of those that the transaction has changed."""
         self._writer = writer
         self._before = pods_before or {}
-        self._published = PublishedDraws(writer)
+        self._published = PublishedDraws.of(writer)
         #: (id, whose owner?, with counters?) -> (the object, what it counts); it is held, so the id stays its own
         self._known: dict[tuple[int, str, bool], tuple[Any, Usage]] = {}
 
@@ -69,6 +71,13 @@ class PublishedDraws:
         #: (driver, pool) -> device -> the slice that publishes it, the first by name
         self._slices: dict[tuple[str, str], dict[str, str]] = {}
         self._devices: dict[str, Mapping[str, Device]] = {}
+
+    @classmethod
+    def of(cls, writer: Writer) -> PublishedDraws:
+        """Of a transaction, in which many claims may ask for devices of one slice."""
+        known = writer.noted(PUBLISHED) or cls(writer)
+        writer.note(PUBLISHED, known)
+        return cast("PublishedDraws", known)
 
     def draws(self, result: DeviceRequestAllocationResult) -> Usage:
         key = result.driver, result.pool

@@ -18,6 +18,7 @@ SCHEDULING = [
     for name in (
         "test_races.py",
         "test_quotas.py",
+        "test_fair_share.py",
         "test_turns.py",
         "test_singletons.py",
         "test_queue.py",
