@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -21,6 +22,8 @@ from inventory.kinds.devices import Counter, CounterSet, DeviceCounterConsumptio
 from manciple.store import hooks, objects
 from scheduling.causes import Reason
 from scheduling.controllers import quotas as controller
+from scheduling.controllers.reservations import FINALIZER
+from scheduling.models import QueuedPod
 from tests.builders import (
     CLASS,
     DRIVER,
@@ -40,7 +43,7 @@ from tests.builders import (
     make_slice,
     make_template,
 )
-from tests.scheduling.cluster import Cluster, kind_of, with_spec
+from tests.scheduling.cluster import Cluster, in_threads, kind_of, with_spec
 
 DEVICES = f"{CLASS}.deviceclass.resource.k8s.io/devices"
 HELD = f"manciple.dev/allocated.{CLASS}"
@@ -184,6 +187,39 @@ def test_a_key_that_is_used_up_does_not_keep_waiting_who_waits_for_another(clust
     cluster.update(with_spec(cluster.get(ResourceQuota, "most"), hard=hard))
     cluster.retry()
     assert nodes(cluster, "a", "b") == ["node-1", "node-1"]
+
+
+def test_a_batch_gives_out_what_there_is_room_for_and_commits_nothing_in_vain(cluster: Cluster) -> None:
+    cluster.with_gpus("node-1", "node-2", each=8)
+    cluster.create(make_quota({HELD: "5"}))
+    for number in range(12):
+        create_pod(cluster, f"pod-{number}", make_request(count=1 + number % 2))
+    cluster.settle()
+    assert used(cluster) == {HELD: "5"}
+    waiting = QueuedPod.objects.all()
+    assert {row.attempts for row in waiting} == {1}
+    assert all("quota-used-up" in row.cause for row in waiting)
+
+
+@pytest.mark.timeout(60)
+def test_of_many_who_write_allocations_at_once_so_many_succeed_as_there_is_room(shared_cluster: Cluster) -> None:
+    cluster = shared_cluster
+    cluster.with_gpus(each=8)
+    cluster.create(make_quota({HELD: "3"}))
+    claims = [cluster.create(make_claim(f"claim-{number}")) for number in range(8)]
+    refused = []
+
+    def allocate(number: int) -> None:
+        claim = claims[number]
+        metadata = structs.replace(claim.metadata, finalizers=(FINALIZER,))
+        status = structs.replace(claim.status, allocation=make_allocation(make_result(f"gpu-{number}")))
+        try:
+            cluster.update(structs.replace(claim, metadata=metadata, status=status))
+        except QuotaExceeded:
+            refused.append(number)
+
+    in_threads(*(partial(allocate, number) for number in range(8)))
+    assert (len(refused), used(cluster)) == (5, {HELD: "3"})
 
 
 def test_an_alternative_without_room_is_passed_over(cluster: Cluster) -> None:
