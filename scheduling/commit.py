@@ -208,7 +208,7 @@ class _Batch:
             with self._writer.savepoint():
                 return self._carry_out(pod, decision)
         except special_claims.NotMade as why:
-            return self._refuse(pod, special_claims.refusal(pod, str(why)))
+            return self._refuse(pod, special_claims.refusal(pod, why.message))
         except QuotaExceeded as error:
             return self._refuse_by_quota(pod, error.excess)
         except ApiError as error:

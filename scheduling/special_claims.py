@@ -40,8 +40,10 @@ from scheduling.plans import SCHEDULER_ERROR, Decision, Placement, PodRefusal
 from scheduling.resources import CLAIMS, NODES, PODS, kind
 
 
-class NotMade(Exception):
-    """The claim was refused. Its text says why."""
+class NotMade(ApiError):
+    """The claim was refused; the message says why. (As that of any write, it undoes the placement of a gang.)"""
+
+    code, reason = 403, "Forbidden"
 
 
 def ask(decision: Decision) -> Decision:

@@ -7,8 +7,9 @@ from collections.abc import Callable
 import pytest
 from msgspec import structs
 
-from claims.kinds.pods import Pod
+from claims.kinds.pods import Pod, PodSchedulingGroup
 from claims.kinds.resource_claims import EXTENDED_CLAIM_ANNOTATION, AllocatedDeviceStatus, DeviceRequest, ResourceClaim
+from inventory.kinds import gates
 from inventory.kinds.devices import Device
 from manciple.store import hooks, objects
 from manciple.store.hooks import Write
@@ -33,6 +34,7 @@ from tests.builders import (
     make_slice,
     make_taint_rule,
 )
+from tests.builders.groups import make_group
 from tests.scheduling.cluster import Cluster
 from tests.scheduling.extended import (
     GPU,
@@ -84,6 +86,32 @@ def test_a_claim_that_is_refused_refuses_the_pod_its_place(cluster: Cluster, gpu
     cluster.retry()
     assert cluster.devices(special_claim(cluster, "web")) == ["node-1/gpu-0"]
     assert created("success") == before[1] + 1
+
+
+def test_a_gang_with_extended_resources_is_placed_together_and_not_before_all_its_claims_can_be_made(
+    cluster: Cluster,
+) -> None:
+    def refuse(_writer: objects.Writer, write: Write) -> None:
+        if write.new.metadata.owner_references[0].name == "w-1":
+            raise Forbidden("exceeded quota: team")
+
+    with gates.using(GenericWorkload=True, GangScheduling=True):
+        cluster.create(class_for(GPU))
+        with_nodes(cluster)
+        cluster.create(make_group("train", 2))
+        named = PodSchedulingGroup(pod_group_name="train")
+        for name in ("w-0", "w-1"):
+            cluster.create(pod_asking(name, {GPU: 1}, scheduling_group=named))
+        hooks.register_rule(refuse, operations={"CREATE"}, resources={CLAIMS})
+        try:
+            cluster.settle()
+        finally:
+            hooks.unregister_rule(refuse)
+        assert {pod.spec.node_name for pod in cluster.all(Pod)} == {""}
+        assert cluster.all(ResourceClaim) == []
+        cluster.retry()
+        assert {pod.spec.node_name for pod in cluster.all(Pod)} == {"node-1"}
+        assert len(cluster.all(ResourceClaim)) == 2
 
 
 def attachable(name: str) -> Device:
