@@ -11,6 +11,7 @@ AuthorKind = Literal["person", "account", "node", "system", "nobody"]
 
 _NODE, _ACCOUNT, _CONTROLLER = "system:node:", "system:serviceaccount:", "system:serviceaccount:kube-system:"
 _NAMED = {
+    f"{_CONTROLLER}resourcequota-controller": "Quota controller",
     "system:kube-scheduler": "Scheduler",
     "system:kube-controller-manager": "Controllers",
     "system:manciple": "Manciple itself",

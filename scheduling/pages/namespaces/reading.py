@@ -22,9 +22,9 @@ from scheduling.next_steps import Topic, topic_of
 from scheduling.resources import NAMESPACES, kind
 
 #: Pods in the order in which they are told.
-POD_STATES = ("Waiting", "Starting", "Running", "Ending", "Succeeded", "Failed", "Unknown")
+POD_STATES = ("Waiting", "Starting", "Running", "Deleting", "Succeeded", "Failed", "Unknown")
 #: Claims likewise.
-CLAIM_STATES = ("Pending", "Allocated", "Ending")
+CLAIM_STATES = ("Pending", "Allocated", "Deleting")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,7 +135,7 @@ def _pods(found: QuerySet[Pod]) -> dict[str, Counter[str]]:
 
 def _pod_state(phase: str, *, deleting: bool, bound: bool) -> str:
     if deleting:
-        return "Ending"
+        return "Deleting"
     if phase in ("", "Pending"):
         return "Starting" if bound else "Waiting"
     return phase if phase in POD_STATES else "Unknown"
@@ -144,7 +144,7 @@ def _pod_state(phase: str, *, deleting: bool, bound: bool) -> str:
 def _claims(found: QuerySet[Claim]) -> dict[str, Counter[str]]:
     claims: dict[str, Counter[str]] = defaultdict(Counter)
     for namespace, allocated, deleting, count in _counted(found, "namespace", "allocated", "deleting"):
-        claims[namespace]["Ending" if deleting else "Allocated" if allocated else "Pending"] += count
+        claims[namespace]["Deleting" if deleting else "Allocated" if allocated else "Pending"] += count
     return claims
 
 

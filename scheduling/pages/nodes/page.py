@@ -342,13 +342,13 @@ def _claim(holder: Holder, keys: Iterable[DeviceKey], phases: dict[tuple[str, st
         use = f"Reserved for {holder.others[0]}" + (f" and {more} more" if (more := len(holder.users) - 1) else "")
     elif pods and all(phase == "not here" for _, phase in pods):
         use = "Its pod is not here"
-    elif pods and all(phase in ("Ending", "not here") for _, phase in pods):
-        use = "Its pod is ending"
+    elif pods and all(phase in ("Deleting", "not here") for _, phase in pods):
+        use = "Its pod is being deleted"
     return HeldClaim(holder.namespace, holder.claim, tuple(devices.items()), pods, tuple(map(str, holder.others)), use)
 
 
 def _phase(pod: Pod) -> str:
-    return "Ending" if pod.metadata.deletion_timestamp else pod.status.phase or "Pending"
+    return "Deleting" if pod.metadata.deletion_timestamp else pod.status.phase or "Pending"
 
 
 def _events(name: str) -> list[Event]:

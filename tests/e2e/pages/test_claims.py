@@ -87,7 +87,7 @@ def test_deleting_is_previewed_in_a_dialog_and_can_be_cancelled(crowd: Hands, pa
     spare = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "spec": _template(8)["spec"]["spec"]}
     _apply(crowd, spare | {"metadata": {"name": "spare", "namespace": "demo"}})
     page.goto(f"{up.web}/claims/demo/spare")
-    delete = page.get_by_role("link", name="Delete, with preview")
+    delete = page.get_by_role("link", name="Delete…")
     delete.click()
     dialog = page.get_by_role("dialog", name="Delete spare?")
     expect(dialog).to_contain_text("It is removed immediately.")
@@ -123,7 +123,7 @@ def test_a_page_of_what_is_gone_waits_for_the_answer_that_is_on_its_way(crowd: H
         route.fulfill(response=answer)
 
     page.route("**/claims/demo/spare**", late)
-    page.get_by_role("link", name="Delete, with preview").click()
+    page.get_by_role("link", name="Delete…").click()
     page.get_by_role("dialog", name="Delete spare?").get_by_role("button", name="Delete claim").click()
     expect(page.get_by_text("Deleted claim spare.")).to_be_visible()
     assert missed

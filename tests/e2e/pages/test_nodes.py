@@ -120,7 +120,7 @@ def test_a_namespace_is_made_opened_and_deleted_with_what_is_in_it(page: Page, u
     page.get_by_role("link", name="Open to admin access…").click()
     page.get_by_role("button", name="Open", exact=True).click()
     expect(page.locator("#namespace-labels")).to_contain_text("resource.kubernetes.io/admin-access=true")
-    page.get_by_role("link", name="Delete, with preview").click()
+    page.get_by_role("link", name="Delete…").click()
     expect(page.locator("#change")).to_contain_text("1 Pod")
     expect(page.locator("#change")).to_contain_text("1 running pod")
     page.get_by_role("button", name="Delete namespace").click()

@@ -63,7 +63,7 @@ def test_its_page_counts_everything_and_leads_on(viewer: Client, cluster: Cluste
     assert f"1 {cause.title} Next {cause.next_step}".replace("`", "") in text
     assert 'href="/pods?ns=lab"' in page
     assert 'href="/claims?ns=lab"' in page
-    assert "Delete, with preview" not in text
+    assert "Delete…" not in text
 
 
 def test_a_namespace_that_is_not_there_or_not_to_be_seen_is_not_found(viewer: Client, cluster: Cluster) -> None:
@@ -136,7 +136,7 @@ def test_a_deletion_counts_what_goes_first(admin: Client, cluster: Cluster) -> N
     assert answer.headers["Location"] == "/namespaces/lab"
     text = words(admin, "/namespaces/lab")
     assert "Being deleted" in text
-    assert "Delete, with preview" not in text
+    assert "Delete…" not in text
     for name in ("web", "late"):
         pod = cluster.find(Pod, name, "lab")
         assert pod is not None
@@ -155,7 +155,7 @@ def test_an_empty_namespace_goes_at_once(admin: Client, cluster: Cluster) -> Non
 
 def test_one_that_the_system_needs_is_not_deleted(admin: Client, cluster: Cluster) -> None:
     cluster.create(make_namespace("default"))
-    assert "Delete, with preview" not in words(admin, "/namespaces/default")
+    assert "Delete…" not in words(admin, "/namespaces/default")
     answer = admin.post("/namespaces/default/delete")
     assert answer.status_code == 422
     assert "default" in cluster.all_namespaces()

@@ -162,7 +162,7 @@ def test_who_may_not_edit_may_not_delete(cluster: Cluster, groups: tuple[str, ..
         assert forged.status_code == status
         assert cluster.find(Pod, "waits") is not None
     if status == 403:
-        assert "Delete, with preview" not in client.get("/pods/default/waits").content.decode()
+        assert "Delete…" not in client.get("/pods/default/waits").content.decode()
 
 
 # Logs ----------------------------------------------------------------------------------------------------------------
