@@ -14,6 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from claims.kinds.containers import Container
+from claims.kinds.pod_groups import is_made_for_group_of, is_reserved_for_group_of
 from claims.kinds.pods import ContainerExtendedResourceRequest, Pod, ResourceHealth, ResourceStatus
 from claims.kinds.resource_claims import DeviceRequestAllocationResult, ResourceClaim
 from manciple.wire.selectors import node_selector_matches
@@ -114,11 +115,14 @@ def _requests_of(claim: ResourceClaim) -> Iterator[str]:
 
 
 def _owned_by(claim: ResourceClaim, pod: Pod) -> bool:
-    return any(o.controller and o.uid == pod.metadata.uid for o in claim.metadata.owner_references)
+    by_pod = any(o.controller and o.uid == pod.metadata.uid for o in claim.metadata.owner_references)
+    return by_pod or is_made_for_group_of(claim, pod)
 
 
 def _reserved_for(claim: ResourceClaim, pod: Pod) -> bool:
-    return any(r.is_pod and r.uid == pod.metadata.uid for r in claim.status.reserved_for)
+    """By itself, or as one of its group: the control plane reserves claims for groups only with their gate on."""
+    by_itself = any(r.is_pod and r.uid == pod.metadata.uid for r in claim.status.reserved_for)
+    return by_itself or is_reserved_for_group_of(claim, pod)
 
 
 def driver_records(claim: ResourceClaim) -> tuple[DriverRecord, ...]:

@@ -10,6 +10,8 @@ sentence per violation. `CHECKS` names them as `manage.py check_invariants` prin
     5  claims that nobody holds are deallocated within one controller sweep
     6  on a node: prepared claims of the checkpoint = CDI files = claims of pods that may run there (with a home only)
     7  the event log, replayed, gives the current state of every kind
+    8  of a gang as many pods have a node as it needs, or none has (unless it was whole once); claims are reserved for
+       groups that exist
 """
 
 from __future__ import annotations
@@ -23,6 +25,16 @@ from datetime import datetime
 from pathlib import Path
 
 from claims.kinds.allocated_usage import Draws, drawn_by, draws_nothing
+from claims.kinds.pod_groups import (
+    CLAIMS_GATE,
+    GANG_GATE,
+    PodGroup,
+    group_name,
+    is_group,
+    is_reserved_for_group_of,
+    is_scheduled,
+    min_count,
+)
 from claims.kinds.pods import Pod
 from claims.kinds.quota_usage import (
     IGNORED,
@@ -37,6 +49,7 @@ from claims.kinds.quota_usage import (
 from claims.kinds.quotas import ResourceQuota
 from claims.kinds.resource_claims import DeviceRequestAllocationResult, ResourceClaim
 from claims.quota_accounts import extended_names, owning_pod
+from inventory.kinds import gates
 from inventory.kinds.devices import Device, DeviceClass, ResourceSlice
 from inventory.kinds.nodes import Node
 from manciple.store import objects, tail
@@ -49,7 +62,7 @@ from scheduling.controllers.reservations import FINALIZER, decide, is_idle
 from scheduling.extended_resources import owner_uid
 from scheduling.plans import POD_SCHEDULED, condition_of
 from scheduling.pod_claims import claim_names, is_done, is_reserved_for
-from scheduling.resources import CLAIMS, CLASSES, NODES, PODS, QUOTAS, SLICES
+from scheduling.resources import CLAIMS, CLASSES, NODES, POD_GROUPS, PODS, QUOTAS, SLICES
 
 DeviceKey = tuple[str, str, str]  # (driver, pool, device)
 PoolKey = tuple[str, str]  # (driver, pool)
@@ -124,6 +137,7 @@ class ClusterFacts:
     pods: tuple[Pod, ...] = ()
     nodes: tuple[Node, ...] = ()
     slices: tuple[ResourceSlice, ...] = ()
+    groups: tuple[PodGroup, ...] = ()
     quotas: tuple[ResourceQuota, ...] = ()
     #: which classes serve extended resources
     extended: ExtendedNames = field(default_factory=dict)
@@ -253,7 +267,7 @@ def _problem(pod: Pod, claim: ResourceClaim | None, node: Node | None) -> str:
         return "does not exist"
     if claim.status.allocation is None:
         return "is not allocated"
-    if not is_reserved_for(claim, pod.metadata.uid):
+    if not is_reserved_for(claim, pod.metadata.uid) and not is_reserved_for_group_of(claim, pod):
         return "is not reserved for it"
     selector = claim.status.allocation.node_selector
     if selector is None or node is None:
@@ -350,6 +364,24 @@ def the_log_gives_the_state(facts: ClusterFacts) -> Iterator[str]:
     yield from facts.replay.differences()
 
 
+# 8 -------------------------------------------------------------------------------------------------------------------
+
+
+def groups_are_whole(facts: ClusterFacts) -> Iterator[str]:
+    bound: Counter[tuple[str, str]] = Counter()
+    for pod in facts.pods:
+        bound[pod.metadata.namespace, group_name(pod)] += bool(pod.spec.node_name)
+    for group in facts.groups if gates.enabled(GANG_GATE) else ():
+        count, wanted = bound[group.key], min_count(group)
+        if 0 < count < wanted and not is_scheduled(group):
+            yield f"{count} of the {wanted} pods that group {'/'.join(group.key)} needs have a node"
+    uids = {group.metadata.uid for group in facts.groups}
+    for claim in facts.claims if gates.enabled(CLAIMS_GATE) else ():
+        for user in claim.status.reserved_for:
+            if is_group(user) and user.uid not in uids:
+                yield f"claim {name_of(claim)} is reserved for group {user.name}, which is gone"
+
+
 CHECKS: dict[str, Check] = {
     "1 no device is given twice": devices_are_given_once,
     "2 allocated claims are protected, reserved claims allocated": claims_are_protected,
@@ -358,6 +390,7 @@ CHECKS: dict[str, Check] = {
     "5 claims that nobody holds are free": unheld_claims_are_free,
     "6 nodes agree with their disks": nodes_agree_with_their_disks,
     "7 the log gives the state": the_log_gives_the_state,
+    "8 gangs are bound whole, claims reserved for groups that exist": groups_are_whole,
 }
 
 
@@ -381,6 +414,7 @@ def gather(now: datetime, home: Path | None = None) -> ClusterFacts:
         claims=tuple(listed(CLAIMS, ResourceClaim)[1]),
         pods=tuple(listed(PODS, Pod)[1]),
         nodes=tuple(listed(NODES, Node)[1]),
+        groups=tuple(listed(POD_GROUPS, PodGroup)[1]),
         slices=tuple(listed(SLICES, ResourceSlice)[1]),
         quotas=tuple(listed(QUOTAS, ResourceQuota)[1]),
         extended=extended_names(listed(CLASSES, DeviceClass)[1]),

@@ -15,7 +15,14 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from claims.kinds.pod_groups import CLAIMS_GATE, is_made_for_group_of, is_reserved_for_group_of
+from claims.kinds.pod_groups import API_VERSION as GROUP_API_VERSION
+from claims.kinds.pod_groups import (
+    CLAIMS_GATE,
+    PodGroup,
+    PodGroupResourceClaim,
+    is_made_for_group_of,
+    is_reserved_for_group_of,
+)
 from claims.kinds.pods import Pod, PodResourceClaim
 from claims.kinds.resource_claims import (
     POD_CLAIM_ANNOTATION,
@@ -216,16 +223,19 @@ def requested_classes(claim: ResourceClaim) -> Iterator[tuple[str, str]]:
             yield f"{request.name}/{alternative.name}", alternative.device_class_name
 
 
-def claim_for(pod: Pod, entry: PodResourceClaim, template: ResourceClaimTemplate) -> ResourceClaim:
-    """The claim to create for `entry`: the template's spec, labels and annotations; owned by the pod.
+def claim_for(
+    user: Pod | PodGroup, entry: PodResourceClaim | PodGroupResourceClaim, template: ResourceClaimTemplate
+) -> ResourceClaim:
+    """The claim to create for `entry`: the template's spec, labels and annotations; owned by the pod, or the group.
 
-    Upstream: pkg/controller/resourceclaim/controller.go (handleClaim).
+    Upstream: pkg/controller/resourceclaim/controller.go (handleClaim, handlePodGroupClaim).
     """
+    of_pod = isinstance(user, Pod)
     owner = OwnerReference(
-        api_version="v1",
-        kind="Pod",
-        name=pod.metadata.name,
-        uid=pod.metadata.uid,
+        api_version="v1" if of_pod else GROUP_API_VERSION,
+        kind="Pod" if of_pod else "PodGroup",
+        name=user.metadata.name,
+        uid=user.metadata.uid,
         controller=True,
     )
     given = template.spec.metadata
@@ -233,8 +243,8 @@ def claim_for(pod: Pod, entry: PodResourceClaim, template: ResourceClaimTemplate
         api_version="resource.k8s.io/v1",
         kind="ResourceClaim",
         metadata=ObjectMeta(
-            namespace=pod.metadata.namespace,
-            generate_name=claim_generate_name(pod.metadata.name, entry.name),
+            namespace=user.metadata.namespace,
+            generate_name=claim_generate_name(user.metadata.name, entry.name),
             labels=given.labels,
             annotations={**given.annotations, POD_CLAIM_ANNOTATION: entry.name},
             owner_references=(owner,),

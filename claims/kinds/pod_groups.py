@@ -16,6 +16,7 @@ from manciple.wire.base import ApiObject, Condition, Int32, Value, always, pb
 
 PACKAGE = "io.k8s.api.scheduling.v1alpha2"
 GROUP, VERSION = "scheduling.k8s.io", "v1alpha2"
+API_VERSION = f"{GROUP}/{VERSION}"
 #: Keeps a PodGroup for as long as pods that have not ended name it.
 PROTECTION = f"{GROUP}/podgroup-protection"
 #: The condition of a group, and the reasons that it names.

@@ -23,11 +23,13 @@ from django.db.models import Q
 from msgspec import structs
 
 from claims import models
+from claims.kinds.pod_groups import CLAIMS_GATE, PodGroup, group_name, made_claim, shares
 from claims.kinds.pods import Pod, PodResourceClaim, PodResourceClaimStatus
 from claims.kinds.quota_usage import COUNT, DEVICES, NONE, REQUESTS, parsed
 from claims.kinds.quotas import ResourceQuota
 from claims.kinds.resource_claims import POD_CLAIM_ANNOTATION, ResourceClaim, ResourceClaimTemplate, wants_admin_access
 from claims.quotas import Excess, QuotaExceeded
+from inventory.kinds import gates
 from manciple.admission import door
 from manciple.store import objects, persistence, sql
 from manciple.store.hooks import Write
@@ -43,18 +45,17 @@ from scheduling.controllers import scheduler
 from scheduling.controllers.declaration import ADDED, DELETED, MODIFIED, Controller, Queue, batches
 from scheduling.coordination import NOBODY, CursorFollower, looked_after, utc_now
 from scheduling.hints import FINISHED_PHASES
+from scheduling.plans import Placement
 from scheduling.pod_claims import (
     can_be_reserved,
     claim_for,
     claim_names,
-    consumer,
     controller_of,
     is_done,
     is_for_pod,
-    is_reserved_for,
     references,
 )
-from scheduling.resources import CLAIMS, PODS, QUOTAS, TEMPLATES, Key, kind
+from scheduling.resources import CLAIMS, POD_GROUPS, PODS, QUOTAS, TEMPLATES, Key, kind
 
 #: Who writes (upstream: the service account of that name in kube-controller-manager).
 IDENTITY = controller("resource-claim-controller")
@@ -91,14 +92,14 @@ def handle(records: Sequence[EventRecord]) -> int:
 def sweep(now: datetime, *, most: float = MOST) -> int:  # noqa: ARG001 - every controller is swept at a time
     """Look at every pod that could lack a claim. Returns how many pods were changed, at most about `most`."""
     changed = 0
-    for batch in batches(_wanting(), BATCH):
+    for batch in batches(wanting(), BATCH):
         changed += sync(batch)
         if changed >= most:
             break
     return changed
 
 
-def _wanting(namespace: str = "") -> Iterator[Key]:
+def wanting(namespace: str = "") -> Iterator[Key]:
     """The pods that may lack a claim: of those without a node, and of those that are starting."""
     starting = models.Pod.objects.filter(Q(node_name="") | Q(phase__in=("", "Pending")), deleting=False)
     starting = starting.exclude(phase__in=FINISHED_PHASES)
@@ -119,7 +120,7 @@ def _pods_behind(record: EventRecord) -> Iterable[Key]:
             yield record.namespace, record.name
     elif record.resource == TEMPLATES:
         if record.type == "ADDED":
-            yield from _wanting(record.namespace)
+            yield from wanting(record.namespace)
     elif record.type == "DELETED" and (owner := controller_of(decoded(record, ResourceClaim).metadata)):
         yield record.namespace, owner[0]
 
@@ -257,7 +258,17 @@ def _claim_to_record(
         claim = _claim(writer, pod, reference.claim)
         if claim is not None and is_for_pod(claim, pod):
             return ""
+    group = _group_of(writer, pod)
+    if group is not None and shares(group, entry):
+        return made_claim(group, entry.name)  # the group's own controller makes it
     return _made_before(writer, pod, entry, owned) or _make(writer, pod, entry, verdicts)
+
+
+def _group_of(writer: Writer, pod: Pod) -> PodGroup | None:
+    """The group that may share claims with the pod."""
+    if pod.spec.scheduling_group is None or not gates.enabled(CLAIMS_GATE):
+        return None
+    return cast("PodGroup | None", writer.get(kind(POD_GROUPS), pod.metadata.namespace, group_name(pod)))
 
 
 def _claim(writer: Writer, pod: Pod, name: str) -> ResourceClaim | None:
@@ -281,8 +292,13 @@ def _make(writer: Writer, pod: Pod, entry: PodResourceClaim, verdicts: Verdicts)
     if template is None:
         raise NotFound(f'resource claim template "{name}": {NotFound.of(TEMPLATES, name).message}')
     verdicts.demand(pod, entry, template)
+    return create(writer, claim_for(pod, entry, template))
+
+
+def create(writer: Writer, wanted: ResourceClaim) -> str:
+    """Write a claim made from a template. Returns its name. Raises: ApiError."""
     claim_kind = kind(CLAIMS)
-    claim = claim_kind.prepare_create(claim_for(pod, entry, template))
+    claim = claim_kind.prepare_create(wanted)
     admin_access = wants_admin_access(claim)
     try:
         errors = claim_kind.validate_create(claim)
@@ -324,16 +340,13 @@ def _with_statuses(pod: Pod, made: dict[str, str]) -> Pod:
 
 def _reserve(writer: Writer, pod: Pod) -> bool:
     """Reserve the allocated claims of a bound pod for it."""
-    changed = False
+    changed, placement = False, Placement(pod=pod, node=pod.spec.node_name, group=_group_of(writer, pod))
     for reference in references(pod):
         claim = _claim(writer, pod, reference.claim) if reference.claim else None
-        if claim is None or claim.status.allocation is None or is_reserved_for(claim, pod.metadata.uid):
+        if claim is None or claim.status.allocation is None or (reserved := placement.reserved(claim)) is claim:
             continue
         if can_be_reserved(claim) and (not reference.generated or is_for_pod(claim, pod)):
-            reserved = (*claim.status.reserved_for, consumer(pod))
-            writer.update(
-                kind(CLAIMS), structs.replace(claim, status=structs.replace(claim.status, reserved_for=reserved))
-            )
+            writer.update(kind(CLAIMS), reserved)
             changed = True
     return changed
 
@@ -434,7 +447,7 @@ def ask_about(keys: Sequence[Key], identity: Identity) -> Verdicts:
     for pod, entry, template in _wanted(keys):
         if time.monotonic() > until:
             break
-        said[_question(pod, entry, template)] = _refusal(claim_for(pod, entry, template), identity)
+        said[_question(pod, entry, template)] = refusal_of(claim_for(pod, entry, template), identity)
     return Verdicts(said)
 
 
@@ -442,7 +455,7 @@ def _question(pod: Pod, entry: PodResourceClaim, template: ResourceClaimTemplate
     return pod.metadata.uid, entry.name, template.metadata.resource_version
 
 
-def _refusal(claim: ResourceClaim, identity: Identity) -> ApiError | None:
+def refusal_of(claim: ResourceClaim, identity: Identity) -> ApiError | None:
     claim_kind = kind(CLAIMS)
     write = Write(
         operation="CREATE", kind=claim_kind, new=claim_kind.prepare_create(claim), identity=identity, verb="create"

@@ -1,0 +1,225 @@
+"""Looks after PodGroups: makes the claims that they share, takes back what they held, lets go of those no longer used.
+
+    an entry names a template, and its claim is not there  -> made, owned by the group; its name in the group's status
+    a claim is reserved for a group that is gone           -> the reservation goes; with the last one, the devices
+    a deleted group is named by no pod that still runs     -> its finalizer goes, and so does the group
+
+The names of the claims reach the pods by the controller that makes the claims of pods (`claims`). The first two are
+done with the gate DRAWorkloadResourceClaims only, the last one always: who turns a gate off can still clean up.
+Upstream: pkg/controller/resourceclaim/controller.go (syncPodGroup, syncClaim),
+pkg/controller/scheduling/podgroupprotection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+
+from msgspec import structs
+
+from claims import models
+from claims.kinds.pod_groups import (
+    CLAIMS_GATE,
+    PROTECTION,
+    PodGroup,
+    PodGroupResourceClaim,
+    PodGroupResourceClaimStatus,
+    group_name,
+    is_group,
+    made_claim,
+)
+from claims.kinds.pods import Pod
+from claims.kinds.resource_claims import POD_CLAIM_ANNOTATION, ResourceClaim, ResourceClaimTemplate
+from inventory.kinds import gates
+from manciple.admission import door
+from manciple.store import objects, persistence
+from manciple.store.hooks import Write
+from manciple.store.objects import Writer, decoded, listed
+from manciple.wire.errors import ApiError, NotFound
+from manciple.wire.identity import controller
+from scheduling import event_recorder
+from scheduling.controllers import claims
+from scheduling.controllers.declaration import ADDED, DELETED, DELETING, Controller, Queue
+from scheduling.controllers.reservations import deallocated
+from scheduling.coordination import utc_now
+from scheduling.hints import FINISHED_PHASES
+from scheduling.pod_claims import claim_for
+from scheduling.resources import CLAIMS, POD_GROUPS, PODS, TEMPLATES, Key, kind
+
+#: Who lets go of groups (upstream: the service account of that name in kube-controller-manager).
+IDENTITY = controller("podgroup-protection-controller")
+
+
+def reconcile(_now: datetime) -> int:
+    """Returns how many objects were changed."""
+    groups = _groups()
+    changed = sum(_let_go(group) for group in groups if group.metadata.deletion_timestamp is not None)
+    if gates.enabled(CLAIMS_GATE):
+        completed = {group.metadata.namespace for group in groups if _make_claims(group)}
+        changed += sum(claims.sync(claims.wanting(namespace)) for namespace in sorted(completed))
+        changed += len(completed) + _release()
+    return changed
+
+
+def _groups() -> Sequence[PodGroup]:
+    return listed(POD_GROUPS, PodGroup)[1]
+
+
+# The group itself -----------------------------------------------------------------------------------------------------
+
+
+def _let_go(group: PodGroup) -> bool:
+    if PROTECTION not in group.metadata.finalizers or _is_used(group):
+        return False
+    with objects.writing(identity=IDENTITY) as writer:
+        current = _current(writer, group)
+        if current is None or PROTECTION not in current.metadata.finalizers:
+            return False
+        kept = tuple(one for one in current.metadata.finalizers if one != PROTECTION)
+        metadata = structs.replace(current.metadata, finalizers=kept)
+        writer.update(kind(POD_GROUPS), structs.replace(current, metadata=metadata))
+    return True
+
+
+def _is_used(group: PodGroup) -> bool:
+    """Whether a pod that has not ended names it."""
+    living = models.Pod.objects.filter(namespace=group.metadata.namespace).exclude(phase__in=FINISHED_PHASES)
+    keys = living.values_list("namespace", "name")
+    pods = (decoded(one, Pod) for one in objects.get_many(kind(PODS), list(keys)))
+    return any(group_name(pod) == group.metadata.name for pod in pods)
+
+
+def _current(writer: Writer, group: PodGroup) -> PodGroup | None:
+    found = writer.get(kind(POD_GROUPS), *group.key)
+    return found if isinstance(found, PodGroup) and found.metadata.uid == group.metadata.uid else None
+
+
+# Its claims -----------------------------------------------------------------------------------------------------------
+
+
+def _make_claims(group: PodGroup) -> bool:
+    """Whether its status tells of more claims than before."""
+    wanted = [entry for entry in group.spec.resource_claims if entry.resource_claim_template_name]
+    if group.metadata.deletion_timestamp is not None or not any(_lacks(group, entry) for entry in wanted):
+        return False
+    refused = {entry.name: error for entry in wanted if (error := _refusal(group, entry)) is not None}
+    with objects.writing(identity=claims.IDENTITY) as writer:
+        current = _current(writer, group)
+        if current is None or current.metadata.deletion_timestamp is not None:
+            return False
+        made = {}
+        for entry in wanted:
+            try:
+                with writer.savepoint():
+                    if entry.name in refused and not made_claim(current, entry.name):
+                        raise refused[entry.name]
+                    made[entry.name] = _claim_for(writer, current, entry)
+            except ApiError as error:
+                _complain(writer, current, f"PodGroupResourceClaim {entry.name}: {error.message}")
+        following = _with_statuses(current, made)
+        if following is not current:
+            writer.update(kind(POD_GROUPS), following, subresource="status")
+    return following is not current
+
+
+def _lacks(group: PodGroup, entry: PodGroupResourceClaim) -> bool:
+    name = made_claim(group, entry.name)
+    return not name or objects.get(kind(CLAIMS), group.metadata.namespace, name) is None
+
+
+def _refusal(group: PodGroup, entry: PodGroupResourceClaim) -> ApiError | None:
+    """What admission policies and webhooks say, asked before the transaction."""
+    found = objects.get(kind(TEMPLATES), group.metadata.namespace, entry.resource_claim_template_name or "")
+    write = Write(operation="CREATE", kind=kind(CLAIMS), identity=claims.IDENTITY, verb="create")
+    if found is None or not door.concerned(write):
+        return None
+    return claims.refusal_of(claim_for(group, entry, decoded(found, ResourceClaimTemplate)), claims.IDENTITY)
+
+
+def _claim_for(writer: Writer, group: PodGroup, entry: PodGroupResourceClaim) -> str:
+    """The name of the claim that serves the entry, which is made where there is none. Raises: ApiError."""
+    for key in _owned(group):
+        claim = writer.get(kind(CLAIMS), *key)
+        if isinstance(claim, ResourceClaim) and claim.metadata.annotations.get(POD_CLAIM_ANNOTATION) == entry.name:
+            return claim.metadata.name
+    name = entry.resource_claim_template_name or ""
+    template = writer.get(kind(TEMPLATES), group.metadata.namespace, name)
+    if not isinstance(template, ResourceClaimTemplate):
+        raise NotFound(f'resource claim template "{name}": {NotFound.of(TEMPLATES, name).message}')
+    return claims.create(writer, claim_for(group, entry, template))
+
+
+def _owned(group: PodGroup) -> Iterable[Key]:
+    uid = group.metadata.uid
+    return persistence.dependents([uid], kind(CLAIMS)).get(uid, ())
+
+
+def _with_statuses(group: PodGroup, made: dict[str, str]) -> PodGroup:
+    """`group` with the names of its claims; the same value where it tells of them."""
+    kept = [one for one in group.status.resource_claim_statuses if one.name not in made]
+    new = [PodGroupResourceClaimStatus(name=entry, resource_claim_name=name) for entry, name in made.items()]
+    statuses = tuple(sorted([*kept, *new], key=lambda one: one.name))
+    if statuses == group.status.resource_claim_statuses:
+        return group
+    return structs.replace(group, status=structs.replace(group.status, resource_claim_statuses=statuses))
+
+
+def _complain(writer: Writer, group: PodGroup, message: str) -> None:
+    note = event_recorder.EventNote(
+        regarding=group,
+        type="Warning",
+        reason="FailedResourceClaimCreation",
+        message=message,
+        component=claims.COMPONENT,
+    )
+    event_recorder.record(writer, note, now=utc_now())
+
+
+# What they held -------------------------------------------------------------------------------------------------------
+
+
+def _release() -> int:
+    """Take back the reservations of groups that are gone."""
+    with objects.writing(identity=claims.IDENTITY) as writer:
+        return sum(_release_claim(writer, key) for key in _reserved_for_gone())
+
+
+def _reserved_for_gone() -> Iterator[Key]:
+    """(namespace, name) of claims; the index tells, the transaction decides."""
+    rows = models.Reservation.objects.filter(resource=POD_GROUPS)
+    found = {
+        (namespace, name, group)
+        for namespace, name, group in rows.values_list("claim__namespace", "claim__name", "uid")
+    }
+    living = {one.metadata.uid for one in _groups()} if found else set()
+    yield from sorted({(namespace, name) for namespace, name, group in found if group not in living})
+
+
+def _release_claim(writer: Writer, key: Key) -> bool:
+    claim = writer.get(kind(CLAIMS), *key)
+    if not isinstance(claim, ResourceClaim):
+        return False
+    users = claim.status.reserved_for
+    left = tuple(one for one in users if not is_group(one) or _exists(writer, key[0], one.name, one.uid))
+    if len(left) == len(users):
+        return False
+    kept = structs.replace(claim, status=structs.replace(claim.status, reserved_for=left))
+    writer.update(kind(CLAIMS), kept if left else deallocated(claim))
+    return True
+
+
+def _exists(writer: Writer, namespace: str, name: str, uid: str) -> bool:
+    found = writer.get(kind(POD_GROUPS), namespace, name)
+    return found is not None and found.metadata.uid == uid
+
+
+CONTROLLER = Controller(
+    name="look_after_pod_groups",
+    does="makes the claims that groups of pods share, takes back what those held that are gone, lets go of unused ones",
+    reconcile=reconcile,
+    # No pod that ends wakes it: groups are few, and a pod's end is not to cost another message.
+    every=5,
+    wakes_on=frozenset({(POD_GROUPS, ADDED), (POD_GROUPS, DELETING), (POD_GROUPS, DELETED), (TEMPLATES, ADDED)}),
+    queue=Queue.SCHEDULING,
+    known_as="podgroup_protection",
+)
