@@ -39,7 +39,7 @@ from manciple.wire.errors import ApiError, NotFound
 from manciple.wire.identity import controller
 from scheduling import event_recorder
 from scheduling.controllers import claims
-from scheduling.controllers.declaration import ADDED, DELETED, DELETING, Controller, Queue
+from scheduling.controllers.declaration import ADDED, DELETED, DELETING, Controller
 from scheduling.controllers.reservations import deallocated
 from scheduling.coordination import utc_now
 from scheduling.hints import FINISHED_PHASES
@@ -217,9 +217,8 @@ CONTROLLER = Controller(
     name="look_after_pod_groups",
     does="makes the claims that groups of pods share, takes back what those held that are gone, lets go of unused ones",
     reconcile=reconcile,
-    # No pod that ends wakes it: groups are few, and a pod's end is not to cost another message.
+    # No pod that ends wakes it, nor does a template: groups are few, and a pod's end is not to cost another message.
     every=5,
-    wakes_on=frozenset({(POD_GROUPS, ADDED), (POD_GROUPS, DELETING), (POD_GROUPS, DELETED), (TEMPLATES, ADDED)}),
-    queue=Queue.SCHEDULING,
+    wakes_on=frozenset({(POD_GROUPS, ADDED), (POD_GROUPS, DELETING), (POD_GROUPS, DELETED)}),
     known_as="podgroup_protection",
 )
