@@ -93,7 +93,7 @@ def _named(served: Served) -> str:
 def _composition(policy: ValidatingAdmissionPolicy, served: Served, registry: Registry) -> Composition:
     spec = policy.spec
     structs: dict[str, Mapping[str, CelType]] = {}
-    of_object = _struct(served.message_type, structs)
+    of_object = DYN if served.kind.is_open else _struct(served.message_type, structs)
     of_params = _params_type(spec.param_kind, registry, structs)
 
     def typed(environment: Environment) -> Environment:
@@ -108,7 +108,7 @@ def _composition(policy: ValidatingAdmissionPolicy, served: Served, registry: Re
 
 def _params_type(wanted: ParamKind | None, registry: Registry, structs: dict[str, Mapping[str, CelType]]) -> CelType:
     found = registry.find_kind(wanted.api_version, wanted.kind) if wanted else None
-    return DYN if found is None else _struct(found.type, structs)
+    return DYN if found is None or found.is_open else _struct(found.type, structs)
 
 
 def _struct(type_: type[Value], structs: dict[str, Mapping[str, CelType]]) -> CelType:

@@ -15,10 +15,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, ClassVar
 
+from manciple.api import first_stage
 from manciple.api.answers import unknown_path
 from manciple.extensions.definitions import ESTABLISHED, RESOURCE, CustomResourceDefinition
+from manciple.extensions.formats import is_known
 from manciple.extensions.naming import NamesTaken, settled
 from manciple.extensions.serving import ServedDefinition, serve
+from manciple.extensions.structure import node_of
 from manciple.extensions.versions import priority
 from manciple.store import hooks, transactions
 from manciple.store.follower import Follower, View
@@ -27,8 +30,12 @@ from manciple.store.objects import Writer
 from manciple.store.records import Written
 from manciple.wire.base import ApiObject, timestamp
 from manciple.wire.errors import MethodNotAllowed
+from manciple.wire.machinery import KUBERNETES_FINALIZER
 from manciple.wire.registry import Added, Kind, Nothing, Served, registry
+from manciple.wire.validation import FOREGROUND_FINALIZER, ORPHAN_FINALIZER
 
+#: Finalizers that need no domain.
+STANDARD_FINALIZERS = frozenset({ORPHAN_FINALIZER, FOREGROUND_FINALIZER, KUBERNETES_FINALIZER})
 #: Seconds for which a process trusts the announcements to tell it of definitions.
 TRUSTED = 1.0
 
@@ -128,7 +135,36 @@ DEFINITIONS = PolicyCache[dict[str, CustomResourceDefinition]](RESOURCE, _by_nam
 def register() -> None:
     registry.extend(added)
     hooks.register_rule(check_definition, operations={"CREATE"})
+    first_stage.register_check(warn_of_formats, resources={RESOURCE})
+    first_stage.register_check(warn_of_finalizers)
     hooks.register_rule(give_names, operations={"CREATE", "UPDATE"}, resources={RESOURCE})
+
+
+def warn_of_formats(write: Write) -> None:
+    """Formats that nobody knows are ignored: a new one is told of."""
+    known = formats_of(write.old) if write.old is not None else frozenset()
+    for format_ in sorted(formats_of(write.new) - known) if write.new is not None else ():
+        hooks.warn(f'unrecognized format "{format_}"')
+
+
+def formats_of(definition: CustomResourceDefinition) -> frozenset[str]:
+    """Those that its schemas name and nobody knows."""
+    nodes = [node for version in definition.spec.versions for node in node_of(version.open_schema or {}).walk()]
+    named = ((node.raw.get("format", ""), node.type) for node in nodes)
+    return frozenset(format_ for format_, type_ in named if format_ and not is_known(format_, type_))
+
+
+def warn_of_finalizers(write: Write) -> None:
+    """A new finalizer of a custom resource has a name that cannot be another's."""
+    if not write.kind.is_open or write.new is None:
+        return
+    before = frozenset(write.old.metadata.finalizers) if write.old is not None else frozenset()
+    for name in write.new.metadata.finalizers:
+        if name in before or name in STANDARD_FINALIZERS or "/" in name:
+            continue
+        better = "finalizer name including a path (/)" if "." in name else "finalizer name"
+        avoids = "to avoid accidental conflicts with other finalizer writers"
+        hooks.warn(f'metadata.finalizers: "{name}": prefer a domain-qualified {better} {avoids}')
 
 
 def check_definition(writer: Writer, write: Write) -> None:

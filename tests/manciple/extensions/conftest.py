@@ -3,5 +3,6 @@
 from __future__ import annotations
 
 from tests.manciple.api.conftest import api
+from tests.manciple.api.server import api_server, server_certificates
 
-__all__ = ["api"]
+__all__ = ["api", "api_server", "server_certificates"]

@@ -8,10 +8,13 @@ from typing import Any
 import pytest
 
 from manciple.access.authentication import tokens
+from manciple.admission.kinds.policies import ValidatingAdmissionPolicy
+from manciple.admission.type_checking import check_policy
 from manciple.api import namespaces, openapi
 from manciple.extensions import catalogue, cleanup
 from manciple.store import garbage, objects
 from manciple.store.metadata import with_meta
+from manciple.wire import codec
 from manciple.wire.errors import ApiError, MethodNotAllowed
 from manciple.wire.identity import SYSTEM
 from manciple.wire.registry import registry
@@ -210,3 +213,42 @@ def test_applies_keep_to_the_list_types_of_the_schema(api: Api) -> None:
     assert applied("b", {"port": 2}).json["spec"]["ports"] == [{"port": 1, "name": "x"}, {"port": 2}]
     assert applied("b", {"port": 1, "name": "y"}).json["details"]["causes"][0]["field"] == ".spec.ports[port=1].name"
     assert applied("a").json["spec"]["ports"] == [{"port": 2}]
+
+
+def test_admission_policies_judge_custom_resources(api: Api) -> None:
+    api.post(DEFINITIONS, definition())
+    group = "/apis/admissionregistration.k8s.io/v1"
+    head = {"apiVersion": "admissionregistration.k8s.io/v1", "metadata": {"name": "few"}}
+    rule = {"apiGroups": ["example.com"], "apiVersions": ["v1"], "resources": ["widgets"], "operations": ["CREATE"]}
+    spec = {
+        "matchConstraints": {"resourceRules": [rule]},
+        "validations": [{"expression": "object.spec.replicas < 5", "message": "too many"}],
+    }
+    policy = api.made(
+        f"{group}/validatingadmissionpolicies", {**head, "kind": "ValidatingAdmissionPolicy", "spec": spec}
+    )
+    bound = {"policyName": "few", "validationActions": ["Deny"]}
+    api.made(
+        f"{group}/validatingadmissionpolicybindings",
+        {**head, "kind": "ValidatingAdmissionPolicyBinding", "spec": bound},
+    )
+    assert api.post(WIDGETS, widget(spec={"replicas": 3})).code == 201
+    assert "too many" in api.post(WIDGETS, widget("two", spec={"replicas": 7})).message
+    checked = check_policy(codec.decode_value(ValidatingAdmissionPolicy, policy), registry)
+    assert checked.expression_warnings == (), "nothing is known of the kind's fields"
+
+
+def test_what_is_doubtful_is_warned_of(api: Api) -> None:
+    odd = of_schema(schema({"type": "object", "properties": {"a": {"type": "string", "format": "postcode"}}}))
+    assert "unrecognized format" in api.post(DEFINITIONS, odd).header("Warning")
+    body = widget()
+    body["metadata"]["finalizers"] = ["hold"]
+    assert "prefer a domain-qualified finalizer name" in api.post(WIDGETS, body).header("Warning")
+
+
+def test_dry_runs_leave_nothing_behind(api: Api) -> None:
+    assert api.post(f"{DEFINITIONS}?dryRun=All", definition()).code == 201
+    assert api.get(WIDGETS).code == 404
+    api.post(DEFINITIONS, definition())
+    assert api.post(f"{WIDGETS}?dryRun=All", widget()).code == 201
+    assert api.get(WIDGETS).json["items"] == []
